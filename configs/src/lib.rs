@@ -1,0 +1,1 @@
+//! configs: head to be written.

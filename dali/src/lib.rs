@@ -1,0 +1,1 @@
+//! dali: head to be written.

@@ -1,0 +1,1 @@
+//! engine: head to be written.

@@ -1,0 +1,1 @@
+//! graph: head to be written.

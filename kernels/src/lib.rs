@@ -1,0 +1,1 @@
+//! kernels: head to be written.

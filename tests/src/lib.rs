@@ -1,0 +1,1 @@
+//! tests: head to be written.
