@@ -1,1 +1,17 @@
-//! kernels: head to be written.
+//! Operators of onegraph and the devices that run them.
+//!
+//! One folder an op in [`ops`], with everything about it: the contract (shapes, roles), its cost,
+//! its backward rule as data, and the CPU reference, which is the oracle of every other device.
+//! Nothing here knows what a program is; `graph` chains ops, and `engine` names what they mean.
+
+pub mod case;
+pub mod cpu;
+mod error;
+pub mod op;
+pub mod ops;
+pub mod philox;
+pub mod tensor;
+
+pub use error::OpError;
+pub use op::{BackwardRule, BackwardStep, Cost, Op, OpRef, Source, Target};
+pub use tensor::{DType, Role, TensorDesc};

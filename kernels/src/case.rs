@@ -1,0 +1,286 @@
+//! The table of op cases: one list drives comparison, gradient check, determinism and the bench.
+
+use std::fmt;
+
+use crate::cpu::{HostData, HostTensor, run};
+use crate::philox::philox4x32;
+use crate::{DType, OpError, OpRef, Role, Source, Target, TensorDesc, ops};
+
+/// An op at given shapes and values.
+#[derive(Debug, Clone)]
+pub struct OpCase {
+    /// What distinguishes the case from others of the op.
+    pub label: String,
+    /// The op.
+    pub op: OpRef,
+    /// Its inputs. Ops that update state are tested by themselves.
+    pub inputs: Vec<HostTensor>,
+    /// Inputs whose gradient is compared with finite differences.
+    pub grad_inputs: Vec<usize>,
+    /// Step of the finite difference, in units of the inputs.
+    pub grad_eps: f32,
+    /// Allowed |finite difference - gradient| over the larger of the two directional derivatives'
+    /// scale (see [`check_gradients`]).
+    pub grad_tolerance: f64,
+}
+
+impl OpCase {
+    /// A case without a gradient check.
+    pub fn new(label: impl Into<String>, op: OpRef, inputs: Vec<HostTensor>) -> Self {
+        let label = label.into();
+        Self { label, op, inputs, grad_inputs: vec![], grad_eps: 1e-2, grad_tolerance: 1e-2 }
+    }
+
+    /// Checks the gradients of these inputs.
+    pub fn grad(mut self, inputs: &[usize]) -> Self {
+        self.grad_inputs = inputs.to_vec();
+        self
+    }
+
+    /// Sets step and tolerance of the gradient check, where the defaults do not fit the op.
+    pub fn grad_bounds(mut self, eps: f32, tolerance: f64) -> Self {
+        self.grad_eps = eps;
+        self.grad_tolerance = tolerance;
+        self
+    }
+}
+
+impl fmt::Display for OpCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.op.name(), self.label)
+    }
+}
+
+/// Every case of every op.
+pub fn all() -> Vec<OpCase> {
+    ops::cases()
+}
+
+/// Standard normal values times `scale`, a function of `seed` alone.
+pub fn normal(desc: &TensorDesc, seed: u32, scale: f32) -> HostTensor {
+    let values = (0..desc.len()).map(|i| scale * gaussian(seed, i as u32)).collect();
+    HostTensor::f32(desc.clone(), values)
+}
+
+/// Values uniform in `low..high`, a function of `seed` alone.
+pub fn uniform(desc: &TensorDesc, seed: u32, low: f32, high: f32) -> HostTensor {
+    let values = (0..desc.len())
+        .map(|i| low + (high - low) * unit(philox4x32([seed, 1], [i as u32, 0, 0, 0])[0]))
+        .collect();
+    HostTensor::f32(desc.clone(), values)
+}
+
+/// Integers uniform in `low..high`, a function of `seed` alone.
+pub fn integers(shape: &[usize], seed: u32, low: i32, high: i32) -> HostTensor {
+    let desc = TensorDesc::new(Role::Index, shape);
+    let span = (high - low) as u32;
+    let values = (0..desc.len())
+        .map(|i| low + (philox4x32([seed, 2], [i as u32, 0, 0, 0])[0] % span) as i32)
+        .collect();
+    HostTensor::i32(desc, values)
+}
+
+fn unit(word: u32) -> f32 {
+    (word >> 8) as f32 / (1u32 << 24) as f32
+}
+
+fn gaussian(seed: u32, index: u32) -> f32 {
+    let words = philox4x32([seed, 3], [index, 0, 0, 0]);
+    let radius = (-2.0 * (1.0 - unit(words[0])).ln()).sqrt();
+    radius * (2.0 * std::f32::consts::PI * unit(words[1])).cos()
+}
+
+/// What a check found wrong, with the case's name.
+#[derive(Debug, thiserror::Error)]
+pub enum CaseError {
+    /// The op refused its own case.
+    #[error("{0}")]
+    Op(#[from] OpError),
+    /// An output element was not written.
+    #[error("{case}: output {output} holds poison: an element was not written, or it is NaN")]
+    Poison {
+        /// The case.
+        case: String,
+        /// Which output.
+        output: usize,
+    },
+    /// Two runs differ.
+    #[error("{case}: output {output} differs between two runs")]
+    Nondeterministic {
+        /// The case.
+        case: String,
+        /// Which output.
+        output: usize,
+    },
+    /// A gradient is not the derivative.
+    #[error(
+        "{case}: gradient of input {input} is {gradient:e} along a direction, the finite difference {difference:e}"
+    )]
+    Gradient {
+        /// The case.
+        case: String,
+        /// Which input.
+        input: usize,
+        /// <gradient, direction>.
+        gradient: f64,
+        /// (f(x + eps d) - f(x - eps d)) / (2 eps).
+        difference: f64,
+    },
+    /// The rule has no gradient for an input that the case wants checked.
+    #[error("{case}: the backward rule gives no gradient of input {input}")]
+    NoGradient {
+        /// The case.
+        case: String,
+        /// Which input.
+        input: usize,
+    },
+}
+
+/// Runs the case twice: all outputs written, and the same bits both times.
+///
+/// # Errors
+/// The first fault found.
+pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
+    let first = run(case.op.as_ref(), &case.inputs)?;
+    let second = run(case.op.as_ref(), &case.inputs)?;
+    for (output, (a, b)) in first.iter().zip(&second).enumerate() {
+        let name = case.to_string();
+        let poisoned = match &a.data {
+            HostData::F32(v) => v.iter().any(|x| x.is_nan()),
+            HostData::I32(v) => v.contains(&i32::MIN),
+            HostData::U8(v) => v.contains(&0xA5) && a.desc.role == Role::Bitmap,
+        };
+        if poisoned {
+            return Err(CaseError::Poison { case: name, output });
+        }
+        if a.bytes() != b.bytes() {
+            return Err(CaseError::Nondeterministic { case: name, output });
+        }
+    }
+    Ok(())
+}
+
+/// Compares the backward rule with central differences along random directions, one input at a
+/// time, of `sum(weights * outputs)`. The difference is taken relative to the larger of the
+/// derivative and the norm of the gradient over sqrt(elements), so that a direction that happens
+/// to be nearly level does not decide.
+///
+/// Returns the worst relative error.
+///
+/// # Errors
+/// The first input whose gradient is off by more than the case's tolerance.
+pub fn check_gradients(case: &OpCase) -> Result<f64, CaseError> {
+    if case.inputs.iter().any(|t| t.desc.is_empty()) {
+        return Ok(0.0);
+    }
+    let outputs = run(case.op.as_ref(), &case.inputs)?;
+    let weights: Vec<_> =
+        outputs.iter().enumerate().map(|(i, y)| output_weights(&y.desc, i as u32)).collect();
+    let mut worst = 0.0f64;
+    for &input in &case.grad_inputs {
+        let name = || case.to_string();
+        let gradient = gradient_of(case, &outputs, &weights, input)?
+            .ok_or_else(|| CaseError::NoGradient { case: name(), input })?;
+        for direction in 0..3 {
+            let d = normal(&case.inputs[input].desc, 1000 + direction, 1.0);
+            let along = dot(gradient.as_f32(), d.as_f32());
+            let difference = difference_along(case, &weights, input, &d)?;
+            let norm = dot(gradient.as_f32(), gradient.as_f32()).sqrt();
+            let error = (along - difference).abs() / along.abs().max(norm).max(1e-6);
+            worst = worst.max(error);
+            if error > case.grad_tolerance {
+                let case = name();
+                return Err(CaseError::Gradient { case, input, gradient: along, difference });
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// Random weights for a float output; none for integer ones, which carry no gradient.
+fn output_weights(desc: &TensorDesc, seed: u32) -> Option<HostTensor> {
+    (desc.role.cpu_dtype() == DType::F32)
+        .then(|| normal(&TensorDesc::new(Role::Gradient, &desc.shape), 77 + seed, 1.0))
+}
+
+fn weighted(outputs: &[HostTensor], weights: &[Option<HostTensor>]) -> f64 {
+    outputs
+        .iter()
+        .zip(weights)
+        .filter_map(|(y, w)| w.as_ref().map(|w| dot(y.as_f32(), w.as_f32())))
+        .sum()
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+}
+
+fn difference_along(
+    case: &OpCase,
+    weights: &[Option<HostTensor>],
+    input: usize,
+    direction: &HostTensor,
+) -> Result<f64, CaseError> {
+    let eval = |eps: f32| -> Result<f64, CaseError> {
+        let mut inputs = case.inputs.clone();
+        for (x, d) in inputs[input].as_f32_mut().iter_mut().zip(direction.as_f32()) {
+            *x += eps * d;
+        }
+        Ok(weighted(&run(case.op.as_ref(), &inputs)?, weights))
+    };
+    Ok((eval(case.grad_eps)? - eval(-case.grad_eps)?) / (2.0 * f64::from(case.grad_eps)))
+}
+
+/// Runs the backward rule of a case and returns the gradient of one input, if the rule gives one.
+///
+/// # Errors
+/// What a step of the rule says of its inputs.
+pub fn gradient_of(
+    case: &OpCase,
+    outputs: &[HostTensor],
+    grad_outputs: &[Option<HostTensor>],
+    input: usize,
+) -> Result<Option<HostTensor>, CaseError> {
+    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+    let rule = case.op.backward(&descs(&case.inputs), &descs(outputs));
+    let mut temps: Vec<Option<HostTensor>> = Vec::new();
+    let mut grads: Vec<Option<HostTensor>> = vec![None; case.inputs.len()];
+    for step in &rule.steps {
+        let inputs: Vec<HostTensor> =
+            step.inputs.iter().map(|s| resolve(case, outputs, grad_outputs, &temps, *s)).collect();
+        let results = run(step.op.as_ref(), &inputs)?;
+        for (target, result) in step.outputs.iter().zip(results) {
+            let (list, idx) = match *target {
+                Target::GradInput(i) => (&mut grads, i),
+                Target::Temp(i) => (&mut temps, i),
+            };
+            if list.len() <= idx {
+                list.resize(idx + 1, None);
+            }
+            list[idx] = Some(result);
+        }
+    }
+    for (source, i) in &rule.aliases {
+        grads[*i] = Some(resolve(case, outputs, grad_outputs, &temps, *source));
+    }
+    Ok(grads.swap_remove(input))
+}
+
+fn resolve(
+    case: &OpCase,
+    outputs: &[HostTensor],
+    grad_outputs: &[Option<HostTensor>],
+    temps: &[Option<HostTensor>],
+    source: Source,
+) -> HostTensor {
+    let found = match source {
+        Source::Input(i) => Some(&case.inputs[i]),
+        Source::Output(i) => Some(&outputs[i]),
+        Source::GradOutput(i) => grad_outputs[i].as_ref(),
+        Source::Temp(i) => temps[i].as_ref(),
+    };
+    match found {
+        Some(tensor) => tensor.clone(),
+        None => panic!("{case}: backward rule reads {source:?}, which does not exist"),
+    }
+}

@@ -1,0 +1,228 @@
+//! The contract of an op: shapes, cost, backward rule as data, and the CPU reference.
+
+use std::fmt::Debug;
+use std::ops::{Add, AddAssign};
+use std::sync::Arc;
+
+use crate::cpu::CpuArgs;
+use crate::{OpError, TensorDesc};
+
+/// A shared op; programs and backward rules hold ops through it.
+pub type OpRef = Arc<dyn Op>;
+
+/// One operator with its parameters. Tensors come in by position, as each op documents.
+pub trait Op: Debug + Send + Sync {
+    /// Name in snake case, as in error messages, dumps and reports.
+    fn name(&self) -> &'static str;
+
+    /// Checks `inputs` and the state tensors `updates` against the contract and describes the
+    /// outputs.
+    ///
+    /// # Errors
+    /// [`OpError`] names the op, what it expected and what it got.
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError>;
+
+    /// Work and traffic of one run at these shapes, counts taken at capacity.
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 0)
+    }
+
+    /// How gradients flow back, as ops to run. Empty for an op without gradients.
+    fn backward(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> BackwardRule {
+        let _ = (inputs, outputs);
+        BackwardRule::default()
+    }
+
+    /// Scratch memory of the CPU reference, in f32 elements.
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+        let _ = (inputs, outputs);
+        0
+    }
+
+    /// Runs the CPU reference. Every element of every output is written, whatever it held.
+    fn run_cpu(&self, args: &mut CpuArgs<'_>);
+}
+
+/// Floating-point operations and memory traffic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Floating-point operations; a multiply-add counts two.
+    pub flops: u64,
+    /// Bytes that must be read and written once, in the CPU's element types.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// `flops`, with each input read and each output written once.
+    pub fn streaming(inputs: &[TensorDesc], outputs: &[TensorDesc], flops: u64) -> Self {
+        let bytes = inputs.iter().chain(outputs).map(|t| t.cpu_bytes() as u64).sum();
+        Self { flops, bytes }
+    }
+}
+
+impl Add for Cost {
+    type Output = Cost;
+    fn add(self, other: Cost) -> Cost {
+        Cost { flops: self.flops + other.flops, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        *self = *self + other;
+    }
+}
+
+/// A tensor that a backward step reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Input of the forward op.
+    Input(usize),
+    /// Output of the forward op.
+    Output(usize),
+    /// Gradient of an output of the forward op.
+    GradOutput(usize),
+    /// Result of an earlier step of the same rule.
+    Temp(usize),
+}
+
+/// A tensor that a backward step writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Gradient of an input of the forward op.
+    GradInput(usize),
+    /// Intermediate result for later steps of the same rule.
+    Temp(usize),
+}
+
+/// One op of a backward rule.
+#[derive(Debug, Clone)]
+pub struct BackwardStep {
+    /// The op to run.
+    pub op: OpRef,
+    /// What it reads, in the order of its inputs.
+    pub inputs: Vec<Source>,
+    /// What it writes, in the order of its outputs.
+    pub outputs: Vec<Target>,
+}
+
+/// How the gradients of an op's inputs follow from those of its outputs.
+///
+/// The autodiff pass keeps only the steps whose results something needs.
+#[derive(Debug, Clone, Default)]
+pub struct BackwardRule {
+    /// Ops in an order in which they can run.
+    pub steps: Vec<BackwardStep>,
+    /// Gradients of inputs that equal another tensor: `(source, input)`, no copy made.
+    pub aliases: Vec<(Source, usize)>,
+}
+
+impl BackwardRule {
+    /// Adds a step.
+    pub fn step(mut self, op: impl Op + 'static, inputs: &[Source], outputs: &[Target]) -> Self {
+        self.steps.push(BackwardStep {
+            op: Arc::new(op),
+            inputs: inputs.to_vec(),
+            outputs: outputs.to_vec(),
+        });
+        self
+    }
+
+    /// States that the gradient of input `input` is `source` itself.
+    pub fn alias(mut self, source: Source, input: usize) -> Self {
+        self.aliases.push((source, input));
+        self
+    }
+}
+
+/// Checks shared by the ops' contracts.
+pub mod check {
+    use crate::{DType, OpError, TensorDesc};
+
+    /// The list has exactly `expected` tensors.
+    pub fn arity(
+        op: &'static str,
+        what: &'static str,
+        list: &[TensorDesc],
+        expected: usize,
+    ) -> Result<(), OpError> {
+        if list.len() == expected {
+            return Ok(());
+        }
+        Err(OpError::Arity { op, what, expected: expected.to_string(), got: list.len() })
+    }
+
+    /// The tensor has the given number of dimensions; `expected` is its shape in words.
+    pub fn rank(
+        op: &'static str,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        expected: &str,
+    ) -> Result<(), OpError> {
+        let dims = if expected == "[]" { 0 } else { expected.split(',').count() };
+        if desc.shape.len() == dims {
+            return Ok(());
+        }
+        Err(shape_error(op, tensor, desc, expected.to_string()))
+    }
+
+    /// The tensor has exactly this shape.
+    pub fn shape(
+        op: &'static str,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        expected: &[usize],
+    ) -> Result<(), OpError> {
+        if desc.shape == expected {
+            return Ok(());
+        }
+        Err(shape_error(op, tensor, desc, format!("{expected:?}")))
+    }
+
+    /// The tensor holds elements of this type on the CPU (so f32 also stands for fp16 roles).
+    pub fn dtype(
+        op: &'static str,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        expected: DType,
+    ) -> Result<(), OpError> {
+        if desc.role.cpu_dtype() == expected {
+            return Ok(());
+        }
+        let got = format!("{:?} ({:?})", desc.role.cpu_dtype(), desc.role);
+        Err(OpError::Type { op, tensor, expected: format!("{expected:?}"), got })
+    }
+
+    /// An [`OpError::Shape`].
+    pub fn shape_error(
+        op: &'static str,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        expected: String,
+    ) -> OpError {
+        OpError::Shape { op, tensor, expected, got: desc.shape.clone() }
+    }
+
+    /// A parameter fulfils its condition.
+    pub fn parameter(
+        op: &'static str,
+        parameter: &'static str,
+        ok: bool,
+        expected: &str,
+        got: impl ToString,
+    ) -> Result<(), OpError> {
+        if ok {
+            return Ok(());
+        }
+        Err(OpError::Parameter {
+            op,
+            parameter,
+            expected: expected.to_string(),
+            got: got.to_string(),
+        })
+    }
+}

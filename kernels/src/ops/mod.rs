@@ -1,0 +1,10 @@
+//! The ops, one folder each.
+
+pub mod sum;
+
+use crate::case::OpCase;
+
+/// The cases of every op.
+pub(crate) fn cases() -> Vec<OpCase> {
+    [sum::cases()].concat()
+}
