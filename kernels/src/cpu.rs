@@ -179,16 +179,38 @@ impl HostTensor {
 
     /// Memory of the tensor.
     pub fn bytes(&self) -> &[u8] {
-        match &self.data {
+        self.data.bytes()
+    }
+
+    /// Memory of the tensor, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.data.bytes_mut()
+    }
+
+    /// The tensor as an op updates it.
+    pub fn view_mut(&mut self) -> TensorMut<'_> {
+        TensorMut::new(&self.desc, self.data.bytes_mut())
+    }
+
+    /// The tensor as an op reads it.
+    pub fn view(&self) -> TensorRef<'_> {
+        TensorRef::new(&self.desc, self.data.bytes())
+    }
+}
+
+impl HostData {
+    /// Memory of the elements.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
             HostData::F32(v) => cast_slice(v),
             HostData::I32(v) => cast_slice(v),
             HostData::U8(v) => v,
         }
     }
 
-    /// Memory of the tensor, to write.
+    /// Memory of the elements, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.data {
+        match self {
             HostData::F32(v) => cast_slice_mut(v),
             HostData::I32(v) => cast_slice_mut(v),
             HostData::U8(v) => v,
@@ -220,17 +242,13 @@ pub fn run_updating(
     let mut outputs: Vec<_> = output_descs.iter().cloned().map(HostTensor::poisoned).collect();
     let mut workspace = vec![f32::NAN; op.cpu_workspace_len(&input_descs, &output_descs)];
     let mut args = CpuArgs {
-        inputs: inputs.iter().map(|t| TensorRef::new(&t.desc, t.bytes())).collect(),
+        inputs: inputs.iter().map(HostTensor::view).collect(),
         outputs: outputs
             .iter_mut()
             .zip(&output_descs)
             .map(|(t, desc)| TensorMut::new(desc, t.bytes_mut()))
             .collect(),
-        updates: updates
-            .iter_mut()
-            .zip(&update_descs)
-            .map(|(t, desc)| TensorMut::new(desc, t.bytes_mut()))
-            .collect(),
+        updates: updates.iter_mut().map(HostTensor::view_mut).collect(),
         workspace: &mut workspace,
     };
     op.run_cpu(&mut args);

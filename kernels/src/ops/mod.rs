@@ -1,10 +1,11 @@
 //! The ops, one folder each.
 
+pub mod fill;
 pub mod sum;
 
 use crate::case::OpCase;
 
 /// The cases of every op.
 pub(crate) fn cases() -> Vec<OpCase> {
-    [sum::cases()].concat()
+    [fill::cases(), sum::cases()].concat()
 }

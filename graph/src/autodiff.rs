@@ -1,0 +1,208 @@
+//! Reverse-mode differentiation over the ops' own backward rules.
+//!
+//! Each op states its backward ops as data; the pass chains them, adds up the gradients of tensors
+//! that are read more than once, and emits only steps whose results something needs: below a
+//! frozen part of a model no backward op is added at all.
+
+use kernels::ops::fill::Fill;
+use kernels::ops::sum::Sum;
+use kernels::{BackwardRule, BackwardStep, Role, Source, Target, TensorDesc};
+
+use crate::program::Pass;
+use crate::{GraphError, NodeId, Program, TensorId};
+
+/// Adds the backward pass of the sum of `losses` to the program. `seed` ([1]) is the gradient of
+/// each loss, usually the loss scale.
+///
+/// Returns the gradient of each tensor of `wrt`, in this order.
+///
+/// # Errors
+/// [`GraphError::NoGradient`] names a tensor that no loss depends on.
+pub fn differentiate(
+    program: &mut Program,
+    losses: &[TensorId],
+    seed: TensorId,
+    wrt: &[TensorId],
+) -> Result<Vec<TensorId>, GraphError> {
+    let saved = program.current();
+    let mut pass = Differentiation::new(program, losses, seed, wrt);
+    for node in (0..pass.forward_nodes).rev() {
+        pass.visit(NodeId(node as u32))?;
+    }
+    let gradients = wrt
+        .iter()
+        .map(|&t| {
+            let gradient = pass.gradient(t)?;
+            gradient
+                .ok_or_else(|| GraphError::NoGradient(pass.program.tensors[t.index()].name.clone()))
+        })
+        .collect();
+    program.restore(saved);
+    gradients
+}
+
+struct Differentiation<'a> {
+    program: &'a mut Program,
+    forward_nodes: usize,
+    /// For each tensor of the forward pass: does a tensor of `wrt` reach it?
+    wanted: Vec<bool>,
+    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed.
+    arriving: Vec<Vec<TensorId>>,
+}
+
+impl<'a> Differentiation<'a> {
+    fn new(
+        program: &'a mut Program,
+        losses: &[TensorId],
+        seed: TensorId,
+        wrt: &[TensorId],
+    ) -> Self {
+        let mut wanted = vec![false; program.tensors.len()];
+        for t in wrt {
+            wanted[t.index()] = true;
+        }
+        for node in &program.nodes {
+            let rule = rule_of(program, node);
+            let reached = node
+                .inputs
+                .iter()
+                .enumerate()
+                .any(|(i, t)| wanted[t.index()] && gives_gradient(&rule, i));
+            for t in node.outputs.iter().filter(|_| reached) {
+                wanted[t.index()] = true;
+            }
+        }
+        let mut arriving = vec![Vec::new(); program.tensors.len()];
+        for loss in losses {
+            arriving[loss.index()].push(seed);
+        }
+        let forward_nodes = program.nodes.len();
+        Self { program, forward_nodes, wanted, arriving }
+    }
+
+    fn visit(&mut self, id: NodeId) -> Result<(), GraphError> {
+        let node = self.program.nodes[id.index()].clone();
+        let reached = node.outputs.iter().any(|t| !self.arriving[t.index()].is_empty());
+        let wanted = |i: usize| self.wanted[node.inputs[i].index()];
+        let rule = rule_of(self.program, &node);
+        let live = live_steps(&rule, wanted);
+        let aliases: Vec<_> = rule.aliases.iter().copied().filter(|(_, i)| wanted(*i)).collect();
+        if !reached || (live.is_empty() && aliases.is_empty()) {
+            return Ok(());
+        }
+        self.program.set_part(&node.part);
+        self.program.set_pass(Pass::Backward);
+        let mut temps: Vec<Option<TensorId>> = Vec::new();
+        for step in live.iter().map(|i| &rule.steps[*i]) {
+            let inputs = step
+                .inputs
+                .iter()
+                .map(|s| self.resolve(&node, &temps, *s))
+                .collect::<Result<Vec<_>, _>>()?;
+            let outputs = self.program.add(step.op.clone(), &inputs, &[])?;
+            self.bind(&node, step, &outputs, &mut temps);
+        }
+        for (source, input) in aliases {
+            let gradient = self.resolve(&node, &temps, source)?;
+            self.arriving[node.inputs[input].index()].push(gradient);
+        }
+        Ok(())
+    }
+
+    fn bind(
+        &mut self,
+        node: &crate::Node,
+        step: &BackwardStep,
+        outputs: &[TensorId],
+        temps: &mut Vec<Option<TensorId>>,
+    ) {
+        for (target, &output) in step.outputs.iter().zip(outputs) {
+            match *target {
+                Target::GradInput(i) => {
+                    let input = node.inputs[i].index();
+                    if self.wanted[input] {
+                        self.arriving[input].push(output);
+                    }
+                }
+                Target::Temp(i) => {
+                    if temps.len() <= i {
+                        temps.resize(i + 1, None);
+                    }
+                    temps[i] = Some(output);
+                }
+            }
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        node: &crate::Node,
+        temps: &[Option<TensorId>],
+        source: Source,
+    ) -> Result<TensorId, GraphError> {
+        Ok(match source {
+            Source::Input(i) => node.inputs[i],
+            Source::Output(i) => node.outputs[i],
+            Source::Temp(i) => match temps.get(i).copied().flatten() {
+                Some(t) => t,
+                None => panic!("{}: rule reads temp {i} before it is written", node.op.name()),
+            },
+            Source::GradOutput(i) => match self.gradient(node.outputs[i])? {
+                Some(t) => t,
+                None => {
+                    let shape = &self.program.desc(node.outputs[i]).shape;
+                    let desc = TensorDesc::new(Role::Gradient, shape);
+                    self.program.apply1(Fill { desc, value: 0.0 }, &[])?
+                }
+            },
+        })
+    }
+
+    /// The gradient of a tensor: the sum of what arrives at it.
+    fn gradient(&mut self, tensor: TensorId) -> Result<Option<TensorId>, GraphError> {
+        let arriving = std::mem::take(&mut self.arriving[tensor.index()]);
+        let total = match arriving.as_slice() {
+            [] => return Ok(None),
+            [one] => *one,
+            many => self.program.apply1(Sum, many)?,
+        };
+        self.arriving[tensor.index()] = vec![total];
+        Ok(Some(total))
+    }
+}
+
+fn rule_of(program: &Program, node: &crate::Node) -> BackwardRule {
+    let descs =
+        |list: &[TensorId]| list.iter().map(|t| program.desc(*t).clone()).collect::<Vec<_>>();
+    node.op.backward(&descs(&node.inputs), &descs(&node.outputs))
+}
+
+fn gives_gradient(rule: &BackwardRule, input: usize) -> bool {
+    let by_step = |s: &BackwardStep| s.outputs.contains(&Target::GradInput(input));
+    rule.steps.iter().any(by_step) || rule.aliases.iter().any(|(_, i)| *i == input)
+}
+
+/// Steps whose results lead to the gradient of a wanted input, in order.
+fn live_steps(rule: &BackwardRule, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut needed_temps: Vec<usize> = Vec::new();
+    let temp = |s: &Source| match s {
+        Source::Temp(i) => Some(*i),
+        _ => None,
+    };
+    for (source, input) in &rule.aliases {
+        needed_temps.extend(temp(source).filter(|_| wanted(*input)));
+    }
+    let mut live = Vec::new();
+    for (i, step) in rule.steps.iter().enumerate().rev() {
+        let needed = step.outputs.iter().any(|t| match *t {
+            Target::GradInput(input) => wanted(input),
+            Target::Temp(i) => needed_temps.contains(&i),
+        });
+        if needed {
+            live.push(i);
+            needed_temps.extend(step.inputs.iter().filter_map(temp));
+        }
+    }
+    live.reverse();
+    live
+}

@@ -1,0 +1,54 @@
+//! What can be wrong with a program.
+
+use kernels::OpError;
+
+/// A fault in a program or in what is bound to it.
+#[derive(Debug, thiserror::Error)]
+pub enum GraphError {
+    /// An op refused its tensors.
+    #[error("in `{part}`: {source}")]
+    Op {
+        /// Part of the program under construction.
+        part: String,
+        /// What the op says.
+        source: OpError,
+    },
+    /// An update of a tensor that is not state.
+    #[error("in `{part}`: {op} updates `{tensor}`, which is not state")]
+    NotState {
+        /// Part of the program.
+        part: String,
+        /// Name of the op.
+        op: &'static str,
+        /// Name of the tensor.
+        tensor: String,
+    },
+    /// State that is read after its update, or updated twice.
+    #[error(
+        "state `{tensor}` is used by {reader} without being ordered before its update by {writer}"
+    )]
+    UnorderedUpdate {
+        /// Name of the tensor.
+        tensor: String,
+        /// The other user.
+        reader: String,
+        /// The updating node.
+        writer: String,
+    },
+    /// A loss that does not depend on a parameter.
+    #[error("no loss depends on `{0}`: no gradient reaches it")]
+    NoGradient(String),
+    /// A name that the program or the state set does not hold.
+    #[error("no tensor is named `{0}`")]
+    UnknownTensor(String),
+    /// State bound under a name with another shape.
+    #[error("state `{name}` should be {expected}, got {got}")]
+    StateMismatch {
+        /// Name of the tensor.
+        name: String,
+        /// What the program declares.
+        expected: String,
+        /// What was found.
+        got: String,
+    },
+}

@@ -1,0 +1,277 @@
+//! The Program: op nodes over tensors, in an order in which they can run.
+
+use std::fmt;
+
+use kernels::{Op, OpRef, TensorDesc};
+
+use crate::GraphError;
+
+/// Names a tensor of one program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TensorId(pub(crate) u32);
+
+/// Names a node of one program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub(crate) u32);
+
+impl TensorId {
+    /// Position in [`Program::tensors`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl NodeId {
+    /// Position in [`Program::nodes`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a tensor's contents come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TensorKind {
+    /// Written by the caller before a run.
+    Input,
+    /// Lives across runs, shared between programs by name.
+    State,
+    /// Written once by a node.
+    Value,
+}
+
+/// A tensor of a program.
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    /// Name, unique for inputs and state.
+    pub name: String,
+    /// Shape and role.
+    pub desc: TensorDesc,
+    /// Where its contents come from.
+    pub kind: TensorKind,
+}
+
+/// Which of the step's passes a node belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Pass {
+    /// From inputs to losses or results.
+    Forward,
+    /// From losses to gradients.
+    Backward,
+    /// Of the state.
+    Update,
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pass::Forward => "forward",
+            Pass::Backward => "backward",
+            Pass::Update => "update",
+        })
+    }
+}
+
+/// One op at work in a program.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The op.
+    pub op: OpRef,
+    /// What it reads.
+    pub inputs: Vec<TensorId>,
+    /// What it writes.
+    pub outputs: Vec<TensorId>,
+    /// State it updates in place.
+    pub updates: Vec<TensorId>,
+    /// Part of the model, as dotted path.
+    pub part: String,
+    /// Pass of the step.
+    pub pass: Pass,
+}
+
+/// A step as data.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) kept: Vec<TensorId>,
+    part: String,
+    pass: Option<Pass>,
+}
+
+impl Program {
+    /// An empty program.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Nodes added from here on belong to this part of the model (a dotted path).
+    pub fn set_part(&mut self, part: &str) {
+        self.part = part.to_string();
+    }
+
+    /// Nodes added from here on belong to this pass.
+    pub fn set_pass(&mut self, pass: Pass) {
+        self.pass = Some(pass);
+    }
+
+    /// A tensor that the caller writes before each run.
+    pub fn input(&mut self, name: &str, desc: TensorDesc) -> TensorId {
+        self.tensor(name.to_string(), desc, TensorKind::Input)
+    }
+
+    /// A tensor that lives across runs. Declaring a name again gives the same tensor.
+    pub fn state(&mut self, name: &str, desc: TensorDesc) -> TensorId {
+        match self.find(name) {
+            Some(id) => {
+                assert_eq!(self.desc(id), &desc, "state `{name}` declared twice, differently");
+                id
+            }
+            None => self.tensor(name.to_string(), desc, TensorKind::State),
+        }
+    }
+
+    /// Adds a node and returns its outputs.
+    ///
+    /// # Errors
+    /// [`GraphError::Op`] with the part and what the op says of its inputs.
+    pub fn apply(
+        &mut self,
+        op: impl Op + 'static,
+        inputs: &[TensorId],
+    ) -> Result<Vec<TensorId>, GraphError> {
+        self.add(OpRef::from(Box::new(op) as Box<dyn Op>), inputs, &[])
+    }
+
+    /// [`Program::apply`] for an op with one output.
+    ///
+    /// # Errors
+    /// As [`Program::apply`].
+    pub fn apply1(
+        &mut self,
+        op: impl Op + 'static,
+        inputs: &[TensorId],
+    ) -> Result<TensorId, GraphError> {
+        let outputs = self.apply(op, inputs)?;
+        assert_eq!(outputs.len(), 1, "the op has {} outputs", outputs.len());
+        Ok(outputs[0])
+    }
+
+    /// Adds a node, possibly one that updates state.
+    ///
+    /// # Errors
+    /// [`GraphError::Op`] as [`Program::apply`]; [`GraphError::NotState`].
+    pub fn add(
+        &mut self,
+        op: OpRef,
+        inputs: &[TensorId],
+        updates: &[TensorId],
+    ) -> Result<Vec<TensorId>, GraphError> {
+        let fault = updates.iter().find(|u| self.tensors[u.index()].kind != TensorKind::State);
+        if let Some(tensor) = fault {
+            return Err(GraphError::NotState {
+                part: self.part.clone(),
+                op: op.name(),
+                tensor: self.tensors[tensor.index()].name.clone(),
+            });
+        }
+        let descs =
+            |list: &[TensorId]| list.iter().map(|t| self.desc(*t).clone()).collect::<Vec<_>>();
+        let output_descs = op
+            .infer(&descs(inputs), &descs(updates))
+            .map_err(|source| GraphError::Op { part: self.part.clone(), source })?;
+        let outputs = output_descs
+            .into_iter()
+            .map(|desc| {
+                let name = format!("{}.{}", self.part, op.name());
+                self.tensor(name, desc, TensorKind::Value)
+            })
+            .collect::<Vec<_>>();
+        self.nodes.push(Node {
+            op,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+            updates: updates.to_vec(),
+            part: self.part.clone(),
+            pass: self.pass.unwrap_or(Pass::Forward),
+        });
+        Ok(outputs)
+    }
+
+    /// Keeps a tensor readable after a run, under `name`.
+    pub fn keep(&mut self, name: &str, tensor: TensorId) {
+        if self.tensors[tensor.index()].kind == TensorKind::Value {
+            self.tensors[tensor.index()].name = name.to_string();
+        }
+        if !self.kept.contains(&tensor) {
+            self.kept.push(tensor);
+        }
+    }
+
+    /// All tensors; [`TensorId::index`] points here.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// All nodes, in an order in which they can run.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Tensors that stay readable after a run.
+    pub fn kept(&self) -> &[TensorId] {
+        &self.kept
+    }
+
+    /// Shape and role of a tensor.
+    pub fn desc(&self, tensor: TensorId) -> &TensorDesc {
+        &self.tensors[tensor.index()].desc
+    }
+
+    /// The input, state or kept tensor of this name.
+    pub fn find(&self, name: &str) -> Option<TensorId> {
+        let named = |(i, t): (usize, &Tensor)| {
+            let id = TensorId(i as u32);
+            let findable = t.kind != TensorKind::Value || self.kept.contains(&id);
+            (findable && t.name == name).then_some(id)
+        };
+        self.tensors.iter().enumerate().find_map(named)
+    }
+
+    /// State tensors, in order of declaration.
+    pub fn states(&self) -> impl Iterator<Item = (TensorId, &Tensor)> {
+        self.of_kind(TensorKind::State)
+    }
+
+    /// Input tensors, in order of declaration.
+    pub fn inputs(&self) -> impl Iterator<Item = (TensorId, &Tensor)> {
+        self.of_kind(TensorKind::Input)
+    }
+
+    fn of_kind(&self, kind: TensorKind) -> impl Iterator<Item = (TensorId, &Tensor)> {
+        let with_id = |(i, t)| (TensorId(i as u32), t);
+        self.tensors.iter().enumerate().map(with_id).filter(move |(_, t)| t.kind == kind)
+    }
+
+    /// Names a node in messages: its part, op and position.
+    pub fn node_name(&self, node: NodeId) -> String {
+        let n = &self.nodes[node.index()];
+        format!("{}.{}#{}", n.part, n.op.name(), node.0)
+    }
+
+    fn tensor(&mut self, name: String, desc: TensorDesc, kind: TensorKind) -> TensorId {
+        if kind != TensorKind::Value {
+            assert!(self.find(&name).is_none(), "tensor `{name}` declared twice");
+        }
+        self.tensors.push(Tensor { name, desc, kind });
+        TensorId(self.tensors.len() as u32 - 1)
+    }
+
+    pub(crate) fn current(&self) -> (String, Option<Pass>) {
+        (self.part.clone(), self.pass)
+    }
+
+    pub(crate) fn restore(&mut self, (part, pass): (String, Option<Pass>)) {
+        self.part = part;
+        self.pass = pass;
+    }
+}

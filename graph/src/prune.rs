@@ -1,0 +1,24 @@
+//! Removal of dead work: nodes whose results nothing needs.
+
+use crate::Program;
+
+/// Drops every node that neither updates state nor leads to a kept tensor or such an update.
+/// Tensors keep their numbers.
+pub fn prune(program: &mut Program) {
+    let mut needed = vec![false; program.tensors.len()];
+    for t in &program.kept {
+        needed[t.index()] = true;
+    }
+    let mut alive = vec![false; program.nodes.len()];
+    for (i, node) in program.nodes.iter().enumerate().rev() {
+        let live = !node.updates.is_empty() || node.outputs.iter().any(|t| needed[t.index()]);
+        if live {
+            alive[i] = true;
+            for t in &node.inputs {
+                needed[t.index()] = true;
+            }
+        }
+    }
+    let mut keep = alive.into_iter();
+    program.nodes.retain(|_| keep.next().unwrap_or(false));
+}

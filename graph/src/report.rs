@@ -1,0 +1,87 @@
+//! What a program costs and how it reads: per-part FLOPs and bytes, and a text dump.
+
+use std::fmt::Write;
+
+use kernels::{Cost, TensorDesc};
+
+use crate::program::Pass;
+use crate::{Node, Program, TensorId};
+
+/// Cost of one part of the model in one pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartCost {
+    /// First component of the nodes' parts.
+    pub part: String,
+    /// Pass of the step.
+    pub pass: Pass,
+    /// Nodes in it.
+    pub nodes: usize,
+    /// Work and traffic, at capacity.
+    pub cost: Cost,
+}
+
+/// Cost of one node.
+pub fn node_cost(program: &Program, node: &Node) -> Cost {
+    let descs = |list: &[TensorId]| -> Vec<TensorDesc> {
+        list.iter().map(|t| program.desc(*t).clone()).collect()
+    };
+    node.op.cost(&descs(&node.inputs), &descs(&node.outputs))
+}
+
+/// Cost by part and pass, in order of first appearance.
+pub fn part_costs(program: &Program) -> Vec<PartCost> {
+    let mut parts: Vec<PartCost> = Vec::new();
+    for node in program.nodes() {
+        let part = top_part(&node.part);
+        let cost = node_cost(program, node);
+        match parts.iter_mut().find(|p| p.part == part && p.pass == node.pass) {
+            Some(p) => {
+                p.nodes += 1;
+                p.cost += cost;
+            }
+            None => {
+                parts.push(PartCost { part: part.to_string(), pass: node.pass, nodes: 1, cost })
+            }
+        }
+    }
+    parts
+}
+
+/// First component of a dotted part.
+pub fn top_part(part: &str) -> &str {
+    part.split('.').next().unwrap_or(part)
+}
+
+/// The program as text: a line a node, tensors by number and shape.
+pub fn to_text(program: &Program) -> String {
+    let mut text = String::new();
+    for (id, t) in program.inputs() {
+        let _ = writeln!(text, "input  %{:<4} {:<32} {:?}", id.0, t.name, t.desc);
+    }
+    for (id, t) in program.states() {
+        let _ = writeln!(text, "state  %{:<4} {:<48} {:?}", id.0, t.name, t.desc);
+    }
+    let list =
+        |ids: &[TensorId]| ids.iter().map(|t| format!("%{}", t.0)).collect::<Vec<_>>().join(" ");
+    for (i, node) in program.nodes().iter().enumerate() {
+        let shapes: Vec<_> =
+            node.outputs.iter().map(|t| format!("%{} {:?}", t.0, program.desc(*t))).collect();
+        let cost = node_cost(program, node);
+        let _ = write!(
+            text,
+            "{i:>5} {:<8} {:<34} {:<22} ({})",
+            node.pass,
+            node.part,
+            node.op.name(),
+            list(&node.inputs),
+        );
+        if !shapes.is_empty() {
+            let _ = write!(text, " -> {}", shapes.join(", "));
+        }
+        if !node.updates.is_empty() {
+            let _ = write!(text, " updates {}", list(&node.updates));
+        }
+        let _ = writeln!(text, "  {:.1} MFLOP", cost.flops as f64 / 1e6);
+    }
+    text
+}

@@ -1,0 +1,138 @@
+//! Schedule: which stream runs each node, in which order, and which nodes wait for which.
+
+use crate::{GraphError, NodeId, Program, TensorId};
+
+/// An order of execution: nodes in launch order, each on a stream, with the waits between streams.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    launches: Vec<Launch>,
+    /// `before[a]` holds bit `b` if launch `b` is done before launch `a` starts, in every allowed
+    /// order.
+    before: Vec<BitSet>,
+}
+
+/// One node in launch order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The node.
+    pub node: NodeId,
+    /// The stream that runs it; a stream runs its launches in order.
+    pub stream: usize,
+    /// Earlier launches (positions) on other streams that it waits for.
+    pub waits: Vec<usize>,
+}
+
+impl Schedule {
+    /// All nodes in program order on one stream.
+    ///
+    /// # Errors
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update.
+    pub fn single_stream(program: &Program) -> Result<Self, GraphError> {
+        let streams = vec![0; program.nodes().len()];
+        Self::with_streams(program, &streams)
+    }
+
+    /// Nodes in program order, node `i` on stream `streams[i]`, with the waits that the tensors
+    /// demand.
+    ///
+    /// # Errors
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update.
+    pub fn with_streams(program: &Program, streams: &[usize]) -> Result<Self, GraphError> {
+        let n = program.nodes().len();
+        assert_eq!(streams.len(), n);
+        let mut producer: Vec<Option<usize>> = vec![None; program.tensors().len()];
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); program.tensors().len()];
+        let mut launches = Vec::with_capacity(n);
+        let mut before: Vec<BitSet> = Vec::with_capacity(n);
+        let mut last_on_stream: Vec<Option<usize>> = Vec::new();
+        for (i, node) in program.nodes().iter().enumerate() {
+            let mut waits: Vec<usize> =
+                node.inputs.iter().filter_map(|t| producer[t.index()]).collect();
+            for t in &node.updates {
+                check_single_update(program, producer[t.index()], i, *t)?;
+                waits.extend(&readers[t.index()]);
+            }
+            for t in &node.inputs {
+                let written =
+                    producer[t.index()].filter(|w| program.nodes()[*w].updates.contains(t));
+                if let Some(writer) = written {
+                    return Err(unordered(program, *t, i, writer));
+                }
+                readers[t.index()].push(i);
+            }
+            for t in node.outputs.iter().chain(&node.updates) {
+                producer[t.index()] = Some(i);
+            }
+            let stream = streams[i];
+            if last_on_stream.len() <= stream {
+                last_on_stream.resize(stream + 1, None);
+            }
+            let mut done = BitSet::new(n);
+            for b in waits.iter().copied().chain(last_on_stream[stream]) {
+                done.insert(b);
+                done.union(&before[b]);
+            }
+            waits.retain(|w| streams[*w] != stream);
+            waits.sort_unstable();
+            waits.dedup();
+            last_on_stream[stream] = Some(i);
+            launches.push(Launch { node: NodeId(i as u32), stream, waits });
+            before.push(done);
+        }
+        Ok(Self { launches, before })
+    }
+
+    /// Nodes in launch order.
+    pub fn launches(&self) -> &[Launch] {
+        &self.launches
+    }
+
+    /// True if launch `first` is done before launch `second` starts in every allowed order.
+    pub fn happens_before(&self, first: usize, second: usize) -> bool {
+        self.before[second].contains(first)
+    }
+}
+
+fn check_single_update(
+    program: &Program,
+    earlier: Option<usize>,
+    node: usize,
+    tensor: TensorId,
+) -> Result<(), GraphError> {
+    match earlier {
+        Some(writer) => Err(unordered(program, tensor, node, writer)),
+        None => Ok(()),
+    }
+}
+
+fn unordered(program: &Program, tensor: TensorId, reader: usize, writer: usize) -> GraphError {
+    GraphError::UnorderedUpdate {
+        tensor: program.tensors()[tensor.index()].name.clone(),
+        reader: program.node_name(NodeId(reader as u32)),
+        writer: program.node_name(NodeId(writer as u32)),
+    }
+}
+
+/// A set of small integers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct BitSet(Vec<u64>);
+
+impl BitSet {
+    fn new(len: usize) -> Self {
+        Self(vec![0; len.div_ceil(64)])
+    }
+
+    fn insert(&mut self, i: usize) {
+        self.0[i / 64] |= 1 << (i % 64);
+    }
+
+    fn contains(&self, i: usize) -> bool {
+        self.0[i / 64] >> (i % 64) & 1 == 1
+    }
+
+    fn union(&mut self, other: &Self) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a |= b;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! State that lives across runs and is shared by programs: weights, momentum, counters.
+
+use std::collections::BTreeMap;
+
+use kernels::TensorDesc;
+use kernels::cpu::HostTensor;
+
+use crate::{GraphError, Program};
+
+/// Named tensors that programs read and update.
+#[derive(Debug, Clone, Default)]
+pub struct StateSet {
+    index: BTreeMap<String, usize>,
+    tensors: Vec<HostTensor>,
+}
+
+impl StateSet {
+    /// An empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tensor, or replaces the one of this name.
+    pub fn insert(&mut self, name: &str, tensor: HostTensor) {
+        match self.index.get(name) {
+            Some(&i) => self.tensors[i] = tensor,
+            None => {
+                self.index.insert(name.to_string(), self.tensors.len());
+                self.tensors.push(tensor);
+            }
+        }
+    }
+
+    /// The tensor of this name.
+    pub fn get(&self, name: &str) -> Option<&HostTensor> {
+        self.index.get(name).map(|&i| &self.tensors[i])
+    }
+
+    /// The tensor of this name, to write.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut HostTensor> {
+        self.index.get(name).map(|&i| &mut self.tensors[i])
+    }
+
+    /// Names and tensors, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &HostTensor)> {
+        self.index.iter().map(|(name, &i)| (name.as_str(), &self.tensors[i]))
+    }
+
+    /// Bytes of all tensors.
+    pub fn bytes(&self) -> usize {
+        self.tensors.iter().map(|t| t.bytes().len()).sum()
+    }
+
+    /// Position of each state tensor of `program`, by tensor index.
+    pub(crate) fn bind(&self, program: &Program) -> Result<Vec<Option<usize>>, GraphError> {
+        let mut slots = vec![None; program.tensors().len()];
+        for (id, tensor) in program.states() {
+            let slot = self.index.get(&tensor.name);
+            let slot = *slot.ok_or_else(|| GraphError::UnknownTensor(tensor.name.clone()))?;
+            let found = &self.tensors[slot].desc;
+            if !same(found, &tensor.desc) {
+                return Err(GraphError::StateMismatch {
+                    name: tensor.name.clone(),
+                    expected: format!("{:?}", tensor.desc),
+                    got: format!("{found:?}"),
+                });
+            }
+            slots[id.index()] = Some(slot);
+        }
+        Ok(slots)
+    }
+
+    pub(crate) fn tensors_mut(&mut self) -> &mut [HostTensor] {
+        &mut self.tensors
+    }
+}
+
+fn same(a: &TensorDesc, b: &TensorDesc) -> bool {
+    a.shape == b.shape && a.role.cpu_dtype() == b.role.cpu_dtype()
+}

@@ -1,0 +1,51 @@
+//! A tensor filled with one value: the gradient of an output that nothing reads, and constants.
+//!
+//! Tensors: none in -> `y` (the shape and role given, f32, overwritten).
+
+use crate::case::OpCase;
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{DType, Op, OpError, Role, TensorDesc};
+
+/// `y = value`, everywhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fill {
+    /// Shape and role of the output.
+    pub desc: TensorDesc,
+    /// The value.
+    pub value: f32,
+}
+
+const NAME: &str = "fill";
+
+impl Op for Fill {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 0)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check::dtype(NAME, "y", &self.desc, DType::F32)?;
+        Ok(vec![self.desc.clone()])
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        args.outputs[0].f32().fill(self.value);
+    }
+}
+
+/// Sizes 0, 1 and a prime.
+pub fn cases() -> Vec<OpCase> {
+    [0, 1, 13]
+        .map(|n| {
+            let desc = TensorDesc::new(Role::Gradient, &[n]);
+            let op = std::sync::Arc::new(Fill { desc, value: 2.5 });
+            OpCase::new(format!("[{n}]"), op, vec![])
+        })
+        .to_vec()
+}
