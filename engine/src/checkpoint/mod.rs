@@ -1,0 +1,207 @@
+//! Checkpoints: a directory with weights, optimizer state, config and checksums, written beside,
+//! synced and renamed, so that an interrupted write leaves the last good one in place.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use graph::StateSet;
+use kernels::DType;
+use kernels::cpu::{HostData, HostTensor};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::EngineError;
+use crate::model::Param;
+use crate::run_dir::{io, write_whole};
+use crate::weights::save_weights;
+
+const FORMAT: u32 = 1;
+const META: &str = "checkpoint.json";
+const MODEL: &str = "model.safetensors";
+const STATE: &str = "state.safetensors";
+const CONFIG: &str = "config.toml";
+
+/// What a checkpoint says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct Meta {
+    /// Version of the layout.
+    pub format: u32,
+    /// Batches consumed: resuming goes on with the next one.
+    pub batches: u64,
+    /// Class names, in the order of labels 1..K, with their COCO ids.
+    pub categories: Vec<(String, u64)>,
+    /// SHA-256 of the other files, by name.
+    pub sha256: BTreeMap<String, String>,
+}
+
+/// What goes into a checkpoint.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    /// Everything that training updates.
+    pub state: &'a StateSet,
+    /// Parameters, for the weights under torchvision's names.
+    pub params: &'a [Param],
+    /// Batches consumed.
+    pub batches: u64,
+    /// Class names and COCO ids.
+    pub categories: &'a [(String, u64)],
+    /// The resolved config, as TOML.
+    pub config: &'a str,
+}
+
+/// Writes `run/checkpoints/step_XXXXXXXX` and names it in `run/last_checkpoint`; then removes the
+/// oldest beyond `keep` (0 keeps all).
+///
+/// # Errors
+/// [`EngineError::Io`] names the file; an earlier checkpoint stays as it was.
+pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf, EngineError> {
+    let parent = run.join("checkpoints");
+    let name = format!("step_{:08}", snapshot.batches);
+    let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
+    if beside.exists() {
+        fs::remove_dir_all(&beside).map_err(io(&beside))?;
+    }
+    fs::create_dir_all(&beside).map_err(io(&beside))?;
+    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
+    let files = [
+        (MODEL, save_weights(snapshot.params, snapshot.state, metadata)?),
+        (STATE, serialize_state(snapshot.state, &done)?),
+        (CONFIG, snapshot.config.as_bytes().to_vec()),
+    ];
+    let mut sha256 = BTreeMap::new();
+    for (file, bytes) in &files {
+        sha256.insert(file.to_string(), hex_digest(bytes));
+        write_whole(&beside.join(file), bytes)?;
+    }
+    let meta = Meta {
+        format: FORMAT,
+        batches: snapshot.batches,
+        categories: snapshot.categories.to_vec(),
+        sha256,
+    };
+    let json = serde_json::to_vec_pretty(&meta)
+        .map_err(|e| EngineError::Checkpoint { path: done.clone(), reason: e.to_string() })?;
+    write_whole(&beside.join(META), &json)?;
+    if done.exists() {
+        fs::remove_dir_all(&done).map_err(io(&done))?;
+    }
+    fs::rename(&beside, &done).map_err(io(&done))?;
+    File::open(&parent).and_then(|dir| dir.sync_all()).map_err(io(&parent))?;
+    write_whole(&run.join("last_checkpoint"), format!("checkpoints/{name}\n").as_bytes())?;
+    remove_old(&parent, keep)?;
+    Ok(done)
+}
+
+/// The checkpoint that `run/last_checkpoint` names.
+///
+/// # Errors
+/// [`EngineError::Checkpoint`] if the run has none.
+pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
+    let pointer = run.join("last_checkpoint");
+    let name = fs::read_to_string(&pointer).map_err(|_| EngineError::Checkpoint {
+        path: run.to_path_buf(),
+        reason: "there is no last_checkpoint in it, so there is nothing to resume".to_string(),
+    })?;
+    Ok(run.join(name.trim()))
+}
+
+/// Reads and verifies a checkpoint's description and files; returns also the config it was
+/// trained with.
+///
+/// # Errors
+/// [`EngineError::Checkpoint`] names what is missing or damaged.
+pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
+    let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
+    let json = fs::read(path.join(META)).map_err(|e| fault(format!("{META}: {e}")))?;
+    let meta: Meta = serde_json::from_slice(&json).map_err(|e| fault(format!("{META}: {e}")))?;
+    if meta.format != FORMAT {
+        return Err(fault(format!(
+            "its format is {}, this program reads {FORMAT}: use the version that wrote it",
+            meta.format
+        )));
+    }
+    for (file, expected) in &meta.sha256 {
+        let bytes = fs::read(path.join(file)).map_err(|e| fault(format!("{file}: {e}")))?;
+        if hex_digest(&bytes) != *expected {
+            return Err(fault(format!("{file} is damaged: its checksum is wrong")));
+        }
+    }
+    let config = fs::read_to_string(path.join(CONFIG));
+    Ok((meta, config.map_err(|e| fault(format!("{CONFIG}: {e}")))?))
+}
+
+/// Puts the saved state into `state`, every tensor of which must be in the checkpoint with its
+/// shape.
+///
+/// # Errors
+/// [`EngineError::Checkpoint`] names the tensor that is missing or differs.
+pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
+    let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
+    let bytes = fs::read(path.join(STATE)).map_err(|e| fault(format!("{STATE}: {e}")))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(format!("{STATE}: {e}")))?;
+    let names: Vec<String> = state.iter().map(|(name, _)| name.to_string()).collect();
+    for name in names {
+        let saved = file.tensor(&name).map_err(|_| fault(format!("it lacks `{name}`")))?;
+        let Some(tensor) = state.get_mut(&name) else { continue };
+        if saved.shape() != tensor.desc.shape || saved.data().len() != tensor.bytes().len() {
+            let (ours, theirs) = (&tensor.desc.shape, saved.shape());
+            return Err(fault(format!("`{name}` is {theirs:?} in it and {ours:?} in the config")));
+        }
+        tensor.bytes_mut().copy_from_slice(saved.data());
+    }
+    Ok(())
+}
+
+/// Path of the weights inside a checkpoint.
+pub fn weights_path(checkpoint: &Path) -> PathBuf {
+    checkpoint.join(MODEL)
+}
+
+fn serialize_state(state: &StateSet, path: &Path) -> Result<Vec<u8>, EngineError> {
+    let fault = |e: safetensors::SafeTensorError| EngineError::Checkpoint {
+        path: path.to_path_buf(),
+        reason: e.to_string(),
+    };
+    let view = |t: &HostTensor| {
+        let dtype = match t.data {
+            HostData::F32(_) => Dtype::F32,
+            HostData::I32(_) => Dtype::I32,
+            HostData::U8(_) => Dtype::U8,
+        };
+        debug_assert_ne!(t.desc.role.cpu_dtype(), DType::F16);
+        (dtype, t.desc.shape.clone())
+    };
+    let views = state
+        .iter()
+        .map(|(name, t)| {
+            let (dtype, shape) = view(t);
+            Ok((name, TensorView::new(dtype, shape, t.bytes())?))
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(fault)?;
+    safetensors::serialize(views, None).map_err(fault)
+}
+
+fn hex_digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn remove_old(parent: &Path, keep: usize) -> Result<(), EngineError> {
+    if keep == 0 {
+        return Ok(());
+    }
+    let mut found: Vec<PathBuf> = fs::read_dir(parent)
+        .map_err(io(parent))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step_")))
+        .collect();
+    found.sort();
+    let old = found.len().saturating_sub(keep);
+    for path in &found[..old] {
+        fs::remove_dir_all(path).map_err(io(path))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! What a run says while it trains: the log line every few steps and its twin in `metrics.jsonl`.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::EngineError;
+use crate::run_dir::io;
+
+/// What one training step reports.
+#[derive(Debug, Clone, Serialize)]
+pub struct StepRecord {
+    /// Steps done, this one included.
+    pub step: u64,
+    /// Epoch, from 0.
+    pub epoch: u64,
+    /// Sum of the losses.
+    pub loss: f32,
+    /// Each loss by name.
+    pub losses: Vec<(&'static str, f32)>,
+    /// Learning rate of this step.
+    pub lr: f32,
+    /// Loss scale of this step.
+    pub loss_scale: f32,
+    /// Norm of all gradients, unscaled, before clipping.
+    pub grad_norm: f32,
+    /// False if the step was skipped because a gradient was not finite.
+    pub applied: bool,
+    /// Images in the batch.
+    pub images: usize,
+    /// Seconds from batch to batch.
+    pub step_seconds: f64,
+    /// Seconds of these spent waiting for data.
+    pub data_seconds: f64,
+}
+
+/// Keeps a window of steps for the log line, and writes every step to `metrics.jsonl`.
+#[derive(Debug)]
+pub struct Metrics {
+    file: BufWriter<File>,
+    window: VecDeque<StepRecord>,
+    window_len: usize,
+    skipped: u64,
+}
+
+impl Metrics {
+    /// Appends to the file at `path`.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if it cannot be opened.
+    pub fn new(path: &Path, window_len: usize) -> Result<Self, EngineError> {
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(io(path))?;
+        let window = VecDeque::with_capacity(window_len);
+        let window_len = window_len.max(1);
+        Ok(Self { file: BufWriter::new(file), window, window_len, skipped: 0 })
+    }
+
+    /// Takes in a step.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if the file cannot be written.
+    pub fn push(&mut self, record: StepRecord) -> Result<(), EngineError> {
+        let mut line = serde_json::Map::new();
+        let mut put = |key: &str, value: serde_json::Value| line.insert(key.to_string(), value);
+        put("step", record.step.into());
+        put("epoch", record.epoch.into());
+        put("loss", float(record.loss));
+        for (name, value) in &record.losses {
+            put(name, float(*value));
+        }
+        put("lr", float(record.lr));
+        put("loss_scale", float(record.loss_scale));
+        put("grad_norm", float(record.grad_norm));
+        put("applied", record.applied.into());
+        put("images", record.images.into());
+        put("step_ms", (1e3 * record.step_seconds).into());
+        put("data_ms", (1e3 * record.data_seconds).into());
+        self.line(&serde_json::Value::Object(line))?;
+        self.skipped += u64::from(!record.applied);
+        if self.window.len() == self.window_len {
+            self.window.pop_front();
+        }
+        self.window.push_back(record);
+        Ok(())
+    }
+
+    /// Writes any other record, such as an evaluation.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if the file cannot be written.
+    pub fn line(&mut self, value: &serde_json::Value) -> Result<(), EngineError> {
+        writeln!(self.file, "{value}")
+            .and_then(|()| self.file.flush())
+            .map_err(io(Path::new("metrics.jsonl")))
+    }
+
+    /// The log line: medians over the window, in the order that the field is used to.
+    pub fn log_line(&self, total_steps: u64, peak_bytes: usize) -> Option<String> {
+        let last = self.window.back()?;
+        let of = |get: &dyn Fn(&StepRecord) -> f64| median(self.window.iter().map(get).collect());
+        let step_seconds = of(&|r| r.step_seconds);
+        let images: usize = self.window.iter().map(|r| r.images).sum();
+        let seconds: f64 = self.window.iter().map(|r| r.step_seconds).sum();
+        let eta = (total_steps.saturating_sub(last.step)) as f64 * step_seconds;
+        let mut line = format!(
+            "eta {}  iter {}/{}  epoch {}  loss {:.4}",
+            duration(eta),
+            last.step,
+            total_steps,
+            last.epoch,
+            of(&|r| f64::from(r.loss)),
+        );
+        for (i, (name, _)) in last.losses.iter().enumerate() {
+            line += &format!("  {name} {:.4}", of(&|r| f64::from(r.losses[i].1)));
+        }
+        line += &format!(
+            "  lr {:.5}  scale {:.0}  skipped {}  img/s {:.1}  step {:.1} ms  data {:.1} ms  max_mem {}M",
+            last.lr,
+            last.loss_scale,
+            self.skipped,
+            images as f64 / seconds.max(1e-9),
+            1e3 * step_seconds,
+            1e3 * of(&|r| r.data_seconds),
+            peak_bytes >> 20,
+        );
+        Some(line)
+    }
+}
+
+/// Hours, minutes, seconds.
+pub fn duration(seconds: f64) -> String {
+    let s = seconds.round() as u64;
+    format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+}
+
+fn float(value: f32) -> serde_json::Value {
+    // JSON has no NaN or infinity: a string says what it was.
+    match serde_json::Number::from_f64(f64::from(value)) {
+        Some(number) => number.into(),
+        None => value.to_string().into(),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
+    }
+}

@@ -1,0 +1,125 @@
+//! Backbones: ResNet with bottlenecks (He et al. 2015), and a small GroupNorm body that trains
+//! from scratch. Parameter names are torchvision's.
+
+use configs::{BackboneKind, NormKind};
+use graph::{GraphError, TensorId};
+use kernels::ops::max_pool::MaxPool;
+
+use super::net::{After, ConvShape, Net};
+
+const BODY: &str = "backbone.body";
+
+/// Feature maps of the stages, finest first (C2..C5 of a ResNet).
+pub(super) fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+    let maps = match net.spec.config.model.backbone.kind {
+        BackboneKind::Resnet => resnet(net, x)?,
+        BackboneKind::Small => small(net, x)?,
+    };
+    net.set_frozen(false);
+    for (i, map) in maps.iter().enumerate() {
+        net.observe(&format!("C{}", i + 2), *map);
+    }
+    Ok(maps)
+}
+
+fn resnet(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+    let config = &net.spec.config.model.backbone;
+    net.set_frozen(config.frozen_stages >= 1);
+    net.part("backbone.stem");
+    let stem = ConvShape::new(config.stem_channels, 7, 2);
+    let x = conv_norm(net, x, &format!("{BODY}.conv1"), &format!("{BODY}.bn1"), stem, After::RELU)?;
+    let pool = MaxPool { kernel: 3, stride: 2, pad: 1 };
+    let mut x = net.program.apply(pool, &[x])?[0];
+    let mut maps = Vec::new();
+    for (stage, &blocks) in config.blocks.iter().enumerate() {
+        net.set_frozen(config.frozen_stages >= stage + 2);
+        for block in 0..blocks {
+            let name = format!("layer{}.{block}", stage + 1);
+            net.part(&format!("backbone.{name}"));
+            let stride = if block == 0 && stage > 0 { 2 } else { 1 };
+            x = bottleneck(net, x, &format!("{BODY}.{name}"), config.width << stage, stride)?;
+        }
+        maps.push(x);
+    }
+    Ok(maps)
+}
+
+/// 1x1, 3x3, 1x1 with four times the width, added to the (projected) input.
+fn bottleneck(
+    net: &mut Net<'_>,
+    x: TensorId,
+    name: &str,
+    width: usize,
+    stride: usize,
+) -> Result<TensorId, GraphError> {
+    let (first, second) =
+        if net.spec.config.model.backbone.stride_in_1x1 { (stride, 1) } else { (1, stride) };
+    let layer = |i: usize| (format!("{name}.conv{i}"), format!("{name}.bn{i}"));
+    let convs = [ConvShape::new(width, 1, first), ConvShape::new(width, 3, second)];
+    let mut y = x;
+    for (i, shape) in convs.into_iter().enumerate() {
+        let (conv, bn) = layer(i + 1);
+        y = conv_norm(net, y, &conv, &bn, shape, After::RELU)?;
+    }
+    let identity = if stride != 1 || net.channels(x) != 4 * width {
+        let shape = ConvShape::new(4 * width, 1, stride);
+        let (conv, bn) = (format!("{name}.downsample.0"), format!("{name}.downsample.1"));
+        conv_norm(net, x, &conv, &bn, shape, After::NOTHING)?
+    } else {
+        x
+    };
+    let (conv, bn) = layer(3);
+    conv_norm(net, y, &conv, &bn, ConvShape::new(4 * width, 1, 1), After::add_relu(identity))
+}
+
+fn conv_norm(
+    net: &mut Net<'_>,
+    x: TensorId,
+    conv: &str,
+    norm: &str,
+    shape: ConvShape,
+    after: After,
+) -> Result<TensorId, GraphError> {
+    match net.spec.config.model.backbone.norm {
+        NormKind::FrozenBatchNorm => net.conv_bn(x, conv, norm, shape, after),
+        NormKind::GroupNorm => {
+            let y = net.conv_plain(x, conv, shape)?;
+            net.group_norm(y, norm, after)
+        }
+    }
+}
+
+/// A 3x3 stem and one basic block a stage, each with stride 2.
+fn small(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+    let config = &net.spec.config.model.backbone;
+    let channels = config.stage_channels.clone();
+    net.set_frozen(config.frozen_stages >= 1);
+    net.part("backbone.stem");
+    let stem = ConvShape::new(channels[0], 3, 2);
+    let (conv, norm) = (format!("{BODY}.conv1"), format!("{BODY}.bn1"));
+    let mut x = conv_norm(net, x, &conv, &norm, stem, After::RELU)?;
+    let mut maps = Vec::new();
+    for (stage, &width) in channels[1..].iter().enumerate() {
+        net.set_frozen(config.frozen_stages >= stage + 2);
+        let name = format!("layer{}.0", stage + 1);
+        net.part(&format!("backbone.{name}"));
+        x = basic_block(net, x, &format!("{BODY}.{name}"), width)?;
+        maps.push(x);
+    }
+    Ok(maps)
+}
+
+fn basic_block(
+    net: &mut Net<'_>,
+    x: TensorId,
+    name: &str,
+    width: usize,
+) -> Result<TensorId, GraphError> {
+    let layer = |i: usize| (format!("{name}.conv{i}"), format!("{name}.bn{i}"));
+    let ((conv1, bn1), (conv2, bn2)) = (layer(1), layer(2));
+    let y = conv_norm(net, x, &conv1, &bn1, ConvShape::new(width, 3, 2), After::RELU)?;
+    let projection = ConvShape::new(width, 1, 2);
+    let identity = net.conv_plain(x, &format!("{name}.downsample.0"), projection)?;
+    let after = After::add_relu(identity);
+    conv_norm(net, y, &conv2, &bn2, ConvShape::new(width, 3, 1), after)
+}

@@ -1,0 +1,55 @@
+//! The detector, described as Programs: backbone, FPN, RPN, RoI heads, the training step and the
+//! detection pass. Nothing here runs anything.
+
+mod backbone;
+mod detect;
+mod fpn;
+mod heads;
+mod inputs;
+mod net;
+mod params;
+mod rpn;
+mod train_step;
+
+pub use detect::detection_program;
+pub use inputs::{Inject, SlotShape};
+pub use params::{Init, Layout, Param, ParamKind};
+pub use train_step::{LOSS_NAMES, training_program};
+
+use configs::Config;
+use graph::Program;
+
+/// Height and width in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageSize {
+    /// Pixels from top to bottom.
+    pub height: usize,
+    /// Pixels from left to right.
+    pub width: usize,
+}
+
+/// What a program is built for.
+#[derive(Debug, Clone)]
+pub struct ModelSpec<'a> {
+    /// The resolved config.
+    pub config: &'a Config,
+    /// Foreground classes, K.
+    pub num_classes: usize,
+    /// Images a run, N.
+    pub images: usize,
+    /// Padded size of the images.
+    pub padded: ImageSize,
+    /// Capacities of the loader's slot.
+    pub slot: SlotShape,
+    /// What tests put in place of computed tensors.
+    pub inject: Inject,
+}
+
+/// A program with the parameters that it declares as state.
+#[derive(Debug)]
+pub struct BuiltProgram {
+    /// The step.
+    pub program: Program,
+    /// Its parameters and frozen statistics, in torchvision's order of modules.
+    pub params: Vec<Param>,
+}

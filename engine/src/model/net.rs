@@ -1,0 +1,272 @@
+//! Layers of the model over a Program: each declares its parameters and adds its op.
+
+use graph::{GraphError, Program, TensorId};
+use kernels::ops::conv2d::Conv2d;
+use kernels::ops::conv_transpose::ConvTranspose2x2;
+use kernels::ops::group_norm::GroupNorm;
+use kernels::ops::linear::Linear;
+use kernels::{Role, TensorDesc};
+
+use super::params::{Init, Layout, Param, ParamKind};
+use super::{BuiltProgram, ModelSpec};
+
+/// A program under construction.
+#[derive(Debug)]
+pub(super) struct Net<'a> {
+    pub(super) spec: &'a ModelSpec<'a>,
+    pub(super) program: Program,
+    params: Vec<Param>,
+    frozen: bool,
+}
+
+/// A convolution's geometry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConvShape {
+    pub(super) channels: usize,
+    pub(super) kernel: usize,
+    pub(super) stride: usize,
+}
+
+impl ConvShape {
+    pub(super) fn new(channels: usize, kernel: usize, stride: usize) -> Self {
+        Self { channels, kernel, stride }
+    }
+
+    fn pad(self) -> usize {
+        self.kernel / 2
+    }
+
+    fn fan_out(self) -> usize {
+        self.channels * self.kernel * self.kernel
+    }
+}
+
+/// What follows a convolution's normalisation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct After {
+    pub(super) residual: Option<TensorId>,
+    pub(super) relu: bool,
+}
+
+impl After {
+    pub(super) const NOTHING: Self = Self { residual: None, relu: false };
+    pub(super) const RELU: Self = Self { residual: None, relu: true };
+
+    pub(super) fn add_relu(residual: TensorId) -> Self {
+        Self { residual: Some(residual), relu: true }
+    }
+}
+
+impl<'a> Net<'a> {
+    pub(super) fn new(spec: &'a ModelSpec<'a>) -> Self {
+        Self { spec, program: Program::new(), params: Vec::new(), frozen: false }
+    }
+
+    pub(super) fn finish(self) -> BuiltProgram {
+        BuiltProgram { program: self.program, params: self.params }
+    }
+
+    pub(super) fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    /// Parameters declared from here on are not trained.
+    pub(super) fn set_frozen(&mut self, frozen: bool) {
+        self.frozen = frozen;
+    }
+
+    pub(super) fn part(&mut self, part: &str) {
+        self.program.set_part(part);
+    }
+
+    /// Keeps a tensor readable if the spec asks for it.
+    pub(super) fn observe(&mut self, name: &str, tensor: TensorId) {
+        if self.spec.inject.observe {
+            self.program.keep(name, tensor);
+        }
+    }
+
+    pub(super) fn channels(&self, x: TensorId) -> usize {
+        self.program.desc(x).dim(-1)
+    }
+
+    /// Declares a parameter, or finds it if it was declared before (shared weights).
+    pub(super) fn param(
+        &mut self,
+        name: String,
+        shape: &[usize],
+        layout: Layout,
+        kind: ParamKind,
+        init: Init,
+    ) -> TensorId {
+        let role = if kind == ParamKind::Weight { Role::Weight } else { Role::Master };
+        let known = self.program.find(&name).is_some();
+        let tensor = self.program.state(&name, TensorDesc::new(role, shape));
+        if !known {
+            let trained = (!self.frozen && kind != ParamKind::Frozen).then_some(tensor);
+            self.params.push(Param { name, shape: shape.to_vec(), layout, kind, init, trained });
+        }
+        tensor
+    }
+
+    pub(super) fn conv_weight(
+        &mut self,
+        name: &str,
+        c_in: usize,
+        shape: ConvShape,
+        init: Init,
+    ) -> TensorId {
+        let dims = [shape.channels, shape.kernel, shape.kernel, c_in];
+        self.param(format!("{name}.weight"), &dims, Layout::Conv, ParamKind::Weight, init)
+    }
+
+    pub(super) fn bias(&mut self, name: &str, channels: usize, init: Init) -> TensorId {
+        self.param(format!("{name}.bias"), &[channels], Layout::Same, ParamKind::Bias, init)
+    }
+
+    /// A convolution without bias whose frozen batch norm is its scale and bias.
+    pub(super) fn conv_bn(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        bn: &str,
+        shape: ConvShape,
+        after: After,
+    ) -> Result<TensorId, GraphError> {
+        let init = Init::kaiming_normal_fan_out(shape.fan_out());
+        let weight = self.conv_weight(name, self.channels(x), shape, init);
+        let c = shape.channels;
+        let stats = [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)];
+        for (stat, value) in stats {
+            let name = format!("{bn}.{stat}");
+            let kind = ParamKind::Frozen;
+            self.param(name, &[c], Layout::Same, kind, Init::Constant(value));
+        }
+        let folded = |p: &mut Program, what: &str| {
+            p.state(&format!("folded/{bn}.{what}"), TensorDesc::new(Role::Master, &[c]))
+        };
+        let scale = folded(&mut self.program, "scale");
+        let shift = folded(&mut self.program, "shift");
+        let op = Conv2d {
+            stride: shape.stride,
+            pad: shape.pad(),
+            scale: true,
+            bias: true,
+            residual: after.residual.is_some(),
+            relu: after.relu,
+            counted: false,
+        };
+        let inputs: Vec<_> = [x, weight, scale, shift].into_iter().chain(after.residual).collect();
+        self.program.apply1(op, &inputs)
+    }
+
+    /// A convolution with bias; `count` limits it to the first rows.
+    pub(super) fn conv_bias(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        shape: ConvShape,
+        init: Init,
+        relu: bool,
+        count: Option<TensorId>,
+    ) -> Result<TensorId, GraphError> {
+        let weight = self.conv_weight(name, self.channels(x), shape, init);
+        let bias = self.bias(name, shape.channels, Init::Constant(0.0));
+        let op = Conv2d {
+            stride: shape.stride,
+            pad: shape.pad(),
+            scale: false,
+            bias: true,
+            residual: false,
+            relu,
+            counted: count.is_some(),
+        };
+        let inputs: Vec<_> = [x, weight, bias].into_iter().chain(count).collect();
+        self.program.apply1(op, &inputs)
+    }
+
+    /// A convolution with neither bias nor normalisation.
+    pub(super) fn conv_plain(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        shape: ConvShape,
+    ) -> Result<TensorId, GraphError> {
+        let c_in = self.channels(x);
+        let init = Init::torch_default(c_in * shape.kernel * shape.kernel);
+        let weight = self.conv_weight(name, c_in, shape, init);
+        let op = Conv2d {
+            stride: shape.stride,
+            pad: shape.pad(),
+            scale: false,
+            bias: false,
+            residual: false,
+            relu: false,
+            counted: false,
+        };
+        self.program.apply1(op, &[x, weight])
+    }
+
+    /// Group norm, then the residual, then ReLU.
+    pub(super) fn group_norm(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        after: After,
+    ) -> Result<TensorId, GraphError> {
+        let c = self.channels(x);
+        let backbone = &self.spec.config.model.backbone;
+        let (groups, eps) = (backbone.norm_groups, backbone.norm_eps as f32);
+        let mut vector = |what: &str, value| {
+            let name = format!("{name}.{what}");
+            self.param(name, &[c], Layout::Same, ParamKind::Norm, Init::Constant(value))
+        };
+        let (gamma, beta) = (vector("weight", 1.0), vector("bias", 0.0));
+        let op = GroupNorm { groups, eps, relu: after.relu, residual: after.residual.is_some() };
+        let inputs: Vec<_> = [x, gamma, beta].into_iter().chain(after.residual).collect();
+        Ok(self.program.apply(op, &inputs)?[0])
+    }
+
+    /// A linear layer over the first `count` rows; `side` > 0 if its input is a map.
+    pub(super) fn linear(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        outputs: usize,
+        relu: bool,
+        count: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        let shape = self.program.desc(x).shape.clone();
+        let fan_in: usize = shape[1..].iter().product();
+        let layout = match shape[1..] {
+            [side, _, channels] => Layout::Flattened { channels, side },
+            _ => Layout::Same,
+        };
+        let init = Init::torch_default(fan_in);
+        let dims = [outputs, fan_in];
+        let weight =
+            self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
+        let bias = self.bias(name, outputs, init);
+        self.program.apply1(Linear { relu, counted: true }, &[x, weight, bias, count])
+    }
+
+    /// The transposed 2x2 convolution with ReLU of the mask head.
+    pub(super) fn deconv_relu(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        channels: usize,
+        count: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        let c_in = self.channels(x);
+        // torch counts a transposed convolution's fan-out on its weight [C, K, 2, 2] as C x 4.
+        let init = Init::kaiming_normal_fan_out(c_in * 4);
+        let dims = [c_in, 2, 2, channels];
+        let layout = Layout::ConvTranspose;
+        let weight =
+            self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
+        let bias = self.bias(name, channels, Init::Constant(0.0));
+        let op = ConvTranspose2x2 { relu: true, counted: true };
+        self.program.apply1(op, &[x, weight, bias, count])
+    }
+}

@@ -1,0 +1,86 @@
+//! Parameters of the model: their torchvision names, shapes, layouts and initial values.
+
+use graph::TensorId;
+
+/// What a parameter is, which decides its weight decay and learning rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamKind {
+    /// Weight of a convolution or linear layer.
+    Weight,
+    /// Bias.
+    Bias,
+    /// Scale or shift of a normalisation with gradients.
+    Norm,
+    /// Statistics and affine of a frozen batch norm: never trained.
+    Frozen,
+}
+
+/// How our layout of a parameter relates to torchvision's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// The same in both.
+    Same,
+    /// Ours [K, R, S, C], theirs [K, C, R, S].
+    Conv,
+    /// Ours [C, 2, 2, K], theirs [C, K, 2, 2].
+    ConvTranspose,
+    /// A linear layer behind a flatten of [C, side, side] in theirs, of [side, side, C] in ours.
+    Flattened {
+        /// Channels.
+        channels: usize,
+        /// Height and width of the map.
+        side: usize,
+    },
+}
+
+/// Initial values, after torchvision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    /// All equal.
+    Constant(f32),
+    /// Uniform in +-bound.
+    Uniform {
+        /// Half the width of the range.
+        bound: f32,
+    },
+    /// Normal with mean 0.
+    Normal {
+        /// Standard deviation.
+        std: f32,
+    },
+}
+
+impl Init {
+    /// torch's default of convolutions and linear layers (Kaiming uniform, a = sqrt 5), which is
+    /// also the range of their biases.
+    pub fn torch_default(fan_in: usize) -> Self {
+        Init::Uniform { bound: 1.0 / (fan_in as f32).sqrt() }
+    }
+
+    /// Kaiming uniform with a = 1: FPN.
+    pub fn kaiming_uniform_a1(fan_in: usize) -> Self {
+        Init::Uniform { bound: (3.0 / fan_in as f32).sqrt() }
+    }
+
+    /// Kaiming normal over the outputs for ReLU: ResNet and the mask head.
+    pub fn kaiming_normal_fan_out(fan_out: usize) -> Self {
+        Init::Normal { std: (2.0 / fan_out as f32).sqrt() }
+    }
+}
+
+/// A parameter or frozen statistic, held as state under its torchvision name.
+#[derive(Debug, Clone)]
+pub struct Param {
+    /// torchvision's name, also the state's name.
+    pub name: String,
+    /// Our shape.
+    pub shape: Vec<usize>,
+    /// Relation to torchvision's layout.
+    pub layout: Layout,
+    /// What it is.
+    pub kind: ParamKind,
+    /// Initial values.
+    pub init: Init,
+    /// The tensor, if gradients reach it; none for frozen parts.
+    pub trained: Option<TensorId>,
+}

@@ -1,0 +1,277 @@
+//! Region proposal network: the dense head, proposals, and the losses on sampled anchors.
+//!
+//! Only the sampled anchors carry loss, so the loss path recomputes their hidden vectors from
+//! gathered 3x3 patches. The dense head then feeds proposals alone, which carry no gradient: no
+//! hidden map is stored and no dense backward exists. The gradients are exactly the dense ones.
+
+use configs::{PostNmsScope, StrideRule};
+use graph::{GraphError, TensorId};
+use kernels::boxes::cell_anchors;
+use kernels::ops::anchors::{AnchorLevel, Anchors};
+use kernels::ops::bce_loss::BceLoss;
+use kernels::ops::decode_proposals::DecodeProposals;
+use kernels::ops::encode_boxes::EncodeBoxes;
+use kernels::ops::gather_anchors::GatherAnchors;
+use kernels::ops::gather_patches::GatherPatches;
+use kernels::ops::linear::Linear;
+use kernels::ops::match_anchors::MatchAnchors;
+use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
+use kernels::ops::sample_anchors::SampleAnchors;
+use kernels::ops::select_columns::SelectColumns;
+use kernels::ops::smooth_l1_loss::SmoothL1Loss;
+use kernels::ops::topk_per_level::TopKPerLevel;
+use kernels::{Role, TensorDesc};
+
+use super::inputs::{ImageInputs, ObjectInputs};
+use super::net::{ConvShape, Net};
+use super::params::Init;
+
+const HEAD: &str = "rpn.head";
+const BOX_WEIGHTS: [f32; 4] = [1.0; 4];
+
+/// The pyramid with its anchors.
+#[derive(Debug)]
+pub(super) struct Rpn {
+    maps: Vec<TensorId>,
+    anchors: TensorId,
+    anchors_per_cell: usize,
+}
+
+/// Proposals of the images: [N, P, 4], their anchors [N, P], and counts [N].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Proposals {
+    pub(super) boxes: TensorId,
+    pub(super) anchor_idx: TensorId,
+    pub(super) counts: TensorId,
+}
+
+/// Losses of the RPN.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RpnLosses {
+    pub(super) objectness: TensorId,
+    pub(super) box_reg: TensorId,
+}
+
+/// Weights of the head, shared by the dense and the sampled path.
+#[derive(Debug, Clone, Copy)]
+struct HeadWeights {
+    conv: [TensorId; 2],
+    logits: [TensorId; 2],
+    deltas: [TensorId; 2],
+}
+
+impl Rpn {
+    pub(super) fn new(net: &mut Net<'_>, maps: Vec<TensorId>) -> Result<Self, GraphError> {
+        net.part("rpn.anchors");
+        let config = &net.spec.config.model.anchors;
+        let padded = net.spec.padded;
+        let levels = maps
+            .iter()
+            .zip(&config.sizes)
+            .enumerate()
+            .map(|(level, (map, size))| {
+                let (height, width) = (net.program.desc(*map).dim(1), net.program.desc(*map).dim(2));
+                let stride = |padded: usize, map: usize| match config.stride_rule {
+                    StrideRule::FloorPaddedOverMap => (padded / map) as f32,
+                    StrideRule::Nominal => (4 << level) as f32,
+                };
+                AnchorLevel {
+                    height,
+                    width,
+                    stride_h: stride(padded.height, height),
+                    stride_w: stride(padded.width, width),
+                    cells: cell_anchors(*size, &config.ratios),
+                }
+            })
+            .collect();
+        let anchors_per_cell = config.ratios.len();
+        let anchors = net.program.apply1(Anchors { levels }, &[])?;
+        net.observe("anchors", anchors);
+        Ok(Self { maps, anchors, anchors_per_cell })
+    }
+
+    /// Proposals after NMS.
+    pub(super) fn proposals(
+        &self,
+        net: &mut Net<'_>,
+        images: ImageInputs,
+        training: bool,
+    ) -> Result<Proposals, GraphError> {
+        let config = &net.spec.config.model;
+        let plus_one = config.boxes.legacy_plus_one;
+        let (pre, post) = if training {
+            (config.rpn.pre_nms_top_n_train, config.rpn.post_nms_top_n_train)
+        } else {
+            (config.rpn.pre_nms_top_n_test, config.rpn.post_nms_top_n_test)
+        };
+        let decode = DecodeProposals {
+            plus_one,
+            min_size: config.rpn.min_size,
+            score_threshold: config.rpn.score_threshold,
+            weights: BOX_WEIGHTS,
+        };
+        let nms = NmsProposals {
+            threshold: config.rpn.nms_threshold,
+            post_top_n: post,
+            plus_one,
+            scope: match config.rpn.post_nms_scope {
+                PostNmsScope::Image => ProposalScope::Image,
+                PostNmsScope::Batch => ProposalScope::Batch,
+                PostNmsScope::Level => ProposalScope::Level,
+            },
+        };
+        let (logits, deltas) = self.dense_head(net)?;
+        net.part("rpn.proposals");
+        let top = net.program.apply(TopKPerLevel { k: pre }, &logits)?;
+        let (idx, levels) = (top[0], top[1]);
+        let inputs: Vec<_> = [idx, self.anchors, images.network_sizes]
+            .into_iter()
+            .chain(logits)
+            .chain(deltas)
+            .collect();
+        let decoded = net.program.apply(decode, &inputs)?;
+        let kept = net.program.apply(nms, &[decoded[0], decoded[1], levels, idx])?;
+        net.observe("proposals", kept[0]);
+        net.observe("proposal_scores", kept[1]);
+        net.observe("proposal_counts", kept[3]);
+        Ok(Proposals { boxes: kept[0], anchor_idx: kept[2], counts: kept[3] })
+    }
+
+    fn dense_head(
+        &self,
+        net: &mut Net<'_>,
+    ) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
+        net.part("rpn.head");
+        let channels = net.spec.config.model.fpn.channels;
+        let cells = self.anchors_per_cell;
+        let init = Init::Normal { std: 0.01 };
+        let (mut logits, mut deltas) = (Vec::new(), Vec::new());
+        for (i, &map) in self.maps.iter().enumerate() {
+            let conv = ConvShape::new(channels, 3, 1);
+            let hidden = net.conv_bias(map, &format!("{HEAD}.conv.0.0"), conv, init, true, None)?;
+            let mut predict = |what: &str, width| {
+                let shape = ConvShape::new(width, 1, 1);
+                net.conv_bias(hidden, &format!("{HEAD}.{what}"), shape, init, false, None)
+            };
+            logits.push(predict("cls_logits", cells)?);
+            deltas.push(predict("bbox_pred", 4 * cells)?);
+            net.observe(&format!("logits_P{}", i + 2), logits[i]);
+            net.observe(&format!("deltas_P{}", i + 2), deltas[i]);
+        }
+        Ok((logits, deltas))
+    }
+
+    /// Losses on the sampled anchors. The dense head must have been added before.
+    pub(super) fn losses(
+        &self,
+        net: &mut Net<'_>,
+        images: ImageInputs,
+        objects: ObjectInputs,
+        gt_boxes: TensorId,
+    ) -> Result<RpnLosses, GraphError> {
+        let config = &net.spec.config.model.rpn;
+        let plus_one = net.spec.config.model.boxes.legacy_plus_one;
+        let ipg = net.spec.config.train.images_per_group;
+        net.part("rpn.targets");
+        let matcher = MatchAnchors {
+            fg_iou: config.fg_iou,
+            bg_iou: config.bg_iou,
+            low_quality: config.low_quality_matches,
+            plus_one,
+            straddle_filter: net.spec.config.model.anchors.straddle_filter,
+        };
+        let inputs = [
+            self.anchors,
+            gt_boxes,
+            objects.gt_counts,
+            images.network_sizes,
+            images.num_images,
+        ];
+        let matched = net.program.apply(matcher, &inputs)?;
+        let (labels, matched_idx) = (matched[0], matched[1]);
+        net.observe("rpn_labels", labels);
+        let idx = self.samples(net, labels, objects.image_keys)?;
+        let inputs = [self.anchors, idx, labels, matched_idx];
+        let gathered = net.program.apply(GatherAnchors, &inputs)?;
+        let [boxes, image_idx, labels, matched] = gathered[..] else {
+            unreachable!("GatherAnchors has four outputs")
+        };
+        let encode = EncodeBoxes { weights: BOX_WEIGHTS, plus_one };
+        let inputs = [boxes, image_idx, matched, gt_boxes, labels];
+        let targets = net.program.apply(encode, &inputs)?[0];
+
+        net.part("rpn.losses");
+        let (logits, deltas) = self.sampled_head(net, idx)?;
+        let num = images.num_images;
+        let bce = BceLoss { ipg };
+        let objectness = net.program.apply1(bce, &[logits, labels, image_idx, num])?;
+        let smooth = SmoothL1Loss { beta: net.spec.config.model.rpn.beta, ipg };
+        let inputs = [deltas, targets, labels, image_idx, num];
+        let box_reg = net.program.apply1(smooth, &inputs)?;
+        Ok(RpnLosses { objectness, box_reg })
+    }
+
+    /// Sampled anchors [N, B], or the ones a test injects.
+    fn samples(
+        &self,
+        net: &mut Net<'_>,
+        labels: TensorId,
+        image_keys: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        let config = &net.spec.config.model.rpn;
+        if net.spec.inject.rpn_samples {
+            let shape = [net.spec.images, config.batch_size_per_image];
+            let desc = TensorDesc::new(Role::Index, &shape);
+            return Ok(net.program.input("rpn_sample_idx", desc));
+        }
+        let sampler = SampleAnchors {
+            batch: config.batch_size_per_image,
+            positive_fraction: config.positive_fraction,
+            seed: net.spec.config.train.seed,
+            key: net.spec.inject.sample_key(),
+        };
+        let sampled = net.program.apply(sampler, &[labels, image_keys])?;
+        net.observe("rpn_sample_idx", sampled[0]);
+        net.observe("rpn_sample_counts", sampled[1]);
+        Ok(sampled[0])
+    }
+
+    /// Logits [N*B, 1] and deltas [N*B, 4] of the sampled anchors.
+    fn sampled_head(
+        &self,
+        net: &mut Net<'_>,
+        idx: TensorId,
+    ) -> Result<(TensorId, TensorId), GraphError> {
+        let weights = self.head_weights(net);
+        let cells = self.anchors_per_cell;
+        let inputs: Vec<_> = self.maps.iter().copied().chain([idx]).collect();
+        let gather = GatherPatches { anchors_per_cell: cells };
+        let patches = net.program.apply1(gather, &inputs)?;
+        let linear = |relu| Linear { relu, counted: false };
+        let [w, b] = weights.conv;
+        let hidden = net.program.apply1(linear(true), &[patches, w, b])?;
+        let mut predict = |[w, b]: [TensorId; 2], width| {
+            let all = net.program.apply1(linear(false), &[hidden, w, b])?;
+            let select = SelectColumns { width, modulo: true };
+            net.program.apply1(select, &[all, idx])
+        };
+        Ok((predict(weights.logits, 1)?, predict(weights.deltas, 4)?))
+    }
+
+    fn head_weights(&self, net: &Net<'_>) -> HeadWeights {
+        let pair = |layer: &str| {
+            ["weight", "bias"].map(|what| {
+                let name = format!("{HEAD}.{layer}.{what}");
+                match net.program.find(&name) {
+                    Some(tensor) => tensor,
+                    None => panic!("{name} is declared by the dense head, which comes first"),
+                }
+            })
+        };
+        HeadWeights {
+            conv: pair("conv.0.0"),
+            logits: pair("cls_logits"),
+            deltas: pair("bbox_pred"),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The directory of a run: config, log, metrics, checkpoints, pictures, report.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::error::EngineError;
+
+/// A run's directory. A fresh run gets a name of its own and never touches an older one.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    path: PathBuf,
+}
+
+impl RunDir {
+    /// Creates `parent/name`, or `parent/name-2`, `-3` .. if that exists.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if the directory cannot be made.
+    pub fn create(parent: &Path, name: &str) -> Result<Self, EngineError> {
+        fs::create_dir_all(parent).map_err(io(parent))?;
+        for attempt in 1.. {
+            let name = if attempt == 1 { name.to_string() } else { format!("{name}-{attempt}") };
+            let path = parent.join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(EngineError::Io { path, source }),
+            }
+        }
+        unreachable!("names do not run out")
+    }
+
+    /// Opens the directory of an earlier run.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] if it is no run directory.
+    pub fn open(path: &Path) -> Result<Self, EngineError> {
+        if path.join("config.toml").is_file() {
+            return Ok(Self { path: path.to_path_buf() });
+        }
+        let message = format!("{} is no run directory: it has no config.toml", path.display());
+        Err(EngineError::Usage(message))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path inside.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file as a whole: beside, synced, renamed.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub fn write(&self, name: &str, contents: &[u8]) -> Result<PathBuf, EngineError> {
+        let path = self.path.join(name);
+        write_whole(&path, contents)?;
+        Ok(path)
+    }
+}
+
+/// Writes a file as a whole: a reader sees the old contents or the new, never a part.
+///
+/// # Errors
+/// [`EngineError::Io`] names the file.
+pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(io(parent))?;
+    }
+    let mut beside = path.as_os_str().to_os_string();
+    beside.push(format!(".tmp-{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(contents)?;
+        file.sync_all()
+    });
+    written.map_err(io(&beside))?;
+    fs::rename(&beside, path).map_err(io(path))
+}
+
+/// Names the file in an I/O error.
+pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError {
+    let path = path.to_path_buf();
+    move |source| EngineError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunDir;
+
+    #[test]
+    fn a_second_run_gets_a_directory_of_its_own() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let first = RunDir::create(parent.path(), "tiny").expect("a run directory");
+        first.write("config.toml", b"x = 1").expect("a file");
+        let second = RunDir::create(parent.path(), "tiny").expect("a run directory");
+        assert_eq!(second.path(), parent.path().join("tiny-2"));
+        assert_eq!(std::fs::read(first.join("config.toml")).expect("the file"), b"x = 1");
+        assert!(RunDir::open(second.path()).is_err(), "an empty directory is no run");
+        assert!(RunDir::open(first.path()).is_ok());
+    }
+}

@@ -1,0 +1,63 @@
+//! Weights: initial values, the state of a model, and exchange under torchvision's names.
+
+mod exchange;
+mod init;
+mod layout;
+
+pub use exchange::{LoadReport, load_weights, save_weights, weights_from_tensors};
+pub use layout::{from_torchvision, to_torchvision};
+
+use graph::{Program, StateSet};
+use kernels::cpu::{HostData, HostTensor};
+use kernels::ops::conv2d::fold_frozen_bn;
+use kernels::{DType, TensorDesc};
+
+use crate::model::{Param, ParamKind};
+
+/// State of a program: parameters at their initial values for `seed`, all else zero.
+pub fn initial_state(program: &Program, params: &[Param], seed: u64, bn_eps: f32) -> StateSet {
+    let mut state = StateSet::new();
+    for (_, tensor) in program.states() {
+        state.insert(&tensor.name, zeros(&tensor.desc));
+    }
+    for param in params {
+        let values = init::values(param, seed);
+        let desc = TensorDesc::new(kernels::Role::Master, &param.shape);
+        state.insert(&param.name, HostTensor::f32(desc, values));
+    }
+    fold(&mut state, params, bn_eps);
+    state
+}
+
+/// Recomputes the folded scale and shift of every frozen batch norm.
+pub fn fold(state: &mut StateSet, params: &[Param], eps: f32) {
+    let suffix = ".running_var";
+    let norms = params.iter().filter(|p| p.kind == ParamKind::Frozen);
+    for bn in norms.filter_map(|p| p.name.strip_suffix(suffix)) {
+        let get = |what: &str| match state.get(&format!("{bn}.{what}")) {
+            Some(t) => t.as_f32(),
+            None => panic!("frozen batch norm {bn} lacks {what}"),
+        };
+        let (scale, shift) = fold_frozen_bn(
+            get("weight"),
+            get("bias"),
+            get("running_mean"),
+            get("running_var"),
+            eps,
+        );
+        for (what, values) in [("scale", scale), ("shift", shift)] {
+            if let Some(t) = state.get_mut(&format!("folded/{bn}.{what}")) {
+                t.as_f32_mut().copy_from_slice(&values);
+            }
+        }
+    }
+}
+
+fn zeros(desc: &TensorDesc) -> HostTensor {
+    let data = match desc.role.cpu_dtype() {
+        DType::I32 => HostData::I32(vec![0; desc.len()]),
+        DType::U8 => HostData::U8(vec![0; desc.len()]),
+        DType::F32 | DType::F16 => HostData::F32(vec![0.0; desc.len()]),
+    };
+    HostTensor { desc: desc.clone(), data }
+}
