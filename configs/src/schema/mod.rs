@@ -8,13 +8,10 @@ mod train;
 
 use serde::{Deserialize, Serialize};
 
-pub use data::{
-    ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeRounding, Synthetic,
-};
+pub use data::{ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeRounding, Synthetic};
 pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, MaskTargetRule, PostNmsScope, Roi, Rpn};
 pub use model::{
-    Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind,
-    StrideRule,
+    Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind, StrideRule,
 };
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
 pub use train::{Eval, Train};
