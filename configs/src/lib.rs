@@ -1,1 +1,28 @@
-//! configs: head to be written.
+//! Typed configuration of onegraph.
+//!
+//! A run is described by one TOML file. Every key has a default, so a file names only what it
+//! changes; `extends = "other.toml"` takes another file's values first. The presets of this
+//! folder (`configs/*.toml`) are compiled into the binary, so `quickstart` works from anywhere.
+//!
+//! ```
+//! let config = configs::Config::load("quickstart", &["train.steps=10".to_string()])?;
+//! assert_eq!(config.train.steps, 10);
+//! assert_eq!(config.level_strides(), [4, 8, 16]);
+//! # Ok::<(), configs::ConfigError>(())
+//! ```
+//!
+//! What a user can get wrong is one sentence that names the file, the key and the mend:
+//! `my.toml: unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?`
+
+mod check;
+mod error;
+mod load;
+mod merge;
+mod presets;
+mod schema;
+mod shape;
+mod validate;
+
+pub use error::ConfigError;
+pub use presets::{preset, preset_names};
+pub use schema::*;

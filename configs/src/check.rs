@@ -1,0 +1,134 @@
+//! One file, or the overrides, against the schema: unknown keys and wrong types, each named in the
+//! layer that it stands in, before layers are merged and their origin is lost.
+
+use toml::{Table, Value};
+
+use crate::ConfigError;
+use crate::shape::Shape;
+
+/// Below this likeness (0 to 1) a suggestion would puzzle more than it helps.
+/// One wrong letter of three (`rpm` for `rpn`) still counts.
+const MIN_SIMILARITY: f64 = 0.66;
+
+/// The word that takes an optional key's value away.
+pub(crate) const NONE: &str = "none";
+
+/// Checks all keys and types of one layer.
+///
+/// # Errors
+/// [`ConfigError::UnknownKey`] or [`ConfigError::Type`] for the first fault.
+pub(crate) fn check_layer(file: &str, table: &Table, shape: &Shape) -> Result<(), ConfigError> {
+    Layer { file, root: shape }.table("", table, shape)
+}
+
+struct Layer<'a> {
+    file: &'a str,
+    root: &'a Shape,
+}
+
+impl Layer<'_> {
+    fn table(&self, prefix: &str, table: &Table, shape: &Shape) -> Result<(), ConfigError> {
+        let fields = shape.fields().unwrap_or_default();
+        for (name, value) in table {
+            let key = join(prefix, name);
+            match fields.iter().find(|(known, _)| known == name) {
+                Some((_, shape)) => self.value(&key, value, shape)?,
+                None => {
+                    let hint = hint(prefix, name, fields, self.root);
+                    return Err(ConfigError::UnknownKey { file: self.file.into(), key, hint });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&self, key: &str, value: &Value, shape: &Shape) -> Result<(), ConfigError> {
+        match (shape, value) {
+            (Shape::Optional(_), Value::String(word)) if word == NONE => Ok(()),
+            // The error then also tells of "none".
+            (Shape::Optional(inner), Value::Table(table)) if inner.fields().is_some() => {
+                self.table(key, table, inner)
+            }
+            (Shape::Optional(inner), _) if accepts(inner, value) => Ok(()),
+            (Shape::Table(_), Value::Table(table)) => self.table(key, table, shape),
+            (Shape::List { item, len }, Value::Array(values)) => {
+                if len.is_some_and(|len| len != values.len()) {
+                    let got = format!("{} of them", values.len());
+                    return Err(self.type_error(key, shape, got));
+                }
+                let mut items = values.iter().enumerate();
+                items.try_for_each(|(i, value)| self.value(&format!("{key}[{i}]"), value, item))
+            }
+            _ if accepts(shape, value) => Ok(()),
+            _ => Err(self.type_error(key, shape, describe(value))),
+        }
+    }
+
+    fn type_error(&self, key: &str, expected: &Shape, got: String) -> ConfigError {
+        let expected = expected.to_string();
+        ConfigError::Type { file: self.file.into(), key: key.into(), expected, got }
+    }
+}
+
+/// Whether a value that is neither list nor table fits.
+fn accepts(shape: &Shape, value: &Value) -> bool {
+    match (shape, value) {
+        (Shape::Count, Value::Integer(value)) => *value >= 0,
+        (Shape::Number { .. }, Value::Integer(_)) => true,
+        // A NaN is no number here either: the comparison is false.
+        (Shape::Number { max }, Value::Float(value)) => value.abs() <= *max,
+        (Shape::Bool, Value::Boolean(_)) | (Shape::Text, Value::String(_)) => true,
+        (Shape::Word(words), Value::String(word)) => words.contains(&word.as_str()),
+        _ => false,
+    }
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("the string \"{text}\""),
+        Value::Float(value) if value.is_finite() && value.abs() > f64::from(f32::MAX) => {
+            format!("{value:e}, which is too large")
+        }
+        Value::Integer(_) | Value::Float(_) => format!("the number {value}"),
+        Value::Boolean(value) => format!("{value}"),
+        Value::Array(_) => "a list".into(),
+        Value::Table(_) => "a table".into(),
+        Value::Datetime(value) => format!("the date {value}"),
+    }
+}
+
+/// `prefix.name`, or `name` at the top.
+pub(crate) fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
+}
+
+/// The likeliest key: spelled alike in the same table, or the same name in another.
+fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], root: &Shape) -> String {
+    let (likeness, alike) = fields
+        .iter()
+        .map(|(known, _)| (strsim::normalized_damerau_levenshtein(name, known), *known))
+        .fold((0.0, ""), |best, next| if next.0 > best.0 { next } else { best });
+    let mut elsewhere = Vec::new();
+    collect_named("", name, root, &mut elsewhere);
+    let suggestion = match elsewhere.as_slice() {
+        _ if likeness >= MIN_SIMILARITY => join(prefix, alike),
+        [only] => only.clone(),
+        _ => {
+            let names: Vec<_> = fields.iter().map(|(known, _)| *known).collect();
+            let table = if prefix.is_empty() { "a config".into() } else { format!("[{prefix}]") };
+            return format!("the keys of {table} are {}", names.join(", "));
+        }
+    };
+    format!("did you mean `{suggestion}`?")
+}
+
+/// Dotted keys whose last part is `name`.
+fn collect_named(prefix: &str, name: &str, shape: &Shape, found: &mut Vec<String>) {
+    for (known, inner) in shape.fields().unwrap_or_default() {
+        let key = join(prefix, known);
+        collect_named(&key, name, inner, found);
+        if *known == name {
+            found.push(key);
+        }
+    }
+}

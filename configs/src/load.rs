@@ -1,0 +1,197 @@
+//! From a path and overrides to a checked [`Config`], and back to TOML.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::check::check_layer;
+use crate::merge::Layers;
+use crate::presets::{names_listed, preset_of_path};
+use crate::shape::Shape;
+use crate::{Config, ConfigError};
+
+/// The key, outside the schema, that names the file to start from.
+const EXTENDS: &str = "extends";
+/// What stands for the file in messages about overrides.
+const SET: &str = "--set";
+
+impl Config {
+    /// Reads a config file, the files that it extends, and lays `key=value` overrides on top.
+    ///
+    /// A path that is no file but ends in a preset's name (`quickstart`,
+    /// `configs/quickstart.toml`) gives the built-in preset. An override's value is read as TOML
+    /// (`solver.learning_rate=0.01`, `model.anchors.sizes=[8, 16]`) or, failing that, as a string
+    /// (`train.name=first`); `none` takes an optional value away (`data.synthetic=none`).
+    ///
+    /// # Errors
+    /// Any [`ConfigError`]; see there.
+    pub fn load(path: impl AsRef<Path>, overrides: &[String]) -> Result<Self, ConfigError> {
+        let source = Source::find(path.as_ref())?;
+        load_layers(source, overrides)
+    }
+
+    /// The same from text, such as a checkpoint's saved config; `name` stands for the file in
+    /// messages. What it extends can only be a preset.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`]; see there.
+    pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
+        load_layers(Source { label: name.into(), path: None, text: text.into() }, &[])
+    }
+
+    /// The whole resolved config as TOML; [`Config::from_toml`] gives the same config back.
+    /// Optional values that are not set are left out.
+    ///
+    /// # Errors
+    /// [`ConfigError::Write`] if the writer refuses. A config that validates is written.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string(self).map_err(|error| ConfigError::Write { message: error.to_string() })
+    }
+}
+
+/// A config's text and where it is from.
+struct Source {
+    /// What messages call it.
+    label: String,
+    /// The file; none for a preset.
+    path: Option<PathBuf>,
+    text: String,
+}
+
+impl Source {
+    fn find(path: &Path) -> Result<Self, ConfigError> {
+        Self::read(path)?.or_else(|| Self::of_preset(path)).ok_or_else(|| ConfigError::NotFound {
+            file: path.display().to_string(),
+            presets: names_listed(),
+        })
+    }
+
+    /// The file's text; `None` if there is no such file.
+    fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let label = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Some(Self { label, path: Some(path.to_path_buf()), text })),
+            Err(source) => Err(ConfigError::Read { file: label, source }),
+        }
+    }
+
+    fn of_preset(path: &Path) -> Option<Self> {
+        let (name, text) = preset_of_path(path)?;
+        Some(Self { label: format!("preset {name}"), path: None, text: text.into() })
+    }
+
+    /// What `extends = parent` in this source means: a file beside it, else a preset.
+    fn parent(&self, parent: &str) -> Result<Self, ConfigError> {
+        if let Some(path) = &self.path {
+            let beside = path.parent().unwrap_or(Path::new("")).join(parent);
+            if let Some(found) = Self::read(&beside)? {
+                return Ok(found);
+            }
+        }
+        Self::of_preset(Path::new(parent)).ok_or_else(|| ConfigError::ExtendsMissing {
+            file: self.label.clone(),
+            parent: parent.into(),
+            presets: names_listed(),
+        })
+    }
+
+    /// Whether both are the same file or preset, however the path is written.
+    fn is(&self, other: &Self) -> bool {
+        match (&self.path, &other.path) {
+            (Some(a), Some(b)) => match (a.canonicalize(), b.canonicalize()) {
+                (Ok(a), Ok(b)) => a == b,
+                _ => a == b,
+            },
+            (None, None) => self.label == other.label,
+            _ => false,
+        }
+    }
+}
+
+fn load_layers(source: Source, overrides: &[String]) -> Result<Config, ConfigError> {
+    let shape = Shape::of_config();
+    let label = source.label.clone();
+    let mut layers = Layers::default();
+    for (file, table) in chain(source)?.into_iter().rev() {
+        check_layer(&file, &table, &shape)?;
+        layers.push(&file, table, &shape);
+    }
+    for text in overrides {
+        let table = parse_override(text)?;
+        check_layer(SET, &table, &shape)?;
+        layers.push(SET, table, &shape);
+    }
+    let config = Config::deserialize(Value::Table(layers.table.clone())).map_err(|error| {
+        ConfigError::Syntax { file: label.clone(), line: 1, message: error.message().into() }
+    })?;
+    config.find_invalid().map_or(Ok(config), |(key, problem)| {
+        let file = layers.origin(&key).unwrap_or(&label).to_string();
+        Err(ConfigError::Invalid { file, key, problem })
+    })
+}
+
+/// The source and what it extends, each parsed, the source first.
+fn chain(source: Source) -> Result<Vec<(String, Table)>, ConfigError> {
+    let mut tables = Vec::new();
+    let mut seen = vec![source];
+    while let Some(source) = seen.last() {
+        let mut table = parse(&source.label, &source.text)?;
+        let extends = table.remove(EXTENDS);
+        tables.push((source.label.clone(), table));
+        let parent = match extends {
+            None => break,
+            Some(Value::String(parent)) => parent,
+            Some(other) => {
+                return Err(ConfigError::Type {
+                    file: source.label.clone(),
+                    key: EXTENDS.into(),
+                    expected: "the name of one config file in quotes".into(),
+                    got: other.to_string(),
+                });
+            }
+        };
+        let next = source.parent(&parent)?;
+        if seen.iter().any(|earlier| earlier.is(&next)) {
+            return Err(ConfigError::ExtendsCircle { file: source.label.clone(), parent });
+        }
+        seen.push(next);
+    }
+    Ok(tables)
+}
+
+fn parse(file: &str, text: &str) -> Result<Table, ConfigError> {
+    text.parse::<Table>().map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
+        let message = error.message().replace('\n', "; ");
+        ConfigError::Syntax { file: file.into(), line, message }
+    })
+}
+
+/// `a.b=value` as nested tables.
+fn parse_override(text: &str) -> Result<Table, ConfigError> {
+    let malformed = || ConfigError::Override { text: text.into() };
+    let (key, value) = text.split_once('=').ok_or_else(malformed)?;
+    let mut parts: Vec<&str> = key.split('.').map(str::trim).collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(malformed());
+    }
+    let last = parts.pop().ok_or_else(malformed)?;
+    let mut table = Table::from_iter([(last.to_string(), parse_value(value.trim()))]);
+    for part in parts.into_iter().rev() {
+        table = Table::from_iter([(part.to_string(), Value::Table(table))]);
+    }
+    Ok(table)
+}
+
+/// A TOML value; a text that is none stands for itself, so that a shell needs no inner quotes.
+fn parse_value(text: &str) -> Value {
+    let string = || Value::String(text.to_string());
+    let Ok(mut table) = format!("value = {text}").parse::<Table>() else { return string() };
+    // A line break in the text could smuggle in a second key.
+    if table.len() == 1 { table.remove("value").unwrap_or_else(string) } else { string() }
+}

@@ -1,0 +1,67 @@
+//! Laying one file's values over another's, and remembering which file each came from.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use crate::check::{NONE, join};
+use crate::shape::Shape;
+
+/// The merged tables of several files, and the file of each value.
+#[derive(Debug, Default)]
+pub(crate) struct Layers {
+    /// The merged table.
+    pub(crate) table: Table,
+    /// File (or `--set`) of each dotted key that is not a table.
+    pub(crate) origins: BTreeMap<String, String>,
+}
+
+impl Layers {
+    /// Lays a checked layer on top: tables merge, anything else replaces, `"none"` takes an
+    /// optional value away.
+    pub(crate) fn push(&mut self, file: &str, table: Table, shape: &Shape) {
+        let Self { table: base, origins } = self;
+        merge("", base, table, shape, &mut |key| {
+            origins.insert(key, file.to_string());
+        });
+    }
+
+    /// The file that a key's value comes from; for a table, that of any value in it.
+    pub(crate) fn origin(&self, key: &str) -> Option<&str> {
+        let inside = format!("{key}.");
+        self.origins
+            .get(key)
+            .or_else(|| self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, f)| f))
+            .map(String::as_str)
+    }
+}
+
+fn merge(
+    prefix: &str,
+    base: &mut Table,
+    top: Table,
+    shape: &Shape,
+    note_origin: &mut impl FnMut(String),
+) {
+    for (name, value) in top {
+        let key = join(prefix, &name);
+        let fields = shape.fields().unwrap_or_default();
+        let Some((_, shape)) = fields.iter().find(|(known, _)| *known == name) else { continue };
+        match value {
+            Value::String(word) if word == NONE && matches!(shape, Shape::Optional(_)) => {
+                base.remove(&name);
+                note_origin(key);
+            }
+            Value::Table(top) => {
+                let below = base.entry(name).or_insert_with(|| Value::Table(Table::new()));
+                if let Value::Table(below) = below {
+                    merge(&key, below, top, shape, note_origin);
+                }
+            }
+            value => {
+                base.insert(name, value);
+                note_origin(key);
+            }
+        }
+    }
+}

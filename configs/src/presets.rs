@@ -1,0 +1,38 @@
+//! The presets, compiled into the binary.
+
+use std::path::Path;
+
+/// Name and text of each preset, for people on a CPU first.
+const PRESETS: &[(&str, &str)] = &[
+    ("quickstart", include_str!("../quickstart.toml")),
+    ("tiny", include_str!("../tiny.toml")),
+    ("micro", include_str!("../micro.toml")),
+    ("overfit_coco8", include_str!("../overfit_coco8.toml")),
+    ("cpu_r50_256", include_str!("../cpu_r50_256.toml")),
+    ("torchvision_r50", include_str!("../torchvision_r50.toml")),
+    ("torchvision_r101", include_str!("../torchvision_r101.toml")),
+    ("faster_r50", include_str!("../faster_r50.toml")),
+    ("mlperf_r50", include_str!("../mlperf_r50.toml")),
+];
+
+/// The text of a preset, by its name with or without `.toml`.
+pub fn preset(name: &str) -> Option<&'static str> {
+    let stem = name.strip_suffix(".toml").unwrap_or(name);
+    PRESETS.iter().find(|(known, _)| *known == stem).map(|(_, text)| *text)
+}
+
+/// Names of all presets, without `.toml`.
+pub fn preset_names() -> impl Iterator<Item = &'static str> {
+    PRESETS.iter().map(|(name, _)| *name)
+}
+
+/// The preset that a path's last part names.
+pub(crate) fn preset_of_path(path: &Path) -> Option<(String, &'static str)> {
+    let name = path.file_name()?.to_str()?;
+    Some((name.strip_suffix(".toml").unwrap_or(name).to_string(), preset(name)?))
+}
+
+/// Names of all presets for an error message.
+pub(crate) fn names_listed() -> String {
+    preset_names().collect::<Vec<_>>().join(", ")
+}

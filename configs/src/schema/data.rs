@@ -1,0 +1,153 @@
+//! `[input]` and `[data]`: where images come from and what the network sees of them.
+
+use serde::{Deserialize, Serialize};
+
+/// `[input]`: from a decoded image to the network's tensor,
+/// `(value * pixel_scale - mean) / std`, resized, flipped and padded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Input {
+    /// The short side is resized to this many pixels. Default 800.
+    pub min_size: usize,
+    /// Unless the long side would pass this many pixels. Default 1333.
+    pub max_size: usize,
+    /// Sides are padded at the bottom and right to a multiple of this. Default 32 pixels.
+    pub size_divisor: usize,
+    /// Taken off each channel, in `channel_order`. Default `[0.485, 0.456, 0.406]`.
+    pub mean: [f32; 3],
+    /// Divides each channel, in `channel_order`. Default `[0.229, 0.224, 0.225]`.
+    pub std: [f32; 3],
+    /// Factor on the u8 value before `mean` and `std`. Default 1/255; 1 for means in 0..255.
+    pub pixel_scale: f32,
+    /// `"rgb"` (default) or `"bgr"`.
+    pub channel_order: ChannelOrder,
+    /// A training image is mirrored with this probability. Default 0.5.
+    pub flip_probability: f32,
+    /// Padded shapes for landscape images, and as many for portrait. Default 3.
+    pub buckets_per_orientation: usize,
+    /// How a resized side is rounded: `"floor_scale"` (default, torchvision) or `"half_even"`
+    /// (MLPerf).
+    pub resize_rounding: ResizeRounding,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self {
+            min_size: 800,
+            max_size: 1333,
+            size_divisor: 32,
+            mean: [0.485, 0.456, 0.406],
+            std: [0.229, 0.224, 0.225],
+            pixel_scale: 1.0 / 255.0,
+            channel_order: ChannelOrder::Rgb,
+            flip_probability: 0.5,
+            buckets_per_orientation: 3,
+            resize_rounding: ResizeRounding::FloorScale,
+        }
+    }
+}
+
+/// Order of the network's three input channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChannelOrder {
+    /// Red first.
+    #[default]
+    Rgb,
+    /// Blue first (Caffe weights).
+    Bgr,
+}
+
+/// How the sides of a resized image are rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeRounding {
+    /// `floor(side * scale)`, scale = `min(min_size / short, max_size / long)`.
+    #[default]
+    FloorScale,
+    /// Short side `min_size`, or `max_size * short / long` rounded half to even; the long side is
+    /// truncated and may pass `max_size`.
+    HalfEven,
+}
+
+/// `[data]`: training and validation set. Relative paths start at the working directory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// Folder of the training images. Default: none.
+    pub train_images: Option<String>,
+    /// COCO JSON of the training set. Default: none.
+    pub train_annotations: Option<String>,
+    /// Folder of the validation images. Default: none.
+    pub val_images: Option<String>,
+    /// COCO JSON of the validation set. Default: none.
+    pub val_annotations: Option<String>,
+    /// Prepared store of the training set (`onegraph prep`). Default: none.
+    pub train_store: Option<String>,
+    /// Prepared store of the validation set. Default: none.
+    pub val_store: Option<String>,
+    /// Data that onegraph draws itself, instead of files. Default: none.
+    pub synthetic: Option<Synthetic>,
+    /// Pixels in a store: `"jpeg"` (default; the original file's bytes) or `"raw"` (decoded u8).
+    pub pixels: PixelEncoding,
+    /// Training images without objects: `"drop"` (default, as both references) or `"keep"`.
+    /// Validation always keeps them.
+    pub empty: EmptyImages,
+    /// Train on these image ids only. Default `[]`: all.
+    pub ids: Vec<u64>,
+    /// Train on the first so many images only. Default 0: all.
+    pub max_images: usize,
+}
+
+/// `[data.synthetic]`: data that onegraph draws itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synthetic {
+    /// What is drawn. Default, and so far only, `"shapes"`.
+    pub kind: String,
+    /// Training images. Default 3000.
+    pub train_images: usize,
+    /// Validation images. Default 100.
+    pub val_images: usize,
+    /// Side of the square images in pixels. Default 128.
+    pub image_size: usize,
+    /// Seed of the drawing. Default 0.
+    pub seed: u64,
+    /// Folder that they are kept in. Default `"runs/data/shapes"`.
+    pub dir: String,
+}
+
+impl Default for Synthetic {
+    fn default() -> Self {
+        Self {
+            kind: "shapes".to_string(),
+            train_images: 3000,
+            val_images: 100,
+            image_size: 128,
+            seed: 0,
+            dir: "runs/data/shapes".to_string(),
+        }
+    }
+}
+
+/// How a store keeps pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PixelEncoding {
+    /// The bytes of the original JPEG, decoded at every visit.
+    #[default]
+    Jpeg,
+    /// Decoded RGB, one byte a value.
+    Raw,
+}
+
+/// What becomes of training images without objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmptyImages {
+    /// They are trained on as pure background.
+    Keep,
+    /// They are left out.
+    #[default]
+    Drop,
+}

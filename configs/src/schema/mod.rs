@@ -1,0 +1,63 @@
+//! The keys of a config file: one struct a table, every field with its default and unit.
+
+mod data;
+mod heads;
+mod model;
+mod solver;
+mod train;
+
+use serde::{Deserialize, Serialize};
+
+pub use data::{ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeRounding, Synthetic};
+pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, MaskTargetRule, PostNmsScope, Roi, Rpn};
+pub use model::{
+    Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind, StrideRule,
+};
+pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
+pub use train::{Eval, Train};
+
+/// A whole run: the model, what it sees, how it is trained and how it is scored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The detector.
+    pub model: Model,
+    /// From a decoded image to the tensor that the network sees.
+    pub input: Input,
+    /// Where images and annotations come from.
+    pub data: Data,
+    /// Optimizer, learning rate schedule and loss scale.
+    pub solver: Solver,
+    /// Length of the run, batch, seed, and what is written when.
+    pub train: Train,
+    /// Evaluation.
+    pub eval: Eval,
+}
+
+impl Config {
+    /// Number of feature levels taken from the backbone; RoI features are pooled from these.
+    ///
+    /// ResNet gives one level a stage (C2 to C5), the small body one for each entry of
+    /// `stage_channels` after the stem.
+    pub fn num_backbone_levels(&self) -> usize {
+        let backbone = &self.model.backbone;
+        match backbone.kind {
+            BackboneKind::Resnet => backbone.blocks.len(),
+            BackboneKind::Small => backbone.stage_channels.len().saturating_sub(1),
+        }
+    }
+
+    /// Number `L` of FPN levels that the RPN runs on: the backbone's levels and the extra one.
+    pub fn num_levels(&self) -> usize {
+        self.num_backbone_levels() + usize::from(self.model.fpn.extra_level == ExtraLevel::MaxPool)
+    }
+
+    /// Nominal stride of every FPN level in pixels of the network's image, finest first
+    /// (`[4, 8, 16, 32, 64]` for ResNet with the extra level). Its length is
+    /// [`Config::num_levels`].
+    pub fn level_strides(&self) -> Vec<usize> {
+        std::iter::successors(Some(4usize), |stride| stride.checked_mul(2))
+            .take(self.num_levels())
+            .collect()
+    }
+}

@@ -1,0 +1,190 @@
+//! `[model]`: the detector's body, FPN, anchors and box convention.
+
+use serde::{Deserialize, Serialize};
+
+use super::heads::{BoxHead, Detections, MaskHead, Roi, Rpn};
+
+/// `[model]`: the detector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// `"mask_rcnn"` (default), or `"faster_rcnn"` for a model without the mask head.
+    pub kind: ModelKind,
+    /// Foreground classes `K`. Default 0: as many as the data has categories.
+    pub num_classes: usize,
+    /// The body.
+    pub backbone: Backbone,
+    /// The feature pyramid.
+    pub fpn: Fpn,
+    /// Anchors of the RPN.
+    pub anchors: Anchors,
+    /// What a box's corners mean.
+    pub boxes: Boxes,
+    /// Region proposal network.
+    pub rpn: Rpn,
+    /// Sampling of RoIs and pooling of their features.
+    pub roi: Roi,
+    /// Class and box of an RoI.
+    pub box_head: BoxHead,
+    /// Mask of an RoI.
+    pub mask_head: MaskHead,
+    /// From scored boxes to detections, in evaluation and prediction.
+    pub detections: Detections,
+}
+
+/// Which detector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// Boxes and masks.
+    #[default]
+    MaskRcnn,
+    /// Boxes only.
+    FasterRcnn,
+}
+
+/// `[model.backbone]`: the body that turns an image into feature maps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Backbone {
+    /// `"resnet"` (default; bottleneck blocks) or `"small"` (for CPUs; basic blocks).
+    pub kind: BackboneKind,
+    /// ResNet: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is ResNet-50.
+    pub blocks: Vec<usize>,
+    /// ResNet: channels of the 7x7 stem. Default 64.
+    pub stem_channels: usize,
+    /// ResNet: bottleneck width of the first stage, doubled each stage; stage `i` puts out
+    /// `4 * width * 2^i` channels. Default 64.
+    pub width: usize,
+    /// Small body: channels of the 3x3 stride-2 stem, then of one basic block of stride 2 for each
+    /// further entry. Default `[24, 32, 64, 128]`.
+    pub stage_channels: Vec<usize>,
+    /// `"frozen_batch_norm"` (default; statistics and scale are constants) or `"group_norm"`.
+    pub norm: NormKind,
+    /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
+    pub norm_eps: f64,
+    /// Groups of a group norm; must divide every channel count that it normalises. Default 8.
+    pub norm_groups: usize,
+    /// How many leading stages are not trained: 0 trains all, 1 freezes the stem, 2 stem and res2,
+    /// and so on. Default 2.
+    pub frozen_stages: usize,
+    /// ResNet: the stride of a stage stands in its first 1x1 convolution (MSRA, MLPerf) instead of
+    /// the 3x3 (torchvision). Default false.
+    pub stride_in_1x1: bool,
+    /// Safetensors file with torchvision names to start from. Default: none, random weights.
+    pub weights: Option<String>,
+}
+
+impl Default for Backbone {
+    fn default() -> Self {
+        Self {
+            kind: BackboneKind::Resnet,
+            blocks: vec![3, 4, 6, 3],
+            stem_channels: 64,
+            width: 64,
+            stage_channels: vec![24, 32, 64, 128],
+            norm: NormKind::FrozenBatchNorm,
+            norm_eps: 1e-5,
+            norm_groups: 8,
+            frozen_stages: 2,
+            stride_in_1x1: false,
+            weights: None,
+        }
+    }
+}
+
+/// Which body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackboneKind {
+    /// ResNet with bottleneck blocks; levels C2 to C5 at strides 4, 8, 16, 32.
+    #[default]
+    Resnet,
+    /// A stem and one basic block a level, strides 4, 8, 16, ...
+    Small,
+}
+
+/// How the body normalises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Batch norm with constant statistics and constant affine part.
+    #[default]
+    FrozenBatchNorm,
+    /// Group norm, trained; the choice for training from random weights.
+    GroupNorm,
+}
+
+/// `[model.fpn]`: the feature pyramid.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fpn {
+    /// Channels of every level. Default 256.
+    pub channels: usize,
+    /// `"max_pool"` (default) adds a level of twice the coarsest stride for the RPN; `"none"`.
+    pub extra_level: ExtraLevel,
+}
+
+impl Default for Fpn {
+    fn default() -> Self {
+        Self { channels: 256, extra_level: ExtraLevel::MaxPool }
+    }
+}
+
+/// The level above the backbone's coarsest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExtraLevel {
+    /// A 1x1 max pool of stride 2 on the coarsest output (P6 of a ResNet).
+    #[default]
+    MaxPool,
+    /// No such level.
+    None,
+}
+
+/// `[model.anchors]`: the boxes that the RPN refines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Anchors {
+    /// Side in pixels of a square anchor, one a level, finest first. Default
+    /// `[32, 64, 128, 256, 512]`.
+    pub sizes: Vec<f32>,
+    /// Height over width, area kept. Default `[0.5, 1, 2]`.
+    pub ratios: Vec<f32>,
+    /// `"floor_padded_over_map"` (default, torchvision) or `"nominal"` (MLPerf).
+    pub stride_rule: StrideRule,
+    /// Anchors that cross the border of the unpadded image get no label. Default false;
+    /// the MLPerf reference filters.
+    pub straddle_filter: bool,
+}
+
+impl Default for Anchors {
+    fn default() -> Self {
+        Self {
+            sizes: vec![32.0, 64.0, 128.0, 256.0, 512.0],
+            ratios: vec![0.5, 1.0, 2.0],
+            stride_rule: StrideRule::FloorPaddedOverMap,
+            straddle_filter: false,
+        }
+    }
+}
+
+/// Distance between two neighbouring cells' anchors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StrideRule {
+    /// `floor(padded image side / map side)`, for each axis.
+    #[default]
+    FloorPaddedOverMap,
+    /// The level's stride: 4, 8, 16, ...
+    Nominal,
+}
+
+/// `[model.boxes]`: what a box's corners mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Boxes {
+    /// Corners are inclusive pixel indices, so that width is `x2 - x1 + 1` (Detectron, MLPerf).
+    /// Default false: width is `x2 - x1`.
+    pub legacy_plus_one: bool,
+}

@@ -1,0 +1,110 @@
+//! `[solver]`: optimizer, learning rate schedule, loss scale.
+
+use serde::{Deserialize, Serialize};
+
+/// `[solver]`: how weights are updated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Solver {
+    /// `"sgd"`.
+    pub optimizer: Optimizer,
+    /// Learning rate after warm-up, for the whole global batch. Default 0.02.
+    pub learning_rate: f64,
+    /// Momentum, 0 up to but not 1. Default 0.9.
+    pub momentum: f64,
+    /// Nesterov momentum. Default false.
+    pub nesterov: bool,
+    /// Weight decay (L2, added to the gradient). Default 1e-4.
+    pub weight_decay: f64,
+    /// Learning rate of biases over that of weights. Default 1; the MLPerf reference has 2.
+    pub bias_lr_factor: f64,
+    /// Weight decay of biases. Default: none, `weight_decay`.
+    pub bias_weight_decay: Option<f64>,
+    /// Weight decay of the trained norms' scale and shift. Default: none, `weight_decay`.
+    pub norm_weight_decay: Option<f64>,
+    /// `"multistep"` (default) or `"cosine"` (down to `min_learning_rate` at `train.steps`).
+    pub schedule: Schedule,
+    /// Multistep: steps at which the rate is multiplied by `gamma`. Default `[]`.
+    pub milestones: Vec<u64>,
+    /// Multistep: factor at each milestone. Default 0.1.
+    pub gamma: f64,
+    /// Cosine: the last step's learning rate. Default 0.
+    pub min_learning_rate: f64,
+    /// Steps of linear warm-up. Default 1000; 0 is none.
+    pub warmup_steps: u64,
+    /// Share of the learning rate at the start of warm-up, 0 to 1. Default 0.001.
+    pub warmup_factor: f64,
+    /// `"scale"` (default; every rate is multiplied) or `"shared_delta"` (MLPerf; the same amount
+    /// is taken off every rate, so that biases with a larger rate start higher).
+    pub warmup_rule: WarmupRule,
+    /// The schedule's step at the first update. Default 0; the MLPerf reference advances its
+    /// schedule before the update and so starts at 1.
+    pub first_schedule_step: u64,
+    /// The gradient of all weights together is scaled down to this norm. Default 0: off.
+    pub clip_norm: f32,
+    /// Loss scale at the start, for devices that keep gradients in fp16. Default 65536.
+    pub initial_loss_scale: f32,
+    /// Steps without overflow after which the loss scale doubles. Default 1000.
+    pub loss_scale_growth_interval: u64,
+    /// The loss scale halves on overflow and grows again. Default true; false keeps it fixed.
+    pub dynamic_loss_scale: bool,
+}
+
+impl Default for Solver {
+    fn default() -> Self {
+        Self {
+            optimizer: Optimizer::Sgd,
+            learning_rate: 0.02,
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 1e-4,
+            bias_lr_factor: 1.0,
+            bias_weight_decay: None,
+            norm_weight_decay: None,
+            schedule: Schedule::Multistep,
+            milestones: Vec::new(),
+            gamma: 0.1,
+            min_learning_rate: 0.0,
+            warmup_steps: 1000,
+            warmup_factor: 0.001,
+            warmup_rule: WarmupRule::Scale,
+            first_schedule_step: 0,
+            clip_norm: 0.0,
+            initial_loss_scale: 65536.0,
+            loss_scale_growth_interval: 1000,
+            dynamic_loss_scale: true,
+        }
+    }
+}
+
+/// Update rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimizer {
+    /// Stochastic gradient descent with momentum.
+    #[default]
+    Sgd,
+}
+
+/// Learning rate after warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// Constant, times `gamma` at each milestone.
+    #[default]
+    Multistep,
+    /// Half a cosine from `learning_rate` to `min_learning_rate`.
+    Cosine,
+}
+
+/// What warm-up does at schedule step `t`, with
+/// `share = (1 - warmup_factor) * (1 - t / warmup_steps)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WarmupRule {
+    /// Every rate is multiplied by `1 - share`.
+    #[default]
+    Scale,
+    /// `learning_rate * share` is taken off every rate, whatever its own factor.
+    SharedDelta,
+}

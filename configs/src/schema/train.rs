@@ -1,0 +1,76 @@
+//! `[train]` and `[eval]`: length of the run, batch, seed, what is written and scored when.
+
+use serde::{Deserialize, Serialize};
+
+/// `[train]`: the training loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Train {
+    /// Optimizer steps. Default 90000.
+    pub steps: u64,
+    /// Images a step, over all ranks and micro-steps. Default 16.
+    pub batch_size: usize,
+    /// Images over which loss means are taken (the reference's images per GPU); divides
+    /// `batch_size`. Default 2.
+    pub images_per_group: usize,
+    /// Seed of weights, order, flips and sampling. Default 0.
+    pub seed: u64,
+    /// Evaluate every so many steps. Default 0: only at the end.
+    pub eval_every_steps: u64,
+    /// Evaluate every so many epochs. Default 0: only at the end.
+    pub eval_every_epochs: u64,
+    /// Save a checkpoint every so many steps. Default 0: only at the end.
+    pub checkpoint_every_steps: u64,
+    /// Newest checkpoints kept. Default 3.
+    pub keep_checkpoints: usize,
+    /// Log losses and speed every so many steps. Default 20; 0 is never.
+    pub log_every_steps: u64,
+    /// Stop when box AP (0 to 1) reaches this, and `target_mask` too. Default: none.
+    pub target_box: Option<f64>,
+    /// Stop when mask AP (0 to 1) reaches this, and `target_box` too. Default: none.
+    pub target_mask: Option<f64>,
+    /// Folder in which each run makes its own. Default `"runs"`.
+    pub run_dir: String,
+    /// The run's name. Default: none, made from preset and time.
+    pub name: Option<String>,
+}
+
+impl Default for Train {
+    fn default() -> Self {
+        Self {
+            steps: 90_000,
+            batch_size: 16,
+            images_per_group: 2,
+            seed: 0,
+            eval_every_steps: 0,
+            eval_every_epochs: 0,
+            checkpoint_every_steps: 0,
+            keep_checkpoints: 3,
+            log_every_steps: 20,
+            target_box: None,
+            target_mask: None,
+            run_dir: "runs".to_string(),
+            name: None,
+        }
+    }
+}
+
+/// `[eval]`: evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Eval {
+    /// Images a forward pass. Default 8.
+    pub batch_size: usize,
+    /// Evaluate the first so many images only. Default 0: all.
+    pub max_images: usize,
+    /// Images drawn with their detections. Default 16.
+    pub draw_images: usize,
+    /// Evaluate on the training images, to watch a model overfit. Default false.
+    pub train_set: bool,
+}
+
+impl Default for Eval {
+    fn default() -> Self {
+        Self { batch_size: 8, max_images: 0, draw_images: 16, train_set: false }
+    }
+}

@@ -1,0 +1,251 @@
+//! What each key takes, read off the schema's structs themselves.
+//!
+//! Serde's derived `Deserialize` tells a deserializer the names of a struct's fields, and each
+//! field asks for the type that it wants. [`Probe`] is a deserializer that only listens: it feeds
+//! dummy values and writes down what was asked. So the list of known keys cannot differ from the
+//! structs, and a fault can be told in the user's words before serde ever sees it.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::value::{Error, StrDeserializer};
+use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
+
+use crate::Config;
+
+/// What a key takes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Shape {
+    /// A whole number, not negative.
+    Count,
+    /// A finite number up to this magnitude.
+    Number { max: f64 },
+    /// `true` or `false`.
+    Bool,
+    /// Any string.
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A list, of this length if given.
+    List { item: Box<Shape>, len: Option<usize> },
+    /// May be absent.
+    Optional(Box<Shape>),
+    /// A table with these keys, in the order of the struct.
+    Table(Vec<(&'static str, Shape)>),
+}
+
+impl Shape {
+    /// The shape of a whole config file.
+    pub(crate) fn of_config() -> Self {
+        let mut shape = Shape::Bool;
+        // A failure would be a field type that the probe does not know: ours to mend, at once
+        // seen by every test that loads a config.
+        let probed = Config::deserialize(Probe { out: &mut shape });
+        assert!(probed.is_ok(), "a config field has a type that Shape lacks: {probed:?}");
+        shape
+    }
+
+    /// The table inside, also of an optional table.
+    pub(crate) fn fields(&self) -> Option<&[(&'static str, Shape)]> {
+        match self {
+            Shape::Table(fields) => Some(fields),
+            Shape::Optional(inner) => inner.fields(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shape::Count => write!(f, "a whole number of at least 0"),
+            Shape::Number { .. } => write!(f, "a number"),
+            Shape::Bool => write!(f, "true or false"),
+            Shape::Text => write!(f, "a string in quotes"),
+            Shape::Word([word]) => write!(f, "\"{word}\""),
+            Shape::Word(words) => write!(f, "one of \"{}\"", words.join("\", \"")),
+            Shape::List { len, item } => {
+                let what = match **item {
+                    Shape::Count => "whole numbers of at least 0",
+                    Shape::Number { .. } => "numbers",
+                    _ => "values",
+                };
+                match len {
+                    Some(len) => write!(f, "a list of {len} {what}"),
+                    None => write!(f, "a list of {what}"),
+                }
+            }
+            Shape::Optional(inner) => write!(f, "{inner}, or \"none\""),
+            Shape::Table(_) => write!(f, "a table"),
+        }
+    }
+}
+
+/// A deserializer that writes down what is asked of it.
+struct Probe<'a> {
+    out: &'a mut Shape,
+}
+
+impl<'de> Deserializer<'de> for Probe<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+        Err(de::Error::custom("a type that does not say what it is"))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        *self.out = Shape::Bool;
+        visitor.visit_bool(false)
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        *self.out = Shape::Count;
+        visitor.visit_u64(0)
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        *self.out = Shape::Number { max: f64::from(f32::MAX) };
+        visitor.visit_f32(0.0)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        *self.out = Shape::Number { max: f64::MAX };
+        visitor.visit_f64(0.0)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        *self.out = Shape::Text;
+        visitor.visit_str("")
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let mut inner = Shape::Bool;
+        let value = visitor.visit_some(Probe { out: &mut inner })?;
+        *self.out = Shape::Optional(Box::new(inner));
+        Ok(value)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let mut item = Shape::Bool;
+        let value = visitor.visit_seq(Items { item: &mut item, left: 1 })?;
+        *self.out = Shape::List { item: Box::new(item), len: None };
+        Ok(value)
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, v: V) -> Result<V::Value, Error> {
+        let mut item = Shape::Bool;
+        let value = v.visit_seq(Items { item: &mut item, left: len })?;
+        *self.out = Shape::List { item: Box::new(item), len: Some(len) };
+        Ok(value)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        names: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let mut fields = Vec::with_capacity(names.len());
+        let value = visitor.visit_map(Fields { names: names.iter(), fields: &mut fields })?;
+        *self.out = Shape::Table(fields);
+        Ok(value)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        words: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        *self.out = Shape::Word(words);
+        let first = words.first().copied().unwrap_or_default();
+        let word: StrDeserializer<'_, Error> = first.into_deserializer();
+        visitor.visit_enum(word)
+    }
+
+    serde::forward_to_deserialize_any! {
+        i8 i16 i32 i64 u8 u16 u32 char str bytes byte_buf unit unit_struct newtype_struct
+        tuple_struct map identifier ignored_any
+    }
+}
+
+/// The items of a list, all of one shape.
+struct Items<'a> {
+    item: &'a mut Shape,
+    left: usize,
+}
+
+impl<'de> de::SeqAccess<'de> for Items<'_> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Error> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        seed.deserialize(Probe { out: self.item }).map(Some)
+    }
+}
+
+/// The fields of a struct, each once.
+struct Fields<'a> {
+    names: std::slice::Iter<'static, &'static str>,
+    fields: &'a mut Vec<(&'static str, Shape)>,
+}
+
+impl<'de> de::MapAccess<'de> for Fields<'_> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let Some(&name) = self.names.next() else { return Ok(None) };
+        self.fields.push((name, Shape::Bool));
+        let name: StrDeserializer<'_, Error> = name.into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+        match self.fields.last_mut() {
+            Some((_, shape)) => seed.deserialize(Probe { out: shape }),
+            None => Err(de::Error::custom("a value before its key")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn find<'a>(shape: &'a Shape, dotted: &str) -> &'a Shape {
+        dotted.split('.').fold(shape, |shape, part| {
+            let fields = shape.fields().unwrap();
+            &fields.iter().find(|(name, _)| *name == part).unwrap().1
+        })
+    }
+
+    #[test]
+    fn every_kind_of_field_is_understood() {
+        let shape = Shape::of_config();
+        assert_eq!(*find(&shape, "train.steps"), Shape::Count);
+        assert_eq!(*find(&shape, "train.batch_size"), Shape::Count);
+        assert_eq!(*find(&shape, "solver.momentum"), Shape::Number { max: f64::MAX });
+        assert_eq!(*find(&shape, "model.rpn.beta"), Shape::Number { max: f64::from(f32::MAX) });
+        assert_eq!(*find(&shape, "model.roi.aligned"), Shape::Bool);
+        assert_eq!(*find(&shape, "train.name"), Shape::Optional(Box::new(Shape::Text)));
+        assert_eq!(*find(&shape, "model.kind"), Shape::Word(&["mask_rcnn", "faster_rcnn"]));
+        assert_eq!(
+            *find(&shape, "input.mean"),
+            Shape::List {
+                item: Box::new(Shape::Number { max: f64::from(f32::MAX) }),
+                len: Some(3)
+            }
+        );
+        assert_eq!(*find(&shape, "data.synthetic.dir"), Shape::Text);
+    }
+}

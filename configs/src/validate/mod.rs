@@ -1,0 +1,83 @@
+//! Ranges, and what must fit together: each fault names its key and the mend.
+
+mod model;
+mod run;
+
+use std::fmt::Display;
+
+use crate::{Config, ConfigError};
+
+impl Config {
+    /// Checks that every value makes sense, alone and beside the others.
+    ///
+    /// [`Config::load`] has done this; call it for a config made or changed in code.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for the first fault.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        match self.find_invalid() {
+            Some((key, problem)) => {
+                Err(ConfigError::Invalid { file: "config".into(), key, problem })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The dotted key and the fault of the first value that makes no sense.
+    pub(crate) fn find_invalid(&self) -> Option<(String, String)> {
+        let mut check = Check { found: None };
+        model::check(self, &mut check);
+        run::check(self, &mut check);
+        check.found
+    }
+}
+
+/// Collects the first fault.
+struct Check {
+    found: Option<(String, String)>,
+}
+
+impl Check {
+    /// `problem` completes the sentence that begins with the key.
+    fn require(&mut self, holds: bool, key: &str, problem: impl FnOnce() -> String) {
+        if !holds && self.found.is_none() {
+            self.found = Some((key.to_string(), problem()));
+        }
+    }
+
+    /// At least 1.
+    fn at_least_one(&mut self, key: &str, value: usize) {
+        self.require(value >= 1, key, || "is 0; it must be at least 1".into());
+    }
+
+    /// A list of at least one item, each at least 1.
+    fn counts(&mut self, key: &str, values: &[usize]) {
+        self.require(!values.is_empty(), key, || "is empty; give at least one number".into());
+        self.require(!values.contains(&0), key, || {
+            format!("is {values:?}; each number must be at least 1")
+        });
+    }
+
+    /// From 0 to 1, both allowed.
+    fn fraction(&mut self, key: &str, value: impl Into<f64> + Display + Copy) {
+        let inside = (0.0..=1.0).contains(&value.into());
+        self.require(inside, key, || format!("is {value}; it must lie between 0 and 1"));
+    }
+
+    /// Above 0 and finite.
+    fn positive(&mut self, key: &str, value: impl Into<f64> + Display + Copy) {
+        let holds = value.into() > 0.0 && value.into().is_finite();
+        self.require(holds, key, || format!("is {value}; it must be greater than 0"));
+    }
+
+    /// 0 or above, and finite.
+    fn not_negative(&mut self, key: &str, value: impl Into<f64> + Display + Copy) {
+        let holds = value.into() >= 0.0 && value.into().is_finite();
+        self.require(holds, key, || format!("is {value}; it must not be negative"));
+    }
+
+    /// A string with something in it.
+    fn text(&mut self, key: &str, value: &str) {
+        self.require(!value.trim().is_empty(), key, || "is empty; give a name or remove it".into());
+    }
+}

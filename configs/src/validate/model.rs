@@ -1,0 +1,142 @@
+//! Checks of `[model]`.
+
+use super::Check;
+use crate::{BackboneKind, Config, NormKind};
+
+/// More levels than this would need an image of over 16,000 pixels a side to mean anything.
+const MAX_LEVELS: usize = 12;
+
+pub(super) fn check(config: &Config, check: &mut Check) {
+    backbone(config, check);
+    anchors(config, check);
+    rpn(config, check);
+    roi(config, check);
+    heads(config, check);
+}
+
+fn backbone(config: &Config, check: &mut Check) {
+    let backbone = &config.model.backbone;
+    let stages = match backbone.kind {
+        BackboneKind::Resnet => {
+            let key = "model.backbone.blocks";
+            check.require(backbone.blocks.len() == 4, key, || {
+                format!("has {} stages; a ResNet has 4 (C2 to C5)", backbone.blocks.len())
+            });
+            check.counts(key, &backbone.blocks);
+            check.at_least_one("model.backbone.stem_channels", backbone.stem_channels);
+            check.at_least_one("model.backbone.width", backbone.width);
+            1 + backbone.blocks.len()
+        }
+        BackboneKind::Small => {
+            let key = "model.backbone.stage_channels";
+            let entries = backbone.stage_channels.len();
+            check.require((2..=MAX_LEVELS).contains(&entries), key, || {
+                format!("has {entries} entries; give the stem's and 1 to {} more", MAX_LEVELS - 1)
+            });
+            check.counts(key, &backbone.stage_channels);
+            entries
+        }
+    };
+    check.require(backbone.frozen_stages <= stages, "model.backbone.frozen_stages", || {
+        let all = backbone.frozen_stages;
+        format!("is {all}, but the body has {stages} stages, the stem counted; give 0 to {stages}")
+    });
+    check.not_negative("model.backbone.norm_eps", backbone.norm_eps);
+    if backbone.norm == NormKind::GroupNorm {
+        groups(config, check);
+    }
+    if let Some(weights) = &backbone.weights {
+        check.text("model.backbone.weights", weights);
+    }
+    check.at_least_one("model.fpn.channels", config.model.fpn.channels);
+}
+
+/// A group norm must be able to divide all channels that it meets.
+fn groups(config: &Config, check: &mut Check) {
+    let backbone = &config.model.backbone;
+    let groups = backbone.norm_groups;
+    check.at_least_one("model.backbone.norm_groups", groups);
+    check.positive("model.backbone.norm_eps", backbone.norm_eps);
+    let channels = match backbone.kind {
+        // Later stages double the width, so whatever divides the first divides all.
+        BackboneKind::Resnet => vec![backbone.stem_channels, backbone.width],
+        BackboneKind::Small => backbone.stage_channels.clone(),
+    };
+    let uneven = channels.into_iter().find(|count| groups > 0 && count % groups != 0);
+    check.require(uneven.is_none(), "model.backbone.norm_groups", || {
+        let count = uneven.unwrap_or_default();
+        format!("is {groups}, which does not divide a stage of {count} channels; change either")
+    });
+}
+
+fn anchors(config: &Config, check: &mut Check) {
+    let anchors = &config.model.anchors;
+    let (key, levels) = ("model.anchors.sizes", config.num_levels());
+    check.require(anchors.sizes.len() == levels, key, || {
+        let sizes = anchors.sizes.len();
+        format!("has {sizes} entries, but the model has {levels} FPN levels; give one size a level")
+    });
+    anchors.sizes.iter().for_each(|&size| check.positive(key, size));
+    let key = "model.anchors.ratios";
+    check.require(!anchors.ratios.is_empty(), key, || "is empty; give at least one ratio".into());
+    anchors.ratios.iter().for_each(|&ratio| check.positive(key, ratio));
+}
+
+fn rpn(config: &Config, check: &mut Check) {
+    let rpn = &config.model.rpn;
+    check.at_least_one("model.rpn.pre_nms_top_n_train", rpn.pre_nms_top_n_train);
+    check.at_least_one("model.rpn.pre_nms_top_n_test", rpn.pre_nms_top_n_test);
+    check.at_least_one("model.rpn.post_nms_top_n_train", rpn.post_nms_top_n_train);
+    check.at_least_one("model.rpn.post_nms_top_n_test", rpn.post_nms_top_n_test);
+    check.fraction("model.rpn.nms_threshold", rpn.nms_threshold);
+    check.fraction("model.rpn.score_threshold", rpn.score_threshold);
+    check.not_negative("model.rpn.min_size", rpn.min_size);
+    thresholds(check, "model.rpn", rpn.fg_iou, rpn.bg_iou);
+    check.at_least_one("model.rpn.batch_size_per_image", rpn.batch_size_per_image);
+    check.fraction("model.rpn.positive_fraction", rpn.positive_fraction);
+    check.not_negative("model.rpn.beta", rpn.beta);
+}
+
+fn roi(config: &Config, check: &mut Check) {
+    let roi = &config.model.roi;
+    check.at_least_one("model.roi.batch_size_per_image", roi.batch_size_per_image);
+    check.fraction("model.roi.positive_fraction", roi.positive_fraction);
+    thresholds(check, "model.roi", roi.fg_iou, roi.bg_iou);
+    check.positive("model.roi.canonical_size", roi.canonical_size);
+    check.require(roi.min_level == 2, "model.roi.min_level", || {
+        format!("is {}, but the finest level has stride 4; it must be 2", roi.min_level)
+    });
+    check.require(roi.canonical_level <= MAX_LEVELS, "model.roi.canonical_level", || {
+        format!("is {}; it must be at most {MAX_LEVELS}", roi.canonical_level)
+    });
+    for weight in roi.box_weights {
+        check.positive("model.roi.box_weights", weight);
+    }
+}
+
+fn thresholds(check: &mut Check, table: &str, fg_iou: f32, bg_iou: f32) {
+    check.fraction(&format!("{table}.fg_iou"), fg_iou);
+    let key = format!("{table}.bg_iou");
+    check.fraction(&key, bg_iou);
+    check.require(bg_iou <= fg_iou, &key, || {
+        format!("is {bg_iou}, above {table}.fg_iou = {fg_iou}; it must be at most that")
+    });
+}
+
+fn heads(config: &Config, check: &mut Check) {
+    let (head, mask) = (&config.model.box_head, &config.model.mask_head);
+    check.at_least_one("model.box_head.pooled", head.pooled);
+    check.require((1..=2).contains(&head.hidden.len()), "model.box_head.hidden", || {
+        format!("has {} layers; the box head has one or two", head.hidden.len())
+    });
+    check.counts("model.box_head.hidden", &head.hidden);
+    check.not_negative("model.box_head.beta", head.beta);
+    check.at_least_one("model.mask_head.pooled", mask.pooled);
+    check.counts("model.mask_head.channels", &mask.channels);
+    check.at_least_one("model.mask_head.deconv_channels", mask.deconv_channels);
+    let detections = &config.model.detections;
+    check.fraction("model.detections.score_threshold", detections.score_threshold);
+    check.fraction("model.detections.nms_threshold", detections.nms_threshold);
+    check.at_least_one("model.detections.per_image", detections.per_image);
+    check.fraction("model.detections.mask_threshold", detections.mask_threshold);
+}

@@ -1,0 +1,166 @@
+//! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
+
+use super::Check;
+use crate::{Config, ModelKind};
+
+/// TOML's integers end here, and a config must survive being saved.
+const MAX_SEED: u64 = i64::MAX as u64;
+/// What `data.synthetic.kind` can be.
+const SYNTHETIC_KINDS: [&str; 1] = ["shapes"];
+
+pub(super) fn check(config: &Config, check: &mut Check) {
+    input(config, check);
+    data(config, check);
+    solver(config, check);
+    train(config, check);
+    check.at_least_one("eval.batch_size", config.eval.batch_size);
+}
+
+fn input(config: &Config, check: &mut Check) {
+    let input = &config.input;
+    check.at_least_one("input.min_size", input.min_size);
+    check.require(input.max_size >= input.min_size, "input.max_size", || {
+        let (max, min) = (input.max_size, input.min_size);
+        format!("is {max}, below input.min_size = {min}; it must be at least that")
+    });
+    check.at_least_one("input.size_divisor", input.size_divisor);
+    // Maps of neighbouring levels must differ by exactly 2 for the FPN's upsampling.
+    let strides = config.level_strides();
+    let coarsest = config.num_backbone_levels().checked_sub(1).and_then(|last| strides.get(last));
+    let coarsest = coarsest.copied().unwrap_or(1);
+    check.require(input.size_divisor.is_multiple_of(coarsest), "input.size_divisor", || {
+        let divisor = input.size_divisor;
+        format!("is {divisor}; it must be a multiple of {coarsest}, the body's coarsest stride")
+    });
+    let finite = input.mean.iter().all(|mean| mean.is_finite());
+    check.require(finite, "input.mean", || format!("is {:?}; it must be finite", input.mean));
+    input.std.iter().for_each(|&std| check.positive("input.std", std));
+    check.positive("input.pixel_scale", input.pixel_scale);
+    check.fraction("input.flip_probability", input.flip_probability);
+    check.at_least_one("input.buckets_per_orientation", input.buckets_per_orientation);
+}
+
+fn data(config: &Config, check: &mut Check) {
+    let data = &config.data;
+    let pairs = [
+        ("train", &data.train_images, &data.train_annotations),
+        ("val", &data.val_images, &data.val_annotations),
+    ];
+    for (set, images, annotations) in pairs {
+        let (images_key, json_key) =
+            (format!("data.{set}_images"), format!("data.{set}_annotations"));
+        check.require(images.is_none() || annotations.is_some(), &images_key, || {
+            format!("is set, but {json_key} is not; give the annotations' file too")
+        });
+        check.require(annotations.is_none() || images.is_some(), &json_key, || {
+            format!("is set, but {images_key} is not; give the images' folder too")
+        });
+    }
+    let paths = [
+        ("data.train_images", &data.train_images),
+        ("data.train_annotations", &data.train_annotations),
+        ("data.val_images", &data.val_images),
+        ("data.val_annotations", &data.val_annotations),
+        ("data.train_store", &data.train_store),
+        ("data.val_store", &data.val_store),
+    ];
+    for (key, path) in paths {
+        let Some(path) = path else { continue };
+        check.text(key, path);
+        check.require(data.synthetic.is_none(), key, || {
+            "is set beside [data.synthetic]; remove either (--set data.synthetic=none)".into()
+        });
+    }
+    let too_large = data.ids.iter().find(|&&id| id > MAX_SEED);
+    check.require(too_large.is_none(), "data.ids", || {
+        format!("has {}; an id must be at most {MAX_SEED}", too_large.copied().unwrap_or_default())
+    });
+    if let Some(synthetic) = &data.synthetic {
+        let known = SYNTHETIC_KINDS.contains(&synthetic.kind.as_str());
+        check.require(known, "data.synthetic.kind", || {
+            format!("is \"{}\"; it must be \"{}\"", synthetic.kind, SYNTHETIC_KINDS.join("\", \""))
+        });
+        check.at_least_one("data.synthetic.train_images", synthetic.train_images);
+        check.at_least_one("data.synthetic.val_images", synthetic.val_images);
+        check.require(synthetic.image_size >= 32, "data.synthetic.image_size", || {
+            format!("is {} pixels; it must be at least 32", synthetic.image_size)
+        });
+        seed(check, "data.synthetic.seed", synthetic.seed);
+        check.text("data.synthetic.dir", &synthetic.dir);
+    }
+}
+
+fn seed(check: &mut Check, key: &str, seed: u64) {
+    check.require(seed <= MAX_SEED, key, || format!("is {seed}; it must be at most {MAX_SEED}"));
+}
+
+fn solver(config: &Config, check: &mut Check) {
+    let solver = &config.solver;
+    check.positive("solver.learning_rate", solver.learning_rate);
+    check.require((0.0..1.0).contains(&solver.momentum), "solver.momentum", || {
+        format!("is {}; it must be at least 0 and below 1", solver.momentum)
+    });
+    check.require(!solver.nesterov || solver.momentum > 0.0, "solver.nesterov", || {
+        "is true, but solver.momentum is 0; give a momentum or set it to false".into()
+    });
+    check.not_negative("solver.weight_decay", solver.weight_decay);
+    check.not_negative("solver.bias_lr_factor", solver.bias_lr_factor);
+    check.not_negative("solver.bias_weight_decay", solver.bias_weight_decay.unwrap_or(0.0));
+    check.not_negative("solver.norm_weight_decay", solver.norm_weight_decay.unwrap_or(0.0));
+    let rising = solver.milestones.windows(2).all(|pair| pair[0] < pair[1]);
+    check.require(rising, "solver.milestones", || {
+        format!("is {:?}; each step must be later than the one before", solver.milestones)
+    });
+    check.positive("solver.gamma", solver.gamma);
+    let key = "solver.min_learning_rate";
+    check.not_negative(key, solver.min_learning_rate);
+    check.require(solver.min_learning_rate <= solver.learning_rate, key, || {
+        let (min, base) = (solver.min_learning_rate, solver.learning_rate);
+        format!("is {min}, above solver.learning_rate = {base}; it must be at most that")
+    });
+    check.fraction("solver.warmup_factor", solver.warmup_factor);
+    check.not_negative("solver.clip_norm", solver.clip_norm);
+    check.positive("solver.initial_loss_scale", solver.initial_loss_scale);
+    check.require(
+        solver.loss_scale_growth_interval >= 1,
+        "solver.loss_scale_growth_interval",
+        || "is 0; it must be at least 1".into(),
+    );
+}
+
+fn train(config: &Config, check: &mut Check) {
+    let train = &config.train;
+    check.require(train.steps >= 1, "train.steps", || "is 0; it must be at least 1".into());
+    check.at_least_one("train.batch_size", train.batch_size);
+    let key = "train.images_per_group";
+    check.at_least_one(key, train.images_per_group);
+    check.require(train.batch_size.is_multiple_of(train.images_per_group), key, || {
+        let (group, batch) = (train.images_per_group, train.batch_size);
+        format!("is {group}, which does not divide train.batch_size = {batch}; give a divisor")
+    });
+    seed(check, "train.seed", train.seed);
+    let both = train.eval_every_steps > 0 && train.eval_every_epochs > 0;
+    check.require(!both, "train.eval_every_epochs", || {
+        "is set beside train.eval_every_steps; set one of them to 0".into()
+    });
+    check.at_least_one("train.keep_checkpoints", train.keep_checkpoints);
+    for (key, target) in
+        [("train.target_box", train.target_box), ("train.target_mask", train.target_mask)]
+    {
+        check.fraction(key, target.unwrap_or(0.0));
+    }
+    let without_masks = config.model.kind == ModelKind::FasterRcnn;
+    check.require(!without_masks || train.target_mask.is_none(), "train.target_mask", || {
+        "is set, but a faster_rcnn has no masks; remove it (train.target_mask = \"none\")".into()
+    });
+    check.text("train.run_dir", &train.run_dir);
+    if let Some(name) = &train.name {
+        check.text("train.name", name);
+        let plain = !name.contains(['/', '\\']) && name != "." && name != "..";
+        check.require(plain, "train.name", || {
+            format!(
+                "is \"{name}\"; it names a folder inside train.run_dir, so it can hold no slash"
+            )
+        });
+    }
+}

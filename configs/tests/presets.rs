@@ -1,0 +1,136 @@
+//! Every preset is embedded, parses, validates, survives a round trip and says what it should.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use configs::{
+    BackboneKind, ChannelOrder, Config, ExtraLevel, MaskTargetRule, ModelKind, PostNmsScope,
+    ResizeRounding, Schedule, StrideRule, WarmupRule, preset, preset_names,
+};
+
+fn load(name: &str) -> Config {
+    Config::load(name, &[]).unwrap()
+}
+
+#[test]
+fn every_file_of_the_folder_is_embedded() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".toml") && name != "Cargo.toml" {
+            let text = std::fs::read_to_string(folder.join(&name)).unwrap();
+            assert_eq!(preset(&name), Some(text.as_str()), "{name} is not embedded as it stands");
+            files.push(name.trim_end_matches(".toml").to_string());
+        }
+    }
+    let mut names: Vec<_> = preset_names().collect();
+    names.sort_unstable();
+    files.sort_unstable();
+    assert_eq!(names, files);
+    assert_eq!(names.len(), 9);
+}
+
+#[test]
+fn every_preset_loads_and_round_trips() {
+    for name in preset_names() {
+        let config = load(name);
+        config.validate().unwrap();
+        assert_eq!(config.level_strides().len(), config.num_levels(), "{name}");
+        assert_eq!(config.model.anchors.sizes.len(), config.num_levels(), "{name}");
+        let text = config.to_toml().unwrap();
+        assert_eq!(Config::from_toml("saved", &text).unwrap(), config, "{name}:\n{text}");
+    }
+}
+
+#[test]
+fn the_file_and_the_embedded_preset_are_the_same_config() {
+    for name in preset_names() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.toml"));
+        assert_eq!(Config::load(file, &[]).unwrap(), load(name));
+        // From a folder without presets, the path of the README still works.
+        assert_eq!(load(&format!("no-such-folder/{name}.toml")), load(name));
+    }
+}
+
+#[test]
+fn defaults_are_a_valid_config_with_torchvision_shapes() {
+    let config = Config::default();
+    config.validate().unwrap();
+    assert_eq!(Config::from_toml("empty", "").unwrap(), config);
+    assert_eq!(config.num_levels(), 5);
+    assert_eq!(config.level_strides(), [4, 8, 16, 32, 64]);
+    assert_eq!(config.model.rpn.beta, 1.0 / 9.0);
+    assert_eq!(config.input.pixel_scale, 1.0 / 255.0);
+}
+
+#[test]
+fn torchvision_presets_differ_only_where_they_say() {
+    let r50 = load("torchvision_r50");
+    assert_eq!(r50.model.box_head.beta, 1.0 / 9.0);
+    assert_eq!(r50.model.boxes, Default::default());
+    assert_eq!((r50.solver.learning_rate, r50.train.batch_size), (0.02, 16));
+
+    let mut expected = r50.clone();
+    expected.model.backbone.blocks = vec![3, 4, 23, 3];
+    assert_eq!(load("torchvision_r101"), expected);
+
+    let mut expected = r50.clone();
+    expected.model.kind = ModelKind::FasterRcnn;
+    assert_eq!(load("faster_r50"), expected);
+
+    let cpu = load("cpu_r50_256");
+    assert_eq!((cpu.input.min_size, cpu.input.max_size), (256, 256));
+    assert_eq!((cpu.train.batch_size, cpu.train.images_per_group), (1, 1));
+    assert_eq!(cpu.model.num_classes, 90);
+    assert_eq!(cpu.model.backbone, r50.model.backbone);
+}
+
+#[test]
+fn mlperf_states_each_rule_of_the_reference() {
+    let config = load("mlperf_r50");
+    let model = &config.model;
+    assert!(model.backbone.stride_in_1x1 && model.boxes.legacy_plus_one);
+    assert!(model.anchors.straddle_filter);
+    assert_eq!(model.backbone.norm_eps, 0.0);
+    assert_eq!(model.anchors.stride_rule, StrideRule::Nominal);
+    assert_eq!(model.rpn.post_nms_scope, PostNmsScope::Batch);
+    // 1,000 candidates an image, shared by the 12 images of a group.
+    assert_eq!(model.rpn.post_nms_top_n_train, 1000 * config.train.images_per_group);
+    assert_eq!((model.rpn.min_size, model.rpn.beta), (0.0, 1.0 / 9.0));
+    assert_eq!(model.box_head.beta, 1.0);
+    assert_eq!(model.mask_head.target_rule, MaskTargetRule::CocoPolygon);
+    assert_eq!(config.input.channel_order, ChannelOrder::Bgr);
+    assert_eq!(config.input.mean, [102.9801, 115.9465, 122.7717]);
+    assert_eq!((config.input.std, config.input.pixel_scale), ([1.0; 3], 1.0));
+    assert_eq!(config.input.resize_rounding, ResizeRounding::HalfEven);
+    let solver = &config.solver;
+    assert_eq!((solver.learning_rate, config.train.batch_size), (0.12, 96));
+    assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (2.0, Some(0.0)));
+    assert_eq!((solver.milestones.as_slice(), solver.warmup_steps), (&[12_000, 16_000][..], 625));
+    assert_eq!((solver.warmup_rule, solver.first_schedule_step), (WarmupRule::SharedDelta, 1));
+    // What the reference calls its warm-up factor: the rate's growth a step.
+    let growth = solver.learning_rate * (1.0 - solver.warmup_factor) / solver.warmup_steps as f64;
+    assert!((growth - 1.92e-4).abs() < 1e-12);
+    assert_eq!((config.train.target_box, config.train.target_mask), (Some(0.377), Some(0.339)));
+}
+
+#[test]
+fn small_presets_have_the_levels_they_name() {
+    let tiny = load("tiny");
+    assert_eq!(tiny.model.backbone.kind, BackboneKind::Small);
+    assert_eq!(tiny.level_strides(), [4, 8, 16]);
+    let overfit = load("overfit_coco8");
+    assert_eq!(overfit.model.fpn.extra_level, ExtraLevel::MaxPool);
+    assert_eq!((overfit.num_backbone_levels(), overfit.level_strides()), (3, vec![4, 8, 16, 32]));
+    assert_eq!(overfit.data.ids.len(), 8);
+
+    let quickstart = load("quickstart");
+    assert_eq!(quickstart.model, tiny.model);
+    assert_eq!(quickstart.solver.schedule, Schedule::Cosine);
+    assert_eq!(
+        quickstart.data.synthetic.as_ref().map(|s| (s.train_images, s.val_images)),
+        Some((3000, 100))
+    );
+}
