@@ -14,6 +14,12 @@ pub enum EngineError {
     /// The data is at fault.
     #[error("{0}")]
     Data(#[from] dali::DaliError),
+    /// Annotations or detections cannot be scored.
+    #[error("{0}")]
+    Score(#[from] dali::score::ScoreError),
+    /// The images cannot be cut into batches.
+    #[error("{0}")]
+    Order(#[from] dali::order::OrderError),
     /// A weights file is at fault.
     #[error("weights {path}: {reason}")]
     Weights {

@@ -1,1 +1,17 @@
-//! engine: head to be written.
+//! onegraph's engine: the detector as Programs, the training loop, evaluation, checkpoints, and
+//! the command line on top.
+
+pub mod checkpoint;
+pub mod cli;
+pub mod dataset;
+pub mod draw;
+mod error;
+pub mod evaluate;
+pub mod metrics;
+pub mod model;
+pub mod progress;
+pub mod run_dir;
+pub mod train;
+pub mod weights;
+
+pub use error::EngineError;

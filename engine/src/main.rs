@@ -1,2 +1,7 @@
 //! The command `onegraph`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    engine::cli::main()
+}

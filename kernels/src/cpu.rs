@@ -169,6 +169,14 @@ impl HostTensor {
         }
     }
 
+    /// Elements as mutable i32; panics on another type.
+    pub fn as_i32_mut(&mut self) -> &mut [i32] {
+        match &mut self.data {
+            HostData::I32(v) => v,
+            other => panic!("{:?} holds {other:?}", self.desc),
+        }
+    }
+
     /// Elements as bytes; panics on another type.
     pub fn as_u8(&self) -> &[u8] {
         match &self.data {

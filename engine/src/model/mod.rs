@@ -13,6 +13,7 @@ mod train_step;
 
 pub use detect::detection_program;
 pub use inputs::{Inject, SlotShape};
+pub use params::classes_of;
 pub use params::{Init, Layout, Param, ParamKind};
 pub use train_step::{LOSS_NAMES, training_program};
 

@@ -1,0 +1,48 @@
+//! `onegraph eval`: COCO's twelve numbers, of two files or of a trained model.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::predict::{TrainedModel, open_model};
+use crate::EngineError;
+use crate::dataset::{DataSet, Split};
+use crate::evaluate::Evaluator;
+use crate::progress::Progress;
+
+#[derive(Debug, Args)]
+pub(super) struct EvalArgs {
+    /// COCO annotations.
+    #[arg(long, value_name = "FILE", requires = "detections", conflicts_with = "run")]
+    gt: Option<PathBuf>,
+    /// COCO results; masks are scored if the entries hold any, else boxes.
+    #[arg(long, value_name = "FILE", requires = "gt")]
+    detections: Option<PathBuf>,
+    /// Directory of a run: evaluates its last checkpoint on its validation data.
+    #[arg(long, value_name = "RUN", required_unless_present = "gt")]
+    run: Option<PathBuf>,
+    /// Change a value of the run's config, such as --set data.val_store=DIR.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
+    if let (Some(gt), Some(detections)) = (&args.gt, &args.detections) {
+        let summary = dali::score::evaluate_files(gt, detections, None)?;
+        println!("{summary}");
+        return Ok(());
+    }
+    let Some(run) = &args.run else {
+        return Err(EngineError::Usage("give --gt and --detections, or --run".into()));
+    };
+    let progress = Progress::loud();
+    let TrainedModel { config, params, mut state, .. } = open_model(run, &args.set)?;
+    let split = if config.eval.train_set { Split::Train } else { Split::Val };
+    let data = DataSet::open(&config, split, &progress)?;
+    let mut evaluator = Evaluator::new(&config, data, &params, &state)?;
+    let evaluation = evaluator.run(&mut state, &progress)?;
+    for (_, summary) in evaluation.summaries() {
+        println!("{summary}");
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The command line: `onegraph train | eval | predict | prep | inspect`.
+
+mod eval;
+mod inspect;
+mod predict;
+mod prep;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::EngineError;
+use crate::train::Outcome;
+
+/// Trains Mask R-CNN on COCO: one binary, on the CPU or a GPU.
+#[derive(Debug, Parser)]
+#[command(name = "onegraph", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a model as a config file says.
+    Train(train::TrainArgs),
+    /// Score detections against annotations, or a trained model on its validation data.
+    Eval(eval::EvalArgs),
+    /// Detect objects on images with a trained model; writes COCO results and pictures.
+    Predict(predict::PredictArgs),
+    /// Turn COCO files into a store, or draw a data set of shapes.
+    Prep(prep::PrepArgs),
+    /// Show the program or the memory plan of a config.
+    Inspect(inspect::InspectArgs),
+}
+
+/// Exit codes beside 0 (done) and clap's 2 (the command line does not parse).
+mod exit {
+    pub(super) const FAILED: u8 = 1;
+    pub(super) const BAD_CONFIG: u8 = 3;
+    pub(super) const BAD_DATA: u8 = 4;
+    pub(super) const DIVERGED: u8 = 5;
+    pub(super) const INTERRUPTED: u8 = 6;
+}
+
+/// Runs the command of this process's arguments.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
+        Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
+        Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
+        Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
+    };
+    match result {
+        Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(code(&error))
+        }
+    }
+}
+
+fn code(error: &EngineError) -> u8 {
+    match error {
+        EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => {
+            exit::BAD_CONFIG
+        }
+        EngineError::Data(_) | EngineError::Score(_) | EngineError::Order(_) => exit::BAD_DATA,
+        EngineError::Diverged { .. } => exit::DIVERGED,
+        _ => exit::FAILED,
+    }
+}

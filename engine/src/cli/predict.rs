@@ -1,0 +1,161 @@
+//! `onegraph predict`: COCO results and pictures for images of one's own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use configs::Config;
+use dali::order::PaddedShape;
+use graph::{CpuExecutor, StateSet};
+use image::RgbImage;
+
+use crate::EngineError;
+use crate::checkpoint;
+use crate::dataset::network_size;
+use crate::draw::picture;
+use crate::evaluate::{Detector, Image, ImageDetections};
+use crate::model::{
+    ImageSize, Inject, ModelSpec, Param, SlotShape, classes_of, detection_program,
+};
+use crate::progress::Progress;
+use crate::weights::{fold, initial_state, load_weights};
+
+#[derive(Debug, Args)]
+pub(super) struct PredictArgs {
+    /// Directory of a run, or of one of its checkpoints.
+    #[arg(long, value_name = "RUN")]
+    run: PathBuf,
+    /// Where pictures and predictions.json go.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Least score of what is drawn; predictions.json holds everything.
+    #[arg(long, default_value_t = 0.5)]
+    min_score: f32,
+    /// JPEG and PNG files, or directories of them.
+    #[arg(required = true)]
+    images: Vec<PathBuf>,
+}
+
+/// A model read back from a checkpoint.
+pub(super) struct TrainedModel {
+    pub(super) config: Config,
+    pub(super) params: Vec<Param>,
+    pub(super) state: StateSet,
+    pub(super) categories: Vec<(String, u64)>,
+}
+
+pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
+    let progress = Progress::loud();
+    let files = collect(&args.images)?;
+    let TrainedModel { config, params, mut state, categories } = open_model(&args.run, &[])?;
+    let names: Vec<String> = categories.iter().map(|(name, _)| name.clone()).collect();
+    let ids: Vec<u64> = categories.iter().map(|(_, id)| *id).collect();
+    let mut results = Vec::new();
+    let bar = progress.bar("predicting", files.len() as u64);
+    for (i, file) in files.iter().enumerate() {
+        let image = read(file, i as u64)?;
+        let found = detect(&config, &image, classes_of(&params), &mut state)?;
+        results.extend(found.to_coco(&ids));
+        let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
+        let name = format!("{:04}_{}.png", i, stem.unwrap_or_default());
+        let drawn = picture(&image, &found, &names, args.min_score);
+        save_picture(&drawn, &args.out.join(name))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let path = args.out.join("predictions.json");
+    dali::score::write_results_json(&path, &results)?;
+    println!("{} objects on {} images: {}", results.len(), files.len(), path.display());
+    Ok(())
+}
+
+/// Opens the last checkpoint of a run, or a checkpoint itself.
+pub(super) fn open_model(run: &Path, overrides: &[String]) -> Result<TrainedModel, EngineError> {
+    let is_checkpoint = run.join("checkpoint.json").is_file();
+    let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
+    let (meta, _) = checkpoint::open(&path)?;
+    let config = Config::load(path.join("config.toml"), overrides)?;
+    let side = config.input.size_divisor;
+    let spec = ModelSpec {
+        config: &config,
+        num_classes: meta.categories.len().max(config.model.num_classes),
+        images: 1,
+        padded: ImageSize { height: side, width: side },
+        slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
+        inject: Inject::default(),
+    };
+    let built = detection_program(&spec)?;
+    let eps = config.model.backbone.norm_eps as f32;
+    let mut state = initial_state(&built.program, &built.params, 0, eps);
+    let weights = checkpoint::weights_path(&path);
+    let report = load_weights(&weights, &built.params, &mut state)?;
+    if let Some(name) = report.missing.first() {
+        let reason = format!("its weights lack `{name}`");
+        return Err(EngineError::Checkpoint { path, reason });
+    }
+    fold(&mut state, &built.params, eps);
+    // Planning once here tells a config that does not fit its weights before any image is read.
+    CpuExecutor::new(Arc::new(built.program), &state)?;
+    Ok(TrainedModel { config, params: built.params, state, categories: meta.categories })
+}
+
+fn detect(
+    config: &Config,
+    image: &Image,
+    classes: usize,
+    state: &mut StateSet,
+) -> Result<ImageDetections, EngineError> {
+    let (height, width) = network_size(config, image.height as u32, image.width as u32);
+    let pad = |side: u32| (side as usize).next_multiple_of(config.input.size_divisor);
+    let shape = PaddedShape { height: pad(height), width: pad(width) };
+    let mut detector = Detector::new(config, &[shape], classes, 1, state)?;
+    let mut found = detector.run(0, std::slice::from_ref(image), state)?;
+    Ok(found.swap_remove(0))
+}
+
+fn read(file: &Path, id: u64) -> Result<Image, EngineError> {
+    let decoded = dali::decode::read_rgb(file)?;
+    Ok(Image {
+        id,
+        height: decoded.height as usize,
+        width: decoded.width as usize,
+        rgb: decoded.rgb,
+    })
+}
+
+/// Image files named or inside the directories named, sorted.
+fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
+    let is_image = |p: &Path| {
+        let extension = p.extension().map(|e| e.to_string_lossy().to_lowercase());
+        matches!(extension.as_deref(), Some("jpg" | "jpeg" | "png"))
+    };
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).map_err(crate::run_dir::io(path))?;
+            let inside = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| is_image(p));
+            let mut inside: Vec<_> = inside.collect();
+            inside.sort();
+            files.extend(inside);
+        } else if path.is_file() {
+            files.push(path.clone());
+        } else {
+            let message = format!("{} does not exist", path.display());
+            return Err(EngineError::Usage(message));
+        }
+    }
+    if files.is_empty() {
+        return Err(EngineError::Usage("there is no JPEG or PNG file among the images".into()));
+    }
+    Ok(files)
+}
+
+/// Writes a picture as PNG, as a whole.
+pub(super) fn save_picture(picture: &RgbImage, path: &Path) -> Result<(), EngineError> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    picture.write_to(&mut bytes, image::ImageFormat::Png).map_err(|e| EngineError::Io {
+        path: path.to_path_buf(),
+        source: std::io::Error::other(e),
+    })?;
+    crate::run_dir::write_whole(path, bytes.get_ref())
+}

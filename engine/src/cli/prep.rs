@@ -1,0 +1,107 @@
+//! `onegraph prep`: COCO files, or drawn shapes, to a store.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use dali::prep::{EmptyImages, PrepOptions};
+use dali::store::PixelEncoding;
+use dali::synthetic::SyntheticOptions;
+
+use crate::EngineError;
+use crate::progress::Progress;
+
+#[derive(Debug, Args)]
+pub(super) struct PrepArgs {
+    /// Directory of the images that the annotations name.
+    #[arg(long, value_name = "DIR", requires = "annotations", conflicts_with = "synthetic")]
+    images: Option<PathBuf>,
+    /// COCO annotations.
+    #[arg(long, value_name = "FILE", requires = "images")]
+    annotations: Option<PathBuf>,
+    /// The store to write; with --synthetic, the directory of images, annotations and store.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// How the store holds pixels.
+    #[arg(long, value_enum, default_value_t = Pixels::Jpeg)]
+    pixels: Pixels,
+    /// What to do with images without objects.
+    #[arg(long, value_enum, default_value_t = Empty::Keep)]
+    empty: Empty,
+    /// Replace a store that exists.
+    #[arg(long)]
+    overwrite: bool,
+    /// Leave out images that cannot be read, and report them, instead of stopping.
+    #[arg(long)]
+    skip_bad_images: bool,
+    /// Draw a data set instead.
+    #[arg(long, value_enum, required_unless_present = "images")]
+    synthetic: Option<Kind>,
+    /// Images to draw.
+    #[arg(long, default_value_t = 1000, requires = "synthetic")]
+    count: usize,
+    /// Seed of the drawing.
+    #[arg(long, default_value_t = 0, requires = "synthetic")]
+    seed: u64,
+    /// Height and width of drawn images, pixels.
+    #[arg(long, default_value_t = 128, requires = "synthetic")]
+    size: usize,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Pixels {
+    /// The files' bytes.
+    Jpeg,
+    /// Decoded RGB.
+    Raw,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Empty {
+    Keep,
+    Drop,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Squares, triangles, circles and crosses on noise.
+    Shapes,
+}
+
+pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
+    let progress = Progress::loud();
+    if let Some(Kind::Shapes) = args.synthetic {
+        let options = SyntheticOptions {
+            count: args.count,
+            seed: args.seed,
+            size: args.size,
+            out: args.out.clone(),
+        };
+        let title = format!("drawing {} images", args.count);
+        let report =
+            progress.during(&title, |p| dali::synthetic::generate(&options, p))?;
+        println!("{report}");
+        return Ok(());
+    }
+    let (Some(images), Some(annotations)) = (&args.images, &args.annotations) else {
+        return Err(EngineError::Usage("give --images and --annotations, or --synthetic".into()));
+    };
+    let options = PrepOptions {
+        images: images.clone(),
+        annotations: annotations.clone(),
+        out: args.out.clone(),
+        pixels: match args.pixels {
+            Pixels::Jpeg => PixelEncoding::Jpeg,
+            Pixels::Raw => PixelEncoding::Raw,
+        },
+        empty: match args.empty {
+            Empty::Keep => EmptyImages::Keep,
+            Empty::Drop => EmptyImages::Drop,
+        },
+        overwrite: args.overwrite,
+        skip_bad_images: args.skip_bad_images,
+        ..Default::default()
+    };
+    let report = progress.during("reading COCO files", |p| dali::prep::run(&options, p))?;
+    println!("{report}");
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! `onegraph train`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use configs::Config;
+
+use crate::EngineError;
+use crate::draw::{picture, sheet};
+use crate::progress::Progress;
+use crate::run_dir::RunDir;
+use crate::train::{Outcome, Session, SessionOptions};
+
+/// Score from which detections are drawn.
+const DRAWN_SCORE: f32 = 0.5;
+
+#[derive(Debug, Args)]
+pub(super) struct TrainArgs {
+    /// Config file, or the name of a preset; with --resume it is read from the run.
+    #[arg(required_unless_present = "resume")]
+    config: Option<String>,
+    /// Change a value of the config, such as --set solver.learning_rate=0.02.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the resolved config and stop.
+    #[arg(long)]
+    print_config: bool,
+    /// Go on with the run in this directory, from its last checkpoint.
+    #[arg(long, value_name = "RUN")]
+    resume: Option<PathBuf>,
+    /// Stop when an evaluation reaches this: box=0.377,mask=0.339 (either alone will do).
+    #[arg(long, value_name = "AP", value_parser = parse_target)]
+    target: Option<Target>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Target {
+    bbox: Option<f64>,
+    mask: Option<f64>,
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let mut target = Target::default();
+    for item in text.split(',') {
+        let (key, value) = item.split_once('=').ok_or("expected box=AP,mask=AP")?;
+        let ap: f64 = value.parse().map_err(|_| format!("`{value}` is not a number"))?;
+        if !(0.0..=1.0).contains(&ap) {
+            return Err(format!("{ap} is not between 0 and 1"));
+        }
+        match key {
+            "box" => target.bbox = Some(ap),
+            "mask" => target.mask = Some(ap),
+            other => return Err(format!("`{other}` is neither box nor mask")),
+        }
+    }
+    Ok(target)
+}
+
+pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
+    let mut config = load(args)?;
+    if let Some(target) = args.target {
+        config.train.target_box = target.bbox.or(config.train.target_box);
+        config.train.target_mask = target.mask.or(config.train.target_mask);
+    }
+    if args.print_config {
+        print!("{}", config.to_toml()?);
+        return Ok(Outcome::Done);
+    }
+    let progress = Progress::loud();
+    let run = match &args.resume {
+        Some(path) => RunDir::open(path)?,
+        None => RunDir::create(config.train.run_dir.as_ref(), &run_name(args, &config))?,
+    };
+    let interrupted = Arc::new(AtomicBool::new(false));
+    watch_signals(&interrupted)?;
+    let options =
+        SessionOptions { run: run.clone(), resume: args.resume.is_some(), interrupted, progress };
+    let draw_images = config.eval.draw_images;
+    let mut session = Session::new(config, options)?;
+    let (outcome, evaluation) = session.run()?;
+    if outcome == Outcome::Interrupted {
+        let path = run.path().display();
+        progress.say(&format!("interrupted; go on with: onegraph train --resume {path}"));
+        return Ok(outcome);
+    }
+    evaluation.write(&run.join("inference"))?;
+    for (_, summary) in evaluation.summaries() {
+        println!("{summary}");
+    }
+    draw(&mut session, &run, draw_images, &progress)?;
+    println!("report: {}", run.join("report.json").display());
+    Ok(outcome)
+}
+
+fn load(args: &TrainArgs) -> Result<Config, EngineError> {
+    let path = match (&args.resume, &args.config) {
+        (Some(run), _) => RunDir::open(run)?.join("config.toml"),
+        (None, Some(config)) => PathBuf::from(config),
+        (None, None) => return Err(EngineError::Usage("name a config file".into())),
+    };
+    Ok(Config::load(path, &args.set)?)
+}
+
+/// The config's own name for its runs, else its file's.
+fn run_name(args: &TrainArgs, config: &Config) -> String {
+    let file = args.config.as_deref().map(std::path::Path::new);
+    let stem = file.and_then(|f| f.file_stem()).map(|s| s.to_string_lossy().into_owned());
+    config.train.name.clone().or(stem).unwrap_or_else(|| "run".into())
+}
+
+/// SIGINT, SIGTERM and SIGUSR1 ask for a checkpoint and the end; a second SIGINT or SIGTERM ends
+/// at once.
+fn watch_signals(flag: &Arc<AtomicBool>) -> Result<(), EngineError> {
+    use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+    let register = |signal| -> std::io::Result<()> {
+        if signal != SIGUSR1 {
+            let code = i32::from(super::exit::INTERRUPTED);
+            signal_hook::flag::register_conditional_shutdown(signal, code, flag.clone())?;
+        }
+        signal_hook::flag::register(signal, flag.clone())?;
+        Ok(())
+    };
+    for signal in [SIGINT, SIGTERM, SIGUSR1] {
+        register(signal)
+            .map_err(|source| EngineError::Io { path: "signal handler".into(), source })?;
+    }
+    Ok(())
+}
+
+/// Draws what the trained model finds on the first images of the evaluation set.
+fn draw(
+    session: &mut Session,
+    run: &RunDir,
+    count: usize,
+    progress: &Progress,
+) -> Result<(), EngineError> {
+    if count == 0 {
+        return Ok(());
+    }
+    let mut state = session.trainer().state().clone();
+    let evaluator = session.evaluator();
+    let count = count.min(evaluator.data().images.len());
+    let positions: Vec<usize> = (0..count).collect();
+    let found = evaluator.detect(&mut state, &positions, &Progress::quiet())?;
+    let names: Vec<String> =
+        evaluator.data().categories().into_iter().map(|(name, _)| name).collect();
+    let mut pictures = Vec::new();
+    for (position, detections) in positions.iter().zip(&found) {
+        let image = evaluator.load(*position)?;
+        pictures.push(picture(&image, detections, &names, DRAWN_SCORE));
+    }
+    let path = run.join("predictions.png");
+    super::predict::save_picture(&sheet(&pictures, 4), &path)?;
+    progress.say(&format!("pictures: {}", path.display()));
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! The data of a run: stores opened, made from files or drawn, and each image's network size.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use configs::{Config, Data, EmptyImages, PixelEncoding, ResizeRounding};
+use dali::order::{PaddedShape, Rounding, choose_shapes, resized_size};
+use dali::store::Store;
+use dali::{prep, synthetic};
+use sha2::{Digest, Sha256};
+
+use crate::error::EngineError;
+use crate::model::SlotShape;
+use crate::progress::Progress;
+
+/// A store with what training or evaluation takes from it.
+#[derive(Debug, Clone)]
+pub struct DataSet {
+    /// The mapped store.
+    pub store: Arc<Store>,
+    /// Store indices of the images in use.
+    pub images: Vec<usize>,
+    /// Network size (height, width) of each image in use.
+    pub sizes: Vec<(u32, u32)>,
+    /// Padded shapes that the images fall into.
+    pub shapes: Vec<PaddedShape>,
+}
+
+/// The part of the data that a set is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// Training images.
+    Train,
+    /// Validation images.
+    Val,
+}
+
+impl DataSet {
+    /// Opens a split, after drawing it or making its store if that is what the config asks for
+    /// and it has not been done before.
+    ///
+    /// # Errors
+    /// A config without data, and all that can be wrong with the files.
+    pub fn open(config: &Config, split: Split, progress: &Progress) -> Result<Self, EngineError> {
+        let dir = match store_dir(&config.data, split)? {
+            Location::Store(dir) => dir,
+            Location::Synthetic { dir, images, seed, size } => {
+                draw(&dir, images, seed, size, progress)?;
+                dir.join("store")
+            }
+            Location::Files { images, annotations } => {
+                prepare(&config.data, split, &images, &annotations, progress)?
+            }
+        };
+        let store = Arc::new(Store::open(&dir)?);
+        let images = select(&config.data, split, &store)?;
+        let size = |i: &usize| {
+            let record = store.image(*i);
+            network_size(config, record.height, record.width)
+        };
+        let sizes: Vec<_> = images.iter().map(size).collect();
+        let input = &config.input;
+        let shapes = choose_shapes(&sizes, input.buckets_per_orientation, input.size_divisor);
+        Ok(Self { store, images, sizes, shapes })
+    }
+
+    /// Foreground classes, K.
+    pub fn num_classes(&self) -> usize {
+        self.store.header().categories.len()
+    }
+
+    /// Class names with their COCO ids, in the order of labels 1..K.
+    pub fn categories(&self) -> Vec<(String, u64)> {
+        let categories = &self.store.header().categories;
+        categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
+    }
+
+    /// Capacities of a slot that holds any image of the set.
+    pub fn slot_shape(&self) -> SlotShape {
+        let c = &self.store.header().capacities;
+        SlotShape {
+            pixels: 3 * c.pixels,
+            objects: c.objects.max(1),
+            parts: c.parts.max(1),
+            coords: c.coords.max(1),
+            runs: c.runs.max(1),
+        }
+    }
+}
+
+/// Size of an image in the network, before padding.
+pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
+    let input = &config.input;
+    let rounding = match input.resize_rounding {
+        ResizeRounding::Floor => Rounding::FloorScale,
+        ResizeRounding::HalfEven => Rounding::HalfEven,
+    };
+    resized_size(height, width, input.min_size, input.max_size, rounding)
+}
+
+enum Location {
+    Store(PathBuf),
+    Files { images: PathBuf, annotations: PathBuf },
+    Synthetic { dir: PathBuf, images: usize, seed: u64, size: usize },
+}
+
+fn store_dir(data: &Data, split: Split) -> Result<Location, EngineError> {
+    let (word, store, images, annotations) = match split {
+        Split::Train => ("train", &data.train_store, &data.train_images, &data.train_annotations),
+        Split::Val => ("val", &data.val_store, &data.val_images, &data.val_annotations),
+    };
+    if let Some(dir) = store {
+        return Ok(Location::Store(dir.into()));
+    }
+    if let (Some(images), Some(annotations)) = (images, annotations) {
+        let (images, annotations) = (images.into(), annotations.into());
+        return Ok(Location::Files { images, annotations });
+    }
+    if let Some(s) = &data.synthetic {
+        let (name, images, seed) = match split {
+            Split::Train => ("train", s.train_images, s.seed),
+            // Another seed: the images of one split never appear in the other.
+            Split::Val => ("val", s.val_images, s.seed ^ 0x5EED_0FFA_1D00_0000),
+        };
+        let name = format!("{name}-{images}x{}-seed{}", s.image_size, s.seed);
+        let dir = Path::new(&s.dir).join(name);
+        return Ok(Location::Synthetic { dir, images, seed, size: s.image_size });
+    }
+    Err(EngineError::Usage(format!(
+        "the config names no {word} data: set data.{word}_images and data.{word}_annotations \
+         (COCO files), data.{word}_store (from `onegraph prep`), or data.synthetic"
+    )))
+}
+
+fn draw(
+    dir: &Path,
+    count: usize,
+    seed: u64,
+    size: usize,
+    progress: &Progress,
+) -> Result<(), EngineError> {
+    if dir.join("store").is_dir() {
+        return Ok(());
+    }
+    let options = synthetic::SyntheticOptions { count, seed, size, out: dir.to_path_buf() };
+    progress.during(&format!("drawing {count} images into {}", dir.display()), |report| {
+        synthetic::generate(&options, report)
+    })?;
+    Ok(())
+}
+
+/// Makes the store of COCO files beside the run's data, once: its name holds what it depends on.
+fn prepare(
+    data: &Data,
+    split: Split,
+    images: &Path,
+    annotations: &Path,
+    progress: &Progress,
+) -> Result<PathBuf, EngineError> {
+    let empty = match (data.empty, split) {
+        (EmptyImages::Drop, Split::Train) => prep::EmptyImages::Drop,
+        _ => prep::EmptyImages::Keep,
+    };
+    let pixels = match data.pixels {
+        PixelEncoding::Jpeg => dali::store::PixelEncoding::Jpeg,
+        PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
+    };
+    let stem = annotations.file_stem().map(|s| s.to_string_lossy().into_owned());
+    let key = format!("{images:?} {annotations:?} {empty:?} {pixels:?}");
+    let name = format!("{}-{}", stem.unwrap_or_default(), short_hash(key.as_bytes()));
+    let out = Path::new("runs/data").join(name);
+    if out.is_dir() {
+        return Ok(out);
+    }
+    let options = prep::PrepOptions {
+        images: images.to_path_buf(),
+        annotations: annotations.to_path_buf(),
+        out: out.clone(),
+        pixels,
+        empty,
+        ..Default::default()
+    };
+    let title = format!("making the store {}", out.display());
+    let report = progress.during(&title, |p| prep::run(&options, p))?;
+    progress.say(&report.to_string());
+    Ok(out)
+}
+
+/// The first eight hexadecimal digits of the SHA-256: names a store after what it was made from.
+fn short_hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(4).map(|b| format!("{b:02x}")).collect()
+}
+
+/// Images in use: those named by `data.ids` (training only), else all, up to `data.max_images`.
+fn select(data: &Data, split: Split, store: &Store) -> Result<Vec<usize>, EngineError> {
+    let mut images: Vec<usize> = if data.ids.is_empty() || split == Split::Val {
+        (0..store.len()).collect()
+    } else {
+        let find = |id: &u64| {
+            (0..store.len()).find(|i| store.image(*i).image_id == *id).ok_or_else(|| {
+                EngineError::Usage(format!(
+                    "data.ids names image {id}, which the training store does not hold"
+                ))
+            })
+        };
+        data.ids.iter().map(find).collect::<Result<_, _>>()?
+    };
+    if data.max_images > 0 {
+        images.truncate(data.max_images);
+    }
+    if images.is_empty() {
+        let path = store.path().display();
+        return Err(EngineError::Usage(format!("the store {path} holds no image to use")));
+    }
+    Ok(images)
+}

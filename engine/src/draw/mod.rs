@@ -1,0 +1,160 @@
+//! Pictures of detections: masks as tinted areas with an outline, boxes, and a tag with class and
+//! score.
+
+mod text;
+
+use image::{Rgb, RgbImage, imageops};
+
+use crate::evaluate::{Found, Image, ImageDetections};
+
+/// Long side to which small images are enlarged, so that a person sees something.
+const LEGIBLE_SIDE: usize = 640;
+/// Space between the pictures of a sheet, pixels.
+const GAP: u32 = 8;
+/// Share of the object's colour inside its mask.
+const TINT: f32 = 0.45;
+
+/// Draws the detections that score at least `min_score` onto the image, the best on top.
+pub fn picture(
+    image: &Image,
+    detections: &ImageDetections,
+    class_names: &[String],
+    min_score: f32,
+) -> RgbImage {
+    let zoom = (LEGIBLE_SIDE / image.height.max(image.width).max(1)).clamp(1, 8);
+    let (width, height) = (image.width as u32, image.height as u32);
+    let source = RgbImage::from_fn(width, height, |x, y| {
+        let at = 3 * (y as usize * image.width + x as usize);
+        Rgb([image.rgb[at], image.rgb[at + 1], image.rgb[at + 2]])
+    });
+    let zoomed = (width * zoom as u32, height * zoom as u32);
+    let filter = imageops::FilterType::CatmullRom;
+    let mut canvas = imageops::resize(&source, zoomed.0, zoomed.1, filter);
+    let shown: Vec<(usize, &Found)> =
+        detections.objects.iter().enumerate().filter(|(_, o)| o.score >= min_score).collect();
+    for (i, object) in shown.iter().rev() {
+        draw_mask(&mut canvas, object, zoom, colour(*i));
+    }
+    for (i, object) in shown.iter().rev() {
+        draw_box(&mut canvas, object, zoom, colour(*i));
+    }
+    for (i, object) in shown.iter().rev() {
+        let name = class_names.get(object.label - 1).map_or("?", String::as_str);
+        let tag = format!("{name} {:.2}", object.score);
+        let [x1, y1, ..] = object.bbox.map(|v| (v * zoom as f32) as i32);
+        text::draw_tag(&mut canvas, &tag, x1, y1, colour(*i));
+    }
+    canvas
+}
+
+/// Pictures side by side, `columns` a row, on white.
+pub fn sheet(pictures: &[RgbImage], columns: usize) -> RgbImage {
+    let cell = |f: fn(&RgbImage) -> u32| pictures.iter().map(f).max().unwrap_or(1) + GAP;
+    let (width, height) = (cell(RgbImage::width), cell(RgbImage::height));
+    let columns = columns.clamp(1, pictures.len().max(1));
+    let rows = pictures.len().div_ceil(columns) as u32;
+    let white = Rgb([255, 255, 255]);
+    let mut canvas =
+        RgbImage::from_pixel(columns as u32 * width + GAP, rows * height + GAP, white);
+    for (i, picture) in pictures.iter().enumerate() {
+        let x = GAP + (i % columns) as u32 * width;
+        let y = GAP + (i / columns) as u32 * height;
+        imageops::replace(&mut canvas, picture, i64::from(x), i64::from(y));
+    }
+    canvas
+}
+
+/// A colour an object, far from its neighbours': hues by the golden ratio.
+fn colour(i: usize) -> Rgb<u8> {
+    let hue = (i as f32 * 0.618_034 + 0.03).fract() * 6.0;
+    let ramp = |shift: f32| {
+        let h = (hue + shift).rem_euclid(6.0);
+        let v = (2.0 - (h - 3.0).abs()).clamp(0.0, 1.0);
+        (255.0 * (0.12 + 0.88 * v)) as u8
+    };
+    Rgb([ramp(3.0), ramp(1.0), ramp(5.0)])
+}
+
+fn draw_mask(canvas: &mut RgbImage, object: &Found, zoom: usize, colour: Rgb<u8>) {
+    let Some(mask) = &object.mask else { return };
+    let (height, width) = (mask.height as usize, mask.width as usize);
+    let bitmap = mask.decode();
+    let inside = |x: isize, y: isize| {
+        let within = x >= 0 && y >= 0 && (x as usize) < width && (y as usize) < height;
+        within && bitmap[y as usize * width + x as usize] != 0
+    };
+    for (x, y, pixel) in canvas.enumerate_pixels_mut() {
+        let (x, y) = ((x as usize / zoom) as isize, (y as usize / zoom) as isize);
+        if !inside(x, y) {
+            continue;
+        }
+        let neighbours = [(x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)];
+        let edge = neighbours.iter().any(|(x, y)| !inside(*x, *y));
+        blend(pixel, colour, if edge { 1.0 } else { TINT });
+    }
+}
+
+fn draw_box(canvas: &mut RgbImage, object: &Found, zoom: usize, colour: Rgb<u8>) {
+    let [x1, y1, x2, y2] = object.bbox.map(|v| (v * zoom as f32) as i32);
+    let thick = 2;
+    for t in 0..thick {
+        for x in x1..=x2 {
+            put(canvas, x, y1 + t, colour);
+            put(canvas, x, y2 - t, colour);
+        }
+        for y in y1..=y2 {
+            put(canvas, x1 + t, y, colour);
+            put(canvas, x2 - t, y, colour);
+        }
+    }
+}
+
+/// Sets a pixel, if it is on the canvas.
+fn put(canvas: &mut RgbImage, x: i32, y: i32, colour: Rgb<u8>) {
+    if x >= 0 && y >= 0 && (x as u32) < canvas.width() && (y as u32) < canvas.height() {
+        canvas.put_pixel(x as u32, y as u32, colour);
+    }
+}
+
+fn blend(pixel: &mut Rgb<u8>, colour: Rgb<u8>, share: f32) {
+    for (p, c) in pixel.0.iter_mut().zip(colour.0) {
+        *p = (f32::from(*p) * (1.0 - share) + f32::from(c) * share) as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dali::score::encode_mask;
+    use image::Rgb;
+
+    use super::{picture, sheet};
+    use crate::evaluate::{Found, Image, ImageDetections};
+
+    fn grey(side: usize) -> Image {
+        Image { id: 1, height: side, width: side, rgb: vec![100; 3 * side * side] }
+    }
+
+    #[test]
+    fn a_mask_tints_its_pixels_and_no_others() {
+        let mut bitmap = vec![0u8; 64 * 64];
+        for y in 20..40 {
+            bitmap[y * 64 + 20..y * 64 + 40].fill(1);
+        }
+        let mask = Some(encode_mask(64, 64, &bitmap));
+        let object = Found { label: 1, score: 0.9, bbox: [20.0, 20.0, 40.0, 40.0], mask };
+        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let drawn = picture(&grey(64), &found, &["cat".to_string()], 0.5);
+        assert_eq!(drawn.dimensions(), (512, 512), "a 64-pixel image is drawn 8 times larger");
+        assert_ne!(*drawn.get_pixel(240, 280), Rgb([100; 3]), "inside");
+        assert_eq!(*drawn.get_pixel(400, 400), Rgb([100; 3]), "outside");
+        let hidden = picture(&grey(64), &found, &["cat".to_string()], 0.95);
+        assert_eq!(*hidden.get_pixel(240, 280), Rgb([100; 3]), "below the threshold");
+    }
+
+    #[test]
+    fn a_sheet_has_room_for_all() {
+        let one = picture(&grey(640), &ImageDetections { image_id: 1, objects: vec![] }, &[], 0.5);
+        let sheet = sheet(&[one.clone(), one.clone(), one], 2);
+        assert_eq!(sheet.dimensions(), (2 * 648 + 8, 2 * 648 + 8));
+    }
+}

@@ -1,0 +1,33 @@
+//! Tags: short text in an 8x8 bitmap font on a filled ground.
+
+use font8x8::{BASIC_FONTS, UnicodeFonts};
+use image::{Rgb, RgbImage};
+
+use super::put;
+
+const GLYPH: i32 = 8;
+const MARGIN: i32 = 2;
+
+/// Draws `text` on a ground of `colour`, its lower left corner at (x, y) if there is room above.
+pub(super) fn draw_tag(canvas: &mut RgbImage, text: &str, x: i32, y: i32, colour: Rgb<u8>) {
+    let width = GLYPH * text.chars().count() as i32 + 2 * MARGIN;
+    let height = GLYPH + 2 * MARGIN;
+    let x = x.clamp(0, (canvas.width() as i32 - width).max(0));
+    let y = (y - height).clamp(0, (canvas.height() as i32 - height).max(0));
+    for dy in 0..height {
+        for dx in 0..width {
+            put(canvas, x + dx, y + dy, colour);
+        }
+    }
+    let luma = 0.3 * f32::from(colour[0]) + 0.6 * f32::from(colour[1]) + 0.1 * f32::from(colour[2]);
+    let ink = if luma > 128.0 { Rgb([0; 3]) } else { Rgb([255; 3]) };
+    for (i, character) in text.chars().enumerate() {
+        let glyph = BASIC_FONTS.get(character).unwrap_or([0x7E; 8]);
+        for (row, bits) in glyph.iter().enumerate() {
+            for column in (0..GLYPH).filter(|c| bits >> c & 1 == 1) {
+                let dx = MARGIN + GLYPH * i as i32 + column;
+                put(canvas, x + dx, y + MARGIN + row as i32, ink);
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The ground truth of a data set, for scoring, from its store.
+
+use dali::score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
+use dali::store::{ObjectView, Segmentation};
+
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+
+/// Ground truth of some images, given by position in the data set.
+pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth, EngineError> {
+    let categories = data.categories();
+    let mut gt_images = Vec::new();
+    let mut annotations = Vec::new();
+    for &image in images {
+        let record = data.store.image(data.images[image]);
+        let (id, height, width) = (record.image_id, record.height, record.width);
+        gt_images.push(GtImage { id, height, width });
+        for object in record.objects {
+            let view = data.store.object(object);
+            annotations.push(GtAnnotation {
+                id: view.annotation_id,
+                image_id: id,
+                category_id: categories[view.label as usize - 1].1,
+                bbox_xywh: view.bbox_xywh.map(f64::from),
+                area: Some(f64::from(view.area)),
+                iscrowd: view.crowd,
+                mask: Some(mask(&view, height, width)),
+            });
+        }
+    }
+    let categories = categories.into_iter().map(|(name, id)| GtCategory { id, name }).collect();
+    Ok(GroundTruth::from_parts(gt_images, annotations, categories)?)
+}
+
+fn mask(view: &ObjectView<'_>, height: u32, width: u32) -> GtMask {
+    match &view.segmentation {
+        Segmentation::Polygons(rings) => {
+            let flat = |ring: &&[f32]| ring.iter().map(|v| f64::from(*v)).collect();
+            GtMask::Polygons(rings.iter().map(flat).collect())
+        }
+        Segmentation::Runs(counts) => {
+            GtMask::Rle(Rle { height, width, counts: counts.to_vec() })
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Evaluation: detections on a data set, masks pasted at image size, and COCO's scores.
+
+mod detector;
+mod ground_truth;
+mod postprocess;
+
+use std::path::Path;
+
+use configs::Config;
+use dali::score::{self, Detection, GroundTruth, IouType, Summary};
+use graph::StateSet;
+
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+use crate::model::Param;
+use crate::progress::Progress;
+
+pub use detector::{Detector, Image};
+pub use postprocess::{Found, ImageDetections};
+
+/// Scores of a model on a data set.
+#[derive(Debug, Clone)]
+pub struct Evaluation {
+    /// Box scores.
+    pub bbox: Option<Summary>,
+    /// Mask scores.
+    pub segm: Option<Summary>,
+    /// All detections, as COCO results.
+    pub detections: Vec<Detection>,
+}
+
+impl Evaluation {
+    /// Nothing was evaluated.
+    pub fn none() -> Self {
+        Self { bbox: None, segm: None, detections: Vec::new() }
+    }
+
+    /// The summaries there are, under COCO's names of the types.
+    pub fn summaries(&self) -> impl Iterator<Item = (&'static str, &Summary)> {
+        let bbox = self.bbox.as_ref().map(|s| ("bbox", s));
+        bbox.into_iter().chain(self.segm.as_ref().map(|s| ("segm", s)))
+    }
+
+    /// Writes `bbox.json` and `segm.json`, COCO's results files, into `dir`.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), EngineError> {
+        std::fs::create_dir_all(dir).map_err(crate::run_dir::io(dir))?;
+        let files = [
+            (self.bbox.is_some(), "bbox.json", score::Fields::Bbox),
+            (self.segm.is_some(), "segm.json", score::Fields::Segm),
+        ];
+        for (_, name, fields) in files.into_iter().filter(|(scored, ..)| *scored) {
+            score::write_results_json_of(&dir.join(name), &self.detections, fields)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the detection pass over a data set and scores it.
+#[derive(Debug)]
+pub struct Evaluator {
+    data: DataSet,
+    detector: Detector,
+    ground_truth: GroundTruth,
+    images: Vec<usize>,
+    masks: bool,
+}
+
+impl Evaluator {
+    /// Plans the detection pass for every padded shape of `data`. `params` and `state` are the
+    /// trained model's.
+    ///
+    /// # Errors
+    /// A config that describes no program, or a state of another model.
+    pub fn new(
+        config: &Config,
+        data: DataSet,
+        params: &[Param],
+        state: &StateSet,
+    ) -> Result<Self, EngineError> {
+        let mut images: Vec<usize> = (0..data.images.len()).collect();
+        if config.eval.max_images > 0 {
+            images.truncate(config.eval.max_images);
+        }
+        let ground_truth = ground_truth::of_images(&data, &images)?;
+        let classes = crate::model::classes_of(params);
+        let detector =
+            Detector::new(config, &data.shapes, classes, config.eval.batch_size, state)?;
+        let masks = config.model.kind == configs::ModelKind::MaskRcnn;
+        Ok(Self { data, detector, ground_truth, images, masks })
+    }
+
+    /// Detects on every image and scores boxes, and masks if the model has them.
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn run(
+        &mut self,
+        state: &mut StateSet,
+        progress: &Progress,
+    ) -> Result<Evaluation, EngineError> {
+        let found = self.detect(state, &self.images.clone(), progress)?;
+        let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
+        let detections: Vec<Detection> =
+            found.iter().flat_map(|image| image.to_coco(&ids)).collect();
+        let score = |kind| score::evaluate(&self.ground_truth, &detections, kind);
+        let bbox = Some(score(IouType::Bbox)?);
+        let segm = if self.masks { Some(score(IouType::Segm)?) } else { None };
+        Ok(Evaluation { bbox, segm, detections })
+    }
+
+    /// Detections on some images of the data set, by position in it.
+    ///
+    /// # Errors
+    /// An image that cannot be read.
+    pub fn detect(
+        &mut self,
+        state: &mut StateSet,
+        images: &[usize],
+        progress: &Progress,
+    ) -> Result<Vec<ImageDetections>, EngineError> {
+        let bar = progress.bar("evaluating", images.len() as u64);
+        let mut results: Vec<Option<ImageDetections>> = vec![None; images.len()];
+        for (shape, positions) in self.by_shape(images) {
+            for chunk in positions.chunks(self.detector.batch_size()) {
+                let batch = chunk
+                    .iter()
+                    .map(|&p| self.load(images[p]))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let found = self.detector.run(shape, &batch, state)?;
+                for (&position, found) in chunk.iter().zip(found) {
+                    results[position] = Some(found);
+                }
+                bar.inc(chunk.len() as u64);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    /// The data set that is evaluated on.
+    pub fn data(&self) -> &DataSet {
+        &self.data
+    }
+
+    /// Reads an image, by position in the data set.
+    ///
+    /// # Errors
+    /// An image that cannot be decoded.
+    pub fn load(&self, image: usize) -> Result<Image, EngineError> {
+        let index = self.data.images[image];
+        let record = self.data.store.image(index);
+        let mut rgb = Vec::new();
+        self.data.store.decode_rgb(index, &mut rgb)?;
+        Ok(Image {
+            id: record.image_id,
+            height: record.height as usize,
+            width: record.width as usize,
+            rgb,
+        })
+    }
+
+    /// Positions in `images` by the smallest padded shape that holds each.
+    fn by_shape(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
+        let mut groups: Vec<(usize, Vec<usize>)> =
+            (0..self.data.shapes.len()).map(|s| (s, Vec::new())).collect();
+        for (position, &image) in images.iter().enumerate() {
+            let (height, width) = self.data.sizes[image];
+            let shapes = self.data.shapes.iter().enumerate();
+            let fits = shapes.filter(|(_, s)| s.holds(height as usize, width as usize));
+            let best = fits.min_by_key(|(_, s)| s.area()).map(|(i, _)| i);
+            if let Some(shape) = best {
+                groups[shape].1.push(position);
+            }
+        }
+        groups.retain(|(_, positions)| !positions.is_empty());
+        groups
+    }
+}

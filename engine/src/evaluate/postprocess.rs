@@ -1,0 +1,90 @@
+//! From the detection pass's outputs to objects in the pixels of each image.
+
+use configs::Config;
+use dali::score::{Detection, Rle, encode_mask};
+use graph::CpuExecutor;
+use kernels::paste::paste_mask;
+use rayon::prelude::*;
+
+use super::detector::Image;
+use crate::error::EngineError;
+
+/// An object that the model found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Class, 1..K.
+    pub label: usize,
+    /// Score, 0..1.
+    pub score: f32,
+    /// x1, y1, x2, y2 in pixels of the image.
+    pub bbox: [f32; 4],
+    /// Mask at the image's size, if the model predicts masks.
+    pub mask: Option<Rle>,
+}
+
+/// What the model found on one image, best first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImageDetections {
+    /// The image's id.
+    pub image_id: u64,
+    /// Its objects.
+    pub objects: Vec<Found>,
+}
+
+impl ImageDetections {
+    /// As COCO results; `category_ids[label - 1]` is a class's COCO id.
+    pub fn to_coco<'a>(&'a self, category_ids: &'a [u64]) -> impl Iterator<Item = Detection> + 'a {
+        self.objects.iter().map(|object| {
+            let [x1, y1, x2, y2] = object.bbox.map(f64::from);
+            Detection {
+                image_id: self.image_id,
+                category_id: category_ids[object.label - 1],
+                score: f64::from(object.score),
+                bbox_xywh: [x1, y1, x2 - x1, y2 - y1],
+                segmentation: object.mask.clone(),
+            }
+        })
+    }
+}
+
+/// Splits a batch's outputs by image. `sizes` are the images' network sizes (height, width).
+pub(super) fn split(
+    executor: &CpuExecutor,
+    config: &Config,
+    images: &[Image],
+    sizes: &[(u32, u32)],
+) -> Result<Vec<ImageDetections>, EngineError> {
+    let (boxes, scores) = (executor.f32("det_boxes")?, executor.f32("det_scores")?);
+    let (labels, image_idx) = (executor.i32("det_labels")?, executor.i32("det_image_idx")?);
+    let count = executor.i32("num_detections")?[0] as usize;
+    let probs = match executor.program().find("mask_probs") {
+        Some(id) => Some((executor.f32("mask_probs")?, executor.program().desc(id).dim(1))),
+        None => None,
+    };
+    let threshold = config.model.detections.mask_threshold;
+    let found = (0..count).into_par_iter().map(|i| {
+        let image = image_idx[i] as usize;
+        let Image { height, width, .. } = images[image];
+        let ratio = (
+            width as f32 / sizes[image].1 as f32,
+            height as f32 / sizes[image].0 as f32,
+        );
+        let at = |k: usize| boxes[4 * i + k] * if k % 2 == 0 { ratio.0 } else { ratio.1 };
+        let bbox = [at(0), at(1), at(2), at(3)];
+        let mask = probs.map(|(probs, side)| {
+            let prob = &probs[i * side * side..(i + 1) * side * side];
+            let bitmap = paste_mask(prob, side, bbox, height, width, threshold);
+            encode_mask(height as u32, width as u32, &bitmap)
+        });
+        (image, Found { label: labels[i] as usize, score: scores[i], bbox, mask })
+    });
+    let found: Vec<_> = found.collect();
+    let mut results: Vec<ImageDetections> = images
+        .iter()
+        .map(|image| ImageDetections { image_id: image.id, objects: Vec::new() })
+        .collect();
+    for (image, object) in found {
+        results[image].objects.push(object);
+    }
+    Ok(results)
+}

@@ -1,0 +1,57 @@
+//! What a person sees while something takes long: progress bars on a terminal, lines elsewhere.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Speaks to the person at the terminal, on standard error, and keeps quiet if told so.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    quiet: bool,
+}
+
+impl Progress {
+    /// Speaks.
+    pub fn loud() -> Self {
+        Self { quiet: false }
+    }
+
+    /// Keeps quiet: tests, and commands whose output is data.
+    pub fn quiet() -> Self {
+        Self { quiet: true }
+    }
+
+    /// Says a line or more.
+    pub fn say(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// A bar of `total` steps under `title`; hidden if quiet or if nobody watches.
+    pub fn bar(&self, title: &str, total: u64) -> ProgressBar {
+        if self.quiet || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("{msg} [{bar:32}] {pos}/{len} eta {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .progress_chars("=> ");
+        ProgressBar::new(total).with_style(style).with_message(title.to_string())
+    }
+
+    /// Runs a stage of the data pipeline under a title and a bar.
+    pub fn during<T>(
+        &self,
+        title: &str,
+        run: impl FnOnce(&mut dyn FnMut(dali::Progress)) -> T,
+    ) -> T {
+        self.say(title);
+        let bar = self.bar("", 0);
+        let result = run(&mut |p: dali::Progress| {
+            bar.set_length(p.total as u64);
+            bar.set_position(p.done as u64);
+        });
+        bar.finish_and_clear();
+        result
+    }
+}

@@ -1,0 +1,8 @@
+//! Training: the trainer, which makes steps, and the session, which makes a run of them.
+
+mod feed;
+mod session;
+mod trainer;
+
+pub use session::{Outcome, Session, SessionOptions};
+pub use trainer::{MemoryNeed, Trainer};

@@ -1,0 +1,330 @@
+//! A run: steps, log lines, evaluations, checkpoints, the stop at a target, and the report.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use configs::Config;
+use dali::score::Summary;
+use serde_json::json;
+
+use super::trainer::Trainer;
+use crate::checkpoint::{self, Snapshot};
+use crate::dataset::{DataSet, Split};
+use crate::error::EngineError;
+use crate::evaluate::{Evaluation, Evaluator};
+use crate::metrics::{Metrics, StepRecord, duration};
+use crate::progress::Progress;
+use crate::run_dir::RunDir;
+
+/// How a run came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All steps done.
+    Done,
+    /// The target was reached before.
+    TargetReached,
+    /// A signal asked for it; the checkpoint holds everything.
+    Interrupted,
+}
+
+/// What a session needs beside its config.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Where it writes.
+    pub run: RunDir,
+    /// Go on from the run's last checkpoint.
+    pub resume: bool,
+    /// Set by a signal handler to ask for a checkpoint and the end.
+    pub interrupted: Arc<AtomicBool>,
+    /// Speaks to the person.
+    pub progress: Progress,
+}
+
+/// A training run.
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    config_toml: String,
+    options: SessionOptions,
+    train: DataSet,
+    trainer: Trainer,
+    evaluator: Evaluator,
+    metrics: Metrics,
+    best: Option<f64>,
+    started: Instant,
+    train_seconds: f64,
+    images_seen: u64,
+    steps_here: u64,
+}
+
+impl Session {
+    /// Opens the data, builds the trainer, and restores the last checkpoint if asked to.
+    ///
+    /// # Errors
+    /// Config, data or checkpoint at fault.
+    pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
+        let progress = options.progress;
+        let train = DataSet::open(&config, Split::Train, &progress)?;
+        let split = if config.eval.train_set { Split::Train } else { Split::Val };
+        let val = DataSet::open(&config, split, &progress)?;
+        check_categories(&train, &val)?;
+        let mut trainer = Trainer::new(&config, &train)?;
+        let evaluator = Evaluator::new(&config, val, trainer.params(), trainer.state())?;
+        if options.resume {
+            let path = checkpoint::last(options.run.path())?;
+            let (meta, _) = checkpoint::open(&path)?;
+            if meta.categories != train.categories() {
+                return Err(EngineError::Checkpoint {
+                    path,
+                    reason: "its classes are not those of the training data".into(),
+                });
+            }
+            checkpoint::restore(&path, trainer.state_mut())?;
+            trainer.resume_at(meta.batches);
+            progress.say(&format!("resuming after step {} from {}", meta.batches, path.display()));
+        }
+        let config_toml = config.to_toml()?;
+        options.run.write("config.toml", config_toml.as_bytes())?;
+        let window = config.train.log_every_steps as usize;
+        let metrics = Metrics::new(&options.run.join("metrics.jsonl"), window)?;
+        let started = Instant::now();
+        Ok(Self {
+            config,
+            config_toml,
+            options,
+            train,
+            trainer,
+            evaluator,
+            metrics,
+            best: None,
+            started,
+            train_seconds: 0.0,
+            images_seen: 0,
+            steps_here: 0,
+        })
+    }
+
+    /// Trains to the end, evaluates, and writes `report.json`.
+    ///
+    /// # Errors
+    /// Data that cannot be read, files that cannot be written, losses that are not numbers.
+    pub fn run(&mut self) -> Result<(Outcome, Evaluation), EngineError> {
+        self.announce();
+        let total = self.config.train.steps;
+        let bar = self.options.progress.bar("training", total);
+        let mut outcome = Outcome::Done;
+        let mut last_evaluation = None;
+        self.trainer.restart_clock();
+        while self.trainer.batches() < total {
+            let record = self.trainer.step()?;
+            let step = record.step;
+            check_finite(&record, self.config.solver.dynamic_loss_scale)?;
+            self.train_seconds += record.step_seconds;
+            self.images_seen += record.images as u64;
+            self.steps_here += 1;
+            self.metrics.push(record)?;
+            bar.set_position(step);
+            self.log(step, total, &bar);
+            last_evaluation = None;
+            if step < total && self.evaluation_due(step) {
+                let evaluation = bar.suspend(|| self.evaluate(step))?;
+                let reached = self.target_reached(&evaluation);
+                last_evaluation = Some(evaluation);
+                if reached {
+                    outcome = Outcome::TargetReached;
+                    break;
+                }
+            }
+            if step < total && due(self.config.train.checkpoint_every_steps, step) {
+                self.save()?;
+            }
+            if self.options.interrupted.load(Ordering::Relaxed) {
+                outcome = Outcome::Interrupted;
+                break;
+            }
+        }
+        bar.finish_and_clear();
+        self.save()?;
+        let evaluation = match last_evaluation {
+            Some(evaluation) => evaluation,
+            None if outcome == Outcome::Interrupted => Evaluation::none(),
+            None => self.evaluate(self.trainer.batches())?,
+        };
+        if outcome == Outcome::Done && self.target_reached(&evaluation) {
+            outcome = Outcome::TargetReached;
+        }
+        if outcome != Outcome::Interrupted {
+            self.report(&evaluation, outcome)?;
+        }
+        Ok((outcome, evaluation))
+    }
+
+    /// The evaluator, for pictures of what the trained model finds.
+    pub fn evaluator(&mut self) -> &mut Evaluator {
+        &mut self.evaluator
+    }
+
+    /// The trainer's state, which holds the trained weights.
+    pub fn trainer(&self) -> &Trainer {
+        &self.trainer
+    }
+
+    fn announce(&self) {
+        let memory = self.trainer.memory();
+        let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+        let trained: usize = self
+            .trainer
+            .params()
+            .iter()
+            .filter(|p| p.trained.is_some())
+            .map(|p| p.shape.iter().product::<usize>())
+            .sum();
+        self.options.progress.say(&format!(
+            "device cpu ({} threads), {} images, {} classes, batch {}, {} batches an epoch, \
+             {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
+             {:.0} MiB for weights and optimizer\nrun directory: {}",
+            std::thread::available_parallelism().map_or(1, usize::from),
+            self.train.images.len(),
+            self.train.num_classes(),
+            self.config.train.batch_size,
+            self.trainer.batches_per_epoch(),
+            trained as f64 / 1e6,
+            mib(memory.all_arenas_bytes),
+            mib(memory.state_bytes),
+            self.options.run.path().display(),
+        ));
+    }
+
+    fn log(&mut self, step: u64, total: u64, bar: &indicatif::ProgressBar) {
+        if step != total && !due(self.config.train.log_every_steps, step) {
+            return;
+        }
+        let memory = self.trainer.memory();
+        let peak = memory.all_arenas_bytes + memory.state_bytes;
+        if let Some(line) = self.metrics.log_line(total, peak) {
+            bar.suspend(|| self.options.progress.say(&line));
+        }
+    }
+
+    fn evaluation_due(&self, step: u64) -> bool {
+        let per_epoch = self.trainer.batches_per_epoch() * self.config.train.eval_every_epochs;
+        due(self.config.train.eval_every_steps, step) || due(per_epoch, step)
+    }
+
+    fn evaluate(&mut self, step: u64) -> Result<Evaluation, EngineError> {
+        let started = Instant::now();
+        let evaluation = self.evaluator.run(self.trainer.state_mut(), &self.options.progress)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let mut line = json!({"step": step, "eval_seconds": seconds});
+        let mut text = format!("step {step}: evaluated in {seconds:.1} s");
+        for (name, summary) in evaluation.summaries() {
+            line[name] = stats_json(summary);
+            text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
+        }
+        self.options.progress.say(&text);
+        self.metrics.line(&line)?;
+        if let Some(ap) = evaluation.summaries().last().map(|(_, s)| s.ap())
+            && self.best.is_none_or(|best| ap > best)
+        {
+            self.best = Some(ap);
+            let json = json!({"step": step, "ap": ap}).to_string();
+            self.options.run.write("best.json", json.as_bytes())?;
+        }
+        self.trainer.restart_clock();
+        Ok(evaluation)
+    }
+
+    fn target_reached(&self, evaluation: &Evaluation) -> bool {
+        let train = &self.config.train;
+        let met = |target: Option<f64>, summary: Option<&Summary>| {
+            target.map(|t| summary.is_some_and(|s| s.ap() >= t))
+        };
+        let box_met = met(train.target_box, evaluation.bbox.as_ref());
+        let mask_met = met(train.target_mask, evaluation.segm.as_ref());
+        let asked = box_met.is_some() || mask_met.is_some();
+        asked && box_met.unwrap_or(true) && mask_met.unwrap_or(true)
+    }
+
+    fn save(&mut self) -> Result<(), EngineError> {
+        let snapshot = Snapshot {
+            state: self.trainer.state(),
+            params: self.trainer.params(),
+            batches: self.trainer.batches(),
+            categories: &self.train.categories(),
+            config: &self.config_toml,
+        };
+        checkpoint::save(self.options.run.path(), &snapshot, self.config.train.keep_checkpoints)?;
+        self.trainer.restart_clock();
+        Ok(())
+    }
+
+    fn report(&self, evaluation: &Evaluation, outcome: Outcome) -> Result<(), EngineError> {
+        use sha2::{Digest, Sha256};
+        let digest = Sha256::digest(self.config_toml.as_bytes());
+        let mut report = json!({
+            "steps": self.trainer.batches(),
+            "seconds": self.started.elapsed().as_secs_f64(),
+            "train_seconds": self.train_seconds,
+            "images_per_second": self.images_seen as f64 / self.train_seconds.max(1e-9),
+            "device": "cpu",
+            "threads": std::thread::available_parallelism().map_or(1, usize::from),
+            "target_reached": outcome == Outcome::TargetReached,
+            "config_sha256": digest.iter().map(|b| format!("{b:02x}")).collect::<String>(),
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        for (name, summary) in evaluation.summaries() {
+            report[name] = stats_json(summary);
+        }
+        let text = serde_json::to_vec_pretty(&report)
+            .map_err(|e| EngineError::Usage(format!("report.json: {e}")))?;
+        self.options.run.write("report.json", &text)?;
+        self.options.progress.say(&format!(
+            "{} steps in {}, {:.1} images/s while training",
+            self.steps_here,
+            duration(self.started.elapsed().as_secs_f64()),
+            self.images_seen as f64 / self.train_seconds.max(1e-9),
+        ));
+        Ok(())
+    }
+}
+
+/// The 12 numbers under COCO's names; an undefined one is null.
+fn stats_json(summary: &Summary) -> serde_json::Value {
+    let entries = summary.named().into_iter().map(|(name, value)| {
+        let value = if value < 0.0 { serde_json::Value::Null } else { value.into() };
+        (name.to_string(), value)
+    });
+    serde_json::Value::Object(entries.collect())
+}
+
+fn due(every: u64, step: u64) -> bool {
+    every > 0 && step.is_multiple_of(every)
+}
+
+/// Stops a run whose losses are no numbers: without a dynamic loss scale nothing would skip it.
+fn check_finite(record: &StepRecord, dynamic: bool) -> Result<(), EngineError> {
+    let bad = record.losses.iter().find(|(_, value)| !value.is_finite());
+    match bad {
+        Some((name, value)) if !dynamic => Err(EngineError::Diverged {
+            step: record.step,
+            name: name.to_string(),
+            value: *value,
+            advice: "lower solver.learning_rate, lengthen solver.warmup_steps, or set \
+                     solver.clip_norm"
+                .into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {
+    if train.categories() == val.categories() {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "{} and {} name different classes: evaluate on data with the training data's categories",
+        train.store.path().display(),
+        val.store.path().display()
+    )))
+}
