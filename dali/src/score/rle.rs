@@ -292,6 +292,15 @@ mod tests {
     }
 
     #[test]
+    fn merge_is_pixelwise() {
+        let bitmaps = [[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 0]];
+        let masks: Vec<Rle> = bitmaps.iter().map(|b| encode_mask(2, 3, b)).collect();
+        let merged = |intersect| Rle::merge(&masks, intersect).expect("one size").decode();
+        assert_eq!(merged(false), [1, 1, 1, 1, 1, 1]);
+        assert_eq!(merged(true), [0, 1, 0, 0, 1, 0]);
+    }
+
+    #[test]
     fn bad_masks_are_named() {
         let odd = Rle::from_polygons(4, 4, &[vec![0.0; 6], vec![0.0; 7]]).expect_err("odd");
         assert_eq!(
