@@ -11,6 +11,8 @@ mod json;
 mod results_file;
 mod rle;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 pub use detections::{Detection, Results};
 pub use error::ScoreError;

@@ -224,7 +224,7 @@ pub fn bbox_iou(
 
 /// Why a flat polygon cannot be filled, to follow the polygon's name.
 pub(super) fn check_polygon(polygon: &[f64]) -> Result<(), String> {
-    if polygon.len() % 2 != 0 {
+    if !polygon.len().is_multiple_of(2) {
         return Err(format!("has {} coordinates, an odd number", polygon.len()));
     }
     match polygon.iter().find(|c| !c.is_finite()) {
