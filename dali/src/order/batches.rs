@@ -1,0 +1,313 @@
+//! Batches: which images a step trains on.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{OrderError, PaddedShape};
+
+/// The images of one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The pass over the data set, from 0.
+    pub epoch: u64,
+    /// The padded shape of all its images, as an index into the shapes given.
+    pub shape: usize,
+    /// The images, by their place in the store: as many as the batch size, fewer in the last
+    /// batch of an orientation. The slots beyond weigh nothing.
+    pub images: Vec<usize>,
+}
+
+/// The order of images of every epoch.
+///
+/// An image goes into the smallest shape that holds it. What a shape's full batches leave over
+/// moves to the next larger shape that holds the whole smaller one, and what is left in the end
+/// makes a batch of its own. How many batches that gives depends on the counts alone, so it is
+/// the same in every epoch; who is left over does not.
+#[derive(Debug)]
+pub struct Order {
+    /// By shape: the images for which it is the smallest.
+    images_by_shape: Vec<Vec<usize>>,
+    /// The shapes from small to large.
+    ascending: Vec<usize>,
+    /// By shape: where its left-over images go.
+    larger: Vec<Option<usize>>,
+    batch_size: usize,
+    seed: u64,
+    batches_per_epoch: usize,
+    /// The epoch asked for last: steps come in order, so each is made once.
+    cache: Mutex<Option<(u64, Arc<Vec<ShapeBatch>>)>>,
+}
+
+/// A shape and the images of one batch.
+type ShapeBatch = (usize, Vec<usize>);
+
+/// What a random number is for; part of its key, so that no two uses share numbers.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// The order of images within a shape.
+    Images { shape: usize },
+    /// The order of an epoch's batches.
+    Batches,
+}
+
+impl Order {
+    /// Prepares the order of `sizes.len()` images.
+    ///
+    /// # Shapes
+    /// `sizes`: height and width of each image in the network, after resizing, in the order of
+    /// the store. `batch_size` counts images over all ranks.
+    ///
+    /// # Errors
+    /// [`OrderError`] for no images, a batch size of 0, or an image that fits no shape.
+    pub fn new(
+        sizes: &[(u32, u32)],
+        shapes: &[PaddedShape],
+        batch_size: usize,
+        seed: u64,
+    ) -> Result<Self, OrderError> {
+        if sizes.is_empty() {
+            return Err(OrderError::NoImages);
+        }
+        if batch_size == 0 {
+            return Err(OrderError::NoBatch);
+        }
+        let mut images_by_shape = vec![Vec::new(); shapes.len()];
+        for (index, &(height, width)) in sizes.iter().enumerate() {
+            let shape = smallest(shapes, height as usize, width as usize).ok_or_else(|| {
+                let shapes: Vec<String> = shapes.iter().map(ToString::to_string).collect();
+                OrderError::NoShape { index, height, width, shapes: shapes.join(", ") }
+            })?;
+            images_by_shape[shape].push(index);
+        }
+        let mut ascending: Vec<usize> = (0..shapes.len()).collect();
+        ascending.sort_by_key(|&s| (shapes[s].area(), s));
+        let larger = (0..shapes.len()).map(|s| next_larger(shapes, &ascending, s)).collect();
+        let mut order = Order {
+            images_by_shape,
+            ascending,
+            larger,
+            batch_size,
+            seed,
+            batches_per_epoch: 0,
+            cache: Mutex::new(None),
+        };
+        order.batches_per_epoch = order.epoch_batches(0).len();
+        Ok(order)
+    }
+
+    /// Steps of one pass over the data set: the same in every epoch, and 1 or more.
+    #[must_use]
+    pub fn batches_per_epoch(&self) -> usize {
+        self.batches_per_epoch
+    }
+
+    /// The batch of a step, counted from 0 over all epochs.
+    #[must_use]
+    pub fn batch(&self, step: u64) -> Batch {
+        let per_epoch = self.batches_per_epoch as u64;
+        let epoch = step / per_epoch;
+        let batches = {
+            // A panic elsewhere cannot leave a half-made epoch: it is stored whole.
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*cache {
+                Some((cached, batches)) if *cached == epoch => Arc::clone(batches),
+                _ => {
+                    let batches = Arc::new(self.epoch_batches(epoch));
+                    *cache = Some((epoch, Arc::clone(&batches)));
+                    batches
+                }
+            }
+        };
+        let (shape, images) = &batches[(step % per_epoch) as usize];
+        Batch { epoch, shape: *shape, images: images.clone() }
+    }
+
+    /// All batches of an epoch, in their order.
+    fn epoch_batches(&self, epoch: u64) -> Vec<ShapeBatch> {
+        let mut carried = vec![Vec::new(); self.images_by_shape.len()];
+        let mut batches: Vec<ShapeBatch> = Vec::new();
+        for &shape in &self.ascending {
+            let mut images: Vec<usize> = std::mem::take(&mut carried[shape]);
+            images.extend(&self.images_by_shape[shape]);
+            // Fresh keys in every shape: images carried over mix with the shape's own.
+            let purpose = Purpose::Images { shape };
+            images.sort_by_cached_key(|&i| (self.key(epoch, purpose, i), i));
+            let left_over = match self.larger[shape] {
+                Some(_) => images.len() % self.batch_size,
+                None => 0,
+            };
+            let rest = images.split_off(images.len() - left_over);
+            if let Some(larger) = self.larger[shape] {
+                carried[larger].extend(rest);
+            }
+            batches.extend(images.chunks(self.batch_size).map(|chunk| (shape, chunk.to_vec())));
+        }
+        let mut shuffled: Vec<(u64, usize)> =
+            (0..batches.len()).map(|b| (self.key(epoch, Purpose::Batches, b), b)).collect();
+        shuffled.sort_unstable();
+        shuffled.into_iter().map(|(_, b)| std::mem::take(&mut batches[b])).collect()
+    }
+
+    /// A random number that only its key decides.
+    fn key(&self, epoch: u64, purpose: Purpose, index: usize) -> u64 {
+        let purpose = match purpose {
+            Purpose::Batches => 0,
+            Purpose::Images { shape } => 1 + shape as u64,
+        };
+        [epoch, purpose, index as u64].into_iter().fold(mix(self.seed), |h, word| mix(h ^ word))
+    }
+}
+
+/// SplitMix64: one step of its counter, then its finaliser. A bijection, so different words after
+/// equal ones never meet.
+fn mix(word: u64) -> u64 {
+    let z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The shape of least area that holds an image, of its own orientation where areas are equal.
+fn smallest(shapes: &[PaddedShape], height: usize, width: usize) -> Option<usize> {
+    (0..shapes.len()).filter(|&s| shapes[s].holds(height, width)).min_by_key(|&s| {
+        let PaddedShape { height: rows, width: columns } = shapes[s];
+        (shapes[s].area(), (rows > columns) != (height > width), s)
+    })
+}
+
+/// The next shape, from small to large, that holds all of shape `s`. Never `s` itself, and never
+/// back: of two equal shapes the later one is larger.
+fn next_larger(shapes: &[PaddedShape], ascending: &[usize], s: usize) -> Option<usize> {
+    let PaddedShape { height, width } = shapes[s];
+    let after = ascending.iter().skip_while(|&&other| other != s).skip(1);
+    after.copied().find(|&other| shapes[other].holds(height, width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::choose_shapes;
+
+    /// Random sets of images, from none-too-many to a few hundred.
+    fn random_sets() -> impl Iterator<Item = (Vec<(u32, u32)>, usize, usize)> {
+        let mut state = 42_u64;
+        let mut random = move |n: u64| {
+            state = mix(state);
+            state % n
+        };
+        (0..150).map(move |_| {
+            let n = 1 + random(300);
+            let sizes = (0..n).map(|_| (1 + random(120) as u32, 1 + random(120) as u32)).collect();
+            (sizes, 1 + random(4) as usize, 1 + random(17) as usize)
+        })
+    }
+
+    fn epoch(order: &Order, epoch: u64) -> Vec<Batch> {
+        let n = order.batches_per_epoch() as u64;
+        (epoch * n..(epoch + 1) * n).map(|step| order.batch(step)).collect()
+    }
+
+    #[test]
+    fn each_image_once_an_epoch_in_a_shape_that_holds_it() {
+        for (sizes, k, batch_size) in random_sets() {
+            let shapes = choose_shapes(&sizes, k, 16);
+            let order = Order::new(&sizes, &shapes, batch_size, 3).expect("shapes of these sizes");
+            for e in [0, 1, 7] {
+                let mut seen = vec![0; sizes.len()];
+                let mut short_batches = Vec::new();
+                for batch in epoch(&order, e) {
+                    assert_eq!(batch.epoch, e);
+                    assert!(!batch.images.is_empty() && batch.images.len() <= batch_size);
+                    if batch.images.len() < batch_size {
+                        short_batches.push(shapes[batch.shape].height > shapes[batch.shape].width);
+                    }
+                    for image in batch.images {
+                        seen[image] += 1;
+                        let (h, w) = sizes[image];
+                        assert!(shapes[batch.shape].holds(h as usize, w as usize));
+                    }
+                }
+                assert!(seen.iter().all(|&times| times == 1));
+                // At most the last batch of each orientation is short.
+                short_batches.sort_unstable();
+                let all = short_batches.len();
+                short_batches.dedup();
+                assert_eq!(short_batches.len(), all, "two short batches of one orientation");
+            }
+        }
+    }
+
+    #[test]
+    fn batches_come_from_the_step_alone() {
+        for (sizes, k, batch_size) in random_sets().take(30) {
+            let shapes = choose_shapes(&sizes, k, 16);
+            let new = || Order::new(&sizes, &shapes, batch_size, 11).expect("sound");
+            let (forwards, backwards) = (new(), new());
+            let steps = 3 * forwards.batches_per_epoch() as u64;
+            let ahead: Vec<Batch> = (0..steps).map(|s| forwards.batch(s)).collect();
+            let mut back: Vec<Batch> = (0..steps).rev().map(|s| backwards.batch(s)).collect();
+            back.reverse();
+            assert_eq!(ahead, back);
+        }
+    }
+
+    #[test]
+    fn epochs_and_seeds_differ() {
+        let sizes: Vec<(u32, u32)> = (0..200).map(|i| (64, 64 + i % 60)).collect();
+        let shapes = choose_shapes(&sizes, 2, 32);
+        let images = |seed, e| {
+            let order = Order::new(&sizes, &shapes, 8, seed).expect("sound");
+            epoch(&order, e).into_iter().map(|b| (b.shape, b.images)).collect::<Vec<_>>()
+        };
+        assert_ne!(images(1, 0), images(1, 1));
+        assert_ne!(images(1, 0), images(2, 0));
+        assert_eq!(images(1, 5), images(1, 5));
+        // Shapes follow each other at random, not small ones first.
+        let order: Vec<usize> = images(1, 0).into_iter().map(|(shape, _)| shape).collect();
+        assert!(order.windows(2).any(|w| w[0] > w[1]) && order.windows(2).any(|w| w[0] < w[1]));
+    }
+
+    /// The left-over images of one epoch are not those of the next.
+    #[test]
+    fn who_is_left_over_changes() {
+        let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, if i < 45 { 64 } else { 96 })).collect();
+        let shapes = choose_shapes(&sizes, 2, 32);
+        let order = Order::new(&sizes, &shapes, 8, 0).expect("sound");
+        let moved = |e| {
+            let batches = epoch(&order, e).into_iter().filter(|b| b.shape == 1);
+            let mut moved: Vec<usize> =
+                batches.flat_map(|b| b.images).filter(|&i| i < 45).collect();
+            moved.sort_unstable();
+            moved
+        };
+        assert_eq!(moved(0).len(), 45 % 8);
+        assert_ne!(moved(0), moved(1));
+    }
+
+    #[test]
+    fn positions_are_spread_evenly() {
+        let sizes = vec![(32, 32); 16];
+        let shapes = choose_shapes(&sizes, 1, 32);
+        let order = Order::new(&sizes, &shapes, 1, 5).expect("sound");
+        let mut firsts = [0_u32; 16];
+        for e in 0..1600 {
+            firsts[order.batch(e * 16).images[0]] += 1;
+        }
+        // 100 expected, deviation 9.7: five of them.
+        assert!(firsts.iter().all(|&n| (51..150).contains(&n)), "{firsts:?}");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let shape = [PaddedShape { height: 32, width: 64 }];
+        let error = |sizes: &[(u32, u32)], batch| {
+            Order::new(sizes, &shape, batch, 0).expect_err("refused").to_string()
+        };
+        assert!(error(&[], 1).starts_with("there are no images"));
+        assert!(error(&[(1, 1)], 0).starts_with("the batch size is 0"));
+        assert_eq!(
+            error(&[(8, 8), (64, 32)], 1),
+            "image 1 of 64x32 (height x width, resized) fits none of the padded shapes 32x64; \
+             choose the shapes for these sizes"
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! The order of images: a pure function of (seed, epoch), cut into global batches of one padded
+//! shape each.
+//!
+//! **Invariant**: nothing here knows of ranks, or remembers what came before. Every rank that
+//! asks for a step gets the same batch, and resuming needs the step number alone.
+
+mod batches;
+mod resize;
+mod shapes;
+
+pub use batches::{Batch, Order};
+pub use resize::{Rounding, resized_size};
+pub use shapes::{PaddedShape, choose_shapes};
+
+/// Why no order can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// There is nothing to order.
+    #[error("there are no images to train on; prepare a store that has some")]
+    NoImages,
+    /// A batch of nothing.
+    #[error("the batch size is 0, expected 1 or more images")]
+    NoBatch,
+    /// An image is larger than every padded shape.
+    #[error(
+        "image {index} of {height}x{width} (height x width, resized) fits none of the padded \
+         shapes {shapes}; choose the shapes for these sizes"
+    )]
+    NoShape {
+        /// The image, by its place in the store.
+        index: usize,
+        /// Its height after resizing, in pixels.
+        height: u32,
+        /// Its width after resizing, in pixels.
+        width: u32,
+        /// The shapes there are.
+        shapes: String,
+    },
+}

@@ -1,0 +1,83 @@
+//! The size that an image has in the network.
+
+/// How a scaled side becomes whole pixels: the one difference between the two references' rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// torchvision: one f64 scale, both sides rounded down.
+    Floor,
+    /// maskrcnn-benchmark: where the long side would pass its bound, the short side is
+    /// `max * short / long` rounded half to even; then the long side is `side * long / short`
+    /// rounded down, so that it may still pass the bound.
+    HalfEven,
+}
+
+/// Height and width after resizing: short side to `min_size` unless the long side passes
+/// `max_size`. Never below 1.
+///
+/// # Units
+/// Pixels throughout.
+///
+/// # Panics
+/// When a side is 0: the store holds no such image.
+#[must_use]
+pub fn resized_size(
+    height: u32,
+    width: u32,
+    min_size: usize,
+    max_size: usize,
+    rounding: Rounding,
+) -> (u32, u32) {
+    assert!(height > 0 && width > 0, "resized_size: an image of {height}x{width}");
+    let (short, long) = (f64::from(height.min(width)), f64::from(height.max(width)));
+    let (min_size, max_size) = (min_size as f64, max_size as f64);
+    match rounding {
+        Rounding::Floor => {
+            let scale = (min_size / short).min(max_size / long);
+            let scaled = |side: u32| ((f64::from(side) * scale).floor() as u32).max(1);
+            (scaled(height), scaled(width))
+        }
+        Rounding::HalfEven => {
+            // The order of these operations is the reference's: each rounds in f64.
+            let side = if long / short * min_size > max_size {
+                (max_size * short / long).round_ties_even().max(1.0)
+            } else {
+                min_size
+            };
+            if short == side {
+                return (height, width);
+            }
+            let other = (side * long / short) as u32;
+            if height > width { (other, side as u32) } else { (side as u32, other) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coco_sizes_under_both_rules() {
+        use Rounding::{Floor, HalfEven};
+        // (height, width) -> torchvision, maskrcnn-benchmark, both at 800/1333.
+        let cases = [
+            ((480, 640), (800, 1066), (800, 1066)),
+            ((640, 480), (1066, 800), (1066, 800)),
+            ((427, 640), (800, 1199), (800, 1199)),
+            ((500, 500), (800, 800), (800, 800)),
+            // 666.5: floor takes 666; half to even takes 666 too, half up would take 667.
+            ((320, 640), (666, 1333), (666, 1332)),
+            ((100, 2000), (66, 1333), (67, 1340)),
+        ];
+        for ((h, w), floor, half_even) in cases {
+            assert_eq!(resized_size(h, w, 800, 1333, Floor), floor, "{h}x{w} floor");
+            assert_eq!(resized_size(h, w, 800, 1333, HalfEven), half_even, "{h}x{w} half even");
+        }
+    }
+
+    #[test]
+    fn slivers_keep_a_pixel() {
+        assert_eq!(resized_size(1, 5000, 800, 1333, Rounding::Floor), (1, 1333));
+        assert!(resized_size(1, 5000, 800, 1333, Rounding::HalfEven).0 >= 1);
+    }
+}

@@ -1,0 +1,193 @@
+//! The padded shapes that waste least over a data set.
+
+/// A shape to which all images of a batch are padded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PaddedShape {
+    /// Rows, in pixels.
+    pub height: usize,
+    /// Columns, in pixels.
+    pub width: usize,
+}
+
+impl PaddedShape {
+    /// Pixels of the shape.
+    #[must_use]
+    pub fn area(self) -> usize {
+        self.height * self.width
+    }
+
+    /// Whether another shape (or image) fits in.
+    #[must_use]
+    pub fn holds(self, height: usize, width: usize) -> bool {
+        height <= self.height && width <= self.width
+    }
+}
+
+impl std::fmt::Display for PaddedShape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}", self.height, self.width)
+    }
+}
+
+/// Picks up to `k_per_orientation` shapes an orientation whose total padded area over the images
+/// is least, each image in the smallest shape of its orientation that holds it. Landscape first,
+/// then portrait, each ascending and each holding the one before; square images count as
+/// landscape.
+///
+/// An orientation without images has no shape, and `k_per_orientation` 0 counts as 1.
+///
+/// # Shapes
+/// `sizes`: height and width of each image in the network, after resizing.
+///
+/// # Panics
+/// When `divisor` is 0.
+#[must_use]
+pub fn choose_shapes(
+    sizes: &[(u32, u32)],
+    k_per_orientation: usize,
+    divisor: usize,
+) -> Vec<PaddedShape> {
+    assert!(divisor > 0, "choose_shapes: the divisor of padded sides is 0");
+    let up = |side: u32| (side as usize).div_ceil(divisor) * divisor;
+    let sides = |portrait: bool| {
+        let of = sizes.iter().filter(move |&&(h, w)| (h > w) == portrait);
+        of.map(|&(h, w)| (up(h.max(w)), up(h.min(w)))).collect::<Vec<_>>()
+    };
+    let landscape = least_waste(sides(false), k_per_orientation.max(1));
+    let portrait = least_waste(sides(true), k_per_orientation.max(1));
+    landscape
+        .into_iter()
+        .map(|(long, short)| PaddedShape { height: short, width: long })
+        .chain(portrait.into_iter().map(|(long, short)| PaddedShape { height: long, width: short }))
+        .collect()
+}
+
+/// A long side that a shape may have.
+struct Candidate {
+    long: usize,
+    /// The largest short side among images up to this long side, so that shapes are nested.
+    short: usize,
+    /// Images up to this long side.
+    images_up_to: usize,
+}
+
+/// The `k` (long, short) pairs of least total area, exactly: `best[j]` is the least area of all
+/// images up to candidate `j` when `j` is a shape, for a growing number of shapes.
+fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> {
+    sides.sort_unstable();
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut short = 0;
+    for (i, &(long, own_short)) in sides.iter().enumerate() {
+        short = short.max(own_short);
+        if candidates.last().is_none_or(|last| last.long != long) {
+            candidates.push(Candidate { long, short, images_up_to: 0 });
+        }
+        if let Some(last) = candidates.last_mut() {
+            (last.short, last.images_up_to) = (short, i + 1);
+        }
+    }
+    let n = candidates.len();
+    if n == 0 {
+        return Vec::new();
+    }
+    let cost = |from: usize, j: usize| {
+        let Candidate { long, short, images_up_to } = candidates[j];
+        ((images_up_to - from) as u64) * (long as u64) * (short as u64)
+    };
+    let mut best: Vec<u64> = (0..n).map(|j| cost(0, j)).collect();
+    let mut before: Vec<Vec<usize>> = Vec::new();
+    for _ in 1..k.min(n) {
+        let mut next = best.clone();
+        // A shape that is its own predecessor stands for "one shape fewer is as good".
+        let mut from: Vec<usize> = (0..n).collect();
+        for j in 1..n {
+            for i in 0..j {
+                let area = best[i] + cost(candidates[i].images_up_to, j);
+                if area < next[j] {
+                    (next[j], from[j]) = (area, i);
+                }
+            }
+        }
+        before.push(from);
+        best = next;
+    }
+    let mut chosen = vec![n - 1];
+    let mut at = n - 1;
+    for from in before.iter().rev() {
+        if from[at] != at {
+            at = from[at];
+            chosen.push(at);
+        }
+    }
+    chosen.iter().rev().map(|&j| (candidates[j].long, candidates[j].short)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn padded_area(sizes: &[(u32, u32)], shapes: &[PaddedShape]) -> usize {
+        let area = |&(h, w): &(u32, u32)| {
+            let same = |s: &&PaddedShape| (s.height > s.width) == (h > w) || s.height == s.width;
+            let held = shapes.iter().filter(same).filter(|s| s.holds(h as usize, w as usize));
+            held.map(|s| s.area()).min().expect("every image has a shape of its orientation")
+        };
+        sizes.iter().map(area).sum()
+    }
+
+    fn shape(height: usize, width: usize) -> PaddedShape {
+        PaddedShape { height, width }
+    }
+
+    #[test]
+    fn one_shape_an_orientation_is_the_largest() {
+        let sizes = [(800, 1066), (800, 1199), (666, 1333), (1066, 800), (800, 800)];
+        let shapes = choose_shapes(&sizes, 1, 32);
+        assert_eq!(shapes, [shape(800, 1344), shape(1088, 800)]);
+        assert_eq!(choose_shapes(&sizes[3..4], 1, 32), [shape(1088, 800)]);
+        assert_eq!(choose_shapes(&[], 3, 32), []);
+    }
+
+    #[test]
+    fn a_drawn_case() {
+        // Nine images of 64x64 and one of 64x320: the two shapes are those.
+        let mut sizes = vec![(64, 64); 9];
+        sizes.push((64, 320));
+        assert_eq!(choose_shapes(&sizes, 2, 32), [shape(64, 64), shape(64, 320)]);
+        assert_eq!(choose_shapes(&sizes, 5, 32), [shape(64, 64), shape(64, 320)]);
+    }
+
+    /// Every choice of long sides, tried out.
+    #[test]
+    fn no_other_choice_wastes_less() {
+        let mut state = 1_u64;
+        let mut random = |n: u32| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as u32 % n
+        };
+        for _ in 0..60 {
+            let sizes: Vec<(u32, u32)> =
+                (0..30).map(|_| (1 + random(200), 1 + random(200))).collect();
+            let landscape: Vec<_> = sizes.iter().copied().filter(|(h, w)| h <= w).collect();
+            let all = choose_shapes(&landscape, 99, 32);
+            for k in 1..4 {
+                let chosen = choose_shapes(&landscape, k, 32);
+                assert!(chosen.len() <= k);
+                let area = padded_area(&landscape, &chosen);
+                // Every shape that the images could have, k of them, the last always among them.
+                let least = (0..1_u32 << (all.len() - 1))
+                    .filter(|set| (set.count_ones() as usize) < k)
+                    .map(|set| {
+                        let mut shapes = vec![all[all.len() - 1]];
+                        shapes.extend(
+                            (0..all.len() - 1).filter(|i| set >> i & 1 == 1).map(|i| all[i]),
+                        );
+                        padded_area(&landscape, &shapes)
+                    })
+                    .min();
+                assert_eq!(Some(area), least);
+            }
+            padded_area(&sizes, &choose_shapes(&sizes, 2, 32));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Detections: COCO's results format, read and checked against the annotations.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hotcoco::{Annotation, Segmentation};
+use serde::Deserialize;
+
+use super::IouType;
+use super::error::ScoreError;
+use super::ground_truth::{GroundTruth, check_segmentation, rle_size};
+use super::json::{self, Entries, Entry};
+use super::rle::Rle;
+
+/// One detected object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Detection {
+    /// COCO's id of the image.
+    pub image_id: u64,
+    /// COCO's (sparse) id of the category.
+    pub category_id: u64,
+    /// Confidence; only the order matters.
+    pub score: f64,
+    /// `x, y, width, height` in pixels of the original image.
+    pub bbox_xywh: [f64; 4],
+    /// The mask, of the original image's size; needed to score masks.
+    pub segmentation: Option<Rle>,
+}
+
+/// Detections that fit a ground truth, in the scorer's form.
+#[derive(Debug, Clone)]
+pub struct Results {
+    pub(super) annotations: Vec<Annotation>,
+    pub(super) iou_type: IouType,
+    /// How many detections were left out because the annotations lack their category, by category.
+    pub(super) left_out: BTreeMap<u64, usize>,
+}
+
+#[derive(Deserialize)]
+struct RawDetection {
+    #[serde(deserialize_with = "json::id")]
+    image_id: u64,
+    #[serde(deserialize_with = "json::id")]
+    category_id: u64,
+    score: f64,
+    #[serde(default)]
+    bbox: Option<Vec<f64>>,
+    #[serde(default)]
+    segmentation: Option<Segmentation>,
+}
+
+impl Entry for RawDetection {
+    const NAME: &'static str = "detection";
+}
+
+impl Results {
+    /// Reads a COCO results file and checks it against the annotations.
+    ///
+    /// Where an entry has a box *and* a mask, its size (small, medium, large) is the box's, as in
+    /// pycocotools: a file scores here exactly as it does there.
+    ///
+    /// `iou_type` `None` reads the type off the entries: masks where they have `segmentation`.
+    ///
+    /// # Errors
+    /// [`ScoreError::Read`]; [`ScoreError::Detections`] naming the entry that is broken or does
+    /// not fit `gt`, and for an empty list.
+    pub fn from_file(
+        file: &Path,
+        gt: &GroundTruth,
+        iou_type: Option<IouType>,
+    ) -> Result<Self, ScoreError> {
+        let fail = |reason| ScoreError::Detections { origin: file.display().to_string(), reason };
+        let bytes = json::read(file)?;
+        if json::first_byte(&bytes) != Some(b'[') {
+            return Err(fail("is no list of detections".into()));
+        }
+        let raw = json::parse::<Entries<RawDetection>>(&bytes).map_err(fail)?.0;
+        let Some(first) = raw.first() else {
+            return Err(fail("is an empty list, so there is nothing to score".into()));
+        };
+        let told = match raw.iter().any(|d| d.segmentation.is_some()) {
+            true => IouType::Segm,
+            false => IouType::Bbox,
+        };
+        let iou_type = iou_type.unwrap_or(told);
+        // pycocotools reads the kind of the whole file off its first entry.
+        let area_of = match first.has_box() {
+            true => IouType::Bbox,
+            false => IouType::Segm,
+        };
+        Self::build(raw, gt, iou_type, area_of).map_err(fail)
+    }
+
+    /// Checks detections at hand. Sizes are those of what is scored: of the masks for
+    /// [`IouType::Segm`], of the boxes for [`IouType::Bbox`], as published scores have it. An
+    /// empty list is an honest result here and scores 0.
+    ///
+    /// # Errors
+    /// [`ScoreError::Detections`] naming the detection that is broken or does not fit `gt`.
+    pub fn from_detections(
+        detections: &[Detection],
+        gt: &GroundTruth,
+        iou_type: IouType,
+    ) -> Result<Self, ScoreError> {
+        let raw = |d: &Detection| RawDetection {
+            image_id: d.image_id,
+            category_id: d.category_id,
+            score: d.score,
+            bbox: (iou_type == IouType::Bbox).then(|| d.bbox_xywh.to_vec()),
+            segmentation: d.segmentation.as_ref().filter(|_| iou_type == IouType::Segm).map(|m| {
+                Segmentation::UncompressedRle {
+                    size: [m.height, m.width],
+                    counts: m.counts.clone(),
+                }
+            }),
+        };
+        Self::build(detections.iter().map(raw).collect(), gt, iou_type, iou_type)
+            .map_err(|reason| ScoreError::Detections { origin: "in memory".into(), reason })
+    }
+
+    fn build(
+        raw: Vec<RawDetection>,
+        gt: &GroundTruth,
+        iou_type: IouType,
+        area_of: IouType,
+    ) -> Result<Self, String> {
+        let mut results = Results {
+            annotations: Vec::with_capacity(raw.len()),
+            iou_type,
+            left_out: BTreeMap::new(),
+        };
+        for (i, detection) in raw.into_iter().enumerate() {
+            let category_id = detection.category_id;
+            let mut annotation = detection
+                .checked(gt, iou_type, area_of)
+                .map_err(|why| format!("detection {i} {why}"))?;
+            // Ids from 1 in the list's order: pycocotools takes id 0 for "no match".
+            annotation.id = i as u64 + 1;
+            if gt.has_category(category_id) {
+                results.annotations.push(annotation);
+            } else {
+                *results.left_out.entry(category_id).or_default() += 1;
+            }
+        }
+        Ok(results)
+    }
+}
+
+impl RawDetection {
+    fn has_box(&self) -> bool {
+        self.bbox.as_ref().is_some_and(|bbox| !bbox.is_empty())
+    }
+
+    /// The scorer's form of the detection, or why it is none.
+    fn checked(
+        self,
+        gt: &GroundTruth,
+        iou_type: IouType,
+        area_of: IouType,
+    ) -> Result<Annotation, String> {
+        if !self.score.is_finite() {
+            return Err(format!("has the score {}", self.score));
+        }
+        let size = gt.image_size(self.image_id).ok_or_else(|| {
+            format!("names image_id {}, which the annotations do not have", self.image_id)
+        })?;
+        let bbox = match &self.bbox {
+            Some(bbox) if self.has_box() => Some(json::check_bbox(bbox)?),
+            _ => None,
+        };
+        if let Some(segmentation) = &self.segmentation {
+            check_mask(segmentation, self.image_id, size)?;
+        } else if iou_type == IouType::Segm {
+            return Err("has no segmentation".into());
+        }
+        let mask = match (area_of, &self.segmentation) {
+            (IouType::Segm, Some(s)) => Some(s.to_rle(size.0, size.1).map_err(|e| e.to_string())?),
+            _ => None,
+        };
+        let (bbox, area) = match (area_of, bbox, mask) {
+            (IouType::Bbox, Some(bbox), _) => (bbox, bbox[2] * bbox[3]),
+            (IouType::Bbox, None, _) => return Err("has no bbox".into()),
+            (IouType::Segm, bbox, Some(mask)) => {
+                let tight = || hotcoco::mask::to_bbox(&mask);
+                (bbox.unwrap_or_else(tight), hotcoco::mask::area(&mask) as f64)
+            }
+            (IouType::Segm, _, None) => return Err("has neither bbox nor segmentation".into()),
+        };
+        Ok(Annotation {
+            image_id: self.image_id,
+            category_id: self.category_id,
+            score: Some(self.score),
+            bbox: Some(bbox),
+            area: Some(area),
+            segmentation: self.segmentation,
+            ..Annotation::default()
+        })
+    }
+}
+
+/// Why a detection's mask cannot lie on its image, to follow the detection's name.
+fn check_mask(segmentation: &Segmentation, image_id: u64, size: (u32, u32)) -> Result<(), String> {
+    check_segmentation(segmentation)?;
+    if size.0 == 0 || size.1 == 0 {
+        return Err(format!("has a mask, but image {image_id} has no height and width"));
+    }
+    match rle_size(segmentation) {
+        Some((h, w)) if (h, w) != size => Err(format!(
+            "has a mask of {h}x{w}, but image {image_id} is {}x{} (height x width)",
+            size.0, size.1
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,170 @@
+//! The evaluation itself: matching, precision and recall, the twelve numbers.
+
+use std::path::Path;
+
+use hotcoco::{COCO, COCOeval, Dataset};
+
+use super::IouType;
+use super::detections::{Detection, Results};
+use super::error::ScoreError;
+use super::ground_truth::GroundTruth;
+use super::summary::Summary;
+
+/// COCO's bounds between small and medium, and medium and large objects, in pixels of area.
+const AREA_BOUNDS: [f64; 2] = [32.0 * 32.0, 96.0 * 96.0];
+
+/// Precision and recall behind the twelve numbers, -1 where no object is.
+///
+/// # Shapes
+/// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
+/// (all, small, medium, large), and 1, 10, 100 detections an image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curves {
+    /// `[T, R, K, A, M]`.
+    pub shape: [usize; 5],
+    /// `[T, R, K, A, M]`: precision at each recall.
+    pub precision: Vec<f64>,
+    /// `[T, K, A, M]`: the largest recall reached.
+    pub recall: Vec<f64>,
+    /// `[T, R, K, A, M]`: the score at which each recall is reached.
+    pub scores: Vec<f64>,
+}
+
+/// Scores a COCO results file against a COCO annotations file, exactly as pycocotools does.
+///
+/// `iou_type` `None` reads it off the entries: masks where they have `segmentation`, else boxes.
+///
+/// # Errors
+/// As [`GroundTruth::from_file`] and [`Results::from_file`].
+pub fn evaluate_files(
+    gt: &Path,
+    detections: &Path,
+    iou_type: Option<IouType>,
+) -> Result<Summary, ScoreError> {
+    let gt = GroundTruth::from_file(gt)?;
+    let results = Results::from_file(detections, &gt, iou_type)?;
+    Ok(evaluate_results(&gt, results)?.0)
+}
+
+/// Scores detections at hand. No detections at all score 0.
+///
+/// Equals pycocotools on the file that
+/// [`write_results_json_of`](super::write_results_json_of) writes for `iou_type`.
+///
+/// # Errors
+/// As [`Results::from_detections`]; [`ScoreError::GroundTruth`] when the annotations lack the
+/// boxes or masks that `iou_type` compares.
+pub fn evaluate(
+    gt: &GroundTruth,
+    detections: &[Detection],
+    iou_type: IouType,
+) -> Result<Summary, ScoreError> {
+    let results = Results::from_detections(detections, gt, iou_type)?;
+    Ok(evaluate_results(gt, results)?.0)
+}
+
+/// Scores checked results, and hands out the curves too. `results` must have been checked against
+/// this `gt`.
+///
+/// # Errors
+/// [`ScoreError::GroundTruth`] when the annotations lack the boxes or masks to compare.
+pub fn evaluate_results(
+    gt: &GroundTruth,
+    results: Results,
+) -> Result<(Summary, Curves), ScoreError> {
+    let iou_type = match results.iou_type {
+        IouType::Bbox => {
+            gt.check_boxes()?;
+            hotcoco::IouType::Bbox
+        }
+        IouType::Segm => {
+            gt.check_masks()?;
+            hotcoco::IouType::Segm
+        }
+    };
+    let notes = left_out_note(&results);
+    let detections = COCO::from_dataset(Dataset {
+        images: gt.coco().dataset.images.clone(),
+        annotations: results.annotations,
+        categories: gt.coco().dataset.categories.clone(),
+        ..Dataset::default()
+    });
+    let mut eval = COCOeval::new(gt.coco().clone(), detections, iou_type);
+    eval.evaluate()?;
+    eval.accumulate();
+    // `summarize` would print; the lines are ours to write.
+    eval.summarize_lines();
+    let broken = || {
+        let reason = "the scorer handed back other than twelve numbers".to_owned();
+        ScoreError::Scorer(hotcoco::Error::InvalidState(reason))
+    };
+    let stats: [f64; 12] = eval.stats().and_then(|s| s.try_into().ok()).ok_or_else(broken)?;
+    let curves = curves(&eval).ok_or_else(broken)?;
+    let summary = Summary {
+        iou_type: results.iou_type,
+        stats,
+        undefined: Summary::reasons(&stats, gt.num_images(), object_sizes(gt)),
+        per_category: per_category(gt, &eval, &curves),
+        notes,
+    };
+    Ok((summary, curves))
+}
+
+fn curves(eval: &COCOeval) -> Option<Curves> {
+    let accumulated = eval.accumulated()?;
+    let s = accumulated.shape;
+    Some(Curves {
+        shape: [s.t, s.r, s.k, s.a, s.m],
+        precision: accumulated.precision.clone(),
+        recall: accumulated.recall.clone(),
+        scores: accumulated.scores.clone(),
+    })
+}
+
+/// Mean of the defined precisions of each category, over all sizes and 100 detections an image.
+fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(String, f64)> {
+    let [t, r, k, a, m] = curves.shape;
+    let ids = eval.accumulated().map_or(&[][..], |e| &e.cat_ids);
+    let mean = |category: usize| {
+        let defined = (0..t * r)
+            .map(|tr| curves.precision[((tr * k + category) * a) * m + (m - 1)])
+            .filter(|&p| p > -1.0);
+        let (sum, count) = defined.fold((0.0, 0_usize), |(sum, n), p| (sum + p, n + 1));
+        if count == 0 { -1.0 } else { sum / count as f64 }
+    };
+    ids.iter().enumerate().map(|(i, &id)| (gt.coco().cat_name(id), mean(i))).collect()
+}
+
+/// Objects that are not crowd: all, small, medium, large. A size on a bound counts for both.
+fn object_sizes(gt: &GroundTruth) -> [usize; 4] {
+    let areas: Vec<f64> = gt
+        .coco()
+        .dataset
+        .annotations
+        .iter()
+        .filter(|a| !a.iscrowd)
+        .map(|a| a.area.unwrap_or(0.0))
+        .collect();
+    let [small, large] = AREA_BOUNDS;
+    let count = |keep: &dyn Fn(f64) -> bool| areas.iter().filter(|&&area| keep(area)).count();
+    [
+        areas.len(),
+        count(&|area| area <= small),
+        count(&|area| (small..=large).contains(&area)),
+        count(&|area| area >= large),
+    ]
+}
+
+fn left_out_note(results: &Results) -> Vec<String> {
+    if results.left_out.is_empty() {
+        return Vec::new();
+    }
+    let count: usize = results.left_out.values().sum();
+    let ids: Vec<String> = results.left_out.keys().take(8).map(u64::to_string).collect();
+    let more = if results.left_out.len() > 8 { ", ..." } else { "" };
+    vec![format!(
+        "{count} detections name category_id {}{more}, which the annotations do not have, and \
+         were left out",
+        ids.join(", ")
+    )]
+}

@@ -1,0 +1,344 @@
+//! The annotations that detections are scored against: from a COCO file, or from parts.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use hotcoco::{Annotation, COCO, Category, Dataset, Image, Segmentation};
+use serde::Deserialize;
+
+use super::error::ScoreError;
+use super::json::{self, Entries, Entry};
+use super::rle::{Rle, check_polygon};
+
+/// An image as the annotations know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GtImage {
+    /// COCO's id of the image.
+    pub id: u64,
+    /// Rows, in pixels; 0 when not known (boxes can be scored then, masks not).
+    pub height: u32,
+    /// Columns, in pixels; 0 when not known.
+    pub width: u32,
+}
+
+/// The shape of an annotated object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GtMask {
+    /// Flat polygons `x0, y0, x1, y1, ...` in pixels; the object is their union.
+    Polygons(Vec<Vec<f64>>),
+    /// Run lengths.
+    Rle(Rle),
+}
+
+/// An annotated object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GtAnnotation {
+    /// Id of the annotation, unique in the data set.
+    pub id: u64,
+    /// The image it lies on.
+    pub image_id: u64,
+    /// COCO's (sparse) id of its category.
+    pub category_id: u64,
+    /// `x, y, width, height` in pixels.
+    pub bbox_xywh: [f64; 4],
+    /// Area in pixels, by which objects count as small, medium or large; the mask's (else the
+    /// box's) when `None`.
+    pub area: Option<f64>,
+    /// Whether it marks a crowd: detections on it count neither for nor against.
+    pub iscrowd: bool,
+    /// Its shape; needed to score masks.
+    pub mask: Option<GtMask>,
+}
+
+/// A category.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GtCategory {
+    /// COCO's (sparse) id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// Checked annotations, ready to score against; cheap to clone.
+#[derive(Clone)]
+pub struct GroundTruth {
+    coco: Arc<COCO>,
+    origin: String,
+    images: Arc<HashMap<u64, (u32, u32)>>,
+}
+
+impl std::fmt::Debug for GroundTruth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroundTruth")
+            .field("origin", &self.origin)
+            .field("images", &self.images.len())
+            .field("annotations", &self.coco.dataset.annotations.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct RawFile {
+    images: Entries<RawImage>,
+    annotations: Entries<RawAnnotation>,
+    categories: Entries<RawCategory>,
+}
+
+#[derive(Deserialize)]
+struct RawImage {
+    #[serde(deserialize_with = "json::id")]
+    id: u64,
+    #[serde(default)]
+    height: u32,
+    #[serde(default)]
+    width: u32,
+}
+
+#[derive(Deserialize)]
+struct RawAnnotation {
+    #[serde(deserialize_with = "json::id")]
+    id: u64,
+    #[serde(deserialize_with = "json::id")]
+    image_id: u64,
+    #[serde(deserialize_with = "json::id")]
+    category_id: u64,
+    #[serde(default)]
+    bbox: Option<Vec<f64>>,
+    #[serde(default)]
+    area: Option<f64>,
+    #[serde(default, deserialize_with = "json::flag")]
+    iscrowd: bool,
+    #[serde(default)]
+    segmentation: Option<Segmentation>,
+}
+
+#[derive(Deserialize)]
+struct RawCategory {
+    #[serde(deserialize_with = "json::id")]
+    id: u64,
+    name: String,
+}
+
+impl Entry for RawImage {
+    const NAME: &'static str = "image";
+}
+impl Entry for RawAnnotation {
+    const NAME: &'static str = "annotation";
+}
+impl Entry for RawCategory {
+    const NAME: &'static str = "category";
+}
+
+impl GroundTruth {
+    /// Reads a COCO instances file.
+    ///
+    /// # Errors
+    /// [`ScoreError::Read`]; [`ScoreError::GroundTruth`] naming the entry that breaks the format.
+    pub fn from_file(file: &Path) -> Result<Self, ScoreError> {
+        let origin = file.display().to_string();
+        let fail = |reason| ScoreError::GroundTruth { origin: origin.clone(), reason };
+        let bytes = json::read(file)?;
+        if json::first_byte(&bytes) != Some(b'{') {
+            return Err(fail("is no object with images, annotations and categories".into()));
+        }
+        let raw: RawFile = json::parse(&bytes).map_err(fail)?;
+        let mut annotations = Vec::with_capacity(raw.annotations.0.len());
+        for (i, annotation) in raw.annotations.0.into_iter().enumerate() {
+            let id = annotation.id;
+            let annotation = annotation
+                .checked()
+                .map_err(|why| fail(format!("annotation {i} (id {id}) {why}")))?;
+            annotations.push(annotation);
+        }
+        let image = |i: RawImage| GtImage { id: i.id, height: i.height, width: i.width };
+        let category = |c: RawCategory| GtCategory { id: c.id, name: c.name };
+        Self::build(
+            origin.clone(),
+            raw.images.0.into_iter().map(image).collect(),
+            annotations,
+            raw.categories.0.into_iter().map(category).collect(),
+        )
+    }
+
+    /// Builds a ground truth that stands in no file.
+    ///
+    /// # Errors
+    /// [`ScoreError::GroundTruth`] naming the entry: an id twice, a box or polygon that is not
+    /// finite, runs longer than their mask.
+    pub fn from_parts(
+        images: Vec<GtImage>,
+        annotations: Vec<GtAnnotation>,
+        categories: Vec<GtCategory>,
+    ) -> Result<Self, ScoreError> {
+        let origin = "in memory".to_owned();
+        let mut checked = Vec::with_capacity(annotations.len());
+        for (i, annotation) in annotations.into_iter().enumerate() {
+            let id = annotation.id;
+            let raw = RawAnnotation {
+                id,
+                image_id: annotation.image_id,
+                category_id: annotation.category_id,
+                bbox: Some(annotation.bbox_xywh.to_vec()),
+                area: annotation.area,
+                iscrowd: annotation.iscrowd,
+                segmentation: annotation.mask.map(|mask| match mask {
+                    GtMask::Polygons(polygons) => Segmentation::Polygon(polygons),
+                    GtMask::Rle(Rle { height, width, counts }) => {
+                        Segmentation::UncompressedRle { size: [height, width], counts }
+                    }
+                }),
+            };
+            checked.push(raw.checked().map_err(|why| ScoreError::GroundTruth {
+                origin: origin.clone(),
+                reason: format!("annotation {i} (id {id}) {why}"),
+            })?);
+        }
+        Self::build(origin, images, checked, categories)
+    }
+
+    /// Number of images, with or without objects.
+    #[must_use]
+    pub fn num_images(&self) -> usize {
+        self.images.len()
+    }
+
+    /// Number of objects, crowds included.
+    #[must_use]
+    pub fn num_annotations(&self) -> usize {
+        self.coco.dataset.annotations.len()
+    }
+
+    fn build(
+        origin: String,
+        images: Vec<GtImage>,
+        mut annotations: Vec<Annotation>,
+        categories: Vec<GtCategory>,
+    ) -> Result<Self, ScoreError> {
+        let twice = |what: &str, id| ScoreError::GroundTruth {
+            origin: origin.clone(),
+            reason: format!("two {what} have the id {id}"),
+        };
+        let mut sizes = HashMap::with_capacity(images.len());
+        for image in &images {
+            if sizes.insert(image.id, (image.height, image.width)).is_some() {
+                return Err(twice("images", image.id));
+            }
+        }
+        if let Some(id) = first_repeat(categories.iter().map(|c| c.id)) {
+            return Err(twice("categories", id));
+        }
+        if let Some(id) = first_repeat(annotations.iter().map(|a| a.id)) {
+            return Err(twice("annotations", id));
+        }
+        // pycocotools never looks at objects of images or categories that the file does not list.
+        let listed: std::collections::HashSet<u64> = categories.iter().map(|c| c.id).collect();
+        annotations.retain(|a| sizes.contains_key(&a.image_id) && listed.contains(&a.category_id));
+        let image =
+            |i: GtImage| Image { id: i.id, height: i.height, width: i.width, ..Image::default() };
+        let category = |c: GtCategory| Category { id: c.id, name: c.name, ..Category::default() };
+        let mut coco = COCO::from_dataset(Dataset {
+            images: images.into_iter().map(image).collect(),
+            annotations,
+            categories: categories.into_iter().map(category).collect(),
+            ..Dataset::default()
+        });
+        coco.fill_missing_areas();
+        Ok(GroundTruth { coco: Arc::new(coco), origin, images: Arc::new(sizes) })
+    }
+
+    /// Height and width of an image, or nothing when it is not listed.
+    pub(super) fn image_size(&self, image_id: u64) -> Option<(u32, u32)> {
+        self.images.get(&image_id).copied()
+    }
+
+    pub(super) fn has_category(&self, category_id: u64) -> bool {
+        self.coco.get_cat(category_id).is_some()
+    }
+
+    pub(super) fn coco(&self) -> &Arc<COCO> {
+        &self.coco
+    }
+
+    /// Says whether every object has the box that scoring boxes needs.
+    pub(super) fn check_boxes(&self) -> Result<(), ScoreError> {
+        let missing = self.coco.dataset.annotations.iter().find(|a| a.bbox.is_none());
+        missing.map_or(Ok(()), |a| Err(self.fault(format!("annotation id {} has no bbox", a.id))))
+    }
+
+    /// Says whether every object has a mask of its image's size, as scoring masks needs.
+    pub(super) fn check_masks(&self) -> Result<(), ScoreError> {
+        for a in &self.coco.dataset.annotations {
+            let size = self.image_size(a.image_id).unwrap_or_default();
+            let why = match &a.segmentation {
+                None => "has no segmentation".to_owned(),
+                Some(_) if size.0 == 0 || size.1 == 0 => {
+                    format!("lies on image {}, which has no height and width", a.image_id)
+                }
+                Some(s) => match s.rle_ref().and(rle_size(s)) {
+                    Some((h, w)) if (h, w) != size => format!(
+                        "has a mask of {h}x{w}, but image {} is {}x{} (height x width)",
+                        a.image_id, size.0, size.1
+                    ),
+                    _ => continue,
+                },
+            };
+            return Err(self.fault(format!("annotation id {} {why}", a.id)));
+        }
+        Ok(())
+    }
+
+    fn fault(&self, reason: String) -> ScoreError {
+        ScoreError::GroundTruth { origin: self.origin.clone(), reason }
+    }
+}
+
+impl RawAnnotation {
+    /// The scorer's form of the annotation, or why it is none.
+    fn checked(self) -> Result<Annotation, String> {
+        if let Some(area) = self.area.filter(|area| !area.is_finite()) {
+            return Err(format!("has the area {area}"));
+        }
+        if let Some(segmentation) = &self.segmentation {
+            check_segmentation(segmentation)?;
+        }
+        Ok(Annotation {
+            id: self.id,
+            image_id: self.image_id,
+            category_id: self.category_id,
+            bbox: self.bbox.as_deref().map(json::check_bbox).transpose()?,
+            area: self.area,
+            iscrowd: self.iscrowd,
+            segmentation: self.segmentation,
+            ..Annotation::default()
+        })
+    }
+}
+
+/// Height and width that an RLE carries.
+pub(super) fn rle_size(segmentation: &Segmentation) -> Option<(u32, u32)> {
+    match segmentation {
+        Segmentation::CompressedRle { size, .. } | Segmentation::UncompressedRle { size, .. } => {
+            Some((size[0], size[1]))
+        }
+        _ => None,
+    }
+}
+
+/// Why a segmentation makes no mask, to follow the entry's name.
+pub(super) fn check_segmentation(segmentation: &Segmentation) -> Result<(), String> {
+    if let Segmentation::Polygon(polygons) = segmentation {
+        for (i, polygon) in polygons.iter().enumerate() {
+            check_polygon(polygon).map_err(|why| format!("has a polygon {i} that {why}"))?;
+        }
+    }
+    match segmentation.rle_ref().map(hotcoco::mask::RleRef::area) {
+        Some(Err(e)) => Err(format!("has a broken segmentation ({e})")),
+        _ => Ok(()),
+    }
+}
+
+fn first_repeat(ids: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut seen = std::collections::HashSet::new();
+    ids.into_iter().find(|&id| !seen.insert(id))
+}

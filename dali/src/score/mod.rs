@@ -1,0 +1,49 @@
+//! COCO scoring: detections against annotations, by boxes or by masks.
+//!
+//! `hotcoco` computes; here stand the checks that turn a user's mistake into one sentence, the
+//! types of our own, and the familiar print. The numbers are pycocotools', bit for bit.
+
+mod detections;
+mod error;
+mod evaluate;
+mod ground_truth;
+mod json;
+mod results_file;
+mod rle;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+pub use detections::{Detection, Results};
+pub use error::ScoreError;
+pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};
+pub use ground_truth::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask};
+pub use results_file::{Fields, write_results_json, write_results_json_of};
+pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
+pub use summary::{STAT_NAMES, Summary, Undefined};
+
+/// What overlap is measured between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IouType {
+    /// Boxes.
+    Bbox,
+    /// Masks.
+    Segm,
+}
+
+impl IouType {
+    /// COCO's word for it: `bbox` or `segm`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            IouType::Bbox => "bbox",
+            IouType::Segm => "segm",
+        }
+    }
+}
+
+impl std::fmt::Display for IouType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

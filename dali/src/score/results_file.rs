@@ -1,0 +1,142 @@
+//! Writing detections in COCO's results format.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::error::ScoreError;
+use super::{Detection, Rle};
+
+/// Which shapes of a detection a results file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fields {
+    /// `bbox` alone: COCO's file for box scores.
+    Bbox,
+    /// `segmentation` alone: COCO's file for mask scores.
+    Segm,
+    /// `bbox`, and `segmentation` where there is one.
+    Both,
+}
+
+/// Writes boxes and masks in one list, for people and tools that want both.
+///
+/// pycocotools (and so `evaluate_files`) takes an object's size off the box where a file has both;
+/// for mask scores by size as they are published, write [`Fields::Segm`].
+///
+/// # Errors
+/// As [`write_results_json_of`].
+pub fn write_results_json(path: &Path, detections: &[Detection]) -> Result<(), ScoreError> {
+    write_results_json_of(path, detections, Fields::Both)
+}
+
+/// Writes a COCO results file: written beside, synced, then renamed, so that it is never half
+/// there. Masks are written as compressed RLE.
+///
+/// # Errors
+/// [`ScoreError::Write`]; [`ScoreError::Detections`] for a score or box that is not finite, runs
+/// that make no mask, or a mask missing where [`Fields::Segm`] wants one.
+pub fn write_results_json_of(
+    path: &Path,
+    detections: &[Detection],
+    fields: Fields,
+) -> Result<(), ScoreError> {
+    for (i, detection) in detections.iter().enumerate() {
+        check(detection, fields).map_err(|why| ScoreError::Detections {
+            origin: format!("for {}", path.display()),
+            reason: format!("detection {i} {why}"),
+        })?;
+    }
+    write_renamed(path, |out| {
+        let mut separator = "[";
+        for detection in detections {
+            out.write_all(separator.as_bytes())?;
+            serde_json::to_writer(&mut *out, &Line { detection, fields })?;
+            separator = ",\n";
+        }
+        out.write_all(if detections.is_empty() { b"[]\n" } else { b"]\n" })
+    })
+    .map_err(|source| ScoreError::Write { file: path.to_owned(), source })
+}
+
+/// Why a detection cannot be written, to follow its name.
+fn check(detection: &Detection, fields: Fields) -> Result<(), String> {
+    if !detection.score.is_finite() {
+        return Err(format!("has the score {}", detection.score));
+    }
+    if fields != Fields::Segm {
+        super::json::check_bbox(&detection.bbox_xywh)?;
+    }
+    match &detection.segmentation {
+        None if fields == Fields::Segm => Err("has no segmentation".into()),
+        Some(mask) if fields != Fields::Bbox => {
+            mask.fault().map_or(Ok(()), |why| Err(format!("has a broken segmentation ({why})")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A detection as one entry of the file.
+struct Line<'a> {
+    detection: &'a Detection,
+    fields: Fields,
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Line { detection: d, fields } = self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("image_id", &d.image_id)?;
+        map.serialize_entry("category_id", &d.category_id)?;
+        if *fields != Fields::Segm {
+            map.serialize_entry("bbox", &d.bbox_xywh)?;
+        }
+        map.serialize_entry("score", &d.score)?;
+        if let Some(mask) = d.segmentation.as_ref().filter(|_| *fields != Fields::Bbox) {
+            map.serialize_entry("segmentation", &Compressed(mask))?;
+        }
+        map.end()
+    }
+}
+
+/// A mask as COCO writes it: its size and the string of its counts.
+struct Compressed<'a>(&'a Rle);
+
+impl Serialize for Compressed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("size", &[self.0.height, self.0.width])?;
+        map.serialize_entry("counts", &self.0.to_leb())?;
+        map.end()
+    }
+}
+
+fn write_renamed(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut beside = name.to_owned();
+    beside.push(format!(".{}.partial", std::process::id()));
+    let beside = folder.join(beside);
+    let written = (|| {
+        let mut out = BufWriter::new(File::create(&beside)?);
+        write(&mut out)?;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    })();
+    if written.is_err() {
+        // The first error is the one to report; a leftover of ours should not stay.
+        let _ = std::fs::remove_file(&beside);
+        return written;
+    }
+    // The rename itself lasts only once the folder is on disk.
+    File::open(folder)?.sync_all()
+}

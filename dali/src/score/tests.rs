@@ -1,0 +1,333 @@
+//! Tests of scoring: mistakes are named, and numbers drawn by hand come out.
+
+use std::path::PathBuf;
+
+use super::*;
+
+const GT: &str = r#"{"images": [{"id": 5, "height": 20, "width": 30},
+  {"id": 9.0, "height": 20, "width": 30}],
+ "annotations": [
+  {"id": 1, "image_id": 5, "category_id": 3, "bbox": [2, 2, 10, 10], "area": 100, "iscrowd": 0,
+   "segmentation": [[2, 2, 12, 2, 12, 12, 2, 12]]},
+  {"id": 2, "image_id": 9, "category_id": 3, "bbox": [0, 0, 4, 4], "iscrowd": false,
+   "segmentation": {"size": [20, 30], "counts": [0, 4, 16, 4, 16, 4, 16, 4, 536]}},
+  {"id": 3, "image_id": 9, "category_id": 8, "bbox": [10, 10, 8, 8], "area": 64, "iscrowd": 1,
+   "segmentation": {"size": [20, 30], "counts": [600]}}],
+ "categories": [{"id": 3, "name": "cat"}, {"id": 8, "name": "dog"}]}"#;
+
+const PERFECT: &str = r#"[
+ {"image_id": 5, "category_id": 3, "bbox": [2, 2, 10, 10], "score": 0.9},
+ {"image_id": 9, "category_id": 3, "bbox": [0, 0, 4, 4], "score": 0.8}]"#;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Folder(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).expect("a file in the temporary folder");
+        path
+    }
+
+    /// What scoring these two texts says is wrong, without the folder's name.
+    fn error(&self, gt: &str, detections: &str) -> String {
+        let (gt, dt) = (self.file("gt.json", gt), self.file("dt.json", detections));
+        let error = evaluate_files(&gt, &dt, None).expect_err("a mistake").to_string();
+        error.replace(&format!("{}/", self.0.path().display()), "")
+    }
+}
+
+fn detection(image_id: u64, bbox_xywh: [f64; 4], score: f64) -> Detection {
+    Detection { image_id, category_id: 3, score, bbox_xywh, segmentation: None }
+}
+
+fn ground_truth() -> GroundTruth {
+    let folder = Folder::new();
+    GroundTruth::from_file(&folder.file("gt.json", GT)).expect("sound annotations")
+}
+
+#[test]
+fn perfect_boxes_score_one_and_absent_sizes_say_why() {
+    let folder = Folder::new();
+    let (gt, dt) = (folder.file("gt.json", GT), folder.file("dt.json", PERFECT));
+    let summary = evaluate_files(&gt, &dt, None).expect("sound files");
+    assert_eq!(summary.iou_type, IouType::Bbox);
+    assert_eq!(summary.stats, [1.0, 1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 1.0, -1.0, -1.0]);
+    assert_eq!(summary.named()[8], ("AR100", 1.0));
+    assert_eq!(summary.per_category, [("cat".to_owned(), 1.0), ("dog".to_owned(), -1.0)]);
+    let printed = summary.to_string();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(
+        lines[..2],
+        [
+            " Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100 ] = 1.000",
+            " Average Precision  (AP) @[ IoU=0.50      | area=   all | maxDets=100 ] = 1.000",
+        ]
+    );
+    assert_eq!(
+        lines[4..7],
+        [
+            " Average Precision  (AP) @[ IoU=0.50:0.95 | area=medium | maxDets=100 ] = -1.000",
+            " Average Precision  (AP) @[ IoU=0.50:0.95 | area= large | maxDets=100 ] = -1.000",
+            " Average Recall     (AR) @[ IoU=0.50:0.95 | area=   all | maxDets=  1 ] = 1.000",
+        ]
+    );
+    assert_eq!(
+        lines[12..],
+        [
+            " APm, ARm undefined (-1): no annotated object is medium (32 x 32 to 96 x 96 pixels).",
+            " APl, ARl undefined (-1): no annotated object is large (96 x 96 pixels or more).",
+        ]
+    );
+}
+
+#[test]
+fn one_of_two_objects_found_scores_half() {
+    // Recall stops at 0.5: 51 of the 101 recall points have precision 1.
+    let summary =
+        evaluate(&ground_truth(), &[detection(5, [2.0, 2.0, 10.0, 10.0], 0.5)], IouType::Bbox);
+    let summary = summary.expect("sound");
+    assert!((summary.ap() - 51.0 / 101.0).abs() < 1e-12);
+    assert_eq!(summary.stats[8], 0.5);
+}
+
+#[test]
+fn no_detections_score_zero_and_only_crowds_nothing() {
+    let none = evaluate(&ground_truth(), &[], IouType::Bbox).expect("an honest result");
+    assert_eq!((none.ap(), none.stats[8], none.stats[5]), (0.0, 0.0, -1.0));
+    let crowd = |iscrowd| GtAnnotation {
+        id: 1,
+        image_id: 5,
+        category_id: 3,
+        bbox_xywh: [0.0, 0.0, 4.0, 4.0],
+        area: None,
+        iscrowd,
+        mask: None,
+    };
+    let gt = |annotations| {
+        GroundTruth::from_parts(
+            vec![GtImage { id: 5, height: 20, width: 30 }],
+            annotations,
+            vec![GtCategory { id: 3, name: "cat".into() }],
+        )
+    };
+    let only_crowds = gt(vec![crowd(true)]).expect("sound");
+    let summary = evaluate(&only_crowds, &[], IouType::Bbox).expect("sound");
+    assert_eq!(summary.stats, [-1.0; 12]);
+    assert_eq!(summary.undefined.len(), 12);
+    assert!(summary.to_string().ends_with("the annotations have no object but crowds."));
+    // The area is the box's where there is nothing else.
+    let found = gt(vec![crowd(false)]).expect("sound");
+    let summary = evaluate(&found, &[detection(5, [0.0, 0.0, 4.0, 4.0], 1.0)], IouType::Bbox);
+    // Not quite 1: pycocotools adds one rounding step to every denominator, and so does this.
+    assert!((summary.expect("sound").stats[3] - 1.0).abs() < 1e-12);
+    let masks = evaluate(&found, &[], IouType::Segm).expect_err("no masks").to_string();
+    assert_eq!(masks, "annotations in memory: annotation id 1 has no segmentation");
+    let twice = gt(vec![crowd(true), crowd(false)]).expect_err("one id").to_string();
+    assert_eq!(twice, "annotations in memory: two annotations have the id 1");
+}
+
+#[test]
+fn parts_and_file_make_the_same_ground_truth() {
+    let square = Rle { height: 20, width: 30, counts: vec![0, 4, 16, 4, 16, 4, 16, 4, 536] };
+    let annotation = |id, image_id, bbox_xywh, mask| GtAnnotation {
+        id,
+        image_id,
+        category_id: 3,
+        bbox_xywh,
+        area: None,
+        iscrowd: false,
+        mask: Some(mask),
+    };
+    let polygon = vec![vec![2.0, 2.0, 12.0, 2.0, 12.0, 12.0, 2.0, 12.0]];
+    let parts = GroundTruth::from_parts(
+        [5, 9].map(|id| GtImage { id, height: 20, width: 30 }).to_vec(),
+        vec![
+            annotation(1, 5, [2.0, 2.0, 10.0, 10.0], GtMask::Polygons(polygon.clone())),
+            annotation(2, 9, [0.0, 0.0, 4.0, 4.0], GtMask::Rle(square.clone())),
+        ],
+        [(3, "cat"), (8, "dog")].map(|(id, name)| GtCategory { id, name: name.into() }).to_vec(),
+    )
+    .expect("sound parts");
+    let mut detections =
+        vec![detection(5, [0.0; 4], 0.6), detection(9, [0.0; 4], 0.7), detection(9, [0.0; 4], 0.9)];
+    detections[0].segmentation = Rle::from_polygons(20, 30, &polygon).ok();
+    detections[1].segmentation = Some(square);
+    detections[2].segmentation = Some(encode_mask(20, 30, &[1; 600]));
+    let from_parts = evaluate(&parts, &detections, IouType::Segm).expect("sound");
+    assert_eq!(from_parts, evaluate(&ground_truth(), &detections, IouType::Segm).expect("sound"));
+    // A false alarm first: precision is 1/2, then 2/3 at full recall.
+    assert!((from_parts.ap() - 2.0 / 3.0).abs() < 1e-12, "{}", from_parts.ap());
+}
+
+#[test]
+fn results_files_read_back() {
+    let folder = Folder::new();
+    let mut with_mask = detection(5, [1.25, 2.0, 10.0, 1.0 / 3.0], 0.1);
+    with_mask.segmentation = Some(encode_mask(20, 30, &[1; 600]));
+    let path = folder.0.path().join("out.json");
+    write_results_json(&path, &[with_mask.clone(), detection(9, [0.0; 4], 0.5)]).expect("writable");
+    let text = std::fs::read_to_string(&path).expect("written");
+    assert_eq!(
+        text,
+        "[{\"image_id\":5,\"category_id\":3,\"bbox\":[1.25,2.0,10.0,0.3333333333333333],\
+         \"score\":0.1,\"segmentation\":{\"size\":[20,30],\"counts\":\"0hb0\"}},\n\
+         {\"image_id\":9,\"category_id\":3,\"bbox\":[0.0,0.0,0.0,0.0],\"score\":0.5}]\n"
+    );
+    // Nothing is left beside the file, and a bad detection leaves the old file alone.
+    assert_eq!(std::fs::read_dir(folder.0.path()).expect("the folder").count(), 1);
+    let nan = write_results_json(&path, &[detection(5, [0.0; 4], f64::NAN)]).expect_err("NaN");
+    assert!(nan.to_string().ends_with("out.json: detection 0 has the score NaN"), "{nan}");
+    assert_eq!(std::fs::read_to_string(&path).expect("still there"), text);
+    let lost = write_results_json_of(&path, &[detection(5, [0.0; 4], 0.1)], Fields::Segm);
+    assert!(lost.expect_err("no mask").to_string().ends_with("detection 0 has no segmentation"));
+    write_results_json(&path, &[]).expect("writable");
+    assert_eq!(std::fs::read_to_string(&path).expect("written"), "[]\n");
+    assert!(write_results_json(&folder.0.path().join("no/such/out.json"), &[]).is_err());
+}
+
+/// With a box *and* a mask in the file, sizes are the box's, as in pycocotools.
+#[test]
+fn sizes_of_a_file_with_both_are_the_boxes() {
+    let folder = Folder::new();
+    let gt_file = folder.file("gt.json", GT);
+    let gt = GroundTruth::from_file(&gt_file).expect("sound");
+    // A false alarm whose mask is small and whose box is medium, beside the two small objects.
+    let mut detections = vec![detection(5, [0.0, 0.0, 30.0, 40.0], 0.9)];
+    detections.extend([
+        detection(5, [2.0, 2.0, 10.0, 10.0], 0.5),
+        detection(9, [0.0, 0.0, 4.0, 4.0], 0.4),
+    ]);
+    detections[0].segmentation = Some(encode_mask(20, 30, &[1; 600]));
+    detections[1].segmentation =
+        Rle::from_polygons(20, 30, &[vec![2.0, 2.0, 12.0, 2.0, 12.0, 12.0, 2.0, 12.0]]).ok();
+    detections[2].segmentation =
+        Some(Rle { height: 20, width: 30, counts: vec![0, 4, 16, 4, 16, 4, 16, 4, 536] });
+    let memory = evaluate(&gt, &detections, IouType::Segm).expect("sound");
+    let path = folder.0.path().join("segm.json");
+    write_results_json_of(&path, &detections, Fields::Segm).expect("writable");
+    assert_eq!(evaluate_files(&gt_file, &path, None).expect("sound"), memory);
+    write_results_json(&path, &detections).expect("writable");
+    let both = evaluate_files(&gt_file, &path, None).expect("sound");
+    assert_eq!(both.ap(), memory.ap());
+    // The unmatched medium box is ignored among the small ones; the small mask counts against.
+    assert_eq!(both.stats[3], 1.0);
+    assert!((memory.stats[3] - 2.0 / 3.0).abs() < 1e-12);
+}
+
+#[test]
+fn unknown_categories_are_left_out_and_told() {
+    let folder = Folder::new();
+    let stray = r#", {"image_id": 5, "category_id": 77, "bbox": [0, 0, 1, 1], "score": 1}]"#;
+    let dt = folder.file("dt.json", &PERFECT.replacen("0.8}]", &format!("0.8}}{stray}"), 1));
+    let summary = evaluate_files(&folder.file("gt.json", GT), &dt, None).expect("sound");
+    assert_eq!(summary.ap(), 1.0);
+    assert_eq!(
+        summary.notes,
+        ["1 detections name category_id 77, which the annotations do not have, and were left out"]
+    );
+}
+
+#[test]
+fn bad_detections_are_named() {
+    let folder = Folder::new();
+    let cases = [
+        ("[]", "is an empty list, so there is nothing to score"),
+        ("{\"annotations\": []}", "is no list of detections"),
+        ("", "is no list of detections"),
+        (
+            r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1], "score": 0.5},
+               {"image_id": 6, "category_id": 3, "bbox": [0,0,1,1], "score": 0.5}]"#,
+            "detection 1 names image_id 6, which the annotations do not have",
+        ),
+        (
+            r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1], "score": NaN}]"#,
+            "detection 0 holds NaN, which is no number, at line 1 column 64",
+        ),
+        (
+            r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,-Infinity,1], "score": 1}]"#,
+            "detection 0 holds Infinity, which is no number, at line 1 column 50",
+        ),
+        (
+            r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1]}]"#,
+            "detection 0: missing field `score` at line 1 column 53",
+        ),
+        (
+            r#"[{"image_id": -5, "category_id": 3, "bbox": [0,0,1,1], "score": 1}]"#,
+            "detection 0: -5 is no id (a whole number from 0) at line 1 column 16",
+        ),
+        (
+            r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1], "score": 1}]"#,
+            "detection 0 has a bbox of 3 numbers, expected x, y, width, height",
+        ),
+        (
+            r#"[{"image_id": 5, "category_id": 3, "score": 1}]"#,
+            "detection 0 has neither bbox nor segmentation",
+        ),
+        ("[{\"image_id\": 5", "detection 0: EOF while parsing an object at line 1 column 15"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(folder.error(GT, text), format!("detections dt.json: {want}"));
+    }
+    let missing = folder.0.path().join("none.json");
+    let error = evaluate_files(&missing, &missing, None).expect_err("no file").to_string();
+    assert!(error.starts_with("cannot read") && error.contains("none.json"), "{error}");
+}
+
+#[test]
+fn bad_masks_of_detections_are_named() {
+    let folder = Folder::new();
+    let entry = |mask: &str| {
+        format!(r#"{{"image_id": 5, "category_id": 3, "score": 1, "segmentation": {mask}}}"#)
+    };
+    let whole = entry(r#"{"size": [20, 30], "counts": [600]}"#);
+    let box_alone = r#"{"image_id": 5, "category_id": 3, "score": 1, "bbox": [0, 0, 1, 1]}"#;
+    let cases = [
+        (
+            entry(r#"{"size": [20, 31], "counts": [620]}"#),
+            "detection 0 has a mask of 20x31, but image 5 is 20x30 (height x width)",
+        ),
+        (
+            entry(r#"{"size": [20, 30], "counts": [601]}"#),
+            "detection 0 has a broken segmentation (invalid RLE: total counts 601 exceed h*w=600)",
+        ),
+        (format!("{whole}, {box_alone}"), "detection 1 has no segmentation"),
+    ];
+    for (entries, want) in cases {
+        let error = folder.error(GT, &format!("[{entries}]"));
+        assert_eq!(error, format!("detections dt.json: {want}"));
+    }
+}
+
+#[test]
+fn bad_annotations_are_named() {
+    let folder = Folder::new();
+    let replaced = |from: &str, to: &str| GT.replacen(from, to, 1);
+    let cases = [
+        (PERFECT.to_owned(), "is no object with images, annotations and categories"),
+        ("{\"images\": []}".to_owned(), "missing field `annotations` at line 1 column 14"),
+        (replaced("\"id\": 9.0", "\"id\": 5"), "two images have the id 5"),
+        (replaced("\"id\": 3, \"image", "\"id\": 2, \"image"), "two annotations have the id 2"),
+        (replaced("\"id\": 8", "\"id\": 3"), "two categories have the id 3"),
+        (
+            replaced("12, 2, 12, 12, 2, 12", "12, 2, 12, 12, 2"),
+            "annotation 0 (id 1) has a polygon 0 that has 7 coordinates, an odd number",
+        ),
+        (replaced("\"bbox\": [2, 2, 10, 10],", ""), "annotation id 1 has no bbox"),
+        (
+            replaced("\"iscrowd\": 0", "\"iscrowd\": 2"),
+            "annotation 0: iscrowd is 2, expected 0 or 1 at line 4 column 94",
+        ),
+        (
+            replaced("[600]", "[601]"),
+            "annotation 2 (id 3) has a broken segmentation (invalid RLE: total counts 601 exceed \
+             h*w=600)",
+        ),
+    ];
+    for (text, want) in cases {
+        assert_eq!(folder.error(&text, PERFECT), format!("annotations gt.json: {want}"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Golden family `coco_masks`: polygon fill, runs, strings, areas, boxes, overlaps and merges.
+
+use dali::score::{Rle, bbox_iou, encode_mask, mask_iou};
+
+use crate::support::{Case, Family, Report};
+
+/// Areas, boxes and overlaps are computed in f64 and stored as f32: half a unit of its last place.
+const TOLERANCE: f64 = 6e-8;
+/// How many objects, from the first, `merged_*` merges. The files do not say: inferred from them,
+/// as the stored bitmaps of objects 0..3, and of no other range, have `merged_union` as their
+/// union in every case. `merged_intersect` is empty for nearly any range and tells little; the
+/// intersection has a test of its own beside `Rle`.
+const MERGED: usize = 3;
+
+pub(crate) fn run() {
+    let Some(family) = Family::open("coco_masks") else { return };
+    let mut report = Report::new("coco_masks", TOLERANCE);
+    for case in family.cases() {
+        if case.has("poly_xy_f64") {
+            polygons(&mut report, case);
+        } else if case.has("masks") {
+            bitmaps(&mut report, case);
+        } else if case.has("boxes_f64") {
+            boxes(&mut report, case);
+        } else {
+            panic!("golden coco_masks: {} is of no known kind", case.name());
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn polygons(report: &mut Report, case: Case<'_>) {
+    let (h, w) = (case.usize("h") as u32, case.usize("w") as u32);
+    let xy = case.f64("poly_xy_f64").data;
+    let polygons: Vec<Vec<f64>> =
+        ragged(&xy, &case.i32("poly_offsets").indices()).map(<[f64]>::to_vec).collect();
+    let objects = ragged(&polygons, &case.i32("part_offsets").indices())
+        .map(|parts| Rle::from_polygons(h, w, parts).expect("golden polygons are sound"))
+        .collect::<Vec<_>>();
+
+    masks(report, case, &objects);
+    let counts = case.i32("rle_counts");
+    let want = ragged(&counts.data, &case.i32("rle_counts_offsets").indices())
+        .map(|runs| runs.iter().map(|&run| run as u32).collect::<Vec<_>>())
+        .collect::<Vec<_>>();
+    let got: Vec<Vec<u32>> = objects.iter().map(|o| o.counts.clone()).collect();
+    report.exact(case.name(), "rle_counts", &got, &want);
+    let crowd: Vec<bool> = case.u8("crowd").data.iter().map(|&c| c != 0).collect();
+    let overlap = mask_iou(&objects, &objects, &crowd).concat();
+    report.close(case.name(), "iou_crowd", &overlap, &case.f32("iou_crowd").data);
+    let overlap = mask_iou(&objects, &objects, &vec![false; objects.len()]).concat();
+    report.close(case.name(), "iou_nocrowd", &overlap, &case.f32("iou_nocrowd").data);
+    let first = &objects[..objects.len().min(MERGED)];
+    for (tensor, intersect) in [("merged_union", false), ("merged_intersect", true)] {
+        let merged = Rle::merge(first, intersect).expect("masks of one size");
+        report.exact(case.name(), tensor, &merged.decode(), &case.u8(tensor).data);
+    }
+}
+
+fn bitmaps(report: &mut Report, case: Case<'_>) {
+    let masks_u8 = case.u8("masks");
+    let (h, w) = (masks_u8.shape[1], masks_u8.shape[2]);
+    let objects: Vec<Rle> =
+        masks_u8.data.chunks(h * w).map(|m| encode_mask(h as u32, w as u32, m)).collect();
+    masks(report, case, &objects);
+    let overlap = mask_iou(&objects, &objects, &vec![false; objects.len()]).concat();
+    report.close(case.name(), "iou", &overlap, &case.f32("iou").data);
+}
+
+fn boxes(report: &mut Report, case: Case<'_>) {
+    let boxes: Vec<[f64; 4]> =
+        case.f64("boxes_f64").data.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).collect();
+    let crowd: Vec<bool> = case.u8("crowd").data.iter().map(|&c| c != 0).collect();
+    let overlap = bbox_iou(&boxes, &boxes, &crowd).concat();
+    report.close(case.name(), "iou", &overlap, &case.f32("iou").data);
+}
+
+/// What cases of masks share: bitmaps both ways, strings both ways, areas and boxes.
+fn masks(report: &mut Report, case: Case<'_>, objects: &[Rle]) {
+    let name = case.name();
+    let bitmaps = case.u8("masks");
+    let pixels = bitmaps.shape[1] * bitmaps.shape[2];
+    for (object, bitmap) in objects.iter().zip(bitmaps.data.chunks(pixels)) {
+        report.exact(name, "masks", &object.decode(), bitmap);
+        // pycocotools' own runs of polygons may have empty runs; those of a bitmap have not.
+        let again = encode_mask(object.height, object.width, bitmap);
+        report.exact(name, "masks (encoded)", &again.decode(), bitmap);
+    }
+    let strings = case.u8("rle_string").data;
+    let strings: Vec<&str> = ragged(&strings, &case.i32("rle_string_offsets").indices())
+        .map(|s| std::str::from_utf8(s).expect("RLE strings are ASCII"))
+        .collect();
+    let got: Vec<String> = objects.iter().map(Rle::to_leb).collect();
+    report.exact(
+        name,
+        "rle_string",
+        &got,
+        &strings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    );
+    for (object, string) in objects.iter().zip(&strings) {
+        let read = Rle::from_leb(object.height, object.width, string).expect("golden string");
+        report.exact(name, "rle_string (read)", &read.counts, &object.counts);
+    }
+    let areas: Vec<i32> = objects.iter().map(|o| o.area() as i32).collect();
+    report.exact(name, "area", &areas, &case.i32("area").data);
+    let bboxes = objects.iter().map(Rle::to_bbox).collect::<Vec<_>>().concat();
+    report.close(name, "bbox_xywh", &bboxes, &case.f32("bbox_xywh").data);
+}
+
+/// The pieces of `flat` between neighbouring offsets.
+fn ragged<'a, T>(flat: &'a [T], offsets: &[usize]) -> impl Iterator<Item = &'a [T]> {
+    offsets.windows(2).map(|o| &flat[o[0]..o[1]]).collect::<Vec<_>>().into_iter()
+}

@@ -1,0 +1,275 @@
+//! Reading golden families and reporting how far we are off.
+//!
+//! ```text
+//! let Some(family) = Family::open("conv2d") else { return };
+//! let mut report = Report::new("conv2d", 2e-5);
+//! for case in family.cases() {
+//!     let (x, y) = (case.f32("x"), case.f32("y"));
+//!     report.close(case.name(), "y", &compute(&x, case.usize("stride")), &y.data);
+//!     report.done_case();
+//! }
+//! report.finish();
+//! ```
+
+// Each test target that includes this file uses a part of it.
+#![allow(dead_code)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+
+/// A tensor of a golden file.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensor<T> {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Vec<T>,
+}
+
+/// One golden file: its cases and their tensors.
+pub(crate) struct Family {
+    name: String,
+    bytes: Vec<u8>,
+    cases: serde_json::Map<String, Value>,
+}
+
+/// One case of a family.
+#[derive(Clone, Copy)]
+pub(crate) struct Case<'a> {
+    family: &'a Family,
+    name: &'a str,
+    attributes: &'a Value,
+}
+
+/// The golden folder: `$ONEGRAPH_GOLDEN`, else `shared/golden` beside the checkout.
+pub(crate) fn golden_dir() -> PathBuf {
+    shared_dir("ONEGRAPH_GOLDEN", "golden")
+}
+
+/// The folder of real data: `$ONEGRAPH_DATA`, else `shared/data` beside the checkout.
+pub(crate) fn data_dir() -> PathBuf {
+    shared_dir("ONEGRAPH_DATA", "data")
+}
+
+fn shared_dir(variable: &str, name: &str) -> PathBuf {
+    match std::env::var_os(variable) {
+        Some(dir) => PathBuf::from(dir),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(name),
+    }
+}
+
+/// Says that a test did not run, past the harness, which swallows what passing tests print.
+pub(crate) fn skipped(why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {why}").expect("stderr takes a line");
+}
+
+/// The path of a file that a test needs, or nothing and a `SKIPPED` line.
+pub(crate) fn need(path: PathBuf) -> Option<PathBuf> {
+    if path.is_file() {
+        return Some(path);
+    }
+    skipped(&format!("{} is absent", path.display()));
+    None
+}
+
+impl Family {
+    /// Opens `<golden folder>/<name>.safetensors`; where it is absent says so and gives nothing.
+    pub(crate) fn open(name: &str) -> Option<Self> {
+        let path = need(golden_dir().join(format!("{name}.safetensors")))?;
+        let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let (_, header) = SafeTensors::read_metadata(&bytes)
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let cases = header.metadata().as_ref().and_then(|m| m.get("cases"));
+        let cases = cases.unwrap_or_else(|| panic!("{}: metadata has no cases", path.display()));
+        let cases = serde_json::from_str(cases).expect("metadata cases is a JSON object");
+        Some(Family { name: name.to_owned(), bytes, cases })
+    }
+
+    /// The cases, by name.
+    pub(crate) fn cases(&self) -> impl Iterator<Item = Case<'_>> {
+        self.cases.iter().map(|(name, attributes)| Case { family: self, name, attributes })
+    }
+
+    /// One case by its name.
+    pub(crate) fn case(&self, name: &str) -> Case<'_> {
+        self.cases()
+            .find(|case| case.name == name)
+            .unwrap_or_else(|| panic!("{}: no case {name}", self.name))
+    }
+
+    /// The names of all tensors, `<case>/<tensor>` (weights have no case).
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.tensors().names().into_iter().map(str::to_owned).collect()
+    }
+
+    /// A tensor by its whole key.
+    pub(crate) fn tensor<T: bytemuck::Pod + Element>(&self, key: &str) -> Tensor<T> {
+        let tensors = self.tensors();
+        let view = tensors.tensor(key).unwrap_or_else(|e| panic!("{}: {key}: {e}", self.name));
+        assert_eq!(view.dtype(), T::DTYPE, "{}: dtype of {key}", self.name);
+        Tensor { shape: view.shape().to_vec(), data: bytemuck::pod_collect_to_vec(view.data()) }
+    }
+
+    fn tensors(&self) -> SafeTensors<'_> {
+        SafeTensors::deserialize(&self.bytes).expect("header was read before")
+    }
+}
+
+/// The element types that golden files hold.
+pub(crate) trait Element {
+    const DTYPE: Dtype;
+}
+impl Element for f32 {
+    const DTYPE: Dtype = Dtype::F32;
+}
+impl Element for f64 {
+    const DTYPE: Dtype = Dtype::F64;
+}
+impl Element for i32 {
+    const DTYPE: Dtype = Dtype::I32;
+}
+impl Element for u8 {
+    const DTYPE: Dtype = Dtype::U8;
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The case's attributes, as the metadata has them.
+    pub(crate) fn attributes(&self) -> &'a Value {
+        self.attributes
+    }
+
+    /// An attribute that must be there.
+    pub(crate) fn attribute(&self, name: &str) -> &'a Value {
+        self.attributes.get(name).unwrap_or_else(|| panic!("{}: no attribute {name}", self.name))
+    }
+
+    pub(crate) fn usize(&self, name: &str) -> usize {
+        let value = self.attribute(name);
+        value.as_u64().unwrap_or_else(|| panic!("{}: {name} is {value}", self.name)) as usize
+    }
+
+    pub(crate) fn float(&self, name: &str) -> f64 {
+        let value = self.attribute(name);
+        value.as_f64().unwrap_or_else(|| panic!("{}: {name} is {value}", self.name))
+    }
+
+    /// Whether the case has this tensor.
+    pub(crate) fn has(&self, tensor: &str) -> bool {
+        self.family.tensors().tensor(&self.key(tensor)).is_ok()
+    }
+
+    pub(crate) fn f32(&self, tensor: &str) -> Tensor<f32> {
+        self.family.tensor(&self.key(tensor))
+    }
+
+    pub(crate) fn f64(&self, tensor: &str) -> Tensor<f64> {
+        self.family.tensor(&self.key(tensor))
+    }
+
+    pub(crate) fn i32(&self, tensor: &str) -> Tensor<i32> {
+        self.family.tensor(&self.key(tensor))
+    }
+
+    pub(crate) fn u8(&self, tensor: &str) -> Tensor<u8> {
+        self.family.tensor(&self.key(tensor))
+    }
+
+    fn key(&self, tensor: &str) -> String {
+        format!("{}/{tensor}", self.name)
+    }
+}
+
+impl Tensor<i32> {
+    /// The values as indices.
+    pub(crate) fn indices(&self) -> Vec<usize> {
+        self.data.iter().map(|&v| usize::try_from(v).expect("an index is not negative")).collect()
+    }
+}
+
+/// Collects the worst error of a family, and fails on the first that is too large.
+pub(crate) struct Report {
+    family: &'static str,
+    tolerance: f64,
+    cases: usize,
+    worst: f64,
+}
+
+impl Report {
+    /// `tolerance` bounds |err| / max|ref| of every tensor given to [`Report::close`].
+    pub(crate) fn new(family: &'static str, tolerance: f64) -> Self {
+        Report { family, tolerance, cases: 0, worst: 0.0 }
+    }
+
+    /// Compares floats: the largest |err| over the largest |ref| of the tensor (absolute where
+    /// the reference is all zero). NaN fails.
+    pub(crate) fn close<A, B>(&mut self, case: &str, tensor: &str, got: &[A], want: &[B])
+    where
+        A: Copy + Into<f64>,
+        B: Copy + Into<f64>,
+    {
+        self.close_within(case, tensor, got, want, self.tolerance);
+    }
+
+    /// As [`Report::close`], with a tolerance of this tensor's own.
+    pub(crate) fn close_within<A, B>(
+        &mut self,
+        case: &str,
+        tensor: &str,
+        got: &[A],
+        want: &[B],
+        tolerance: f64,
+    ) where
+        A: Copy + Into<f64>,
+        B: Copy + Into<f64>,
+    {
+        let family = self.family;
+        assert_eq!(got.len(), want.len(), "golden {family}: {case}/{tensor}: number of values");
+        let largest = want.iter().map(|&w| w.into().abs()).fold(0.0, f64::max);
+        let scale = if largest > 0.0 { largest } else { 1.0 };
+        for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
+            let (got, want): (f64, f64) = (got.into(), want.into());
+            // Equal infinities are equal; their difference is not a number.
+            let error = if got == want { 0.0 } else { (got - want).abs() / scale };
+            assert!(
+                error <= tolerance,
+                "golden {family}: {case}/{tensor}[{i}]: got {got:e}, expected {want:e}, \
+                 error {error:.2e} (tolerance {tolerance:.0e})"
+            );
+            self.worst = self.worst.max(error);
+        }
+    }
+
+    /// Compares what must be equal: indices, labels, masks, strings.
+    pub(crate) fn exact<T>(&mut self, case: &str, tensor: &str, got: &[T], want: &[T])
+    where
+        T: PartialEq + std::fmt::Debug,
+    {
+        let family = self.family;
+        assert_eq!(got.len(), want.len(), "golden {family}: {case}/{tensor}: number of values");
+        if let Some(i) = (0..got.len()).find(|&i| got[i] != want[i]) {
+            panic!(
+                "golden {family}: {case}/{tensor}[{i}]: got {:?}, expected {:?} exactly",
+                got[i], want[i]
+            );
+        }
+    }
+
+    /// Counts a case whose tensors have all been compared.
+    pub(crate) fn done_case(&mut self) {
+        self.cases += 1;
+    }
+
+    /// Prints the family's line. A family without a case proves nothing, and fails.
+    pub(crate) fn finish(self) {
+        let Report { family, tolerance, cases, worst } = self;
+        assert!(cases > 0, "golden {family}: the file holds no case");
+        println!(
+            "golden {family}: {cases} cases, worst error {worst:.1e} (tolerance {tolerance:.0e})"
+        );
+    }
+}

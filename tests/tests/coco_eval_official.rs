@@ -1,0 +1,107 @@
+//! The official numbers of COCO's example results (cocoapi's `val2014_fake_eval_res.txt`).
+
+#[path = "../golden/support.rs"]
+mod support;
+
+use std::path::PathBuf;
+
+use dali::score::{
+    Detection, Fields, GroundTruth, IouType, Rle, Summary, evaluate, evaluate_files,
+    write_results_json_of,
+};
+
+fn annotations() -> Option<PathBuf> {
+    support::need(support::data_dir().join("coco-eval/annotations/instances_val2014_100.json"))
+}
+
+fn results(name: &str) -> Option<PathBuf> {
+    support::need(support::data_dir().join("coco-eval/results").join(name))
+}
+
+fn detections_of(iou_type: IouType) -> Option<PathBuf> {
+    results(&format!("instances_val2014_fake{iou_type}100_results.json"))
+}
+
+/// The lines of the official file that stand under `type=...`, as (IoU, area, maxDets, value).
+fn official_lines(text: &str, iou_type: IouType) -> Vec<(String, String)> {
+    let section = text.split("type=").find(|s| s.starts_with(iou_type.name()));
+    section.expect("the file has a section of this type").lines().filter_map(slice).collect()
+}
+
+/// `[ IoU=... ]` and the value of a printed line. The file is older than pycocotools' second space
+/// in the title, so titles are left out.
+fn slice(line: &str) -> Option<(String, String)> {
+    let (title, rest) = line.split_once("@[")?;
+    let (slice, value) = rest.split_once("] =")?;
+    let kind = if title.contains("(AP)") { "AP" } else { "AR" };
+    Some((format!("{kind} {slice}"), value.trim().to_owned()))
+}
+
+fn official(iou_type: IouType, ap: f64, ap50: f64) {
+    let (Some(gt), Some(dt)) = (annotations(), detections_of(iou_type)) else { return };
+    let Some(text) = results("val2014_fake_eval_res.txt") else { return };
+    let text = std::fs::read_to_string(text).expect("the official numbers are text");
+    let summary = evaluate_files(&gt, &dt, None).expect("official files score");
+    assert_eq!(summary.iou_type, iou_type);
+    let want = official_lines(&text, iou_type);
+    assert_eq!(want.len(), 12);
+    let got: Vec<_> = summary.to_string().lines().filter_map(slice).collect();
+    assert_eq!(got, want);
+    assert!((summary.ap() - ap).abs() < 5e-7, "AP {}", summary.ap());
+    assert!((summary.stats[1] - ap50).abs() < 5e-7, "AP50 {}", summary.stats[1]);
+    assert!(summary.undefined.is_empty() && summary.notes.is_empty());
+    assert_eq!(summary.per_category.len(), 80);
+    println!("coco-eval {iou_type}: 12 official numbers, AP {ap}, AP50 {ap50}");
+}
+
+#[test]
+fn official_segm() {
+    official(IouType::Segm, 0.319545, 0.562288);
+}
+
+#[test]
+fn official_bbox() {
+    official(IouType::Bbox, 0.504581, 0.696973);
+}
+
+/// Detections in memory score as the file does that we write of them, and as the official file.
+#[test]
+fn memory_and_files_agree() {
+    let Some(gt_file) = annotations() else { return };
+    let gt = GroundTruth::from_file(&gt_file).expect("official annotations");
+    for (iou_type, fields) in [(IouType::Bbox, Fields::Bbox), (IouType::Segm, Fields::Segm)] {
+        let Some(file) = detections_of(iou_type) else { return };
+        let detections = read_plain(&gt, &file);
+        let from_memory = evaluate(&gt, &detections, iou_type).expect("official detections");
+        let from_file: Summary = evaluate_files(&gt_file, &file, None).expect("official files");
+        assert_eq!(from_memory, from_file);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let written = folder.path().join("detections.json");
+        write_results_json_of(&written, &detections, fields).expect("detections are sound");
+        assert_eq!(evaluate_files(&gt_file, &written, None).expect("our own file"), from_memory);
+    }
+}
+
+/// Reads a results file without our own reader.
+fn read_plain(gt: &GroundTruth, file: &std::path::Path) -> Vec<Detection> {
+    assert_eq!(gt.num_images(), 100);
+    let text = std::fs::read(file).expect("official detections");
+    let entries: Vec<serde_json::Value> = serde_json::from_slice(&text).expect("JSON");
+    let number = |v: &serde_json::Value| v.as_f64().expect("a number");
+    let detection = |entry: &serde_json::Value| {
+        let bbox = entry["bbox"].as_array();
+        let bbox = bbox.map_or([0.0; 4], |b| std::array::from_fn(|i| number(&b[i])));
+        let mask = &entry["segmentation"];
+        Detection {
+            image_id: entry["image_id"].as_u64().expect("an id"),
+            category_id: entry["category_id"].as_u64().expect("an id"),
+            score: number(&entry["score"]),
+            bbox_xywh: bbox,
+            segmentation: mask["counts"].as_str().map(|counts| {
+                let size = |i: usize| number(&mask["size"][i]) as u32;
+                Rle::from_leb(size(0), size(1), counts).expect("official runs")
+            }),
+        }
+    };
+    entries.iter().map(detection).collect()
+}
