@@ -137,6 +137,11 @@ impl CpuExecutor {
         self.seconds.iter().map(|s| s / self.runs.max(1) as f64).collect()
     }
 
+    /// Runs since the timers were reset.
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
     /// Forgets the times measured so far.
     pub fn reset_timers(&mut self) {
         self.seconds.fill(0.0);

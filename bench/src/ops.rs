@@ -1,0 +1,58 @@
+//! `bench ops`: the table of op cases on the CPU. Each case is checked before it is timed.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use kernels::TensorDesc;
+use kernels::case::{OpCase, all, check_gradients, check_runs};
+use kernels::cpu::run as run_op;
+use serde_json::json;
+
+use crate::report::{device, gemm_gflops, percentile, write_json};
+
+#[derive(Debug, Args)]
+pub(crate) struct OpsArgs {
+    /// Only cases whose name holds this.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Runs of each case.
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// Write the figures here.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &OpsArgs) -> anyhow::Result<()> {
+    let gemm = gemm_gflops()?;
+    println!("{} | GEMM {gemm:.0} GFLOP/s", device());
+    println!("{:<64} {:>10} {:>10} {:>9}", "case", "ms", "GFLOP/s", "GB/s");
+    let mut rows = Vec::new();
+    for case in all().iter().filter(|c| c.to_string().contains(&args.filter)) {
+        check_runs(case)?;
+        check_gradients(case)?;
+        let (ms, flops, bytes) = time(case, args.repeats.max(1))?;
+        let rate = |count: u64| count as f64 / (ms / 1e3) / 1e9;
+        println!("{:<64} {ms:>10.4} {:>10.2} {:>9.2}", case.to_string(), rate(flops), rate(bytes));
+        rows.push(json!({"case": case.to_string(), "ms": ms, "flops": flops, "bytes": bytes}));
+    }
+    anyhow::ensure!(!rows.is_empty(), "no case's name holds `{}`", args.filter);
+    if let Some(path) = &args.json {
+        write_json(path, &json!({"device": device(), "gemm_gflops": gemm, "cases": rows}))?;
+    }
+    Ok(())
+}
+
+/// Median milliseconds, FLOPs and bytes of a case.
+fn time(case: &OpCase, repeats: usize) -> anyhow::Result<(f64, u64, u64)> {
+    let inputs: Vec<TensorDesc> = case.inputs.iter().map(|t| t.desc.clone()).collect();
+    let cost = case.op.cost(&inputs, &case.op.infer(&inputs, &[])?);
+    let mut ms = Vec::new();
+    for _ in 0..repeats {
+        let started = Instant::now();
+        run_op(case.op.as_ref(), &case.inputs)?;
+        ms.push(1e3 * started.elapsed().as_secs_f64());
+    }
+    Ok((percentile(&ms, 0.5), cost.flops, cost.bytes))
+}

@@ -1,0 +1,68 @@
+//! What a bench prints and writes: percentiles, the machine, JSON.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::Value;
+
+/// The value below which `share` (0..1) of the values lie, by linear interpolation.
+pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let at = share * last as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
+}
+
+/// The CPU's name and the threads in use.
+pub(crate) fn device() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("cpu", |(_, name)| name.trim());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("cpu: {name}, {threads} threads")
+}
+
+/// GFLOP/s of a 1024 x 1024 x 1024 product on all threads: the best of a few, after a warm-up.
+pub(crate) fn gemm_gflops() -> anyhow::Result<f64> {
+    use kernels::case::normal;
+    use kernels::cpu::run;
+    use kernels::ops::linear::Linear;
+    use kernels::{Role, TensorDesc};
+    let n = 1024;
+    let square = TensorDesc::new(Role::Activation, &[n, n]);
+    let bias = TensorDesc::new(Role::Master, &[n]);
+    let inputs = [normal(&square, 1, 1.0), normal(&square, 2, 1.0), normal(&bias, 3, 1.0)];
+    let op = Linear { relu: false, counted: false };
+    let mut best = f64::INFINITY;
+    for _ in 0..8 {
+        let started = Instant::now();
+        run(&op, &inputs)?;
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    Ok(2.0 * (n as f64).powi(3) / best / 1e9)
+}
+
+/// Writes JSON as a whole file.
+pub(crate) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
+    let text = serde_json::to_vec_pretty(value)?;
+    engine::run_dir::write_whole(path, &text).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn percentiles_interpolate() {
+        let values = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!(percentile(&values, 0.0), 1.0);
+        assert_eq!(percentile(&values, 0.5), 2.5);
+        assert_eq!(percentile(&values, 1.0), 4.0);
+        assert!(percentile(&[], 0.5).is_nan());
+    }
+}

@@ -1,0 +1,73 @@
+//! Family model_eval: detections and pasted masks.
+
+use kernels::paste::paste_mask;
+
+use crate::model_setup::GoldenModel;
+use crate::support::{Family, Report};
+
+pub(crate) fn run() {
+    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_eval")) else {
+        return;
+    };
+    let mut loaded = model.detection();
+    loaded.executor.run(&mut loaded.state);
+    let e = &loaded.executor;
+    let f32 = |name: &str| e.f32(name).expect("a kept tensor");
+    let i32 = |name: &str| e.i32(name).expect("a kept tensor");
+    let mut report = Report::new("model_eval", 1e-4);
+    let case = golden.case("eval");
+    let side = 2 * model.config.model.mask_head.pooled;
+    let mut at = 0;
+    for i in 0..model.num_images() {
+        let key = |what: &str| format!("{what}_{i}");
+        let labels = case.i32(&key("labels")).data;
+        let n = labels.len();
+        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
+        report.exact(case.name(), &key("labels"), &i32("det_labels")[at..at + n], &labels);
+        let boxes = &f32("det_boxes")[4 * at..4 * (at + n)];
+        let want = case.f32(&key("boxes_resized")).data;
+        report.close(case.name(), &key("boxes_resized"), boxes, &want);
+        let scores = &f32("det_scores")[at..at + n];
+        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+        let area = side * side;
+        let probs = &f32("mask_probs")[at * area..(at + n) * area];
+        report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
+        masks(&model, i, boxes, probs, &golden, &mut report);
+        at += n;
+    }
+    report.done_case();
+    report.finish();
+}
+
+/// Boxes and pasted masks in the pixels of the original image.
+fn masks(
+    model: &GoldenModel,
+    image: usize,
+    boxes: &[f32],
+    probs: &[f32],
+    golden: &Family,
+    report: &mut Report,
+) {
+    let case = golden.case("eval");
+    let side = 2 * model.config.model.mask_head.pooled;
+    let (h, w) = model.image_sizes()[image];
+    let (nh, nw) = model.network_sizes()[image];
+    let (ry, rx) = (h as f32 / nh as f32, w as f32 / nw as f32);
+    let scaled: Vec<f32> =
+        boxes.iter().enumerate().map(|(k, v)| v * if k % 2 == 0 { rx } else { ry }).collect();
+    let want = case.f32(&format!("boxes_{image}")).data;
+    report.close(case.name(), &format!("boxes_{image}"), &scaled, &want);
+    let binary = case.u8(&format!("masks_binary_{image}")).data;
+    for (d, bbox) in scaled.chunks_exact(4).enumerate() {
+        let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
+        let prob = &probs[d * side * side..(d + 1) * side * side];
+        let soft = kernels::paste::paste_soft(prob, side, bbox, h, w);
+        let got = paste_mask(prob, side, bbox, h, w, 0.5);
+        let want = &binary[d * h * w..(d + 1) * h * w];
+        // A pixel within 1e-4 of the threshold may fall on either side of it.
+        let wrong = (0..h * w)
+            .filter(|p| got[*p] != want[*p] && (soft[*p] - 0.5).abs() >= 1e-4)
+            .count();
+        report.exact(case.name(), &format!("masks_binary_{image}[{d}]"), &[wrong], &[0]);
+    }
+}

@@ -1,0 +1,263 @@
+//! The golden model: its config from the metadata, its weights, and its inputs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use configs::Config;
+use dali::score::encode_mask;
+use engine::model::{
+    BuiltProgram, ImageSize, Inject, ModelSpec, Param, SlotShape, detection_program,
+    training_program,
+};
+use engine::weights::{fold, initial_state, weights_from_tensors};
+use graph::{CpuExecutor, StateSet};
+use serde_json::Value;
+
+use crate::support::{Case, Family};
+
+/// The golden model with its inputs.
+pub(crate) struct GoldenModel {
+    pub(crate) config: Config,
+    pub(crate) inputs: Family,
+    weights: Family,
+    classes: usize,
+    images: Vec<(usize, usize)>,
+    network: Vec<(usize, usize)>,
+}
+
+/// A program of the model, ready to run.
+pub(crate) struct Loaded {
+    pub(crate) executor: CpuExecutor,
+    pub(crate) state: StateSet,
+    pub(crate) params: Vec<Param>,
+}
+
+impl GoldenModel {
+    /// Opens weights and inputs; nothing, and a `SKIPPED` line, where they are absent.
+    pub(crate) fn open() -> Option<Self> {
+        let weights = Family::open("model_weights")?;
+        let inputs = Family::open("model_inputs_losses")?;
+        let meta = weights.case("state_dict");
+        let images = pairs(meta.attribute("imgs"));
+        let network = pairs(meta.attribute("image_sizes_hw"));
+        let config = config(meta, images.len());
+        let classes = meta.usize("classes") - 1;
+        Some(Self { config, inputs, weights, classes, images, network })
+    }
+
+    pub(crate) fn num_images(&self) -> usize {
+        self.images.len()
+    }
+
+    /// Source sizes (height, width).
+    pub(crate) fn image_sizes(&self) -> &[(usize, usize)] {
+        &self.images
+    }
+
+    /// Network sizes (height, width).
+    pub(crate) fn network_sizes(&self) -> &[(usize, usize)] {
+        &self.network
+    }
+
+    /// The training step with its inputs written.
+    pub(crate) fn training(&self, inject: Inject) -> Loaded {
+        let mut loaded = self.load(inject, training_program);
+        let n = self.images.len();
+        let case = self.inputs.case("inputs");
+        let e = &mut loaded.executor;
+        e.input_mut("image_keys").expect("an input").bytes_mut().fill(0);
+        for i in 0..n {
+            let boxes = case.f32(&format!("boxes{i}"));
+            let labels = case.i32(&format!("labels{i}"));
+            let g = e.input_mut("gt_boxes").expect("an input").desc.dim(1);
+            row(e, "gt_boxes", i, 4 * g, &boxes.data);
+            row(e, "gt_classes", i, g, &labels.data);
+            row(e, "gt_counts", i, 1, &[labels.data.len() as i32]);
+            self.write_masks(e, i);
+        }
+        loaded
+    }
+
+    /// The detection pass with its inputs written.
+    pub(crate) fn detection(&self) -> Loaded {
+        let inject = Inject { float_pixels: true, observe: true, ..Inject::default() };
+        let mut loaded = self.load(inject, detection_program);
+        let flips = loaded.executor.input_mut("flips").expect("an input");
+        flips.bytes_mut().fill(0);
+        loaded
+    }
+
+    fn load(
+        &self,
+        inject: Inject,
+        build: fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>,
+    ) -> Loaded {
+        let divisor = self.config.input.size_divisor;
+        let largest = |f: fn(&(usize, usize)) -> usize| {
+            self.network.iter().map(f).max().expect("an image").next_multiple_of(divisor)
+        };
+        let padded = ImageSize { height: largest(|s| s.0), width: largest(|s| s.1) };
+        let spec = ModelSpec {
+            config: &self.config,
+            num_classes: self.classes,
+            images: self.images.len(),
+            padded,
+            slot: self.slot(),
+            inject,
+        };
+        let built = build(&spec).expect("the golden model builds");
+        let eps = self.config.model.backbone.norm_eps as f32;
+        let mut state = initial_state(&built.program, &built.params, 0, eps);
+        let tensors: BTreeMap<_, _> = self
+            .weights
+            .keys()
+            .into_iter()
+            .map(|key| {
+                let t = self.weights.tensor::<f32>(&key);
+                (key, (t.shape, t.data))
+            })
+            .collect();
+        let report = weights_from_tensors(&tensors, &built.params, &mut state);
+        assert!(report.missing.is_empty(), "missing {:?}", report.missing);
+        assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
+        assert!(report.unused.is_empty(), "unused {:?}", report.unused);
+        fold(&mut state, &built.params, eps);
+        if let Some(scale) = state.get_mut("loss_scale") {
+            scale.as_f32_mut()[0] = 1.0;
+        }
+        let executor = CpuExecutor::new(Arc::new(built.program), &state).expect("it plans");
+        let mut loaded = Loaded { executor, state, params: built.params };
+        self.write_images(&mut loaded.executor);
+        loaded
+    }
+
+    fn slot(&self) -> SlotShape {
+        let case = self.inputs.case("inputs");
+        let all = 0..self.images.len();
+        let most = |f: &dyn Fn(usize) -> usize| all.clone().map(f).max().unwrap_or(1).max(1);
+        let objects = most(&|i| case.i32(&format!("labels{i}")).data.len());
+        SlotShape {
+            pixels: most(&|i| 3 * self.images[i].0 * self.images[i].1),
+            objects,
+            parts: objects,
+            coords: 1,
+            runs: most(&|i| self.runs(i).iter().map(Vec::len).sum()),
+        }
+    }
+
+    fn runs(&self, image: usize) -> Vec<Vec<u32>> {
+        let masks = self.inputs.case("inputs").u8(&format!("masks{image}"));
+        let (h, w) = self.images[image];
+        masks
+            .data
+            .chunks_exact(h * w)
+            .map(|bitmap| encode_mask(h as u32, w as u32, bitmap).counts)
+            .collect()
+    }
+
+    fn write_images(&self, e: &mut CpuExecutor) {
+        let case = self.inputs.case("inputs");
+        let count = self.images.len() as i32;
+        row(e, "num_images", 0, 1, &[count]);
+        for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
+            let pixels = case.f32(&format!("image{i}_hwc"));
+            assert_eq!(pixels.shape, [*h, *w, 3]);
+            let len = e.input_mut("pixels").expect("an input").desc.dim(1);
+            row(e, "pixels", i, len, &pixels.data);
+            row(e, "image_sizes", i, 2, &[*h as i32, *w as i32]);
+            row(e, "network_sizes", i, 2, &[*nh as i32, *nw as i32]);
+        }
+    }
+
+    fn write_masks(&self, e: &mut CpuExecutor, image: usize) {
+        let (mut index, mut parts, mut flat) = (Vec::new(), Vec::new(), Vec::new());
+        for (g, runs) in self.runs(image).iter().enumerate() {
+            index.extend([1, g as i32, 1]);
+            parts.extend([flat.len() as i32, runs.len() as i32]);
+            flat.extend(runs.iter().map(|r| *r as i32));
+        }
+        let slot = self.slot();
+        row(e, "segm_index", image, 3 * slot.objects, &index);
+        row(e, "segm_parts", image, 2 * slot.parts, &parts);
+        row(e, "runs", image, slot.runs, &flat);
+        row(e, "coords", image, slot.coords, &[0.0f32]);
+    }
+}
+
+/// Writes the head of row `i` of an input whose rows have `len` elements; the rest of it is 0.
+pub(crate) fn row<T: bytemuck::Pod>(
+    executor: &mut CpuExecutor,
+    name: &str,
+    i: usize,
+    len: usize,
+    values: &[T],
+) {
+    let tensor = executor.input_mut(name).unwrap_or_else(|e| panic!("{e}"));
+    let all: &mut [T] = bytemuck::cast_slice_mut(tensor.bytes_mut());
+    let row = &mut all[i * len..(i + 1) * len];
+    row.fill(T::zeroed());
+    row[..values.len()].copy_from_slice(values);
+}
+
+fn pairs(value: &Value) -> Vec<(usize, usize)> {
+    let number = |v: &Value| v.as_u64().expect("a size") as usize;
+    let list = value.as_array().expect("a list of sizes");
+    list.iter().map(|p| (number(&p[0]), number(&p[1]))).collect()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
+}
+
+/// torchvision's conventions with every size of the metadata.
+fn config(meta: Case<'_>, images: usize) -> Config {
+    let mut c = Config::load("torchvision_r50", &[]).expect("the preset loads");
+    let usizes = |v: &Value| numbers(v).iter().map(|x| *x as usize).collect::<Vec<_>>();
+    let backbone = &mut c.model.backbone;
+    backbone.blocks = usizes(meta.attribute("layers"));
+    backbone.stem_channels = meta.usize("w");
+    backbone.width = meta.usize("w");
+    backbone.norm_eps = meta.float("eps_frozen_bn");
+    backbone.frozen_stages = 0;
+    c.model.fpn.channels = meta.usize("fpn");
+    c.model.anchors.sizes = numbers(meta.attribute("sizes")).iter().map(|x| *x as f32).collect();
+    let rpn = meta.attribute("rpn");
+    let float = |v: &Value, key: &str| v[key].as_f64().unwrap_or_else(|| panic!("{key}"));
+    let (pre, post) = (usizes(&rpn["pre_nms"]), usizes(&rpn["post_nms"]));
+    c.model.rpn.pre_nms_top_n_train = pre[0];
+    c.model.rpn.pre_nms_top_n_test = pre[1];
+    c.model.rpn.post_nms_top_n_train = post[0];
+    c.model.rpn.post_nms_top_n_test = post[1];
+    c.model.rpn.nms_threshold = float(rpn, "nms") as f32;
+    c.model.rpn.batch_size_per_image = float(rpn, "batch") as usize;
+    c.model.rpn.positive_fraction = float(rpn, "pos_fraction") as f32;
+    c.model.rpn.fg_iou = float(rpn, "fg") as f32;
+    c.model.rpn.bg_iou = float(rpn, "bg") as f32;
+    let roi = meta.attribute("roi");
+    c.model.roi.batch_size_per_image = float(roi, "batch") as usize;
+    c.model.roi.positive_fraction = float(roi, "pos_fraction") as f32;
+    c.model.roi.fg_iou = float(roi, "fg") as f32;
+    c.model.roi.bg_iou = float(roi, "bg") as f32;
+    let weights = numbers(&roi["weights"]);
+    c.model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
+    c.model.detections.score_threshold = float(roi, "score_thresh") as f32;
+    c.model.detections.nms_threshold = float(roi, "nms") as f32;
+    c.model.detections.per_image = float(roi, "detections") as usize;
+    let hidden = meta.usize("rep");
+    c.model.box_head.hidden = vec![hidden, hidden];
+    c.model.mask_head.channels = usizes(meta.attribute("mask"));
+    c.model.mask_head.deconv_channels = meta.usize("mdim");
+    c.input.min_size = meta.usize("min_size");
+    c.input.max_size = meta.usize("max_size");
+    c.input.flip_probability = 0.0;
+    c.solver.learning_rate = meta.float("lr");
+    c.solver.momentum = 0.9;
+    c.solver.weight_decay = 1e-4;
+    c.solver.warmup_steps = 0;
+    c.solver.milestones.clear();
+    c.solver.clip_norm = 0.0;
+    c.solver.dynamic_loss_scale = false;
+    c.train.batch_size = images;
+    c.train.images_per_group = images;
+    c
+}

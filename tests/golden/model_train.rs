@@ -1,0 +1,243 @@
+//! Families model_features, model_rpn, model_roi, model_grads and model_inputs_losses.
+
+use engine::model::{Inject, LOSS_NAMES};
+use engine::weights::to_torchvision;
+
+use crate::model_setup::{GoldenModel, Loaded, row};
+use crate::support::{Family, Report};
+
+/// Everything computed, samplers in hash order, intermediate tensors readable.
+fn observed(model: &GoldenModel) -> Loaded {
+    let inject =
+        Inject { float_pixels: true, hash_samples: true, observe: true, ..Inject::default() };
+    let mut loaded = model.training(inject);
+    loaded.executor.run(&mut loaded.state);
+    loaded
+}
+
+pub(crate) fn features() {
+    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_features")) else {
+        return;
+    };
+    let loaded = observed(&model);
+    let mut report = Report::new("model_features", 2e-5);
+    let case = golden.case("features");
+    let names = ["batch", "C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"];
+    for name in names.into_iter().filter(|n| case.has(n)) {
+        let got = loaded.executor.f32(name).expect("an observed tensor");
+        report.close(case.name(), name, got, &case.f32(name).data);
+    }
+    report.done_case();
+    report.finish();
+}
+
+pub(crate) fn rpn() {
+    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_rpn")) else {
+        return;
+    };
+    let loaded = observed(&model);
+    let e = &loaded.executor;
+    let f32 = |name: &str| e.f32(name).expect("an observed tensor");
+    let i32 = |name: &str| e.i32(name).expect("an observed tensor");
+    let mut report = Report::new("model_rpn", 2e-5);
+    let case = golden.case("rpn");
+    let levels = (2..).take_while(|l| case.has(&format!("logits_P{l}")));
+    for level in levels {
+        for what in ["logits", "deltas"] {
+            let name = format!("{what}_P{level}");
+            report.close(case.name(), &name, f32(&name), &case.f32(&name).data);
+        }
+    }
+    report.close(case.name(), "anchors", f32("anchors"), &case.f32("anchors").data);
+    let n = model.num_images();
+    let (anchors, batch) = (i32("rpn_labels").len() / n, i32("rpn_sample_idx").len() / n);
+    let proposals = f32("proposal_scores").len() / n;
+    for i in 0..n {
+        let labels: Vec<i32> =
+            case.f32(&format!("labels_{i}")).data.iter().map(|v| *v as i32).collect();
+        let got = &i32("rpn_labels")[i * anchors..(i + 1) * anchors];
+        report.exact(case.name(), &format!("labels_{i}"), got, &labels);
+        let mut want = case.i32(&format!("pos_idx_{i}")).data;
+        want.extend(case.i32(&format!("neg_idx_{i}")).data);
+        let mut got = i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
+        got.retain(|idx| *idx >= 0);
+        want.sort_unstable();
+        got.sort_unstable();
+        report.exact(case.name(), &format!("sampled_{i}"), &got, &want);
+        let count = i32("proposal_counts")[i] as usize;
+        let from = i * proposals;
+        let boxes = &f32("proposals")[4 * from..4 * (from + count)];
+        report.close(case.name(), "proposals", boxes, &case.f32(&format!("proposals_{i}")).data);
+        let scores = &f32("proposal_scores")[from..from + count];
+        report.close(case.name(), "scores", scores, &case.f32(&format!("scores_{i}")).data);
+    }
+    report.done_case();
+    report.finish();
+}
+
+pub(crate) fn roi() {
+    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_roi")) else {
+        return;
+    };
+    let loaded = observed(&model);
+    let e = &loaded.executor;
+    let mut report = Report::new("model_roi", 2e-5);
+    let case = golden.case("roi");
+    let per_image = |what: &str| -> Vec<i32> {
+        let images = 0..model.num_images();
+        images.flat_map(|i| case.i32(&format!("{what}_{i}")).data).collect()
+    };
+    let rois: Vec<f32> = (0..model.num_images())
+        .flat_map(|i| case.f32(&format!("sampled_proposals_{i}")).data)
+        .collect();
+    let count = e.i32("num_rois").expect("observed")[0] as usize;
+    let i32 = |name: &str| &e.i32(name).expect("observed")[..count];
+    report.close(case.name(), "rois", &e.f32("rois").expect("observed")[..4 * count], &rois);
+    report.exact(case.name(), "labels", i32("roi_labels"), &per_image("sampled_labels"));
+    report.exact(case.name(), "matched", i32("roi_matched"), &per_image("sampled_matched_idxs"));
+    let names = ["box_features", "class_logits", "box_regression", "mask_logits", "mask_targets"];
+    for name in names {
+        let want = case.f32(name).data;
+        let got = &e.f32(name).expect("observed")[..want.len()];
+        report.close(case.name(), name, got, &want);
+    }
+    report.done_case();
+    report.finish();
+}
+
+/// Step 1 with the recorded samples injected: the losses, and every gradient.
+pub(crate) fn grads() {
+    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_grads")) else {
+        return;
+    };
+    let Some(loaded) = injected_step(&model) else { return };
+    // README: a float32 run of the reference differs from float64 by up to 1e-6 of the largest
+    // value; the norms are held to 1e-3 as the issue asks, the values to 1e-3 of the largest.
+    let mut report = Report::new("model_grads", 1e-3);
+    let case = golden.case("grads");
+    let trained = loaded.params.iter().filter(|p| p.trained.is_some());
+    for param in trained {
+        let got = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
+        let (_, got) = to_torchvision(param, got);
+        let norm = got.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let want = case.f32(&format!("norm/{}", param.name)).data;
+        report.close(case.name(), &format!("norm/{}", param.name), &[norm], &want);
+        let full = format!("full/{}", param.name);
+        if case.has(&full) {
+            report.close(case.name(), &full, &got, &case.f32(&full).data);
+            continue;
+        }
+        let strided = |key: &String| {
+            let (stride, name) = key.strip_prefix("grads/every")?.split_once('/')?;
+            (name == param.name).then(|| stride.parse::<usize>().expect("a stride"))
+        };
+        let stride = golden.keys().iter().find_map(strided).expect("full or strided values");
+        let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
+        let key = format!("every{stride}/{}", param.name);
+        report.close(case.name(), &key, &got, &case.f32(&key).data);
+    }
+    report.done_case();
+    report.finish();
+}
+
+/// The five losses of step 1 with recorded samples, then five steps with the hash sampler.
+pub(crate) fn inputs_losses() {
+    let Some(model) = GoldenModel::open() else { return };
+    let Some(loaded) = injected_step(&model) else { return };
+    let mut report = Report::new("model_inputs_losses", 1e-4);
+    let losses = model.inputs.case("losses");
+    for name in LOSS_NAMES {
+        let got = loaded.executor.f32(name).expect("a loss");
+        report.close("losses", name, got, &losses.f32(name).data);
+    }
+    report.done_case();
+    let sgd = model.inputs.case("sgd5");
+    let (single, double) = (sgd.f64("losses_f32_f64"), sgd.f64("losses_f64_f64"));
+    let columns: Vec<&str> =
+        sgd.attribute("columns").as_array().expect("a list").iter().filter_map(|v| v.as_str()).collect();
+    let inject = Inject { float_pixels: true, hash_samples: true, ..Inject::default() };
+    let mut loaded = model.training(inject);
+    let mut drift = 0.0f64;
+    for step in 0..double.shape[0] {
+        loaded.executor.run(&mut loaded.state);
+        for (i, name) in columns.iter().enumerate() {
+            let at = step * columns.len() + i;
+            let want = double.data[at];
+            drift = drift.max((single.data[at] - want).abs() / want.abs());
+            let tolerance = if step < 2 { 1e-4 } else { (3.0 * drift).max(1e-3) };
+            let got = loaded.executor.f32(name).expect("a loss");
+            let label = format!("step {} {name}", step + 1);
+            report.close_within("sgd5", &label, got, &[want], tolerance);
+        }
+    }
+    report.done_case();
+    report.finish();
+}
+
+/// Step 1 with the recorded anchors and RoIs in place of the samplers' choice.
+fn injected_step(model: &GoldenModel) -> Option<Loaded> {
+    let (rpn, roi) = (Family::open("model_rpn")?, Family::open("model_roi")?);
+    let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
+    let inject = Inject {
+        float_pixels: true,
+        rpn_samples: true,
+        roi_samples: true,
+        observe: true,
+        ..Inject::default()
+    };
+    let mut loaded = model.training(inject);
+    let e = &mut loaded.executor;
+    let batch = model.config.model.rpn.batch_size_per_image;
+    let mut all = Sampled::default();
+    let mut positives = Sampled::default();
+    for i in 0..model.num_images() {
+        let mut idx = rpn.i32(&format!("pos_idx_{i}")).data;
+        idx.extend(rpn.i32(&format!("neg_idx_{i}")).data);
+        idx.resize(batch, -1);
+        row(e, "rpn_sample_idx", i, batch, &idx);
+        let boxes = roi.f32(&format!("sampled_proposals_{i}")).data;
+        let labels = roi.i32(&format!("sampled_labels_{i}")).data;
+        let matched = roi.i32(&format!("sampled_matched_idxs_{i}")).data;
+        for (r, bbox) in boxes.chunks_exact(4).enumerate() {
+            all.push(bbox, i, labels[r], matched[r]);
+            if labels[r] > 0 {
+                positives.push(bbox, i, labels[r], matched[r]);
+            }
+        }
+    }
+    all.write(e, "roi");
+    positives.write(e, "mask_roi");
+    loaded.executor.run(&mut loaded.state);
+    Some(loaded)
+}
+
+#[derive(Default)]
+struct Sampled {
+    boxes: Vec<f32>,
+    image_idx: Vec<i32>,
+    labels: Vec<i32>,
+    matched: Vec<i32>,
+}
+
+impl Sampled {
+    fn push(&mut self, bbox: &[f32], image: usize, label: i32, matched: i32) {
+        self.boxes.extend(bbox);
+        self.image_idx.push(image as i32);
+        self.labels.push(label);
+        self.matched.push(matched);
+    }
+
+    fn write(mut self, e: &mut graph::CpuExecutor, what: &str) {
+        let count = self.labels.len() as i32;
+        let boxes = e.input_mut(&format!("{what}s")).expect("an input");
+        let capacity = boxes.desc.dim(0);
+        for list in [&mut self.image_idx, &mut self.labels, &mut self.matched] {
+            list.resize(capacity, -1);
+        }
+        row(e, &format!("{what}s"), 0, 4 * capacity, &self.boxes);
+        row(e, &format!("{what}_image_idx"), 0, capacity, &self.image_idx);
+        row(e, &format!("{what}_labels"), 0, capacity, &self.labels);
+        row(e, &format!("{what}_matched"), 0, capacity, &self.matched);
+        row(e, &format!("num_{what}s"), 0, 1, &[count]);
+    }
+}
