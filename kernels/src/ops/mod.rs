@@ -5,6 +5,8 @@ pub mod gather_patches;
 pub mod giou_loss;
 pub mod mask_bce_loss;
 pub mod mask_probabilities;
+pub mod mask_targets;
+pub mod preprocess;
 pub mod roi_align;
 pub mod select_columns;
 pub mod smooth_l1_loss;
@@ -21,6 +23,8 @@ pub(crate) fn cases() -> Vec<OpCase> {
         giou_loss::cases(),
         mask_bce_loss::cases(),
         mask_probabilities::cases(),
+        mask_targets::cases(),
+        preprocess::cases(),
         roi_align::cases(),
         select_columns::cases(),
         smooth_l1_loss::cases(),

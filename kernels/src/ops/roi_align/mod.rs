@@ -9,7 +9,7 @@
 //! (overwritten; 0 in rows at or past the count and in rows of no image).
 //! Numerics: the mean is separable, so the samples of a bin are merged into weights per feature
 //! row and column first; f32, fixed order. Edges: coordinates that are not finite give NaN or 0,
-//! never a fault; an adaptive grid has at most [`taps::MAX_GRID`] samples a side.
+//! never a fault; an adaptive grid has at most 4096 samples a side.
 //! Bound by memory: every feature row of a RoI is read once or twice from cache.
 
 mod cases;

@@ -6,7 +6,7 @@
 
 /// Most samples a side of a bin in an adaptive grid; a box would have to be larger than this many
 /// feature pixels a bin to reach it, which only one that is not finite does.
-pub const MAX_GRID: usize = 4096;
+pub(crate) const MAX_GRID: usize = 4096;
 
 /// How RoIs are cut into bins and samples.
 #[derive(Debug, Clone, Copy)]
