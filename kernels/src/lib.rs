@@ -5,11 +5,16 @@
 //! Nothing here knows what a program is; `graph` chains ops, and `engine` names what they mean.
 
 pub mod case;
+pub mod coco;
+mod contract;
 pub mod cpu;
 mod error;
+pub mod losses;
 pub mod op;
 pub mod ops;
+pub mod paste;
 pub mod philox;
+pub mod resize;
 pub mod tensor;
 
 pub use error::OpError;

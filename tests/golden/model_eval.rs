@@ -61,8 +61,8 @@ fn masks(
     for (d, bbox) in scaled.chunks_exact(4).enumerate() {
         let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
         let prob = &probs[d * side * side..(d + 1) * side * side];
-        let soft = kernels::paste::paste_soft(prob, side, bbox, h, w);
-        let got = paste_mask(prob, side, bbox, h, w, 0.5);
+        let pasted = paste_mask(prob, side, bbox, h, w);
+        let (soft, got) = (pasted.soft_image(), pasted.bitmap(0.5).pixels);
         let want = &binary[d * h * w..(d + 1) * h * w];
         // A pixel within 1e-4 of the threshold may fall on either side of it.
         let wrong = (0..h * w)

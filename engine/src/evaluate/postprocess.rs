@@ -1,7 +1,7 @@
 //! From the detection pass's outputs to objects in the pixels of each image.
 
 use configs::Config;
-use dali::score::{Detection, Rle, encode_mask};
+use dali::score::{Detection, Rle};
 use graph::CpuExecutor;
 use kernels::paste::paste_mask;
 use rayon::prelude::*;
@@ -73,8 +73,8 @@ pub(super) fn split(
         let bbox = [at(0), at(1), at(2), at(3)];
         let mask = probs.map(|(probs, side)| {
             let prob = &probs[i * side * side..(i + 1) * side * side];
-            let bitmap = paste_mask(prob, side, bbox, height, width, threshold);
-            encode_mask(height as u32, width as u32, &bitmap)
+            let counts = paste_mask(prob, side, bbox, height, width).runs(threshold);
+            Rle { height: height as u32, width: width as u32, counts }
         });
         (image, Found { label: labels[i] as usize, score: scores[i], bbox, mask })
     });

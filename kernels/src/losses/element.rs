@@ -1,0 +1,71 @@
+//! Losses of one element, in forms that neither overflow nor cancel.
+
+/// `1 / (1 + exp(-x))`, without overflow for any `x`.
+pub fn sigmoid(x: f32) -> f32 {
+    if x >= 0.0 {
+        1.0 / (1.0 + (-x).exp())
+    } else {
+        let e = x.exp();
+        e / (1.0 + e)
+    }
+}
+
+/// `ln(1 + exp(x))`, without overflow for any `x`.
+pub fn softplus(x: f32) -> f32 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+/// Binary cross-entropy of logit `x` against `target` in 0..1, and its derivative by `x`.
+pub fn bce_with_logits(x: f32, target: f32) -> (f32, f32) {
+    (softplus(x) - x * target, sigmoid(x) - target)
+}
+
+/// Smooth L1 of `difference` = prediction - target, and its derivative: quadratic below `beta`,
+/// linear above; `beta` 0 is the absolute difference, with derivative 0 at 0.
+pub fn smooth_l1(difference: f32, beta: f32) -> (f32, f32) {
+    let size = difference.abs();
+    if size < beta {
+        (0.5 * difference * difference / beta, difference / beta)
+    } else if difference == 0.0 {
+        (0.0, 0.0)
+    } else {
+        (size - 0.5 * beta, difference.signum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extreme_logits_stay_finite() {
+        assert_eq!(sigmoid(-200.0), 0.0);
+        assert_eq!(sigmoid(200.0), 1.0);
+        assert_eq!(bce_with_logits(200.0, 0.0), (200.0, 1.0));
+        assert_eq!(bce_with_logits(-200.0, 1.0), (200.0, -1.0));
+        assert_eq!(bce_with_logits(-200.0, 0.0), (0.0, 0.0));
+    }
+
+    #[test]
+    fn bce_is_the_textbook_formula_in_f64() {
+        for i in -40..=40 {
+            let (x, target) = (i as f32 * 0.25, 0.3f32);
+            let p = 1.0 / (1.0 + (-f64::from(x)).exp());
+            let t = f64::from(target);
+            let expected = -(t * p.ln() + (1.0 - t) * (1.0 - p).ln());
+            let (loss, slope) = bce_with_logits(x, target);
+            assert!((f64::from(loss) - expected).abs() < 1e-6, "{x}: {loss} {expected}");
+            assert!((f64::from(slope) - (p - t)).abs() < 1e-6, "{x}");
+        }
+    }
+
+    /// By hand: beta 1, differences 0.5 and -3; both branches meet at beta.
+    #[test]
+    fn smooth_l1_by_hand() {
+        assert_eq!(smooth_l1(0.5, 1.0), (0.125, 0.5));
+        assert_eq!(smooth_l1(-3.0, 1.0), (2.5, -1.0));
+        assert_eq!(smooth_l1(2.0, 2.0), (1.0, 1.0));
+        assert_eq!(smooth_l1(-2.0, 0.0), (2.0, -1.0));
+        assert_eq!(smooth_l1(0.0, 0.0), (0.0, 0.0));
+    }
+}

@@ -1,0 +1,13 @@
+//! What the losses share: formulas of one element, and the weight of a row in the group mean.
+//!
+//! A loss is a mean within each group of `images_per_group` consecutive images, averaged over the
+//! groups that hold images. So a row of group `g` weighs `1 / (max(count_g, 1) * groups)`, where
+//! `count_g` is the number of rows of the group that the loss counts.
+
+mod element;
+mod giou;
+mod rows;
+
+pub use element::{bce_with_logits, sigmoid, smooth_l1, softplus};
+pub use giou::{decode_box, decode_box_grad, giou_loss};
+pub(crate) use rows::{RowWeights, check_group, sum_rows};

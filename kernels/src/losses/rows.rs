@@ -1,0 +1,105 @@
+//! Weights of rows within their normalisation group, and sums in a fixed order.
+
+use rayon::prelude::*;
+
+use crate::op::check;
+use crate::{OpError, contract};
+
+/// Rows that one task sums. Fixed, so that the order of a sum never depends on the threads.
+const ROWS_A_TASK: usize = 256;
+
+/// Weight of each row in the loss.
+#[derive(Debug)]
+pub(crate) struct RowWeights<'a> {
+    images_per_group: usize,
+    num_images: usize,
+    image_idx: &'a [i32],
+    /// Weight of a row of each group.
+    groups: Vec<f64>,
+}
+
+impl<'a> RowWeights<'a> {
+    /// Counts the rows of each group for which `counts` holds. Rows of no image, or of one at or
+    /// past `num_images`, belong to no group.
+    pub(crate) fn new(
+        images_per_group: usize,
+        num_images: &[i32],
+        image_idx: &'a [i32],
+        counts: impl Fn(usize) -> bool,
+    ) -> Self {
+        let num_images = usize::try_from(num_images[0]).unwrap_or(0);
+        let groups = num_images.div_ceil(images_per_group);
+        let mut weights =
+            Self { images_per_group, num_images, image_idx, groups: vec![0.0; groups] };
+        for row in (0..image_idx.len()).filter(|&row| counts(row)) {
+            if let Some(group) = weights.group(row) {
+                weights.groups[group] += 1.0;
+            }
+        }
+        for count in &mut weights.groups {
+            *count = 1.0 / (count.max(1.0) * groups as f64);
+        }
+        weights
+    }
+
+    /// What a row of this one's group weighs; 0 for a row of no group.
+    pub(crate) fn of(&self, row: usize) -> f64 {
+        self.group(row).map_or(0.0, |group| self.groups[group])
+    }
+
+    fn group(&self, row: usize) -> Option<usize> {
+        let image = usize::try_from(self.image_idx[row]).ok()?;
+        (image < self.num_images).then_some(image / self.images_per_group)
+    }
+}
+
+/// Sum of `value` over the rows: f64, tasks of a fixed size, added in order.
+pub(crate) fn sum_rows(rows: usize, value: impl Fn(usize) -> f64 + Sync) -> f32 {
+    let tasks = rows.div_ceil(ROWS_A_TASK);
+    let sums: Vec<f64> = (0..tasks)
+        .into_par_iter()
+        .map(|task| {
+            let first = task * ROWS_A_TASK;
+            (first..rows.min(first + ROWS_A_TASK)).map(&value).sum()
+        })
+        .collect();
+    sums.iter().sum::<f64>() as f32
+}
+
+/// The parameters and inputs that all losses have: a group holds images, and `labels`,
+/// `image_idx` and `num_images` are integers of `rows` rows, rows, and one.
+pub(crate) fn check_group(
+    op: &'static str,
+    images_per_group: usize,
+    rows: usize,
+    [labels, image_idx, num_images]: [&crate::TensorDesc; 3],
+) -> Result<(), OpError> {
+    check::parameter(op, "ipg", images_per_group > 0, "at least 1", images_per_group)?;
+    contract::integers(op, "labels", labels, &[rows])?;
+    contract::integers(op, "image_idx", image_idx, &[rows])?;
+    contract::integers(op, "num_images", num_images, &[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three images in groups of two: group 0 counts 3 rows, group 1 counts 1.
+    #[test]
+    fn groups_by_hand() {
+        let image_idx = [0, 1, 1, 2, 2, -1, 3];
+        let labels = [1, 0, 1, 0, -1, 1, 1];
+        let weights = RowWeights::new(2, &[3], &image_idx, |row| labels[row] >= 0);
+        let of: Vec<f64> = (0..7).map(|row| weights.of(row)).collect();
+        let third = 1.0 / 6.0;
+        assert_eq!(of, [third, third, third, 0.5, 0.5, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn no_images_weigh_nothing() {
+        let weights = RowWeights::new(2, &[0], &[0, 1], |_| true);
+        assert_eq!([weights.of(0), weights.of(1)], [0.0, 0.0]);
+        assert_eq!(sum_rows(0, |_| 1.0), 0.0);
+        assert_eq!(sum_rows(1000, |row| row as f64), 499_500.0);
+    }
+}

@@ -1,0 +1,27 @@
+//! Cases of `bce_loss` for the table of ops.
+
+use std::sync::Arc;
+
+use super::BceLoss;
+use crate::case::{OpCase, integers, normal};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Rows 0, 1, primes, a block of the sum and its neighbours, and the samples of 12 images.
+pub fn cases() -> Vec<OpCase> {
+    let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (3072, 12)];
+    rows.iter().flat_map(|&(rows, images)| [1, 2].map(|ipg| case(rows, images, ipg))).collect()
+}
+
+fn case(rows: usize, images: usize, ipg: usize) -> OpCase {
+    let shape: &[usize] = if ipg == 1 { &[rows] } else { &[rows, 1] };
+    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
+    let inputs = vec![
+        normal(&TensorDesc::new(Role::Activation, shape), 1, 3.0),
+        integers(&[rows], 2, -1, 2),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+    ];
+    let label = format!("{rows} rows of {images} images, {ipg} a group");
+    OpCase::new(label, Arc::new(BceLoss { ipg }), inputs).grad(&[0])
+}

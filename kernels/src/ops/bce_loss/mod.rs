@@ -1,0 +1,76 @@
+//! Binary cross-entropy of logits: the objectness loss of the RPN.
+//!
+//! Matches `binary_cross_entropy_with_logits`, mean over the rows of a group of images whose label
+//! is not -1, averaged over the groups that hold images.
+//! Tensors: `logits [M]` or `[M, 1]` f32, `labels [M]` i32 (1, 0, or -1 = ignored),
+//! `image_idx [M]` i32, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
+//! Numerics: softplus form, summed in f64 in a fixed order. Edges: M = 0 or no counted row give 0.
+
+mod cases;
+mod cpu;
+mod grad;
+
+use crate::cpu::CpuArgs;
+use crate::losses::check_group;
+use crate::op::check;
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+
+pub use cases::cases;
+pub use grad::BceLossGrad;
+
+/// Mean binary cross-entropy of logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BceLoss {
+    /// Images whose rows share a mean.
+    pub ipg: usize,
+}
+
+const NAME: &str = "bce_loss";
+
+/// Checks what the loss and its gradient read.
+fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
+    let logits = &inputs[0];
+    let rows = logits.len();
+    if logits.shape != [rows] && logits.shape != [rows, 1] {
+        return Err(check::shape_error(op, "logits", logits, "[M] or [M, 1]".into()));
+    }
+    check::dtype(op, "logits", logits, DType::F32)?;
+    check_group(op, ipg, rows, [&inputs[1], &inputs[2], &inputs[3]])
+}
+
+impl Op for BceLoss {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 4)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check_inputs(NAME, self.ipg, inputs)?;
+        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 6 * inputs[0].len() as u64)
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let reads = [
+            Source::Input(0),
+            Source::Input(1),
+            Source::Input(2),
+            Source::Input(3),
+            Source::GradOutput(0),
+        ];
+        BackwardRule::default().step(BceLossGrad { ipg: self.ipg }, &reads, &[Target::GradInput(0)])
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rows = cpu::Rows::of(args, self.ipg);
+        args.outputs[0].f32()[0] = rows.loss();
+    }
+}

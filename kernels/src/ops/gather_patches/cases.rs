@@ -1,0 +1,34 @@
+//! Cases of `gather_patches` for the table of ops.
+
+use std::sync::Arc;
+
+use super::GatherPatches;
+use crate::case::{OpCase, integers, normal};
+use crate::{Role, TensorDesc};
+
+/// No anchors, one cell, primes, bands of 8 rows and their neighbours, and the sampled anchors of
+/// two images over five levels.
+pub fn cases() -> Vec<OpCase> {
+    vec![
+        case(3, 2, &[[7, 5]], 3, 0),
+        case(1, 1, &[[1, 1]], 1, 1),
+        case(3, 2, &[[7, 11], [5, 3]], 5, 13),
+        case(2, 3, &[[8, 9], [9, 8], [17, 2]], 7, 64),
+        case(3, 2, &[[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]], 48, 256),
+    ]
+}
+
+fn case(a: usize, images: usize, sizes: &[[usize; 2]], channels: usize, b: usize) -> OpCase {
+    let levels = sizes.len();
+    let mut inputs: Vec<_> = (0..levels)
+        .map(|l| {
+            let shape = [images, sizes[l][0], sizes[l][1], channels];
+            normal(&TensorDesc::new(Role::Activation, &shape), l as u32, 1.0)
+        })
+        .collect();
+    let anchors = sizes.iter().map(|[h, w]| h * w * a).sum::<usize>();
+    inputs.push(integers(&[images, b], 9, -1, anchors as i32));
+    let label = format!("{images}x{b} anchors on {sizes:?}x{channels}");
+    let grads: Vec<usize> = (0..levels).collect();
+    OpCase::new(label, Arc::new(GatherPatches { anchors_per_cell: a }), inputs).grad(&grads)
+}

@@ -1,0 +1,62 @@
+//! Gradient of `gather_patches` by the feature maps.
+//!
+//! Tensors: `grad_output [N*B, 9*C]` f32, `idx [N, B]` i32 (in) -> `grad_feature_l
+//! [N, h_l, w_l, C]` for each level (overwritten). Patches that overlap are added in the order of
+//! their rows, so the result is deterministic.
+
+use super::cpu;
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+
+/// Adds the gradients of patches to the maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatherPatchesGrad {
+    /// A, anchors of a feature cell.
+    pub anchors_per_cell: usize,
+    /// Height and width of each level's map.
+    pub level_sizes: Vec<[usize; 2]>,
+}
+
+const NAME: &str = "gather_patches_grad";
+
+impl Op for GatherPatchesGrad {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 2)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let cells = self.anchors_per_cell;
+        check::parameter(NAME, "anchors_per_cell", cells > 0, "at least 1", cells)?;
+        contract::integers_ranked(NAME, "idx", &inputs[1], "[N, B]")?;
+        contract::floats_ranked(NAME, "grad_output", &inputs[0], "[N*B, 9*C]")?;
+        let channels = inputs[0].shape[1] / 9;
+        check::shape(NAME, "grad_output", &inputs[0], &[inputs[1].len(), 9 * channels])?;
+        let images = inputs[1].shape[0];
+        let grad = |&[height, width]: &[usize; 2]| {
+            TensorDesc::new(Role::Gradient, &[images, height, width, channels])
+        };
+        Ok(self.level_sizes.iter().map(grad).collect())
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let (grad_output, idx) = (args.inputs[0], args.inputs[1]);
+        cpu::scatter(
+            self.anchors_per_cell,
+            &self.level_sizes,
+            &grad_output,
+            &idx,
+            &mut args.outputs,
+        );
+    }
+}

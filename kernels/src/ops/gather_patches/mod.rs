@@ -1,0 +1,76 @@
+//! 3x3 neighbourhoods of the feature cells of chosen anchors: what the sparse RPN head reads.
+//!
+//! A 3x3 convolution (padding 1) at the cells of sampled anchors alone is a product of these rows
+//! with its weights `[K, 3, 3, C]`, so the head's backward pass need not be dense.
+//! Tensors: `feature_l [N, h_l, w_l, C]` f32 for each level, `idx [N, B]` i32 (anchors of an image
+//! in the order level, y, x, anchor of the cell; -1 = none) (all in) -> `patches [N*B, 9*C]`
+//! (overwritten; order row, column, channel; 0 beyond the map and in rows without an anchor).
+//! A copy: exact. Bound by memory.
+
+mod cases;
+mod cpu;
+mod grad;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{BackwardRule, Op, OpError, Source, Target, TensorDesc, contract};
+
+pub use cases::cases;
+pub use grad::GatherPatchesGrad;
+
+/// Gathers 3x3 patches at anchors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatherPatches {
+    /// A, anchors of a feature cell.
+    pub anchors_per_cell: usize,
+}
+
+const NAME: &str = "gather_patches";
+
+impl Op for GatherPatches {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        contract::at_least(NAME, "inputs", inputs, 2, "a feature map a level, and idx")?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let cells = self.anchors_per_cell;
+        check::parameter(NAME, "anchors_per_cell", cells > 0, "at least 1", cells)?;
+        let first = &inputs[0];
+        let (features, idx) = (&inputs[..inputs.len() - 1], &inputs[inputs.len() - 1]);
+        for feature in features {
+            contract::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
+            let (n, c) = (first.shape[0], first.shape[3]);
+            if feature.shape[0] != n || feature.shape[3] != c {
+                let expected = format!("[{n}, h_l, w_l, {c}]");
+                return Err(check::shape_error(NAME, "feature_l", feature, expected));
+            }
+        }
+        contract::integers_ranked(NAME, "idx", idx, "[N, B]")?;
+        check::shape(NAME, "idx", idx, &[first.shape[0], idx.shape[1]])?;
+        Ok(vec![TensorDesc::new(first.role, &[idx.len(), 9 * first.shape[3]])])
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let levels = inputs.len() - 1;
+        let sizes = inputs[..levels].iter().map(|f| [f.shape[1], f.shape[2]]).collect();
+        let grad =
+            GatherPatchesGrad { anchors_per_cell: self.anchors_per_cell, level_sizes: sizes };
+        let writes: Vec<_> = (0..levels).map(Target::GradInput).collect();
+        BackwardRule::default().step(grad, &[Source::GradOutput(0), Source::Input(levels)], &writes)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let levels = args.inputs.len() - 1;
+        let features: Vec<_> = args.inputs[..levels].to_vec();
+        let idx = &args.inputs[levels];
+        cpu::gather(self.anchors_per_cell, &features, idx, args.outputs[0].f32());
+    }
+}

@@ -1,0 +1,84 @@
+//! Loss 1 - GIoU of decoded boxes: a box loss in pixels instead of deltas.
+//!
+//! Matches torchvision's `generalized_box_iou_loss` (eps 1e-7) after `BoxCoder.decode`: the sum
+//! over the rows of a group of images with a positive label, divided by the group's rows whose
+//! label is not -1, averaged over the groups that hold images.
+//! Tensors: `deltas [M, 4]`, `rois [M, 4]`, `matched_boxes [M, 4]` f32, `labels [M]`,
+//! `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
+//! Numerics: f64, fixed order. Edges: M = 0 or no positive row give 0; boxes without area give a
+//! finite loss; dw and dh above ln(1000/16) get no gradient.
+
+mod cases;
+mod cpu;
+mod grad;
+
+use crate::cpu::CpuArgs;
+use crate::losses::check_group;
+use crate::op::check;
+use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
+
+pub use cases::cases;
+pub use grad::GiouLossGrad;
+
+/// 1 - GIoU of positives over all sampled rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GiouLoss {
+    /// Weights of dx, dy, dw, dh in the box coding.
+    pub weights: [f32; 4],
+    /// Images whose rows share a mean.
+    pub ipg: usize,
+}
+
+const NAME: &str = "giou_loss";
+
+/// Checks what the loss and its gradient read.
+fn check_inputs(
+    op: &'static str,
+    weights: [f32; 4],
+    ipg: usize,
+    inputs: &[TensorDesc],
+) -> Result<(), OpError> {
+    let rows = inputs[0].shape.first().copied().unwrap_or(0);
+    for (tensor, desc) in ["deltas", "rois", "matched_boxes"].iter().zip(inputs) {
+        contract::floats(op, tensor, desc, &[rows, 4])?;
+    }
+    let positive = weights.iter().all(|&w| w > 0.0);
+    check::parameter(op, "weights", positive, "above 0", format!("{weights:?}"))?;
+    check_group(op, ipg, rows, [&inputs[3], &inputs[4], &inputs[5]])
+}
+
+impl Op for GiouLoss {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 6)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check_inputs(NAME, self.weights, self.ipg, inputs)?;
+        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 12 * inputs[0].len() as u64)
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let mut reads: Vec<_> = (0..6).map(Source::Input).collect();
+        reads.push(Source::GradOutput(0));
+        BackwardRule::default().step(
+            GiouLossGrad { weights: self.weights, ipg: self.ipg },
+            &reads,
+            &[Target::GradInput(0)],
+        )
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rows = cpu::Rows::of(args, self.weights, self.ipg);
+        args.outputs[0].f32()[0] = rows.loss();
+    }
+}

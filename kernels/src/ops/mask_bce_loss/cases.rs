@@ -1,0 +1,41 @@
+//! Cases of `mask_bce_loss` for the table of ops.
+
+use std::sync::Arc;
+
+use super::MaskBceLoss;
+use crate::case::{OpCase, integers, uniform};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Rows 0, 1, primes, counts below the capacity, and positives of a COCO image.
+pub fn cases() -> Vec<OpCase> {
+    let rows = [
+        (0, 5, 3, 0, 1),
+        (1, 1, 2, 1, 1),
+        (5, 7, 3, 5, 2),
+        (13, 5, 11, 7, 3),
+        (11, 5, 3, 0, 2),
+        (16, 28, 81, 13, 1),
+    ];
+    rows.iter()
+        .flat_map(|&(rows, side, classes, count, images)| {
+            [1, 2].map(|ipg| case([rows, side, side, classes], count, images, ipg))
+        })
+        .collect()
+}
+
+fn case(shape: [usize; 4], count: i32, images: usize, ipg: usize) -> OpCase {
+    let [rows, height, width, classes] = shape;
+    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
+    let one = |value| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![value]);
+    let inputs = vec![
+        uniform(&TensorDesc::new(Role::Activation, &shape), 1, -3.0, 3.0),
+        integers(&[rows], 2, -1, classes as i32),
+        uniform(&TensorDesc::new(Role::Mask, &[rows, height, width]), 3, 0.0, 1.0),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
+        one(count),
+        one(images as i32),
+    ];
+    let label = format!("{shape:?}, {count} in use, {images} images, {ipg} a group");
+    OpCase::new(label, Arc::new(MaskBceLoss { ipg }), inputs).grad(&[0])
+}

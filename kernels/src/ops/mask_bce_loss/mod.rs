@@ -1,0 +1,79 @@
+//! Binary cross-entropy of mask logits: `loss_mask`.
+//!
+//! Matches the mask losses of torchvision and maskrcnn-benchmark: only the channel of the row's
+//! class counts; the mean over positives x S x S of a group of images, averaged over the groups
+//! that hold images. Targets may be soft.
+//! Tensors: `mask_logits [M, S, S, K+1]` f32, `labels [M]` i32 (1..=K; 0 and -1 = not a positive),
+//! `targets [M, S, S]` f32 in 0..1, `image_idx [M]`, `count [1]` (rows in use), `num_images [1]`
+//! i32 (all in) -> `loss [1]` (overwritten).
+//! Numerics: softplus form, summed in f64 in a fixed order. Edges: no positive row gives 0.
+
+mod cases;
+mod cpu;
+mod grad;
+
+use crate::cpu::CpuArgs;
+use crate::losses::check_group;
+use crate::op::check;
+use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
+
+pub use cases::cases;
+pub use grad::MaskBceLossGrad;
+
+/// Mean binary cross-entropy of the mask logits of each row's class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskBceLoss {
+    /// Images whose rows share a mean.
+    pub ipg: usize,
+}
+
+const NAME: &str = "mask_bce_loss";
+
+/// Checks what the loss and its gradient read.
+fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
+    contract::floats_ranked(op, "mask_logits", &inputs[0], "[M, S, S, K+1]")?;
+    let [rows, height, width, classes] = inputs[0].shape[..] else {
+        unreachable!("rank is checked")
+    };
+    check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
+    contract::floats(op, "targets", &inputs[2], &[rows, height, width])?;
+    contract::integers(op, "count", &inputs[4], &[1])?;
+    check_group(op, ipg, rows, [&inputs[1], &inputs[3], &inputs[5]])
+}
+
+impl Op for MaskBceLoss {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 6)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check_inputs(NAME, self.ipg, inputs)?;
+        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    }
+
+    /// Of the logits only one channel is used, but a cache line holds several.
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 6 * inputs[2].len() as u64)
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let mut reads: Vec<_> = (0..6).map(Source::Input).collect();
+        reads.push(Source::GradOutput(0));
+        BackwardRule::default().step(
+            MaskBceLossGrad { ipg: self.ipg },
+            &reads,
+            &[Target::GradInput(0)],
+        )
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rows = cpu::Rows::of(args, self.ipg);
+        args.outputs[0].f32()[0] = rows.loss();
+    }
+}

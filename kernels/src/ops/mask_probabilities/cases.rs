@@ -1,0 +1,23 @@
+//! Cases of `mask_probabilities` for the table of ops.
+
+use std::sync::Arc;
+
+use super::MaskProbabilities;
+use crate::case::{OpCase, integers, uniform};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Rows 0, 1, primes, counts below the capacity, and detections of a COCO image.
+pub fn cases() -> Vec<OpCase> {
+    let shapes = [([0, 5, 5, 3], 0), ([1, 1, 1, 2], 1), ([7, 5, 5, 11], 5), ([16, 28, 28, 81], 13)];
+    shapes.iter().map(|(shape, count)| case(shape, *count)).collect()
+}
+
+fn case(shape: &[usize; 4], count: i32) -> OpCase {
+    let inputs = vec![
+        uniform(&TensorDesc::new(Role::Activation, shape), 1, -9.0, 9.0),
+        integers(&[shape[0]], 2, -1, shape[3] as i32),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count]),
+    ];
+    OpCase::new(format!("{shape:?}, {count} in use"), Arc::new(MaskProbabilities), inputs)
+}

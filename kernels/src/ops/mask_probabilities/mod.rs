@@ -1,0 +1,71 @@
+//! Mask probabilities of the predicted class: what evaluation pastes into the image.
+//!
+//! Tensors: `mask_logits [M, S, S, K+1]` f32, `labels [M]` i32, `count [1]` i32 (all in) ->
+//! `probs [M, S, S]` (overwritten): the sigmoid of the label's channel; 0 in rows at or past the
+//! count and where the label is 0 or below.
+
+mod cases;
+#[cfg(test)]
+mod tests;
+
+use rayon::prelude::*;
+
+use crate::contract::rows_in_use;
+use crate::cpu::CpuArgs;
+use crate::losses::sigmoid;
+use crate::op::check;
+use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+
+pub use cases::cases;
+
+/// Sigmoid of the mask logits of each row's class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskProbabilities;
+
+const NAME: &str = "mask_probabilities";
+
+impl Op for MaskProbabilities {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 3)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        contract::floats_ranked(NAME, "mask_logits", &inputs[0], "[M, S, S, K+1]")?;
+        let shape = &inputs[0].shape;
+        contract::integers(NAME, "labels", &inputs[1], &[shape[0]])?;
+        contract::integers(NAME, "count", &inputs[2], &[1])?;
+        Ok(vec![TensorDesc::new(Role::Score, &shape[..3])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 4 * outputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let shape = args.inputs[0].shape();
+        let (pixels, classes) = (shape[1] * shape[2], shape[3]);
+        let (logits, labels) = (args.inputs[0].f32(), args.inputs[1].i32());
+        let count = rows_in_use(args.inputs[2].i32(), shape[0]);
+        let probs = args.outputs[0].f32();
+        if probs.is_empty() {
+            return;
+        }
+        probs.par_chunks_mut(pixels).enumerate().for_each(|(row, probs)| {
+            if row >= count || labels[row] <= 0 {
+                probs.fill(0.0);
+                return;
+            }
+            let class = labels[row] as usize;
+            assert!(class < classes, "{NAME}: label {class} of {classes} classes in row {row}");
+            for (i, p) in probs.iter_mut().enumerate() {
+                *p = sigmoid(logits[(row * pixels + i) * classes + class]);
+            }
+        });
+    }
+}

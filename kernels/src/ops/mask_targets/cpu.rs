@@ -1,0 +1,83 @@
+//! CPU reference of `mask_targets`: objects decoded once, then a RoI a task.
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+
+use super::segments::{Outline, Segments};
+use super::{MaskRule, MaskTargets, bitmap, polygon};
+use crate::coco::Crop;
+use crate::contract::rows_in_use;
+use crate::cpu::TensorRef;
+
+/// How an image came to network size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    /// Height and width of the source.
+    pub(super) source: [usize; 2],
+    /// Height and width of the image in the network's input, without padding.
+    pub(super) network: [usize; 2],
+    pub(super) flip: bool,
+}
+
+/// An object of a RoI.
+struct Object<'a> {
+    image: usize,
+    outline: Outline<'a>,
+    /// Its pixels, unless the rule works on polygons.
+    crops: Vec<Crop>,
+}
+
+/// Writes the target of every RoI.
+pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: &mut [f32]) {
+    let (rois, image_idx) = (inputs[0].f32(), inputs[1].i32());
+    let matched = inputs[2].i32();
+    let count = rows_in_use(inputs[3].i32(), image_idx.len());
+    let key = |row: usize| {
+        let image = usize::try_from(image_idx[row]).ok().filter(|_| row < count)?;
+        Some((image, usize::try_from(matched[row]).ok()?))
+    };
+    let segments = Segments::of(&inputs[4..8]);
+    let views = &inputs[8..11];
+    let mut slots = HashMap::new();
+    let mut keys = Vec::new();
+    for found in (0..image_idx.len()).filter_map(key) {
+        slots.entry(found).or_insert_with(|| {
+            keys.push(found);
+            keys.len() - 1
+        });
+    }
+    let objects: Vec<Object<'_>> = keys
+        .into_par_iter()
+        .map(|(image, object)| {
+            let outline = segments.outline(image, object);
+            let needed = op.rule == MaskRule::RoiAlignBitmap || matches!(outline, Outline::Runs(_));
+            let crops = if needed { outline.crops(view(views, image).source) } else { vec![] };
+            Object { image, outline, crops }
+        })
+        .collect();
+    targets.par_chunks_mut(op.side * op.side).enumerate().for_each(|(row, target)| {
+        target.fill(0.0);
+        let Some(object) = key(row).map(|key| &objects[slots[&key]]) else { return };
+        let roi = std::array::from_fn(|i| rois[4 * row + i]);
+        let view = view(views, object.image);
+        match (&op.rule, &object.outline) {
+            (MaskRule::RoiAlignBitmap, _) => {
+                bitmap::average(&object.crops, view, roi, op.side, target);
+            }
+            (MaskRule::CocoPolygon, Outline::Polygons(polygons)) => {
+                polygon::rasterize(polygons, view, roi, op.side, op.plus_one, target);
+            }
+            (MaskRule::CocoPolygon, Outline::Runs(_)) => {
+                bitmap::nearest(&object.crops, view, roi, op.side, target);
+            }
+        }
+    });
+}
+
+fn view(views: &[TensorRef<'_>], image: usize) -> View {
+    let size =
+        |t: &TensorRef<'_>| [0, 1].map(|i| usize::try_from(t.i32()[2 * image + i]).unwrap_or(0));
+    let (source, network) = (size(&views[0]), size(&views[1]));
+    View { source, network, flip: views[2].i32()[image] != 0 }
+}

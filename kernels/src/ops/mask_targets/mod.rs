@@ -1,0 +1,92 @@
+//! Training targets of the mask head: each positive RoI's part of its object's mask, S x S.
+//!
+//! Two rules:
+//! * `RoiAlignBitmap` matches torchvision's `project_masks_on_boxes`: the object is rasterised at
+//!   source size by COCO's rule (or decoded from runs), flipped, resized nearest to network size and
+//!   averaged by RoIAlign (adaptive grid, not aligned, scale 1): soft targets.
+//! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, flipped, shifted by the RoI's
+//!   corner, scaled by S / max(side, 1) in f32 and rasterised by COCO's rule at S x S: 0 or 1. The
+//!   reference has no rule for runs in this mode; here a target pixel takes the source pixel that
+//!   its centre falls on (0 outside the image).
+//!
+//! Tensors (all in): `mask_rois [M, 4]` f32 (network pixels), `image_idx [M]`, `matched [M]` (object
+//! of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first part; number
+//! of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or `runs`),
+//! `coords [N, V]` f32 (x, y pairs in source pixels), `runs [N, Rc]` i32 (down the columns, zeros
+//! first), `source_sizes [N, 2]`, `network_sizes [N, 2]`, `flips [N]` i32 -> `targets [M, S, S]`
+//! (Role::Mask, overwritten; 0 in rows at or past the count and in rows of no image).
+//! Objects are decoded once a call, cut to their extent. Exact but for the f32 averages.
+
+mod bitmap;
+mod cases;
+mod cpu;
+mod polygon;
+mod segments;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Op, OpError, Role, TensorDesc, contract};
+
+pub use cases::cases;
+
+/// How an object becomes a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaskRule {
+    /// maskrcnn-benchmark: polygons moved into the RoI and rasterised at S x S.
+    CocoPolygon,
+    /// torchvision: RoIAlign of the object's bitmap at network size.
+    RoiAlignBitmap,
+}
+
+/// Cuts mask targets out of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskTargets {
+    /// S, pixels a side of a target.
+    pub side: usize,
+    /// How an object becomes a target.
+    pub rule: MaskRule,
+    /// Flip polygons to W - x - 1 (inclusive boxes) instead of W - x.
+    pub plus_one: bool,
+}
+
+const NAME: &str = "mask_targets";
+
+impl Op for MaskTargets {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 11)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
+        let rows = inputs[0].shape.first().copied().unwrap_or(0);
+        contract::floats(NAME, "mask_rois", &inputs[0], &[rows, 4])?;
+        contract::integers(NAME, "image_idx", &inputs[1], &[rows])?;
+        contract::integers(NAME, "matched", &inputs[2], &[rows])?;
+        contract::integers(NAME, "count", &inputs[3], &[1])?;
+        contract::integers_ranked(NAME, "segm_index", &inputs[4], "[N, G, 3]")?;
+        let (images, objects) = (inputs[4].shape[0], inputs[4].shape[1]);
+        check::shape(NAME, "segm_index", &inputs[4], &[images, objects, 3])?;
+        contract::integers_ranked(NAME, "segm_parts", &inputs[5], "[N, Pc, 2]")?;
+        check::shape(NAME, "segm_parts", &inputs[5], &[images, inputs[5].shape[1], 2])?;
+        contract::floats_ranked(NAME, "coords", &inputs[6], "[N, V]")?;
+        check::shape(NAME, "coords", &inputs[6], &[images, inputs[6].shape[1]])?;
+        contract::integers_ranked(NAME, "runs", &inputs[7], "[N, Rc]")?;
+        check::shape(NAME, "runs", &inputs[7], &[images, inputs[7].shape[1]])?;
+        contract::integers(NAME, "source_sizes", &inputs[8], &[images, 2])?;
+        contract::integers(NAME, "network_sizes", &inputs[9], &[images, 2])?;
+        contract::integers(NAME, "flips", &inputs[10], &[images])?;
+        Ok(vec![TensorDesc::new(Role::Mask, &[rows, self.side, self.side])])
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::mask_targets(self, &args.inputs, args.outputs[0].f32());
+    }
+}

@@ -1,0 +1,43 @@
+//! The rule of maskrcnn-benchmark: polygons moved into the RoI, rasterised at the target's size.
+//!
+//! Arithmetic in f32 and in that reference's order (resize, flip at network size, shift, scale),
+//! because rounding decides on which side of a pixel's centre a boundary falls.
+
+use super::cpu::View;
+use crate::coco::Crop;
+
+/// Writes the target of a RoI of an object with polygons in source pixels.
+pub(super) fn rasterize(
+    polygons: &[&[f32]],
+    view: View,
+    roi: [f32; 4],
+    side: usize,
+    plus_one: bool,
+    target: &mut [f32],
+) {
+    let axis = |i: usize| {
+        let resize = view.network[1 - i] as f32 / view.source[1 - i] as f32;
+        let scale = side as f32 / (roi[i + 2] - roi[i]).max(1.0);
+        (resize, roi[i], scale)
+    };
+    let axes = [axis(0), axis(1)];
+    let mirror = view.network[1] as f32;
+    let moved: Vec<Vec<f64>> = polygons
+        .iter()
+        .map(|polygon| {
+            let place = |(i, &v): (usize, &f32)| {
+                let (resize, corner, scale) = axes[i % 2];
+                let mut v = v * resize;
+                if view.flip && i % 2 == 0 {
+                    v = if plus_one { mirror - v - 1.0 } else { mirror - v };
+                }
+                f64::from((v - corner) * scale)
+            };
+            polygon.iter().enumerate().map(place).collect()
+        })
+        .collect();
+    let bitmap = Crop::of_polygons(&moved, side, side).paste(side, side);
+    for (target, &pixel) in target.iter_mut().zip(&bitmap.pixels) {
+        *target = f32::from(pixel);
+    }
+}

@@ -1,0 +1,134 @@
+//! Mask targets by hand, and by properties.
+
+use super::{MaskRule, MaskTargets};
+use crate::coco::{Bitmap, encode_runs, rasterize};
+use crate::cpu::{HostTensor, run};
+use crate::{Role, TensorDesc};
+
+/// One image with one object.
+struct Scene {
+    polygon: Vec<f32>,
+    runs: Vec<u32>,
+    source: [usize; 2],
+    network: [usize; 2],
+    flip: bool,
+}
+
+fn targets(op: MaskTargets, scene: &Scene, kind: i32, rois: &[[f32; 4]]) -> Vec<f32> {
+    let ints = |shape: &[usize], values: &[i32]| {
+        HostTensor::i32(TensorDesc::new(Role::Index, shape), values.to_vec())
+    };
+    let len = if kind == 0 { scene.polygon.len() } else { scene.runs.len() };
+    let runs: Vec<i32> = scene.runs.iter().map(|&v| v as i32).collect();
+    let m = rois.len();
+    let inputs = [
+        HostTensor::f32(TensorDesc::new(Role::Box, &[m, 4]), rois.concat()),
+        ints(&[m], &vec![0; m]),
+        ints(&[m], &vec![0; m]),
+        ints(&[1], &[m as i32]),
+        ints(&[1, 1, 3], &[kind, 0, 1]),
+        ints(&[1, 1, 2], &[0, len as i32]),
+        HostTensor::f32(
+            TensorDesc::new(Role::Mask, &[1, scene.polygon.len()]),
+            scene.polygon.clone(),
+        ),
+        ints(&[1, runs.len()], &runs),
+        ints(&[1, 2], &scene.source.map(|v| v as i32)),
+        ints(&[1, 2], &scene.network.map(|v| v as i32)),
+        ints(&[1], &[i32::from(scene.flip)]),
+    ];
+    run(&op, &inputs).expect("fits")[0].as_f32().to_vec()
+}
+
+/// The left half of an image of 8 x 8, at twice the size.
+fn left_half(flip: bool) -> Scene {
+    let polygon = vec![0.0, 0.0, 4.0, 0.0, 4.0, 8.0, 0.0, 8.0];
+    let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
+    let runs = encode_runs(&rasterize(&[wide], 8, 8));
+    Scene { polygon, runs, source: [8, 8], network: [16, 16], flip }
+}
+
+#[test]
+fn half_an_image_by_hand() {
+    let whole = [[0.0, 0.0, 16.0, 16.0]];
+    for rule in [MaskRule::CocoPolygon, MaskRule::RoiAlignBitmap] {
+        let op = MaskTargets { side: 4, rule, plus_one: false };
+        for (kind, flip) in [(0, false), (1, false), (0, true), (1, true)] {
+            let target = targets(op, &left_half(flip), kind, &whole);
+            let mut row = match rule {
+                MaskRule::CocoPolygon => [1.0, 1.0, 0.0, 0.0],
+                // Samples lie on half pixels: the one at the edge is half in.
+                MaskRule::RoiAlignBitmap => [1.0, 0.875, 0.0, 0.0],
+            };
+            if flip && rule == MaskRule::CocoPolygon {
+                row.reverse();
+            } else if flip {
+                row = [0.0, 0.125, 1.0, 1.0];
+            }
+            assert_eq!(target[4..8], row, "{rule:?}, kind {kind}, flip {flip}");
+        }
+    }
+}
+
+/// Polygons and the runs of their bitmap give the same soft targets.
+#[test]
+fn polygons_and_runs_agree() {
+    let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
+    let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
+    let runs = encode_runs(&rasterize(&[wide], 31, 37));
+    let scene = Scene { polygon, runs, source: [31, 37], network: [53, 61], flip: true };
+    let op = MaskTargets { side: 7, rule: MaskRule::RoiAlignBitmap, plus_one: false };
+    let rois = [[5.3, 2.0, 50.1, 44.0], [-3.0, -2.0, 9.0, 70.0], [30.0, 20.0, 30.0, 20.0]];
+    let (a, b) = (targets(op, &scene, 0, &rois), targets(op, &scene, 1, &rois));
+    assert_eq!(a, b);
+    assert!(a.iter().any(|&v| v > 0.0 && v < 1.0));
+}
+
+/// The network-size bitmap, built and averaged sample by sample.
+#[test]
+fn soft_targets_equal_roi_align_of_the_bitmap() {
+    let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
+    let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
+    let small: Bitmap = rasterize(&[wide], 31, 37);
+    let (height, width) = (53usize, 61usize);
+    let pixel = |y: usize, x: usize| {
+        let (y, x) = (y * 31 / height, x * 37 / width);
+        f32::from(small.pixels[y * 37 + 36 - x])
+    };
+    let desc = TensorDesc::new(Role::Activation, &[1, height, width, 1]);
+    let values = (0..height * width).map(|i| pixel(i / width, i % width)).collect();
+    let index = |v: i32| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![v]);
+    let roi = [5.3, 2.0, 50.1, 44.0];
+    let align = crate::ops::roi_align::RoiAlign {
+        pooled: 7,
+        sampling_ratio: 0,
+        aligned: false,
+        spatial_scales: vec![1.0],
+    };
+    let inputs = [
+        HostTensor::f32(desc, values),
+        HostTensor::f32(TensorDesc::new(Role::Box, &[1, 4]), roi.to_vec()),
+        index(0),
+        index(0),
+        index(1),
+    ];
+    let expected = run(&align, &inputs).expect("fits");
+    let scene =
+        Scene { polygon, runs: vec![], source: [31, 37], network: [height, width], flip: true };
+    let op = MaskTargets { side: 7, rule: MaskRule::RoiAlignBitmap, plus_one: false };
+    for (a, b) in targets(op, &scene, 0, &[roi]).iter().zip(expected[0].as_f32()) {
+        assert!((a - b).abs() < 1e-6, "{a} {b}");
+    }
+}
+
+/// An inclusive flip moves the object one network pixel further left.
+#[test]
+fn plus_one_flips_pixels_not_edges() {
+    let op = |plus_one| MaskTargets { side: 16, rule: MaskRule::CocoPolygon, plus_one };
+    let whole = [[0.0, 0.0, 16.0, 16.0]];
+    let first = |plus_one| {
+        let target = targets(op(plus_one), &left_half(true), 0, &whole);
+        target[..16].iter().position(|&v| v == 1.0)
+    };
+    assert_eq!((first(false), first(true)), (Some(8), Some(7)));
+}

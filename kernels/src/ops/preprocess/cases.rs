@@ -1,0 +1,63 @@
+//! Cases of `preprocess` for the table of ops.
+
+use std::sync::Arc;
+
+use super::Preprocess;
+use crate::case::{OpCase, integers, uniform};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// No image in use, one pixel, primes up and down, and a COCO image at training size.
+pub fn cases() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for bytes in [true, false] {
+        cases.push(case(bytes, [8, 8], &[([5, 7], [8, 8], 0), ([3, 3], [4, 4], 1)], 0));
+        cases.push(case(bytes, [1, 1], &[([1, 1], [1, 1], 1)], 1));
+        let primes = [
+            ([5, 7], [11, 13], 0),
+            ([13, 11], [5, 7], 1),
+            ([1, 17], [13, 1], 0),
+            ([2, 2], [3, 3], 0),
+        ];
+        cases.push(case(bytes, [16, 19], &primes, 3));
+    }
+    cases.push(case(true, [800, 1088], &[([480, 640], [800, 1066], 1)], 1));
+    cases
+}
+
+type Sizes = ([usize; 2], [usize; 2], i32);
+
+fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
+    let capacity = images.iter().map(|(s, ..)| 3 * s[0] * s[1]).max().unwrap_or(0);
+    let shape = [images.len(), capacity];
+    let pixels = if bytes {
+        let values = integers(&shape, 1, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
+        HostTensor::u8(TensorDesc::new(Role::Pixels, &shape), values)
+    } else {
+        uniform(&TensorDesc::new(Role::Mask, &shape), 1, 0.0, 1.0)
+    };
+    let ints = |shape: &[usize], values: Vec<i32>| {
+        HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
+    };
+    let sizes = |pick: fn(&Sizes) -> [usize; 2]| {
+        let values = images.iter().flat_map(|s| pick(s).map(|v| v as i32)).collect();
+        ints(&[images.len(), 2], values)
+    };
+    let inputs = vec![
+        pixels,
+        sizes(|s| s.0),
+        sizes(|s| s.1),
+        ints(&[images.len()], images.iter().map(|s| s.2).collect()),
+        ints(&[1], vec![count]),
+    ];
+    let op = Preprocess {
+        height,
+        width,
+        mean: [0.485, 0.456, 0.406],
+        std: [0.229, 0.224, 0.225],
+        pixel_scale: 1.0 / 255.0,
+        bgr: images.len() > 1,
+    };
+    let kind = if bytes { "bytes" } else { "floats" };
+    OpCase::new(format!("{count} of {} images, {kind}", images.len()), Arc::new(op), inputs)
+}

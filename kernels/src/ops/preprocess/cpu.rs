@@ -1,0 +1,118 @@
+//! CPU reference of `preprocess`.
+
+use rayon::prelude::*;
+
+use super::Preprocess;
+use crate::contract::rows_in_use;
+use crate::cpu::TensorRef;
+use crate::resize::{BilinearTap, bilinear_tap};
+use crate::{DType, Role};
+
+/// Source pixels, as given.
+#[derive(Clone, Copy)]
+enum Pixels<'a> {
+    Bytes(&'a [u8]),
+    Floats(&'a [f32]),
+}
+
+/// Sizes of an image, checked against the buffers.
+struct Image {
+    source: [usize; 2],
+    network: [usize; 2],
+    flip: bool,
+}
+
+/// Writes every image; a row of the output is a task.
+pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32]) {
+    let row_len = 3 * op.width;
+    if op.height * row_len == 0 {
+        return;
+    }
+    let images = rows_in_use(inputs[4].i32(), inputs[0].shape()[0]);
+    let scale = if inputs[0].desc.role.cpu_dtype() == DType::U8 { op.pixel_scale } else { 1.0 };
+    let tables = normalise_table(op, scale);
+    x.par_chunks_mut(op.height * row_len).enumerate().for_each(|(n, x)| {
+        if n >= images {
+            x.fill(0.0);
+            return;
+        }
+        let (image, pixels) = image(op, inputs, n);
+        let columns = columns(&image);
+        x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
+            let (inside, padding) = x.split_at_mut(3 * image.network[1]);
+            padding.fill(0.0);
+            if row >= image.network[0] {
+                inside.fill(0.0);
+                return;
+            }
+            let tap = bilinear_tap(row, image.source[0], image.network[0]);
+            let line = 3 * image.source[1];
+            let rows =
+                [tap.low * line..(tap.low + 1) * line, tap.high * line..(tap.high + 1) * line];
+            match pixels {
+                Pixels::Bytes(p) => {
+                    let look_up = |c: usize, v: u8| tables[c][usize::from(v)];
+                    let [top, low] = rows.map(|r| &p[r]);
+                    resize_row(op.bgr, &columns, tap.fraction, [top, low], look_up, inside);
+                }
+                Pixels::Floats(p) => {
+                    let normal = |c: usize, v: f32| (v - op.mean[c]) / op.std[c];
+                    let [top, low] = rows.map(|r| &p[r]);
+                    resize_row(op.bgr, &columns, tap.fraction, [top, low], normal, inside);
+                }
+            }
+        });
+    });
+}
+
+/// The normalised value of each byte, for each channel of the output.
+fn normalise_table(op: &Preprocess, scale: f32) -> [[f32; 256]; 3] {
+    std::array::from_fn(|c| std::array::from_fn(|v| (v as f32 * scale - op.mean[c]) / op.std[c]))
+}
+
+/// Sizes and pixels of image `n`.
+fn image<'a>(op: &Preprocess, inputs: &[TensorRef<'a>], n: usize) -> (Image, Pixels<'a>) {
+    let size = |t: &TensorRef<'_>| [0, 1].map(|i| usize::try_from(t.i32()[2 * n + i]).unwrap_or(0));
+    let (source, network) = (size(&inputs[1]), size(&inputs[2]));
+    let (capacity, values) = (inputs[0].shape()[1], source[0] * source[1] * 3);
+    assert!(
+        (1..=capacity).contains(&values) && network[0] <= op.height && network[1] <= op.width,
+        "image {n}: {source:?} to {network:?} does not fit {capacity} values, {}x{}",
+        op.height,
+        op.width
+    );
+    let range = n * capacity..n * capacity + values;
+    let pixels = match inputs[0].desc.role {
+        Role::Pixels | Role::Bitmap => Pixels::Bytes(&inputs[0].u8()[range]),
+        _ => Pixels::Floats(&inputs[0].f32()[range]),
+    };
+    (Image { source, network, flip: inputs[3].i32()[n] != 0 }, pixels)
+}
+
+/// Source of each output column, flipped where the image is.
+fn columns(image: &Image) -> Vec<BilinearTap> {
+    let width = image.network[1];
+    let target = |x: usize| if image.flip { width - 1 - x } else { x };
+    (0..width).map(|x| bilinear_tap(target(x), image.source[1], width)).collect()
+}
+
+/// Blends two source rows into one output row.
+fn resize_row<T: Copy>(
+    bgr: bool,
+    columns: &[BilinearTap],
+    fraction: f32,
+    [top, bottom]: [&[T]; 2],
+    normal: impl Fn(usize, T) -> f32,
+    x: &mut [f32],
+) {
+    for (tap, x) in columns.iter().zip(x.chunks_exact_mut(3)) {
+        for (c, x) in x.iter_mut().enumerate() {
+            let channel = if bgr { 2 - c } else { c };
+            let blend = |row: &[T]| {
+                let [a, b] = [tap.low, tap.high].map(|i| normal(c, row[3 * i + channel]));
+                (1.0 - tap.fraction) * a + tap.fraction * b
+            };
+            *x = (1.0 - fraction) * blend(top) + fraction * blend(bottom);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Source images to the network's input: normalise, resize, flip, pad.
+//!
+//! Matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`, bilinear resize
+//! (`align_corners=False`, scale from the two sizes), horizontal flip, zeros to the right and below.
+//! Tensors: `pixels [N, B]` (u8, or f32 in 0..1 under Role::Mask; rows of height x width x RGB
+//! packed at the head of each image's row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32
+//! (height, width), `flips [N]`, `num_images [1]` i32 (all in) -> `x [N, H, W, 3]` (overwritten; 0
+//! in the padding and in images at or past `num_images`).
+//! With `bgr` channel 0 is blue, and mean and std are given in that order. Numerics: f32.
+//! Bound by memory: four source pixels a pixel, from cache.
+
+mod cases;
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
+
+pub use cases::cases;
+
+/// Normalises, resizes, flips and pads images.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Preprocess {
+    /// H, rows of the padded input.
+    pub height: usize,
+    /// W, columns of the padded input.
+    pub width: usize,
+    /// Subtracted, in units of the scaled pixels, in the order of the output's channels.
+    pub mean: [f32; 3],
+    /// Divided by after that.
+    pub std: [f32; 3],
+    /// What a byte is multiplied with first: 1/255 or 1. Not used for f32 pixels.
+    pub pixel_scale: f32,
+    /// Blue first.
+    pub bgr: bool,
+}
+
+const NAME: &str = "preprocess";
+
+impl Op for Preprocess {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check::rank(NAME, "pixels", &inputs[0], "[N, B]")?;
+        if inputs[0].role.cpu_dtype() != DType::U8 {
+            check::dtype(NAME, "pixels", &inputs[0], DType::F32)?;
+        }
+        let images = inputs[0].shape[0];
+        contract::integers(NAME, "source_sizes", &inputs[1], &[images, 2])?;
+        contract::integers(NAME, "network_sizes", &inputs[2], &[images, 2])?;
+        contract::integers(NAME, "flips", &inputs[3], &[images])?;
+        contract::integers(NAME, "num_images", &inputs[4], &[1])?;
+        let positive = self.std.iter().all(|&s| s > 0.0);
+        check::parameter(NAME, "std", positive, "above 0", format!("{:?}", self.std))?;
+        Ok(vec![TensorDesc::new(Role::Activation, &[images, self.height, self.width, 3])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 8 * outputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::preprocess(self, &args.inputs, args.outputs[0].f32());
+    }
+}

@@ -1,0 +1,59 @@
+//! Preprocessing by hand, and flips as a property.
+
+use super::Preprocess;
+use crate::case::integers;
+use crate::cpu::{HostTensor, run};
+use crate::{Role, TensorDesc};
+
+fn op(height: usize, width: usize) -> Preprocess {
+    let (mean, std) = ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]);
+    Preprocess { height, width, mean, std, pixel_scale: 1.0, bgr: false }
+}
+
+fn inputs(pixels: Vec<u8>, source: [i32; 2], network: [i32; 2], flip: i32) -> Vec<HostTensor> {
+    let ints = |shape: &[usize], v: &[i32]| {
+        HostTensor::i32(TensorDesc::new(Role::Index, shape), v.to_vec())
+    };
+    vec![
+        HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, pixels.len()]), pixels),
+        ints(&[1, 2], &source),
+        ints(&[1, 2], &network),
+        ints(&[1], &[flip]),
+        ints(&[1], &[1]),
+    ]
+}
+
+/// Two pixels side by side, (1, 2, 3) and (5, 10, 7), widened to four and padded.
+#[test]
+fn two_pixels_by_hand() {
+    let inputs = inputs(vec![1, 2, 3, 5, 10, 7], [1, 2], [1, 4], 0);
+    let x = run(&op(2, 5), &inputs).expect("fits");
+    let (a, b) = ([0.0, 0.0, 0.0], [4.0, 4.0, 1.0]);
+    let at = |f: f32| [0, 1, 2].map(|c: usize| a[c] + f * (b[c] - a[c]));
+    let row = [at(0.0), at(0.25), at(0.75), at(1.0), [0.0; 3]].concat();
+    assert_eq!(x[0].as_f32()[..15], row);
+    assert!(x[0].as_f32()[15..].iter().all(|&v| v == 0.0));
+}
+
+/// BGR reverses the channels of the source, not those of mean and std.
+#[test]
+fn bgr_by_hand() {
+    let x = run(&Preprocess { bgr: true, ..op(1, 1) }, &inputs(vec![9, 8, 7], [1, 1], [1, 1], 0));
+    assert_eq!(x.expect("fits")[0].as_f32(), [6.0, 3.0, 1.5]);
+}
+
+#[test]
+fn a_flip_mirrors_the_columns_within_the_image() {
+    let pixels: Vec<u8> =
+        integers(&[7 * 11 * 3], 5, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
+    let x = |flip| {
+        let inputs = inputs(pixels.clone(), [7, 11], [9, 13], flip);
+        run(&op(10, 16), &inputs).expect("fits")[0].as_f32().to_vec()
+    };
+    let (plain, flipped) = (x(0), x(1));
+    for i in 0..10 * 16 {
+        let (row, col) = (i / 16, i % 16);
+        let mirror = if col < 13 { 12 - col } else { col };
+        assert_eq!(plain[3 * i..3 * i + 3], flipped[3 * (row * 16 + mirror)..][..3]);
+    }
+}

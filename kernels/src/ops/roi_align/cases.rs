@@ -1,0 +1,59 @@
+//! Cases of `roi_align` for the table of ops.
+
+use std::sync::Arc;
+
+use super::RoiAlign;
+use crate::case::{OpCase, integers, normal, uniform};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, and a training
+/// shape of the box head at a narrow width.
+pub fn cases() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    for (sampling_ratio, aligned) in [(2, false), (2, true), (0, false), (0, true)] {
+        let op = |pooled, levels: usize| RoiAlign {
+            pooled,
+            sampling_ratio,
+            aligned,
+            spatial_scales: (0..levels).map(|l| 0.25 / (1 << l) as f32).collect(),
+        };
+        cases.push(case(op(7, 1), [1, 7, 8, 3], 0, 0));
+        cases.push(case(op(1, 1), [1, 1, 1, 1], 1, 1));
+        cases.push(case(op(5, 2), [2, 9, 11, 5], 7, 5));
+        cases.push(case(op(7, 3), [3, 17, 13, 7], 13, 13));
+        cases.push(case(op(14, 2), [2, 16, 24, 4], 11, 9));
+    }
+    let scales = vec![0.25, 0.125, 0.0625, 0.03125];
+    let op = RoiAlign { pooled: 7, sampling_ratio: 2, aligned: false, spatial_scales: scales };
+    cases.push(case(op, [2, 64, 64, 48], 256, 251));
+    cases
+}
+
+/// Maps of `[images, height, width, channels]` at level 0, halved (rounded up) at each next one;
+/// boxes reach over the borders.
+fn case(op: RoiAlign, [images, height, width, channels]: [usize; 4], m: usize, n: i32) -> OpCase {
+    let levels = op.spatial_scales.len();
+    let mut inputs: Vec<HostTensor> = (0..levels)
+        .map(|l| {
+            let shape = [images, height.div_ceil(1 << l), width.div_ceil(1 << l), channels];
+            normal(&TensorDesc::new(Role::Activation, &shape), l as u32, 1.0)
+        })
+        .collect();
+    let side = 4.0 * height.max(width) as f32;
+    let mut rois = uniform(&TensorDesc::new(Role::Box, &[m, 4]), 11, -0.2 * side, side);
+    for roi in rois.as_f32_mut().chunks_exact_mut(4) {
+        (roi[0], roi[2]) = (roi[0].min(roi[2]), roi[0].max(roi[2]));
+        (roi[1], roi[3]) = (roi[1].min(roi[3]), roi[1].max(roi[3]));
+    }
+    inputs.push(rois);
+    inputs.push(integers(&[m], 12, 0, images as i32));
+    inputs.push(integers(&[m], 13, 0, levels as i32));
+    inputs.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![n]));
+    let grads: Vec<usize> = (0..levels).collect();
+    let label = format!(
+        "{n} of {m} rois, P {}, ratio {}, aligned {}, {levels} levels from {height}x{width}",
+        op.pooled, op.sampling_ratio, op.aligned
+    );
+    OpCase::new(label, Arc::new(op), inputs).grad(&grads)
+}

@@ -1,0 +1,70 @@
+//! Gradient of `roi_align` by the feature maps.
+//!
+//! Tensors: `grad_output [M, P, P, C]` f32, `rois [M, 4]` f32, `image_idx [M]`, `levels [M]`,
+//! `count [1]` i32 (all in) -> `grad_feature_l [N, h_l, w_l, C]` for each level (overwritten).
+//! Deterministic without atomics: a place sums its RoIs in their order.
+
+use super::{check_rois, cpu, taps};
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+
+/// Adds the gradients of RoIs to the maps of their levels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoiAlignGrad {
+    /// Bins a side, P.
+    pub pooled: usize,
+    /// Samples a side of a bin; 0 = adaptive.
+    pub sampling_ratio: usize,
+    /// Half-pixel shift, and no minimum size.
+    pub aligned: bool,
+    /// Feature pixels per network pixel, of each level.
+    pub spatial_scales: Vec<f32>,
+    /// N, images of a map.
+    pub images: usize,
+    /// Height and width of each level's map.
+    pub level_sizes: Vec<[usize; 2]>,
+}
+
+const NAME: &str = "roi_align_grad";
+
+impl Op for RoiAlignGrad {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let (sizes, scales) = (self.level_sizes.len(), self.spatial_scales.len());
+        let expected = format!("{scales}, one a scale");
+        check::parameter(NAME, "level_sizes", sizes == scales, &expected, sizes)?;
+        contract::floats_ranked(NAME, "grad_output", &inputs[0], "[M, P, P, C]")?;
+        let (rows, channels) = (inputs[0].shape[0], inputs[0].shape[3]);
+        check::shape(NAME, "grad_output", &inputs[0], &[rows, self.pooled, self.pooled, channels])?;
+        check_rois(NAME, self.pooled, &self.spatial_scales, rows, &inputs[1..])?;
+        let grad = |&[height, width]: &[usize; 2]| {
+            TensorDesc::new(Role::Gradient, &[self.images, height, width, channels])
+        };
+        Ok(self.level_sizes.iter().map(grad).collect())
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let samples = self.sampling_ratio.max(1).pow(2);
+        Cost::streaming(inputs, outputs, (inputs[0].len() * samples * 8) as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rois = cpu::Rois::of(&args.inputs[1..], &self.spatial_scales);
+        let grid = taps::Grid {
+            pooled: self.pooled,
+            sampling_ratio: self.sampling_ratio,
+            aligned: self.aligned,
+        };
+        cpu::backward(grid, &self.level_sizes, &args.inputs[0], &rois, &mut args.outputs);
+    }
+}

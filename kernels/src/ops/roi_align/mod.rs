@@ -1,0 +1,124 @@
+//! RoIAlign over a feature pyramid: a P x P grid of bilinear averages of each RoI, from its level.
+//!
+//! Matches torchvision's `roi_align` and `MultiScaleRoIAlign`: a bin is the mean of
+//! `sampling_ratio` squared samples (0: as many a side as the bin has feature pixels, rounded up);
+//! `aligned` shifts by half a pixel, otherwise a RoI is at least one feature pixel wide and high;
+//! samples beyond -1 or the map's extent count as 0.
+//! Tensors: `feature_l [N, h_l, w_l, C]` f32 for each level, `rois [M, 4]` f32 (x1, y1, x2, y2 in
+//! network pixels), `image_idx [M]`, `levels [M]`, `count [1]` i32 (all in) -> `y [M, P, P, C]`
+//! (overwritten; 0 in rows at or past the count and in rows of no image).
+//! Numerics: the mean is separable, so the samples of a bin are merged into weights per feature
+//! row and column first; f32, fixed order. Edges: coordinates that are not finite give NaN or 0,
+//! never a fault; an adaptive grid has at most 4096 samples a side.
+//! Bound by memory: every feature row of a RoI is read once or twice from cache.
+
+mod cases;
+mod cpu;
+mod grad;
+pub(crate) mod taps;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{BackwardRule, Cost, Op, OpError, Source, Target, TensorDesc, contract};
+
+pub use cases::cases;
+pub use grad::RoiAlignGrad;
+
+/// RoIAlign from the level that each RoI belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoiAlign {
+    /// Bins a side of the output, P.
+    pub pooled: usize,
+    /// Samples a side of a bin; 0 = adaptive.
+    pub sampling_ratio: usize,
+    /// Half-pixel shift (Detectron2's "aligned"), and no minimum size.
+    pub aligned: bool,
+    /// Feature pixels per network pixel, of each level.
+    pub spatial_scales: Vec<f32>,
+}
+
+const NAME: &str = "roi_align";
+
+/// Checks rois, image_idx, levels and count, and the parameters.
+fn check_rois(
+    op: &'static str,
+    pooled: usize,
+    spatial_scales: &[f32],
+    rows: usize,
+    rois: &[TensorDesc],
+) -> Result<(), OpError> {
+    check::parameter(op, "pooled", pooled > 0, "at least 1", pooled)?;
+    let positive = spatial_scales.iter().all(|&s| s > 0.0);
+    check::parameter(op, "spatial_scales", positive, "above 0", format!("{spatial_scales:?}"))?;
+    contract::floats(op, "rois", &rois[0], &[rows, 4])?;
+    contract::integers(op, "image_idx", &rois[1], &[rows])?;
+    contract::integers(op, "levels", &rois[2], &[rows])?;
+    contract::integers(op, "count", &rois[3], &[1])
+}
+
+impl Op for RoiAlign {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let levels = self.spatial_scales.len();
+        check::parameter(NAME, "spatial_scales", levels > 0, "one a level", "none")?;
+        check::arity(NAME, "inputs", inputs, levels + 4)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let first = &inputs[0];
+        for feature in &inputs[..levels] {
+            contract::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
+            let (n, c) = (first.shape[0], first.shape[3]);
+            if feature.shape[0] != n || feature.shape[3] != c {
+                let expected = format!("[{n}, h_l, w_l, {c}]");
+                return Err(check::shape_error(NAME, "feature_l", feature, expected));
+            }
+        }
+        let rows = inputs[levels].shape.first().copied().unwrap_or(0);
+        check_rois(NAME, self.pooled, &self.spatial_scales, rows, &inputs[levels..])?;
+        let shape = [rows, self.pooled, self.pooled, first.shape[3]];
+        Ok(vec![TensorDesc::new(first.role, &shape)])
+    }
+
+    /// Four taps a sample; the features that RoIs cover are taken as all of them.
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let samples = self.sampling_ratio.max(1).pow(2);
+        Cost::streaming(inputs, outputs, (outputs[0].len() * samples * 8) as u64)
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let levels = self.spatial_scales.len();
+        let grad = RoiAlignGrad {
+            pooled: self.pooled,
+            sampling_ratio: self.sampling_ratio,
+            aligned: self.aligned,
+            spatial_scales: self.spatial_scales.clone(),
+            images: inputs[0].shape[0],
+            level_sizes: inputs[..levels].iter().map(|f| [f.shape[1], f.shape[2]]).collect(),
+        };
+        let mut reads = vec![Source::GradOutput(0)];
+        reads.extend((levels..levels + 4).map(Source::Input));
+        let writes: Vec<_> = (0..levels).map(Target::GradInput).collect();
+        BackwardRule::default().step(grad, &reads, &writes)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let levels = self.spatial_scales.len();
+        let maps: Vec<_> =
+            args.inputs[..levels].iter().map(|f| cpu::Map::new(f.f32(), f.shape())).collect();
+        let rois = cpu::Rois::of(&args.inputs[levels..], &self.spatial_scales);
+        let grid = taps::Grid {
+            pooled: self.pooled,
+            sampling_ratio: self.sampling_ratio,
+            aligned: self.aligned,
+        };
+        cpu::forward(grid, &maps, &rois, args.outputs[0].f32());
+    }
+}

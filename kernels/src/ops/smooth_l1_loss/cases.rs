@@ -1,0 +1,40 @@
+//! Cases of `smooth_l1_loss` for the table of ops.
+
+use std::sync::Arc;
+
+use super::SmoothL1Loss;
+use crate::case::{OpCase, integers, normal, uniform};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 images.
+pub fn cases() -> Vec<OpCase> {
+    let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (1024, 2)];
+    rows.iter()
+        .flat_map(|&(rows, images)| {
+            [(1.0, 1), (1.0 / 9.0, 2), (0.0, 2)].map(|(beta, ipg)| case(rows, images, beta, ipg))
+        })
+        .collect()
+}
+
+fn case(rows: usize, images: usize, beta: f32, ipg: usize) -> OpCase {
+    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
+    let deltas = TensorDesc::new(Role::Activation, &[rows, 4]);
+    let targets = TensorDesc::new(Role::Box, &[rows, 4]);
+    // Without a quadratic part the derivative jumps at 0, which a difference must not straddle.
+    let (pred, target) = match beta {
+        0.0 => (uniform(&deltas, 1, 1.0, 2.0), uniform(&targets, 2, -1.0, 0.0)),
+        _ => (normal(&deltas, 1, 1.0), normal(&targets, 2, 1.0)),
+    };
+    let inputs = vec![
+        pred,
+        target,
+        integers(&[rows], 3, -1, 3),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+    ];
+    let label = format!("{rows} rows of {images} images, beta {beta:.2}, {ipg} a group");
+    let case = OpCase::new(label, Arc::new(SmoothL1Loss { beta, ipg }), inputs).grad(&[0]);
+    // The second derivative jumps at +-beta: an error of the order of eps / beta at a few rows.
+    case.grad_bounds(1e-3, 2e-2)
+}

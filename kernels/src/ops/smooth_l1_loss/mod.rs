@@ -1,0 +1,87 @@
+//! Smooth L1 loss of box deltas: `loss_rpn_box_reg` and `loss_box_reg`.
+//!
+//! Matches the box losses of torchvision and maskrcnn-benchmark: the sum over the rows of a group
+//! of images with a positive label, divided by the group's rows whose label is not -1 (all that
+//! were sampled), averaged over the groups that hold images. `beta` 0 is L1.
+//! Tensors: `pred [M, 4]`, `target [M, 4]` f32, `labels [M]` i32 (above 0 = positive, -1 =
+//! ignored), `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
+//! Numerics: summed in f64 in a fixed order. Edges: M = 0 or no positive row give 0.
+
+mod cases;
+mod cpu;
+mod grad;
+
+use crate::cpu::CpuArgs;
+use crate::losses::check_group;
+use crate::op::check;
+use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
+
+pub use cases::cases;
+pub use grad::SmoothL1LossGrad;
+
+/// Smooth L1 of positives over all sampled rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SmoothL1Loss {
+    /// Where the quadratic part ends, in units of the deltas.
+    pub beta: f32,
+    /// Images whose rows share a mean.
+    pub ipg: usize,
+}
+
+const NAME: &str = "smooth_l1_loss";
+
+/// Checks what the loss and its gradient read.
+fn check_inputs(
+    op: &'static str,
+    beta: f32,
+    ipg: usize,
+    inputs: &[TensorDesc],
+) -> Result<(), OpError> {
+    let rows = inputs[0].shape.first().copied().unwrap_or(0);
+    contract::floats(op, "pred", &inputs[0], &[rows, 4])?;
+    contract::floats(op, "target", &inputs[1], &[rows, 4])?;
+    check::parameter(op, "beta", beta >= 0.0, "0 or more", beta)?;
+    check_group(op, ipg, rows, [&inputs[2], &inputs[3], &inputs[4]])
+}
+
+impl Op for SmoothL1Loss {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check_inputs(NAME, self.beta, self.ipg, inputs)?;
+        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 5 * inputs[0].len() as u64)
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let reads = [
+            Source::Input(0),
+            Source::Input(1),
+            Source::Input(2),
+            Source::Input(3),
+            Source::Input(4),
+            Source::GradOutput(0),
+        ];
+        BackwardRule::default().step(
+            SmoothL1LossGrad { beta: self.beta, ipg: self.ipg },
+            &reads,
+            &[Target::GradInput(0)],
+        )
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rows = cpu::Rows::of(args, self.beta, self.ipg);
+        args.outputs[0].f32()[0] = rows.loss();
+    }
+}

@@ -1,0 +1,37 @@
+//! Cases of `softmax_cross_entropy` for the table of ops.
+
+use std::sync::Arc;
+
+use super::SoftmaxCrossEntropy;
+use crate::case::{OpCase, integers, normal};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 COCO images.
+pub fn cases() -> Vec<OpCase> {
+    let rows = [
+        (0, 5, 1),
+        (1, 1, 1),
+        (7, 5, 2),
+        (13, 11, 5),
+        (255, 5, 3),
+        (256, 5, 3),
+        (257, 5, 3),
+        (1024, 81, 2),
+    ];
+    rows.iter()
+        .flat_map(|&(rows, classes, images)| [1, 2].map(|ipg| case(rows, classes, images, ipg)))
+        .collect()
+}
+
+fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
+    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
+    let inputs = vec![
+        normal(&TensorDesc::new(Role::Activation, &[rows, classes]), 1, 2.0),
+        integers(&[rows], 2, -1, classes as i32),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+    ];
+    let label = format!("{rows}x{classes} of {images} images, {ipg} a group");
+    OpCase::new(label, Arc::new(SoftmaxCrossEntropy { ipg }), inputs).grad(&[0])
+}

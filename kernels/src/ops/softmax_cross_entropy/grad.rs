@@ -1,0 +1,46 @@
+//! Gradient of `softmax_cross_entropy` by its logits.
+//!
+//! Tensors: those of the loss, then `grad_output [1]` (all in) -> `grad_logits [M, K+1]`
+//! (overwritten; 0 in rows that the loss ignores).
+
+use super::{check_inputs, cpu};
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+
+/// `grad_output * d loss / d logits`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoftmaxCrossEntropyGrad {
+    /// Images whose rows share a mean.
+    pub ipg: usize,
+}
+
+const NAME: &str = "softmax_cross_entropy_grad";
+
+impl Op for SoftmaxCrossEntropyGrad {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check_inputs(NAME, self.ipg, inputs)?;
+        contract::floats(NAME, "grad_output", &inputs[4], &[1])?;
+        Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 4 * inputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rows = cpu::Rows::of(args, self.ipg);
+        let grad_output = args.inputs[4].f32()[0];
+        rows.grad(grad_output, args.outputs[0].f32());
+    }
+}

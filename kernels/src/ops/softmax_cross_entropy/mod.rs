@@ -1,0 +1,78 @@
+//! Softmax cross-entropy: `loss_classifier` of the box head.
+//!
+//! Matches `torch.nn.functional.cross_entropy`, mean over the rows of a group of images whose
+//! label is not -1, averaged over the groups that hold images.
+//! Tensors: `logits [M, K+1]` f32, `labels [M]` i32 (0 = background, -1 = ignored),
+//! `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
+//! Numerics: maximum subtracted, exponentials and sums in f64, fixed order. Edges: M = 0 or no
+//! counted row give 0.
+
+mod cases;
+mod cpu;
+mod grad;
+
+use crate::cpu::CpuArgs;
+use crate::losses::check_group;
+use crate::op::check;
+use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
+
+pub use cases::cases;
+pub use grad::SoftmaxCrossEntropyGrad;
+
+/// Mean cross-entropy of class logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoftmaxCrossEntropy {
+    /// Images whose rows share a mean.
+    pub ipg: usize,
+}
+
+const NAME: &str = "softmax_cross_entropy";
+
+/// Checks what the loss and its gradient read.
+fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
+    contract::floats_ranked(op, "logits", &inputs[0], "[M, K+1]")?;
+    let classes = inputs[0].shape[1];
+    check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
+    check_group(op, ipg, inputs[0].shape[0], [&inputs[1], &inputs[2], &inputs[3]])
+}
+
+impl Op for SoftmaxCrossEntropy {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 4)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check_inputs(NAME, self.ipg, inputs)?;
+        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 4 * inputs[0].len() as u64)
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let reads = [
+            Source::Input(0),
+            Source::Input(1),
+            Source::Input(2),
+            Source::Input(3),
+            Source::GradOutput(0),
+        ];
+        BackwardRule::default().step(
+            SoftmaxCrossEntropyGrad { ipg: self.ipg },
+            &reads,
+            &[Target::GradInput(0)],
+        )
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rows = cpu::Rows::of(args, self.ipg);
+        args.outputs[0].f32()[0] = rows.loss();
+    }
+}
