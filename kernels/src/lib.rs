@@ -4,8 +4,10 @@
 //! its backward rule as data, and the CPU reference, which is the oracle of every other device.
 //! Nothing here knows what a program is; `graph` chains ops, and `engine` names what they mean.
 
+pub mod boxes;
 pub mod case;
 pub mod cpu;
+mod dims;
 mod error;
 pub mod op;
 pub mod ops;
