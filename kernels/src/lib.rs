@@ -4,10 +4,12 @@
 //! its backward rule as data, and the CPU reference, which is the oracle of every other device.
 //! Nothing here knows what a program is; `graph` chains ops, and `engine` names what they mean.
 
+pub mod boxes;
 pub mod case;
 pub mod coco;
 mod contract;
 pub mod cpu;
+mod dims;
 mod error;
 pub mod losses;
 pub mod op;

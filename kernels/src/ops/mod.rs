@@ -1,37 +1,67 @@
 //! The ops, one folder each.
 
+pub mod anchors;
 pub mod bce_loss;
+pub mod decide_flips;
+pub mod decode_proposals;
+pub mod detections;
+pub mod encode_boxes;
 pub mod fill;
+pub mod flatten_rois;
+pub mod gather_anchors;
 pub mod gather_patches;
 pub mod giou_loss;
 pub mod mask_bce_loss;
 pub mod mask_probabilities;
 pub mod mask_targets;
+pub mod match_anchors;
+pub mod nms_proposals;
 pub mod preprocess;
 pub mod roi_align;
+pub mod roi_candidates;
+pub mod roi_levels;
+pub mod sample_anchors;
+pub mod sample_rois;
 pub mod select_columns;
 pub mod smooth_l1_loss;
 pub mod softmax_cross_entropy;
 pub mod sum;
+pub mod top_k_per_level;
+pub mod transform_boxes;
 
 use crate::case::OpCase;
 
 /// The cases of every op.
 pub(crate) fn cases() -> Vec<OpCase> {
     [
+        anchors::cases(),
         bce_loss::cases(),
+        decide_flips::cases(),
+        decode_proposals::cases(),
+        detections::cases(),
+        encode_boxes::cases(),
         fill::cases(),
+        flatten_rois::cases(),
+        gather_anchors::cases(),
         gather_patches::cases(),
         giou_loss::cases(),
         mask_bce_loss::cases(),
         mask_probabilities::cases(),
         mask_targets::cases(),
+        match_anchors::cases(),
+        nms_proposals::cases(),
         preprocess::cases(),
         roi_align::cases(),
+        roi_candidates::cases(),
+        roi_levels::cases(),
+        sample_anchors::cases(),
+        sample_rois::cases(),
         select_columns::cases(),
         smooth_l1_loss::cases(),
         softmax_cross_entropy::cases(),
         sum::cases(),
+        top_k_per_level::cases(),
+        transform_boxes::cases(),
     ]
     .concat()
 }

@@ -1,0 +1,38 @@
+//! Arithmetic of boxes: plain functions that the box ops, the scoring and the tests share.
+//!
+//! A box is `[x1, y1, x2, y2]` in pixels, f32. `plus_one` chooses the inclusive boxes of
+//! maskrcnn-benchmark (a box from 3 to 3 is one pixel wide); without it they are torchvision's.
+//! Formulas keep the order of operations of these two, so that f32 results agree bit for bit where
+//! only `+ - * /` is involved.
+
+mod anchors;
+mod coder;
+mod columns;
+mod geometry;
+mod levels;
+mod matcher;
+mod nms;
+mod rank;
+mod rows;
+mod sampling;
+#[cfg(test)]
+mod tests;
+pub(crate) mod values;
+
+pub use anchors::{AnchorLevel, cell_anchors, cell_anchors_detectron, grid_anchors};
+pub use coder::{MAX_LOG_RATIO, decode, encode};
+pub use columns::BoxColumns;
+pub use geometry::{
+    Box4, ImageSize, area, as_boxes, as_boxes_mut, clip, flip, giou, height, inside, iou, is_small,
+    scale, width,
+};
+pub use levels::roi_level;
+pub use matcher::{BELOW, BETWEEN, Thresholds, match_boxes, match_iou};
+pub use nms::{batched_nms, nms, nms_sorted};
+pub use rank::{rank_key, sort_by_score, top_k};
+pub use sampling::{SampleKey, hash_key, max_positives, sample};
+
+pub(crate) use geometry::{one, sigmoid};
+pub(crate) use matcher::best_gts;
+pub(crate) use rank::rank_index;
+pub(crate) use rows::{at_most, gt_rows};

@@ -1,0 +1,55 @@
+//! Drawing positives and negatives: those with the smallest keys.
+
+/// What orders the candidates of a draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SampleKey {
+    /// Philox, keyed by seed, image and purpose: for training.
+    Philox,
+    /// [`hash_key`] of the index, the same for every image: for comparison with golden data.
+    Hash,
+}
+
+/// `(index * 2654435761) mod 2^32`.
+pub fn hash_key(index: u32) -> u32 {
+    index.wrapping_mul(2_654_435_761)
+}
+
+/// How many of `batch` samples may be positive: `batch * fraction`, rounded down.
+pub fn max_positives(batch: usize, fraction: f32) -> usize {
+    (batch as f32 * fraction) as usize
+}
+
+/// Draws up to `batch` of `labels`: at most [`max_positives`] with a label of 1 or more, the rest
+/// with label 0. Of each kind those with the smallest (key, index) are taken.
+/// Returns positives and negatives, ascending each.
+pub fn sample(
+    labels: &[i32],
+    batch: usize,
+    fraction: f32,
+    key: impl Fn(usize) -> u32,
+) -> (Vec<usize>, Vec<usize>) {
+    let of = |wanted: fn(i32) -> bool| -> Vec<usize> {
+        labels.iter().enumerate().filter(|&(_, &l)| wanted(l)).map(|(i, _)| i).collect()
+    };
+    let positives = smallest(of(|l| l >= 1), max_positives(batch, fraction), &key);
+    let room = batch.saturating_sub(positives.len());
+    let negatives = smallest(of(|l| l == 0), room, &key);
+    (positives, negatives)
+}
+
+/// The `count` of `indices` with the smallest (key, index), ascending; all, without asking for
+/// keys, if there are no more.
+fn smallest(indices: Vec<usize>, count: usize, key: impl Fn(usize) -> u32) -> Vec<usize> {
+    if indices.len() <= count {
+        return indices;
+    }
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut keyed: Vec<(u32, usize)> = indices.into_iter().map(|i| (key(i), i)).collect();
+    keyed.select_nth_unstable(count - 1);
+    keyed.truncate(count);
+    let mut chosen: Vec<usize> = keyed.into_iter().map(|(_, i)| i).collect();
+    chosen.sort_unstable();
+    chosen
+}

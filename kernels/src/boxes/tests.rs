@@ -1,0 +1,162 @@
+//! Box arithmetic by hand, by property, and the vector forms against the scalar ones.
+
+use super::values::box_list;
+use super::*;
+
+const A: Box4 = [0.0, 0.0, 4.0, 4.0];
+const B: Box4 = [2.0, 2.0, 6.0, 4.0];
+
+#[test]
+fn overlaps_by_hand() {
+    assert_eq!((area(&B, false), area(&B, true)), (8.0, 15.0));
+    // Shared 2 x 2 of 16 + 8 - 4; inclusive 3 x 3 of 25 + 15 - 9.
+    assert_eq!((iou(&A, &B, false), iou(&A, &B, true)), (4.0 / 20.0, 9.0 / 31.0));
+    // The hull is 6 x 4.
+    assert_eq!(giou(&A, &B), 0.2 - 4.0 / 24.0);
+    assert_eq!(giou(&A, &[8.0, 0.0, 12.0, 4.0]), -(48.0 - 32.0) / 48.0);
+    // Inclusive boxes one pixel apart share nothing, half a pixel apart something.
+    assert_eq!(iou(&A, &[5.0, 0.0, 9.0, 4.0], true), 0.0);
+    assert!(iou(&A, &[4.5, 0.0, 9.0, 4.0], true) > 0.0);
+    let point = [3.0; 4];
+    assert_eq!((iou(&point, &point, false), giou(&point, &point)), (0.0, 0.0));
+    assert_eq!(iou(&point, &point, true), 1.0);
+}
+
+#[test]
+fn clip_flip_and_small_by_hand() {
+    let size = ImageSize { height: 5, width: 10 };
+    assert_eq!(clip(&[-1.0, 2.0, 12.0, 7.0], size, false), [0.0, 2.0, 10.0, 5.0]);
+    assert_eq!(clip(&[-1.0, 2.0, 12.0, 7.0], size, true), [0.0, 2.0, 9.0, 4.0]);
+    assert_eq!(clip(&A, ImageSize { height: 0, width: 0 }, true), [0.0; 4]);
+    assert_eq!(flip(&B, 10.0, false), [4.0, 2.0, 8.0, 4.0]);
+    assert_eq!(flip(&B, 10.0, true), [3.0, 2.0, 7.0, 4.0]);
+    assert_eq!(scale(&B, 2.0, 0.5), [4.0, 1.0, 12.0, 2.0]);
+    assert!(!is_small(&B, 2.0, false) && is_small(&B, 2.1, false) && !is_small(&B, 2.1, true));
+    assert!(is_small(&[0.0, 0.0, f32::NAN, 9.0], 0.0, false));
+    assert!(inside(&A, size) && !inside(&[0.0, 0.0, 10.0, 4.0], size));
+}
+
+#[test]
+fn overlaps_are_symmetric_and_bounded() {
+    let (a, b) = (box_list(101, 1, 60.0, 40.0), box_list(101, 2, 60.0, 40.0));
+    for (a, b) in a.iter().zip(&b) {
+        let (one, other, general) = (iou(a, b, false), iou(b, a, false), giou(a, b));
+        assert_eq!(one, other);
+        assert!((0.0..=1.0).contains(&one) && general <= one && general >= -1.0);
+        assert_eq!((iou(a, a, false), giou(a, a)), (1.0, 1.0));
+        let moved =
+            |b: &Box4| flip(&clip(b, ImageSize { height: 99, width: 99 }, false), 99.0, false);
+        assert!((iou(&moved(a), &moved(b), false) - one).abs() < 1e-4);
+    }
+}
+
+#[test]
+fn the_columns_give_the_same_bits() {
+    let (boxes, others) = (box_list(101, 3, 60.0, 40.0), box_list(13, 4, 60.0, 40.0));
+    let boxes = [boxes, vec![[7.0; 4], [9.0, 9.0, 3.0, 3.0], [f32::NAN; 4]]].concat();
+    for plus_one in [false, true] {
+        let columns = BoxColumns::new(&boxes, plus_one);
+        assert_eq!((columns.len(), columns.is_empty()), (104, false));
+        for b in others.iter().chain(&[[7.0; 4]]) {
+            let mut row = vec![f32::NAN; 99];
+            columns.iou_into(b, 5, &mut row);
+            // NaN, in the last box, is no overlap in either form.
+            for (got, other) in row.iter().zip(&boxes[5..]) {
+                assert_eq!(*got, iou(b, other, plus_one));
+            }
+        }
+    }
+}
+
+#[test]
+fn decoding_by_hand_and_its_limit() {
+    // Weights halve the deltas: centre (2, 2) moves by a width of 4, the height doubles.
+    let deltas = [2.0, 0.0, 0.0, 2.0 * 2f32.ln()];
+    let got = decode(&A, &deltas, &[2.0; 4], false);
+    assert_eq!(got.map(f32::round), [4.0, -2.0, 8.0, 6.0]);
+    let inclusive = decode(&A, &[0.0; 4], &[1.0; 4], true);
+    assert_eq!(inclusive, A);
+    let huge = decode(&A, &[0.0, 0.0, 900.0, 0.0], &[1.0; 4], false);
+    assert!((huge[2] - huge[0] - 250.0).abs() < 1e-3, "{huge:?}");
+    assert_eq!(MAX_LOG_RATIO, (1000.0f64 / 16.0).ln() as f32);
+}
+
+#[test]
+fn ranks_order_scores_then_indices() {
+    let scores = [0.5, f32::NAN, 0.9, -0.0, 0.0, -3.0, 0.9, f32::INFINITY, f32::NEG_INFINITY];
+    assert_eq!(sort_by_score(&scores), [7, 2, 6, 0, 3, 4, 5, 1, 8]);
+    for k in 0..=10 {
+        assert_eq!(top_k(&scores, k), sort_by_score(&scores)[..k.min(9)]);
+    }
+}
+
+/// Property: kept boxes do not overlap beyond the threshold, and every other box overlaps a kept
+/// one that ranks before it.
+#[test]
+fn nms_keeps_a_maximal_set() {
+    let boxes = box_list(211, 5, 80.0, 40.0);
+    let scores: Vec<f32> = (0..211).map(|i| (i * 37 % 50) as f32).collect();
+    for threshold in [0.0, 0.3, 0.7] {
+        let kept = nms(&boxes, &scores, threshold, false);
+        let rank = |i: usize| rank_key(scores[i], i as u32);
+        assert!(kept.is_sorted_by_key(|&i| rank(i)));
+        for (i, b) in boxes.iter().enumerate() {
+            let beaten = |&&k: &&usize| rank(k) < rank(i) && iou(&boxes[k], b, false) > threshold;
+            assert_eq!(kept.contains(&i), kept.iter().find(|k| beaten(k)).is_none(), "{i}");
+        }
+        let sorted: Vec<Box4> = sort_by_score(&scores).iter().map(|&i| boxes[i]).collect();
+        assert_eq!(nms_sorted(&sorted, threshold, false, 5).len(), kept.len().min(5));
+    }
+}
+
+#[test]
+fn groups_do_not_suppress_each_other() {
+    let boxes = [A, A, A, A];
+    let scores = [0.1, 0.4, 0.3, 0.4];
+    assert_eq!(batched_nms(&boxes, &scores, &[0, 1, 0, 2], 0.5, false), [1, 3, 2]);
+    assert_eq!(batched_nms(&boxes, &scores, &[0; 4], 0.5, false), [1]);
+    assert_eq!(batched_nms(&boxes, &scores, &[0; 4], 1.0, false), [1, 3, 2, 0], "strictly over");
+}
+
+/// The cell anchors that maskrcnn-benchmark's formula gives, and torchvision's for size 32.
+#[test]
+fn cells_by_hand() {
+    let cells = cell_anchors_detectron(4.0, &[32.0], &[0.5, 1.0, 2.0]);
+    let expected =
+        [[-22.0, -10.0, 25.0, 13.0], [-14.0, -14.0, 17.0, 17.0], [-10.0, -22.0, 13.0, 25.0]];
+    assert_eq!(cells, expected);
+    let cells = cell_anchors(&[32.0], &[0.5, 1.0, 2.0]);
+    let expected =
+        [[-23.0, -11.0, 23.0, 11.0], [-16.0, -16.0, 16.0, 16.0], [-11.0, -23.0, 11.0, 23.0]];
+    assert_eq!(cells, expected);
+    // Half to even: 5 / 2 and 7 / 2.
+    assert_eq!(cell_anchors(&[5.0, 7.0], &[1.0]), [[-2.0, -2.0, 2.0, 2.0], [-4.0, -4.0, 4.0, 4.0]]);
+}
+
+#[test]
+fn samples_take_the_smallest_keys() {
+    assert_eq!(hash_key(3), ((3u64 * 2_654_435_761) % (1 << 32)) as u32);
+    assert_eq!((max_positives(256, 0.5), max_positives(5, 0.25)), (128, 1));
+    let labels = [1, 0, -1, 2, 0, 0, 1];
+    // Equal keys: the lower index first.
+    assert_eq!(sample(&labels, 4, 0.5, |_| 7), (vec![0, 3], vec![1, 4]));
+    assert_eq!(sample(&labels, 4, 0.5, |i| 100 - i as u32), (vec![3, 6], vec![4, 5]));
+    assert_eq!(sample(&labels, 0, 1.0, |_| 0), (vec![], vec![]));
+}
+
+#[test]
+fn matches_by_hand() {
+    let thresholds = Thresholds { fg_iou: 0.7, bg_iou: 0.3 };
+    #[rustfmt::skip]
+    let iou = [
+        0.7, 0.3, 0.2, 0.6, 0.0,
+        0.7, 0.1, 0.4, 0.4, 0.0,
+        0.1, 0.1, 0.1, 0.1, 0.0,
+    ];
+    assert_eq!(match_iou(&iou, 5, thresholds, false), [0, BETWEEN, BETWEEN, BETWEEN, BELOW]);
+    // Row 2 ties at 0.1 in four columns: each keeps the row that is best for it.
+    assert_eq!(match_iou(&iou, 5, thresholds, true), [0, 0, 1, 0, BELOW]);
+    assert_eq!(match_iou(&[], 2, thresholds, true), [BELOW; 2]);
+    assert_eq!(match_boxes(&[A, B], &[], thresholds, false), [BELOW; 2]);
+    assert_eq!(match_boxes(&[A, B], &[B, A], thresholds, false), [1, 0]);
+}

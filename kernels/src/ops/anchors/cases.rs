@@ -1,0 +1,30 @@
+//! Cases of `anchors` for the table of ops.
+
+use std::sync::Arc;
+
+use super::Anchors;
+use crate::boxes::{AnchorLevel, cell_anchors};
+use crate::case::OpCase;
+
+/// No level, an empty one, one cell, primes, and the pyramid of an 800x1344 image.
+pub fn cases() -> Vec<OpCase> {
+    let pyramids: [&[(usize, usize)]; 5] = [
+        &[],
+        &[(0, 5)],
+        &[(1, 1)],
+        &[(7, 11), (5, 1)],
+        &[(200, 336), (100, 168), (50, 84), (25, 42), (13, 21)],
+    ];
+    let level = |(i, &(height, width)): (usize, &(usize, usize))| {
+        let stride = (4 << i) as f32;
+        let cells = cell_anchors(&[8.0 * stride], &[0.5, 1.0, 2.0]);
+        AnchorLevel { height, width, stride_h: stride, stride_w: stride, cells }
+    };
+    pyramids
+        .iter()
+        .map(|maps| {
+            let levels = maps.iter().enumerate().map(level).collect();
+            OpCase::new(format!("{maps:?}"), Arc::new(Anchors { levels }), vec![])
+        })
+        .collect()
+}

@@ -1,0 +1,38 @@
+//! Cases of `decode_proposals` for the table of ops.
+
+use std::sync::Arc;
+
+use super::DecodeProposals;
+use crate::boxes::values::{boxes, sizes};
+use crate::case::{OpCase, integers, normal};
+use crate::{Role, TensorDesc};
+
+/// No image, no row, rows that name no anchor, primes, and 2000 a level of a training step.
+pub fn cases() -> Vec<OpCase> {
+    let shapes: [(usize, usize, &[(usize, usize)]); 5] = [
+        (0, 5, &[(2, 3)]),
+        (2, 0, &[(2, 3)]),
+        (1, 1, &[(1, 1)]),
+        (2, 101, &[(5, 7), (2, 3)]),
+        (2, 8819, &[(200, 336), (100, 168), (50, 84), (25, 42), (13, 21)]),
+    ];
+    shapes.iter().flat_map(|s| [false, true].map(|p| case(s.0, s.1, s.2, p))).collect()
+}
+
+fn case(n: usize, m: usize, maps: &[(usize, usize)], plus_one: bool) -> OpCase {
+    let total: usize = maps.iter().map(|(h, w)| 3 * h * w).sum();
+    let map = |channels: usize, seed: u32, scale: f32| {
+        maps.iter().zip(seed..).map(move |(&(h, w), seed)| {
+            normal(&TensorDesc::new(Role::Activation, &[n, h, w, channels]), seed, scale)
+        })
+    };
+    let mut inputs = vec![
+        integers(&[n, m], 1, -1, total as i32),
+        boxes(&[total, 4], 2, 1300.0, 300.0),
+        sizes(n, 800, 1333),
+    ];
+    inputs.extend(map(3, 10, 2.0));
+    inputs.extend(map(12, 20, 0.5));
+    let op = DecodeProposals { plus_one, min_size: 1e-3, score_threshold: 0.1, weights: [1.0; 4] };
+    OpCase::new(format!("N {n}, M {m}, {maps:?}, plus_one {plus_one}"), Arc::new(op), inputs)
+}

@@ -1,0 +1,88 @@
+//! Detections of each image from the box head's outputs.
+//!
+//! Matches torchvision's `RoIHeads.postprocess_detections`: softmax, a box for each class, clip to
+//! the image, drop scores <= `score_threshold` and sides < `min_size`, NMS within each class, the
+//! best `per_image`. Orders are total: (score descending, roi * K + class ascending).
+//! maskrcnn-benchmark finds the same set (unless scores tie at the last place), in another order.
+//!
+//! Tensors: `class_logits` (`[M, K+1]`, class 0 = background), `box_deltas` (`[M, 4(K+1)]`),
+//! `rois` (`[M, 4]`), `image_idx` (`[M]`), `num_rois` (`[1]`), `network_sizes` (`[N, 2]`) ->
+//! `boxes` (`[N*D, 4]`, network pixels), `scores` (`[N*D]`), `labels` (`[N*D]`), `image_idx`
+//! (`[N*D]`), `counts` (`[N]`), `num_detections` (`[1]`); all overwritten. D = `per_image`. The
+//! rows in use stand together in image order; the others hold 0, image -1.
+
+mod cases;
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::dims::Dims;
+use crate::op::check;
+use crate::{Cost, Op, OpError, Role, TensorDesc};
+
+pub use cases::cases;
+
+/// Scores, decodes and suppresses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Detections {
+    /// A detection's score is over this.
+    pub score_threshold: f32,
+    /// A detection falls if its IoU with a better one of its class is over this.
+    pub nms_threshold: f32,
+    /// Detections kept an image.
+    pub per_image: usize,
+    /// Factors of the four deltas.
+    pub weights: [f32; 4],
+    /// Least width and height in network pixels; torchvision: 1e-2.
+    pub min_size: f32,
+    /// Boxes are inclusive.
+    pub plus_one: bool,
+}
+
+const NAME: &str = "detections";
+
+impl Op for Detections {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let mut dims = Dims::new(NAME, inputs, 6, updates)?;
+        dims.f32("class_logits", &inputs[0], "[M, Classes]")?;
+        let classes = dims.get("Classes");
+        if classes == 0 {
+            let expected = "[M, K+1] with a column for the background".to_string();
+            return Err(check::shape_error(NAME, "class_logits", &inputs[0], expected));
+        }
+        dims.bind("4(K+1)", 4 * classes);
+        dims.f32("box_deltas", &inputs[1], "[M, 4(K+1)]")?;
+        dims.f32("rois", &inputs[2], "[M, 4]")?;
+        dims.i32("image_idx", &inputs[3], "[M]")?;
+        dims.i32("num_rois", &inputs[4], "[1]")?;
+        dims.i32("network_sizes", &inputs[5], "[N, 2]")?;
+        let n = dims.get("N");
+        let rows = n * self.per_image;
+        let index = |len: usize| TensorDesc::new(Role::Index, &[len]);
+        Ok(vec![
+            TensorDesc::new(Role::Box, &[rows, 4]),
+            TensorDesc::new(Role::Score, &[rows]),
+            index(rows),
+            index(rows),
+            index(n),
+            index(1),
+        ])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 5 * inputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::detections(self, args);
+    }
+}

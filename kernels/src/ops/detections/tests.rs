@@ -1,0 +1,95 @@
+//! `detections` by hand, and against a plain formulation on random input.
+
+use super::{Detections, cases};
+use crate::boxes::values::{index, sizes};
+use crate::boxes::{ImageSize, as_boxes, batched_nms, clip, decode, is_small};
+use crate::cpu::{HostTensor, run};
+use crate::{Role, TensorDesc};
+
+/// Two classes. RoIs 0 and 1 are the same box; RoI 2 is of the second image; RoI 3 is beyond the
+/// count.
+#[test]
+fn by_hand() {
+    let logits = [[1.0f32, 4.0, 5.0], [1.0, 6.0, 3.0], [0.0, 0.0, 9.0], [0.0, 9.0, 0.0]];
+    let roi = [10.0, 10.0, 30.0, 30.0];
+    let of = |role, shape: &[usize], values: Vec<f32>| {
+        HostTensor::f32(TensorDesc::new(role, shape), values)
+    };
+    let inputs = [
+        of(Role::Activation, &[4, 3], logits.concat()),
+        of(Role::Activation, &[4, 12], vec![0.0; 48]),
+        of(Role::Box, &[4, 4], [roi, roi, roi, roi].concat()),
+        index(&[4], &[0, 0, 1, 1]),
+        index(&[1], &[3]),
+        sizes(2, 25, 100),
+    ];
+    let op = Detections {
+        score_threshold: 0.1,
+        nms_threshold: 0.5,
+        per_image: 3,
+        weights: [10.0, 10.0, 5.0, 5.0],
+        min_size: 1e-2,
+        plus_one: false,
+    };
+    let outputs = run(&op, &inputs).unwrap();
+    // Image 0: class 1 of RoI 1 (0.946) beats that of RoI 0; class 2 is left with RoI 0 (0.721),
+    // for in RoI 1 it has 0.047.
+    assert_eq!(outputs[2].as_i32(), [1, 2, 2, 0, 0, 0]);
+    assert_eq!(outputs[3].as_i32(), [0, 0, 1, -1, -1, -1]);
+    assert_eq!((outputs[4].as_i32(), outputs[5].as_i32()), (&[2, 1][..], &[3][..]));
+    let e = |x: f32| x.exp();
+    let scores = [
+        e(6.0) / (e(1.0) + e(6.0) + e(3.0)),
+        e(5.0) / (e(1.0) + e(4.0) + e(5.0)),
+        e(9.0) / (e(9.0) + 2.0),
+    ];
+    for (got, want) in outputs[1].as_f32().iter().zip(scores) {
+        assert!((got - want).abs() < 1e-6, "{got} {want}");
+    }
+    let b = as_boxes(outputs[0].as_f32());
+    assert_eq!((b[0], b[5]), ([10.0, 10.0, 30.0, 25.0], [0.0; 4]));
+}
+
+/// Independent: every class of every RoI in one list, cut by score and size, `batched_nms`, top D.
+#[test]
+fn equals_the_plain_rule() {
+    for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {
+        let plus_one = case.label.contains("plus_one true");
+        let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+        let (n, d) = (outputs[4].desc.len(), outputs[1].desc.len() / outputs[4].desc.len().max(1));
+        let classes = case.inputs[0].desc.shape[1];
+        let size = ImageSize { height: 800, width: 600 };
+        let mut row = 0;
+        for image in 0..n {
+            let (mut boxes, mut scores, mut labels) = (vec![], vec![], vec![]);
+            for (roi, _) in
+                case.inputs[3].as_i32().iter().enumerate().filter(|&(_, &i)| i == image as i32)
+            {
+                let logits = &case.inputs[0].as_f32()[roi * classes..][..classes];
+                let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+                for class in 1..classes {
+                    let deltas = as_boxes(case.inputs[1].as_f32())[roi * classes + class];
+                    let b = as_boxes(case.inputs[2].as_f32())[roi];
+                    let b = decode(&b, &deltas, &[10.0, 10.0, 5.0, 5.0], plus_one);
+                    let b = clip(&b, size, plus_one);
+                    let score = (f64::from(logits[class]).exp() / sum) as f32;
+                    if score > 0.05 && !is_small(&b, 1e-2, plus_one) {
+                        boxes.push(b);
+                        scores.push(score);
+                        labels.push(class as i32);
+                    }
+                }
+            }
+            let kept = batched_nms(&boxes, &scores, &labels, 0.5, plus_one);
+            let kept = &kept[..kept.len().min(d)];
+            assert_eq!(outputs[4].as_i32()[image] as usize, kept.len(), "{case}");
+            for &i in kept {
+                assert_eq!(as_boxes(outputs[0].as_f32())[row], boxes[i], "{case}");
+                assert_eq!(outputs[2].as_i32()[row], labels[i], "{case}");
+                assert!((outputs[1].as_f32()[row] - scores[i]).abs() < 1e-6, "{case}");
+                row += 1;
+            }
+        }
+        assert_eq!(outputs[5].as_i32()[0] as usize, row, "{case}");
+    }
+}

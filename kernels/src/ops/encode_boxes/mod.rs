@@ -1,0 +1,78 @@
+//! Regression targets of sampled anchors or RoIs: deltas to the matched ground truth.
+//!
+//! Matches torchvision's `BoxCoder.encode` (and maskrcnn-benchmark's with `plus_one`).
+//!
+//! Tensors: `boxes` (`[M, 4]`), `image_idx` (`[M]`), `matched` (`[M]`, ground truth of the row's
+//! image), `gt_boxes` (`[N, G, 4]`), `labels` (`[M]`) -> `targets` (`[M, 4]`, deltas times
+//! `weights`), `matched_boxes` (`[M, 4]`); both overwritten, and 0 in rows with label <= 0.
+//! Edges: a row that names no ground truth is 0 too.
+
+mod cases;
+#[cfg(test)]
+mod tests;
+
+use crate::boxes::{as_boxes, as_boxes_mut, encode};
+use crate::cpu::CpuArgs;
+use crate::dims::Dims;
+use crate::{Cost, Op, OpError, Role, TensorDesc};
+
+pub use cases::cases;
+
+/// Encodes the foreground rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncodeBoxes {
+    /// Factors of the four deltas.
+    pub weights: [f32; 4],
+    /// Boxes are inclusive.
+    pub plus_one: bool,
+}
+
+const NAME: &str = "encode_boxes";
+
+impl Op for EncodeBoxes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let mut dims = Dims::new(NAME, inputs, 5, updates)?;
+        dims.f32("boxes", &inputs[0], "[M, 4]")?;
+        dims.i32("image_idx", &inputs[1], "[M]")?;
+        dims.i32("matched", &inputs[2], "[M]")?;
+        dims.f32("gt_boxes", &inputs[3], "[N, G, 4]")?;
+        dims.i32("labels", &inputs[4], "[M]")?;
+        let rows = TensorDesc::new(Role::Box, &[dims.get("M"), 4]);
+        Ok(vec![rows.clone(), rows])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 30 * inputs[1].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let inputs = &args.inputs;
+        let (boxes, gt_boxes) = (as_boxes(inputs[0].f32()), as_boxes(inputs[3].f32()));
+        let (image_idx, matched, labels) = (inputs[1].i32(), inputs[2].i32(), inputs[4].i32());
+        let (images, capacity) = (inputs[3].shape()[0], inputs[3].shape()[1]);
+        let gt_of = |row: usize| {
+            let image = usize::try_from(image_idx[row]).ok().filter(|&n| n < images)?;
+            let gt = usize::try_from(matched[row]).ok().filter(|&g| g < capacity)?;
+            (labels[row] > 0).then(|| gt_boxes[image * capacity + gt])
+        };
+        let [targets, matched_boxes] = &mut args.outputs[..] else {
+            unreachable!("infer gives two outputs")
+        };
+        let (targets, matched_boxes) =
+            (as_boxes_mut(targets.f32()), as_boxes_mut(matched_boxes.f32()));
+        for (row, b) in boxes.iter().enumerate() {
+            (targets[row], matched_boxes[row]) = match gt_of(row) {
+                Some(gt) => (encode(b, &gt, &self.weights, self.plus_one), gt),
+                None => ([0.0; 4], [0.0; 4]),
+            };
+        }
+    }
+}

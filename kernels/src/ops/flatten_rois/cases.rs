@@ -1,0 +1,19 @@
+//! Cases of `flatten_rois` for the table of ops.
+
+use std::sync::Arc;
+
+use super::FlattenRois;
+use crate::boxes::values::boxes;
+use crate::case::{OpCase, integers};
+
+/// No image, no proposal, one, primes, and 1000 of each of 12 images.
+pub fn cases() -> Vec<OpCase> {
+    [(0, 3), (2, 0), (1, 1), (5, 7), (12, 1000)]
+        .iter()
+        .map(|&(n, p)| {
+            let counts = integers(&[n], 2, 0, p as i32 + 1);
+            let inputs = vec![boxes(&[n, p, 4], 1, 700.0, 300.0), counts];
+            OpCase::new(format!("N {n}, P {p}"), Arc::new(FlattenRois), inputs)
+        })
+        .collect()
+}

@@ -1,0 +1,68 @@
+//! CPU reference of `nms_proposals`: images x levels in parallel.
+
+use rayon::prelude::*;
+
+use super::{NmsProposals, ProposalScope};
+use crate::boxes::{Box4, as_boxes, as_boxes_mut, nms_sorted, rank_index, rank_key};
+use crate::cpu::CpuArgs;
+
+pub(super) fn nms_proposals(op: &NmsProposals, args: &mut CpuArgs<'_>) {
+    let inputs = &args.inputs;
+    let (num_images, rows) = (inputs[0].shape()[0], inputs[0].shape()[1]);
+    let (boxes, scores) = (as_boxes(inputs[0].f32()), inputs[1].f32());
+    let (levels, idx) = (inputs[2].i32(), inputs[3].i32());
+    let groups = rows_by_level(levels);
+
+    let tasks: Vec<(usize, &Vec<usize>)> =
+        (0..num_images).flat_map(|n| groups.iter().map(move |g| (n, g))).collect();
+    // Survivors of each image and level, as keys of their rank.
+    let survivors: Vec<Vec<u64>> = tasks
+        .into_par_iter()
+        .map(|(n, group)| {
+            let at = n * rows;
+            survive(op, &boxes[at..at + rows], &scores[at..at + rows], group)
+        })
+        .collect();
+
+    let [out_boxes, out_scores, out_idx, counts] = &mut args.outputs[..] else {
+        unreachable!("infer gives four outputs")
+    };
+    let capacity = out_scores.shape()[1];
+    let (out_boxes, out_scores) = (as_boxes_mut(out_boxes.f32()), out_scores.f32());
+    let (out_idx, counts) = (out_idx.i32(), counts.i32());
+    out_boxes.fill([0.0; 4]);
+    out_scores.fill(0.0);
+    out_idx.fill(-1);
+    for n in 0..num_images {
+        let mut kept = survivors[n * groups.len()..][..groups.len()].concat();
+        if op.scope == ProposalScope::Image {
+            kept.sort_unstable();
+            kept.truncate(op.post_top_n);
+        }
+        counts[n] = kept.len() as i32;
+        for (slot, &key) in kept.iter().enumerate() {
+            let (from, to) = (n * rows + rank_index(key), n * capacity + slot);
+            out_boxes[to] = boxes[from];
+            out_scores[to] = scores[from];
+            out_idx[to] = idx[from];
+        }
+    }
+}
+
+/// The rows of each level, levels ascending.
+fn rows_by_level(levels: &[i32]) -> Vec<Vec<usize>> {
+    let mut rows: Vec<usize> = (0..levels.len()).collect();
+    rows.sort_by_key(|&row| levels[row]);
+    rows.chunk_by(|&a, &b| levels[a] == levels[b]).map(<[usize]>::to_vec).collect()
+}
+
+/// NMS of the rows `group` of an image. No more than `post_top_n` of one level can be among the
+/// image's best, so it stops there in either scope.
+fn survive(op: &NmsProposals, boxes: &[Box4], scores: &[f32], group: &[usize]) -> Vec<u64> {
+    let counted = group.iter().filter(|&&row| scores[row] >= 0.0);
+    let mut keys: Vec<u64> = counted.map(|&row| rank_key(scores[row], row as u32)).collect();
+    keys.sort_unstable();
+    let sorted: Vec<Box4> = keys.iter().map(|&key| boxes[rank_index(key)]).collect();
+    let kept = nms_sorted(&sorted, op.threshold, op.plus_one, op.post_top_n);
+    kept.into_iter().map(|i| keys[i]).collect()
+}

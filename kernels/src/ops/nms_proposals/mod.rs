@@ -1,0 +1,91 @@
+//! The proposals that survive non-maximum suppression, the best of each image.
+//!
+//! Matches torchvision's `filter_proposals` from its NMS on (scope `Image`). All orders are total:
+//! (score descending, row of the input ascending).
+//!
+//! Tensors: `boxes` (`[N, M, 4]`), `scores` (`[N, M]`, negative = does not count), `levels`
+//! (`[M]`, i32), `idx` (`[N, M]`, i32, anchor of each row) -> `proposals` (`[N, P, 4]`),
+//! `proposal_scores` (`[N, P]`), `proposal_anchor_idx` (`[N, P]`, i32), `counts` (`[N]`, i32); all
+//! overwritten, rows from `counts[n]` on hold 0, 0 and -1.
+//! P = `post_top_n` in scope `Image`. In scope `Level` P = M, the most that can survive.
+//! Cost: at most M^2 / 2 overlaps a level; deterministic.
+
+mod cases;
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::dims::Dims;
+use crate::op::check;
+use crate::{Cost, Op, OpError, Role, TensorDesc};
+
+pub use cases::cases;
+
+/// Over what `post_top_n` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProposalScope {
+    /// Over an image: its best survivors of all levels, by (score, row).
+    Image,
+    /// Over a level of an image: its best survivors, levels one after the other.
+    Level,
+    /// Over the images of a batch. Not supported yet.
+    Batch,
+}
+
+/// NMS within each level of each image, then a cut.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NmsProposals {
+    /// A proposal falls if its IoU with a better one is over this.
+    pub threshold: f32,
+    /// Proposals kept over the scope.
+    pub post_top_n: usize,
+    /// Boxes are inclusive.
+    pub plus_one: bool,
+    /// What `post_top_n` counts over.
+    pub scope: ProposalScope,
+}
+
+const NAME: &str = "nms_proposals";
+
+impl Op for NmsProposals {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let ok = self.scope != ProposalScope::Batch;
+        check::parameter(NAME, "scope", ok, "Image or Level", "Batch, not supported yet")?;
+        let mut dims = Dims::new(NAME, inputs, 4, updates)?;
+        dims.f32("boxes", &inputs[0], "[N, M, 4]")?;
+        dims.f32("scores", &inputs[1], "[N, M]")?;
+        dims.i32("levels", &inputs[2], "[M]")?;
+        dims.i32("idx", &inputs[3], "[N, M]")?;
+        let n = dims.get("N");
+        let p = match self.scope {
+            ProposalScope::Level => dims.get("M"),
+            ProposalScope::Image | ProposalScope::Batch => self.post_top_n,
+        };
+        Ok(vec![
+            TensorDesc::new(Role::Box, &[n, p, 4]),
+            TensorDesc::new(Role::Score, &[n, p]),
+            TensorDesc::new(Role::Index, &[n, p]),
+            TensorDesc::new(Role::Index, &[n]),
+        ])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        // 14 operations an overlap, if a level holds a fifth of the rows.
+        let rows = inputs[0].dim(1) as u64;
+        let pairs = inputs[0].dim(0) as u64 * rows * rows / 10;
+        Cost::streaming(inputs, outputs, 14 * pairs)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::nms_proposals(self, args);
+    }
+}

@@ -1,0 +1,26 @@
+//! Cases of `roi_levels` for the table of ops.
+
+use std::sync::Arc;
+
+use super::RoiLevels;
+use crate::boxes::values::boxes;
+use crate::case::{OpCase, integers};
+
+/// No RoI, one, a prime, and 512 of each of 12 images.
+pub fn cases() -> Vec<OpCase> {
+    [0, 1, 101, 6144]
+        .iter()
+        .flat_map(|&m| [false, true].map(|plus_one| (m, plus_one)))
+        .map(|(m, plus_one)| {
+            let inputs = vec![boxes(&[m, 4], 1, 700.0, 900.0), integers(&[m], 2, -1, 12)];
+            let op = RoiLevels {
+                min_level: 2,
+                max_level: 5,
+                canonical_size: 224.0,
+                canonical_level: 4,
+                plus_one,
+            };
+            OpCase::new(format!("M {m}, plus_one {plus_one}"), Arc::new(op), inputs)
+        })
+        .collect()
+}

@@ -1,0 +1,21 @@
+//! Cases of `sample_anchors` for the table of ops.
+
+use std::sync::Arc;
+
+use super::SampleAnchors;
+use crate::boxes::SampleKey;
+use crate::boxes::values::image_keys;
+use crate::case::{OpCase, integers};
+
+/// No image, no anchor, no room, one, primes, and the anchors of an 800x1344 image.
+pub fn cases() -> Vec<OpCase> {
+    [(0, 5, 4), (2, 0, 4), (2, 5, 0), (1, 1, 1), (5, 101, 13), (5, 101, 256), (2, 268_569, 256)]
+        .iter()
+        .flat_map(|&s| [SampleKey::Philox, SampleKey::Hash].map(|key| (s, key)))
+        .map(|((n, a, batch), key)| {
+            let inputs = vec![integers(&[n, a], 1, -1, 2), image_keys(n)];
+            let op = SampleAnchors { batch, positive_fraction: 0.5, seed: 42, key };
+            OpCase::new(format!("N {n}, A_total {a}, B {batch}, {key:?}"), Arc::new(op), inputs)
+        })
+        .collect()
+}

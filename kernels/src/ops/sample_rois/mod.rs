@@ -1,0 +1,81 @@
+//! The RoIs that the heads are trained on, all images in one list, and the positives again for
+//! the mask head.
+//!
+//! Counts as torchvision's sampler, order as there: images in order, candidates ascending within
+//! an image, positives and negatives mixed. Drawn are those with the smallest (key, index); the
+//! Philox index is the candidate's own key (its anchor or ground truth), so a draw does not depend
+//! on where a proposal stands.
+//!
+//! Tensors: `candidates` (`[N, C, 4]`), `labels`, `matched_idx`, `keys` (`[N, C]`), `counts`
+//! (`[N]`) (all of `roi_candidates`, C = P+G), `image_keys` (`[N, 4]`) -> `rois` (`[N*R, 4]`),
+//! `image_idx`, `labels`, `matched` (`[N*R]`), `num_rois` (`[1]`), and of the positives
+//! `mask_rois` (`[N*Rp, 4]`), `mask_image_idx`, `mask_labels`, `mask_matched` (`[N*Rp]`),
+//! `num_mask_rois` (`[1]`); all overwritten. R = `batch`, Rp = int(R * positive_fraction).
+//! Rows from the count on hold boxes of zeros, and -1 elsewhere.
+
+mod cases;
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+use crate::boxes::{SampleKey, max_positives};
+use crate::cpu::CpuArgs;
+use crate::dims::Dims;
+use crate::op::check;
+use crate::{Cost, Op, OpError, Role, TensorDesc};
+
+pub use cases::cases;
+
+/// Draws up to `batch` candidates an image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampleRois {
+    /// RoIs an image.
+    pub batch: usize,
+    /// Largest share of positives, 0 to 1.
+    pub positive_fraction: f32,
+    /// Seed of the run.
+    pub seed: u64,
+    /// What orders the candidates.
+    pub key: SampleKey,
+}
+
+const NAME: &str = "sample_rois";
+
+impl Op for SampleRois {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let ok = (0.0..=1.0).contains(&self.positive_fraction);
+        check::parameter(NAME, "positive_fraction", ok, "within 0..=1", self.positive_fraction)?;
+        let mut dims = Dims::new(NAME, inputs, 6, updates)?;
+        dims.f32("candidates", &inputs[0], "[N, C, 4]")?;
+        dims.i32("labels", &inputs[1], "[N, C]")?;
+        dims.i32("matched_idx", &inputs[2], "[N, C]")?;
+        dims.i32("keys", &inputs[3], "[N, C]")?;
+        dims.i32("counts", &inputs[4], "[N]")?;
+        dims.i32("image_keys", &inputs[5], "[N, 4]")?;
+        let n = dims.get("N");
+        let list = |rows: usize| {
+            let index = TensorDesc::new(Role::Index, &[rows]);
+            let count = TensorDesc::new(Role::Index, &[1]);
+            let boxes = TensorDesc::new(Role::Box, &[rows, 4]);
+            [boxes, index.clone(), index.clone(), index, count]
+        };
+        let positives = max_positives(self.batch, self.positive_fraction);
+        Ok([list(n * self.batch), list(n * positives)].concat())
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 60 * inputs[1].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::sample_rois(self, args);
+    }
+}

@@ -1,0 +1,59 @@
+//! Ground-truth boxes from source pixels to network pixels: mirror, then scale.
+//!
+//! Scales as torchvision's `resize_boxes`: an f32 ratio new / old an axis. The mirror stands
+//! before the scaling (x' = W - x in source pixels), where torchvision's transforms have it; its
+//! order does not matter there beyond rounding. With `plus_one` (x' = W - x - 1) it does:
+//! maskrcnn-benchmark resizes first, and the results differ by (ratio - 1) pixels in x.
+//!
+//! Tensors: `boxes` (`[N, G, 4]`, f32), `counts` (`[N]`), `source_sizes` (`[N, 2]`, height and
+//! width), `network_sizes` (`[N, 2]`), `flips` (`[N]`, nonzero = mirror) -> `boxes`
+//! (`[N, G, 4]`, overwritten; rows from `counts[n]` on are 0).
+//! Edges: a source size of 0 (an empty slot of the batch) is taken as ratio 0.
+
+mod cases;
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::dims::Dims;
+use crate::{Cost, Op, OpError, TensorDesc};
+
+pub use cases::cases;
+
+/// Mirrors where `flips` says so, then scales.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TransformBoxes {
+    /// Boxes are inclusive.
+    pub plus_one: bool,
+}
+
+const NAME: &str = "transform_boxes";
+
+impl Op for TransformBoxes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let mut dims = Dims::new(NAME, inputs, 5, updates)?;
+        dims.f32("boxes", &inputs[0], "[N, G, 4]")?;
+        dims.i32("counts", &inputs[1], "[N]")?;
+        dims.i32("source_sizes", &inputs[2], "[N, 2]")?;
+        dims.i32("network_sizes", &inputs[3], "[N, 2]")?;
+        dims.i32("flips", &inputs[4], "[N]")?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 2 * outputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::transform(self, args);
+    }
+}

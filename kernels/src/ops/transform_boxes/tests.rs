@@ -1,0 +1,43 @@
+//! `transform_boxes` by hand, and that a flip undoes itself.
+
+use super::TransformBoxes;
+use crate::boxes::as_boxes;
+use crate::boxes::values::{boxes, constant, index, sizes};
+use crate::cpu::{HostTensor, run};
+use crate::{Role, TensorDesc};
+
+fn transform(plus_one: bool, inputs: &[HostTensor]) -> Vec<[f32; 4]> {
+    as_boxes(run(&TransformBoxes { plus_one }, inputs).unwrap()[0].as_f32()).to_vec()
+}
+
+/// Drawn by hand: an image of 100 x 50 doubled in width and trebled in height.
+#[test]
+fn flips_in_source_pixels_then_scales() {
+    let desc = TensorDesc::new(Role::Box, &[2, 2, 4]);
+    let b = [10.0, 5.0, 30.0, 20.0];
+    let boxes = HostTensor::f32(desc, [b, b, b, b].concat());
+    let rest = [sizes(2, 50, 100), sizes(2, 150, 200), index(&[2], &[0, 1])];
+    let inputs = [vec![boxes, index(&[2], &[2, 1])], rest.to_vec()].concat();
+    let plain = [20.0, 15.0, 60.0, 60.0];
+    let mirrored = [140.0, 15.0, 180.0, 60.0];
+    assert_eq!(transform(false, &inputs), [plain, plain, mirrored, [0.0; 4]]);
+    let inclusive = [138.0, 15.0, 178.0, 60.0];
+    assert_eq!(transform(true, &inputs), [plain, plain, inclusive, [0.0; 4]]);
+}
+
+/// Mirroring twice at the source's own size gives the box back.
+#[test]
+fn a_flip_undoes_itself() {
+    for plus_one in [false, true] {
+        let first = boxes(&[1, 11, 4], 5, 300.0, 80.0);
+        let size = [sizes(1, 400, 512), sizes(1, 400, 512), constant(&[1], 1)];
+        let mirror = |boxes: &HostTensor| {
+            let head = vec![boxes.clone(), constant(&[1], 11)];
+            run(&TransformBoxes { plus_one }, &[head, size.to_vec()].concat()).unwrap().remove(0)
+        };
+        let again = mirror(&mirror(&first));
+        for (a, b) in first.as_f32().iter().zip(again.as_f32()) {
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+    }
+}
