@@ -1,0 +1,136 @@
+//! Batches for the trainer: the order of images, the prefetching loader, and the copy of a filled
+//! slot into a program's inputs.
+
+use configs::Config;
+use dali::loader::{self, Loader, OwnedSlot};
+use dali::order::Order;
+use graph::CpuExecutor;
+
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+
+/// Slots that the loader fills ahead of the step.
+const SLOTS: usize = 3;
+/// Threads that decode; the step itself uses all cores.
+const THREADS: usize = 1;
+
+/// A batch ready to be copied into a program's inputs.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) shape: usize,
+    pub(super) epoch: u64,
+    pub(super) num_images: usize,
+    pub(super) waited_seconds: f64,
+    slot: OwnedSlot,
+    network_sizes: Vec<i32>,
+}
+
+/// Delivers the batch of each step, in the order that seed and epoch fix.
+#[derive(Debug)]
+pub(super) struct Feed {
+    data: DataSet,
+    order: Order,
+    batch_size: usize,
+    seed: u64,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    loader: Loader,
+    next_step: u64,
+}
+
+impl Feed {
+    pub(super) fn new(config: &Config, data: &DataSet) -> Result<Self, EngineError> {
+        let batch_size = config.train.batch_size;
+        let seed = config.train.seed;
+        let order = Order::new(&data.sizes, &data.shapes, batch_size, seed)?;
+        Ok(Self { data: data.clone(), order, batch_size, seed, running: None })
+    }
+
+    pub(super) fn batches_per_epoch(&self) -> u64 {
+        self.order.batches_per_epoch() as u64
+    }
+
+    /// The batch of step `step` (from 0). Steps are expected in order; a jump starts the loader
+    /// anew.
+    pub(super) fn next(&mut self, step: u64) -> Result<Batch, EngineError> {
+        let plan = self.order.batch(step);
+        if self.running.as_ref().is_none_or(|r| r.next_step != step) {
+            self.running = Some(Running { loader: self.start(step)?, next_step: step });
+        }
+        let Some(running) = &mut self.running else { unreachable!("started above") };
+        let Some(filled) = running.loader.next()? else {
+            unreachable!("the loader's sequence of batches has no end")
+        };
+        running.next_step += 1;
+        let mut network_sizes = vec![1; 2 * self.batch_size];
+        for (pair, &image) in network_sizes.chunks_exact_mut(2).zip(&plan.images) {
+            let (height, width) = self.data.sizes[image];
+            pair.copy_from_slice(&[height as i32, width as i32]);
+        }
+        Ok(Batch {
+            shape: plan.shape,
+            epoch: plan.epoch,
+            num_images: plan.images.len(),
+            waited_seconds: filled.waited_seconds,
+            slot: filled.slot,
+            network_sizes,
+        })
+    }
+
+    /// Gives a batch's slot back to the loader.
+    pub(super) fn recycle(&mut self, batch: Batch) {
+        if let Some(running) = &mut self.running {
+            running.loader.recycle(batch.slot);
+        }
+    }
+
+    fn start(&self, step: u64) -> Result<Loader, EngineError> {
+        let shape = self.data.slot_shape();
+        let shape = loader::SlotShape {
+            images: self.batch_size,
+            pixels: shape.pixels,
+            objects: shape.objects,
+            parts: shape.parts,
+            coords: shape.coords,
+            runs: shape.runs,
+        };
+        // The loader's thread walks the order by itself, ahead of the steps.
+        let order = Order::new(&self.data.sizes, &self.data.shapes, self.batch_size, self.seed)?;
+        let images = self.data.images.clone();
+        let batches = (step..).map(move |step| {
+            let batch = order.batch(step);
+            let indices = batch.images.iter().map(|i| images[*i]).collect();
+            loader::Batch { indices, epoch: batch.epoch as u32 }
+        });
+        let store = self.data.store.clone();
+        Ok(Loader::new(store, batches, shape, SLOTS, THREADS)?)
+    }
+}
+
+/// Copies a batch into the inputs of its shape's program.
+pub(super) fn fill_inputs(executor: &mut CpuExecutor, batch: &Batch) -> Result<(), EngineError> {
+    let slot = &batch.slot;
+    let mut copy = |name: &str, bytes: &[u8]| -> Result<(), EngineError> {
+        let input = executor.input_mut(name)?;
+        input.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    };
+    copy("pixels", &slot.pixels)?;
+    copy("gt_boxes", bytemuck::cast_slice(&slot.gt_boxes))?;
+    copy("coords", bytemuck::cast_slice(&slot.coords))?;
+    let indices: [(&str, &[i32]); 9] = [
+        ("image_sizes", &slot.image_sizes),
+        ("image_keys", &slot.image_keys),
+        ("num_images", &slot.num_images),
+        ("gt_classes", &slot.gt_classes),
+        ("gt_counts", &slot.gt_counts),
+        ("segm_index", &slot.segm_index),
+        ("segm_parts", &slot.segm_parts),
+        ("runs", &slot.runs),
+        ("network_sizes", &batch.network_sizes),
+    ];
+    indices.iter().try_for_each(|(name, values)| copy(name, bytemuck::cast_slice(values)))
+}
