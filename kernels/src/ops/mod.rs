@@ -2,6 +2,7 @@
 
 pub mod anchors;
 pub mod bce_loss;
+pub mod control_step;
 pub mod decide_flips;
 pub mod decode_proposals;
 pub mod detections;
@@ -11,6 +12,7 @@ pub mod flatten_rois;
 pub mod gather_anchors;
 pub mod gather_patches;
 pub mod giou_loss;
+pub mod grad_norms;
 pub mod mask_bce_loss;
 pub mod mask_probabilities;
 pub mod mask_targets;
@@ -23,6 +25,7 @@ pub mod roi_levels;
 pub mod sample_anchors;
 pub mod sample_rois;
 pub mod select_columns;
+pub mod sgd;
 pub mod smooth_l1_loss;
 pub mod softmax_cross_entropy;
 pub mod sum;
@@ -36,6 +39,7 @@ pub(crate) fn cases() -> Vec<OpCase> {
     [
         anchors::cases(),
         bce_loss::cases(),
+        control_step::cases(),
         decide_flips::cases(),
         decode_proposals::cases(),
         detections::cases(),
@@ -45,6 +49,7 @@ pub(crate) fn cases() -> Vec<OpCase> {
         gather_anchors::cases(),
         gather_patches::cases(),
         giou_loss::cases(),
+        grad_norms::cases(),
         mask_bce_loss::cases(),
         mask_probabilities::cases(),
         mask_targets::cases(),
@@ -57,6 +62,7 @@ pub(crate) fn cases() -> Vec<OpCase> {
         sample_anchors::cases(),
         sample_rois::cases(),
         select_columns::cases(),
+        sgd::cases(),
         smooth_l1_loss::cases(),
         softmax_cross_entropy::cases(),
         sum::cases(),

@@ -1,0 +1,107 @@
+//! What a step does, decided on the device: learning rate, clipping, loss scale, and whether the
+//! update happens at all.
+//!
+//! Tensors: `norms [n+1]` f32 (last: the norm of all gradients, still times the loss scale),
+//! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale), `growth [1]`
+//! i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [4]` (Role::Scalar,
+//! overwritten): learning rate of this step; what gradients are multiplied with, the clip factor over
+//! the loss scale; 1 to apply the update or 0 to skip it; the loss scale that was used.
+//!
+//! * Gradients that are not all finite are never applied: `apply` is 0, `skipped` counts, `growth`
+//!   restarts, and with `dynamic` the scale halves, not below 1.
+//! * `step` counts applied steps only, so a skipped step keeps its learning rate for the next one.
+//! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as
+//!   long as it stays finite.
+//! * `clip_norm` above 0 clips as `torch.nn.utils.clip_grad_norm_`: times
+//!   `min(1, clip_norm / (norm + 1e-6))` of the unscaled norm.
+
+mod cases;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Op, OpError, Role, TensorDesc, contract};
+
+pub use cases::cases;
+pub use schedule::LrSchedule;
+
+/// Decides the learning rate, the scale of the gradients and whether to apply them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ControlStep {
+    /// Learning rate of each step.
+    pub schedule: LrSchedule,
+    /// Largest norm of all gradients together; 0 = no clipping.
+    pub clip_norm: f32,
+    /// Clean steps before the loss scale doubles.
+    pub growth_interval: u32,
+    /// Whether the loss scale changes.
+    pub dynamic: bool,
+}
+
+const NAME: &str = "control_step";
+
+impl Op for ControlStep {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 2)?;
+        check::arity(NAME, "updates", updates, 4)?;
+        contract::floats_ranked(NAME, "norms", &inputs[0], "[n+1]")?;
+        let norms = inputs[0].len();
+        check::parameter(NAME, "n+1", norms > 0, "at least 1", norms)?;
+        contract::integers(NAME, "finite", &inputs[1], &[1])?;
+        contract::integers(NAME, "step", &updates[0], &[1])?;
+        contract::floats(NAME, "scale", &updates[1], &[1])?;
+        contract::integers(NAME, "growth", &updates[2], &[1])?;
+        contract::integers(NAME, "skipped", &updates[3], &[1])?;
+        check::parameter(NAME, "clip_norm", self.clip_norm >= 0.0, "0 or more", self.clip_norm)?;
+        Ok(vec![TensorDesc::new(Role::Scalar, &[4])])
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let norm = args.inputs[0].f32().last().copied().unwrap_or(0.0);
+        let finite = args.inputs[1].i32()[0] != 0;
+        let [step, scale, growth, skipped] = &mut args.updates[..] else {
+            panic!("{NAME}: four state tensors")
+        };
+        let used = scale.f32()[0];
+        let rate = self.schedule.at(u64::try_from(step.i32()[0]).unwrap_or(0)) as f32;
+        let apply = if finite { 1.0 } else { 0.0 };
+        let control = [rate, self.clip_factor(norm, used) / used, apply, used];
+        args.outputs[0].f32().copy_from_slice(&control);
+        let growth = &mut growth.i32()[0];
+        if finite {
+            step.i32()[0] += 1;
+            *growth += 1;
+            let due = self.growth_interval > 0 && *growth as u32 >= self.growth_interval;
+            if self.dynamic && due {
+                *growth = 0;
+                scale.f32()[0] = if (2.0 * used).is_finite() { 2.0 * used } else { used };
+            }
+        } else {
+            skipped.i32()[0] += 1;
+            *growth = 0;
+            if self.dynamic {
+                scale.f32()[0] = (0.5 * used).max(1.0);
+            }
+        }
+    }
+}
+
+impl ControlStep {
+    /// What clipping multiplies unscaled gradients with.
+    fn clip_factor(&self, scaled_norm: f32, scale: f32) -> f32 {
+        if self.clip_norm == 0.0 {
+            return 1.0;
+        }
+        (self.clip_norm / (scaled_norm / scale + 1e-6)).min(1.0)
+    }
+}

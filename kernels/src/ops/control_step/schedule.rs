@@ -1,0 +1,63 @@
+//! Learning-rate schedules: warm-up, then steps or a cosine.
+
+/// Learning rate as a function of the number of steps applied before.
+///
+/// Both warm up linearly over `warmup_steps`: `base * (f + (1 - f) * step / warmup_steps)` with
+/// `f = warmup_factor`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LrSchedule {
+    /// `base` times `gamma` for each milestone reached, the warm-up on top.
+    Multistep {
+        /// Learning rate after the warm-up.
+        base: f64,
+        /// Steps of the warm-up.
+        warmup_steps: u64,
+        /// Where the warm-up starts, as a part of `base`.
+        warmup_factor: f64,
+        /// First steps with a lower rate.
+        milestones: Vec<u64>,
+        /// What each milestone multiplies the rate with.
+        gamma: f64,
+    },
+    /// After the warm-up, half a cosine from `base` at `warmup_steps` to `min` at `total_steps`, and
+    /// `min` from there on.
+    Cosine {
+        /// Learning rate after the warm-up.
+        base: f64,
+        /// Steps of the warm-up.
+        warmup_steps: u64,
+        /// Where the warm-up starts, as a part of `base`.
+        warmup_factor: f64,
+        /// Steps of the whole schedule, warm-up included.
+        total_steps: u64,
+        /// Learning rate at the end.
+        min: f64,
+    },
+}
+
+impl LrSchedule {
+    /// The learning rate of step `step` (0 is the first).
+    pub fn at(&self, step: u64) -> f64 {
+        match self {
+            Self::Multistep { base, warmup_steps, warmup_factor, milestones, gamma } => {
+                let reached = milestones.iter().filter(|&&m| m <= step).count();
+                base * warmup(step, *warmup_steps, *warmup_factor) * gamma.powi(reached as i32)
+            }
+            Self::Cosine { base, warmup_steps, warmup_factor, total_steps, min } => {
+                if step < *warmup_steps {
+                    return base * warmup(step, *warmup_steps, *warmup_factor);
+                }
+                if step >= *total_steps {
+                    return *min;
+                }
+                let part = (step - warmup_steps) as f64 / (total_steps - warmup_steps) as f64;
+                min + (base - min) * (1.0 + (std::f64::consts::PI * part).cos()) / 2.0
+            }
+        }
+    }
+}
+
+/// Part of the base rate during the warm-up, 1 after it.
+fn warmup(step: u64, steps: u64, factor: f64) -> f64 {
+    if step < steps { factor + (1.0 - factor) * step as f64 / steps as f64 } else { 1.0 }
+}

@@ -1,0 +1,96 @@
+//! The loss scale's life, clipping, and schedules by hand.
+
+use super::{ControlStep, LrSchedule};
+use crate::cpu::{HostTensor, run_updating};
+use crate::{Role, TensorDesc};
+
+fn op(clip_norm: f32, dynamic: bool) -> ControlStep {
+    let schedule = LrSchedule::Multistep {
+        base: 1.0,
+        warmup_steps: 2,
+        warmup_factor: 0.5,
+        milestones: vec![3],
+        gamma: 0.25,
+    };
+    ControlStep { schedule, clip_norm, growth_interval: 2, dynamic }
+}
+
+fn int(value: i32) -> HostTensor {
+    HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![value])
+}
+
+fn state(scale: f32) -> Vec<HostTensor> {
+    let scale = HostTensor::f32(TensorDesc::new(Role::Scalar, &[1]), vec![scale]);
+    vec![int(0), scale, int(0), int(0)]
+}
+
+fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> Vec<f32> {
+    let norms = HostTensor::f32(TensorDesc::new(Role::Scalar, &[2]), vec![norm, norm]);
+    run_updating(op, &[norms, int(finite)], state).expect("fits")[0].as_f32().to_vec()
+}
+
+fn read(state: &[HostTensor]) -> (i32, f32, i32, i32) {
+    let int = |i: usize| state[i].as_i32()[0];
+    (int(0), state[1].as_f32()[0], int(2), int(3))
+}
+
+/// Overflow halves and skips, two clean steps double, and a skipped step keeps its rate.
+#[test]
+fn the_life_of_a_loss_scale() {
+    let (op, mut state) = (op(0.0, true), state(8.0));
+    assert_eq!(step(&op, f32::NAN, 0, &mut state), [0.5, 0.125, 0.0, 8.0]);
+    assert_eq!(read(&state), (0, 4.0, 0, 1));
+    assert_eq!(step(&op, 1.0, 1, &mut state), [0.5, 0.25, 1.0, 4.0]);
+    assert_eq!(read(&state), (1, 4.0, 1, 1));
+    assert_eq!(step(&op, 1.0, 1, &mut state), [0.75, 0.25, 1.0, 4.0]);
+    assert_eq!(read(&state), (2, 8.0, 0, 1));
+    assert_eq!(step(&op, 1.0, 1, &mut state)[0], 1.0);
+    assert_eq!(step(&op, 1.0, 1, &mut state)[0], 0.25);
+    assert_eq!(read(&state), (4, 16.0, 0, 1));
+}
+
+#[test]
+fn the_scale_stays_between_one_and_the_end_of_f32() {
+    let mut low = state(1.5);
+    step(&op(0.0, true), f32::INFINITY, 0, &mut low);
+    assert_eq!(read(&low).1, 1.0);
+    let mut high = state(f32::MAX);
+    step(&op(0.0, true), 1.0, 1, &mut high);
+    step(&op(0.0, true), 1.0, 1, &mut high);
+    assert_eq!(read(&high).1, f32::MAX);
+}
+
+/// A fixed scale does not move, but gradients that are not finite are still not applied.
+#[test]
+fn a_fixed_scale() {
+    let (op, mut state) = (op(0.0, false), state(1.0));
+    assert_eq!(step(&op, f32::NAN, 0, &mut state)[2], 0.0);
+    for _ in 0..5 {
+        step(&op, 1.0, 1, &mut state);
+    }
+    assert_eq!(read(&state), (5, 1.0, 5, 1));
+}
+
+/// An unscaled norm of 4 against 2 halves; one of 1 is left alone.
+#[test]
+fn clipping_by_hand() {
+    let (op, mut state) = (op(2.0, false), state(4.0));
+    assert!((step(&op, 16.0, 1, &mut state)[1] - 0.125).abs() < 1e-6);
+    assert_eq!(step(&op, 4.0, 1, &mut state)[1], 0.25);
+}
+
+#[test]
+fn a_cosine_by_hand() {
+    let cosine = LrSchedule::Cosine {
+        base: 2.0,
+        warmup_steps: 2,
+        warmup_factor: 0.0,
+        total_steps: 6,
+        min: 1.0,
+    };
+    let rates: Vec<f64> = (0..9).map(|s| cosine.at(s)).collect();
+    let expected = [0.0, 1.0, 2.0, 1.853_553_390_6, 1.5, 1.146_446_609_4, 1.0, 1.0, 1.0];
+    for (rate, expected) in rates.iter().zip(expected) {
+        assert!((rate - expected).abs() < 1e-9, "{rates:?}");
+    }
+}

@@ -1,0 +1,42 @@
+//! CPU reference of `grad_norms`.
+
+use rayon::prelude::*;
+
+/// Elements that one task sums. Fixed, so that the order of a sum never depends on the threads.
+const CHUNK: usize = 1 << 14;
+
+/// Lanes of a chunk's sum: independent additions, which the compiler can vectorise.
+const LANES: usize = 8;
+
+/// Writes the norms and says whether every element is finite.
+pub(super) fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
+    let mut total = 0.0f64;
+    for (grad, norm) in grads.iter().zip(norms.iter_mut()) {
+        let sums: Vec<f64> = grad.par_chunks(CHUNK).map(sum_of_squares).collect();
+        let sum = sums.iter().sum::<f64>();
+        *norm = root(sum);
+        total += sum;
+    }
+    norms[grads.len()] = root(total);
+    // No sum of squares of finite f32 values reaches the end of f64.
+    total.is_finite()
+}
+
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let mut lanes = [0.0f64; LANES];
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    for block in blocks {
+        for (lane, &v) in lanes.iter_mut().zip(block) {
+            *lane += f64::from(v) * f64::from(v);
+        }
+    }
+    for (lane, &v) in lanes.iter_mut().zip(rest) {
+        *lane += f64::from(v) * f64::from(v);
+    }
+    lanes.iter().sum()
+}
+
+/// Square root, kept in the range of f32 where the sum is finite.
+fn root(sum: f64) -> f32 {
+    if sum.is_finite() { sum.sqrt().min(f64::from(f32::MAX)) as f32 } else { sum as f32 }
+}
