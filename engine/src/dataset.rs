@@ -92,7 +92,7 @@ impl DataSet {
 pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
     let input = &config.input;
     let rounding = match input.resize_rounding {
-        ResizeRounding::Floor => Rounding::FloorScale,
+        ResizeRounding::FloorScale => Rounding::Floor,
         ResizeRounding::HalfEven => Rounding::HalfEven,
     };
     resized_size(height, width, input.min_size, input.max_size, rounding)
@@ -142,7 +142,8 @@ fn draw(
     if dir.join("store").is_dir() {
         return Ok(());
     }
-    let options = synthetic::SyntheticOptions { count, seed, size, out: dir.to_path_buf() };
+    let (size, out) = (size as u32, dir.to_path_buf());
+    let options = synthetic::SyntheticOptions { count, seed, size, out, overwrite: false };
     progress.during(&format!("drawing {count} images into {}", dir.display()), |report| {
         synthetic::generate(&options, report)
     })?;
@@ -172,14 +173,8 @@ fn prepare(
     if out.is_dir() {
         return Ok(out);
     }
-    let options = prep::PrepOptions {
-        images: images.to_path_buf(),
-        annotations: annotations.to_path_buf(),
-        out: out.clone(),
-        pixels,
-        empty,
-        ..Default::default()
-    };
+    let options =
+        prep::PrepOptions { pixels, empty, ..prep::PrepOptions::new(images, annotations, &out) };
     let title = format!("making the store {}", out.display());
     let report = progress.during(&title, |p| prep::run(&options, p))?;
     progress.say(&report.to_string());

@@ -5,6 +5,9 @@
 
 mod coco_eval;
 mod coco_masks;
+mod model_eval;
+mod model_setup;
+mod model_train;
 mod support;
 
 #[test]
@@ -15,4 +18,34 @@ fn golden_coco_masks() {
 #[test]
 fn golden_coco_eval() {
     coco_eval::run();
+}
+
+#[test]
+fn golden_model_features() {
+    model_train::features();
+}
+
+#[test]
+fn golden_model_rpn() {
+    model_train::rpn();
+}
+
+#[test]
+fn golden_model_roi() {
+    model_train::roi();
+}
+
+#[test]
+fn golden_model_grads() {
+    model_train::grads();
+}
+
+#[test]
+fn golden_model_inputs_losses() {
+    model_train::inputs_losses();
+}
+
+#[test]
+fn golden_model_eval() {
+    model_eval::run();
 }

@@ -106,7 +106,7 @@ impl GoldenModel {
             inject,
         };
         let built = build(&spec).expect("the golden model builds");
-        let eps = self.config.model.backbone.norm_eps as f32;
+        let eps = self.config.model.backbone.norm_eps;
         let mut state = initial_state(&built.program, &built.params, 0, eps);
         let tensors: BTreeMap<_, _> = self
             .weights

@@ -85,7 +85,7 @@ pub(super) fn open_model(run: &Path, overrides: &[String]) -> Result<TrainedMode
         inject: Inject::default(),
     };
     let built = detection_program(&spec)?;
-    let eps = config.model.backbone.norm_eps as f32;
+    let eps = config.model.backbone.norm_eps;
     let mut state = initial_state(&built.program, &built.params, 0, eps);
     let weights = checkpoint::weights_path(&path);
     let report = load_weights(&weights, &built.params, &mut state)?;
@@ -114,13 +114,13 @@ fn detect(
 }
 
 fn read(file: &Path, id: u64) -> Result<Image, EngineError> {
-    let decoded = dali::decode::read_rgb(file)?;
-    Ok(Image {
-        id,
-        height: decoded.height as usize,
-        width: decoded.width as usize,
-        rgb: decoded.rgb,
-    })
+    let bytes = std::fs::read(file).map_err(crate::run_dir::io(file))?;
+    let fault = |fault| EngineError::Usage(format!("{} {fault}", file.display()));
+    let info = dali::decode::probe(&bytes).map_err(fault)?;
+    let (height, width) = (info.height as usize, info.width as usize);
+    let mut rgb = vec![0; 3 * height * width];
+    dali::decode::decode_rgb_into(&bytes, &mut rgb).map_err(fault)?;
+    Ok(Image { id, height, width, rgb })
 }
 
 /// Image files named or inside the directories named, sorted.

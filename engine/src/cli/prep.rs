@@ -44,7 +44,7 @@ pub(super) struct PrepArgs {
     seed: u64,
     /// Height and width of drawn images, pixels.
     #[arg(long, default_value_t = 128, requires = "synthetic")]
-    size: usize,
+    size: u32,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -75,6 +75,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
             seed: args.seed,
             size: args.size,
             out: args.out.clone(),
+            overwrite: args.overwrite,
         };
         let title = format!("drawing {} images", args.count);
         let report =
@@ -86,9 +87,6 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         return Err(EngineError::Usage("give --images and --annotations, or --synthetic".into()));
     };
     let options = PrepOptions {
-        images: images.clone(),
-        annotations: annotations.clone(),
-        out: args.out.clone(),
         pixels: match args.pixels {
             Pixels::Jpeg => PixelEncoding::Jpeg,
             Pixels::Raw => PixelEncoding::Raw,
@@ -99,7 +97,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         },
         overwrite: args.overwrite,
         skip_bad_images: args.skip_bad_images,
-        ..Default::default()
+        ..PrepOptions::new(images, annotations, &args.out)
     };
     let report = progress.during("reading COCO files", |p| dali::prep::run(&options, p))?;
     println!("{report}");

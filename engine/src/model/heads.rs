@@ -24,12 +24,12 @@ pub(super) fn pool(
 ) -> Result<TensorId, GraphError> {
     let config = &net.spec.config.model;
     let levels = net.spec.config.num_backbone_levels();
-    let min_level = config.roi.min_level;
+    let min_level = config.roi.min_level as i32;
     let level_op = RoiLevels {
         min_level,
-        max_level: min_level + levels - 1,
+        max_level: min_level + levels as i32 - 1,
         canonical_size: config.roi.canonical_size,
-        canonical_level: config.roi.canonical_level,
+        canonical_level: config.roi.canonical_level as i32,
         plus_one: config.boxes.legacy_plus_one,
     };
     let strides = net.spec.config.level_strides();

@@ -1,7 +1,7 @@
 //! The tensors that a program receives for each batch, and what tests inject.
 
 use graph::{Program, TensorId};
-use kernels::ops::sample_anchors::SampleKey;
+use kernels::boxes::SampleKey;
 use kernels::{Role, TensorDesc};
 
 use super::ModelSpec;

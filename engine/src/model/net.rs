@@ -2,7 +2,7 @@
 
 use graph::{GraphError, Program, TensorId};
 use kernels::ops::conv2d::Conv2d;
-use kernels::ops::conv_transpose::ConvTranspose2x2;
+use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
 use kernels::ops::group_norm::GroupNorm;
 use kernels::ops::linear::Linear;
 use kernels::{Role, TensorDesc};

@@ -6,8 +6,8 @@
 
 use configs::{PostNmsScope, StrideRule};
 use graph::{GraphError, TensorId};
-use kernels::boxes::cell_anchors;
-use kernels::ops::anchors::{AnchorLevel, Anchors};
+use kernels::boxes::{AnchorLevel, cell_anchors};
+use kernels::ops::anchors::Anchors;
 use kernels::ops::bce_loss::BceLoss;
 use kernels::ops::decode_proposals::DecodeProposals;
 use kernels::ops::encode_boxes::EncodeBoxes;
@@ -19,7 +19,7 @@ use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 use kernels::ops::sample_anchors::SampleAnchors;
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::SmoothL1Loss;
-use kernels::ops::topk_per_level::TopKPerLevel;
+use kernels::ops::top_k_per_level::TopKPerLevel;
 use kernels::{Role, TensorDesc};
 
 use super::inputs::{ImageInputs, ObjectInputs};
@@ -80,7 +80,7 @@ impl Rpn {
                     width,
                     stride_h: stride(padded.height, height),
                     stride_w: stride(padded.width, width),
-                    cells: cell_anchors(*size, &config.ratios),
+                    cells: cell_anchors(&[*size], &config.ratios),
                 }
             })
             .collect();

@@ -296,12 +296,12 @@ fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<(), GraphError> {
     }
     net.program.set_pass(Pass::Update);
     net.part("optimizer");
-    let norms = net.program.apply(GradNorms, &grads)?;
+    let norms = net.program.apply(GradNorms {}, &grads)?;
     net.program.keep("grad_norms", norms[0]);
     let control = ControlStep {
         schedule: schedule(net.spec.config),
         clip_norm: solver.clip_norm,
-        growth_interval: solver.loss_scale_growth_interval as i32,
+        growth_interval: solver.loss_scale_growth_interval as u32,
         dynamic: solver.dynamic_loss_scale,
     };
     let updates = [step, loss_scale, growth, skipped];

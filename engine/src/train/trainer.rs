@@ -56,7 +56,7 @@ impl Trainer {
             };
             let program = training_program(&spec)?;
             let (state, _) = built.get_or_insert_with(|| {
-                let eps = config.model.backbone.norm_eps as f32;
+                let eps = config.model.backbone.norm_eps;
                 let seed = config.train.seed;
                 let mut state = initial_state(&program.program, &program.params, seed, eps);
                 set_scale(&mut state, config.solver.initial_loss_scale);
@@ -69,7 +69,7 @@ impl Trainer {
         };
         if let Some(path) = &config.model.backbone.weights {
             load_weights(path.as_ref(), &params, &mut state)?;
-            fold(&mut state, &params, config.model.backbone.norm_eps as f32);
+            fold(&mut state, &params, config.model.backbone.norm_eps);
         }
         let kept = |name: &&str| executors[0].program().find(name).is_some();
         let losses = LOSS_NAMES.into_iter().filter(kept).collect();
@@ -187,7 +187,7 @@ impl Trainer {
 ///
 /// # Errors
 /// [`EngineError::Usage`] if the config gives fewer than the data has.
-pub fn num_classes(config: &Config, data: &DataSet) -> Result<usize, EngineError> {
+pub(super) fn num_classes(config: &Config, data: &DataSet) -> Result<usize, EngineError> {
     match (config.model.num_classes, data.num_classes()) {
         (0, found) => Ok(found),
         (given, found) if given >= found => Ok(given),

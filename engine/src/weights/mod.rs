@@ -9,13 +9,13 @@ pub use layout::{from_torchvision, to_torchvision};
 
 use graph::{Program, StateSet};
 use kernels::cpu::{HostData, HostTensor};
-use kernels::ops::conv2d::fold_frozen_bn;
+use kernels::frozen_bn::fold_frozen_bn;
 use kernels::{DType, TensorDesc};
 
 use crate::model::{Param, ParamKind};
 
 /// State of a program: parameters at their initial values for `seed`, all else zero.
-pub fn initial_state(program: &Program, params: &[Param], seed: u64, bn_eps: f32) -> StateSet {
+pub fn initial_state(program: &Program, params: &[Param], seed: u64, bn_eps: f64) -> StateSet {
     let mut state = StateSet::new();
     for (_, tensor) in program.states() {
         state.insert(&tensor.name, zeros(&tensor.desc));
@@ -30,7 +30,7 @@ pub fn initial_state(program: &Program, params: &[Param], seed: u64, bn_eps: f32
 }
 
 /// Recomputes the folded scale and shift of every frozen batch norm.
-pub fn fold(state: &mut StateSet, params: &[Param], eps: f32) {
+pub fn fold(state: &mut StateSet, params: &[Param], eps: f64) {
     let suffix = ".running_var";
     let norms = params.iter().filter(|p| p.kind == ParamKind::Frozen);
     for bn in norms.filter_map(|p| p.name.strip_suffix(suffix)) {
