@@ -4,6 +4,9 @@
 //! its backward rule as data, and the CPU reference, which is the oracle of every other device.
 //! Nothing here knows what a program is; `graph` chains ops, and `engine` names what they mean.
 
+// In a test a panic is the report; everywhere else faults are values.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod boxes;
 pub mod case;
 pub mod coco;

@@ -32,7 +32,7 @@ pub use nms::{batched_nms, nms, nms_sorted};
 pub use rank::{rank_key, sort_by_score, top_k};
 pub use sampling::{SampleKey, hash_key, max_positives, sample};
 
-pub(crate) use geometry::{one, sigmoid};
+pub(crate) use geometry::sigmoid;
 pub(crate) use matcher::best_gts;
 pub(crate) use rank::rank_index;
 pub(crate) use rows::{at_most, gt_rows};

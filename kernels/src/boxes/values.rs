@@ -1,6 +1,6 @@
 //! Boxes, sizes and counts for the tables of cases and the tests.
 
-use super::{Box4, as_boxes_mut};
+use super::as_boxes_mut;
 use crate::case::uniform;
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
@@ -19,7 +19,7 @@ pub(crate) fn boxes(shape: &[usize], seed: u32, extent: f32, max_side: f32) -> H
 
 /// The list of boxes of [`boxes`].
 #[cfg(test)]
-pub(crate) fn box_list(len: usize, seed: u32, extent: f32, max_side: f32) -> Vec<Box4> {
+pub(crate) fn box_list(len: usize, seed: u32, extent: f32, max_side: f32) -> Vec<super::Box4> {
     super::as_boxes(boxes(&[len, 4], seed, extent, max_side).as_f32()).to_vec()
 }
 

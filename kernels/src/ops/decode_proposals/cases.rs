@@ -7,9 +7,12 @@ use crate::boxes::values::{boxes, sizes};
 use crate::case::{OpCase, integers, normal};
 use crate::{Role, TensorDesc};
 
+/// Height and width of each level.
+type Maps<'a> = &'a [(usize, usize)];
+
 /// No image, no row, rows that name no anchor, primes, and 2000 a level of a training step.
 pub fn cases() -> Vec<OpCase> {
-    let shapes: [(usize, usize, &[(usize, usize)]); 5] = [
+    let shapes: [(usize, usize, Maps<'static>); 5] = [
         (0, 5, &[(2, 3)]),
         (2, 0, &[(2, 3)]),
         (1, 1, &[(1, 1)]),
@@ -19,7 +22,7 @@ pub fn cases() -> Vec<OpCase> {
     shapes.iter().flat_map(|s| [false, true].map(|p| case(s.0, s.1, s.2, p))).collect()
 }
 
-fn case(n: usize, m: usize, maps: &[(usize, usize)], plus_one: bool) -> OpCase {
+fn case(n: usize, m: usize, maps: Maps<'_>, plus_one: bool) -> OpCase {
     let total: usize = maps.iter().map(|(h, w)| 3 * h * w).sum();
     let map = |channels: usize, seed: u32, scale: f32| {
         maps.iter().zip(seed..).map(move |(&(h, w), seed)| {

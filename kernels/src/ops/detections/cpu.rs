@@ -56,7 +56,9 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
             let deltas = &deltas[row];
             scores.into_iter().enumerate().skip(1).filter_map(move |(class, score)| {
                 let image = image?;
-                if score <= op.score_threshold {
+                // NaN is over nothing.
+                let passes = score > op.score_threshold;
+                if !passes {
                     return None;
                 }
                 let b = decode(&rois[roi], &deltas[class], &op.weights, op.plus_one);

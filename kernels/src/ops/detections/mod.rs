@@ -10,6 +10,7 @@
 //! `boxes` (`[N*D, 4]`, network pixels), `scores` (`[N*D]`), `labels` (`[N*D]`), `image_idx`
 //! (`[N*D]`), `counts` (`[N]`), `num_detections` (`[1]`); all overwritten. D = `per_image`. The
 //! rows in use stand together in image order; the others hold 0, image -1.
+//! Edges: a RoI with a logit that is NaN gives no detection.
 
 mod cases;
 mod cpu;

@@ -50,6 +50,15 @@ fn by_hand() {
     assert_eq!((b[0], b[5]), ([10.0, 10.0, 30.0, 25.0], [0.0; 4]));
 }
 
+#[test]
+fn nan_detects_nothing() {
+    let mut case = cases().swap_remove(8);
+    assert!(run(case.op.as_ref(), &case.inputs).unwrap()[5].as_i32()[0] > 0, "{case}");
+    case.inputs[0].as_f32_mut().fill(f32::NAN);
+    let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+    assert_eq!((outputs[5].as_i32(), outputs[4].as_i32()), (&[0][..], &[0][..]));
+}
+
 /// Independent: every class of every RoI in one list, cut by score and size, `batched_nms`, top D.
 #[test]
 fn equals_the_plain_rule() {
@@ -67,12 +76,12 @@ fn equals_the_plain_rule() {
             {
                 let logits = &case.inputs[0].as_f32()[roi * classes..][..classes];
                 let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
-                for class in 1..classes {
+                for (class, &logit) in logits.iter().enumerate().skip(1) {
                     let deltas = as_boxes(case.inputs[1].as_f32())[roi * classes + class];
                     let b = as_boxes(case.inputs[2].as_f32())[roi];
                     let b = decode(&b, &deltas, &[10.0, 10.0, 5.0, 5.0], plus_one);
                     let b = clip(&b, size, plus_one);
-                    let score = (f64::from(logits[class]).exp() / sum) as f32;
+                    let score = (f64::from(logit).exp() / sum) as f32;
                     if score > 0.05 && !is_small(&b, 1e-2, plus_one) {
                         boxes.push(b);
                         scores.push(score);

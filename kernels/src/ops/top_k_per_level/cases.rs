@@ -6,9 +6,12 @@ use super::TopKPerLevel;
 use crate::case::{OpCase, normal};
 use crate::{Role, TensorDesc};
 
+/// Height and width of each level.
+type Maps<'a> = &'a [(usize, usize)];
+
 /// No image, empty levels, k below, at and above a level's size, and a training step's levels.
 pub fn cases() -> Vec<OpCase> {
-    let shapes: [(usize, usize, &[(usize, usize)]); 6] = [
+    let shapes: [(usize, usize, Maps<'static>); 6] = [
         (4, 0, &[(2, 3)]),
         (4, 1, &[(0, 3), (1, 1)]),
         (0, 2, &[(5, 7)]),

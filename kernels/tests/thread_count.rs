@@ -1,0 +1,30 @@
+//! The bits of every op do not depend on how many threads share the work.
+
+use kernels::case::all;
+use kernels::cpu::run;
+
+#[test]
+fn one_thread_and_three_give_the_same_bits() {
+    let pool = |threads| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| e.to_string())
+    };
+    let (one, three) = match (pool(1), pool(3)) {
+        (Ok(one), Ok(three)) => (one, three),
+        (Err(e), _) | (_, Err(e)) => panic!("no threads for the test: {e}"),
+    };
+    let mut faults = Vec::new();
+    for case in all() {
+        let alone = one.install(|| run(case.op.as_ref(), &case.inputs));
+        let shared = three.install(|| run(case.op.as_ref(), &case.inputs));
+        match (alone, shared) {
+            (Ok(a), Ok(b)) => {
+                let same = a.iter().zip(&b).all(|(a, b)| a.bytes() == b.bytes());
+                if !same {
+                    faults.push(case.to_string());
+                }
+            }
+            (Err(e), _) | (_, Err(e)) => faults.push(format!("{case}: {e}")),
+        }
+    }
+    assert!(faults.is_empty(), "differ or fail: {}", faults.join("\n"));
+}
