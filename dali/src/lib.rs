@@ -1,5 +1,23 @@
-//! The data pipeline of onegraph, host only: from COCO files to batches, and from detections back
-//! to scores.
+//! The data pipeline of onegraph, host only: COCO files -> store -> batches, and from detections
+//! back to scores.
+//!
+//! [`prep::run`] turns COCO JSON and images into one directory, the [`store::Store`], which is
+//! mapped read-only; [`order`] says which images make up each step, and [`loader`] decodes them
+//! into slots that the caller owns; [`synthetic::generate`] draws a data set of shapes for
+//! machines without data; [`score`] scores detections as COCO does.
 
+pub mod coco;
+pub mod decode;
+pub mod error;
+pub mod loader;
 pub mod order;
+mod place;
+pub mod prep;
+pub mod progress;
 pub mod score;
+pub mod store;
+pub mod synthetic;
+
+pub use error::DaliError;
+pub use progress::{Progress, Stage};
+pub use store::{PixelEncoding, Store};
