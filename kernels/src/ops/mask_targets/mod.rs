@@ -10,8 +10,9 @@
 //!   its centre falls on (0 outside the image).
 //!
 //! Tensors (all in): `mask_rois [M, 4]` f32 (network pixels), `image_idx [M]`, `matched [M]`
-//! (object of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first part; number
-//! of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or `runs`),
+//! (object of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first
+//! part; number of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or
+//! `runs`),
 //! `coords [N, V]` f32 (x, y pairs in source pixels), `runs [N, Rc]` i32 (down the columns, zeros
 //! first), `source_sizes [N, 2]`, `network_sizes [N, 2]`, `flips [N]` i32 -> `targets [M, S, S]`
 //! (Role::Mask, overwritten; 0 in rows at or past the count and in rows of no image).
