@@ -1,8 +1,8 @@
 //! Pasting a predicted mask into the image: the last step of evaluation.
 //!
 //! Matches torchvision's `paste_masks_in_image` with padding 1 (and maskrcnn-benchmark's `Masker`):
-//! the S x S mask gets a border of zeros, its box grows by (S+2)/S about its centre, corners are cut
-//! toward zero to integers, and the padded mask is resized bilinearly to the box, both corners
+//! the S x S mask gets a border of zeros, its box grows by (S+2)/S about its centre, corners are
+//! cut toward zero to integers, and the padded mask is resized bilinearly to the box, both corners
 //! included.
 
 use crate::coco::{Bitmap, RunWriter};
@@ -25,8 +25,8 @@ pub struct PastedMask {
     image: [usize; 2],
 }
 
-/// Pastes `mask` (`side` x `side` probabilities) where `bbox` (x1, y1, x2, y2 in image pixels) lies in
-/// an image of `height` and `width`. Nothing remains of a box outside, or one that is not finite.
+/// Pastes `mask` (`side` x `side` probabilities) where `bbox` (x1, y1, x2, y2 in image pixels) lies
+/// in an image of `height` and `width`. Nothing remains of a box outside the image.
 pub fn paste_mask(
     mask: &[f32],
     side: usize,
@@ -117,8 +117,8 @@ mod tests {
     use crate::coco::encode_runs;
     use crate::philox::philox4x32;
 
-    /// By hand: a 2x2 mask of ones in a box of 2 by 2 at (4, 4) grows to 4 by 4 about (5, 5); cut to
-    /// 3..=7 it is 5 pixels wide, and the middle ones are 1.
+    /// By hand: a 2x2 mask of ones in a box of 2 by 2 at (4, 4) grows to 4 by 4 about (5, 5); cut
+    /// to 3..=7 it is 5 pixels wide, and the middle ones are 1.
     #[test]
     fn a_small_mask_by_hand() {
         let pasted = paste_mask(&[1.0; 4], 2, [4.0, 4.0, 6.0, 6.0], 10, 12);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_outside_or_not_finite_leave_nothing() {
+    fn boxes_outside_leave_nothing_and_odd_ones_end() {
         let outside = [[-50.0, 0.0, -20.0, 9.0], [30.0, 30.0, 40.0, 40.0]];
         for bbox in outside {
             assert_eq!(paste_mask(&[1.0; 9], 3, bbox, 20, 20).bitmap(0.5).area(), 0);

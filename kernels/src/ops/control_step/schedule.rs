@@ -19,8 +19,8 @@ pub enum LrSchedule {
         /// What each milestone multiplies the rate with.
         gamma: f64,
     },
-    /// After the warm-up, half a cosine from `base` at `warmup_steps` to `min` at `total_steps`, and
-    /// `min` from there on.
+    /// After the warm-up, half a cosine from `base` at `warmup_steps` to `min` at `total_steps`,
+    /// and `min` from there on.
     Cosine {
         /// Learning rate after the warm-up.
         base: f64,

@@ -2,16 +2,17 @@
 //!
 //! Two rules:
 //! * `RoiAlignBitmap` matches torchvision's `project_masks_on_boxes`: the object is rasterised at
-//!   source size by COCO's rule (or decoded from runs), flipped, resized nearest to network size and
-//!   averaged by RoIAlign (adaptive grid, not aligned, scale 1): soft targets.
+//!   source size by COCO's rule (or decoded from runs), flipped, resized nearest to network size
+//!   and averaged by RoIAlign (adaptive grid, not aligned, scale 1): soft targets.
 //! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, flipped, shifted by the RoI's
 //!   corner, scaled by S / max(side, 1) in f32 and rasterised by COCO's rule at S x S: 0 or 1. The
 //!   reference has no rule for runs in this mode; here a target pixel takes the source pixel that
 //!   its centre falls on (0 outside the image).
 //!
-//! Tensors (all in): `mask_rois [M, 4]` f32 (network pixels), `image_idx [M]`, `matched [M]` (object
-//! of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first part; number
-//! of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or `runs`),
+//! Tensors (all in): `mask_rois [M, 4]` f32 (network pixels), `image_idx [M]`, `matched [M]`
+//! (object of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first
+//! part; number of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or
+//! `runs`),
 //! `coords [N, V]` f32 (x, y pairs in source pixels), `runs [N, Rc]` i32 (down the columns, zeros
 //! first), `source_sizes [N, 2]`, `network_sizes [N, 2]`, `flips [N]` i32 -> `targets [M, S, S]`
 //! (Role::Mask, overwritten; 0 in rows at or past the count and in rows of no image).

@@ -1,7 +1,7 @@
 //! Source images to the network's input: normalise, resize, flip, pad.
 //!
 //! Matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`, bilinear resize
-//! (`align_corners=False`, scale from the two sizes), horizontal flip, zeros to the right and below.
+//! (`align_corners=False`, scale from the two sizes), horizontal flip, zeros right and below.
 //! Tensors: `pixels [N, B]` (u8, or f32 in 0..1 under Role::Mask; rows of height x width x RGB
 //! packed at the head of each image's row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32
 //! (height, width), `flips [N]`, `num_images [1]` i32 (all in) -> `x [N, H, W, 3]` (overwritten; 0

@@ -10,6 +10,8 @@
 mod cases;
 mod cpu;
 mod grad;
+#[cfg(test)]
+mod tests;
 
 use crate::cpu::CpuArgs;
 use crate::losses::check_group;

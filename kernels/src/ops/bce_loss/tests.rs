@@ -1,0 +1,43 @@
+//! The loss by hand, in groups, and ignored rows.
+
+use super::{BceLoss, BceLossGrad};
+use crate::cpu::{HostTensor, run};
+use crate::{Role, TensorDesc};
+
+fn ints(values: &[i32]) -> HostTensor {
+    HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
+}
+
+fn inputs(logits: &[f32], labels: &[i32], image_idx: &[i32], num_images: i32) -> Vec<HostTensor> {
+    let desc = TensorDesc::new(Role::Activation, &[logits.len()]);
+    let logits = HostTensor::f32(desc, logits.to_vec());
+    vec![logits, ints(labels), ints(image_idx), ints(&[num_images])]
+}
+
+/// Zero logits cost ln 2 each; a logit of ln 3 has probability 3/4. Group 0 (images 0, 1) has the
+/// mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; rows that are ignored may hold anything.
+#[test]
+fn groups_by_hand() {
+    let third = 3.0f32.ln();
+    let mut inputs =
+        inputs(&[0.0, third, f32::NAN, third, f32::NAN], &[0, 1, -1, 0, 1], &[0, 1, 1, 2, 3], 3);
+    let loss = run(&BceLoss { ipg: 2 }, &inputs).expect("fits")[0].as_f32()[0];
+    let expected = 0.5 * (0.5 * (2.0f32.ln() + (4.0f32 / 3.0).ln()) + 4.0f32.ln());
+    assert!((loss - expected).abs() < 1e-6, "{loss} {expected}");
+    inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![8.0]));
+    let grad = run(&BceLossGrad { ipg: 2 }, &inputs).expect("fits");
+    for (g, expected) in grad[0].as_f32().iter().zip([1.0, -0.5, 0.0, 3.0, 0.0]) {
+        assert!((g - expected).abs() < 1e-6, "{g} {expected}");
+    }
+}
+
+/// One group of all images weighs rows alike; groups of one weigh images alike.
+#[test]
+fn a_group_owns_its_mean() {
+    let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
+    let loss = |ipg| f64::from(run(&BceLoss { ipg }, &inputs).expect("fits")[0].as_f32()[0]);
+    let (flat, high) = (2.0f64.ln(), 9.0 + (-9.0f64).exp().ln_1p());
+    assert!((loss(2) - (3.0 * flat + high) / 4.0).abs() < 1e-5);
+    assert!((loss(1) - (flat + high) / 2.0).abs() < 1e-5);
+    assert_eq!(loss(2), loss(7), "one group, whatever it could hold");
+}
