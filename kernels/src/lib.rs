@@ -7,6 +7,7 @@
 pub mod case;
 pub mod cpu;
 mod error;
+mod matmul;
 pub mod op;
 pub mod ops;
 pub mod philox;
