@@ -5,8 +5,10 @@
 //! Nothing here knows what a program is; `graph` chains ops, and `engine` names what they mean.
 
 pub mod case;
+mod counted;
 pub mod cpu;
 mod error;
+pub mod frozen_bn;
 mod matmul;
 pub mod op;
 pub mod ops;
