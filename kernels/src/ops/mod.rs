@@ -2,7 +2,10 @@
 
 pub mod anchors;
 pub mod bce_loss;
+pub mod bias_grad;
 pub mod control_step;
+pub mod conv2d;
+pub mod conv_transpose2x2;
 pub mod decide_flips;
 pub mod decode_proposals;
 pub mod detections;
@@ -13,12 +16,16 @@ pub mod gather_anchors;
 pub mod gather_patches;
 pub mod giou_loss;
 pub mod grad_norms;
+pub mod group_norm;
+pub mod linear;
 pub mod mask_bce_loss;
 pub mod mask_probabilities;
 pub mod mask_targets;
 pub mod match_anchors;
+pub mod max_pool;
 pub mod nms_proposals;
 pub mod preprocess;
+pub mod relu_mask;
 pub mod roi_align;
 pub mod roi_candidates;
 pub mod roi_levels;
@@ -31,6 +38,7 @@ pub mod softmax_cross_entropy;
 pub mod sum;
 pub mod top_k_per_level;
 pub mod transform_boxes;
+pub mod upsample_add;
 
 use crate::case::OpCase;
 
@@ -39,7 +47,10 @@ pub(crate) fn cases() -> Vec<OpCase> {
     [
         anchors::cases(),
         bce_loss::cases(),
+        bias_grad::cases(),
         control_step::cases(),
+        conv2d::cases(),
+        conv_transpose2x2::cases(),
         decide_flips::cases(),
         decode_proposals::cases(),
         detections::cases(),
@@ -50,12 +61,16 @@ pub(crate) fn cases() -> Vec<OpCase> {
         gather_patches::cases(),
         giou_loss::cases(),
         grad_norms::cases(),
+        group_norm::cases(),
+        linear::cases(),
         mask_bce_loss::cases(),
         mask_probabilities::cases(),
         mask_targets::cases(),
         match_anchors::cases(),
+        max_pool::cases(),
         nms_proposals::cases(),
         preprocess::cases(),
+        relu_mask::cases(),
         roi_align::cases(),
         roi_candidates::cases(),
         roi_levels::cases(),
@@ -68,6 +83,7 @@ pub(crate) fn cases() -> Vec<OpCase> {
         sum::cases(),
         top_k_per_level::cases(),
         transform_boxes::cases(),
+        upsample_add::cases(),
     ]
     .concat()
 }

@@ -1,0 +1,76 @@
+//! One axis of a gather: which input coordinate an output coordinate reads at each kernel tap.
+
+/// Output coordinates `start, start + step, ..` of an axis. The `o`-th of them reads input
+/// coordinate `scale * o + offset + direction * t` at tap `t`, or zero outside the map.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Axis {
+    /// First output coordinate.
+    pub start: usize,
+    /// Distance of output coordinates.
+    pub step: usize,
+    /// Number of taps.
+    pub taps: usize,
+    /// Kernel coordinate of tap 0.
+    pub first_tap: usize,
+    /// Distance of the taps in the kernel.
+    pub tap_step: usize,
+    /// Input coordinates a tap moves by: 1 or -1.
+    pub direction: isize,
+    scale: isize,
+    offset: isize,
+    inputs: usize,
+}
+
+impl Axis {
+    /// A convolution reads `o * stride - pad + t`.
+    pub(super) fn forward(inputs: usize, kernel: usize, stride: usize, pad: usize) -> Self {
+        Self {
+            start: 0,
+            step: 1,
+            taps: kernel,
+            first_tap: 0,
+            tap_step: 1,
+            direction: 1,
+            scale: stride as isize,
+            offset: -(pad as isize),
+            inputs,
+        }
+    }
+
+    /// Its gradient at coordinates `o = class (mod stride)` reads `(o + pad - r) / stride` at those
+    /// kernel coordinates `r` for which this is whole.
+    pub(super) fn gradient(
+        inputs: usize,
+        kernel: usize,
+        stride: usize,
+        pad: usize,
+        class: usize,
+    ) -> Self {
+        let first_tap = (class + pad) % stride;
+        Self {
+            start: class,
+            step: stride,
+            taps: kernel.saturating_sub(first_tap).div_ceil(stride),
+            first_tap,
+            tap_step: stride,
+            direction: -1,
+            scale: 1,
+            offset: ((class + pad - first_tap) / stride) as isize,
+            inputs,
+        }
+    }
+
+    /// Input coordinate of tap 0 for the `o`-th output.
+    pub(super) fn origin(&self, o: usize) -> isize {
+        self.scale * o as isize + self.offset
+    }
+
+    /// Bit `t` is set if tap `t` of the `o`-th output falls on the map.
+    pub(super) fn mask(&self, o: usize) -> u64 {
+        let inside = |t: usize| {
+            let i = self.origin(o) + self.direction * t as isize;
+            (0..self.inputs as isize).contains(&i)
+        };
+        (0..self.taps).filter(|&t| inside(t)).fold(0, |mask, t| mask | 1 << t)
+    }
+}

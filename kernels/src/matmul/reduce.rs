@@ -1,0 +1,225 @@
+//! The gradient of a convolution's weights: a sum of outer products over the output positions.
+//!
+//! Positions are taken in blocks of 256, in order. The gradient is packed by 6 filters once for
+//! all; each task packs the windows for 16 columns of the weights (16 KiB, in L1) and multiplies
+//! them with all filters that it owns.
+
+use rayon::prelude::*;
+
+use super::axis::Axis;
+use super::grid::{Part, cut};
+use super::rows::{Row, RowMap, low_bits};
+use super::tile::{Acc, outer};
+use super::{ALIGN_SLACK, ConvShape, MR, NR, PACK_LIMIT, aligned};
+
+/// Positions of a block.
+const BLOCK: usize = 256;
+
+/// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`.
+///
+/// `x [N,H,W,C]`, `g [N,P,Q,K]`, `dw [K,R,S,C]`, overwritten.
+pub(crate) fn conv_grad_weight(
+    shape: &ConvShape,
+    x: &[f32],
+    g: &[f32],
+    scale: Option<&[f32]>,
+    dw: &mut [f32],
+    workspace: &mut [f32],
+) {
+    let shape = shape.simplified();
+    let positions = shape.out_positions();
+    if positions == 0 || dw.is_empty() {
+        dw.fill(0.0);
+        return;
+    }
+    let map = RowMap::new(
+        Axis::forward(shape.height, shape.kernel_h, shape.stride, shape.pad),
+        Axis::forward(shape.width, shape.kernel_w, shape.stride, shape.pad),
+        [shape.height, shape.width, shape.channels],
+        [shape.out_height, shape.out_width],
+        shape.kernel_w,
+    );
+    let (filters, width) = (shape.filters, shape.filter_len());
+    let panels: Vec<Panel> = (0..width)
+        .step_by(NR)
+        .map(|start| Panel::new(&map, shape.channels, start, width))
+        .collect();
+    let per_pass = pass_positions(filters, positions);
+    let (row_step, column_step) = task_size(filters, panels.len());
+    for start in (0..positions).step_by(per_pass) {
+        let end = positions.min(start + per_pass);
+        let packed = aligned(workspace, (end - start) * filters);
+        pack_gradient(&g[start * filters..end * filters], filters, packed);
+        let pass = Pass { x, packed, map: &map, panels: &panels, filters, positions, scale };
+        cut(dw, width, row_step, column_step * NR)
+            .into_par_iter()
+            .for_each(|mut part| pass.task(start, end, &mut part));
+    }
+}
+
+/// Elements of workspace that [`conv_grad_weight`] needs.
+pub(crate) fn reduce_workspace_len(shape: &ConvShape) -> usize {
+    let positions = shape.out_positions();
+    pass_positions(shape.filters, positions).min(positions) * shape.filters + ALIGN_SLACK
+}
+
+/// Positions whose packed gradient fits the workspace, in whole blocks.
+fn pass_positions(filters: usize, positions: usize) -> usize {
+    let fitting = PACK_LIMIT / filters.max(1) / BLOCK * BLOCK;
+    fitting.max(BLOCK).min(positions.next_multiple_of(BLOCK).max(BLOCK))
+}
+
+/// Filters and panels of a task: whole columns of the weights if there are enough of them, since
+/// each task packs its own windows. The choice moves no bit of the result.
+fn task_size(filters: usize, panels: usize) -> (usize, usize) {
+    let tasks = 4 * rayon::current_num_threads();
+    if panels >= tasks {
+        return (filters, panels.div_ceil(tasks));
+    }
+    let groups = tasks.div_ceil(panels).min(filters.div_ceil(4 * MR)).max(1);
+    (filters.div_ceil(groups).next_multiple_of(MR), 1)
+}
+
+/// `[positions][K]` to, for each block, `[K / 6][position][6]`.
+fn pack_gradient(g: &[f32], filters: usize, packed: &mut [f32]) {
+    let blocks = packed.par_chunks_mut(BLOCK * filters).zip(g.par_chunks(BLOCK * filters));
+    blocks.for_each(|(packed, g)| {
+        let steps = g.len() / filters;
+        for (group, out) in packed.chunks_mut(steps * MR).enumerate() {
+            let first = group * MR;
+            let size = MR.min(filters - first);
+            let rows = g.chunks_exact(filters);
+            if size == MR {
+                for (out, row) in out.as_chunks_mut::<MR>().0.iter_mut().zip(rows) {
+                    out.copy_from_slice(&row[first..first + MR]);
+                }
+            } else {
+                for (out, row) in out.chunks_exact_mut(size).zip(rows) {
+                    out.copy_from_slice(&row[first..]);
+                }
+            }
+        }
+    });
+}
+
+/// A run of consecutive input elements inside a panel.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// Offset of its first element from a row's base.
+    offset: isize,
+    /// First column in the panel.
+    column: usize,
+    len: usize,
+    /// Taps that it reads.
+    taps: u64,
+}
+
+/// Sixteen columns of the weights and what they read of the input.
+struct Panel {
+    start: usize,
+    width: usize,
+    /// One run for each kernel row, for windows that read no padding there.
+    whole: Vec<Run>,
+    /// One run for each tap.
+    pieces: Vec<Run>,
+}
+
+impl Panel {
+    fn new(map: &RowMap, channels: usize, start: usize, filter_len: usize) -> Self {
+        let end = filter_len.min(start + NR);
+        let runs = |taps_joined: usize| {
+            let length = taps_joined * channels;
+            (start / length..end.div_ceil(length))
+                .map(|i| {
+                    let (low, high) = (start.max(i * length), end.min((i + 1) * length));
+                    let (first, last) = (low / channels, (high - 1) / channels);
+                    Run {
+                        offset: map.tap_offsets[i * taps_joined] + (low - i * length) as isize,
+                        column: low - start,
+                        len: high - low,
+                        taps: low_bits(last + 1) & !low_bits(first),
+                    }
+                })
+                .collect()
+        };
+        Self { start, width: end - start, whole: runs(map.taps_w()), pieces: runs(1) }
+    }
+
+    /// Copies the panel's columns of the windows at `rows`.
+    fn pack(&self, x: &[f32], rows: &[Row], out: &mut [[f32; NR]]) {
+        for (row, out) in rows.iter().zip(out) {
+            let read = |run: &Run| {
+                let start = (row.base + run.offset) as usize;
+                &x[start..start + run.len]
+            };
+            if let [run] = &self.whole[..]
+                && run.len == NR
+                && row.mask & run.taps == run.taps
+            {
+                out.copy_from_slice(read(run));
+                continue;
+            }
+            out.fill(0.0);
+            let whole = self.whole.iter().all(|run| row.mask & run.taps == run.taps);
+            for run in if whole { &self.whole } else { &self.pieces } {
+                if row.mask & run.taps == run.taps {
+                    out[run.column..run.column + run.len].copy_from_slice(read(run));
+                }
+            }
+        }
+    }
+}
+
+/// The product over the positions whose gradient is packed.
+struct Pass<'a> {
+    x: &'a [f32],
+    packed: &'a [f32],
+    map: &'a RowMap,
+    panels: &'a [Panel],
+    filters: usize,
+    positions: usize,
+    scale: Option<&'a [f32]>,
+}
+
+#[repr(align(64))]
+struct Windows([[f32; NR]; BLOCK]);
+
+impl Pass<'_> {
+    fn task(&self, start: usize, end: usize, part: &mut Part<'_>) {
+        let mut windows = Windows([[0.0; NR]; BLOCK]);
+        let mut acc = Acc([0.0; MR * NR]);
+        let mut rows = Vec::with_capacity(BLOCK);
+        let panels = part.columns.start / NR..part.columns.end.div_ceil(NR);
+        for first in (start..end).step_by(BLOCK) {
+            let steps = BLOCK.min(end - first);
+            self.map.list(first..first + steps, &mut rows);
+            let packed = &self.packed[(first - start) * self.filters..];
+            for panel in &self.panels[panels.clone()] {
+                panel.pack(self.x, &rows, &mut windows.0);
+                for filter in part.rows.clone().step_by(MR) {
+                    let size = MR.min(self.filters - filter);
+                    let left = &packed[filter * steps..(filter + size) * steps];
+                    outer(size, steps, left, windows.0.as_flattened(), &mut acc);
+                    for (k, sums) in (filter..filter + size).zip(acc.0.as_chunks::<NR>().0) {
+                        let dw = part.row(k, panel.start..panel.start + panel.width);
+                        let last = first + steps == self.positions;
+                        let scale = if last { self.scale.map_or(1.0, |s| s[k]) } else { 1.0 };
+                        store(sums, dw, first == 0, scale);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn store(sums: &[f32; NR], dw: &mut [f32], first: bool, scale: f32) {
+    if let Ok(dw) = <&mut [f32; NR]>::try_from(&mut *dw) {
+        for (dw, sum) in dw.iter_mut().zip(sums) {
+            *dw = (if first { 0.0 } else { *dw } + sum) * scale;
+        }
+    } else {
+        for (dw, sum) in dw.iter_mut().zip(sums) {
+            *dw = (if first { 0.0 } else { *dw } + sum) * scale;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The sizes of a convolution, which its forward pass and both gradients share.
+
+/// A convolution `x[N,H,W,C] * w[K,R,S,C] -> y[N,P,Q,K]`.
+///
+/// A linear layer is a 1x1 convolution over one row of `M` positions. A transposed convolution is
+/// the gradient of this one with respect to its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConvShape {
+    /// N.
+    pub images: usize,
+    /// H.
+    pub height: usize,
+    /// W.
+    pub width: usize,
+    /// C, of the input.
+    pub channels: usize,
+    /// K, channels of the output.
+    pub filters: usize,
+    /// R.
+    pub kernel_h: usize,
+    /// S.
+    pub kernel_w: usize,
+    /// Step between windows, both axes.
+    pub stride: usize,
+    /// Zeros around the map, both axes.
+    pub pad: usize,
+    /// P.
+    pub out_height: usize,
+    /// Q.
+    pub out_width: usize,
+}
+
+impl ConvShape {
+    /// `y[M,K] = x[M,C] * w[K,C]^T`.
+    pub(crate) fn matrix(rows: usize, channels: usize, filters: usize) -> Self {
+        Self {
+            images: 1,
+            height: 1,
+            width: rows,
+            channels,
+            filters,
+            kernel_h: 1,
+            kernel_w: 1,
+            stride: 1,
+            pad: 0,
+            out_height: 1,
+            out_width: rows,
+        }
+    }
+
+    /// The same convolution over the first `images` images.
+    pub(crate) fn with_images(self, images: usize) -> Self {
+        Self { images, ..self }
+    }
+
+    /// Elements of one filter: R * S * C.
+    pub(crate) fn filter_len(&self) -> usize {
+        self.kernel_h * self.kernel_w * self.channels
+    }
+
+    /// Positions of the output: N * P * Q.
+    pub(crate) fn out_positions(&self) -> usize {
+        self.images * self.out_height * self.out_width
+    }
+
+    /// Multiply-adds counted as two, without those that fall on padding taken off.
+    pub(crate) fn flops(&self) -> u64 {
+        2 * self.out_positions() as u64 * self.filters as u64 * self.filter_len() as u64
+    }
+
+    /// An equal convolution that is simpler to walk: a 1x1 of stride 1 is one long row.
+    pub(super) fn simplified(self) -> Self {
+        let pointwise = self.kernel_h == 1 && self.kernel_w == 1;
+        if pointwise && self.stride == 1 && self.pad == 0 {
+            Self::matrix(self.out_positions(), self.channels, self.filters)
+        } else {
+            self
+        }
+    }
+}
+
+/// Positions that a window of `kernel` takes along an axis, or `None` if it does not fit once.
+pub(crate) fn out_extent(extent: usize, kernel: usize, stride: usize, pad: usize) -> Option<usize> {
+    let room = (extent + 2 * pad).checked_sub(kernel)?;
+    Some(room / stride + 1)
+}

@@ -1,0 +1,141 @@
+//! The products against plain sums in f64, and the same bits whatever the number of threads.
+
+use super::*;
+
+fn values(len: usize, seed: u32) -> Vec<f32> {
+    let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
+    crate::case::uniform(&desc, seed, -1.0, 1.0).as_f32().to_vec()
+}
+
+struct Operands {
+    shape: ConvShape,
+    x: Vec<f32>,
+    w: Vec<f32>,
+    g: Vec<f32>,
+    scale: Vec<f32>,
+}
+
+impl Operands {
+    fn new([n, h, w, c]: [usize; 4], [k, kernel, stride, pad]: [usize; 4]) -> Self {
+        let extent = |e| out_extent(e, kernel, stride, pad).expect("a kernel that fits");
+        let shape = ConvShape {
+            images: n,
+            height: h,
+            width: w,
+            channels: c,
+            filters: k,
+            kernel_h: kernel,
+            kernel_w: kernel,
+            stride,
+            pad,
+            out_height: extent(h),
+            out_width: extent(w),
+        };
+        Self {
+            shape,
+            x: values(n * h * w * c, 1),
+            w: values(k * shape.filter_len(), 2),
+            g: values(shape.out_positions() * k, 3),
+            scale: values(k, 4),
+        }
+    }
+
+    /// Calls `f(output position, filter, input element, weight element)` for every product.
+    fn products(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
+        let s = self.shape;
+        for position in 0..s.out_positions() {
+            let (q, p) = (position % s.out_width, position / s.out_width % s.out_height);
+            let image = position / (s.out_width * s.out_height);
+            for (r, t) in (0..s.kernel_h).flat_map(|r| (0..s.kernel_w).map(move |t| (r, t))) {
+                let (h, w) = (p * s.stride + r, q * s.stride + t);
+                let inside = |i: usize, extent| i >= s.pad && i - s.pad < extent;
+                if !inside(h, s.height) || !inside(w, s.width) {
+                    continue;
+                }
+                let pixel = (image * s.height + h - s.pad) * s.width + w - s.pad;
+                for (k, c) in (0..s.filters).flat_map(|k| (0..s.channels).map(move |c| (k, c))) {
+                    let weight = ((k * s.kernel_h + r) * s.kernel_w + t) * s.channels + c;
+                    f(position, k, pixel * s.channels + c, weight);
+                }
+            }
+        }
+    }
+
+    fn run(&self) -> [Vec<f32>; 3] {
+        let s = &self.shape;
+        let mut y = vec![f32::NAN; self.g.len()];
+        let mut dx = vec![f32::NAN; self.x.len()];
+        let mut dw = vec![f32::NAN; self.w.len()];
+        let mut workspace = vec![f32::NAN; gather_workspace_len(s).max(reduce_workspace_len(s))];
+        let epilogue =
+            Epilogue { scale: Some(&self.scale), bias: None, residual: None, relu: false };
+        conv_forward(s, &self.x, &self.w, epilogue, &mut y, &mut workspace);
+        let none = Epilogue::default();
+        conv_grad_input(s, &self.g, &self.w, Some(&self.scale), none, &mut dx, &mut workspace);
+        conv_grad_weight(s, &self.x, &self.g, Some(&self.scale), &mut dw, &mut workspace);
+        [y, dx, dw]
+    }
+
+    fn exact(&self) -> [Vec<f64>; 3] {
+        let zeros = |v: &Vec<f32>| vec![0.0f64; v.len()];
+        let (mut y, mut dx, mut dw) = (zeros(&self.g), zeros(&self.x), zeros(&self.w));
+        let filters = self.shape.filters;
+        self.products(|position, k, x, w| {
+            let at = |v: &[f32], i: usize| f64::from(v[i]);
+            let scale = at(&self.scale, k);
+            y[position * filters + k] += at(&self.x, x) * at(&self.w, w) * scale;
+            dx[x] += at(&self.g, position * filters + k) * at(&self.w, w) * scale;
+            dw[w] += at(&self.g, position * filters + k) * at(&self.x, x) * scale;
+        });
+        [y, dx, dw]
+    }
+}
+
+fn shapes() -> Vec<Operands> {
+    [
+        ([1, 1, 1, 1], [1, 1, 1, 0]),
+        ([2, 5, 7, 11], [13, 1, 1, 0]),
+        ([2, 5, 7, 11], [13, 1, 2, 0]),
+        ([2, 7, 5, 13], [17, 3, 1, 1]),
+        ([2, 7, 5, 24], [16, 3, 2, 1]),
+        ([1, 8, 8, 5], [7, 2, 2, 0]),
+        ([1, 13, 11, 3], [17, 7, 2, 3]),
+        ([1, 5, 5, 1], [1, 5, 3, 4]),
+        ([1, 4, 4, 300], [40, 3, 1, 1]),
+        ([3, 9, 9, 16], [33, 2, 3, 0]),
+        ([1, 9, 1, 4], [600, 1, 1, 0]),
+        ([1, 20, 1, 2100], [530, 1, 1, 0]),
+        ([1, 40, 41, 9], [8, 3, 1, 2]),
+    ]
+    .map(|(x, w)| Operands::new(x, w))
+    .into()
+}
+
+#[test]
+fn products_equal_plain_sums() {
+    for case in shapes() {
+        for (name, (got, exact)) in
+            ["y", "dx", "dw"].iter().zip(case.run().iter().zip(case.exact()))
+        {
+            let largest = exact.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+            for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
+                let error = (f64::from(*got) - exact).abs() / largest;
+                assert!(error < 2e-6, "{:?}: {name}[{i}] is {got}, not {exact}", case.shape);
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_number_of_threads() {
+    let pool = |threads| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
+    };
+    let (one, five) = (pool(1), pool(5));
+    for case in shapes() {
+        let (a, b) = (one.install(|| case.run()), five.install(|| case.run()));
+        for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
+            assert_eq!(a.to_bits(), b.to_bits(), "{:?}", case.shape);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! CPU reference of `bias_grad`.
+
+use rayon::prelude::*;
+
+/// Rows of a task, summed in groups of [`GROUP`].
+const TASK: usize = 512;
+
+/// Rows whose sum is taken in f32.
+const GROUP: usize = 64;
+
+/// Scratch for `rows` rows of `width`.
+pub(super) fn workspace_len(rows: usize, width: usize) -> usize {
+    rows.div_ceil(GROUP) * width
+}
+
+/// `sums[k] = sum over rows of g[row][k]`, the rows as wide as `sums`.
+pub(super) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
+    let width = sums.len();
+    if width == 0 {
+        return;
+    }
+    let partial = &mut workspace[..workspace_len(g.len() / width, width)];
+    let tasks = partial.par_chunks_mut(TASK / GROUP * width).zip(g.par_chunks(TASK * width));
+    tasks.for_each(|(partial, g)| {
+        let groups = g.chunks(GROUP * width);
+        for (sum, rows) in partial.chunks_exact_mut(width).zip(groups) {
+            sum.fill(0.0);
+            for row in rows.chunks_exact(width) {
+                for (sum, v) in sum.iter_mut().zip(row) {
+                    *sum += v;
+                }
+            }
+        }
+    });
+    for (k, out) in sums.iter_mut().enumerate() {
+        *out = partial.iter().skip(k).step_by(width).map(|&v| f64::from(v)).sum::<f64>() as f32;
+    }
+}

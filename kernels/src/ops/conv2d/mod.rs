@@ -1,0 +1,232 @@
+//! Convolution in NHWC with a fused epilogue: `y = relu(conv(x, w) * scale + bias + residual)`.
+//!
+//! Matches `torch.nn.functional.conv2d` (cross-correlation, zero padding, no dilation, no groups).
+//! `scale` and `bias` may hold a folded frozen batch norm ([`crate::frozen_bn`]).
+//!
+//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C]`, then those that the flags name, in this order: `scale [K]`,
+//! `bias [K]`, `residual [N,P,Q,K]`, `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with
+//! `P = (H + 2 pad - R) / stride + 1`. With `counted`, images from `count` on get 0.
+//!
+//! Bound by compute. Sums in f32, in blocks of up to 256 products that depend on the shapes alone:
+//! deterministic. Gradients: all inputs but `scale`, which is frozen. At y = 0 the ReLU passes none.
+//! Edges: N = 0 and maps that shrink to one window are fine; a window larger than the padded map
+//! and kernels of more than 64 taps are refused.
+
+mod cases;
+mod grad_input;
+mod grad_weight;
+#[cfg(test)]
+mod tests;
+
+use crate::counted::{check_count, filled};
+use crate::cpu::CpuArgs;
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
+use crate::op::check;
+use crate::ops::bias_grad::BiasGrad;
+use crate::ops::relu_mask::ReluMask;
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+
+pub use cases::cases;
+pub use grad_input::Conv2dGradInput;
+pub use grad_weight::Conv2dGradWeight;
+
+/// `y = relu(conv(x, w) * scale + bias + residual)`, each part if its flag is set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conv2d {
+    /// Step between windows, both axes.
+    pub stride: usize,
+    /// Rows and columns of zeros around the map.
+    pub pad: usize,
+    /// There is an input `scale [K]`.
+    pub scale: bool,
+    /// There is an input `bias [K]`.
+    pub bias: bool,
+    /// There is an input `residual [N,P,Q,K]`.
+    pub residual: bool,
+    /// Negative results become 0.
+    pub relu: bool,
+    /// The last input is `count [1] i32`, the number of images that hold data.
+    pub counted: bool,
+}
+
+const NAME: &str = "conv2d";
+
+/// Places of the optional inputs.
+struct Slots {
+    scale: Option<usize>,
+    bias: Option<usize>,
+    residual: Option<usize>,
+    count: Option<usize>,
+    len: usize,
+}
+
+impl Conv2d {
+    /// A convolution with no epilogue.
+    pub fn new(stride: usize, pad: usize) -> Self {
+        let (scale, bias, residual, relu, counted) = (false, false, false, false, false);
+        Self { stride, pad, scale, bias, residual, relu, counted }
+    }
+
+    fn slots(&self) -> Slots {
+        let mut len = 2;
+        let mut slot = |flag: bool| {
+            len += usize::from(flag);
+            flag.then(|| len - 1)
+        };
+        let (scale, bias) = (slot(self.scale), slot(self.bias));
+        let (residual, count) = (slot(self.residual), slot(self.counted));
+        Slots { scale, bias, residual, count, len }
+    }
+
+    fn shape(&self, inputs: &[TensorDesc]) -> Result<ConvShape, OpError> {
+        conv_shape(NAME, &inputs[0], &inputs[1], self.stride, self.pad)
+    }
+}
+
+/// Sizes of the convolution of `x [N,H,W,C]` with `w [K,R,S,C]`, checked.
+fn conv_shape(
+    op: &'static str,
+    x: &TensorDesc,
+    w: &TensorDesc,
+    stride: usize,
+    pad: usize,
+) -> Result<ConvShape, OpError> {
+    check::rank(op, "x", x, "[N, H, W, C]")?;
+    check::rank(op, "w", w, "[K, R, S, C]")?;
+    let [n, h, wide, c] = [0, 1, 2, 3].map(|i| x.dim(i));
+    sized(op, [n, h, wide, c], w, stride, pad)
+}
+
+/// [`conv_shape`] for an input given by its extents.
+fn sized(
+    op: &'static str,
+    [images, height, width, channels]: [usize; 4],
+    w: &TensorDesc,
+    stride: usize,
+    pad: usize,
+) -> Result<ConvShape, OpError> {
+    let [filters, kernel_h, kernel_w, depth] = [0, 1, 2, 3].map(|i| w.dim(i));
+    check::parameter(op, "stride", stride > 0, "at least 1", stride)?;
+    let too_many = kernel_h * kernel_w > 64 || kernel_h * kernel_w == 0;
+    if depth != channels || too_many {
+        let expected = format!("[K, R, S, {channels}] with 1 to 64 taps R * S");
+        return Err(check::shape_error(op, "w", w, expected));
+    }
+    let out_height = out_extent(height, kernel_h, stride, pad);
+    let out_width = out_extent(width, kernel_w, stride, pad);
+    let (Some(out_height), Some(out_width)) = (out_height, out_width) else {
+        let expected =
+            format!("a kernel within the padded map, {height} x {width} padded by {pad}");
+        return Err(check::shape_error(op, "w", w, expected));
+    };
+    Ok(ConvShape {
+        images,
+        height,
+        width,
+        channels,
+        filters,
+        kernel_h,
+        kernel_w,
+        stride,
+        pad,
+        out_height,
+        out_width,
+    })
+}
+
+impl Op for Conv2d {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let slots = self.slots();
+        check::arity(NAME, "inputs", inputs, slots.len)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let s = self.shape(inputs)?;
+        let y = [s.images, s.out_height, s.out_width, s.filters];
+        // The gradient of the residual is that of y itself, which only the ReLU clears past count.
+        let cleared = !(self.counted && self.residual) || self.relu;
+        check::parameter(NAME, "relu", cleared, "true with both counted and residual", self.relu)?;
+        for (name, slot, shape) in [
+            ("x", Some(0), &inputs[0].shape[..]),
+            ("w", Some(1), &inputs[1].shape[..]),
+            ("scale", slots.scale, &[s.filters][..]),
+            ("bias", slots.bias, &[s.filters][..]),
+            ("residual", slots.residual, &y[..]),
+        ] {
+            if let Some(i) = slot {
+                check::shape(NAME, name, &inputs[i], shape)?;
+                check::dtype(NAME, name, &inputs[i], DType::F32)?;
+            }
+        }
+        if let Some(i) = slots.count {
+            check_count(NAME, &inputs[i])?;
+        }
+        Ok(vec![TensorDesc::new(Role::Activation, &y)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, self.shape(inputs).map_or(0, |s| s.flops()))
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let slots = self.slots();
+        let (x, w) = (&inputs[0].shape, &inputs[1].shape);
+        let (stride, pad, scale, counted) = (self.stride, self.pad, self.scale, self.counted);
+        let mut rule = BackwardRule::default();
+        let mut g = Source::GradOutput(0);
+        if self.relu {
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            g = Source::Temp(0);
+        }
+        let extra = |slots: &[Option<usize>]| -> Vec<Source> {
+            slots.iter().flatten().map(|&i| Source::Input(i)).collect()
+        };
+        let tail = extra(&[slots.scale, slots.count]);
+        let grad_input = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted };
+        let from = [&[g, Source::Input(1)], &tail[..]].concat();
+        rule = rule.step(grad_input, &from, &[Target::GradInput(0)]);
+        let (kernel_h, kernel_w) = (w[1], w[2]);
+        let grad_weight = Conv2dGradWeight { stride, pad, kernel_h, kernel_w, scale, counted };
+        let from = [&[Source::Input(0), g], &tail[..]].concat();
+        rule = rule.step(grad_weight, &from, &[Target::GradInput(1)]);
+        if let Some(bias) = slots.bias {
+            let from = [&[g], &extra(&[slots.count])[..]].concat();
+            rule = rule.step(BiasGrad { counted }, &from, &[Target::GradInput(bias)]);
+        }
+        if let Some(residual) = slots.residual {
+            rule = rule.alias(g, residual);
+        }
+        rule
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        self.shape(inputs).map_or(0, |s| gather_workspace_len(&s))
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let slots = self.slots();
+        let descs: Vec<_> = args.inputs.iter().map(|t| t.desc.clone()).collect();
+        let Ok(shape) = self.shape(&descs) else {
+            unreachable!("{NAME} runs only after its shapes were inferred");
+        };
+        let images = filled(slots.count.map(|i| &args.inputs[i]), shape.images);
+        let part = |slot: Option<usize>| slot.map(|i| args.inputs[i].f32());
+        let epilogue = Epilogue {
+            scale: part(slots.scale),
+            bias: part(slots.bias),
+            residual: part(slots.residual),
+            relu: self.relu,
+        };
+        let shape = shape.with_images(images);
+        let (y, rest) = args.outputs[0].f32().split_at_mut(shape.out_positions() * shape.filters);
+        let (x, w) = (args.inputs[0].f32(), args.inputs[1].f32());
+        conv_forward(&shape, x, w, epilogue, y, args.workspace);
+        rest.fill(0.0);
+    }
+}

@@ -1,0 +1,132 @@
+//! Transposed convolution of kernel 2 and stride 2: doubles a map. `y = relu(x (*) w + b)`.
+//!
+//! Matches `torch.nn.functional.conv_transpose2d(x, w, b, stride=2)` for a 2x2 kernel: every input
+//! position writes its own 2x2 block, so outputs never overlap.
+//!
+//! Tensors: `x [N,H,W,C]`, `w [C,2,2,K]`, `b [K]`, with `counted` also `count [1] i32` ->
+//! `y [N,2H,2W,K]`, overwritten. With `counted`, images from `count` on get 0.
+//!
+//! It is the gradient of a 2x2 convolution of stride 2 from K to C channels, which has the same
+//! weights; so its own gradients are that convolution and its weight gradient. Bound by compute;
+//! deterministic.
+
+mod cases;
+mod grad;
+#[cfg(test)]
+mod tests;
+
+use crate::counted::{check_count, filled};
+use crate::cpu::CpuArgs;
+use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
+use crate::op::check;
+use crate::ops::bias_grad::BiasGrad;
+use crate::ops::relu_mask::ReluMask;
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+
+pub use cases::cases;
+pub use grad::{ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight};
+
+/// `y = relu(conv_transpose(x, w) + b)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvTranspose2x2 {
+    /// Negative results become 0.
+    pub relu: bool,
+    /// The last input is `count [1] i32`, the number of images that hold data.
+    pub counted: bool,
+}
+
+const NAME: &str = "conv_transpose2x2";
+
+/// The convolution whose gradient this is, for `x [N,H,W,C]` and K channels out.
+fn conv_shape([images, height, width, channels]: [usize; 4], filters: usize) -> ConvShape {
+    ConvShape {
+        images,
+        height: 2 * height,
+        width: 2 * width,
+        channels: filters,
+        filters: channels,
+        kernel_h: 2,
+        kernel_w: 2,
+        stride: 2,
+        pad: 0,
+        out_height: height,
+        out_width: width,
+    }
+}
+
+fn extents(desc: &TensorDesc) -> [usize; 4] {
+    [0, 1, 2, 3].map(|i| desc.dim(i))
+}
+
+impl Op for ConvTranspose2x2 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 3 + usize::from(self.counted))?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let (x, w, b) = (&inputs[0], &inputs[1], &inputs[2]);
+        check::rank(NAME, "x", x, "[N, H, W, C]")?;
+        check::rank(NAME, "w", w, "[C, 2, 2, K]")?;
+        let filters = w.dim(3);
+        check::shape(NAME, "w", w, &[x.dim(3), 2, 2, filters])?;
+        check::shape(NAME, "b", b, &[filters])?;
+        for (name, desc) in [("x", x), ("w", w), ("b", b)] {
+            check::dtype(NAME, name, desc, DType::F32)?;
+        }
+        if self.counted {
+            check_count(NAME, &inputs[3])?;
+        }
+        let y = [x.dim(0), 2 * x.dim(1), 2 * x.dim(2), filters];
+        Ok(vec![TensorDesc::new(Role::Activation, &y)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let shape = conv_shape(extents(&inputs[0]), inputs[1].dim(3));
+        Cost::streaming(inputs, outputs, shape.flops())
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let counted = self.counted;
+        let count: &[Source] = if counted { &[Source::Input(3)] } else { &[] };
+        let mut rule = BackwardRule::default();
+        let mut g = Source::GradOutput(0);
+        if self.relu {
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            g = Source::Temp(0);
+        }
+        let with_count = |sources: &[Source]| [sources, count].concat();
+        rule.step(
+            ConvTranspose2x2GradInput { counted },
+            &with_count(&[g, Source::Input(1)]),
+            &[Target::GradInput(0)],
+        )
+        .step(
+            ConvTranspose2x2GradWeight { counted },
+            &with_count(&[Source::Input(0), g]),
+            &[Target::GradInput(1)],
+        )
+        .step(BiasGrad { counted }, &with_count(&[g]), &[Target::GradInput(2)])
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        gather_workspace_len(&conv_shape(extents(&inputs[0]), inputs[1].dim(3)))
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let [x, w, b] = [0, 1, 2].map(|i| args.inputs[i].f32());
+        let shape = conv_shape(extents(args.inputs[0].desc), b.len());
+        let count = if self.counted { args.inputs.last() } else { None };
+        let shape = shape.with_images(filled(count, shape.images));
+        let len = shape.images * shape.height * shape.width * shape.channels;
+        let (y, rest) = args.outputs[0].f32().split_at_mut(len);
+        let epilogue = Epilogue { scale: None, bias: Some(b), residual: None, relu: self.relu };
+        conv_grad_input(&shape, x, w, None, epilogue, y, args.workspace);
+        rest.fill(0.0);
+    }
+}

@@ -1,0 +1,45 @@
+//! A case drawn by hand, and the definition in f64.
+
+use super::*;
+use crate::case::normal;
+use crate::cpu::{HostTensor, run};
+
+const PLAIN: ConvTranspose2x2 = ConvTranspose2x2 { relu: false, counted: false };
+
+/// Each input value paints its 2x2 block with the kernel.
+#[test]
+fn blocks_by_hand() {
+    let tensor = |shape: &[usize], v: &[f32]| {
+        HostTensor::f32(TensorDesc::new(Role::Activation, shape), v.to_vec())
+    };
+    let inputs = [
+        tensor(&[1, 1, 2, 1], &[1.0, 10.0]),
+        tensor(&[1, 2, 2, 1], &[1.0, 2.0, 3.0, 4.0]),
+        tensor(&[1], &[0.5]),
+    ];
+    let y = run(&PLAIN, &inputs).expect("shapes that fit");
+    assert_eq!(y[0].as_f32(), [1.5, 2.5, 10.5, 20.5, 3.5, 4.5, 30.5, 40.5]);
+}
+
+#[test]
+fn equals_the_definition() {
+    let (n, h, w, c, k) = (2, 3, 5, 7, 11);
+    let x = normal(&TensorDesc::new(Role::Activation, &[n, h, w, c]), 1, 1.0);
+    let weights = normal(&TensorDesc::new(Role::Weight, &[c, 2, 2, k]), 2, 1.0);
+    let b = normal(&TensorDesc::new(Role::Master, &[k]), 3, 1.0);
+    let out = run(&PLAIN, &[x.clone(), weights.clone(), b.clone()]).expect("shapes that fit");
+    for (i, y) in out[0].as_f32().iter().enumerate() {
+        let (filter, col, line) = (i % k, i / k % (2 * w), i / k / (2 * w));
+        let (row, image) = (line % (2 * h), line / (2 * h));
+        let pixel = (image * h + row / 2) * w + col / 2;
+        let tap = row % 2 * 2 + col % 2;
+        let sum: f64 = (0..c)
+            .map(|c| {
+                let at = (c * 4 + tap) * k + filter;
+                f64::from(x.as_f32()[pixel * 7 + c]) * f64::from(weights.as_f32()[at])
+            })
+            .sum();
+        let exact = sum + f64::from(b.as_f32()[filter]);
+        assert!((f64::from(*y) - exact).abs() < 1e-5, "{i}: {y} {exact}");
+    }
+}

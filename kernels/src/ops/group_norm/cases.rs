@@ -1,0 +1,40 @@
+//! Cases of `group_norm` for the table of ops.
+
+use std::sync::Arc;
+
+use super::GroupNorm;
+use crate::case::{OpCase, normal, uniform};
+use crate::ops::relu_mask::one_sided;
+use crate::{Role, TensorDesc};
+
+/// No images, one value, primes, a chunk of positions and its neighbours, one group a channel, and
+/// a map of a small model.
+pub fn cases() -> Vec<OpCase> {
+    let rows: [([usize; 4], usize); 8] = [
+        ([0, 3, 3, 4], 2),
+        ([1, 1, 1, 2], 1),
+        ([2, 5, 7, 6], 3),
+        ([1, 127, 1, 4], 2),
+        ([1, 8, 16, 4], 4),
+        ([3, 43, 3, 10], 1),
+        ([1, 11, 13, 11], 11),
+        ([2, 32, 32, 48], 8),
+    ];
+    rows.iter()
+        .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))
+        .map(|(&(shape, groups), (relu, residual))| {
+            let map = TensorDesc::new(Role::Activation, &shape);
+            let channel = TensorDesc::new(Role::Master, &shape[3..]);
+            let mut inputs =
+                vec![normal(&map, 1, 2.0), uniform(&channel, 2, 0.5, 1.5), one_sided(shape[3])];
+            if residual {
+                inputs.push(normal(&map, 4, 1.0));
+            }
+            let checked: &[usize] = if residual { &[0, 1, 2, 3] } else { &[0, 1, 2] };
+            let op = GroupNorm { groups, eps: 0.1, relu, residual };
+            OpCase::new(format!("{shape:?} {groups} groups, relu {relu}"), Arc::new(op), inputs)
+                .grad(checked)
+                .grad_bounds(1e-2, 2e-3)
+        })
+        .collect()
+}

@@ -1,0 +1,157 @@
+//! Gradients of group normalisation, in three steps that share one reduction.
+//!
+//! `group_norm_grad_sums`: `g`, `x [N,H,W,C]`, `stats [N,groups,2]` -> `sums [N,2,C]`, for each image
+//! and channel the sums over positions of `g` and of `g * normalised(x)`.
+//! `group_norm_grad_input`: `g`, `x`, `gamma [C]`, `stats`, `sums` -> `dx [N,H,W,C]`.
+//! `group_norm_grad_params`: `sums` -> `dgamma [C]`, `dbeta [C]`, the sums over images.
+//! Outputs are overwritten. Bound by memory; sums of 128 positions in f32, the rest in f64, in order.
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+
+use super::{check_map, cpu};
+
+/// Sums of `g` and of `g * normalised(x)` for each image and channel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupNormGradSums {
+    /// Number of groups.
+    pub groups: usize,
+}
+
+/// Gradient of x.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupNormGradInput {
+    /// Number of groups.
+    pub groups: usize,
+}
+
+/// Gradients of gamma and beta.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupNormGradParams;
+
+const SUMS: &str = "group_norm_grad_sums";
+const INPUT: &str = "group_norm_grad_input";
+const PARAMS: &str = "group_norm_grad_params";
+
+/// Checks what the first two steps share and returns N and C.
+fn check_common(
+    op: &'static str,
+    g: &TensorDesc,
+    x: &TensorDesc,
+    stats: &TensorDesc,
+    groups: usize,
+) -> Result<(usize, usize), OpError> {
+    check_map(op, x, groups)?;
+    check::shape(op, "g", g, &x.shape)?;
+    check::dtype(op, "g", g, DType::F32)?;
+    check::shape(op, "stats", stats, &[x.dim(0), groups, 2])?;
+    check::dtype(op, "stats", stats, DType::F32)?;
+    Ok((x.dim(0), x.dim(3)))
+}
+
+impl Op for GroupNormGradSums {
+    fn name(&self) -> &'static str {
+        SUMS
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(SUMS, "inputs", inputs, 3)?;
+        check::arity(SUMS, "updates", updates, 0)?;
+        let (images, channels) =
+            check_common(SUMS, &inputs[0], &inputs[1], &inputs[2], self.groups)?;
+        Ok(vec![TensorDesc::new(Role::Master, &[images, 2, channels])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 4 * inputs[0].len() as u64)
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cpu::Map::new(&inputs[1], self.groups).partial_len()
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let map = cpu::Map::new(args.inputs[1].desc, self.groups);
+        let [g, x, stats] = [0, 1, 2].map(|i| args.inputs[i].f32());
+        cpu::grad_sums(map, (g, x), stats, args.outputs[0].f32(), args.workspace);
+    }
+}
+
+impl Op for GroupNormGradInput {
+    fn name(&self) -> &'static str {
+        INPUT
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(INPUT, "inputs", inputs, 5)?;
+        check::arity(INPUT, "updates", updates, 0)?;
+        let (images, channels) =
+            check_common(INPUT, &inputs[0], &inputs[1], &inputs[3], self.groups)?;
+        check::shape(INPUT, "gamma", &inputs[2], &[channels])?;
+        check::dtype(INPUT, "gamma", &inputs[2], DType::F32)?;
+        check::shape(INPUT, "sums", &inputs[4], &[images, 2, channels])?;
+        check::dtype(INPUT, "sums", &inputs[4], DType::F32)?;
+        Ok(vec![TensorDesc::new(Role::Gradient, &inputs[1].shape)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 5 * outputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let map = cpu::Map::new(args.inputs[1].desc, self.groups);
+        let [g, x, gamma, stats, sums] = [0, 1, 2, 3, 4].map(|i| args.inputs[i].f32());
+        cpu::grad_input(map, (g, x), gamma, stats, sums, args.outputs[0].f32());
+    }
+}
+
+impl Op for GroupNormGradParams {
+    fn name(&self) -> &'static str {
+        PARAMS
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(PARAMS, "inputs", inputs, 1)?;
+        check::arity(PARAMS, "updates", updates, 0)?;
+        let sums = &inputs[0];
+        check::rank(PARAMS, "sums", sums, "[N, 2, C]")?;
+        check::dtype(PARAMS, "sums", sums, DType::F32)?;
+        check::shape(PARAMS, "sums", sums, &[sums.dim(0), 2, sums.dim(2)])?;
+        let gradient = TensorDesc::new(Role::WeightGradient, &[sums.dim(2)]);
+        Ok(vec![gradient.clone(), gradient])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let sums = args.inputs[0].f32();
+        let [dgamma, dbeta] = &mut args.outputs[..] else {
+            unreachable!("{PARAMS} has two outputs");
+        };
+        let channels = dgamma.desc.len();
+        let over_images = |start: usize| {
+            sums.iter().skip(start).step_by(2 * channels).map(|&v| f64::from(v)).sum::<f64>()
+        };
+        for (c, dgamma) in dgamma.f32().iter_mut().enumerate() {
+            *dgamma = over_images(channels + c) as f32;
+        }
+        for (c, dbeta) in dbeta.f32().iter_mut().enumerate() {
+            *dbeta = over_images(c) as f32;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Group normalisation in NHWC (Wu & He 2018): `y = relu((x - mean) * rstd * gamma + beta + residual)`.
+//!
+//! Matches `torch.nn.functional.group_norm`; mean and variance (biased) run over the positions and
+//! the C / groups channels of one group of one image.
+//!
+//! Tensors: `x [N,H,W,C]`, `gamma [C]`, `beta [C]`, with `residual` also `residual [N,H,W,C]` ->
+//! `y [N,H,W,C]`, `stats [N,groups,2]` (mean, rstd), both overwritten. `stats` serves the backward
+//! ops and carries no gradient.
+//!
+//! Bound by memory: x is read twice. Sums of 128 positions in f32, taken about the channel's first
+//! value so that a large mean cancels nothing; the rest in f64, in order: deterministic.
+
+mod cases;
+mod cpu;
+mod grad;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::ops::relu_mask::ReluMask;
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+
+pub use cases::cases;
+pub use grad::{GroupNormGradInput, GroupNormGradParams, GroupNormGradSums};
+
+/// `y = relu(normalised(x) * gamma + beta + residual)`, ReLU and residual if flagged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupNorm {
+    /// Number of groups; it divides C.
+    pub groups: usize,
+    /// Added to the variance.
+    pub eps: f32,
+    /// Negative results become 0.
+    pub relu: bool,
+    /// The last input is `residual [N,H,W,C]`.
+    pub residual: bool,
+}
+
+const NAME: &str = "group_norm";
+
+/// Fails unless `x` is `[N,H,W,C]` with `groups` dividing C, and the map holds something.
+fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpError> {
+    check::rank(op, "x", x, "[N, H, W, C]")?;
+    check::dtype(op, "x", x, DType::F32)?;
+    let divides = groups > 0 && x.dim(3) % groups == 0;
+    let expected = format!("a divisor of the {} channels", x.dim(3));
+    check::parameter(op, "groups", divides, &expected, groups)?;
+    if x.dim(0) > 0 && x.shape[1..].contains(&0) {
+        return Err(check::shape_error(op, "x", x, "[N, H, W, C] with H, W, C > 0".into()));
+    }
+    Ok(())
+}
+
+impl Op for GroupNorm {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 3 + usize::from(self.residual))?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check_map(NAME, &inputs[0], self.groups)?;
+        let x = &inputs[0].shape;
+        for (name, desc) in [("gamma", &inputs[1]), ("beta", &inputs[2])] {
+            check::shape(NAME, name, desc, &[x[3]])?;
+            check::dtype(NAME, name, desc, DType::F32)?;
+        }
+        if self.residual {
+            check::shape(NAME, "residual", &inputs[3], x)?;
+            check::dtype(NAME, "residual", &inputs[3], DType::F32)?;
+        }
+        let stats = TensorDesc::new(Role::Master, &[x[0], self.groups, 2]);
+        Ok(vec![TensorDesc::new(Role::Activation, x), stats])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let mut cost = Cost::streaming(inputs, outputs, 7 * outputs[0].len() as u64);
+        cost.bytes += inputs[0].cpu_bytes() as u64;
+        cost
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let groups = self.groups;
+        let mut rule = BackwardRule::default();
+        let mut g = Source::GradOutput(0);
+        if self.relu {
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            g = Source::Temp(0);
+        }
+        let (x, gamma, stats) = (Source::Input(0), Source::Input(1), Source::Output(1));
+        let sums = usize::from(self.relu);
+        rule = rule
+            .step(GroupNormGradSums { groups }, &[g, x, stats], &[Target::Temp(sums)])
+            .step(
+                GroupNormGradInput { groups },
+                &[g, x, gamma, stats, Source::Temp(sums)],
+                &[Target::GradInput(0)],
+            )
+            .step(
+                GroupNormGradParams,
+                &[Source::Temp(sums)],
+                &[Target::GradInput(1), Target::GradInput(2)],
+            );
+        if self.residual { rule.alias(g, 3) } else { rule }
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cpu::Map::new(&inputs[0], self.groups).partial_len()
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let map = cpu::Map::new(args.inputs[0].desc, self.groups);
+        let [x, gamma, beta] = [0, 1, 2].map(|i| args.inputs[i].f32());
+        let residual = self.residual.then(|| args.inputs[3].f32());
+        let [y, stats] = &mut args.outputs[..] else {
+            unreachable!("{NAME} has two outputs");
+        };
+        cpu::statistics(map, x, self.eps, stats.f32(), args.workspace);
+        cpu::normalise(map, x, (gamma, beta), residual, self.relu, stats.f32(), y.f32());
+    }
+}

@@ -1,0 +1,41 @@
+//! Cases of `linear` for the table of ops.
+
+use std::sync::Arc;
+
+use super::Linear;
+use crate::case::{OpCase, integers, normal};
+use crate::ops::relu_mask::one_sided;
+use crate::{Role, TensorDesc};
+
+/// No rows, one, primes, a tile and its neighbours, a reduction in several blocks, RoI features
+/// with weights of a convolution, and the small model's first head layer.
+pub fn cases() -> Vec<OpCase> {
+    let rows: [(&[usize], &[usize]); 8] = [
+        (&[0, 3], &[2, 3]),
+        (&[1, 1], &[1, 1]),
+        (&[5, 7], &[11, 7]),
+        (&[6, 13], &[16, 13]),
+        (&[7, 257], &[17, 257]),
+        (&[5, 3, 3, 4], &[7, 36]),
+        (&[11, 36], &[13, 3, 3, 4]),
+        (&[128, 7, 7, 48], &[128, 7, 7, 48]),
+    ];
+    rows.iter()
+        .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))
+        .map(|(&(x, w), (relu, counted))| {
+            let scale = 1.0 / (w[1..].iter().product::<usize>() as f32).sqrt();
+            let mut inputs = vec![
+                normal(&TensorDesc::new(Role::Activation, x), 1, 1.0),
+                normal(&TensorDesc::new(Role::Weight, w), 2, scale),
+                one_sided(w[0]),
+            ];
+            if counted {
+                inputs.push(integers(&[1], 4, 0, x[0] as i32 + 2));
+            }
+            let label = format!("{x:?} x {w:?}, relu {relu}, counted {counted}");
+            OpCase::new(label, Arc::new(Linear { relu, counted }), inputs)
+                .grad(&[0, 1, 2])
+                .grad_bounds(1e-2, 2e-3)
+        })
+        .collect()
+}

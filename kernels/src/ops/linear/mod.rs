@@ -1,0 +1,125 @@
+//! Fully connected layer: `y = relu(x * w^T + b)`.
+//!
+//! Matches `torch.nn.functional.linear` on `x` flattened behind its first dimension. The weights may
+//! have a shape of their own as long as a row is as long: RoI features `[M,7,7,C]` take `[K,7,7,C]`.
+//!
+//! Tensors: `x [M, ..]`, `w [K, ..]`, `b [K]`, with `counted` also `count [1] i32` -> `y [M,K]`,
+//! overwritten. With `counted`, rows from `count` on get 0. Bound by compute, or by reading the
+//! weights if M is below about 50; deterministic.
+
+mod cases;
+mod grad;
+#[cfg(test)]
+mod tests;
+
+use crate::counted::{check_count, filled};
+use crate::cpu::CpuArgs;
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
+use crate::op::check;
+use crate::ops::bias_grad::BiasGrad;
+use crate::ops::relu_mask::ReluMask;
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+
+pub use cases::cases;
+pub use grad::{LinearGradInput, LinearGradWeight};
+
+/// `y = relu(x * w^T + b)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Linear {
+    /// Negative results become 0.
+    pub relu: bool,
+    /// The last input is `count [1] i32`, the number of rows that hold data.
+    pub counted: bool,
+}
+
+const NAME: &str = "linear";
+
+/// Elements of a row: the product of all dimensions but the first.
+fn row_len(desc: &TensorDesc) -> usize {
+    desc.shape.iter().skip(1).product()
+}
+
+/// Fails for a scalar.
+fn check_rows(op: &'static str, name: &'static str, desc: &TensorDesc) -> Result<(), OpError> {
+    check::dtype(op, name, desc, DType::F32)?;
+    if desc.shape.is_empty() {
+        return Err(check::shape_error(op, name, desc, "at least one dimension".into()));
+    }
+    Ok(())
+}
+
+impl Op for Linear {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 3 + usize::from(self.counted))?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let (x, w, b) = (&inputs[0], &inputs[1], &inputs[2]);
+        check_rows(NAME, "x", x)?;
+        check_rows(NAME, "w", w)?;
+        check::dtype(NAME, "b", b, DType::F32)?;
+        if row_len(x) != row_len(w) {
+            let expected = format!("[K, ..] with {} elements a row", row_len(x));
+            return Err(check::shape_error(NAME, "w", w, expected));
+        }
+        check::shape(NAME, "b", b, &[w.dim(0)])?;
+        if self.counted {
+            check_count(NAME, &inputs[3])?;
+        }
+        Ok(vec![TensorDesc::new(Role::Activation, &[x.dim(0), w.dim(0)])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let shape = matrix(&inputs[0], &inputs[1]);
+        Cost::streaming(inputs, outputs, shape.flops())
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let counted = self.counted;
+        let count: &[Source] = if counted { &[Source::Input(3)] } else { &[] };
+        let mut rule = BackwardRule::default();
+        let mut g = Source::GradOutput(0);
+        if self.relu {
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            g = Source::Temp(0);
+        }
+        let with_count = |sources: &[Source]| [sources, count].concat();
+        rule.step(
+            LinearGradInput { row_shape: inputs[0].shape[1..].to_vec(), counted },
+            &with_count(&[g, Source::Input(1)]),
+            &[Target::GradInput(0)],
+        )
+        .step(
+            LinearGradWeight { row_shape: inputs[1].shape[1..].to_vec(), counted },
+            &with_count(&[Source::Input(0), g]),
+            &[Target::GradInput(1)],
+        )
+        .step(BiasGrad { counted }, &with_count(&[g]), &[Target::GradInput(2)])
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        gather_workspace_len(&matrix(&inputs[0], &inputs[1]))
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let [x, w, b] = [0, 1, 2].map(|i| args.inputs[i].f32());
+        let capacity = args.inputs[0].desc.dim(0);
+        let count = if self.counted { args.inputs.last() } else { None };
+        let rows = filled(count, capacity);
+        let shape = ConvShape::matrix(rows, row_len(args.inputs[0].desc), b.len());
+        let (y, rest) = args.outputs[0].f32().split_at_mut(rows * b.len());
+        let epilogue = Epilogue { scale: None, bias: Some(b), residual: None, relu: self.relu };
+        conv_forward(&shape, x, w, epilogue, y, args.workspace);
+        rest.fill(0.0);
+    }
+}
+
+fn matrix(x: &TensorDesc, w: &TensorDesc) -> ConvShape {
+    ConvShape::matrix(x.dim(0), row_len(x), w.dim(0))
+}

@@ -1,0 +1,58 @@
+//! A case drawn by hand, and what rows past the count may do.
+
+use super::*;
+use crate::cpu::{HostTensor, run};
+
+fn tensor(shape: &[usize], values: &[f32]) -> HostTensor {
+    HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())
+}
+
+fn count(value: i32) -> HostTensor {
+    HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![value])
+}
+
+#[test]
+fn two_rows_by_hand() {
+    let x = tensor(&[2, 3], &[1.0, 2.0, 3.0, -1.0, 0.0, 1.0]);
+    let w = tensor(&[2, 3], &[1.0, 1.0, 1.0, 0.5, 0.0, -2.0]);
+    let inputs = [x, w, tensor(&[2], &[10.0, 0.0])];
+    let y = run(&Linear { relu: true, counted: false }, &inputs).expect("shapes that fit");
+    assert_eq!(y[0].as_f32(), [16.0, 0.0, 10.0, 0.0]);
+}
+
+/// Rows past the count hold NaN and leave no trace in any output.
+#[test]
+fn rows_past_the_count_are_not_read() {
+    let nan = f32::NAN;
+    let x = tensor(&[3, 2], &[1.0, 2.0, nan, nan, nan, nan]);
+    let g = tensor(&[3, 1], &[3.0, nan, nan]);
+    let w = tensor(&[1, 2], &[4.0, 5.0]);
+    let linear = Linear { relu: false, counted: true };
+    let y = run(&linear, &[x.clone(), w.clone(), tensor(&[1], &[0.5]), count(1)]);
+    assert_eq!(y.expect("shapes that fit")[0].as_f32(), [14.5, 0.0, 0.0]);
+    let op = LinearGradInput { row_shape: vec![2], counted: true };
+    let dx = run(&op, &[g.clone(), w, count(1)]).expect("shapes that fit");
+    assert_eq!(dx[0].as_f32(), [12.0, 15.0, 0.0, 0.0, 0.0, 0.0]);
+    let op = LinearGradWeight { row_shape: vec![2], counted: true };
+    let dw = run(&op, &[x, g, count(1)]).expect("shapes that fit");
+    assert_eq!(dw[0].as_f32(), [3.0, 6.0]);
+}
+
+#[test]
+fn no_rows_give_gradients_of_zero() {
+    let (x, g) = (tensor(&[2, 2], &[f32::NAN; 4]), tensor(&[2, 1], &[f32::NAN; 2]));
+    let op = LinearGradWeight { row_shape: vec![2], counted: true };
+    for value in [0, -3] {
+        let dw = run(&op, &[x.clone(), g.clone(), count(value)]).expect("shapes that fit");
+        assert_eq!(dw[0].as_f32(), [0.0, 0.0]);
+    }
+}
+
+#[test]
+fn rows_of_other_length_are_refused() {
+    let desc = |shape: &[usize]| TensorDesc::new(Role::Activation, shape);
+    let linear = Linear { relu: false, counted: false };
+    let error = linear.infer(&[desc(&[2, 7, 7, 4]), desc(&[3, 195]), desc(&[3])], &[]);
+    let error = error.expect_err("195 is not 196").to_string();
+    assert!(error.contains("196 elements a row") && error.contains("[3, 195]"), "{error}");
+}

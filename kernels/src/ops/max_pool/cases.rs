@@ -1,0 +1,44 @@
+//! Cases of `max_pool` for the table of ops.
+
+use std::sync::Arc;
+
+use super::MaxPool;
+use crate::case::OpCase;
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// No images, one value, primes, the stem's pool, P6, and the stem of a training step.
+pub fn cases() -> Vec<OpCase> {
+    let rows: [([usize; 4], [usize; 3]); 7] = [
+        ([0, 4, 4, 3], [3, 2, 1]),
+        ([1, 1, 1, 1], [1, 2, 0]),
+        ([2, 5, 7, 11], [3, 2, 1]),
+        ([2, 13, 11, 5], [1, 2, 0]),
+        ([1, 7, 5, 3], [2, 1, 1]),
+        ([1, 8, 8, 16], [5, 3, 2]),
+        ([1, 100, 168, 64], [3, 2, 1]),
+    ];
+    rows.iter()
+        .map(|&(shape, [kernel, stride, pad])| {
+            let x = distinct(shape);
+            let op = Arc::new(MaxPool { kernel, stride, pad });
+            OpCase::new(format!("{shape:?} kernel {kernel} stride {stride}"), op, vec![x])
+                .grad(&[0])
+                .grad_bounds(1e-2, 2e-3)
+        })
+        .collect()
+}
+
+/// Values that differ by a quarter at least within every 8 x 8 window of a channel, so that the step
+/// of a finite difference moves no maximum. An odd factor permutes the residues of 64.
+fn distinct(shape: [usize; 4]) -> HostTensor {
+    let [_, h, w, c] = shape;
+    let desc = TensorDesc::new(Role::Activation, &shape);
+    let value = |i: usize| {
+        let (channel, column, row) = (i % c, i / c % w, i / c / w % h);
+        let place = row % 8 * 8 + column % 8;
+        ((place * 37 + channel * 11) % 64) as f32 / 4.0 - 8.0
+    };
+    let values = (0..desc.len()).map(value).collect();
+    HostTensor::f32(desc, values)
+}

@@ -1,0 +1,99 @@
+//! Maximum over square windows, and where it was found.
+//!
+//! Matches `torch.nn.functional.max_pool2d(x, kernel, stride, pad, return_indices=True)`: padding
+//! never wins, equal values go to the first in row-major order, a NaN wins over numbers. Kernel 1
+//! with stride 2 makes P6 of P5.
+//!
+//! Tensors: `x [N,H,W,C]` -> `y [N,P,Q,C]`, `argmax [N,P,Q,C] i32` (h * W + w in the input), both
+//! overwritten, `P = (H + 2 pad - kernel) / stride + 1`. Bound by memory. Deterministic; the gradient
+//! is gathered by input row.
+
+mod cases;
+mod cpu;
+mod grad;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::matmul::out_extent;
+use crate::op::check;
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+
+pub use cases::cases;
+pub use grad::MaxPoolGrad;
+
+/// Maximum over windows of `kernel` x `kernel`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MaxPool {
+    /// Side of a window.
+    pub kernel: usize,
+    /// Step between windows, both axes.
+    pub stride: usize,
+    /// Rows and columns around the map that never win; at most half of `kernel`.
+    pub pad: usize,
+}
+
+const NAME: &str = "max_pool";
+
+impl MaxPool {
+    fn check(&self, op: &'static str) -> Result<(), OpError> {
+        check::parameter(op, "kernel", self.kernel > 0, "at least 1", self.kernel)?;
+        check::parameter(op, "stride", self.stride > 0, "at least 1", self.stride)?;
+        // With more, a window could lie in the padding alone and would have no maximum.
+        check::parameter(op, "pad", 2 * self.pad <= self.kernel, "at most kernel / 2", self.pad)
+    }
+
+    /// Height or width of the output.
+    fn extent(&self, input: usize) -> Option<usize> {
+        out_extent(input, self.kernel, self.stride, self.pad)
+    }
+}
+
+impl Op for MaxPool {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 1)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        self.check(NAME)?;
+        let x = &inputs[0];
+        check::rank(NAME, "x", x, "[N, H, W, C]")?;
+        check::dtype(NAME, "x", x, DType::F32)?;
+        let (Some(p), Some(q)) = (self.extent(x.dim(1)), self.extent(x.dim(2))) else {
+            let expected = format!("[N, H, W, C] that holds a window of {}", self.kernel);
+            return Err(check::shape_error(NAME, "x", x, expected));
+        };
+        let y = [x.dim(0), p, q, x.dim(3)];
+        Ok(vec![TensorDesc::new(x.role, &y), TensorDesc::new(Role::Index, &y)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let compares = outputs[0].len() * self.kernel * self.kernel;
+        Cost::streaming(inputs, outputs, compares as u64)
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let [height, width] = [1, 2].map(|i| inputs[0].dim(i));
+        BackwardRule::default().step(
+            MaxPoolGrad { pool: self.clone(), height, width },
+            &[Source::GradOutput(0), Source::Output(1)],
+            &[Target::GradInput(0)],
+        )
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let x = args.inputs[0];
+        let [y, argmax] = &mut args.outputs[..] else {
+            unreachable!("{NAME} has two outputs");
+        };
+        let size = [1, 2, 3].map(|i| x.desc.dim(i));
+        let out = [1, 2].map(|i| y.desc.dim(i));
+        cpu::max_pool(self, x.f32(), size, out, y.f32(), argmax.i32());
+    }
+}

@@ -1,0 +1,27 @@
+//! Cases of `upsample_add` for the table of ops.
+
+use std::sync::Arc;
+
+use super::UpsampleAdd;
+use crate::case::{OpCase, normal};
+use crate::{Role, TensorDesc};
+
+/// No images, one value, odd sizes, a map that shrinks, and P5 onto P4 of a training step.
+pub fn cases() -> Vec<OpCase> {
+    let rows: [[usize; 6]; 6] = [
+        [0, 4, 4, 2, 2, 3],
+        [1, 1, 1, 1, 1, 1],
+        [2, 13, 11, 7, 5, 5],
+        [1, 7, 5, 3, 5, 11],
+        [1, 3, 2, 7, 5, 2],
+        [1, 50, 84, 25, 42, 256],
+    ];
+    rows.iter()
+        .map(|&[n, out_h, out_w, h, w, c]| {
+            let map = |h, w| TensorDesc::new(Role::Activation, &[n, h, w, c]);
+            let inputs = vec![normal(&map(out_h, out_w), 1, 1.0), normal(&map(h, w), 2, 1.0)];
+            let label = format!("{n} x {h} x {w} onto {out_h} x {out_w} x {c}");
+            OpCase::new(label, Arc::new(UpsampleAdd), inputs).grad(&[0, 1])
+        })
+        .collect()
+}

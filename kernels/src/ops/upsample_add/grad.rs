@@ -1,0 +1,71 @@
+//! Gradient of nearest upsampling: the sum over the outputs that read a position.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+
+/// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpsampleGrad {
+    /// Height of the map that was upsampled.
+    pub height: usize,
+    /// Width of the map that was upsampled.
+    pub width: usize,
+}
+
+const NAME: &str = "upsample_grad";
+
+/// Outputs `o` in `0..outputs` with `floor(o * inputs / outputs) = i`.
+fn readers(i: usize, inputs: usize, outputs: usize) -> Range<usize> {
+    (i * outputs).div_ceil(inputs)..((i + 1) * outputs).div_ceil(inputs)
+}
+
+impl Op for UpsampleGrad {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 1)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let g = &inputs[0];
+        check::rank(NAME, "g", g, "[N, H, W, C]")?;
+        check::dtype(NAME, "g", g, DType::F32)?;
+        let dtop = [g.dim(0), self.height, self.width, g.dim(3)];
+        Ok(vec![TensorDesc::new(Role::Gradient, &dtop)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let g = args.inputs[0];
+        let [out_h, out_w, c] = [1, 2, 3].map(|i| g.desc.dim(i));
+        let (g, dtop) = (g.f32(), args.outputs[0].f32());
+        if dtop.is_empty() {
+            return;
+        }
+        dtop.par_chunks_mut(self.width * c).enumerate().for_each(|(line, dtop)| {
+            dtop.fill(0.0);
+            let image = line / self.height * out_h;
+            for y in readers(line % self.height, self.height, out_h) {
+                let g = &g[(image + y) * out_w * c..(image + y + 1) * out_w * c];
+                for (x, dtop) in dtop.chunks_exact_mut(c).enumerate() {
+                    let columns = readers(x, self.width, out_w);
+                    for g in g[columns.start * c..columns.end * c].chunks_exact(c) {
+                        dtop.iter_mut().zip(g).for_each(|(d, g)| *d += g);
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,90 @@
+//! Top-down step of a feature pyramid: `y = lateral + nearest(top)`.
+//!
+//! Matches `lateral + torch.nn.functional.interpolate(top, size, mode="nearest")`: output row `y`
+//! reads row `floor(y * h / H)`, which also serves odd sizes; computed in integers.
+//!
+//! Tensors: `lateral [N,H,W,C]`, `top [N,h,w,C]` -> `y [N,H,W,C]`, overwritten. The gradient of
+//! `lateral` is that of `y`; that of `top` sums over the block of outputs that read it
+//! (`upsample_grad`: `g [N,H,W,C]` -> `dtop [N,h,w,C]`, in row-major order). Bound by memory.
+
+mod cases;
+mod grad;
+#[cfg(test)]
+mod tests;
+
+use rayon::prelude::*;
+
+use crate::cpu::CpuArgs;
+use crate::op::check;
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+
+pub use cases::cases;
+pub use grad::UpsampleGrad;
+
+/// `y = lateral + nearest(top)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpsampleAdd;
+
+const NAME: &str = "upsample_add";
+
+impl Op for UpsampleAdd {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 2)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let (lateral, top) = (&inputs[0], &inputs[1]);
+        check::rank(NAME, "lateral", lateral, "[N, H, W, C]")?;
+        check::rank(NAME, "top", top, "[N, h, w, C]")?;
+        check::dtype(NAME, "lateral", lateral, DType::F32)?;
+        check::dtype(NAME, "top", top, DType::F32)?;
+        let [h, w] = [1, 2].map(|i| top.dim(i));
+        check::shape(NAME, "top", top, &[lateral.dim(0), h, w, lateral.dim(3)])?;
+        if !lateral.is_empty() && top.is_empty() {
+            let expected = "[N, h, w, C] with at least one position".into();
+            return Err(check::shape_error(NAME, "top", top, expected));
+        }
+        Ok(vec![TensorDesc::new(Role::Activation, &lateral.shape)])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        let [height, width] = [1, 2].map(|i| inputs[1].dim(i));
+        BackwardRule::default().alias(Source::GradOutput(0), 0).step(
+            UpsampleGrad { height, width },
+            &[Source::GradOutput(0)],
+            &[Target::GradInput(1)],
+        )
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let (lateral, top) = (args.inputs[0], args.inputs[1]);
+        let [out_h, out_w, c] = [1, 2, 3].map(|i| lateral.desc.dim(i));
+        let [h, w] = [1, 2].map(|i| top.desc.dim(i));
+        let (lateral, top) = (lateral.f32(), top.f32());
+        if lateral.is_empty() {
+            return;
+        }
+        let lines = args.outputs[0].f32().par_chunks_mut(out_w * c);
+        lines.zip(lateral.par_chunks(out_w * c)).enumerate().for_each(|(line, (y, lateral))| {
+            let row = line / out_h * h + line % out_h * h / out_h;
+            let top = &top[row * w * c..(row + 1) * w * c];
+            let cells = y.chunks_exact_mut(c).zip(lateral.chunks_exact(c));
+            for (x, (y, lateral)) in cells.enumerate() {
+                let from = x * w / out_w * c;
+                for ((y, l), t) in y.iter_mut().zip(lateral).zip(&top[from..from + c]) {
+                    *y = l + t;
+                }
+            }
+        });
+    }
+}
