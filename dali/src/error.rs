@@ -105,10 +105,10 @@ pub enum DaliError {
         /// What exists.
         path: PathBuf,
     },
-    /// The place to overwrite is no store, so it is left alone.
-    #[error("{} exists and is not a store, so --overwrite leaves it alone; remove it or name \
-        another --out", path.display())]
-    NotAStore {
+    /// The place to overwrite holds something else, so it is left alone.
+    #[error("{} holds something that onegraph did not write, so --overwrite leaves it alone; \
+        name another --out", path.display())]
+    NotOurs {
         /// What exists.
         path: PathBuf,
     },

@@ -8,6 +8,7 @@ pub mod coco;
 pub mod decode;
 pub mod error;
 pub mod loader;
+mod place;
 pub mod prep;
 pub mod progress;
 pub mod store;

@@ -70,9 +70,8 @@ fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeF
         let reason = format!("{reason:?}").trim_matches('"').to_string();
         DecodeFault::Corrupt(reason)
     };
-    let options = DecoderOptions::default()
-        .jpeg_set_out_colorspace(ColorSpace::RGB)
-        .set_strict_mode(strict);
+    let options =
+        DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB).set_strict_mode(strict);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(corrupt)?;
     let need = decoder.output_buffer_size().unwrap_or(0);

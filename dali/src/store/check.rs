@@ -82,10 +82,11 @@ pub(super) fn check_records(
             ..Capacities::default()
         };
         for object in objects {
-            let parts = check_object(header, image, object, next_part, tables).map_err(|fault| {
-                let id = object.annotation_id;
-                fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
-            })?;
+            let parts =
+                check_object(header, image, object, next_part, tables).map_err(|fault| {
+                    let id = object.annotation_id;
+                    fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
+                })?;
             next_part += parts.len() as u64;
             num_crowd += usize::from(object.crowd != 0);
             if object.crowd == 0 {
@@ -155,7 +156,7 @@ fn check_object<'a>(
     match object.kind {
         format::KIND_POLYGONS => {
             let good = |part: &PartRow| {
-                part.len % 2 == 0
+                part.len.is_multiple_of(2)
                     && end_of(part.offset, part.len).is_some_and(|end| end <= tables.num_coords)
             };
             if !parts.iter().all(good) {

@@ -14,6 +14,7 @@ mod writer;
 
 pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEncoding};
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
+pub(crate) use writer::check_out;
 pub use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
 
 #[cfg(target_endian = "big")]

@@ -187,14 +187,16 @@ impl Store {
     /// Object `obj` of the whole store (see [`ImageRecord::objects`]). Panics past the last.
     pub fn object(&self, obj: usize) -> ObjectView<'_> {
         let row = self.records::<ObjectRow>(&self.objects)[obj];
-        let parts = &self.records::<PartRow>(&self.parts)
-            [range(row.first_part, u64::from(row.num_parts))];
+        let parts =
+            &self.records::<PartRow>(&self.parts)[range(row.first_part, u64::from(row.num_parts))];
         let segmentation = if row.kind == KIND_POLYGONS {
             let coords = self.records::<f32>(&self.coords);
             let ring = |part: &PartRow| &coords[range(part.offset, part.len)];
             Segmentation::Polygons(parts.iter().map(ring).collect())
         } else {
-            Segmentation::Runs(&self.records::<u32>(&self.runs)[range(parts[0].offset, parts[0].len)])
+            Segmentation::Runs(
+                &self.records::<u32>(&self.runs)[range(parts[0].offset, parts[0].len)],
+            )
         };
         ObjectView {
             annotation_id: row.annotation_id,

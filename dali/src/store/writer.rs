@@ -1,12 +1,13 @@
 //! Writing a store: into `STORE.tmp-<pid>`, flushed to disk, then renamed; never half-written.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
 use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding};
 use crate::error::DaliError;
+use crate::place::{self, TemporaryDir};
 
 /// One image to store.
 #[derive(Debug, Clone)]
@@ -75,7 +76,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// [`DaliError::Exists`] where `out` is taken and not to be overwritten,
-    /// [`DaliError::NotAStore`] where it is something else, [`DaliError::Io`].
+    /// [`DaliError::NotOurs`] where it is something else, [`DaliError::Io`].
     pub fn create(
         out: &Path,
         overwrite: bool,
@@ -84,7 +85,7 @@ impl StoreWriter {
     ) -> Result<StoreWriter, DaliError> {
         check_out(out, overwrite)?;
         let temporary = TemporaryDir::create(out)?;
-        let create = |name| DataFile::create(&temporary.path, name);
+        let create = |name| DataFile::create(temporary.path(), name);
         Ok(StoreWriter {
             images: create(format::IMAGES)?,
             objects: create(format::OBJECTS)?,
@@ -158,7 +159,7 @@ impl StoreWriter {
     /// # Errors
     /// [`DaliError::Io`] where the disk refuses; nothing stands at `out` then that was not there.
     pub fn finish(mut self) -> Result<Header, DaliError> {
-        let dir = self.temporary.path.clone();
+        let dir = self.temporary.path().to_path_buf();
         for file in self.data_files_mut() {
             file.close()?;
         }
@@ -170,8 +171,8 @@ impl StoreWriter {
             .map_err(|error| DaliError::io("write", &header.path)(error.into()))?;
         header.write(&text)?;
         header.close()?;
-        sync_dir(&dir)?;
-        self.replace_out()?;
+        check_out(&self.out, self.overwrite)?;
+        self.temporary.place()?;
         Ok(self.header)
     }
 
@@ -227,28 +228,6 @@ impl StoreWriter {
         Ok(())
     }
 
-    fn replace_out(&mut self) -> Result<(), DaliError> {
-        check_out(&self.out, self.overwrite)?;
-        let retired = beside(&self.out, "old");
-        let replaces = self.out.exists();
-        if replaces {
-            fs::rename(&self.out, &retired).map_err(DaliError::io("rename", &self.out))?;
-        }
-        if let Err(error) = fs::rename(&self.temporary.path, &self.out) {
-            if replaces {
-                // Best effort: the error below is what the user must hear of.
-                let _ = fs::rename(&retired, &self.out);
-            }
-            return Err(DaliError::io("rename a new store to", &self.out)(error));
-        }
-        self.temporary.kept = true;
-        sync_dir(&parent_of(&self.out))?;
-        if replaces {
-            fs::remove_dir_all(&retired).map_err(DaliError::io("remove", &retired))?;
-        }
-        Ok(())
-    }
-
     fn data_files(&self) -> [&DataFile; 7] {
         [
             &self.images,
@@ -271,34 +250,6 @@ impl StoreWriter {
             &mut self.names,
             &mut self.pixels,
         ]
-    }
-}
-
-/// A directory that is removed unless it was renamed into place.
-#[derive(Debug)]
-struct TemporaryDir {
-    path: PathBuf,
-    kept: bool,
-}
-
-impl TemporaryDir {
-    fn create(out: &Path) -> Result<TemporaryDir, DaliError> {
-        let path = beside(out, "tmp");
-        if path.exists() {
-            // Ours by its process id, so left by a process that is gone.
-            fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
-        }
-        fs::create_dir_all(&path).map_err(DaliError::io("create", &path))?;
-        Ok(TemporaryDir { path, kept: false })
-    }
-}
-
-impl Drop for TemporaryDir {
-    fn drop(&mut self) {
-        if !self.kept {
-            // Nothing to tell: the writer failed before, or the program is on its way out.
-            let _ = fs::remove_dir_all(&self.path);
-        }
     }
 }
 
@@ -349,32 +300,5 @@ impl DataFile {
 
 /// Refuses an `out` that is taken, unless it is a store and to be overwritten.
 pub(crate) fn check_out(out: &Path, overwrite: bool) -> Result<(), DaliError> {
-    if !out.exists() {
-        return Ok(());
-    }
-    if !overwrite {
-        return Err(DaliError::Exists { path: out.to_path_buf() });
-    }
-    if !out.join(format::HEADER).is_file() {
-        return Err(DaliError::NotAStore { path: out.to_path_buf() });
-    }
-    Ok(())
-}
-
-/// `STORE.<word>-<pid>` beside `STORE`, on the same file system.
-fn beside(out: &Path, word: &str) -> PathBuf {
-    let mut name = out.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{word}-{}", std::process::id()));
-    out.with_file_name(name)
-}
-
-fn parent_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-        _ => PathBuf::from("."),
-    }
-}
-
-fn sync_dir(dir: &Path) -> Result<(), DaliError> {
-    File::open(dir).and_then(|file| file.sync_all()).map_err(DaliError::io("flush", dir))
+    place::check_out(out, overwrite, |out| out.join(format::HEADER).is_file())
 }
