@@ -1,0 +1,7 @@
+//! Reading COCO annotation files: images, annotations, categories; each fault names its entry.
+
+mod read;
+mod types;
+
+pub use read::read;
+pub use types::{Annotation, Category, Dataset, Image, RunCounts, Segmentation};

@@ -1,0 +1,114 @@
+//! From the file to its entries: the file is split first and each entry parsed alone, in
+//! parallel, so that a fault can name the entry by its id and not only by a byte offset.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::types::{Category, Dataset, Image};
+use crate::error::DaliError;
+
+#[derive(Deserialize)]
+struct Sections<'a> {
+    #[serde(borrow)]
+    images: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    annotations: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    categories: Option<Vec<&'a RawValue>>,
+}
+
+/// Reads the COCO file at `path`; image ids, category ids and category names are unique in the
+/// result. What concerns single annotations is left to `prep`, which drops and counts.
+///
+/// # Errors
+/// [`DaliError::Io`] where it cannot be read, [`DaliError::Coco`] where it is not COCO JSON,
+/// [`DaliError::CocoEntry`] where an entry lacks a field or repeats an id.
+pub fn read(path: &Path) -> Result<Dataset, DaliError> {
+    let bytes = std::fs::read(path).map_err(DaliError::io("read the annotations", path))?;
+    // Some editors put a byte-order mark in front, which JSON does not know.
+    let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+    if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(coco_fault(
+            path,
+            "is a list, perhaps of detections; expected an object with `images`, `annotations` \
+             and `categories`"
+                .to_string(),
+        ));
+    }
+    let sections: Sections<'_> = serde_json::from_slice(text)
+        .map_err(|error| coco_fault(path, format!("is not COCO JSON: {error}")))?;
+    let images = entries(path, "images", sections.images.as_deref())?;
+    let annotations = entries(path, "annotations", sections.annotations.as_deref())?;
+    let categories = entries(path, "categories", sections.categories.as_deref())?;
+    unique(path, "images", "id", images.iter().map(|image: &Image| image.id))?;
+    unique(path, "categories", "id", categories.iter().map(|category: &Category| category.id))?;
+    unique(path, "categories", "name", categories.iter().map(|category| &category.name))?;
+    Ok(Dataset { images, annotations, categories })
+}
+
+fn entries<T: DeserializeOwned + Send>(
+    path: &Path,
+    section: &'static str,
+    raw: Option<&[&RawValue]>,
+) -> Result<Vec<T>, DaliError> {
+    let raw = raw.ok_or_else(|| {
+        coco_fault(path, format!("has no `{section}`; expected a COCO annotation file"))
+    })?;
+    let parsed: Vec<Result<T, serde_json::Error>> =
+        raw.par_iter().map(|entry| serde_json::from_str(entry.get())).collect();
+    // Collected first, so that of several faults the first of the file is named.
+    let named = |(idx, result): (usize, Result<T, serde_json::Error>)| {
+        result.map_err(|error| entry_fault(path, section, idx, raw[idx], &error))
+    };
+    parsed.into_iter().enumerate().map(named).collect()
+}
+
+fn entry_fault(
+    path: &Path,
+    section: &str,
+    idx: usize,
+    raw: &RawValue,
+    error: &serde_json::Error,
+) -> DaliError {
+    let value: Option<serde_json::Value> = serde_json::from_str(raw.get()).ok();
+    let id = value.and_then(|value| value.get("id").map(|id| format!(" (id {id})")));
+    let message = error.to_string();
+    // The position counts from the entry's start and would mislead.
+    let message = message.split(" at line ").next().unwrap_or(&message).to_string();
+    DaliError::CocoEntry {
+        path: path.to_path_buf(),
+        entry: format!("{section}[{idx}]{}", id.unwrap_or_default()),
+        fault: message,
+    }
+}
+
+fn unique<K: Hash + Eq + std::fmt::Display + Copy>(
+    path: &Path,
+    section: &str,
+    field: &str,
+    keys: impl Iterator<Item = K>,
+) -> Result<(), DaliError> {
+    let mut first = HashMap::new();
+    for (idx, key) in keys.enumerate() {
+        if let Some(earlier) = first.insert(key, idx) {
+            return Err(DaliError::CocoEntry {
+                path: path.to_path_buf(),
+                entry: format!("{section}[{idx}]"),
+                fault: format!(
+                    "{field} {key} stands already in {section}[{earlier}]; remove one of them"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn coco_fault(path: &Path, fault: String) -> DaliError {
+    DaliError::Coco { path: path.to_path_buf(), fault }
+}

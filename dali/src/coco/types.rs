@@ -1,0 +1,165 @@
+//! The entries of a COCO file, as far as training needs them; other fields are ignored.
+
+use std::fmt;
+
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// A whole annotation file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    /// Images, in file order.
+    pub images: Vec<Image>,
+    /// Annotations, in file order.
+    pub annotations: Vec<Annotation>,
+    /// Categories, in file order.
+    pub categories: Vec<Category>,
+}
+
+/// One entry of `images`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Image {
+    /// Image id.
+    pub id: u64,
+    /// File name, relative to the images directory.
+    pub file_name: String,
+    /// Rows of pixels.
+    pub height: u32,
+    /// Columns of pixels.
+    pub width: u32,
+}
+
+/// One entry of `annotations`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Annotation {
+    /// Annotation id.
+    pub id: u64,
+    /// Image that it belongs to.
+    pub image_id: u64,
+    /// Category of the object.
+    pub category_id: u64,
+    /// x, y, width, height in pixels.
+    #[serde(default)]
+    pub bbox: Option<Vec<f64>>,
+    /// Area in pixels; the mask's own where absent.
+    #[serde(default)]
+    pub area: Option<f64>,
+    /// Whether it marks a crowd.
+    #[serde(default, deserialize_with = "flag")]
+    pub iscrowd: bool,
+    /// The mask.
+    #[serde(default)]
+    pub segmentation: Option<Segmentation>,
+}
+
+/// One entry of `categories`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Category {
+    /// Category id; may be sparse.
+    pub id: u64,
+    /// Name.
+    pub name: String,
+}
+
+/// A mask in one of COCO's three forms.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Segmentation {
+    /// Rings of x, y pairs.
+    Polygons(Vec<Vec<f32>>),
+    /// Run lengths over the columns of an image of this size.
+    Runs {
+        /// Rows and columns.
+        size: [u32; 2],
+        /// The runs.
+        counts: RunCounts,
+    },
+}
+
+/// Run lengths, as a list or in COCO's compressed string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunCounts {
+    /// Plain lengths, beginning with zeros.
+    List(Vec<u32>),
+    /// COCO's compressed form.
+    Text(String),
+}
+
+/// `iscrowd` is 0 or 1 in COCO; some tools write a boolean.
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    struct Flag;
+    impl Visitor<'_> for Flag {
+        type Value = bool;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("`iscrowd` of 0 or 1")
+        }
+        fn visit_bool<E: de::Error>(self, value: bool) -> Result<bool, E> {
+            Ok(value)
+        }
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<bool, E> {
+            match value {
+                0 => Ok(false),
+                1 => Ok(true),
+                _ => Err(E::invalid_value(de::Unexpected::Unsigned(value), &self)),
+            }
+        }
+    }
+    deserializer.deserialize_any(Flag)
+}
+
+impl<'de> Deserialize<'de> for Segmentation {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = Segmentation;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`segmentation` as a list of polygons or {size, counts}")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Segmentation, A::Error> {
+                let mut rings = Vec::new();
+                while let Some(ring) = seq.next_element()? {
+                    rings.push(ring);
+                }
+                Ok(Segmentation::Polygons(rings))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Segmentation, A::Error> {
+                let (mut size, mut counts) = (None, None);
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "size" => size = Some(map.next_value()?),
+                        "counts" => counts = Some(map.next_value()?),
+                        _ => drop(map.next_value::<de::IgnoredAny>()?),
+                    }
+                }
+                Ok(Segmentation::Runs {
+                    size: size.ok_or_else(|| de::Error::missing_field("segmentation.size"))?,
+                    counts: counts
+                        .ok_or_else(|| de::Error::missing_field("segmentation.counts"))?,
+                })
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunCounts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = RunCounts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`counts` as a list of run lengths or a compressed string")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RunCounts, E> {
+                Ok(RunCounts::Text(text.to_string()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RunCounts, A::Error> {
+                let mut runs = Vec::new();
+                while let Some(run) = seq.next_element()? {
+                    runs.push(run);
+                }
+                Ok(RunCounts::List(runs))
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}

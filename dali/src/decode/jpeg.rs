@@ -1,0 +1,131 @@
+//! JPEG: a walk over the markers (size, EXIF orientation, end of image) and the decoder's call.
+//!
+//! The walk exists because a decoder fills the missing part of a truncated file with grey and
+//! says nothing where the cut falls in the last rows.
+
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+use zune_jpeg::JpegDecoder;
+
+use super::{DecodeFault, ImageFormat, ImageInfo};
+
+const START_OF_SCAN: u8 = 0xDA;
+const END_OF_IMAGE: u8 = 0xD9;
+const APP1: u8 = 0xE1;
+const EXIF_ORIENTATION_TAG: u16 = 0x0112;
+
+pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
+    let truncated = || DecodeFault::Truncated(bytes.len());
+    let mut size = None;
+    let mut exif_orientation = None;
+    let mut at = 2;
+    loop {
+        let (marker, after) = next_marker(bytes, at).ok_or_else(truncated)?;
+        at = after;
+        match marker {
+            END_OF_IMAGE => break,
+            // These stand alone: TEM, restarts, a repeated start of image.
+            0x01 | 0xD0..=0xD8 => continue,
+            _ => {}
+        }
+        let length = usize::from(be16(bytes, at).ok_or_else(truncated)?);
+        let segment = bytes.get(at + 2..at + length.max(2)).ok_or_else(truncated)?;
+        match marker {
+            // Start of frame; C4, C8 and CC of this range are tables and an extension.
+            0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
+                size = be16(segment, 1).zip(be16(segment, 3));
+            }
+            APP1 => exif_orientation = exif_orientation.or_else(|| orientation(segment)),
+            _ => {}
+        }
+        at += length.max(2);
+        if marker == START_OF_SCAN {
+            at = skip_entropy_coded(bytes, at).ok_or_else(truncated)?;
+        }
+    }
+    let (height, width) =
+        size.ok_or_else(|| DecodeFault::Corrupt("no frame header in the JPEG".to_string()))?;
+    Ok(ImageInfo {
+        format: ImageFormat::Jpeg,
+        height: u32::from(height),
+        width: u32::from(width),
+        exif_orientation: exif_orientation.filter(|turn| (2..=8).contains(turn)),
+    })
+}
+
+pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
+    match decode_with(bytes, out, true) {
+        // Stray bytes between headers are common in old cameras' files and harm nothing; of all
+        // that strict mode refuses they alone are let through.
+        Err(DecodeFault::Corrupt(reason)) if reason.contains("Extra bytes between headers") => {
+            decode_with(bytes, out, false)
+        }
+        result => result,
+    }
+}
+
+fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeFault> {
+    let corrupt = |reason: zune_jpeg::errors::DecodeErrors| {
+        let reason = format!("{reason:?}").trim_matches('"').to_string();
+        DecodeFault::Corrupt(reason)
+    };
+    let options =
+        DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB).set_strict_mode(strict);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(corrupt)?;
+    let need = decoder.output_buffer_size().unwrap_or(0);
+    if need != out.len() {
+        return Err(DecodeFault::Size { need, have: out.len() });
+    }
+    decoder.decode_into(out).map_err(corrupt)
+}
+
+/// The next marker's code at or after `at`, and the position after it.
+fn next_marker(bytes: &[u8], mut at: usize) -> Option<(u8, usize)> {
+    loop {
+        while *bytes.get(at)? != 0xFF {
+            at += 1;
+        }
+        while *bytes.get(at)? == 0xFF {
+            at += 1;
+        }
+        // FF00 is a stuffed data byte, no marker.
+        if bytes[at] != 0 {
+            return Some((bytes[at], at + 1));
+        }
+    }
+}
+
+/// The position of the first marker after `at` that is no restart.
+fn skip_entropy_coded(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
+        match bytes.get(at + 1)? {
+            0x00 | 0xD0..=0xD7 => at += 2,
+            0xFF => at += 1,
+            _ => return Some(at),
+        }
+    }
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// The orientation tag in the first directory of an EXIF segment.
+fn orientation(segment: &[u8]) -> Option<u16> {
+    let tiff = segment.strip_prefix(b"Exif\0\0")?;
+    let little = tiff.starts_with(b"II");
+    let u16_at = |at: usize| -> Option<u16> {
+        let pair = tiff.get(at..at + 2)?.try_into().ok()?;
+        Some(if little { u16::from_le_bytes(pair) } else { u16::from_be_bytes(pair) })
+    };
+    let (high, low) = if little { (6, 4) } else { (4, 6) };
+    let directory = usize::from(u16_at(high)?) << 16 | usize::from(u16_at(low)?);
+    let entries = usize::from(u16_at(directory)?);
+    (0..entries)
+        .map(|entry| directory + 2 + 12 * entry)
+        .find(|&at| u16_at(at) == Some(EXIF_ORIENTATION_TAG))
+        .and_then(|at| u16_at(at + 8))
+}

@@ -1,0 +1,154 @@
+//! The one error type of the crate: each message is a sentence that names the file and the mend.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::decode::DecodeFault;
+
+/// Everything that can go wrong with a user's data, disk or slot.
+#[derive(Debug, thiserror::Error)]
+pub enum DaliError {
+    /// The operating system refused a file operation.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb: "read", "create".
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The annotation file as a whole is not COCO JSON.
+    #[error("{}: {fault}", path.display())]
+    Coco {
+        /// The annotation file.
+        path: PathBuf,
+        /// What is wrong and how to mend it.
+        fault: String,
+    },
+    /// One entry of the annotation file is broken.
+    #[error("{}: {entry}: {fault}", path.display())]
+    CocoEntry {
+        /// The annotation file.
+        path: PathBuf,
+        /// Which entry: "annotations[17] (id 42)".
+        entry: String,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// An image file that cannot be decoded.
+    #[error("image {image_id} ({}): {fault}; mend the file or pass --skip-bad-images",
+        path.display())]
+    Image {
+        /// COCO image id.
+        image_id: u64,
+        /// The image file.
+        path: PathBuf,
+        /// What the decoder met.
+        fault: DecodeFault,
+    },
+    /// An image file that cannot be read.
+    #[error("image {image_id}: cannot read {}: {source}; mend --images or the file, or pass \
+        --skip-bad-images", path.display())]
+    ImageFile {
+        /// COCO image id.
+        image_id: u64,
+        /// The image file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The annotation file and the image file disagree about the size.
+    #[error("image {image_id}: the annotations say {json_width}x{json_height} but {} is \
+        {file_width}x{file_height}{hint}; mend one of them or pass --skip-bad-images",
+        path.display())]
+    ImageSize {
+        /// COCO image id.
+        image_id: u64,
+        /// The image file.
+        path: PathBuf,
+        /// Width in the annotation file.
+        json_width: u32,
+        /// Height in the annotation file.
+        json_height: u32,
+        /// Width in the image file.
+        file_width: u32,
+        /// Height in the image file.
+        file_height: u32,
+        /// What may explain it (an EXIF rotation), or nothing.
+        hint: String,
+    },
+    /// Pixels in a store that do not decode.
+    #[error("store {}: pixels of image {image_id}: {fault}; run `onegraph prep` again",
+        path.display())]
+    StorePixels {
+        /// The store.
+        path: PathBuf,
+        /// COCO image id.
+        image_id: u64,
+        /// What the decoder met.
+        fault: DecodeFault,
+    },
+    /// A store that is damaged or of another version.
+    #[error("store {}: {file}: {fault}; run `onegraph prep` again", path.display())]
+    Store {
+        /// The store.
+        path: PathBuf,
+        /// The file in it.
+        file: &'static str,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The place to write to is taken.
+    #[error("{} exists already; name another --out or pass --overwrite", path.display())]
+    Exists {
+        /// What exists.
+        path: PathBuf,
+    },
+    /// The place to overwrite holds something else, so it is left alone.
+    #[error("{} holds something that onegraph did not write, so --overwrite leaves it alone; \
+        name another --out", path.display())]
+    NotOurs {
+        /// What exists.
+        path: PathBuf,
+    },
+    /// Nothing would be left to train on.
+    #[error("{}: nothing left to store: {fault}", path.display())]
+    NothingLeft {
+        /// The annotation file.
+        path: PathBuf,
+        /// Why.
+        fault: String,
+    },
+    /// An option out of its range.
+    #[error("{option} = {got}: {expected}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// The value given.
+        got: String,
+        /// What is allowed.
+        expected: &'static str,
+    },
+    /// A slot that cannot hold what is to be put in it.
+    #[error("slot: {what}: {need} needed, room for {have}; size slots with SlotShape::for_store")]
+    Slot {
+        /// Which capacity, and for which image.
+        what: String,
+        /// Needed.
+        need: usize,
+        /// At hand.
+        have: usize,
+    },
+    /// The loader cannot go on.
+    #[error("loader: {0}")]
+    Loader(String),
+}
+
+impl DaliError {
+    /// A closure for `map_err` that adds what was tried on which path.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DaliError {
+        let path = path.to_path_buf();
+        move |source| DaliError::Io { action, path, source }
+    }
+}

@@ -1,0 +1,147 @@
+//! One annotation: checked, its box clipped, its mask brought to polygons or plain runs.
+
+use hotcoco::mask;
+use hotcoco::types::Rle;
+
+use super::report::DropReason;
+use crate::coco::{Annotation, RunCounts, Segmentation};
+use crate::store::{NewObject, NewSegmentation};
+
+/// A box side at most this long, in pixels, holds no object.
+const MIN_BOX_SIDE: f64 = 1e-3;
+/// A box may pass the image's edge by this much, in pixels, before it counts as clipped: decimal
+/// coordinates such as 13.02 + 626.98 do not add up exactly.
+const CLIP_TOLERANCE: f64 = 1e-3;
+/// Three vertices.
+const MIN_RING_VALUES: usize = 6;
+
+/// A good annotation.
+#[derive(Debug)]
+pub(super) struct Cleaned {
+    pub(super) object: NewObject,
+    /// Whether its box reached out of the image.
+    pub(super) clipped: bool,
+    /// Whether polygon rings of fewer than three vertices were removed.
+    pub(super) ring_trimmed: bool,
+}
+
+/// Checks `annotation` of an image of this size.
+///
+/// # Errors
+/// The reason to drop it.
+pub(super) fn clean(
+    annotation: &Annotation,
+    label: u32,
+    height: u32,
+    width: u32,
+) -> Result<Cleaned, DropReason> {
+    let (bbox_xywh, clipped) = clean_box(annotation.bbox.as_deref(), height, width)?;
+    let (segmentation, mask_area, ring_trimmed) = match &annotation.segmentation {
+        None => return Err(DropReason::NoSegmentation),
+        Some(Segmentation::Polygons(rings)) if rings.is_empty() => {
+            return Err(DropReason::NoSegmentation);
+        }
+        Some(Segmentation::Polygons(rings)) => clean_polygons(rings, height, width)?,
+        Some(Segmentation::Runs { size, counts }) => {
+            let (segmentation, area) = clean_runs(*size, counts, height, width)?;
+            (segmentation, area, false)
+        }
+    };
+    if mask_area == 0 {
+        return Err(DropReason::EmptyMask);
+    }
+    let area = annotation.area.filter(|area| area.is_finite()).unwrap_or(mask_area as f64);
+    let object = NewObject {
+        annotation_id: annotation.id,
+        label,
+        crowd: annotation.iscrowd,
+        area: area as f32,
+        bbox_xywh,
+        segmentation,
+    };
+    Ok(Cleaned { object, clipped, ring_trimmed })
+}
+
+fn clean_box(
+    bbox: Option<&[f64]>,
+    height: u32,
+    width: u32,
+) -> Result<([f32; 4], bool), DropReason> {
+    let &[x, y, w, h] = bbox.unwrap_or_default() else { return Err(DropReason::BadBox) };
+    if ![x, y, w, h].iter().all(|value| value.is_finite()) {
+        return Err(DropReason::BadBox);
+    }
+    let (right, bottom) = (f64::from(width), f64::from(height));
+    let inside = x >= -CLIP_TOLERANCE
+        && y >= -CLIP_TOLERANCE
+        && x + w <= right + CLIP_TOLERANCE
+        && y + h <= bottom + CLIP_TOLERANCE;
+    let [x, y, w, h] = if inside {
+        [x, y, w, h]
+    } else {
+        let (x1, y1) = (x.clamp(0.0, right), y.clamp(0.0, bottom));
+        [x1, y1, (x + w).min(right) - x1, (y + h).min(bottom) - y1]
+    };
+    if w <= MIN_BOX_SIDE || h <= MIN_BOX_SIDE {
+        return Err(DropReason::DegenerateBox);
+    }
+    Ok(([x as f32, y as f32, w as f32, h as f32], !inside))
+}
+
+/// Polygons worth keeping, the area of their union in COCO's rasterisation, and whether rings
+/// were removed.
+fn clean_polygons(
+    rings: &[Vec<f32>],
+    height: u32,
+    width: u32,
+) -> Result<(NewSegmentation, u64, bool), DropReason> {
+    let good = |ring: &&Vec<f32>| {
+        ring.len() >= MIN_RING_VALUES
+            && ring.len().is_multiple_of(2)
+            && ring.iter().all(|value| value.is_finite())
+    };
+    let kept: Vec<Vec<f32>> = rings.iter().filter(good).cloned().collect();
+    if kept.is_empty() {
+        return Err(DropReason::BadPolygon);
+    }
+    let wide: Vec<Vec<f64>> =
+        kept.iter().map(|ring| ring.iter().map(|&value| f64::from(value)).collect()).collect();
+    let union = mask::fr_polys(&wide, height, width).map_err(|_| DropReason::BadPolygon)?;
+    let ring_trimmed = kept.len() < rings.len();
+    Ok((NewSegmentation::Polygons(kept), mask::area(&union), ring_trimmed))
+}
+
+/// Plain runs that cover the whole image, and their area.
+fn clean_runs(
+    size: [u32; 2],
+    counts: &RunCounts,
+    height: u32,
+    width: u32,
+) -> Result<(NewSegmentation, u64), DropReason> {
+    if size != [height, width] {
+        return Err(DropReason::RunsSize);
+    }
+    let mut runs = match counts {
+        RunCounts::List(runs) => runs.clone(),
+        RunCounts::Text(text) => {
+            mask::rle_from_string(text, height, width).map_err(|_| DropReason::BadRuns)?.counts
+        }
+    };
+    mask::check_counts(&runs, height, width).map_err(|_| DropReason::BadRuns)?;
+    // What the runs leave out at the end is background, as pycocotools reads it.
+    let covered: u64 = runs.iter().map(|&run| u64::from(run)).sum();
+    let missing = (u64::from(height) * u64::from(width)).saturating_sub(covered);
+    if missing > 0 {
+        let missing = u32::try_from(missing).map_err(|_| DropReason::BadRuns)?;
+        // Runs at even places are zeros.
+        let ends_in_zeros = runs.len() % 2 == 1;
+        match runs.last_mut() {
+            Some(last) if ends_in_zeros => *last += missing,
+            Some(_) => runs.push(missing),
+            None => return Err(DropReason::EmptyMask),
+        }
+    }
+    let rle = Rle { h: height, w: width, counts: runs };
+    let area = mask::area(&rle);
+    Ok((NewSegmentation::Runs(rle.counts), area))
+}

@@ -1,0 +1,56 @@
+//! Annotations to their images, categories to labels 1..K; what belongs nowhere is dropped.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::report::{DropReason, Noted};
+use crate::coco::{self, Annotation, Dataset};
+use crate::store::Category;
+
+/// The data set, by image.
+pub(super) struct Groups {
+    /// In the order of COCO ids, labels 1..K.
+    pub(super) categories: Vec<Category>,
+    /// In the order of image ids, as pycocotools and torchvision go through them.
+    pub(super) tasks: Vec<ImageTask>,
+    pub(super) dropped: BTreeMap<DropReason, Noted>,
+}
+
+/// One image with its annotations and their labels, in file order.
+pub(super) struct ImageTask {
+    pub(super) image: coco::Image,
+    pub(super) annotations: Vec<(u32, Annotation)>,
+}
+
+pub(super) fn group(dataset: Dataset) -> Groups {
+    let Dataset { mut images, annotations, mut categories } = dataset;
+    images.sort_by_key(|image| image.id);
+    categories.sort_by_key(|category| category.id);
+    let label_of: HashMap<u64, u32> =
+        categories.iter().map(|category| category.id).zip(1..).collect();
+    let task_of: HashMap<u64, usize> = images.iter().map(|image| image.id).zip(0..).collect();
+    let mut tasks: Vec<ImageTask> =
+        images.into_iter().map(|image| ImageTask { image, annotations: Vec::new() }).collect();
+
+    let mut dropped: BTreeMap<DropReason, Noted> = BTreeMap::new();
+    let mut drop = |reason, id| dropped.entry(reason).or_default().note(id);
+    let mut seen = HashSet::with_capacity(annotations.len());
+    for annotation in annotations {
+        let id = annotation.id;
+        if !seen.insert(id) {
+            drop(DropReason::RepeatedId, id);
+            continue;
+        }
+        let task = task_of.get(&annotation.image_id);
+        match (task, label_of.get(&annotation.category_id)) {
+            (None, _) => drop(DropReason::UnknownImage, id),
+            (_, None) => drop(DropReason::UnknownCategory, id),
+            (Some(&task), Some(&label)) => tasks[task].annotations.push((label, annotation)),
+        }
+    }
+    let categories = categories
+        .into_iter()
+        .zip(1..)
+        .map(|(category, label)| Category { name: category.name, coco_id: category.id, label })
+        .collect();
+    Groups { categories, tasks, dropped }
+}

@@ -1,0 +1,89 @@
+//! One image: read, checked against the annotation file, decoded once, its annotations cleaned.
+
+use super::annotation;
+use super::group::ImageTask;
+use super::options::PrepOptions;
+use super::report::DropReason;
+use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
+use crate::error::DaliError;
+use crate::store::{NewObject, PixelEncoding};
+
+/// What is to be stored of one image.
+pub(super) struct Prepared {
+    pub(super) encoding: PixelEncoding,
+    pub(super) pixels: Vec<u8>,
+    pub(super) objects: Vec<NewObject>,
+    pub(super) dropped: Vec<(DropReason, u64)>,
+    /// Annotation ids with a clipped box.
+    pub(super) clipped: Vec<u64>,
+    /// Annotation ids that lost a polygon ring.
+    pub(super) ring_trimmed: Vec<u64>,
+    pub(super) exif_rotated: bool,
+}
+
+/// Reads and checks one image.
+///
+/// # Errors
+/// [`DaliError::ImageFile`], [`DaliError::Image`] or [`DaliError::ImageSize`].
+pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepared, DaliError> {
+    let image = &task.image;
+    let path = options.images.join(&image.file_name);
+    let bytes = std::fs::read(&path).map_err(|source| DaliError::ImageFile {
+        image_id: image.id,
+        path: path.clone(),
+        source,
+    })?;
+    let broken =
+        |fault: DecodeFault| DaliError::Image { image_id: image.id, path: path.clone(), fault };
+    let info = decode::probe(&bytes).map_err(broken)?;
+    if (info.height, info.width) != (image.height, image.width) {
+        return Err(DaliError::ImageSize {
+            image_id: image.id,
+            path: path.clone(),
+            json_width: image.width,
+            json_height: image.height,
+            file_width: info.width,
+            file_height: info.height,
+            hint: rotation_hint(&info, task),
+        });
+    }
+    // Decoded even where the JPEG itself is stored, so that training meets no broken picture.
+    let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
+    decode::decode_rgb_into(&bytes, &mut rgb).map_err(broken)?;
+    let keeps_file = options.pixels == PixelEncoding::Jpeg && info.format == ImageFormat::Jpeg;
+    let (encoding, pixels) =
+        if keeps_file { (PixelEncoding::Jpeg, bytes) } else { (PixelEncoding::Raw, rgb) };
+    let mut prepared = Prepared {
+        encoding,
+        pixels,
+        objects: Vec::with_capacity(task.annotations.len()),
+        dropped: Vec::new(),
+        clipped: Vec::new(),
+        ring_trimmed: Vec::new(),
+        exif_rotated: info.exif_orientation.is_some(),
+    };
+    for (label, annotation) in &task.annotations {
+        match annotation::clean(annotation, *label, image.height, image.width) {
+            Ok(cleaned) => {
+                prepared.objects.push(cleaned.object);
+                prepared.clipped.extend(cleaned.clipped.then_some(annotation.id));
+                prepared.ring_trimmed.extend(cleaned.ring_trimmed.then_some(annotation.id));
+            }
+            Err(reason) => prepared.dropped.push((reason, annotation.id)),
+        }
+    }
+    Ok(prepared)
+}
+
+/// A size that fits once height and width are swapped points at an EXIF rotation.
+fn rotation_hint(info: &ImageInfo, task: &ImageTask) -> String {
+    match info.exif_orientation {
+        Some(turn) if (info.width, info.height) == (task.image.height, task.image.width) => {
+            format!(
+                " (the file carries EXIF orientation {turn} and the annotations seem to be made \
+                 for the rotated picture: rotate the pixels and remove the tag)"
+            )
+        }
+        _ => String::new(),
+    }
+}

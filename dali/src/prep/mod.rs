@@ -1,0 +1,138 @@
+//! COCO JSON and images -> store, with a report of what was found, dropped and wasted.
+//!
+//! Whatever is wrong with the data is found here and named, so that training cannot meet it:
+//! a broken file or image is an error, a broken annotation is dropped and counted.
+
+mod annotation;
+mod group;
+mod image;
+mod options;
+pub mod padding;
+mod report;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use rayon::prelude::*;
+
+pub use options::{EmptyImages, PrepOptions};
+pub use report::{DropReason, Noted, PrepReport, ShapeSpan};
+
+use crate::coco;
+use crate::error::DaliError;
+use crate::progress::{Progress, Stage};
+use crate::store::{NewImage, StoreWriter};
+use group::{Groups, ImageTask};
+use image::Prepared;
+
+/// Images decoded at once; bounds the memory, and the steps of the progress bar.
+const IMAGES_PER_CHUNK: usize = 64;
+
+/// Reads, checks and stores a data set.
+///
+/// # Errors
+/// [`DaliError`] naming the file and the fault: an unreadable annotation file, an image that is
+/// missing, broken or of another size (unless `skip_bad_images`), a taken `out`, a full disk, a
+/// data set of which nothing is left. Nothing is left at `out` then.
+pub fn run(
+    options: &PrepOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<PrepReport, DaliError> {
+    let start = Instant::now();
+    options.check()?;
+    crate::store::check_out(&options.out, options.overwrite)?;
+    progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
+    let dataset = coco::read(&options.annotations)?;
+    progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
+    let Groups { categories, tasks, dropped } = group::group(dataset);
+
+    let mut report = PrepReport { dropped, ..PrepReport::default() };
+    let mut writer =
+        StoreWriter::create(&options.out, options.overwrite, categories, options.pixels)?;
+    let mut sizes = Vec::with_capacity(tasks.len());
+    for (chunk_idx, chunk) in tasks.chunks(IMAGES_PER_CHUNK).enumerate() {
+        let prepared: Vec<_> = chunk.par_iter().map(|task| image::prepare(options, task)).collect();
+        for (task, result) in chunk.iter().zip(prepared) {
+            match result {
+                Ok(prepared) => {
+                    if store_image(options, task, &prepared, &mut writer, &mut report)? {
+                        sizes.push((task.image.height, task.image.width));
+                    }
+                }
+                Err(error) if options.skip_bad_images => report.skip_image(task, &error),
+                Err(error) => return Err(error),
+            }
+        }
+        let done = chunk_idx * IMAGES_PER_CHUNK + chunk.len();
+        progress(Progress { stage: Stage::Images, done, total: tasks.len() });
+    }
+    check_something_left(options, &report, &sizes, tasks.len())?;
+
+    progress(Progress { stage: Stage::Finishing, done: 0, total: 1 });
+    report.bytes = writer.bytes();
+    let header = writer.finish()?;
+    progress(Progress { stage: Stage::Finishing, done: 1, total: 1 });
+    report.out = options.out.clone();
+    report.num_images = header.num_images;
+    report.num_annotations = header.num_annotations;
+    report.num_crowd = header.num_crowd;
+    report.num_empty_images = header.num_empty_images;
+    report.num_categories = header.categories.len();
+    report.capacities = header.capacities;
+    report.shapes = ShapeSpan::of(&sizes);
+    report.padding = padding::plans(&sizes, options.min_size, options.max_size);
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Stores one image and counts what was done to it; false where it was left out as empty.
+fn store_image(
+    options: &PrepOptions,
+    task: &ImageTask,
+    prepared: &Prepared,
+    writer: &mut StoreWriter,
+    report: &mut PrepReport,
+) -> Result<bool, DaliError> {
+    for &(reason, annotation_id) in &prepared.dropped {
+        report.dropped.entry(reason).or_default().note(annotation_id);
+    }
+    prepared.clipped.iter().for_each(|&id| report.clipped_boxes.note(id));
+    prepared.ring_trimmed.iter().for_each(|&id| report.removed_rings.note(id));
+    if prepared.exif_rotated {
+        report.exif_rotated.note(task.image.id);
+    }
+    if prepared.objects.is_empty() && options.empty == EmptyImages::Drop {
+        report.num_dropped_empty_images += 1;
+        return Ok(false);
+    }
+    writer.push(&NewImage {
+        image_id: task.image.id,
+        file_name: &task.image.file_name,
+        height: task.image.height,
+        width: task.image.width,
+        encoding: prepared.encoding,
+        pixels: &prepared.pixels,
+        objects: &prepared.objects,
+    })?;
+    Ok(true)
+}
+
+fn check_something_left(
+    options: &PrepOptions,
+    report: &PrepReport,
+    sizes: &[(u32, u32)],
+    num_tasks: usize,
+) -> Result<(), DaliError> {
+    if !sizes.is_empty() {
+        return Ok(());
+    }
+    let reasons: BTreeMap<_, _> =
+        report.dropped.iter().map(|(reason, noted)| (reason.to_string(), noted.count)).collect();
+    let fault = format!(
+        "of {num_tasks} images {} were unreadable and {} without objects; annotations dropped: \
+         {reasons:?}",
+        report.bad_images.len(),
+        report.num_dropped_empty_images,
+    );
+    Err(DaliError::NothingLeft { path: options.annotations.clone(), fault })
+}

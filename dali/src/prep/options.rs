@@ -1,0 +1,87 @@
+//! What `onegraph prep` is asked to do.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::DaliError;
+use crate::store::PixelEncoding;
+
+/// What happens to images without objects (crowd counts as an object).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EmptyImages {
+    /// They are stored.
+    #[default]
+    Keep,
+    /// They are left out and counted.
+    Drop,
+}
+
+impl FromStr for EmptyImages {
+    type Err = DaliError;
+    fn from_str(text: &str) -> Result<Self, DaliError> {
+        match text {
+            "keep" => Ok(EmptyImages::Keep),
+            "drop" => Ok(EmptyImages::Drop),
+            other => Err(DaliError::Option {
+                option: "--empty",
+                got: other.to_string(),
+                expected: "must be `keep` or `drop`",
+            }),
+        }
+    }
+}
+
+/// Options of [`super::run`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrepOptions {
+    /// Directory of the image files.
+    pub images: PathBuf,
+    /// COCO annotation file.
+    pub annotations: PathBuf,
+    /// The store to write.
+    pub out: PathBuf,
+    /// How pixels are stored; default JPEG.
+    pub pixels: PixelEncoding,
+    /// What happens to images without objects; default keep.
+    pub empty: EmptyImages,
+    /// Whether a store at `out` is replaced; default not.
+    pub overwrite: bool,
+    /// Whether unreadable images are left out instead of being an error; default not.
+    pub skip_bad_images: bool,
+    /// Short side in training, in pixels, for the padding report; default 800.
+    pub min_size: u32,
+    /// Largest long side in training, in pixels, for the padding report; default 1333.
+    pub max_size: u32,
+}
+
+impl PrepOptions {
+    /// The defaults, for these paths.
+    pub fn new(
+        images: impl Into<PathBuf>,
+        annotations: impl Into<PathBuf>,
+        out: impl Into<PathBuf>,
+    ) -> PrepOptions {
+        PrepOptions {
+            images: images.into(),
+            annotations: annotations.into(),
+            out: out.into(),
+            pixels: PixelEncoding::default(),
+            empty: EmptyImages::default(),
+            overwrite: false,
+            skip_bad_images: false,
+            min_size: 800,
+            max_size: 1333,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), DaliError> {
+        if self.min_size == 0 || self.max_size < self.min_size {
+            return Err(DaliError::Option {
+                option: "min_size, max_size",
+                got: format!("{}, {}", self.min_size, self.max_size),
+                expected: "must be positive and in ascending order",
+            });
+        }
+        Ok(())
+    }
+}

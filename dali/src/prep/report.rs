@@ -1,0 +1,231 @@
+//! What `prep` found and did, as data and as the closing text.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use super::group::ImageTask;
+use super::padding::PaddingPlan;
+use crate::error::DaliError;
+use crate::store::Capacities;
+
+/// How many ids are remembered of each kind of finding.
+const FIRST_IDS: usize = 5;
+
+/// Why an annotation was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropReason {
+    /// Its image id is not among the images.
+    UnknownImage,
+    /// Its category id is not among the categories.
+    UnknownCategory,
+    /// Its id stands earlier in the file.
+    RepeatedId,
+    /// It has no segmentation, or an empty one.
+    NoSegmentation,
+    /// No polygon ring has three or more vertices with both coordinates.
+    BadPolygon,
+    /// Its runs do not decode, or cover more than the image.
+    BadRuns,
+    /// Its runs are for an image of another size.
+    RunsSize,
+    /// Its box is not four finite numbers.
+    BadBox,
+    /// Its box has no extent inside the image.
+    DegenerateBox,
+    /// Its mask covers no pixel.
+    EmptyMask,
+    /// Its image was skipped.
+    BadImage,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DropReason::UnknownImage => "image id not in the file",
+            DropReason::UnknownCategory => "category id not in the file",
+            DropReason::RepeatedId => "annotation id used before",
+            DropReason::NoSegmentation => "no segmentation",
+            DropReason::BadPolygon => "no polygon of three vertices",
+            DropReason::BadRuns => "RLE does not decode",
+            DropReason::RunsSize => "RLE of another size than the image",
+            DropReason::BadBox => "box is not four finite numbers",
+            DropReason::DegenerateBox => "box without extent inside the image",
+            DropReason::EmptyMask => "mask covers no pixel",
+            DropReason::BadImage => "its image was skipped",
+        })
+    }
+}
+
+/// A count, with the first few ids it counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// How many.
+    pub count: usize,
+    /// The first five.
+    pub first_ids: Vec<u64>,
+}
+
+impl Noted {
+    pub(super) fn note(&mut self, id: u64) {
+        self.count += 1;
+        if self.first_ids.len() < FIRST_IDS {
+            self.first_ids.push(id);
+        }
+    }
+}
+
+impl fmt::Display for Noted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: Vec<String> = self.first_ids.iter().map(u64::to_string).collect();
+        let more = if self.count > ids.len() { ", ..." } else { "" };
+        write!(f, "{} (id {}{more})", self.count, ids.join(", "))
+    }
+}
+
+/// The spread of image sizes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShapeSpan {
+    /// Images at least as wide as high.
+    pub num_landscape: usize,
+    /// Images higher than wide.
+    pub num_portrait: usize,
+    /// Smallest and largest height, in pixels.
+    pub heights: (u32, u32),
+    /// Smallest and largest width, in pixels.
+    pub widths: (u32, u32),
+}
+
+impl ShapeSpan {
+    /// The spread of these (height, width).
+    pub fn of(sizes: &[(u32, u32)]) -> ShapeSpan {
+        let span = |side: fn(&(u32, u32)) -> u32| {
+            let least = sizes.iter().map(side).min().unwrap_or(0);
+            (least, sizes.iter().map(side).max().unwrap_or(0))
+        };
+        let num_landscape = sizes.iter().filter(|(height, width)| width >= height).count();
+        ShapeSpan {
+            num_landscape,
+            num_portrait: sizes.len() - num_landscape,
+            heights: span(|size| size.0),
+            widths: span(|size| size.1),
+        }
+    }
+}
+
+/// Outcome of [`super::run`]; its `Display` is the closing report.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PrepReport {
+    /// The store.
+    pub out: PathBuf,
+    /// Images stored.
+    pub num_images: usize,
+    /// Objects stored, crowd among them.
+    pub num_annotations: usize,
+    /// Crowd objects stored.
+    pub num_crowd: usize,
+    /// Images stored that have no object.
+    pub num_empty_images: usize,
+    /// Images left out because they have no object.
+    pub num_dropped_empty_images: usize,
+    /// Categories.
+    pub num_categories: usize,
+    /// Annotations dropped, by reason.
+    pub dropped: BTreeMap<DropReason, Noted>,
+    /// Annotations whose box was clipped to the image.
+    pub clipped_boxes: Noted,
+    /// Annotations that lost polygon rings of fewer than three vertices.
+    pub removed_rings: Noted,
+    /// Images with an EXIF rotation, which is not applied.
+    pub exif_rotated: Noted,
+    /// Why each skipped image was skipped, by image id.
+    pub bad_images: Vec<(u64, String)>,
+    /// The spread of image sizes.
+    pub shapes: ShapeSpan,
+    /// The best padded shapes, for 1, 2 and 3 long sides.
+    pub padding: Vec<PaddingPlan>,
+    /// The most that one image holds.
+    pub capacities: Capacities,
+    /// Size of the store's data files.
+    pub bytes: u64,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+impl PrepReport {
+    /// Annotations dropped, for whatever reason.
+    pub fn num_dropped(&self) -> usize {
+        self.dropped.values().map(|noted| noted.count).sum()
+    }
+
+    pub(super) fn skip_image(&mut self, task: &ImageTask, error: &DaliError) {
+        self.bad_images.push((task.image.id, error.to_string()));
+        for (_, annotation) in &task.annotations {
+            self.dropped.entry(DropReason::BadImage).or_default().note(annotation.id);
+        }
+    }
+
+    fn write_findings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  dropped      {} annotations", self.num_dropped())?;
+        for (reason, noted) in &self.dropped {
+            writeln!(f, "    {reason}: {noted}")?;
+        }
+        if self.num_dropped_empty_images > 0 {
+            writeln!(f, "  left out     {} images without objects", self.num_dropped_empty_images)?;
+        }
+        if !self.bad_images.is_empty() {
+            writeln!(f, "  skipped      {} images", self.bad_images.len())?;
+            for (_, reason) in self.bad_images.iter().take(FIRST_IDS) {
+                writeln!(f, "    {reason}")?;
+            }
+        }
+        if self.clipped_boxes.count > 0 {
+            writeln!(f, "  clipped      boxes of annotations: {}", self.clipped_boxes)?;
+        }
+        if self.removed_rings.count > 0 {
+            writeln!(f, "  removed      rings of under 3 vertices: {}", self.removed_rings)?;
+        }
+        if self.exif_rotated.count > 0 {
+            writeln!(f, "  not rotated  images with an EXIF rotation: {}", self.exif_rotated)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PrepReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "store {}", self.out.display())?;
+        writeln!(
+            f,
+            "  images       {} ({} without objects)",
+            self.num_images, self.num_empty_images
+        )?;
+        writeln!(f, "  annotations  {} ({} crowd)", self.num_annotations, self.num_crowd)?;
+        writeln!(f, "  categories   {}", self.num_categories)?;
+        self.write_findings(f)?;
+        let ShapeSpan { num_landscape, num_portrait, heights, widths } = self.shapes;
+        writeln!(
+            f,
+            "  sizes        {num_landscape} landscape, {num_portrait} portrait; height {} to {}, \
+             width {} to {}",
+            heights.0, heights.1, widths.0, widths.1
+        )?;
+        for plan in &self.padding {
+            writeln!(
+                f,
+                "  padding      {:.1} % wasted with {} shape(s) an orientation: {} x {:?}",
+                100.0 * plan.wasted,
+                plan.long_sides.len(),
+                plan.short_side,
+                plan.long_sides
+            )?;
+        }
+        let Capacities { objects, parts, coords, runs, pixels } = self.capacities;
+        writeln!(
+            f,
+            "  capacities   {objects} objects, {parts} parts, {coords} coordinates, {runs} runs, \
+             {pixels} pixels an image"
+        )?;
+        write!(f, "  {:.1} MB in {:.1} s", self.bytes as f64 / 1e6, self.seconds)
+    }
+}

@@ -1,0 +1,190 @@
+//! What a store must fulfil before anything is read from it.
+
+use std::path::Path;
+
+use super::format::{self, Capacities, FORMAT_VERSION, Header, ImageRow, ObjectRow, PartRow};
+use crate::error::DaliError;
+
+/// The mapped files as records.
+pub(super) struct Tables<'a> {
+    pub(super) images: &'a [ImageRow],
+    pub(super) objects: &'a [ObjectRow],
+    pub(super) parts: &'a [PartRow],
+    pub(super) num_coords: usize,
+    pub(super) runs: &'a [u32],
+    pub(super) names: &'a [u8],
+    pub(super) pixel_bytes: usize,
+}
+
+/// Reads `header.json`; the version is looked at first, since it says how to read the rest.
+pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
+    let path = dir.join(format::HEADER);
+    let fault = |fault| fault_in(dir, format::HEADER, fault);
+    let text = std::fs::read(&path).map_err(DaliError::io("read the store's", &path))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| fault(format!("not JSON: {error}")))?;
+    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    if version != Some(u64::from(FORMAT_VERSION)) {
+        let found = version.map_or("none".to_string(), |version| version.to_string());
+        return Err(fault(format!("format version {found}, this program reads {FORMAT_VERSION}")));
+    }
+    let header: Header =
+        serde_json::from_value(value).map_err(|error| fault(format!("unreadable: {error}")))?;
+    let contiguous =
+        header.categories.iter().zip(1..).all(|(category, label)| category.label == label);
+    if contiguous { Ok(header) } else { Err(fault("labels are not 1..K in order".to_string())) }
+}
+
+/// Compares length and, if asked, checksum of one file with the header's.
+pub(super) fn check_file(
+    dir: &Path,
+    header: &Header,
+    name: &'static str,
+    bytes: &[u8],
+    with_checksum: bool,
+) -> Result<(), DaliError> {
+    let Some(expected) = header.files.get(name) else {
+        return Err(fault_in(dir, name, format!("not listed in {}", format::HEADER)));
+    };
+    if bytes.len() as u64 != expected.bytes {
+        let fault = format!("{} bytes long, the header says {}", bytes.len(), expected.bytes);
+        return Err(fault_in(dir, name, fault));
+    }
+    if with_checksum && crc32fast::hash(bytes) != expected.crc32 {
+        return Err(fault_in(dir, name, "its checksum does not match the header's".to_string()));
+    }
+    Ok(())
+}
+
+/// Checks every index, label and size, and that the header's counts and capacities are true.
+pub(super) fn check_records(
+    dir: &Path,
+    header: &Header,
+    tables: &Tables<'_>,
+) -> Result<(), DaliError> {
+    let mut next_object = 0;
+    let mut next_part = 0;
+    let mut capacities = Capacities::default();
+    let mut num_crowd = 0;
+    let mut num_empty = 0;
+    for (idx, image) in tables.images.iter().enumerate() {
+        let image_fault =
+            |fault: &str| fault_in(dir, format::IMAGES, format!("record {idx}: {fault}"));
+        check_image(image, tables).map_err(image_fault)?;
+        if image.first_object != next_object {
+            return Err(image_fault("its objects do not follow the previous image's"));
+        }
+        next_object += u64::from(image.num_objects);
+        let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects)
+            .ok_or_else(|| image_fault("its objects lie outside objects.bin"))?;
+        let mut of_image = Capacities {
+            pixels: image.height as usize * image.width as usize,
+            ..Capacities::default()
+        };
+        for object in objects {
+            let parts =
+                check_object(header, image, object, next_part, tables).map_err(|fault| {
+                    let id = object.annotation_id;
+                    fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
+                })?;
+            next_part += parts.len() as u64;
+            num_crowd += usize::from(object.crowd != 0);
+            if object.crowd == 0 {
+                let values = parts.iter().map(|part| part.len as usize).sum::<usize>();
+                of_image.objects += 1;
+                of_image.parts += parts.len();
+                *if object.kind == format::KIND_RUNS {
+                    &mut of_image.runs
+                } else {
+                    &mut of_image.coords
+                } += values;
+            }
+        }
+        num_empty += usize::from(objects.is_empty());
+        capacities = capacities.max(of_image);
+    }
+    let found = (tables.images.len(), next_object as usize, num_crowd, num_empty, capacities);
+    let said = (
+        header.num_images,
+        header.num_annotations,
+        header.num_crowd,
+        header.num_empty_images,
+        header.capacities,
+    );
+    if found != said || tables.objects.len() != next_object as usize {
+        let fault = "its counts or capacities are not those of the records".to_string();
+        return Err(fault_in(dir, format::HEADER, fault));
+    }
+    Ok(())
+}
+
+fn check_image(image: &ImageRow, tables: &Tables<'_>) -> Result<(), &'static str> {
+    let pixels = u64::from(image.height) * u64::from(image.width);
+    if pixels == 0 {
+        return Err("an image without pixels");
+    }
+    if end_of(image.pixel_offset, image.pixel_len).is_none_or(|end| end > tables.pixel_bytes) {
+        return Err("its pixels lie outside pixels.bin");
+    }
+    match image.encoding {
+        format::ENCODING_JPEG => {}
+        format::ENCODING_RAW if pixels.checked_mul(3) == Some(image.pixel_len) => {}
+        format::ENCODING_RAW => return Err("its raw pixels do not have its size"),
+        _ => return Err("an unknown pixel encoding"),
+    }
+    let name = in_bounds(image.name_offset, image.name_len.into(), tables.names)
+        .ok_or("its name lies outside names.bin")?;
+    std::str::from_utf8(name).map(|_| ()).map_err(|_| "its name is not UTF-8")
+}
+
+/// Checks one object and returns its parts.
+fn check_object<'a>(
+    header: &Header,
+    image: &ImageRow,
+    object: &ObjectRow,
+    next_part: u64,
+    tables: &Tables<'a>,
+) -> Result<&'a [PartRow], &'static str> {
+    if !(1..=header.categories.len()).contains(&(object.label as usize)) {
+        return Err("its label is no category");
+    }
+    if object.first_part != next_part {
+        return Err("its parts do not follow the previous object's");
+    }
+    let parts = in_bounds(object.first_part, object.num_parts.into(), tables.parts)
+        .ok_or("its parts lie outside parts.bin")?;
+    match object.kind {
+        format::KIND_POLYGONS => {
+            let good = |part: &PartRow| {
+                part.len.is_multiple_of(2)
+                    && end_of(part.offset, part.len).is_some_and(|end| end <= tables.num_coords)
+            };
+            if !parts.iter().all(good) {
+                return Err("a polygon lies outside coords.bin or has half a vertex");
+            }
+        }
+        format::KIND_RUNS => {
+            let [part] = parts else { return Err("runs in other than one part") };
+            let runs = in_bounds(part.offset, part.len, tables.runs)
+                .ok_or("its runs lie outside runs.bin")?;
+            let sum: u64 = runs.iter().map(|&run| u64::from(run)).sum();
+            if sum != u64::from(image.height) * u64::from(image.width) {
+                return Err("its runs do not cover the image");
+            }
+        }
+        _ => return Err("an unknown kind of segmentation"),
+    }
+    Ok(parts)
+}
+
+fn end_of(offset: u64, len: u64) -> Option<usize> {
+    usize::try_from(offset.checked_add(len)?).ok()
+}
+
+fn in_bounds<T>(offset: u64, len: u64, values: &[T]) -> Option<&[T]> {
+    values.get(usize::try_from(offset).ok()?..end_of(offset, len)?)
+}
+
+fn fault_in(dir: &Path, file: &'static str, fault: String) -> DaliError {
+    DaliError::Store { path: dir.to_path_buf(), file, fault }
+}

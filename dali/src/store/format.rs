@@ -1,0 +1,172 @@
+//! What the bytes of a store mean: the header and the fixed-size records.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use bytemuck::{Pod, Zeroable};
+use serde::{Deserialize, Serialize};
+
+use crate::error::DaliError;
+
+/// Version of the format; a store of another version is refused.
+pub const FORMAT_VERSION: u32 = 1;
+
+pub(crate) const HEADER: &str = "header.json";
+pub(crate) const IMAGES: &str = "images.bin";
+pub(crate) const OBJECTS: &str = "objects.bin";
+pub(crate) const PARTS: &str = "parts.bin";
+pub(crate) const COORDS: &str = "coords.bin";
+pub(crate) const RUNS: &str = "runs.bin";
+pub(crate) const NAMES: &str = "names.bin";
+pub(crate) const PIXELS: &str = "pixels.bin";
+/// Every file that the header holds a length and a checksum of.
+pub(crate) const DATA_FILES: [&str; 7] = [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS];
+
+/// How pixels stand in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PixelEncoding {
+    /// The original bytes of JPEG files, decoded when loaded; other formats are stored raw.
+    #[default]
+    Jpeg,
+    /// RGB u8, `[H, W, 3]`.
+    Raw,
+}
+
+impl FromStr for PixelEncoding {
+    type Err = DaliError;
+    fn from_str(text: &str) -> Result<Self, DaliError> {
+        match text {
+            "jpeg" => Ok(PixelEncoding::Jpeg),
+            "raw" => Ok(PixelEncoding::Raw),
+            other => Err(DaliError::Option {
+                option: "--pixels",
+                got: other.to_string(),
+                expected: "must be `jpeg` or `raw`",
+            }),
+        }
+    }
+}
+
+/// One class of objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Category {
+    /// Its name; unique in a store.
+    pub name: String,
+    /// Its id in the annotation file; may be sparse.
+    pub coco_id: u64,
+    /// Its label in training, 1..K without gaps, in the order of the COCO ids.
+    pub label: u32,
+}
+
+/// The most that one image holds; objects, parts, coords and runs count non-crowd objects only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Capacities {
+    /// Objects.
+    pub objects: usize,
+    /// Polygon rings and run lists.
+    pub parts: usize,
+    /// Polygon coordinates, in f32 values (two a vertex).
+    pub coords: usize,
+    /// Run lengths.
+    pub runs: usize,
+    /// Source pixels, `H * W`.
+    pub pixels: usize,
+}
+
+impl Capacities {
+    /// The larger of both, field by field.
+    #[must_use]
+    pub fn max(self, other: Capacities) -> Capacities {
+        Capacities {
+            objects: self.objects.max(other.objects),
+            parts: self.parts.max(other.parts),
+            coords: self.coords.max(other.coords),
+            runs: self.runs.max(other.runs),
+            pixels: self.pixels.max(other.pixels),
+        }
+    }
+}
+
+/// Length and checksum of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileInfo {
+    /// Length in bytes.
+    pub bytes: u64,
+    /// CRC-32 (IEEE) of all bytes.
+    pub crc32: u32,
+}
+
+/// `header.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub version: u32,
+    /// Classes, by label.
+    pub categories: Vec<Category>,
+    /// Images.
+    pub num_images: usize,
+    /// Objects, crowd among them.
+    pub num_annotations: usize,
+    /// Crowd objects: kept for scoring, never trained on.
+    pub num_crowd: usize,
+    /// Images without any object.
+    pub num_empty_images: usize,
+    /// How pixels were asked to be stored.
+    pub pixels: PixelEncoding,
+    /// The most that one image holds.
+    pub capacities: Capacities,
+    /// Length and checksum of each data file.
+    pub files: BTreeMap<String, FileInfo>,
+}
+
+/// `objects.bin`: the segmentation is polygons.
+pub(crate) const KIND_POLYGONS: u32 = 0;
+/// `objects.bin`: the segmentation is one run list.
+pub(crate) const KIND_RUNS: u32 = 1;
+/// `images.bin`: pixels are JPEG bytes.
+pub(crate) const ENCODING_JPEG: u32 = 0;
+/// `images.bin`: pixels are RGB u8.
+pub(crate) const ENCODING_RAW: u32 = 1;
+
+/// One record of `images.bin`, 64 bytes.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct ImageRow {
+    pub(crate) image_id: u64,
+    /// Bytes into `pixels.bin`.
+    pub(crate) pixel_offset: u64,
+    pub(crate) pixel_len: u64,
+    /// Bytes into `names.bin`.
+    pub(crate) name_offset: u64,
+    pub(crate) first_object: u64,
+    pub(crate) num_objects: u32,
+    pub(crate) name_len: u32,
+    pub(crate) height: u32,
+    pub(crate) width: u32,
+    pub(crate) encoding: u32,
+    pub(crate) reserved: u32,
+}
+
+/// One record of `objects.bin`, 56 bytes.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct ObjectRow {
+    pub(crate) annotation_id: u64,
+    pub(crate) first_part: u64,
+    pub(crate) num_parts: u32,
+    pub(crate) label: u32,
+    pub(crate) crowd: u32,
+    pub(crate) kind: u32,
+    pub(crate) area: f32,
+    pub(crate) bbox_xywh: [f32; 4],
+    pub(crate) reserved: u32,
+}
+
+/// One record of `parts.bin`, 16 bytes: values of `coords.bin` or, for runs, of `runs.bin`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct PartRow {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}

@@ -1,0 +1,253 @@
+//! Reading a store: checked when opened, then plain slices of the mapping.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::check;
+use super::format::{self, Header, ImageRow, KIND_POLYGONS, ObjectRow, PartRow, PixelEncoding};
+use super::mmap::Mapped;
+use crate::decode::{self, DecodeFault};
+use crate::error::DaliError;
+
+/// An open store; cheap to share between threads (`Arc<Store>`).
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    header: Header,
+    images: Mapped,
+    objects: Mapped,
+    parts: Mapped,
+    coords: Mapped,
+    runs: Mapped,
+    names: Mapped,
+    pixels: Mapped,
+}
+
+/// One image of the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageRecord {
+    /// COCO image id.
+    pub image_id: u64,
+    /// Rows of source pixels.
+    pub height: u32,
+    /// Columns of source pixels.
+    pub width: u32,
+    /// How its pixels are stored.
+    pub encoding: PixelEncoding,
+    /// Its objects, for [`Store::object`]; crowd among them.
+    pub objects: Range<usize>,
+}
+
+/// One object, borrowed from the mapping.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObjectView<'a> {
+    /// COCO annotation id.
+    pub annotation_id: u64,
+    /// Class, 1..K.
+    pub label: u32,
+    /// Crowd objects are for scoring only.
+    pub crowd: bool,
+    /// Area in source pixels, as the annotation file says.
+    pub area: f32,
+    /// x, y, width, height in source pixels, clipped to the image.
+    pub bbox_xywh: [f32; 4],
+    /// The mask.
+    pub segmentation: Segmentation<'a>,
+}
+
+/// The mask of one object, in source pixels.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Segmentation<'a> {
+    /// Rings of x, y pairs; the mask is their union.
+    Polygons(Vec<&'a [f32]>),
+    /// Run lengths down the columns, beginning with zeros; they sum to `H * W`.
+    Runs(&'a [u32]),
+}
+
+impl Store {
+    /// Maps the store at `dir` and checks version, lengths, checksums of all but the pixels, and
+    /// every index in it, so that reading it later cannot go astray.
+    ///
+    /// # Errors
+    /// [`DaliError::Store`] naming the file and the fault; [`DaliError::Io`] where one is missing.
+    pub fn open(dir: &Path) -> Result<Store, DaliError> {
+        let header = check::read_header(dir)?;
+        let map = |name: &str| Mapped::open(&dir.join(name));
+        let store = Store {
+            path: dir.to_path_buf(),
+            images: map(format::IMAGES)?,
+            objects: map(format::OBJECTS)?,
+            parts: map(format::PARTS)?,
+            coords: map(format::COORDS)?,
+            runs: map(format::RUNS)?,
+            names: map(format::NAMES)?,
+            pixels: map(format::PIXELS)?,
+            header,
+        };
+        for name in format::DATA_FILES {
+            let with_checksum = name != format::PIXELS;
+            check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
+        }
+        check::check_records(dir, &store.header, &store.tables()?)?;
+        Ok(store)
+    }
+
+    /// Checks the pixels too: the checksum of `pixels.bin`, and that every image decodes.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and [`DaliError::StorePixels`] for the first image that does not decode.
+    pub fn verify_all(&self) -> Result<(), DaliError> {
+        let name = format::PIXELS;
+        check::check_file(&self.path, &self.header, name, self.file(name), true)?;
+        let decoded: Vec<_> = (0..self.len())
+            .into_par_iter()
+            .map_init(Vec::new, |out, idx| self.decode_rgb(idx, out))
+            .collect();
+        decoded.into_iter().collect()
+    }
+
+    /// Where the store lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        self.header.num_images
+    }
+
+    /// Whether there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Image `idx`, counted in the order of image ids. Panics past [`Store::len`].
+    pub fn image(&self, idx: usize) -> ImageRecord {
+        let row = self.image_row(idx);
+        let first = row.first_object as usize;
+        ImageRecord {
+            image_id: row.image_id,
+            height: row.height,
+            width: row.width,
+            encoding: match row.encoding {
+                format::ENCODING_JPEG => PixelEncoding::Jpeg,
+                _ => PixelEncoding::Raw,
+            },
+            objects: first..first + row.num_objects as usize,
+        }
+    }
+
+    /// File name of image `idx`, as in the annotation file. Panics past [`Store::len`].
+    pub fn file_name(&self, idx: usize) -> &str {
+        let row = self.image_row(idx);
+        let bytes = &self.names.bytes()[range(row.name_offset, u64::from(row.name_len))];
+        // Opening the store checked the encoding.
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Decodes image `idx` into `out`, `[H, W, 3]` RGB u8; `out` is resized.
+    ///
+    /// # Errors
+    /// [`DaliError::StorePixels`] where the pixels are damaged.
+    pub fn decode_rgb(&self, idx: usize, out: &mut Vec<u8>) -> Result<(), DaliError> {
+        let row = self.image_row(idx);
+        out.resize(row.height as usize * row.width as usize * 3, 0);
+        self.decode_rgb_into(idx, out)
+    }
+
+    /// Decodes image `idx` into `out`, which must have exactly `H * W * 3` bytes.
+    ///
+    /// # Errors
+    /// [`DaliError::StorePixels`] where the pixels are damaged or `out` has another size.
+    pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
+        let row = self.image_row(idx);
+        let stored = &self.pixels.bytes()[range(row.pixel_offset, row.pixel_len)];
+        let result = if row.encoding == format::ENCODING_JPEG {
+            decode::decode_rgb_into(stored, out)
+        } else if stored.len() == out.len() {
+            out.copy_from_slice(stored);
+            Ok(())
+        } else {
+            Err(DecodeFault::Size { need: stored.len(), have: out.len() })
+        };
+        result.map_err(|fault| DaliError::StorePixels {
+            path: self.path.clone(),
+            image_id: row.image_id,
+            fault,
+        })
+    }
+
+    /// Object `obj` of the whole store (see [`ImageRecord::objects`]). Panics past the last.
+    pub fn object(&self, obj: usize) -> ObjectView<'_> {
+        let row = self.records::<ObjectRow>(&self.objects)[obj];
+        let parts =
+            &self.records::<PartRow>(&self.parts)[range(row.first_part, u64::from(row.num_parts))];
+        let segmentation = if row.kind == KIND_POLYGONS {
+            let coords = self.records::<f32>(&self.coords);
+            let ring = |part: &PartRow| &coords[range(part.offset, part.len)];
+            Segmentation::Polygons(parts.iter().map(ring).collect())
+        } else {
+            Segmentation::Runs(
+                &self.records::<u32>(&self.runs)[range(parts[0].offset, parts[0].len)],
+            )
+        };
+        ObjectView {
+            annotation_id: row.annotation_id,
+            label: row.label,
+            crowd: row.crowd != 0,
+            area: row.area,
+            bbox_xywh: row.bbox_xywh,
+            segmentation,
+        }
+    }
+
+    fn image_row(&self, idx: usize) -> ImageRow {
+        self.records::<ImageRow>(&self.images)[idx]
+    }
+
+    /// Records of a file whose length was checked when the store was opened.
+    fn records<'a, T: bytemuck::AnyBitPattern>(&'a self, file: &'a Mapped) -> &'a [T] {
+        file.records().unwrap_or(&[])
+    }
+
+    fn tables(&self) -> Result<check::Tables<'_>, DaliError> {
+        let fault = |file| DaliError::Store {
+            path: self.path.clone(),
+            file,
+            fault: "its length is not a whole number of records".to_string(),
+        };
+        Ok(check::Tables {
+            images: self.images.records().ok_or_else(|| fault(format::IMAGES))?,
+            objects: self.objects.records().ok_or_else(|| fault(format::OBJECTS))?,
+            parts: self.parts.records().ok_or_else(|| fault(format::PARTS))?,
+            num_coords: self.coords.records::<f32>().ok_or_else(|| fault(format::COORDS))?.len(),
+            runs: self.runs.records().ok_or_else(|| fault(format::RUNS))?,
+            names: self.names.bytes(),
+            pixel_bytes: self.pixels.bytes().len(),
+        })
+    }
+
+    fn file(&self, name: &str) -> &[u8] {
+        let file = match name {
+            format::IMAGES => &self.images,
+            format::OBJECTS => &self.objects,
+            format::PARTS => &self.parts,
+            format::COORDS => &self.coords,
+            format::RUNS => &self.runs,
+            format::NAMES => &self.names,
+            _ => &self.pixels,
+        };
+        file.bytes()
+    }
+}
+
+fn range(offset: u64, len: u64) -> Range<usize> {
+    offset as usize..(offset + len) as usize
+}

@@ -1,0 +1,304 @@
+//! Writing a store: into `STORE.tmp-<pid>`, flushed to disk, then renamed; never half-written.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
+use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding};
+use crate::error::DaliError;
+use crate::place::{self, TemporaryDir};
+
+/// One image to store.
+#[derive(Debug, Clone)]
+pub struct NewImage<'a> {
+    /// COCO image id.
+    pub image_id: u64,
+    /// File name, as in the annotation file.
+    pub file_name: &'a str,
+    /// Rows of pixels.
+    pub height: u32,
+    /// Columns of pixels.
+    pub width: u32,
+    /// What `pixels` is.
+    pub encoding: PixelEncoding,
+    /// JPEG bytes, or RGB u8 `[H, W, 3]`.
+    pub pixels: &'a [u8],
+    /// Its objects.
+    pub objects: &'a [NewObject],
+}
+
+/// One object to store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewObject {
+    /// COCO annotation id.
+    pub annotation_id: u64,
+    /// Class, 1..K.
+    pub label: u32,
+    /// Whether it is a crowd.
+    pub crowd: bool,
+    /// Area in pixels.
+    pub area: f32,
+    /// x, y, width, height in pixels.
+    pub bbox_xywh: [f32; 4],
+    /// Its mask.
+    pub segmentation: NewSegmentation,
+}
+
+/// The mask of an object to store.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NewSegmentation {
+    /// Rings of x, y pairs.
+    Polygons(Vec<Vec<f32>>),
+    /// Run lengths down the columns, beginning with zeros, summing to `H * W`.
+    Runs(Vec<u32>),
+}
+
+/// Writes a store; dropped before [`StoreWriter::finish`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct StoreWriter {
+    out: PathBuf,
+    temporary: TemporaryDir,
+    overwrite: bool,
+    header: Header,
+    num_parts: u64,
+    images: DataFile,
+    objects: DataFile,
+    parts: DataFile,
+    coords: DataFile,
+    runs: DataFile,
+    names: DataFile,
+    pixels: DataFile,
+}
+
+impl StoreWriter {
+    /// Begins a store that will stand at `out`; `categories` by label, 1..K.
+    ///
+    /// # Errors
+    /// [`DaliError::Exists`] where `out` is taken and not to be overwritten,
+    /// [`DaliError::NotOurs`] where it is something else, [`DaliError::Io`].
+    pub fn create(
+        out: &Path,
+        overwrite: bool,
+        categories: Vec<Category>,
+        pixels: PixelEncoding,
+    ) -> Result<StoreWriter, DaliError> {
+        check_out(out, overwrite)?;
+        let temporary = TemporaryDir::create(out)?;
+        let create = |name| DataFile::create(temporary.path(), name);
+        Ok(StoreWriter {
+            images: create(format::IMAGES)?,
+            objects: create(format::OBJECTS)?,
+            parts: create(format::PARTS)?,
+            coords: create(format::COORDS)?,
+            runs: create(format::RUNS)?,
+            names: create(format::NAMES)?,
+            pixels: create(format::PIXELS)?,
+            out: out.to_path_buf(),
+            temporary,
+            overwrite,
+            num_parts: 0,
+            header: Header {
+                version: FORMAT_VERSION,
+                categories,
+                num_images: 0,
+                num_annotations: 0,
+                num_crowd: 0,
+                num_empty_images: 0,
+                pixels,
+                capacities: Capacities::default(),
+                files: Default::default(),
+            },
+        })
+    }
+
+    /// Appends one image with its objects.
+    ///
+    /// # Errors
+    /// [`DaliError::Io`] where the disk refuses.
+    pub fn push(&mut self, image: &NewImage<'_>) -> Result<(), DaliError> {
+        let row = ImageRow {
+            image_id: image.image_id,
+            pixel_offset: self.pixels.info.bytes,
+            pixel_len: image.pixels.len() as u64,
+            name_offset: self.names.info.bytes,
+            first_object: self.header.num_annotations as u64,
+            num_objects: image.objects.len() as u32,
+            name_len: image.file_name.len() as u32,
+            height: image.height,
+            width: image.width,
+            encoding: match image.encoding {
+                PixelEncoding::Jpeg => format::ENCODING_JPEG,
+                PixelEncoding::Raw => format::ENCODING_RAW,
+            },
+            reserved: 0,
+        };
+        self.images.write(bytemuck::bytes_of(&row))?;
+        self.names.write(image.file_name.as_bytes())?;
+        self.pixels.write(image.pixels)?;
+        let mut of_image = Capacities {
+            pixels: image.height as usize * image.width as usize,
+            ..Capacities::default()
+        };
+        for object in image.objects {
+            self.push_object(object, &mut of_image)?;
+        }
+        self.header.capacities = self.header.capacities.max(of_image);
+        self.header.num_images += 1;
+        self.header.num_empty_images += usize::from(image.objects.is_empty());
+        Ok(())
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.data_files().iter().map(|file| file.info.bytes).sum()
+    }
+
+    /// Flushes everything to disk, makes it read-only and renames it into place.
+    ///
+    /// # Errors
+    /// [`DaliError::Io`] where the disk refuses; nothing stands at `out` then that was not there.
+    pub fn finish(mut self) -> Result<Header, DaliError> {
+        let dir = self.temporary.path().to_path_buf();
+        for file in self.data_files_mut() {
+            file.close()?;
+        }
+        let files =
+            self.data_files().iter().map(|file| (file.name.to_string(), file.info)).collect();
+        self.header.files = files;
+        let mut header = DataFile::create(&dir, format::HEADER)?;
+        let text = serde_json::to_vec_pretty(&self.header)
+            .map_err(|error| DaliError::io("write", &header.path)(error.into()))?;
+        header.write(&text)?;
+        header.close()?;
+        check_out(&self.out, self.overwrite)?;
+        self.temporary.place()?;
+        Ok(self.header)
+    }
+
+    fn push_object(
+        &mut self,
+        object: &NewObject,
+        of_image: &mut Capacities,
+    ) -> Result<(), DaliError> {
+        let first_part = self.num_parts;
+        let (kind, num_parts, num_values) = match &object.segmentation {
+            NewSegmentation::Polygons(rings) => {
+                for ring in rings {
+                    let offset = self.coords.info.bytes / size_of::<f32>() as u64;
+                    let part = PartRow { offset, len: ring.len() as u64 };
+                    self.coords.write(bytemuck::cast_slice(ring))?;
+                    self.parts.write(bytemuck::bytes_of(&part))?;
+                }
+                let num_coords = rings.iter().map(Vec::len).sum();
+                (format::KIND_POLYGONS, rings.len(), num_coords)
+            }
+            NewSegmentation::Runs(runs) => {
+                let offset = self.runs.info.bytes / size_of::<u32>() as u64;
+                let part = PartRow { offset, len: runs.len() as u64 };
+                self.runs.write(bytemuck::cast_slice(runs))?;
+                self.parts.write(bytemuck::bytes_of(&part))?;
+                (format::KIND_RUNS, 1, runs.len())
+            }
+        };
+        self.objects.write(bytemuck::bytes_of(&ObjectRow {
+            annotation_id: object.annotation_id,
+            first_part,
+            num_parts: num_parts as u32,
+            label: object.label,
+            crowd: u32::from(object.crowd),
+            kind,
+            area: object.area,
+            bbox_xywh: object.bbox_xywh,
+            reserved: 0,
+        }))?;
+        self.num_parts += num_parts as u64;
+        self.header.num_annotations += 1;
+        self.header.num_crowd += usize::from(object.crowd);
+        // Training leaves crowd objects out, so the slots need no room for them.
+        if !object.crowd {
+            of_image.objects += 1;
+            of_image.parts += num_parts;
+            if kind == format::KIND_RUNS {
+                of_image.runs += num_values;
+            } else {
+                of_image.coords += num_values;
+            }
+        }
+        Ok(())
+    }
+
+    fn data_files(&self) -> [&DataFile; 7] {
+        [
+            &self.images,
+            &self.objects,
+            &self.parts,
+            &self.coords,
+            &self.runs,
+            &self.names,
+            &self.pixels,
+        ]
+    }
+
+    fn data_files_mut(&mut self) -> [&mut DataFile; 7] {
+        [
+            &mut self.images,
+            &mut self.objects,
+            &mut self.parts,
+            &mut self.coords,
+            &mut self.runs,
+            &mut self.names,
+            &mut self.pixels,
+        ]
+    }
+}
+
+/// One file under way, with the checksum of what was written.
+#[derive(Debug)]
+struct DataFile {
+    name: &'static str,
+    path: PathBuf,
+    writer: BufWriter<File>,
+    hasher: crc32fast::Hasher,
+    info: FileInfo,
+}
+
+impl DataFile {
+    fn create(dir: &Path, name: &'static str) -> Result<DataFile, DaliError> {
+        let path = dir.join(name);
+        let file = File::create(&path).map_err(DaliError::io("create", &path))?;
+        Ok(DataFile {
+            name,
+            path,
+            writer: BufWriter::with_capacity(1 << 20, file),
+            hasher: crc32fast::Hasher::new(),
+            info: FileInfo { bytes: 0, crc32: 0 },
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), DaliError> {
+        self.writer.write_all(bytes).map_err(DaliError::io("write", &self.path))?;
+        self.hasher.update(bytes);
+        self.info.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), DaliError> {
+        self.info.crc32 = self.hasher.clone().finalize();
+        let flush = |writer: &mut BufWriter<File>| {
+            writer.flush()?;
+            let file = writer.get_ref();
+            // Read-only, because readers map these bytes and trust them not to change.
+            let mut permissions = file.metadata()?.permissions();
+            permissions.set_readonly(true);
+            file.set_permissions(permissions)?;
+            file.sync_all()
+        };
+        flush(&mut self.writer).map_err(DaliError::io("flush", &self.path))
+    }
+}
+
+/// Refuses an `out` that is taken, unless it is a store and to be overwritten.
+pub(crate) fn check_out(out: &Path, overwrite: bool) -> Result<(), DaliError> {
+    place::check_out(out, overwrite, |out| out.join(format::HEADER).is_file())
+}

@@ -1,0 +1,163 @@
+//! The set on disk: JPEG files and the COCO annotation file.
+
+use std::io::{BufWriter, Read, Write};
+use std::path::Path;
+
+use hotcoco::mask;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use serde::Serialize;
+
+use super::scene::{Scene, Visible};
+use super::shapes::CLASS_NAMES;
+use crate::error::DaliError;
+
+/// High enough that the edges of small shapes stay sharp.
+const JPEG_QUALITY: u8 = 95;
+
+/// Stands at the head of the annotation file, and tells a set of ours from a user's data.
+const DESCRIPTION: &str = "onegraph synthetic shapes";
+
+/// A written image and what is annotated in it.
+pub(super) struct ImageFile {
+    entry: Image,
+    objects: Vec<Visible>,
+}
+
+/// The annotation file under way.
+#[derive(Serialize)]
+pub(super) struct Annotations {
+    info: Info,
+    images: Vec<Image>,
+    annotations: Vec<Annotation>,
+    categories: Vec<Category>,
+}
+
+#[derive(Serialize)]
+struct Info {
+    description: &'static str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+struct Image {
+    id: u64,
+    file_name: String,
+    width: u32,
+    height: u32,
+}
+
+#[derive(Serialize)]
+struct Category {
+    id: u64,
+    name: &'static str,
+    supercategory: &'static str,
+}
+
+#[derive(Serialize)]
+struct Annotation {
+    id: u64,
+    image_id: u64,
+    category_id: u64,
+    bbox: [f64; 4],
+    area: u64,
+    iscrowd: u8,
+    segmentation: Segmentation,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Segmentation {
+    Polygons([Vec<f64>; 1]),
+    Runs { size: [u32; 2], counts: Counts },
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Counts {
+    List(Vec<u32>),
+    Text(String),
+}
+
+impl Default for Annotations {
+    fn default() -> Annotations {
+        let category =
+            |(id, name): (u64, &&'static str)| Category { id, name, supercategory: "shape" };
+        Annotations {
+            info: Info { description: DESCRIPTION, version: "1" },
+            images: Vec::new(),
+            annotations: Vec::new(),
+            categories: (1..).zip(&CLASS_NAMES).map(category).collect(),
+        }
+    }
+}
+
+/// Writes image `idx` as `<id>.jpg`; ids begin at 1.
+pub(super) fn write_image(dir: &Path, idx: usize, scene: Scene) -> Result<ImageFile, DaliError> {
+    let id = idx as u64 + 1;
+    let file_name = format!("{id:012}.jpg");
+    let path = dir.join(&file_name);
+    let mut jpeg = Vec::new();
+    let mut encoder = Encoder::new(&mut jpeg, JPEG_QUALITY);
+    // Without chroma subsampling: colours are random, and an edge may be one of chroma alone.
+    encoder.set_sampling_factor(SamplingFactor::F_1_1);
+    let side = scene.size as u16;
+    encoder
+        .encode(&scene.rgb, side, side, ColorType::Rgb)
+        .map_err(|error| DaliError::io("encode", &path)(std::io::Error::other(error)))?;
+    std::fs::write(&path, &jpeg).map_err(DaliError::io("write", &path))?;
+    let entry = Image { id, file_name, width: scene.size, height: scene.size };
+    Ok(ImageFile { entry, objects: scene.objects })
+}
+
+impl Annotations {
+    pub(super) fn num_images(&self) -> usize {
+        self.images.len()
+    }
+
+    /// Appends an image with its objects; annotation ids begin at 1, in order.
+    pub(super) fn push(&mut self, image: ImageFile) {
+        for object in image.objects {
+            let id = self.annotations.len() as u64 + 1;
+            let area = mask::area(&object.mask);
+            let bbox = mask::to_bbox(&object.mask);
+            let size = [object.mask.h, object.mask.w];
+            let segmentation = match object.outline {
+                Some(outline) => Segmentation::Polygons([outline]),
+                // Both of COCO's forms in turn, so that each set tries both.
+                None if id.is_multiple_of(2) => {
+                    Segmentation::Runs { size, counts: Counts::List(object.mask.counts) }
+                }
+                None => {
+                    let text = mask::rle_to_string(&object.mask);
+                    Segmentation::Runs { size, counts: Counts::Text(text) }
+                }
+            };
+            self.annotations.push(Annotation {
+                id,
+                image_id: image.entry.id,
+                category_id: object.class_idx as u64 + 1,
+                bbox,
+                area,
+                iscrowd: 0,
+                segmentation,
+            });
+        }
+        self.images.push(image.entry);
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), DaliError> {
+        let write = || -> std::io::Result<()> {
+            let mut file = BufWriter::new(std::fs::File::create(path)?);
+            serde_json::to_writer(&mut file, self)?;
+            file.flush()
+        };
+        write().map_err(DaliError::io("write", path))
+    }
+}
+
+/// Whether the annotation file at `path` is one of ours.
+pub(super) fn is_ours(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(256).read_to_end(&mut head));
+    read.is_ok() && String::from_utf8_lossy(&head).contains(DESCRIPTION)
+}

@@ -1,0 +1,111 @@
+//! A data set of shapes, drawn: images, COCO annotations and the store, for machines without data.
+//!
+//! Squares, triangles, circles and crosses of random colour, size and place hide parts of one
+//! another on a noisy, striped background. The colour says nothing about the class. Deterministic
+//! for a seed, whatever the number of threads.
+
+mod files;
+mod rng;
+mod scene;
+mod shapes;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use rayon::prelude::*;
+
+pub use scene::MAX_OBJECTS;
+pub use shapes::CLASS_NAMES;
+
+use crate::error::DaliError;
+use crate::place::{self, TemporaryDir};
+use crate::prep::{self, PrepOptions, PrepReport};
+use crate::progress::{Progress, Stage};
+use files::{Annotations, ImageFile};
+
+/// Directory of the image files.
+const IMAGES: &str = "images";
+/// COCO annotation file.
+const ANNOTATIONS: &str = "annotations.json";
+/// Directory of the store.
+const STORE: &str = "store";
+/// Images drawn between two reports of progress.
+const IMAGES_PER_CHUNK: usize = 128;
+/// Below this side the smallest shapes would be a handful of pixels.
+const MIN_SIZE: u32 = 32;
+/// JPEG sides are 16-bit, and the run lengths of a mask stay far below 2^32.
+const MAX_SIZE: u32 = 4096;
+
+/// Options of [`generate`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyntheticOptions {
+    /// Number of images.
+    pub count: usize,
+    /// Seed; sets of different seeds share no image.
+    pub seed: u64,
+    /// Side of the square images, in pixels; 128 is the usual one.
+    pub size: u32,
+    /// Directory to write: `images/`, `annotations.json`, `store/`.
+    pub out: PathBuf,
+    /// Whether a data set at `out` is replaced.
+    pub overwrite: bool,
+}
+
+/// Draws the data set and prepares its store.
+///
+/// # Errors
+/// [`DaliError::Option`] for a count of zero or a size outside 32 to 4096, [`DaliError::Exists`]
+/// where `out` is taken, [`DaliError::NotOurs`] where it is to be overwritten but holds other data,
+/// [`DaliError::Io`] where the disk refuses. Nothing is left at `out` then.
+pub fn generate(
+    options: &SyntheticOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<PrepReport, DaliError> {
+    let start = Instant::now();
+    check(options)?;
+    place::check_out(&options.out, options.overwrite, |out| {
+        files::is_ours(&out.join(ANNOTATIONS))
+    })?;
+    let temporary = TemporaryDir::create(&options.out)?;
+    let images_dir = temporary.path().join(IMAGES);
+    std::fs::create_dir_all(&images_dir).map_err(DaliError::io("create", &images_dir))?;
+
+    let mut annotations = Annotations::default();
+    let indices: Vec<usize> = (0..options.count).collect();
+    for chunk in indices.chunks(IMAGES_PER_CHUNK) {
+        let drawn: Vec<Result<ImageFile, DaliError>> = chunk
+            .par_iter()
+            .map(|&idx| {
+                let scene = scene::draw(options.seed, idx as u64, options.size);
+                files::write_image(&images_dir, idx, scene)
+            })
+            .collect();
+        for image in drawn {
+            annotations.push(image?);
+        }
+        let done = annotations.num_images();
+        progress(Progress { stage: Stage::Drawing, done, total: options.count });
+    }
+    let annotations_file = temporary.path().join(ANNOTATIONS);
+    annotations.write(&annotations_file)?;
+    let mut prep = PrepOptions::new(images_dir, annotations_file, temporary.path().join(STORE));
+    (prep.min_size, prep.max_size) = (options.size, options.size);
+    let mut report = prep::run(&prep, progress)?;
+    temporary.place()?;
+    report.out = options.out.join(STORE);
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn check(options: &SyntheticOptions) -> Result<(), DaliError> {
+    let refuse = |option, got: u64, expected| {
+        Err(DaliError::Option { option, got: got.to_string(), expected })
+    };
+    if options.count == 0 {
+        return refuse("--count", 0, "must be at least 1");
+    }
+    if !(MIN_SIZE..=MAX_SIZE).contains(&options.size) {
+        return refuse("--size", options.size.into(), "must be from 32 to 4096");
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! SplitMix64 (Steele, Lea and Flood 2014): the n-th number is a hash of the key and n, so each
+//! image has a stream of its own and can be drawn on any thread.
+
+const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A stream of random numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    /// The stream of one attempt at one image.
+    pub(super) fn new(seed: u64, image: u64, attempt: u64) -> Rng {
+        // Hashed one after the other, so that neighbouring seeds and images share nothing.
+        let state = [image, attempt].into_iter().fold(mix(seed), |state, word| {
+            mix(state.wrapping_add(GOLDEN_GAMMA) ^ mix(word.wrapping_add(GOLDEN_GAMMA)))
+        });
+        Rng { state }
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(GOLDEN_GAMMA);
+        mix(self.state)
+    }
+
+    /// Uniform in 0..1, 53 bits.
+    pub(super) fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Uniform in 0..below, by the high half of the product (bias below 2^-32 for small ranges).
+    pub(super) fn below(&mut self, below: u32) -> u32 {
+        ((u128::from(self.next()) * u128::from(below)) >> 64) as u32
+    }
+
+    /// Near normal, mean 0 and deviation 1: the sum of four 16-bit uniforms (Irwin-Hall), which
+    /// ends at 3.5 deviations. Plain integer sums give the same bits on every machine, and are
+    /// faster than a logarithm and a sine.
+    pub(super) fn near_normal(&mut self) -> f32 {
+        let word = self.next();
+        let sum = (0..4).map(|lane| (word >> (16 * lane) & 0xFFFF) as i32).sum::<i32>();
+        // Four uniforms of 65,536 values: mean 2 * 65,535, variance 4 * 65,536^2 / 12.
+        let deviation = 65_536.0 / 3f32.sqrt();
+        (sum - 2 * 65_535) as f32 / deviation
+    }
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mix_is_splitmix64() {
+        // First outputs for state 1234567, from the reference implementation.
+        let mut rng = Rng { state: 1_234_567 };
+        assert_eq!(rng.next(), 6_457_827_717_110_365_317);
+        assert_eq!(rng.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn near_normal_has_mean_zero_and_deviation_one() {
+        let mut rng = Rng::new(1, 2, 3);
+        let draws: Vec<f64> = (0..100_000).map(|_| f64::from(rng.near_normal())).collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64;
+        // Four standard errors: 1 / sqrt(1e5) of the mean, sqrt(2 / 1e5) of the variance.
+        assert!(mean.abs() < 0.0127, "{mean}");
+        assert!((variance - 1.0).abs() < 0.018, "{variance}");
+    }
+
+    #[test]
+    fn streams_differ() {
+        let first = |seed, image, attempt| Rng::new(seed, image, attempt).next();
+        let all = [first(0, 0, 0), first(0, 0, 1), first(0, 1, 0), first(1, 0, 0)];
+        for (i, a) in all.iter().enumerate() {
+            assert!(!all[i + 1..].contains(a));
+        }
+    }
+}
