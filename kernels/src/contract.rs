@@ -25,6 +25,19 @@ pub(crate) fn integers(
     check::dtype(op, tensor, desc, DType::I32)
 }
 
+/// `desc` holds `len` i32, in any shape: a list that may still be split by image.
+pub(crate) fn integers_in_all(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    len: usize,
+) -> Result<(), OpError> {
+    if desc.len() != len {
+        return Err(check::shape_error(op, tensor, desc, format!("of {len} elements in all")));
+    }
+    check::dtype(op, tensor, desc, DType::I32)
+}
+
 /// `desc` holds f32 with the dimensions that `expected` names, such as `[N, H, W, C]`.
 pub(crate) fn floats_ranked(
     op: &'static str,

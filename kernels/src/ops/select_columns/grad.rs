@@ -1,6 +1,6 @@
 //! Gradient of `select_columns` by x.
 //!
-//! Tensors: `grad_output [M, width]` f32, `index [M]` i32 (in) -> `grad_x [M, columns]`
+//! Tensors: `grad_output [M, width]` f32, `index` of M i32 in any shape (in) -> `grad_x [M, columns]`
 //! (overwritten; 0 in the columns that were not selected).
 
 use rayon::prelude::*;
@@ -38,7 +38,7 @@ impl Op for SelectColumnsGrad {
         check_columns(NAME, self.width, self.columns)?;
         let rows = inputs[0].shape.first().copied().unwrap_or(0);
         contract::floats(NAME, "grad_output", &inputs[0], &[rows, self.width])?;
-        contract::integers(NAME, "index", &inputs[1], &[rows])?;
+        contract::integers_in_all(NAME, "index", &inputs[1], rows)?;
         Ok(vec![TensorDesc::new(Role::Gradient, &[rows, self.columns])])
     }
 

@@ -1,6 +1,6 @@
 //! One of several groups of columns of each row: the class's box deltas, or the anchor's.
 //!
-//! Tensors: `x [M, n*width]` f32, `index [M]` i32 (in) -> `y [M, width]` (role of x, overwritten):
+//! Tensors: `x [M, n*width]` f32, `index` of M i32 in any shape (in) -> `y [M, width]` (role of x, overwritten):
 //! columns `index*width .. (index+1)*width` of the row, with `modulo` those of `index % n`; 0 where
 //! the index is negative. A copy: exact.
 
@@ -57,7 +57,7 @@ impl Op for SelectColumns {
         contract::floats_ranked(NAME, "x", &inputs[0], "[M, n*width]")?;
         let (rows, columns) = (inputs[0].shape[0], inputs[0].shape[1]);
         check_columns(NAME, self.width, columns)?;
-        contract::integers(NAME, "index", &inputs[1], &[rows])?;
+        contract::integers_in_all(NAME, "index", &inputs[1], rows)?;
         Ok(vec![TensorDesc::new(inputs[0].role, &[rows, self.width])])
     }
 
