@@ -1,0 +1,70 @@
+//! `bench data`: images a second that the pipeline decodes into slots, with no training beside it.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use configs::Config;
+use dali::loader::{Batch, Loader, SlotShape};
+use engine::dataset::{DataSet, Split};
+use engine::progress::Progress;
+use serde_json::json;
+
+use crate::report::{device, write_json};
+
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// Config file, or the name of a preset.
+    #[arg(long, default_value = "quickstart")]
+    preset: String,
+    /// Change a value of the config.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Batches to load.
+    #[arg(long, default_value_t = 200)]
+    batches: usize,
+    /// Threads that decode.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Write the figures here.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
+    let config = Config::load(&args.preset, &args.set)?;
+    let data = DataSet::open(&config, Split::Train, &Progress::loud())?;
+    let batch_size = config.train.batch_size;
+    let images = data.images.clone();
+    let batches = (0..args.batches).map(move |b| Batch {
+        indices: (0..batch_size).map(|i| images[(b * batch_size + i) % images.len()]).collect(),
+        epoch: 0,
+    });
+    let shape = SlotShape::for_store(data.store.header(), batch_size);
+    let mut loader = Loader::new(data.store.clone(), batches, shape, 3, args.threads)?;
+    let started = Instant::now();
+    let mut loaded = 0;
+    while let Some(filled) = loader.next()? {
+        loaded += batch_size;
+        loader.recycle(filled.slot);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let rate = loaded as f64 / seconds;
+    println!(
+        "{} | {loaded} images in {seconds:.2} s: {rate:.0} images/s on {} threads, {:.1} MiB a slot",
+        device(),
+        args.threads,
+        shape.bytes() as f64 / (1 << 20) as f64,
+    );
+    if let Some(path) = &args.json {
+        let value = json!({
+            "images_per_second": rate,
+            "images": loaded,
+            "threads": args.threads,
+            "device": device(),
+            "preset": args.preset,
+        });
+        write_json(path, &value)?;
+    }
+    Ok(())
+}
