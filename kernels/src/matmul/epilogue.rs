@@ -24,9 +24,12 @@ pub(super) struct Turn {
     pub last: bool,
 }
 
+/// Elements that are finished at once.
+const LANES: usize = 8;
+
 impl Epilogue<'_> {
-    /// Writes one row of sums to `y`, which is `columns` wide at most [`NR`] and begins at column
-    /// `column` of output row `row`; `width` is the width of the whole output.
+    /// Writes one row of sums to `y`, at most [`NR`] wide, which begins at column `column` of output
+    /// row `row`; `width` is the width of the whole output.
     pub(super) fn store(
         &self,
         sums: &[f32; NR],
@@ -34,52 +37,52 @@ impl Epilogue<'_> {
         (row, column, width): (usize, usize, usize),
         turn: Turn,
     ) {
-        let part = |values: &'_ [f32], start: usize, len: usize| -> [f32; 8] {
-            let mut out = [0.0; 8];
-            out[..len].copy_from_slice(&values[start..start + len]);
-            out
-        };
-        for (group, y) in y.chunks_mut(8).enumerate() {
-            let (at, len) = (column + 8 * group, y.len());
-            let mut v = [0.0; 8];
-            v.copy_from_slice(&sums[8 * group..8 * group + 8]);
-            if !turn.first {
-                add(&mut v, &if len == 8 { eight(y, 0) } else { part(y, 0, len) });
+        // Lengths known to the compiler: this runs once for each row of each tile.
+        let (groups, rest) = y.as_chunks_mut::<LANES>();
+        let element = row * width + column;
+        for (i, (y, sums)) in groups.iter_mut().zip(sums.as_chunks::<LANES>().0).enumerate() {
+            let at = LANES * i;
+            self.finish(sums, y, (column + at, element + at), turn);
+        }
+        let done = LANES * groups.len();
+        for (i, (y, sum)) in rest.iter_mut().zip(&sums[done..]).enumerate() {
+            let at = done + i;
+            let y = std::array::from_mut(y);
+            self.finish(&[*sum], y, (column + at, element + at), turn);
+        }
+    }
+
+    fn finish<const N: usize>(
+        &self,
+        sums: &[f32; N],
+        y: &mut [f32; N],
+        (column, element): (usize, usize),
+        turn: Turn,
+    ) {
+        let mut v = *sums;
+        if !turn.first {
+            add(&mut v, &y[..]);
+        }
+        if turn.last {
+            if let Some(scale) = self.scale {
+                let scale = &scale[column..column + N];
+                v.iter_mut().zip(scale).for_each(|(v, s)| *v *= s);
             }
-            if turn.last {
-                let pick = |values: &[f32], start: usize| {
-                    if len == 8 { eight(values, start) } else { part(values, start, len) }
-                };
-                if let Some(scale) = self.scale {
-                    let scale = pick(scale, at);
-                    v.iter_mut().zip(&scale).for_each(|(v, s)| *v *= s);
-                }
-                if let Some(bias) = self.bias {
-                    add(&mut v, &pick(bias, at));
-                }
-                if let Some(residual) = self.residual {
-                    add(&mut v, &pick(residual, row * width + at));
-                }
-                if self.relu {
-                    // Not `max`, so that a NaN stays one and can be found.
-                    v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
-                }
+            if let Some(bias) = self.bias {
+                add(&mut v, &bias[column..column + N]);
             }
-            if len == 8 {
-                y.copy_from_slice(&v);
-            } else {
-                y.copy_from_slice(&v[..len]);
+            if let Some(residual) = self.residual {
+                add(&mut v, &residual[element..element + N]);
+            }
+            if self.relu {
+                // Not `max`, so that a NaN stays one and can be found.
+                v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
             }
         }
+        *y = v;
     }
 }
 
-fn eight(values: &[f32], start: usize) -> [f32; 8] {
-    let mut out = [0.0; 8];
-    out.copy_from_slice(&values[start..start + 8]);
-    out
-}
-
-fn add(v: &mut [f32; 8], other: &[f32; 8]) {
+fn add<const N: usize>(v: &mut [f32; N], other: &[f32]) {
     v.iter_mut().zip(other).for_each(|(v, o)| *v += o);
 }

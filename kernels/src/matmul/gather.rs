@@ -275,7 +275,7 @@ impl Product<'_> {
         let width = NR.min(end - column);
         let mut acc = Acc([0.0; MR * NR]);
         for (tile, tile_rows) in rows.chunks(MR).enumerate() {
-            gather(table, tile * MR, tile_rows.len(), panel, &mut acc);
+            gather(table, (tile * MR, tile_rows.len()), width, panel, &mut acc);
             for (row, sums) in tile_rows.iter().zip(acc.0.as_chunks::<NR>().0) {
                 let at = (row.position - start) * self.columns + column;
                 let place = (row.position, column, self.columns);

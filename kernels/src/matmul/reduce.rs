@@ -156,18 +156,26 @@ impl Panel {
                 && run.len == NR
                 && row.mask & run.taps == run.taps
             {
-                out.copy_from_slice(read(run));
+                // One panel, whose length the compiler knows: no call of a copy.
+                *out = read(run).as_chunks::<NR>().0[0];
                 continue;
             }
             out.fill(0.0);
             let whole = self.whole.iter().all(|run| row.mask & run.taps == run.taps);
             for run in if whole { &self.whole } else { &self.pieces } {
                 if row.mask & run.taps == run.taps {
-                    out[run.column..run.column + run.len].copy_from_slice(read(run));
+                    copy_short(read(run), &mut out[run.column..run.column + run.len]);
                 }
             }
         }
     }
+}
+
+/// Copies fewer than [`NR`] elements, four at a time: for so few a call costs more than the copy.
+fn copy_short(from: &[f32], to: &mut [f32]) {
+    let ((from, rest), (to, end)) = (from.as_chunks::<4>(), to.as_chunks_mut::<4>());
+    to.iter_mut().zip(from).for_each(|(t, f)| *t = *f);
+    end.iter_mut().zip(rest).for_each(|(t, f)| *t = *f);
 }
 
 /// The product over the positions whose gradient is packed.
@@ -199,7 +207,8 @@ impl Pass<'_> {
                 for filter in part.rows.clone().step_by(MR) {
                     let size = MR.min(self.filters - filter);
                     let left = &packed[filter * steps..(filter + size) * steps];
-                    outer(size, steps, left, windows.0.as_flattened(), &mut acc);
+                    let shape = (size, panel.width);
+                    outer(shape, steps, left, windows.0.as_flattened(), &mut acc);
                     for (k, sums) in (filter..filter + size).zip(acc.0.as_chunks::<NR>().0) {
                         let dw = part.row(k, panel.start..panel.start + panel.width);
                         let last = first + steps == self.positions;

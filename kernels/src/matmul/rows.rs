@@ -89,7 +89,7 @@ impl RowMap {
         }
         for line in positions.start / out_w..=(positions.end - 1) / out_w {
             let (image, y) = (line / out_h, line % out_h);
-            if y < self.h.start || (y - self.h.start) % self.h.step != 0 {
+            if y < self.h.start || !(y - self.h.start).is_multiple_of(self.h.step) {
                 continue;
             }
             let oh = (y - self.h.start) / self.h.step;

@@ -2,6 +2,9 @@
 
 use super::{Acc, Gathered, NR, Packed};
 
+/// Columns of a group.
+const LANES: usize = 8;
+
 /// `sum + a * b`, fused only where that is one instruction (elsewhere it is a call into libm).
 fn multiply_add(a: f32, b: f32, sum: f32) -> f32 {
     if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
@@ -11,18 +14,30 @@ fn multiply_add(a: f32, b: f32, sum: f32) -> f32 {
     }
 }
 
-fn store<const MR: usize>(sums: &[[f32; NR]; MR], acc: &mut Acc) {
-    for (sum, out) in sums.iter().zip(acc.0.chunks_exact_mut(NR)) {
-        out.copy_from_slice(sum);
+type Sums<const MR: usize, const GROUPS: usize> = [[[f32; LANES]; GROUPS]; MR];
+
+fn store<const MR: usize, const GROUPS: usize>(sums: &Sums<MR, GROUPS>, acc: &mut Acc) {
+    for (sums, out) in sums.iter().zip(acc.0.as_chunks_mut::<NR>().0) {
+        for (sum, out) in sums.iter().zip(out.as_chunks_mut::<LANES>().0) {
+            *out = *sum;
+        }
     }
 }
 
-/// [`super::gather`] for `MR` rows.
+fn add_row<const GROUPS: usize>(a: f32, b: &[f32; NR], sums: &mut [[f32; LANES]; GROUPS]) {
+    for (sums, b) in sums.iter_mut().zip(b.as_chunks::<LANES>().0) {
+        for (sum, &b) in sums.iter_mut().zip(b) {
+            *sum = multiply_add(a, b, *sum);
+        }
+    }
+}
+
+/// [`super::gather`] for `MR` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
 /// `args` as its type says, for `MR` rows.
-pub(super) unsafe fn gather<const MR: usize>(args: Gathered, acc: &mut Acc) {
-    let mut sums = [[0.0; NR]; MR];
+pub(super) unsafe fn gather<const MR: usize, const GROUPS: usize>(args: Gathered, acc: &mut Acc) {
+    let mut sums: Sums<MR, GROUPS> = [[[0.0; LANES]; GROUPS]; MR];
     for t in 0..args.taps {
         for c in 0..args.run {
             // SAFETY: row `t * run + c` of `taps * run` rows of `NR`.
@@ -30,21 +45,19 @@ pub(super) unsafe fn gather<const MR: usize>(args: Gathered, acc: &mut Acc) {
             for (i, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: pointer `t * MR + i` of `taps * MR`, readable for `run > c` elements.
                 let a = unsafe { *(*args.pointers.add(t * MR + i)).add(c) };
-                for (sum, &b) in sum.iter_mut().zip(b) {
-                    *sum = multiply_add(a, b, *sum);
-                }
+                add_row(a, b, sum);
             }
         }
     }
     store(&sums, acc);
 }
 
-/// [`super::outer`] for `MR` rows.
+/// [`super::outer`] for `MR` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
 /// `args` as its type says, for `MR` rows.
-pub(super) unsafe fn outer<const MR: usize>(args: Packed, acc: &mut Acc) {
-    let mut sums = [[0.0; NR]; MR];
+pub(super) unsafe fn outer<const MR: usize, const GROUPS: usize>(args: Packed, acc: &mut Acc) {
+    let mut sums: Sums<MR, GROUPS> = [[[0.0; LANES]; GROUPS]; MR];
     for p in 0..args.steps {
         // SAFETY: row `p` of `steps` rows of `MR` and of `NR`.
         let (a, b) = unsafe {
@@ -52,9 +65,7 @@ pub(super) unsafe fn outer<const MR: usize>(args: Packed, acc: &mut Acc) {
             (a, &*args.right.add(p * NR).cast::<[f32; NR]>())
         };
         for (sum, &a) in sums.iter_mut().zip(a) {
-            for (sum, &b) in sum.iter_mut().zip(b) {
-                *sum = multiply_add(a, b, *sum);
-            }
+            add_row(a, b, sum);
         }
     }
     store(&sums, acc);

@@ -43,7 +43,7 @@ const NAME: &str = "group_norm";
 fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpError> {
     check::rank(op, "x", x, "[N, H, W, C]")?;
     check::dtype(op, "x", x, DType::F32)?;
-    let divides = groups > 0 && x.dim(3) % groups == 0;
+    let divides = groups > 0 && x.dim(3).is_multiple_of(groups);
     let expected = format!("a divisor of the {} channels", x.dim(3));
     check::parameter(op, "groups", divides, &expected, groups)?;
     if x.dim(0) > 0 && x.shape[1..].contains(&0) {
