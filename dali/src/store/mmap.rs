@@ -47,6 +47,10 @@ impl Mapped {
 
     /// All bytes as records; none where the length is not a multiple of the record's.
     pub(crate) fn records<T: AnyBitPattern>(&self) -> Option<&[T]> {
-        bytemuck::try_cast_slice(self.bytes()).ok()
+        match &self.map {
+            // The empty slice of bytes need not be aligned for records.
+            None => Some(&[]),
+            Some(map) => bytemuck::try_cast_slice(map).ok(),
+        }
     }
 }

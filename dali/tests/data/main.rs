@@ -1,0 +1,10 @@
+//! The data pipeline against files: prep, store, loader, synthetic set, and real COCO images.
+#![allow(clippy::unwrap_used)]
+
+mod coco_open;
+mod fixture;
+mod loader;
+mod prep_annotations;
+mod prep_images;
+mod store;
+mod synthetic;

@@ -1,0 +1,191 @@
+//! What prep does with each kind of image file, good and bad.
+
+use dali::prep::EmptyImages;
+use dali::{PixelEncoding, Store};
+use image::{DynamicImage, GrayImage, Luma, RgbImage, RgbaImage};
+use jpeg_encoder::{ColorType, Encoder};
+
+use crate::fixture::{Fixture, annotation, assert_says, gradient, jpeg, png};
+
+fn rgb(store: &Store, idx: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    store.decode_rgb(idx, &mut out).unwrap();
+    out
+}
+
+/// The file alone as the data set, 20 x 10.
+fn with_file(bytes: &[u8]) -> Fixture {
+    let fixture = Fixture::new();
+    fixture.write("a.jpg", bytes);
+    fixture
+}
+
+/// A JPEG whose EXIF block asks for a quarter turn.
+fn jpeg_with_orientation(little_endian: bool) -> Vec<u8> {
+    let exif: &[u8] = if little_endian {
+        b"Exif\0\0II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
+    } else {
+        b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    };
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, 95);
+    encoder.add_app_segment(1, exif.to_vec()).unwrap();
+    encoder.encode(&gradient(20, 10), 20, 10, ColorType::Rgb).unwrap();
+    bytes
+}
+
+#[test]
+fn jpeg_keeps_its_bytes_and_decodes_close_to_the_original() {
+    let fixture = Fixture::new();
+    fixture.prep().unwrap();
+    let store = fixture.store();
+    assert_eq!(store.image(0).encoding, PixelEncoding::Jpeg);
+    let file = std::fs::metadata(fixture.images().join("a.jpg")).unwrap().len();
+    assert_eq!(store.header().files["pixels.bin"].bytes, file);
+    for (got, expected) in rgb(&store, 0).iter().zip(gradient(20, 10)) {
+        assert!(got.abs_diff(expected) <= 8, "{got} {expected}");
+    }
+}
+
+#[test]
+fn grey_and_progressive_jpeg_become_rgb() {
+    let grey: Vec<u8> = (0..200).map(|at| 30 + at as u8).collect();
+    let fixture = with_file(&jpeg(&grey, 20, 10, ColorType::Luma));
+    fixture.prep().unwrap();
+    for (pixel, &expected) in rgb(&fixture.store(), 0).chunks(3).zip(&grey) {
+        assert!(pixel[0] == pixel[1] && pixel[1] == pixel[2], "{pixel:?}");
+        assert!(pixel[0].abs_diff(expected) <= 6, "{pixel:?} {expected}");
+    }
+
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, 95);
+    encoder.set_progressive(true);
+    encoder.encode(&gradient(20, 10), 20, 10, ColorType::Rgb).unwrap();
+    let fixture = with_file(&bytes);
+    fixture.prep().unwrap();
+    for (got, expected) in rgb(&fixture.store(), 0).iter().zip(gradient(20, 10)) {
+        assert!(got.abs_diff(expected) <= 8, "{got} {expected}");
+    }
+}
+
+#[test]
+fn png_of_any_kind_is_stored_raw_and_exact() {
+    let values = gradient(20, 10);
+    let colour = RgbImage::from_raw(20, 10, values.clone()).unwrap();
+    let with_alpha: RgbaImage = DynamicImage::ImageRgb8(colour.clone()).into_rgba8();
+    let grey = GrayImage::from_fn(20, 10, |x, y| Luma([(x * 7 + y) as u8]));
+    let grey_rgb: Vec<u8> = grey.as_raw().iter().flat_map(|&value| [value; 3]).collect();
+    let deep = DynamicImage::ImageRgb8(colour.clone()).into_rgb16();
+    for (picture, expected) in [
+        (DynamicImage::ImageRgb8(colour), &values),
+        (DynamicImage::ImageRgba8(with_alpha), &values),
+        (DynamicImage::ImageRgb16(deep), &values),
+        (DynamicImage::ImageLuma8(grey), &grey_rgb),
+    ] {
+        // The name says jpg: the content counts.
+        let fixture = with_file(&png(picture));
+        fixture.prep().unwrap();
+        let store = fixture.store();
+        assert_eq!(store.image(0).encoding, PixelEncoding::Raw);
+        assert_eq!(&rgb(&store, 0), expected);
+    }
+}
+
+#[test]
+fn a_jpeg_cut_anywhere_is_truncated() {
+    let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
+    for len in [3, 20, whole.len() / 2, whole.len() - 30, whole.len() - 2, whole.len() - 1] {
+        let message = with_file(&whole[..len]).prep_error();
+        assert_says(&message, &["image 7", "a.jpg", "truncated", &format!("{len} bytes")]);
+    }
+}
+
+#[test]
+fn corrupt_files_are_named_and_never_panic() {
+    let message = with_file(b"GIF89a and so on").prep_error();
+    assert_says(&message, &["image 7", "neither JPEG nor PNG"]);
+    assert_says(&with_file(b"").prep_error(), &["neither JPEG nor PNG"]);
+    let picture = RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap();
+    let whole = png(DynamicImage::ImageRgb8(picture));
+    assert_says(&with_file(&whole[..whole.len() / 2]).prep_error(), &["does not decode"]);
+    // Whatever byte is damaged: an error or some picture.
+    let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
+    let mut out = vec![0; 600];
+    for at in 2..whole.len() {
+        for value in [0x00, 0x7F, 0xFF] {
+            let mut bytes = whole.clone();
+            bytes[at] = value;
+            if dali::decode::probe(&bytes).is_ok() {
+                let _ = dali::decode::decode_rgb_into(&bytes, &mut out);
+            }
+        }
+    }
+}
+
+#[test]
+fn missing_file_and_wrong_size_name_both_sides() {
+    let fixture = Fixture::new();
+    std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
+    assert_says(&fixture.prep_error(), &["image 7", "a.jpg", "--images"]);
+
+    let fixture = Fixture::new();
+    fixture.write_jpeg("a.jpg", 24, 12);
+    assert_says(&fixture.prep_error(), &["image 7", "20x10", "24x12", "a.jpg"]);
+}
+
+#[test]
+fn exif_rotation_is_reported_and_not_applied() {
+    for little_endian in [true, false] {
+        let mut fixture = with_file(&jpeg_with_orientation(little_endian));
+        let report = fixture.prep().unwrap();
+        assert_eq!(report.exif_rotated.first_ids, [7]);
+        assert_eq!((fixture.store().image(0).height, fixture.store().image(0).width), (10, 20));
+        std::fs::remove_dir_all(fixture.store_path()).unwrap();
+        fixture.json["images"][0]["width"] = 10.into();
+        fixture.json["images"][0]["height"] = 20.into();
+        assert_says(&fixture.prep_error(), &["10x20", "20x10", "EXIF orientation 6"]);
+    }
+}
+
+#[test]
+fn bad_images_can_be_skipped() {
+    let mut fixture = Fixture::new();
+    fixture.add_image(3, "gone.jpg", 20, 10);
+    fixture.add_annotation(annotation(200, 3, 3));
+    let report = fixture.prep_with(|options| options.skip_bad_images = true).unwrap();
+    assert_eq!((report.num_images, report.bad_images.len()), (1, 1));
+    assert_eq!(report.bad_images[0].0, 3);
+    assert_eq!(report.num_dropped(), 1);
+    assert_says(&report.to_string(), &["skipped      1", "gone.jpg", "its image was skipped"]);
+
+    std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
+    let error = fixture
+        .prep_with(|options| {
+            options.skip_bad_images = true;
+            options.overwrite = true;
+        })
+        .unwrap_err();
+    assert_says(&error.to_string(), &["nothing left", "2 were unreadable"]);
+    // The store from before stands.
+    assert_eq!(fixture.store().len(), 1);
+}
+
+#[test]
+fn empty_images_are_kept_or_dropped_and_order_is_by_id() {
+    let mut fixture = Fixture::new();
+    fixture.add_image(3, "b.jpg", 16, 16);
+    fixture.write_jpeg("b.jpg", 16, 16);
+    let report = fixture.prep().unwrap();
+    assert_eq!((report.num_images, report.num_empty_images), (2, 1));
+    let store = fixture.store();
+    assert_eq!((store.image(0).image_id, store.file_name(0)), (3, "b.jpg"));
+    assert_eq!((store.image(1).image_id, store.file_name(1)), (7, "a.jpg"));
+    let report = fixture
+        .prep_with(|options| {
+            options.empty = EmptyImages::Drop;
+            options.overwrite = true;
+        })
+        .unwrap();
+    assert_eq!((report.num_images, report.num_dropped_empty_images), (1, 1));
+    assert_eq!(fixture.store().image(0).image_id, 7);
+}

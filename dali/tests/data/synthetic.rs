@@ -1,0 +1,161 @@
+//! The synthetic set: its statistics, that it is the same each time, and that its files agree.
+
+use std::collections::HashMap;
+
+use dali::Store;
+use dali::coco::{self, Segmentation};
+use dali::store;
+use dali::synthetic::{CLASS_NAMES, SyntheticOptions, generate};
+use tempfile::TempDir;
+
+use crate::fixture::assert_says;
+
+fn generated(count: usize, seed: u64) -> (TempDir, SyntheticOptions) {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("shapes");
+    let options = SyntheticOptions { count, seed, size: 128, out, overwrite: false };
+    generate(&options, &mut |_| ()).unwrap();
+    (dir, options)
+}
+
+#[test]
+fn statistics_of_200_images() {
+    let (_dir, options) = generated(200, 1);
+    let set = coco::read(&options.out.join("annotations.json")).unwrap();
+    assert_eq!((set.images.len(), set.categories.len()), (200, 4));
+    let mut per_image: HashMap<u64, usize> = HashMap::new();
+    let mut per_class = [0usize; 4];
+    let mut hidden = 0;
+    let mut text = 0;
+    let (mut least, mut most) = (f64::MAX, 0f64);
+    for annotation in &set.annotations {
+        *per_image.entry(annotation.image_id).or_default() += 1;
+        per_class[annotation.category_id as usize - 1] += 1;
+        assert!(annotation.area.unwrap() >= 40.0);
+        let bbox = annotation.bbox.as_ref().unwrap();
+        match annotation.segmentation.as_ref().unwrap() {
+            // An outline is only given where nothing of the object is hidden.
+            Segmentation::Polygons(_) => {
+                least = least.min(bbox[2]);
+                most = most.max(bbox[2]);
+                assert!((128.0 / 14.0 - 1.0..=64.0).contains(&bbox[2]), "{bbox:?}");
+            }
+            Segmentation::Runs { counts, .. } => {
+                hidden += 1;
+                text += usize::from(matches!(counts, coco::RunCounts::Text(_)));
+                assert!(bbox[2] <= 64.0 && bbox[3] <= 64.0, "{bbox:?}");
+            }
+        }
+    }
+    let total = set.annotations.len();
+    assert!(per_image.len() == 200 && per_image.values().all(|n| (2..=6).contains(n)));
+    assert!((2..=6).all(|n| per_image.values().any(|&m| m == n)));
+    assert!(total as f64 / 200.0 >= 3.5, "{total}");
+    assert!(hidden as f64 / total as f64 >= 0.2, "{hidden} of {total}");
+    assert!(text > 50 && hidden - text > 50, "both forms: {text} of {hidden}");
+    assert!(per_class.iter().all(|&n| n as f64 / total as f64 > 0.18), "{per_class:?}");
+    assert!(least < 20.0 && most >= 60.0, "{least} {most}");
+}
+
+/// The class must not be told by the colour: the mean colour of each class is that of all, within
+/// four standard errors of a uniform colour.
+#[test]
+fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
+    let (_dir, options) = generated(200, 2);
+    let store = Store::open(&options.out.join("store")).unwrap();
+    let mut sums = [[0f64; 3]; 4];
+    let mut counts = [0f64; 4];
+    let mut rgb = Vec::new();
+    for idx in 0..store.len() {
+        store.decode_rgb(idx, &mut rgb).unwrap();
+        for obj in store.image(idx).objects {
+            let object = store.object(obj);
+            if !matches!(object.segmentation, store::Segmentation::Polygons(_)) {
+                continue;
+            }
+            // The centre of the box lies inside each of the four shapes.
+            let [x, y, w, h] = object.bbox_xywh;
+            let at = ((y + h / 2.0) as usize * 128 + (x + w / 2.0) as usize) * 3;
+            let class_idx = object.label as usize - 1;
+            counts[class_idx] += 1.0;
+            for (sum, &value) in sums[class_idx].iter_mut().zip(&rgb[at..at + 3]) {
+                *sum += f64::from(value);
+            }
+        }
+        // A row of pixels along the edge, where objects are rare: neighbours differ by the noise.
+        let steps: Vec<f64> =
+            (1..128).map(|x| f64::from(rgb[x * 3]) - f64::from(rgb[x * 3 - 3])).collect();
+        let varied = steps.iter().filter(|step| step.abs() > 1.0).count();
+        let clipped = rgb[..128 * 3].iter().step_by(3).filter(|&&v| v == 0 || v == 255).count();
+        assert!(varied + clipped > 40, "image {idx}: {varied} {clipped}");
+    }
+    for (sum, count) in sums.iter().zip(counts) {
+        assert!(count > 50.0, "{counts:?}");
+        for channel in sum {
+            let error = channel / count - 127.5;
+            assert!(error.abs() < 4.0 * 73.9 / count.sqrt(), "{error} of {count}");
+        }
+    }
+}
+
+/// Polygon, area and box agree through COCO's rasteriser, so the drawing, the file and the store
+/// mean the same mask.
+#[test]
+fn file_and_store_agree() {
+    let (_dir, options) = generated(40, 3);
+    let set = coco::read(&options.out.join("annotations.json")).unwrap();
+    let store = Store::open(&options.out.join("store")).unwrap();
+    store.verify_all().unwrap();
+    let names: Vec<&str> = store.header().categories.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, CLASS_NAMES);
+    assert_eq!(store.header().num_annotations, set.annotations.len());
+    for (obj, annotation) in set.annotations.iter().enumerate() {
+        let object = store.object(obj);
+        assert_eq!(object.annotation_id, annotation.id);
+        let rle = match object.segmentation {
+            store::Segmentation::Polygons(rings) => {
+                let ring: Vec<f64> = rings[0].iter().map(|&value| f64::from(value)).collect();
+                hotcoco::mask::fr_poly(&ring, 128, 128).unwrap()
+            }
+            store::Segmentation::Runs(runs) => {
+                hotcoco::Rle { h: 128, w: 128, counts: runs.to_vec() }
+            }
+        };
+        assert_eq!(hotcoco::mask::area(&rle) as f64, annotation.area.unwrap());
+        let bbox = annotation.bbox.as_ref().unwrap();
+        assert_eq!(&hotcoco::mask::to_bbox(&rle).to_vec(), bbox);
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_set_on_any_number_of_threads() {
+    let read = |dir: &SyntheticOptions, name: &str| std::fs::read(dir.out.join(name)).unwrap();
+    let (_a, first) = generated(20, 4);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let (_b, second) = pool.install(|| generated(20, 4));
+    let (_c, other) = generated(20, 5);
+    for name in ["annotations.json", "images/000000000020.jpg", "store/pixels.bin"] {
+        assert!(read(&first, name) == read(&second, name), "{name}");
+        assert!(read(&first, name) != read(&other, name), "{name}");
+    }
+}
+
+#[test]
+fn it_replaces_only_its_own_sets_and_only_when_asked() {
+    let (dir, mut options) = generated(3, 6);
+    let error = generate(&options, &mut |_| ()).unwrap_err().to_string();
+    assert_says(&error, &["shapes", "exists already"]);
+    options.overwrite = true;
+    options.count = 2;
+    let report = generate(&options, &mut |_| ()).unwrap();
+    assert_eq!((report.num_images, report.out), (2, options.out.join("store")));
+    assert_eq!(std::fs::read_dir(options.out.join("images")).unwrap().count(), 2);
+
+    options.out = dir.path().join("photos");
+    std::fs::create_dir_all(options.out.join("images")).unwrap();
+    let error = generate(&options, &mut |_| ()).unwrap_err().to_string();
+    assert_says(&error, &["photos", "leaves it alone"]);
+    assert!(options.out.join("images").is_dir());
+    options.count = 0;
+    assert_says(&generate(&options, &mut |_| ()).unwrap_err().to_string(), &["--count"]);
+}
