@@ -31,7 +31,7 @@ pub enum DaliError {
     CocoEntry {
         /// The annotation file.
         path: PathBuf,
-        /// Which entry: "annotations[17] (id 42)".
+        /// Which entry: `annotations[17] (id 42)`.
         entry: String,
         /// What is wrong with it.
         fault: String,

@@ -16,7 +16,9 @@ fn data() -> Option<PathBuf> {
         return Some(coco);
     }
     let why = format!("SKIPPED: no {}; set ONEGRAPH_DATA", coco.display());
-    writeln!(std::io::stderr(), "{why}").unwrap();
+    // Not eprintln!, which the test harness swallows when a test passes.
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "{why}").unwrap();
     None
 }
 
