@@ -24,65 +24,89 @@ pub(super) struct Turn {
     pub last: bool,
 }
 
-/// Elements that are finished at once.
-const LANES: usize = 8;
+/// An [`Epilogue`] for one panel of columns, its factors and summands at hand.
+#[derive(Debug)]
+pub(super) struct PanelEpilogue<'a> {
+    scale: Option<[f32; NR]>,
+    bias: Option<[f32; NR]>,
+    residual: Option<&'a [f32]>,
+    relu: bool,
+    turn: Turn,
+}
 
-impl Epilogue<'_> {
-    /// Writes one row of sums to `y`, at most [`NR`] wide, which begins at column `column` of output
-    /// row `row`; `width` is the width of the whole output.
-    pub(super) fn store(
-        &self,
-        sums: &[f32; NR],
-        y: &mut [f32],
-        (row, column, width): (usize, usize, usize),
-        turn: Turn,
-    ) {
-        // Lengths known to the compiler: this runs once for each row of each tile.
-        let (groups, rest) = y.as_chunks_mut::<LANES>();
-        let element = row * width + column;
-        for (i, (y, sums)) in groups.iter_mut().zip(sums.as_chunks::<LANES>().0).enumerate() {
-            let at = LANES * i;
-            self.finish(sums, y, (column + at, element + at), turn);
+impl<'a> Epilogue<'a> {
+    /// The epilogue for columns `column .. column + width`, `width` at most [`NR`].
+    pub(super) fn panel(&self, column: usize, width: usize, turn: Turn) -> PanelEpilogue<'a> {
+        let pick = |values: &[f32]| {
+            let mut panel = [0.0; NR];
+            panel[..width].copy_from_slice(&values[column..column + width]);
+            panel
+        };
+        // Before the last block there are only sums to keep.
+        let last = if turn.last { *self } else { Epilogue::default() };
+        PanelEpilogue {
+            scale: last.scale.map(pick),
+            bias: last.bias.map(pick),
+            residual: last.residual,
+            relu: last.relu,
+            turn,
         }
-        let done = LANES * groups.len();
-        for (i, (y, sum)) in rest.iter_mut().zip(&sums[done..]).enumerate() {
-            let at = done + i;
-            let y = std::array::from_mut(y);
-            self.finish(&[*sum], y, (column + at, element + at), turn);
-        }
-    }
-
-    fn finish<const N: usize>(
-        &self,
-        sums: &[f32; N],
-        y: &mut [f32; N],
-        (column, element): (usize, usize),
-        turn: Turn,
-    ) {
-        let mut v = *sums;
-        if !turn.first {
-            add(&mut v, &y[..]);
-        }
-        if turn.last {
-            if let Some(scale) = self.scale {
-                let scale = &scale[column..column + N];
-                v.iter_mut().zip(scale).for_each(|(v, s)| *v *= s);
-            }
-            if let Some(bias) = self.bias {
-                add(&mut v, &bias[column..column + N]);
-            }
-            if let Some(residual) = self.residual {
-                add(&mut v, &residual[element..element + N]);
-            }
-            if self.relu {
-                // Not `max`, so that a NaN stays one and can be found.
-                v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
-            }
-        }
-        *y = v;
     }
 }
 
-fn add<const N: usize>(v: &mut [f32; N], other: &[f32]) {
+impl PanelEpilogue<'_> {
+    /// Writes one row of sums to `y`, which begins at element `element` of the output.
+    #[inline]
+    pub(super) fn store(&self, sums: &[f32; NR], y: &mut [f32], element: usize) {
+        let mut v = *sums;
+        // The usual width has a length known to the compiler.
+        if let ([y], []) = y.as_chunks_mut::<NR>() {
+            if !self.turn.first {
+                add(&mut v, y);
+            }
+            self.finish(&mut v, element);
+            *y = v;
+        } else {
+            if !self.turn.first {
+                add(&mut v, y);
+            }
+            self.finish_part(&mut v, y.len(), element);
+            y.iter_mut().zip(&v).for_each(|(y, v)| *y = *v);
+        }
+    }
+
+    #[inline]
+    fn finish(&self, v: &mut [f32; NR], element: usize) {
+        if let Some(scale) = &self.scale {
+            v.iter_mut().zip(scale).for_each(|(v, s)| *v *= s);
+        }
+        if let Some(bias) = &self.bias {
+            add(v, bias);
+        }
+        if let Some(residual) = self.residual {
+            add(v, &residual[element..element + NR]);
+        }
+        if self.relu {
+            // Not `max`, so that a NaN stays one and can be found.
+            v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
+        }
+    }
+
+    /// [`Self::finish`] where only the first `width` columns exist.
+    fn finish_part(&self, v: &mut [f32; NR], width: usize, element: usize) {
+        let whole = PanelEpilogue { residual: None, relu: false, ..*self };
+        whole.finish(v, element);
+        if let Some(residual) = self.residual {
+            add(v, &residual[element..element + width]);
+        }
+        if self.relu {
+            v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
+        }
+    }
+}
+
+/// Adds as many as there are of both.
+#[inline]
+fn add(v: &mut [f32; NR], other: &[f32]) {
     v.iter_mut().zip(other).for_each(|(v, o)| *v += o);
 }

@@ -10,6 +10,7 @@
 //! never a sum, so the bits do not depend on their number.
 
 mod axis;
+mod class;
 mod epilogue;
 mod gather;
 mod grid;

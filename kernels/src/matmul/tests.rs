@@ -126,6 +126,30 @@ fn products_equal_plain_sums() {
     }
 }
 
+/// Scale, bias, residual, ReLU in this order, at full and partial width, over several blocks of the
+/// reduction; checked against the plain sums that the test above has checked.
+#[test]
+fn epilogue_equals_its_formula() {
+    for case in shapes() {
+        let (s, k) = (case.shape, case.shape.filters);
+        let (bias, residual) = (values(k, 5), values(case.g.len(), 6));
+        let epilogue = Epilogue {
+            scale: Some(&case.scale),
+            bias: Some(&bias),
+            residual: Some(&residual),
+            relu: true,
+        };
+        let mut workspace = vec![f32::NAN; gather_workspace_len(&s)];
+        let (mut plain, mut y) = (vec![f32::NAN; case.g.len()], vec![f32::NAN; case.g.len()]);
+        conv_forward(&s, &case.x, &case.w, Epilogue::default(), &mut plain, &mut workspace);
+        conv_forward(&s, &case.x, &case.w, epilogue, &mut y, &mut workspace);
+        for (i, (y, sum)) in y.iter().zip(plain).enumerate() {
+            let expected = (sum * case.scale[i % k] + bias[i % k] + residual[i]).max(0.0);
+            assert_eq!(*y, expected, "{s:?}: element {i}");
+        }
+    }
+}
+
 #[test]
 fn bits_do_not_depend_on_the_number_of_threads() {
     let pool = |threads| {

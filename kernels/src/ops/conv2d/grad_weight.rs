@@ -2,8 +2,8 @@
 //!
 //! Tensors: `x [N,H,W,C]`, `g [N,P,Q,K]` (gradient of the output before the ReLU), `scale [K]` and
 //! `count [1] i32` as flagged -> `dw [K,R,S,C]`, overwritten. Matches
-//! `torch.nn.grad.conv2d_weight(x, shape, g) * scale`. With `counted`, images from `count` on do not
-//! contribute. Bound by compute; sums over positions in order, in blocks of 256: deterministic.
+//! `torch.nn.grad.conv2d_weight(x, shape, g) * scale`. With `counted`, images from `count` on do
+//! not contribute. Bound by compute; sums over positions in order, in blocks of 256: deterministic.
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;

@@ -3,14 +3,14 @@
 //! Matches `torch.nn.functional.conv2d` (cross-correlation, zero padding, no dilation, no groups).
 //! `scale` and `bias` may hold a folded frozen batch norm ([`crate::frozen_bn`]).
 //!
-//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C]`, then those that the flags name, in this order: `scale [K]`,
-//! `bias [K]`, `residual [N,P,Q,K]`, `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with
-//! `P = (H + 2 pad - R) / stride + 1`. With `counted`, images from `count` on get 0.
+//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C]`, then those that the flags name, in this order: `scale
+//! [K]`, `bias [K]`, `residual [N,P,Q,K]`, `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P =
+//! (H + 2 pad - R) / stride + 1`. With `counted`, images from `count` on get 0.
 //!
 //! Bound by compute. Sums in f32, in blocks of up to 256 products that depend on the shapes alone:
-//! deterministic. Gradients: all inputs but `scale`, which is frozen. At y = 0 the ReLU passes none.
-//! Edges: N = 0 and maps that shrink to one window are fine; a window larger than the padded map
-//! and kernels of more than 64 taps are refused.
+//! deterministic. Gradients: all inputs but `scale`, which is frozen. At y = 0 the ReLU passes
+//! none. Edges: N = 0 and maps that shrink to one window are fine; a window larger than the padded
+//! map and kernels of more than 64 taps are refused.
 
 mod cases;
 mod grad_input;

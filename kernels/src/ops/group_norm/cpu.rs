@@ -210,7 +210,8 @@ pub(super) fn grad_input(
     });
 }
 
-/// For each channel of an image `(slope, offset)` of `dx = factor * g - (x - mean) * slope - offset`.
+/// For each channel of an image `(slope, offset)` of `dx = factor * g - (x - mean) * slope -
+/// offset`.
 fn corrections(
     map: Map,
     gamma: &[f32],

@@ -1,10 +1,10 @@
 //! Gradients of group normalisation, in three steps that share one reduction.
 //!
-//! `group_norm_grad_sums`: `g`, `x [N,H,W,C]`, `stats [N,groups,2]` -> `sums [N,2,C]`, for each image
-//! and channel the sums over positions of `g` and of `g * normalised(x)`.
+//! `group_norm_grad_sums`: `g`, `x [N,H,W,C]`, `stats [N,groups,2]` -> `sums [N,2,C]`, for each
+//! image and channel the sums over positions of `g` and of `g * normalised(x)`.
 //! `group_norm_grad_input`: `g`, `x`, `gamma [C]`, `stats`, `sums` -> `dx [N,H,W,C]`.
-//! `group_norm_grad_params`: `sums` -> `dgamma [C]`, `dbeta [C]`, the sums over images.
-//! Outputs are overwritten. Bound by memory; sums of 128 positions in f32, the rest in f64, in order.
+//! `group_norm_grad_params`: `sums` -> `dgamma [C]`, `dbeta [C]`, the sums over images. Outputs are
+//! overwritten. Bound by memory; sums of 128 positions in f32, the rest in f64, in order.
 
 use crate::cpu::CpuArgs;
 use crate::op::check;

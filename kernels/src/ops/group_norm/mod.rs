@@ -1,4 +1,5 @@
-//! Group normalisation in NHWC (Wu & He 2018): `y = relu((x - mean) * rstd * gamma + beta + residual)`.
+//! Group normalisation (Wu & He 2018) in NHWC with a fused epilogue:
+//! `y = relu((x - mean) * rstd * gamma + beta + residual)`.
 //!
 //! Matches `torch.nn.functional.group_norm`; mean and variance (biased) run over the positions and
 //! the C / groups channels of one group of one image.

@@ -1,4 +1,4 @@
-//! A case drawn by hand, properties, and the definition in f64.
+//! A case drawn by hand, properties, and the variance in f64.
 
 use super::*;
 use crate::case::normal;

@@ -1,9 +1,9 @@
 //! Gradients of the fully connected layer.
 //!
 //! `linear_grad_input`: `g [M,K]`, `w [K, ..]`, `[count [1] i32]` -> `dx [M, row_shape..]` = g * w;
-//! rows from `count` on get 0. `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` ->
-//! `dw [K, row_shape..]` = g^T * x; rows from `count` on do not contribute. Outputs are overwritten;
-//! both are bound by compute and deterministic.
+//! rows from `count` on get 0. `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` -> `dw [K,
+//! row_shape..]` = g^T * x; rows from `count` on do not contribute. Outputs are overwritten; both
+//! are bound by compute and deterministic.
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;

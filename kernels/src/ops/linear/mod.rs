@@ -1,7 +1,8 @@
 //! Fully connected layer: `y = relu(x * w^T + b)`.
 //!
-//! Matches `torch.nn.functional.linear` on `x` flattened behind its first dimension. The weights may
-//! have a shape of their own as long as a row is as long: RoI features `[M,7,7,C]` take `[K,7,7,C]`.
+//! Matches `torch.nn.functional.linear` on `x` flattened behind its first dimension. The weights
+//! may have a shape of their own as long as a row is as long: RoI features `[M,7,7,C]` take
+//! `[K,7,7,C]`.
 //!
 //! Tensors: `x [M, ..]`, `w [K, ..]`, `b [K]`, with `counted` also `count [1] i32` -> `y [M,K]`,
 //! overwritten. With `counted`, rows from `count` on get 0. Bound by compute, or by reading the

@@ -29,8 +29,8 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Values that differ by a quarter at least within every 8 x 8 window of a channel, so that the step
-/// of a finite difference moves no maximum. An odd factor permutes the residues of 64.
+/// Values that differ by a quarter at least within every 8 x 8 window of a channel, so that the
+/// step of a finite difference moves no maximum. An odd factor permutes the residues of 64.
 fn distinct(shape: [usize; 4]) -> HostTensor {
     let [_, h, w, c] = shape;
     let desc = TensorDesc::new(Role::Activation, &shape);

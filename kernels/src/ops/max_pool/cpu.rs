@@ -6,6 +6,9 @@ use rayon::prelude::*;
 
 use super::MaxPool;
 
+/// Channels whose maxima are kept in registers together.
+const LANES: usize = 8;
+
 /// Input coordinates that window `o` covers along an axis of `extent`.
 fn window(pool: &MaxPool, o: usize, extent: usize) -> Range<usize> {
     let start = o * pool.stride;
@@ -31,18 +34,42 @@ pub(super) fn max_pool(
         let cells = y.chunks_exact_mut(c).zip(argmax.chunks_exact_mut(c)).enumerate();
         for (o, (y, argmax)) in cells {
             let columns = window(pool, o, w);
-            y.fill(f32::NEG_INFINITY);
-            argmax.fill((rows.start * w + columns.start) as i32);
-            for pixel in rows.clone().flat_map(|r| columns.clone().map(move |s| r * w + s)) {
-                let values = &image[pixel * c..(pixel + 1) * c];
-                for ((best, at), &v) in y.iter_mut().zip(argmax.iter_mut()).zip(values) {
-                    let wins = v > *best || v.is_nan();
-                    *best = if wins { v } else { *best };
-                    *at = if wins { pixel as i32 } else { *at };
-                }
+            let pixels = || rows.clone().flat_map(|r| columns.clone().map(move |s| r * w + s));
+            let (groups, rest) = y.as_chunks_mut::<LANES>();
+            let (group_indices, rest_indices) = argmax.as_chunks_mut::<LANES>();
+            for (i, (y, argmax)) in groups.iter_mut().zip(group_indices).enumerate() {
+                (*y, *argmax) = largest(image, pixels(), c, LANES * i);
+            }
+            let done = LANES * groups.len();
+            for (i, (y, argmax)) in rest.iter_mut().zip(rest_indices).enumerate() {
+                ([*y], [*argmax]) = largest(image, pixels(), c, done + i);
             }
         }
     });
+}
+
+/// Maximum of `N` channels from `channel` on over `pixels`, and the pixel where each was found.
+fn largest<const N: usize>(
+    image: &[f32],
+    mut pixels: impl Iterator<Item = usize>,
+    channels: usize,
+    channel: usize,
+) -> ([f32; N], [i32; N]) {
+    let at = |pixel: usize| -> &[f32] { &image[pixel * channels + channel..][..N] };
+    let (mut best, mut place) = ([f32::NEG_INFINITY; N], [0; N]);
+    if let Some(first) = pixels.next() {
+        best.copy_from_slice(at(first));
+        place = [first as i32; N];
+    }
+    for pixel in pixels {
+        for ((best, place), &v) in best.iter_mut().zip(&mut place).zip(at(pixel)) {
+            // A NaN wins; nothing is larger than it, so only a later NaN takes its place.
+            let wins = v > *best || v.is_nan();
+            *best = if wins { v } else { *best };
+            *place = if wins { pixel as i32 } else { *place };
+        }
+    }
+    (best, place)
 }
 
 /// `dx` holds maps of `[H, W, C]`; each of its rows is one task, which reads those windows that

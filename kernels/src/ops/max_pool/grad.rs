@@ -1,7 +1,8 @@
 //! Gradient of the maximum: each output gradient goes to where its maximum was found.
 //!
-//! Tensors: `g [N,P,Q,C]`, `argmax [N,P,Q,C] i32` -> `dx [N,H,W,C]`, overwritten. Several windows may
-//! share a maximum; their gradients are added in row-major order of the windows. Bound by memory.
+//! Tensors: `g [N,P,Q,C]`, `argmax [N,P,Q,C] i32` -> `dx [N,H,W,C]`, overwritten. Several windows
+//! may share a maximum; their gradients are added in row-major order of the windows. Bound by
+//! memory.
 
 use crate::cpu::CpuArgs;
 use crate::op::check;

@@ -5,8 +5,8 @@
 //! with stride 2 makes P6 of P5.
 //!
 //! Tensors: `x [N,H,W,C]` -> `y [N,P,Q,C]`, `argmax [N,P,Q,C] i32` (h * W + w in the input), both
-//! overwritten, `P = (H + 2 pad - kernel) / stride + 1`. Bound by memory. Deterministic; the gradient
-//! is gathered by input row.
+//! overwritten, `P = (H + 2 pad - kernel) / stride + 1`. Bound by memory. Deterministic; the
+//! gradient is gathered by input row.
 
 mod cases;
 mod cpu;

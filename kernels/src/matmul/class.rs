@@ -1,0 +1,180 @@
+//! What a gather computes: classes of output positions, and the passes that make them.
+
+use std::ops::Range;
+
+use super::axis::Axis;
+use super::pack::Block;
+use super::rows::{Row, RowMap};
+use super::tile::MAX_RUN;
+use super::{ConvShape, NR, PACK_LIMIT};
+
+/// Below this many channels a run is too short for the tile; rows are unfolded by the task.
+const MIN_RUN: usize = 8;
+
+/// Columns that a pass keeps together even if the whole reduction then does not fit.
+const MIN_PASS_COLUMNS: usize = 512;
+
+/// Output positions that read the same taps.
+pub(super) struct Class {
+    /// Where the positions read.
+    pub map: RowMap,
+    /// Elements a tap contributes: those of the input's channels, or of the whole window if rows
+    /// are unfolded.
+    pub channels: usize,
+    /// Rows are copied together before the product.
+    pub unfold: bool,
+}
+
+/// A share of a class whose packed weights fit the workspace.
+pub(super) struct Pass {
+    /// Index of the class.
+    pub class: usize,
+    /// Columns of the output.
+    pub columns: Range<usize>,
+    /// Blocks of the reduction.
+    pub blocks: Vec<Block>,
+    /// Place of the first block among all that add up to the output.
+    pub first_block: usize,
+    /// Number of blocks that add up to the output.
+    pub all_blocks: usize,
+}
+
+impl Pass {
+    /// Elements of its packed weights.
+    pub(super) fn pack_len(&self) -> usize {
+        let columns = self.columns.len().next_multiple_of(NR);
+        self.blocks.iter().map(|b| b.depth() * columns).sum()
+    }
+}
+
+/// The passes of all classes, in rounds whose packed weights fit the workspace together.
+pub(super) fn rounds(classes: &[Class], columns: usize) -> Vec<Vec<Pass>> {
+    let mut rounds: Vec<Vec<Pass>> = Vec::new();
+    for pass in classes.iter().enumerate().flat_map(|(i, class)| class.passes(i, columns)) {
+        let fits = |round: &Vec<Pass>| round_len(round) + pass.pack_len() <= PACK_LIMIT;
+        match rounds.last_mut().filter(|round| fits(round)) {
+            Some(round) => round.push(pass),
+            None => rounds.push(vec![pass]),
+        }
+    }
+    rounds
+}
+
+/// Elements of the packed weights of a round.
+pub(super) fn round_len(round: &[Pass]) -> usize {
+    round.iter().map(Pass::pack_len).sum()
+}
+
+impl Class {
+    /// The forward pass: all positions are one class.
+    pub(super) fn forward(shape: &ConvShape) -> Self {
+        let s = shape.simplified();
+        let map = RowMap::new(
+            Axis::forward(s.height, s.kernel_h, s.stride, s.pad),
+            Axis::forward(s.width, s.kernel_w, s.stride, s.pad),
+            [s.height, s.width, s.channels],
+            [s.out_height, s.out_width],
+            s.kernel_w,
+        );
+        let unfold = s.channels < MIN_RUN && map.taps() > 1;
+        let channels = if unfold { s.filter_len() } else { s.channels };
+        Class { map, channels, unfold }
+    }
+
+    /// The gradient of the input: a class for each residue of both coordinates by the stride.
+    pub(super) fn gradients(shape: &ConvShape) -> Vec<Self> {
+        let s = shape.simplified();
+        let class = |h, w| {
+            let map = RowMap::new(
+                Axis::gradient(s.out_height, s.kernel_h, s.stride, s.pad, h),
+                Axis::gradient(s.out_width, s.kernel_w, s.stride, s.pad, w),
+                [s.out_height, s.out_width, s.filters],
+                [s.height, s.width],
+                s.kernel_w,
+            );
+            Class { map, channels: s.filters, unfold: false }
+        };
+        let residues = (0..s.stride).flat_map(|h| (0..s.stride).map(move |w| (h, w)));
+        residues.map(|(h, w)| class(h, w)).collect()
+    }
+
+    /// Places in the kernel of the taps that blocks count.
+    pub(super) fn kernel_taps(&self) -> &[usize] {
+        if self.unfold { &[0] } else { &self.map.kernel_taps }
+    }
+
+    /// Offsets of the taps that blocks count.
+    pub(super) fn tap_offsets(&self) -> &[isize] {
+        if self.unfold { &[0] } else { &self.map.tap_offsets }
+    }
+
+    /// The reduction in blocks of about [`MAX_RUN`]: several taps, or a part of one.
+    fn blocks(&self) -> Vec<Block> {
+        let (taps, channels) = (self.tap_offsets().len(), self.channels);
+        if taps * channels == 0 {
+            return vec![Block { tap: 0, taps: 0, start: 0, run: 0 }];
+        }
+        if channels <= MAX_RUN {
+            let count = taps.div_ceil(MAX_RUN / channels);
+            let per = taps.div_ceil(count);
+            let block = |tap| Block { tap, taps: per.min(taps - tap), start: 0, run: channels };
+            return (0..taps).step_by(per).map(block).collect();
+        }
+        let run = channels.div_ceil(channels.div_ceil(MAX_RUN)).next_multiple_of(8).min(MAX_RUN);
+        let part = |tap| {
+            (0..channels).step_by(run).map(move |start| Block {
+                tap,
+                taps: 1,
+                start,
+                run: run.min(channels - start),
+            })
+        };
+        (0..taps).flat_map(part).collect()
+    }
+
+    fn passes(&self, class: usize, columns: usize) -> Vec<Pass> {
+        let blocks = self.blocks();
+        let depth: usize = blocks.iter().map(Block::depth).sum();
+        let room = PACK_LIMIT / depth.max(1) / NR * NR;
+        let width = room.max(MIN_PASS_COLUMNS).min(columns.next_multiple_of(NR)).max(1);
+        let mut passes: Vec<Pass> = Vec::new();
+        for start in (0..columns).step_by(width) {
+            let columns = start..columns.min(start + width);
+            for (i, &block) in blocks.iter().enumerate() {
+                let fits = |pass: &Pass| {
+                    pass.columns == columns && pass.pack_len() + block.depth() * width <= PACK_LIMIT
+                };
+                match passes.last_mut().filter(|pass| fits(pass)) {
+                    Some(pass) => pass.blocks.push(block),
+                    None => passes.push(Pass {
+                        class,
+                        columns: columns.clone(),
+                        blocks: vec![block],
+                        first_block: i,
+                        all_blocks: blocks.len(),
+                    }),
+                }
+            }
+        }
+        passes
+    }
+
+    /// Copies the windows of `rows` together, padding as zeros.
+    pub(super) fn unfold(&self, x: &[f32], rows: &[Row], out: &mut Vec<f32>) {
+        out.clear();
+        out.resize(rows.len() * self.channels, 0.0);
+        let taps_w = self.map.taps_w();
+        let run = self.channels / self.map.taps();
+        for (row, window) in rows.iter().zip(out.chunks_exact_mut(self.channels)) {
+            let full = row.mask == self.map.full_mask();
+            let len = if full { taps_w * run } else { run };
+            let taps = (0..self.map.taps()).step_by(if full { taps_w } else { 1 });
+            for (tap, piece) in taps.zip(window.chunks_exact_mut(len)) {
+                if row.mask >> tap & 1 == 1 {
+                    let start = (row.base + self.map.tap_offsets[tap]) as usize;
+                    piece.copy_from_slice(&x[start..start + len]);
+                }
+            }
+        }
+    }
+}
