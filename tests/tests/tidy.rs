@@ -1,0 +1,97 @@
+//! The rules of the house, as tests: who may import whom, how a source file looks, where `unsafe`
+//! may stand, and that the documents tell the truth.
+//!
+//! Each rule is a function from files to a list of faults, one sentence each with the file and the
+//! mend, and is itself tested on small inputs that break it.
+
+mod tidy {
+    pub(crate) mod docs;
+    pub(crate) mod files;
+    pub(crate) mod machine;
+    pub(crate) mod ops;
+    pub(crate) mod presets;
+    pub(crate) mod rooms;
+    pub(crate) mod rust;
+    pub(crate) mod shape;
+    pub(crate) mod unsafety;
+    pub(crate) mod words;
+}
+
+use tidy::files::{File, root, tracked};
+use tidy::{docs, machine, ops, presets, rooms, shape, unsafety, words};
+
+/// Fails with all faults at once, so that one run shows all that is to be mended.
+fn hold(faults: Vec<String>) {
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+fn rust_files() -> Vec<File> {
+    tracked().into_iter().filter(|file| file.path.ends_with(".rs")).collect()
+}
+
+#[test]
+fn imports_point_down() {
+    let workspace = rooms::read(&root());
+    hold(rooms::import_faults(&workspace.packages, &workspace.edges));
+}
+
+#[test]
+fn every_room_takes_the_workspace_lints() {
+    hold(rooms::lint_faults(&tracked()));
+}
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    hold(rust_files().iter().filter_map(shape::head_fault).collect());
+}
+
+#[test]
+fn no_source_file_is_long() {
+    hold(rust_files().iter().filter_map(shape::length_fault).collect());
+}
+
+#[test]
+fn no_line_is_wide() {
+    hold(rust_files().iter().flat_map(shape::width_faults).collect());
+}
+
+#[test]
+fn every_preset_file_validates() {
+    hold(presets::faults(&root().join("configs")));
+}
+
+#[test]
+fn graph_knows_no_detection() {
+    hold(words::graph_faults(&tracked()));
+}
+
+#[test]
+fn unsafe_stands_only_where_it_is_listed() {
+    hold(unsafety::faults(&rust_files(), unsafety::LISTED));
+}
+
+#[test]
+fn no_file_names_a_machine() {
+    hold(tracked().iter().flat_map(machine::faults).collect());
+}
+
+#[test]
+fn every_op_folder_is_complete() {
+    hold(ops::faults(&tracked()));
+}
+
+#[test]
+fn documents_name_paths_that_exist() {
+    let files = tracked();
+    hold(docs::path_faults(&files, &files));
+}
+
+#[test]
+fn every_invariant_names_its_test() {
+    hold(docs::invariant_faults(&tracked()));
+}
+
+#[test]
+fn the_table_of_rooms_is_the_one_that_is_tested() {
+    hold(docs::table_faults(&tracked(), rooms::ROOMS));
+}

@@ -1,0 +1,106 @@
+//! One op, one folder: each folder of `kernels/src/ops` is complete and registered.
+
+use std::collections::BTreeMap;
+
+use super::files::File;
+use super::rust::function_length;
+
+const OPS: &str = "kernels/src/ops/";
+/// The longest function that may stay in `mod.rs` instead of a file of its own: what fits below
+/// the contract without hiding it.
+const MAX_LINES_IN_MOD: usize = 30;
+
+/// Parts of an op's folder: the file, the function that it holds, and the words for it.
+const PARTS: [(&str, &str, &str); 2] =
+    [("cpu.rs", "run_cpu", "CPU reference"), ("cases.rs", "cases", "cases")];
+
+/// Folders without contract, CPU reference or cases, and ops that the table of ops leaves out.
+pub(crate) fn faults(files: &[File]) -> Vec<String> {
+    let mut folders: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    let mut registry = "";
+    for file in files {
+        let Some(rest) = file.path.strip_prefix(OPS) else { continue };
+        match rest.split_once('/') {
+            Some((op, name)) => {
+                folders.entry(op).or_default().insert(name, &file.text);
+            }
+            None if rest == "mod.rs" => registry = &file.text,
+            None => {}
+        }
+    }
+    if folders.is_empty() {
+        return vec![format!("{OPS}: holds no op; this check proves nothing")];
+    }
+    folders.iter().flat_map(|(op, files)| folder_faults(op, files, registry)).collect()
+}
+
+fn folder_faults(op: &str, files: &BTreeMap<&str, &str>, registry: &str) -> Vec<String> {
+    let Some(contract) = files.get("mod.rs") else {
+        return vec![format!("{OPS}{op}: has no mod.rs; write the op's contract there")];
+    };
+    let mut faults = Vec::new();
+    for (file, function, words) in PARTS {
+        if files.contains_key(file) {
+            continue;
+        }
+        match function_length(contract, function) {
+            Some(lines) if lines <= MAX_LINES_IN_MOD => {}
+            Some(lines) => faults.push(format!(
+                "{OPS}{op}/mod.rs: `{function}` has {lines} lines; move the {words} to {file} \
+                 (up to {MAX_LINES_IN_MOD} lines may stay)"
+            )),
+            None => faults.push(format!("{OPS}{op}: has no {words}; write them in {file}")),
+        }
+    }
+    for wanted in [format!("pub mod {op};"), format!("{op}::cases(),")] {
+        if !registry.lines().any(|line| line.trim() == wanted) {
+            faults.push(format!("{OPS}mod.rs: `{op}` is not registered; add `{wanted}`"));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_LINES_IN_MOD, faults};
+    use crate::tidy::files::File;
+
+    const REGISTRY: &str = "pub mod add;\nfn cases() {\n    [\n        add::cases(),\n    ]\n}\n";
+
+    fn op(files: &[(&str, &str)], registry: &str) -> Vec<String> {
+        let mut list = vec![File::new("kernels/src/ops/mod.rs", registry)];
+        let path = |name| format!("kernels/src/ops/add/{name}");
+        list.extend(files.iter().map(|(name, text)| File::new(&path(name), text)));
+        faults(&list)
+    }
+
+    fn run_cpu(lines: usize) -> String {
+        format!("impl Op for Add {{\n    fn run_cpu(&self) {{\n{}    }}\n}}\n", "x\n".repeat(lines))
+    }
+
+    #[test]
+    fn a_complete_folder_passes() {
+        let whole = [("mod.rs", "//! Add."), ("cpu.rs", ""), ("cases.rs", "")];
+        assert!(op(&whole, REGISTRY).is_empty());
+        let short = run_cpu(MAX_LINES_IN_MOD - 2);
+        assert!(op(&[("mod.rs", &short), ("cases.rs", "")], REGISTRY).is_empty());
+    }
+
+    #[test]
+    fn each_missing_part_is_a_fault() {
+        let missing = |files: &[(&str, &str)], registry: &str, words: &str| {
+            let found = op(files, registry);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].contains(words), "{}", found[0]);
+        };
+        missing(&[("cpu.rs", ""), ("cases.rs", "")], REGISTRY, "has no mod.rs");
+        missing(&[("mod.rs", ""), ("cases.rs", "")], REGISTRY, "has no CPU reference");
+        missing(&[("mod.rs", ""), ("cpu.rs", "")], REGISTRY, "has no cases");
+        let long = run_cpu(MAX_LINES_IN_MOD - 1);
+        missing(&[("mod.rs", &long), ("cases.rs", "")], REGISTRY, "has 31 lines");
+        let whole = [("mod.rs", ""), ("cpu.rs", ""), ("cases.rs", "")];
+        missing(&whole, "pub mod add;\n", "add `add::cases(),`");
+        missing(&whole, "        add::cases(),\n", "add `pub mod add;`");
+        assert_eq!(faults(&[]).len(), 1, "nothing to check is a fault");
+    }
+}

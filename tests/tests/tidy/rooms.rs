@@ -1,0 +1,180 @@
+//! Which room may import which.
+
+use std::path::Path;
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+use super::files::File;
+
+/// Each room with the rooms that it may import, in its code, its tests and its build.
+pub(crate) const ROOMS: &[(&str, &[&str])] = &[
+    ("configs", &[]),
+    ("kernels", &[]),
+    ("graph", &["kernels"]),
+    ("dali", &["configs"]),
+    ("engine", &["configs", "kernels", "graph", "dali"]),
+    ("bench", &["configs", "kernels", "graph", "dali", "engine"]),
+    ("tests", &["configs", "kernels", "graph", "dali", "engine", "bench"]),
+];
+
+/// One dependency of a package of the workspace on a folder of this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Edge {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// The table of the manifest that names it.
+    pub(crate) table: &'static str,
+}
+
+/// What cargo knows of the workspace.
+pub(crate) struct Workspace {
+    pub(crate) packages: Vec<String>,
+    pub(crate) edges: Vec<Edge>,
+}
+
+/// Asks cargo, without resolving (or fetching) anything from a registry.
+pub(crate) fn read(root: &Path) -> Workspace {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata reads the workspace");
+    let mut workspace = Workspace { packages: Vec::new(), edges: Vec::new() };
+    for package in &metadata.packages {
+        workspace.packages.push(package.name.to_string());
+        let ours = package.dependencies.iter().filter(|dependency| dependency.path.is_some());
+        workspace.edges.extend(ours.map(|dependency| Edge {
+            from: package.name.to_string(),
+            to: dependency.name.clone(),
+            table: table_of(dependency.kind),
+        }));
+    }
+    workspace
+}
+
+fn table_of(kind: DependencyKind) -> &'static str {
+    match kind {
+        DependencyKind::Development => "dev-dependencies",
+        DependencyKind::Build => "build-dependencies",
+        _ => "dependencies",
+    }
+}
+
+/// Packages that are no room, rooms without a package, and imports that the table does not allow.
+pub(crate) fn import_faults(packages: &[String], edges: &[Edge]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for package in packages {
+        if !ROOMS.iter().any(|(room, _)| room == package) {
+            faults.push(format!(
+                "{package}/Cargo.toml: `{package}` is no room; move its code into a room, or give \
+                 it a row in ARCHITECTURE.md and in tests/tests/tidy/rooms.rs"
+            ));
+        }
+    }
+    for (room, _) in ROOMS {
+        if !packages.iter().any(|package| package == room) {
+            faults.push(format!(
+                "Cargo.toml: the room `{room}` is no member of the workspace; add it, or take its \
+                 row out of ARCHITECTURE.md and tests/tests/tidy/rooms.rs"
+            ));
+        }
+    }
+    for Edge { from, to, table } in edges {
+        // A package without a row has had its sentence above.
+        let Some((_, allowed)) = ROOMS.iter().find(|(room, _)| room == from) else { continue };
+        if !allowed.contains(&to.as_str()) {
+            let allowed = if allowed.is_empty() { "no room".into() } else { allowed.join(", ") };
+            faults.push(format!(
+                "{from}/Cargo.toml: `{from}` may not import `{to}` ([{table}]), it may import \
+                 {allowed}; move the code that needs both up to a room that may"
+            ));
+        }
+    }
+    faults
+}
+
+/// Members that would escape the lints of the workspace, and a workspace that allows `unsafe`.
+pub(crate) fn lint_faults(files: &[File]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for file in files.iter().filter(|file| file.name() == "Cargo.toml") {
+        if file.path == "Cargo.toml" {
+            if !file.text.contains("\nunsafe_code = \"deny\"\n") {
+                faults.push(
+                    "Cargo.toml: [workspace.lints.rust] does not deny unsafe code; write \
+                     `unsafe_code = \"deny\"` there"
+                        .into(),
+                );
+            }
+        } else if !file.text.contains("\n[lints]\nworkspace = true\n") {
+            let path = &file.path;
+            faults.push(format!(
+                "{path}: the package escapes the workspace's lints; write `[lints]` and, on the \
+                 next line, `workspace = true`"
+            ));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Edge, ROOMS, import_faults, lint_faults};
+    use crate::tidy::files::File;
+
+    fn all_rooms() -> Vec<String> {
+        ROOMS.iter().map(|(room, _)| room.to_string()).collect()
+    }
+
+    fn edge(from: &str, to: &str, table: &'static str) -> Edge {
+        Edge { from: from.into(), to: to.into(), table }
+    }
+
+    #[test]
+    fn an_import_that_points_up_is_a_fault_in_every_table() {
+        for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            for (from, to) in
+                [("configs", "kernels"), ("graph", "dali"), ("engine", "bench"), ("dali", "tests")]
+            {
+                let faults = import_faults(&all_rooms(), &[edge(from, to, table)]);
+                assert_eq!(faults.len(), 1, "{from} -> {to}");
+                assert!(faults[0].starts_with(&format!("{from}/Cargo.toml: `{from}` may not")));
+                assert!(faults[0].contains(&format!("`{to}` ([{table}])")), "{}", faults[0]);
+            }
+        }
+        let outside = import_faults(&all_rooms(), &[edge("engine", "helpers", "dependencies")]);
+        assert_eq!(outside.len(), 1, "a path dependency on no room");
+    }
+
+    #[test]
+    fn imports_of_the_table_pass_and_never_go_round() {
+        let edges: Vec<Edge> = ROOMS
+            .iter()
+            .flat_map(|(from, to)| to.iter().map(|to| edge(from, to, "dependencies")))
+            .collect();
+        assert!(import_faults(&all_rooms(), &edges).is_empty());
+        // Each room imports only rooms of rows above its own.
+        for (i, (_, allowed)) in ROOMS.iter().enumerate() {
+            for room in *allowed {
+                assert!(ROOMS[..i].iter().any(|(above, _)| above == room), "{room}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_package_without_a_row_and_a_row_without_a_package_are_faults() {
+        let mut packages = all_rooms();
+        packages.push("utils".into());
+        assert!(import_faults(&packages, &[])[0].contains("`utils` is no room"));
+        let fewer: Vec<String> = all_rooms().into_iter().filter(|room| room != "bench").collect();
+        assert!(import_faults(&fewer, &[])[0].contains("the room `bench` is no member"));
+    }
+
+    #[test]
+    fn a_member_without_the_lints_is_a_fault() {
+        let good = "[package]\nname = \"x\"\n\n[lints]\nworkspace = true\n";
+        assert!(lint_faults(&[File::new("x/Cargo.toml", good)]).is_empty());
+        assert_eq!(lint_faults(&[File::new("x/Cargo.toml", "[package]\n")]).len(), 1);
+        let weak = "[workspace.lints.rust]\nunsafe_code = \"warn\"\n";
+        assert_eq!(lint_faults(&[File::new("Cargo.toml", weak)]).len(), 1);
+    }
+}

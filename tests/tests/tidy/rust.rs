@@ -1,0 +1,146 @@
+//! Rust source without what is no code.
+
+/// The source with comments and the insides of string and character literals blanked out; lines
+/// stay where they are.
+pub(crate) fn code_only(source: &str) -> String {
+    let chars: Vec<char> = source.chars().collect();
+    let mut code = String::with_capacity(source.len());
+    let mut at = 0;
+    while at < chars.len() {
+        let end = skipped_end(&chars, at);
+        if end == at {
+            code.push(chars[at]);
+            at += 1;
+            continue;
+        }
+        for &c in &chars[at..end] {
+            code.push(if c == '\n' { '\n' } else { ' ' });
+        }
+        at = end;
+    }
+    code
+}
+
+/// Where the comment or literal that begins at `at` ends; `at` itself if none begins there.
+fn skipped_end(chars: &[char], at: usize) -> usize {
+    let rest = &chars[at..];
+    let in_word = at > 0 && is_word(chars[at - 1]);
+    match rest {
+        ['/', '/', ..] => at + length_until(rest, |rest| rest[0] == '\n'),
+        ['/', '*', ..] => at + block_comment_length(rest),
+        ['"', ..] => at + quoted_length(rest, '"'),
+        ['r', '"' | '#', ..] if !in_word => at + raw_string_length(rest),
+        ['b', 'r', '"' | '#', ..] if !in_word => at + 1 + raw_string_length(&rest[1..]),
+        // A character literal, and no lifetime: those have no second quote right behind.
+        ['\'', '\\', ..] => at + quoted_length(rest, '\''),
+        ['\'', _, '\'', ..] => at + 3,
+        _ => at,
+    }
+}
+
+fn length_until(rest: &[char], stop: impl Fn(&[char]) -> bool) -> usize {
+    (0..rest.len()).find(|&i| stop(&rest[i..])).unwrap_or(rest.len())
+}
+
+fn block_comment_length(rest: &[char]) -> usize {
+    let (mut depth, mut i) = (0usize, 0);
+    while i < rest.len() {
+        match rest[i..] {
+            ['/', '*', ..] => (depth, i) = (depth + 1, i + 2),
+            ['*', '/', ..] => (depth, i) = (depth - 1, i + 2),
+            _ => i += 1,
+        }
+        if depth == 0 {
+            return i;
+        }
+    }
+    rest.len()
+}
+
+fn quoted_length(rest: &[char], quote: char) -> usize {
+    let mut i = 1;
+    while i < rest.len() {
+        match rest[i] {
+            '\\' => i += 2,
+            c if c == quote => return i + 1,
+            _ => i += 1,
+        }
+    }
+    rest.len()
+}
+
+/// Length of `r"..."`, `r#"..."#` and so on; 0 for a raw identifier such as `r#type`.
+fn raw_string_length(rest: &[char]) -> usize {
+    let hashes = rest[1..].iter().take_while(|&&c| c == '#').count();
+    if rest.get(1 + hashes) != Some(&'"') {
+        return 0;
+    }
+    let body = 2 + hashes;
+    let closes = |tail: &[char]| {
+        tail[0] == '"' && tail[1..].iter().take_while(|&&c| c == '#').count() >= hashes
+    };
+    let inside = length_until(&rest[body..], closes);
+    (body + inside + 1 + hashes).min(rest.len())
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Line numbers, from 1, on which `word` stands as a whole word.
+pub(crate) fn lines_with_word(code: &str, word: &str) -> Vec<usize> {
+    let has = |line: &str| line.split(|c| !is_word(c)).any(|found| found == word);
+    code.lines().enumerate().filter(|(_, line)| has(line)).map(|(i, _)| i + 1).collect()
+}
+
+/// Lines of the first function of this name, both ends counted; the source is as rustfmt leaves
+/// it, so that the closing brace stands below the `fn`.
+pub(crate) fn function_length(source: &str, name: &str) -> Option<usize> {
+    let head = format!("fn {name}(");
+    let mut lines = source.lines().skip_while(|line| !line.contains(&head));
+    let first = lines.next()?;
+    let indent = &first[..first.len() - first.trim_start().len()];
+    if first.ends_with('}') {
+        return Some(1);
+    }
+    lines.position(|line| line == format!("{indent}}}")).map(|i| i + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{code_only, function_length, lines_with_word};
+
+    #[test]
+    fn comments_and_literals_are_no_code() {
+        for (source, code) in [
+            ("a // b", "a     "),
+            ("a /* b /* c */ d */ e", "a                   e"),
+            ("f(\"x // y\") // z", "f(        )     "),
+            (r#"f("a\"b") c"#, "f(      ) c"),
+            ("r#\"a\"b\"# c", "          c"),
+            ("br\"a\" c", "      c"),
+            ("for_r\"\"", "for_r  "),
+            ("r#type", "r#type"),
+            ("'\"' x '\\'' y", "    x      y"),
+            ("fn f<'a>(x: &'a str)", "fn f<'a>(x: &'a str)"),
+            ("\"a\nb\" c", "  \n   c"),
+            ("\"open", "     "),
+        ] {
+            assert_eq!(code_only(source), code, "{source}");
+        }
+    }
+
+    #[test]
+    fn words_are_whole() {
+        let code = "unsafe {\nunsafely();\nun_unsafe\n(unsafe)";
+        assert_eq!(lines_with_word(code, "unsafe"), [1, 4]);
+    }
+
+    #[test]
+    fn a_function_is_measured_from_head_to_brace() {
+        let source = "impl X {\n    fn a(&self) {\n        if b {\n        }\n    }\n}\n";
+        assert_eq!(function_length(source, "a"), Some(4));
+        assert_eq!(function_length("fn a() {}\nfn b() {\n}\n", "a"), Some(1));
+        assert_eq!(function_length(source, "b"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! What `graph` must not speak of.
+
+use super::files::File;
+
+/// The vocabulary of detection, singular and plural, as parts of names. `box` and `mask` alone are
+/// no sign of it: Rust has boxes and any program has bit masks.
+const DETECTION: &[&str] = &[
+    "anchor",
+    "anchors",
+    "backbone",
+    "bbox",
+    "bboxes",
+    "boxes",
+    "coco",
+    "detector",
+    "detectors",
+    "fpn",
+    "gt",
+    "iou",
+    "nms",
+    "objectness",
+    "proposal",
+    "proposals",
+    "rcnn",
+    "roi",
+    "rois",
+    "rpn",
+];
+
+/// Words of detection in the files of `graph`.
+pub(crate) fn graph_faults(files: &[File]) -> Vec<String> {
+    let graph = files.iter().filter(|file| file.path.starts_with("graph/"));
+    let mut faults = Vec::new();
+    let mut sources = 0;
+    for file in graph {
+        sources += usize::from(file.path.starts_with("graph/src/"));
+        for (i, line) in file.text.lines().enumerate() {
+            let spoken = parts(line).into_iter().find(|part| DETECTION.contains(&part.as_str()));
+            let spoken = spoken.or_else(|| {
+                line.to_lowercase().contains("mask r-cnn").then(|| "mask r-cnn".to_string())
+            });
+            if let Some(word) = spoken {
+                let (path, line) = (&file.path, i + 1);
+                faults.push(format!(
+                    "{path}:{line}: says `{word}`, but graph knows no detection; say it in the \
+                     graph's own words, or move it to engine"
+                ));
+            }
+        }
+    }
+    if sources == 0 {
+        faults.push("graph/src: holds no file; this check proves nothing".into());
+    }
+    faults
+}
+
+/// The words of a line, in lower case: names are split at `_` and where a capital begins.
+fn parts(line: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut after_small = false;
+    for c in line.chars() {
+        if !c.is_ascii_alphabetic() || (c.is_ascii_uppercase() && after_small) {
+            parts.push(String::new());
+        }
+        if c.is_ascii_alphabetic()
+            && let Some(part) = parts.last_mut()
+        {
+            part.push(c.to_ascii_lowercase());
+        }
+        after_small = c.is_ascii_lowercase();
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{graph_faults, parts};
+    use crate::tidy::files::File;
+
+    #[test]
+    fn names_are_split_into_words() {
+        let found = parts("fn roi_align(x: &RoiAlign, GT: f32) -> heroic3x");
+        let words = ["fn", "roi", "align", "x", "roi", "align", "gt", "f", "heroic", "x"];
+        assert_eq!(found, words);
+    }
+
+    #[test]
+    fn a_word_of_detection_is_a_fault_in_graph_only() {
+        for text in ["struct RpnHead;", "let num_rois = 1;", "// Mask R-CNN", "\"anchors\""] {
+            let faults = graph_faults(&[File::new("graph/src/x.rs", text)]);
+            assert_eq!(faults.len(), 1, "{text}");
+            assert!(faults[0].starts_with("graph/src/x.rs:1: says `"), "{}", faults[0]);
+        }
+        let fine = File::new("graph/src/x.rs", "let x: Box<dyn Op> = mask(heroic);");
+        let elsewhere = File::new("engine/src/x.rs", "struct RpnHead;");
+        assert!(graph_faults(&[fine, elsewhere]).is_empty());
+        assert_eq!(graph_faults(&[]).len(), 1, "nothing to check is a fault");
+    }
+}
