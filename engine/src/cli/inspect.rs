@@ -108,13 +108,19 @@ fn print_plan(program: &Program, spec: &ModelSpec<'_>) -> Result<(), EngineError
     println!("\nlargest blocks:");
     for block in blocks.iter().take(12) {
         let owner = match block.owner {
-            Owner::Tensor(t) => format!("{} {:?}", program.tensors()[t.index()].name, program.desc(t)),
+            Owner::Tensor(t) => {
+                format!("{} {:?}", program.tensors()[t.index()].name, program.desc(t))
+            }
             Owner::Workspace(launch) => {
                 let node = schedule.launches()[launch].node;
                 format!("scratch of {}", program.node_name(node))
             }
         };
-        println!("{:>10.1} MiB at {:>12}  {owner}", block.bytes as f64 / (1 << 20) as f64, block.offset);
+        println!(
+            "{:>10.1} MiB at {:>12}  {owner}",
+            block.bytes as f64 / (1 << 20) as f64,
+            block.offset
+        );
     }
     Ok(())
 }

@@ -65,9 +65,7 @@ pub fn main() -> ExitCode {
 
 fn code(error: &EngineError) -> u8 {
     match error {
-        EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => {
-            exit::BAD_CONFIG
-        }
+        EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => exit::BAD_CONFIG,
         EngineError::Data(_) | EngineError::Score(_) | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
         _ => exit::FAILED,

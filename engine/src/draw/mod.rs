@@ -54,8 +54,7 @@ pub fn sheet(pictures: &[RgbImage], columns: usize) -> RgbImage {
     let columns = columns.clamp(1, pictures.len().max(1));
     let rows = pictures.len().div_ceil(columns) as u32;
     let white = Rgb([255, 255, 255]);
-    let mut canvas =
-        RgbImage::from_pixel(columns as u32 * width + GAP, rows * height + GAP, white);
+    let mut canvas = RgbImage::from_pixel(columns as u32 * width + GAP, rows * height + GAP, white);
     for (i, picture) in pictures.iter().enumerate() {
         let x = GAP + (i % columns) as u32 * width;
         let y = GAP + (i / columns) as u32 * height;

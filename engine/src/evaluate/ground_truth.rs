@@ -38,8 +38,6 @@ fn mask(view: &ObjectView<'_>, height: u32, width: u32) -> GtMask {
             let flat = |ring: &&[f32]| ring.iter().map(|v| f64::from(*v)).collect();
             GtMask::Polygons(rings.iter().map(flat).collect())
         }
-        Segmentation::Runs(counts) => {
-            GtMask::Rle(Rle { height, width, counts: counts.to_vec() })
-        }
+        Segmentation::Runs(counts) => GtMask::Rle(Rle { height, width, counts: counts.to_vec() }),
     }
 }

@@ -86,8 +86,7 @@ impl Evaluator {
         }
         let ground_truth = ground_truth::of_images(&data, &images)?;
         let classes = crate::model::classes_of(params);
-        let detector =
-            Detector::new(config, &data.shapes, classes, config.eval.batch_size, state)?;
+        let detector = Detector::new(config, &data.shapes, classes, config.eval.batch_size, state)?;
         let masks = config.model.kind == configs::ModelKind::MaskRcnn;
         Ok(Self { data, detector, ground_truth, images, masks })
     }
@@ -125,10 +124,8 @@ impl Evaluator {
         let mut results: Vec<Option<ImageDetections>> = vec![None; images.len()];
         for (shape, positions) in self.by_shape(images) {
             for chunk in positions.chunks(self.detector.batch_size()) {
-                let batch = chunk
-                    .iter()
-                    .map(|&p| self.load(images[p]))
-                    .collect::<Result<Vec<_>, _>>()?;
+                let batch =
+                    chunk.iter().map(|&p| self.load(images[p])).collect::<Result<Vec<_>, _>>()?;
                 let found = self.detector.run(shape, &batch, state)?;
                 for (&position, found) in chunk.iter().zip(found) {
                     results[position] = Some(found);

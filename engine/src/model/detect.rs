@@ -52,17 +52,10 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphErro
         min_size: MIN_BOX_SIZE,
         plus_one: config.boxes.legacy_plus_one,
     };
-    let inputs =
-        [logits, deltas, rois.boxes, rois.image_idx, rois.count, images.network_sizes];
+    let inputs = [logits, deltas, rois.boxes, rois.image_idx, rois.count, images.network_sizes];
     let found = net.program.apply(op, &inputs)?;
-    let names = [
-        "det_boxes",
-        "det_scores",
-        "det_labels",
-        "det_image_idx",
-        "det_counts",
-        "num_detections",
-    ];
+    let names =
+        ["det_boxes", "det_scores", "det_labels", "det_image_idx", "det_counts", "num_detections"];
     for (name, tensor) in names.iter().zip(&found) {
         net.program.keep(name, *tensor);
     }

@@ -68,9 +68,8 @@ impl ImageInputs {
     pub(super) fn declare(program: &mut Program, spec: &ModelSpec<'_>) -> Self {
         let (n, slot) = (spec.images, spec.slot);
         let pixels = if spec.inject.float_pixels { Role::Mask } else { Role::Pixels };
-        let mut input = |name, role, shape: &[usize]| {
-            program.input(name, TensorDesc::new(role, shape))
-        };
+        let mut input =
+            |name, role, shape: &[usize]| program.input(name, TensorDesc::new(role, shape));
         Self {
             pixels: input("pixels", pixels, &[n, slot.pixels]),
             image_sizes: input("image_sizes", Role::Index, &[n, 2]),
@@ -84,9 +83,8 @@ impl ObjectInputs {
     pub(super) fn declare(program: &mut Program, spec: &ModelSpec<'_>) -> Self {
         let (n, slot) = (spec.images, spec.slot);
         let g = slot.objects;
-        let mut input = |name, role, shape: &[usize]| {
-            program.input(name, TensorDesc::new(role, shape))
-        };
+        let mut input =
+            |name, role, shape: &[usize]| program.input(name, TensorDesc::new(role, shape));
         Self {
             image_keys: input("image_keys", Role::Index, &[n, 4]),
             gt_boxes: input("gt_boxes", Role::Box, &[n, g, 4]),

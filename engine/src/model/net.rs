@@ -1,8 +1,8 @@
 //! Layers of the model over a Program: each declares its parameters and adds its op.
 
 use graph::{GraphError, Program, TensorId};
-use kernels::ops::conv2d::Conv2d;
 use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
+use kernels::ops::conv2d::Conv2d;
 use kernels::ops::group_norm::GroupNorm;
 use kernels::ops::linear::Linear;
 use kernels::{Role, TensorDesc};
@@ -244,8 +244,7 @@ impl<'a> Net<'a> {
         };
         let init = Init::torch_default(fan_in);
         let dims = [outputs, fan_in];
-        let weight =
-            self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
+        let weight = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
         let bias = self.bias(name, outputs, init);
         self.program.apply1(Linear { relu, counted: true }, &[x, weight, bias, count])
     }
@@ -263,8 +262,7 @@ impl<'a> Net<'a> {
         let init = Init::kaiming_normal_fan_out(c_in * 4);
         let dims = [c_in, 2, 2, channels];
         let layout = Layout::ConvTranspose;
-        let weight =
-            self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
+        let weight = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
         let bias = self.bias(name, channels, Init::Constant(0.0));
         let op = ConvTranspose2x2 { relu: true, counted: true };
         self.program.apply1(op, &[x, weight, bias, count])

@@ -70,7 +70,8 @@ impl Rpn {
             .zip(&config.sizes)
             .enumerate()
             .map(|(level, (map, size))| {
-                let (height, width) = (net.program.desc(*map).dim(1), net.program.desc(*map).dim(2));
+                let (height, width) =
+                    (net.program.desc(*map).dim(1), net.program.desc(*map).dim(2));
                 let stride = |padded: usize, map: usize| match config.stride_rule {
                     StrideRule::FloorPaddedOverMap => (padded / map) as f32,
                     StrideRule::Nominal => (4 << level) as f32,
@@ -137,10 +138,7 @@ impl Rpn {
         Ok(Proposals { boxes: kept[0], anchor_idx: kept[2], counts: kept[3] })
     }
 
-    fn dense_head(
-        &self,
-        net: &mut Net<'_>,
-    ) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
+    fn dense_head(&self, net: &mut Net<'_>) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
         net.part("rpn.head");
         let channels = net.spec.config.model.fpn.channels;
         let cells = self.anchors_per_cell;
@@ -180,13 +178,8 @@ impl Rpn {
             plus_one,
             straddle_filter: net.spec.config.model.anchors.straddle_filter,
         };
-        let inputs = [
-            self.anchors,
-            gt_boxes,
-            objects.gt_counts,
-            images.network_sizes,
-            images.num_images,
-        ];
+        let inputs =
+            [self.anchors, gt_boxes, objects.gt_counts, images.network_sizes, images.num_images];
         let matched = net.program.apply(matcher, &inputs)?;
         let (labels, matched_idx) = (matched[0], matched[1]);
         net.observe("rpn_labels", labels);

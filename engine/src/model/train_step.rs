@@ -55,13 +55,8 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let flips = net.program.apply1(flip, &[objects.image_keys])?;
     let x = preprocess(&mut net, images, flips)?;
     let transform = TransformBoxes { plus_one: spec.config.model.boxes.legacy_plus_one };
-    let inputs = [
-        objects.gt_boxes,
-        objects.gt_counts,
-        images.image_sizes,
-        images.network_sizes,
-        flips,
-    ];
+    let inputs =
+        [objects.gt_boxes, objects.gt_counts, images.image_sizes, images.network_sizes, flips];
     let gt_boxes = net.program.apply1(transform, &inputs)?;
     let maps = backbone(&mut net, x)?;
     let maps = fpn(&mut net, &maps)?;
@@ -102,13 +97,8 @@ pub(super) fn preprocess(
         pixel_scale: input.pixel_scale,
         bgr: input.channel_order == ChannelOrder::Bgr,
     };
-    let inputs = [
-        images.pixels,
-        images.image_sizes,
-        images.network_sizes,
-        flips,
-        images.num_images,
-    ];
+    let inputs =
+        [images.pixels, images.image_sizes, images.network_sizes, flips, images.num_images];
     let x = net.program.apply1(op, &inputs)?;
     net.observe("batch", x);
     Ok(x)
@@ -267,17 +257,15 @@ fn mask_loss(
     ];
     let targets = net.program.apply1(targets, &inputs)?;
     net.observe("mask_targets", targets);
-    let inputs =
-        [logits, labels, targets, rois.image_idx, rois.count, images.num_images];
+    let inputs = [logits, labels, targets, rois.image_idx, rois.count, images.num_images];
     net.program.apply1(MaskBceLoss { ipg }, &inputs)
 }
 
 /// Backward pass, norms, control of the step, and the update of every trained parameter.
 fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<(), GraphError> {
     let solver = &net.spec.config.solver;
-    let scalar = |net: &mut Net<'_>, name: &str, role| {
-        net.program.state(name, TensorDesc::new(role, &[1]))
-    };
+    let scalar =
+        |net: &mut Net<'_>, name: &str, role| net.program.state(name, TensorDesc::new(role, &[1]));
     let loss_scale = scalar(net, "loss_scale", Role::Scalar);
     let step = scalar(net, "step", Role::Index);
     let growth = scalar(net, "loss_scale_growth", Role::Index);

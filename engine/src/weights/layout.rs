@@ -24,12 +24,14 @@ pub(super) fn permutation(param: &Param) -> (Vec<usize>, Vec<usize>) {
     match (param.layout, param.shape.as_slice()) {
         (Layout::Conv, &[k, r, s, c]) => {
             // theirs [K, C, R, S] <- ours [K, R, S, C]
-            let index = permuted([k, c, r, s], |[ik, ic, ir, is]| ((ik * r + ir) * s + is) * c + ic);
+            let index =
+                permuted([k, c, r, s], |[ik, ic, ir, is]| ((ik * r + ir) * s + is) * c + ic);
             (vec![k, c, r, s], index)
         }
         (Layout::ConvTranspose, &[c, r, s, k]) => {
             // theirs [C, K, 2, 2] <- ours [C, 2, 2, K]
-            let index = permuted([c, k, r, s], |[ic, ik, ir, is]| ((ic * r + ir) * s + is) * k + ik);
+            let index =
+                permuted([c, k, r, s], |[ic, ik, ir, is]| ((ic * r + ir) * s + is) * k + ik);
             (vec![c, k, r, s], index)
         }
         (Layout::Flattened { channels: c, side }, &[out, columns]) => {

@@ -130,8 +130,7 @@ mod tests {
     #[test]
     fn an_invariant_without_a_living_test_is_a_fault() {
         let source = "#[test]\nfn it_holds() {\n}\n\nfn no_test() {\n}\n";
-        let faults =
-            |text: &str| invariant_faults(&[document(text), File::new("a/x.rs", source)]);
+        let faults = |text: &str| invariant_faults(&[document(text), File::new("a/x.rs", source)]);
         assert!(faults("A.\n\n**Invariant:** x is\ny. Test: `it_holds`.\n").is_empty());
         assert!(faults("**Invariant:** x is y.\n")[0].contains("no test holds"));
         assert!(faults("**Invariant:** x. Test: `gone`.\n")[0].contains("no test `gone`"));
