@@ -65,9 +65,8 @@ fn masks(
         let (soft, got) = (pasted.soft_image(), pasted.bitmap(0.5).pixels);
         let want = &binary[d * h * w..(d + 1) * h * w];
         // A pixel within 1e-4 of the threshold may fall on either side of it.
-        let wrong = (0..h * w)
-            .filter(|p| got[*p] != want[*p] && (soft[*p] - 0.5).abs() >= 1e-4)
-            .count();
+        let wrong =
+            (0..h * w).filter(|p| got[*p] != want[*p] && (soft[*p] - 0.5).abs() >= 1e-4).count();
         report.exact(case.name(), &format!("masks_binary_{image}[{d}]"), &[wrong], &[0]);
     }
 }

@@ -153,8 +153,13 @@ pub(crate) fn inputs_losses() {
     report.done_case();
     let sgd = model.inputs.case("sgd5");
     let (single, double) = (sgd.f64("losses_f32_f64"), sgd.f64("losses_f64_f64"));
-    let columns: Vec<&str> =
-        sgd.attribute("columns").as_array().expect("a list").iter().filter_map(|v| v.as_str()).collect();
+    let columns: Vec<&str> = sgd
+        .attribute("columns")
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|v| v.as_str())
+        .collect();
     let inject = Inject { float_pixels: true, hash_samples: true, ..Inject::default() };
     let mut loaded = model.training(inject);
     let mut drift = 0.0f64;
