@@ -13,8 +13,9 @@ use kernels::ops::giou_loss::GiouLoss;
 use crate::convert::{Ran, built_in, count, floats, host, index, numbers, repeated};
 use crate::support::{Case, Family, Report};
 
-/// README's for f32.
-const TOLERANCE: f64 = 2e-5;
+/// f32 against f64: 1.2e-7 measured, with room for small boxes far from the origin, where the
+/// differences of coordinates lose digits.
+const TOLERANCE: f64 = 2e-6;
 /// A side of an image that cuts no box off.
 const HUGE: i32 = 1 << 20;
 

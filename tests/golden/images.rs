@@ -1,4 +1,4 @@
-//! Golden families `resize_transform` (images into the network) and `paste_masks` (masks out of it).
+//! Golden families `resize_transform` (images into the network) and `paste_masks` (masks out).
 
 use dali::order::{Rounding, resized_size};
 use kernels::Role;

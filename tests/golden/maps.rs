@@ -7,9 +7,9 @@ use kernels::ops::upsample_add::UpsampleAdd;
 use crate::convert::{Ran, host};
 use crate::support::{Family, Report};
 
-/// A maximum copies; gradients of overlapping windows and blocks are f32 sums of a few terms, which
-/// differ from the f64 reference by 6.4e-8 at most.
-const TOLERANCE: f64 = 2e-7;
+/// One f32 addition, or the sum of a window's or a block's gradients: 1.1e-7 measured, with room
+/// for blocks of more terms.
+const TOLERANCE: f64 = 1e-6;
 
 pub(crate) fn maxpool() {
     let Some(family) = Family::open("maxpool") else { return };

@@ -1,4 +1,6 @@
 //! Golden family `nms`: suppression over all boxes and within classes.
+//!
+//! `keep_coordinate_trick` is not compared: ours is the per-class rule, without shifted boxes.
 
 use kernels::Role;
 use kernels::boxes::{as_boxes, batched_nms, nms, sort_by_score};

@@ -8,8 +8,8 @@ use kernels::ops::sgd::{Sgd, SgdGroup};
 use crate::convert::{count, flag, floats, host, index, numbered, numbers};
 use crate::support::{Case, Family, Report};
 
-/// Five f32 steps against f64: 1.1e-7 measured.
-const SGD_TOLERANCE: f64 = 3e-7;
+/// Five steps in f32 against f64: 1.6e-7 measured, with room for other rates and decays.
+const SGD_TOLERANCE: f64 = 1e-6;
 /// README.
 const LR_TOLERANCE: f64 = 1e-12;
 
