@@ -3,12 +3,102 @@
 //! One line a family here; a module each for the cases. The folder is `$ONEGRAPH_GOLDEN`, else
 //! `shared/golden` beside the checkout; what is absent says `SKIPPED`.
 
+mod anchors;
+mod boxes;
 mod coco_eval;
 mod coco_masks;
+mod convert;
+mod dense;
+mod images;
+mod losses;
+mod maps;
 mod model_eval;
 mod model_setup;
 mod model_train;
+mod nms;
+mod rois;
+mod solver;
 mod support;
+
+#[test]
+fn golden_conv2d() {
+    dense::conv2d();
+}
+
+#[test]
+fn golden_conv_transpose2x2s2() {
+    dense::conv_transpose2x2s2();
+}
+
+#[test]
+fn golden_linear() {
+    dense::linear();
+}
+
+#[test]
+fn golden_frozen_bn() {
+    dense::frozen_bn();
+}
+
+#[test]
+fn golden_maxpool() {
+    maps::maxpool();
+}
+
+#[test]
+fn golden_upsample_add() {
+    maps::upsample_add();
+}
+
+#[test]
+fn golden_roi_align() {
+    rois::roi_align();
+}
+
+#[test]
+fn golden_roi_levels() {
+    rois::roi_levels();
+}
+
+#[test]
+fn golden_nms() {
+    nms::run();
+}
+
+#[test]
+fn golden_box_ops() {
+    boxes::box_ops();
+}
+
+#[test]
+fn golden_box_coder() {
+    boxes::box_coder();
+}
+
+#[test]
+fn golden_losses() {
+    losses::run();
+}
+
+#[test]
+fn golden_anchors() {
+    anchors::anchors();
+}
+
+#[test]
+fn golden_matcher() {
+    anchors::matcher();
+}
+
+#[test]
+fn golden_paste_masks() {
+    images::paste_masks();
+}
+
+#[test]
+fn golden_resize_transform() {
+    images::resize_transform();
+}
 
 #[test]
 fn golden_coco_masks() {
@@ -18,6 +108,16 @@ fn golden_coco_masks() {
 #[test]
 fn golden_coco_eval() {
     coco_eval::run();
+}
+
+#[test]
+fn golden_optim() {
+    solver::optim();
+}
+
+#[test]
+fn golden_lr_schedules() {
+    solver::lr_schedules();
 }
 
 #[test]

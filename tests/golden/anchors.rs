@@ -1,0 +1,173 @@
+//! Golden families `anchors` and `matcher`.
+
+use kernels::Role;
+use kernels::boxes::{AnchorLevel, Thresholds, cell_anchors, match_iou};
+use kernels::ops::anchors::Anchors;
+use kernels::ops::match_anchors::MatchAnchors;
+use kernels::ops::roi_candidates::RoiCandidates;
+
+use crate::convert::{Ran, count, floats, index, numbered, numbers, repeated, sizes};
+use crate::support::{Case, Family, Report, Tensor};
+
+/// README: sides 32, 64, .. by level; the files do not state them.
+const FINEST_SIZE: f32 = 32.0;
+/// README: height / width.
+const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
+
+pub(crate) fn anchors() {
+    let Some(family) = Family::open("anchors") else { return };
+    // Whole numbers in f32: no error at all.
+    let mut report = Report::new("anchors", 0.0);
+    for case in family.cases() {
+        let padded: Vec<usize> = numbers(case, "padded_hw").iter().map(|&v| v as usize).collect();
+        let strides = sizes(case, "strides_hw");
+        let mut levels = Vec::new();
+        for (level, [height, width]) in sizes(case, "feature_hw").into_iter().enumerate() {
+            let size = FINEST_SIZE * 2.0f32.powi(level as i32);
+            let cells = cell_anchors(&[size], &RATIOS);
+            let base = format!("base_level{level}");
+            report.exact(case.name(), &base, cells.as_flattened(), &case.f32(&base).data);
+            let stride = [padded[0] / height, padded[1] / width];
+            report.exact(case.name(), "strides_hw", &stride, &strides[level]);
+            let [stride_h, stride_w] = stride.map(|s| s as f32);
+            levels.push(AnchorLevel { height, width, stride_h, stride_w, cells });
+        }
+        assert_eq!(levels.len(), numbered(case, "base_level").len(), "{}", case.name());
+        let ran = Ran::new(case.name(), Anchors { levels }, vec![]);
+        report.exact(case.name(), "anchors", ran.f32(0), &case.f32("anchors").data);
+        report.done_case();
+    }
+    report.finish();
+}
+
+/// What a tensor of matches was made with, as its name says: `rpn_0p7_0p3_lowq`, `roi_0p5_0p5`.
+struct Rule {
+    tensor: String,
+    thresholds: Thresholds,
+    low_quality: bool,
+    rpn: bool,
+}
+
+impl Rule {
+    fn parse(tensor: &str) -> Option<Self> {
+        let mut parts = tensor.split('_');
+        let rpn = match parts.next()? {
+            "rpn" => true,
+            "roi" => false,
+            _ => return None,
+        };
+        let mut number = || parts.next()?.replace('p', ".").parse::<f32>().ok();
+        let thresholds = Thresholds { fg_iou: number()?, bg_iou: number()? };
+        let low_quality = match parts.next() {
+            Some("lowq") => true,
+            Some("nolowq") | None => false,
+            Some(_) => return None,
+        };
+        Some(Rule { tensor: tensor.to_owned(), thresholds, low_quality, rpn })
+    }
+}
+
+pub(crate) fn matcher() {
+    let Some(family) = Family::open("matcher") else { return };
+    // Nothing but indices.
+    let mut report = Report::new("matcher", 0.0);
+    for case in family.cases() {
+        let prefix = format!("{}/", case.name());
+        let mut rules = 0;
+        for key in family.keys() {
+            let Some(tensor) = key.strip_prefix(&prefix) else { continue };
+            if ["iou", "gt", "pred"].contains(&tensor) {
+                continue;
+            }
+            let rule = Rule::parse(tensor);
+            let rule = rule.unwrap_or_else(|| panic!("golden matcher: {key} is of no known kind"));
+            matches(&mut report, case, &rule);
+            rules += 1;
+        }
+        assert!(rules > 0, "golden matcher: {} has no matches", case.name());
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
+    let iou = case.f32("iou");
+    let want = case.i32(&rule.tensor).data;
+    let got = match_iou(&iou.data, iou.shape[1], rule.thresholds, rule.low_quality);
+    report.exact(case.name(), &rule.tensor, &got, &want);
+    // README: with ties the boxes beside the overlaps are not those of the overlaps.
+    if case.name().ends_with("_ties") {
+        return;
+    }
+    let (gt, pred) = (case.f32("gt"), case.f32("pred"));
+    if rule.rpn {
+        match_anchors(report, case, rule, [&gt, &pred], &want);
+    } else {
+        roi_candidates(report, case, rule, [&gt, &pred], &want);
+    }
+}
+
+/// Label 1, 0 or -1 by the RPN's op, from the boxes themselves.
+fn match_anchors(
+    report: &mut Report,
+    case: Case<'_>,
+    rule: &Rule,
+    [gt, pred]: [&Tensor<f32>; 2],
+    want: &[i32],
+) {
+    let Thresholds { fg_iou, bg_iou } = rule.thresholds;
+    let op = MatchAnchors {
+        fg_iou,
+        bg_iou,
+        low_quality: rule.low_quality,
+        plus_one: false,
+        straddle_filter: false,
+    };
+    let gts = gt.shape[0];
+    let inputs = vec![
+        floats(Role::Box, &pred.shape, pred.data.clone()),
+        floats(Role::Box, &[1, gts, 4], gt.data.clone()),
+        count(gts),
+        // Only the straddle filter looks at the size.
+        index(&[1, 2], vec![1, 1]),
+        count(1),
+    ];
+    let ran = Ran::new(case.name(), op, inputs);
+    // A match is label 1, -1 (below) is 0, -2 (between) is -1.
+    let label = |&m: &i32| (m + 1).min(1);
+    let labels: Vec<i32> = want.iter().map(label).collect();
+    report.exact(case.name(), &format!("{} labels (op)", rule.tensor), ran.i32(0), &labels);
+    let matched: Vec<i32> = want.iter().map(|&m| m.max(0)).collect();
+    report.exact(case.name(), &format!("{} matched (op)", rule.tensor), ran.i32(1), &matched);
+}
+
+/// Classes by the RoI heads' op; class g + 1 for ground truth g, so that the label tells it.
+fn roi_candidates(
+    report: &mut Report,
+    case: Case<'_>,
+    rule: &Rule,
+    [gt, pred]: [&Tensor<f32>; 2],
+    want: &[i32],
+) {
+    let Thresholds { fg_iou, bg_iou } = rule.thresholds;
+    let op = RoiCandidates { fg_iou, bg_iou, plus_one: false };
+    let (gts, rows) = (gt.shape[0], pred.shape[0]);
+    let classes = index(&[1, gts], (1..=gts as i32).collect());
+    let inputs = vec![
+        floats(Role::Box, &[1, rows, 4], pred.data.clone()),
+        index(&[1, rows], (0..rows as i32).collect()),
+        repeated(1, rows as i32),
+        floats(Role::Box, &[1, gts, 4], gt.data.clone()),
+        classes,
+        count(gts),
+        count(1),
+    ];
+    let ran = Ran::new(case.name(), op, inputs);
+    // A match -1, 0, 1, .. is class 0, 1, 2, ..; -2 is the label -1.
+    let labels: Vec<i32> = want.iter().map(|&m| m + 1).collect();
+    let name = format!("{} labels (op)", rule.tensor);
+    report.exact(case.name(), &name, &ran.i32(1)[..rows], &labels);
+    let matched: Vec<i32> = want.iter().map(|&m| m.max(0)).collect();
+    let name = format!("{} matched (op)", rule.tensor);
+    report.exact(case.name(), &name, &ran.i32(2)[..rows], &matched);
+}

@@ -1,0 +1,208 @@
+//! Golden families `box_ops` and `box_coder`.
+
+use kernels::Role;
+use kernels::boxes::{
+    Box4, BoxColumns, ImageSize, MAX_LOG_RATIO, area, as_boxes, clip, decode, encode, giou, height,
+    iou, is_small, width,
+};
+use kernels::losses::giou_loss;
+use kernels::ops::decode_proposals::DecodeProposals;
+use kernels::ops::encode_boxes::EncodeBoxes;
+use kernels::ops::giou_loss::GiouLoss;
+
+use crate::convert::{Ran, built_in, count, floats, host, index, numbers, repeated};
+use crate::support::{Case, Family, Report};
+
+/// f32 against f64: 1.2e-7 measured, with room for small boxes far from the origin, where the
+/// differences of coordinates lose digits.
+const TOLERANCE: f64 = 2e-6;
+/// A side of an image that cuts no box off.
+const HUGE: i32 = 1 << 20;
+
+pub(crate) fn box_ops() {
+    let Some(family) = Family::open("box_ops") else { return };
+    let mut report = Report::new("box_ops", TOLERANCE);
+    for case in family.cases() {
+        if case.name().starts_with("distance_iou") || case.name().starts_with("complete_iou") {
+            report.not_due();
+            continue;
+        }
+        if case.has("iou") {
+            overlaps(&mut report, case);
+        } else if case.has("dpred") {
+            giou_losses(&mut report, case);
+        } else if case.has("clipped") {
+            clip_and_small(&mut report, case);
+        } else {
+            panic!("golden box_ops: {} is of no known kind", case.name());
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn overlaps(report: &mut Report, case: Case<'_>) {
+    let (a, b) = (case.f32("a").data, case.f32("b").data);
+    let (a, b) = (as_boxes(&a), as_boxes(&b));
+    let pairs = |f: &dyn Fn(&Box4, &Box4) -> f32| -> Vec<f32> {
+        a.iter().flat_map(|a| b.iter().map(move |b| f(a, b))).collect()
+    };
+    let want = case.f32("iou").data;
+    let got = pairs(&|a, b| iou(a, b, false));
+    report.close(case.name(), "iou", &got, &want);
+    // What matching and suppression use: the same bits, a row at once.
+    let columns = BoxColumns::new(b, false);
+    let mut rows = vec![f32::NAN; want.len()];
+    for (a, row) in a.iter().zip(rows.chunks_exact_mut(b.len().max(1))) {
+        columns.iou_into(a, 0, row);
+    }
+    report.exact(case.name(), "iou by columns", &rows, &got);
+    report.close(case.name(), "giou", &pairs(&giou), &case.f32("giou").data);
+    let areas: Vec<f32> = b.iter().map(|b| area(b, false)).collect();
+    report.close(case.name(), "area_b", &areas, &case.f32("area_b").data);
+}
+
+/// The loss of each row and its derivative by the corners, then the op, which takes deltas: those
+/// of 0 from RoIs that are the predictions themselves.
+fn giou_losses(report: &mut Report, case: Case<'_>) {
+    built_in(case, "eps", 1e-7);
+    let (pred, target) = (case.f32("pred"), case.f32("target"));
+    let (loss, dpred) = (case.f32("loss").data, case.f32("dpred").data);
+    let pairs = || as_boxes(&pred.data).iter().zip(as_boxes(&target.data));
+    let (losses, slopes): (Vec<f32>, Vec<Box4>) = pairs().map(|(p, t)| giou_loss(*p, *t)).unzip();
+    report.close(case.name(), "loss (row)", &losses, &loss);
+    report.close(case.name(), "dpred (row)", slopes.as_flattened(), &dpred);
+
+    let rows = loss.len();
+    let op = GiouLoss { weights: [1.0; 4], ipg: 1 };
+    let inputs = |pred: &[f32], target: &[f32]| {
+        let len = pred.len() / 4;
+        let boxes = |values: &[f32]| floats(Role::Box, &[len, 4], values.to_vec());
+        let deltas = floats(Role::Activation, &[len, 4], vec![0.0; 4 * len]);
+        let rest = [repeated(len, 1), repeated(len, 0), count(1)];
+        [vec![deltas, boxes(pred), boxes(target)], rest.to_vec()].concat()
+    };
+    let all = Ran::new(case.name(), op, inputs(&pred.data, &target.data));
+    // The op divides by the rows; the file's gradient is that of the sum.
+    let sum: f64 = loss.iter().map(|&l| f64::from(l)).sum();
+    report.close(case.name(), "loss", all.f32(0), &[sum / rows as f64]);
+    let by_deltas: Vec<f32> = as_boxes(&pred.data)
+        .iter()
+        .zip(as_boxes(&dpred))
+        .flat_map(|(p, d)| {
+            let [w, h] = [width(p, false), height(p, false)];
+            let (dx, dy) = ((d[0] + d[2]) * w, (d[1] + d[3]) * h);
+            [dx, dy, 0.5 * (d[2] - d[0]) * w, 0.5 * (d[3] - d[1]) * h]
+        })
+        .collect();
+    report.close(case.name(), "dpred", &all.grad(&[rows as f32], 0).data, &by_deltas);
+    let single = |(p, t): (&Box4, &Box4)| Ran::new(case.name(), op, inputs(p, t)).f32(0)[0];
+    let losses: Vec<f32> = pairs().map(single).collect();
+    report.close(case.name(), "loss (op, row)", &losses, &loss);
+}
+
+fn clip_and_small(report: &mut Report, case: Case<'_>) {
+    let size = numbers(case, "size_hw");
+    let size = ImageSize { height: size[0] as i32, width: size[1] as i32 };
+    let boxes = case.f32("boxes");
+    let clipped: Vec<Box4> = as_boxes(&boxes.data).iter().map(|b| clip(b, size, false)).collect();
+    let want = case.f32("clipped").data;
+    report.exact(case.name(), "clipped", clipped.as_flattened(), &want);
+    // The two names that the family has for the least side.
+    for (name, min_size) in [("keep_1e3", case.float("min_size") as f32), ("keep_16", 16.0)] {
+        let keep: Vec<usize> =
+            (0..clipped.len()).filter(|&i| !is_small(&clipped[i], min_size, false)).collect();
+        let want_keep = case.i32(name).indices();
+        report.exact(case.name(), name, &keep, &want_keep);
+        let rows = clipped.len();
+        let deltas = vec![0.0; 4 * rows];
+        let ran = decode_op(case, &boxes.data, &deltas, [1.0; 4], size, min_size);
+        report.close(case.name(), "clipped (op)", ran.f32(0), &want);
+        let keep: Vec<usize> = (0..rows).filter(|&i| ran.f32(1)[i] >= 0.0).collect();
+        report.exact(case.name(), &format!("{name} (op)"), &keep, &want_keep);
+    }
+}
+
+/// Decodes `deltas` (`K` of each box) by the RPN's op: a map of one column, K anchors a cell.
+fn decode_op(
+    case: Case<'_>,
+    boxes: &[f32],
+    deltas: &[f32],
+    weights: [f32; 4],
+    size: ImageSize,
+    min_size: f32,
+) -> Ran {
+    let rows = boxes.len() / 4;
+    let per_box = deltas.len() / boxes.len();
+    let anchors: Vec<f32> =
+        as_boxes(boxes).iter().flat_map(|b| vec![*b; per_box].concat()).collect();
+    let total = rows * per_box;
+    let inputs = vec![
+        index(&[1, total], (0..total as i32).collect()),
+        floats(Role::Box, &[total, 4], anchors),
+        index(&[1, 2], vec![size.height, size.width]),
+        floats(Role::Activation, &[1, rows, 1, per_box], vec![0.0; total]),
+        floats(Role::Activation, &[1, rows, 1, 4 * per_box], deltas.to_vec()),
+    ];
+    let op = DecodeProposals { plus_one: false, min_size, score_threshold: 0.0, weights };
+    Ran::new(case.name(), op, inputs)
+}
+
+pub(crate) fn box_coder() {
+    let Some(family) = Family::open("box_coder") else { return };
+    let mut report = Report::new("box_coder", TOLERANCE);
+    for case in family.cases() {
+        built_in(case, "clip", f64::from(MAX_LOG_RATIO));
+        let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "weights")[i] as f32);
+        encodes(&mut report, case, weights);
+        decodes(&mut report, case, weights);
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn encodes(report: &mut Report, case: Case<'_>, weights: [f32; 4]) {
+    let (proposals, gt) = (case.f32("proposals"), case.f32("gt"));
+    let want = case.f32("encoded").data;
+    let pairs = || as_boxes(&proposals.data).iter().zip(as_boxes(&gt.data));
+    let encoded: Vec<Box4> = pairs().map(|(p, gt)| encode(p, gt, &weights, false)).collect();
+    report.close(case.name(), "encoded", encoded.as_flattened(), &want);
+
+    let rows = encoded.len();
+    let inputs = vec![
+        host(Role::Box, &proposals),
+        repeated(rows, 0),
+        index(&[rows], (0..rows as i32).collect()),
+        floats(Role::Box, &[1, rows, 4], gt.data.clone()),
+        repeated(rows, 1),
+    ];
+    let ran = Ran::new(case.name(), EncodeBoxes { weights, plus_one: false }, inputs);
+    report.close(case.name(), "encoded (op)", ran.f32(0), &want);
+    report.exact(case.name(), "gt (op)", ran.f32(1), &gt.data);
+
+    let back: Vec<Box4> = as_boxes(&proposals.data)
+        .iter()
+        .zip(&encoded)
+        .map(|(p, deltas)| decode(p, deltas, &weights, false))
+        .collect();
+    report.close(case.name(), "roundtrip", back.as_flattened(), &case.f32("roundtrip").data);
+}
+
+fn decodes(report: &mut Report, case: Case<'_>, weights: [f32; 4]) {
+    let (proposals, deltas) = (case.f32("proposals").data, case.f32("deltas"));
+    let per_box = deltas.shape[1] / 4;
+    let want = case.f32("decoded").data;
+    let of_each = as_boxes(&deltas.data).chunks_exact(per_box);
+    let decoded: Vec<Box4> = as_boxes(&proposals)
+        .iter()
+        .zip(of_each)
+        .flat_map(|(p, deltas)| deltas.iter().map(|d| decode(p, d, &weights, false)))
+        .collect();
+    report.close(case.name(), "decoded", decoded.as_flattened(), &want);
+
+    // The op clips to the image, at 0 if nowhere else.
+    let size = ImageSize { height: HUGE, width: HUGE };
+    let clipped: Vec<Box4> = as_boxes(&want).iter().map(|b| clip(b, size, false)).collect();
+    let ran = decode_op(case, &proposals, &deltas.data, weights, size, 0.0);
+    report.close(case.name(), "decoded (op)", ran.f32(0), clipped.as_flattened());
+}

@@ -1,0 +1,139 @@
+//! What the op families share: golden tensors as op inputs, and running an op with its gradients.
+
+use kernels::case::{OpCase, gradient_of};
+use kernels::cpu::{HostTensor, run};
+use kernels::{Op, OpRef, Role, TensorDesc};
+use serde_json::Value;
+use std::sync::Arc;
+
+use crate::support::{Case, Tensor};
+
+/// An f32 input from a golden tensor.
+pub(crate) fn host(role: Role, tensor: &Tensor<f32>) -> HostTensor {
+    floats(role, &tensor.shape, tensor.data.clone())
+}
+
+/// An f32 input.
+pub(crate) fn floats(role: Role, shape: &[usize], values: Vec<f32>) -> HostTensor {
+    HostTensor::f32(TensorDesc::new(role, shape), values)
+}
+
+/// An i32 input.
+pub(crate) fn index(shape: &[usize], values: Vec<i32>) -> HostTensor {
+    HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
+}
+
+/// A count, `[1]`.
+pub(crate) fn count(len: usize) -> HostTensor {
+    index(&[1], vec![len as i32])
+}
+
+/// `[len]`, all the same number.
+pub(crate) fn repeated(len: usize, value: i32) -> HostTensor {
+    index(&[len], vec![value; len])
+}
+
+/// The tensor with its axes in another order: axis `i` of the result is axis `axes[i]`.
+pub(crate) fn permute(tensor: &Tensor<f32>, axes: &[usize]) -> Tensor<f32> {
+    assert_eq!(tensor.shape.len(), axes.len(), "as many axes as the tensor has");
+    let mut strides = vec![1; axes.len()];
+    for axis in (1..axes.len()).rev() {
+        strides[axis - 1] = strides[axis] * tensor.shape[axis];
+    }
+    let shape: Vec<usize> = axes.iter().map(|&axis| tensor.shape[axis]).collect();
+    let source = |mut at: usize| {
+        let mut from = 0;
+        for (&axis, &extent) in axes.iter().zip(&shape).rev() {
+            from += at % extent * strides[axis];
+            at /= extent;
+        }
+        tensor.data[from]
+    };
+    let data = (0..tensor.data.len()).map(source).collect();
+    Tensor { shape, data }
+}
+
+/// OIHW to our KRSC, and IOHW of a transposed convolution to our CRSK.
+pub(crate) fn channels_last(weight: &Tensor<f32>) -> Tensor<f32> {
+    permute(weight, &[0, 2, 3, 1])
+}
+
+/// Back from [`channels_last`].
+pub(crate) fn channels_second(weight: &Tensor<f32>) -> Tensor<f32> {
+    permute(weight, &[0, 3, 1, 2])
+}
+
+/// An op that has run on its inputs.
+pub(crate) struct Ran {
+    case: OpCase,
+    outputs: Vec<HostTensor>,
+}
+
+impl Ran {
+    /// Runs the op; a refusal of its inputs fails the test with the case's name.
+    pub(crate) fn new(name: &str, op: impl Op + 'static, inputs: Vec<HostTensor>) -> Self {
+        let op: OpRef = Arc::new(op);
+        let outputs = run(op.as_ref(), &inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
+        Ran { case: OpCase::new(name, op, inputs), outputs }
+    }
+
+    /// The shape of an output.
+    pub(crate) fn shape(&self, output: usize) -> &[usize] {
+        &self.outputs[output].desc.shape
+    }
+
+    /// The elements of a float output.
+    pub(crate) fn f32(&self, output: usize) -> &[f32] {
+        self.outputs[output].as_f32()
+    }
+
+    /// The elements of an integer output.
+    pub(crate) fn i32(&self, output: usize) -> &[i32] {
+        self.outputs[output].as_i32()
+    }
+
+    /// The gradient of input `input` by the op's backward rule, given that of output 0.
+    pub(crate) fn grad(&self, grad_output: &[f32], input: usize) -> Tensor<f32> {
+        let mut grads = vec![None; self.outputs.len()];
+        grads[0] = Some(floats(Role::Gradient, self.shape(0), grad_output.to_vec()));
+        let grad = gradient_of(&self.case, &self.outputs, &grads, input)
+            .unwrap_or_else(|e| panic!("{}: {e}", self.case));
+        let grad = grad.unwrap_or_else(|| panic!("{}: no gradient of input {input}", self.case));
+        Tensor { shape: grad.desc.shape.clone(), data: grad.as_f32().to_vec() }
+    }
+}
+
+/// The tensors `<prefix>0`, `<prefix>1`, .. as far as the case has them.
+pub(crate) fn numbered(case: Case<'_>, prefix: &str) -> Vec<String> {
+    (0..).map(|i| format!("{prefix}{i}")).take_while(|name| case.has(name)).collect()
+}
+
+/// A list of numbers among the attributes.
+pub(crate) fn numbers(case: Case<'_>, name: &str) -> Vec<f64> {
+    let value = case.attribute(name);
+    let list: Option<Vec<f64>> =
+        value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect());
+    list.unwrap_or_else(|| panic!("{}: {name} is {value}", case.name()))
+}
+
+/// A list of pairs (height, width) among the attributes.
+pub(crate) fn sizes(case: Case<'_>, name: &str) -> Vec<[usize; 2]> {
+    let value = case.attribute(name);
+    let pair = |v: &Value| Some([v.get(0)?.as_u64()? as usize, v.get(1)?.as_u64()? as usize]);
+    let list: Option<Vec<_>> = value.as_array().and_then(|list| list.iter().map(pair).collect());
+    list.unwrap_or_else(|| panic!("{}: {name} is {value}", case.name()))
+}
+
+/// A true or false among the attributes; false where it is not written.
+pub(crate) fn flag(case: Case<'_>, name: &str) -> bool {
+    let value = case.attributes().get(name);
+    value.is_some_and(|v| v.as_bool().unwrap_or_else(|| panic!("{}: {name} is {v}", case.name())))
+}
+
+/// Fails unless the case has the value that is built into the op, where it states one at all.
+pub(crate) fn built_in(case: Case<'_>, name: &str, value: f64) {
+    if let Some(stated) = case.attributes().get(name).and_then(Value::as_f64) {
+        let same = (stated - value).abs() <= 1e-6 * value.abs();
+        assert!(same, "{}: {name} is {stated}, the op has {value} built in", case.name());
+    }
+}

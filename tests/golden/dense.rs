@@ -1,0 +1,147 @@
+//! Golden families `conv2d`, `conv_transpose2x2s2`, `linear` and `frozen_bn`.
+
+use kernels::Role;
+use kernels::cpu::HostTensor;
+use kernels::frozen_bn::fold_frozen_bn;
+use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
+use kernels::ops::conv2d::Conv2d;
+use kernels::ops::linear::Linear;
+
+use crate::convert::{Ran, channels_last, channels_second, flag, floats, host, permute};
+use crate::support::{Case, Family, Report, Tensor};
+
+/// README, for f32 dense ops.
+const TOLERANCE: f64 = 2e-5;
+
+fn activation(case: Case<'_>, name: &str) -> HostTensor {
+    host(Role::Activation, &case.f32(name))
+}
+
+pub(crate) fn conv2d() {
+    let Some(family) = Family::open("conv2d") else { return };
+    let mut report = Report::new("conv2d", TOLERANCE);
+    for case in family.cases() {
+        let bias = case.has("b");
+        let op = Conv2d { bias, ..Conv2d::new(case.usize("stride"), case.usize("pad")) };
+        let mut inputs =
+            vec![activation(case, "x"), host(Role::Weight, &channels_last(&case.f32("w")))];
+        if bias {
+            inputs.push(host(Role::Master, &case.f32("b")));
+        }
+        let ran = Ran::new(case.name(), op, inputs);
+        weighted_op(&mut report, case, &ran, channels_second);
+    }
+    report.finish();
+}
+
+pub(crate) fn conv_transpose2x2s2() {
+    let Some(family) = Family::open("conv_transpose2x2s2") else { return };
+    let mut report = Report::new("conv_transpose2x2s2", TOLERANCE);
+    for case in family.cases() {
+        let inputs = vec![
+            activation(case, "x"),
+            host(Role::Weight, &channels_last(&case.f32("w"))),
+            host(Role::Master, &case.f32("b")),
+        ];
+        let op = ConvTranspose2x2 { relu: flag(case, "relu"), counted: false };
+        let ran = Ran::new(case.name(), op, inputs);
+        weighted_op(&mut report, case, &ran, channels_second);
+    }
+    report.finish();
+}
+
+pub(crate) fn linear() {
+    let Some(family) = Family::open("linear") else { return };
+    let mut report = Report::new("linear", TOLERANCE);
+    for case in family.cases() {
+        let (x, mut w) = (case.f32("x"), case.f32("w"));
+        // Of a map the columns are those of its NCHW order; our weights stand as the map does.
+        let map = x.shape.len() == 4;
+        if map {
+            let [h, wide, c] = [x.shape[1], x.shape[2], x.shape[3]];
+            w = channels_last(&Tensor { shape: vec![w.shape[0], c, h, wide], data: w.data });
+        }
+        let inputs = vec![
+            host(Role::Activation, &x),
+            host(Role::Weight, &w),
+            host(Role::Master, &case.f32("b")),
+        ];
+        let op = Linear { relu: flag(case, "relu"), counted: false };
+        let ran = Ran::new(case.name(), op, inputs);
+        let back = if map { channels_second } else { Tensor::clone };
+        weighted_op(&mut report, case, &ran, back);
+    }
+    report.finish();
+}
+
+/// Compares y and, where the case has a dy, dx, dw and db of an op with inputs x, w and b. `back`
+/// turns weights of the op into the order of the file.
+fn weighted_op(
+    report: &mut Report,
+    case: Case<'_>,
+    ran: &Ran,
+    back: impl Fn(&Tensor<f32>) -> Tensor<f32>,
+) {
+    let y = case.f32("y");
+    report.exact(case.name(), "shape of y", ran.shape(0), &y.shape);
+    report.close(case.name(), "y", ran.f32(0), &y.data);
+    if case.has("dy") {
+        let dy = case.f32("dy").data;
+        report.close(case.name(), "dx", &ran.grad(&dy, 0).data, &case.f32("dx").data);
+        report.close(case.name(), "dw", &back(&ran.grad(&dy, 1)).data, &case.f32("dw").data);
+        if case.has("db") {
+            report.close(case.name(), "db", &ran.grad(&dy, 2).data, &case.f32("db").data);
+        }
+    }
+    report.done_case();
+}
+
+/// A frozen batch norm is no op but the epilogue of a convolution: here of one that changes
+/// nothing, 1x1 with the identity as weights.
+pub(crate) fn frozen_bn() {
+    let Some(family) = Family::open("frozen_bn") else { return };
+    let mut report = Report::new("frozen_bn", TOLERANCE);
+    for case in family.cases() {
+        let values = ["weight", "bias", "running_mean", "running_var"].map(|n| case.f32(n).data);
+        let [weight, bias, mean, var] = &values;
+        let (scale, bias) = fold_frozen_bn(weight, bias, mean, var, case.float("eps"));
+        let c = scale.len();
+        let mut identity = vec![0.0; c * c];
+        identity.iter_mut().step_by(c + 1).for_each(|w| *w = 1.0);
+        let mode = case.attribute("mode").as_str().expect("mode is a word");
+        let residual = case.has("residual");
+        assert_eq!(residual, mode.contains("add"), "{}: mode {mode}", case.name());
+        let relu = mode.contains("relu");
+        let op = Conv2d { scale: true, bias: true, residual, relu, ..Conv2d::new(1, 0) };
+        let mut inputs = vec![
+            activation(case, "x"),
+            floats(Role::Weight, &[c, 1, 1, c], identity),
+            floats(Role::Master, &[c], scale),
+            floats(Role::Master, &[c], bias),
+        ];
+        if residual {
+            inputs.push(activation(case, "residual"));
+        }
+        let ran = Ran::new(case.name(), op, inputs);
+        let dy = case.f32("dy").data;
+        report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+        report.close(case.name(), "dx", &ran.grad(&dy, 0).data, &case.f32("dx").data);
+        if residual {
+            let got = ran.grad(&dy, 4).data;
+            report.close(case.name(), "dresidual", &got, &case.f32("dresidual").data);
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+/// The two orders of weights are inverse to each other, and differ.
+#[test]
+fn weight_orders_are_inverse() {
+    let weight = Tensor { shape: vec![2, 3, 1, 2], data: (0..12).map(|v| v as f32).collect() };
+    let ours = channels_last(&weight);
+    assert_eq!(ours.shape, [2, 1, 2, 3]);
+    assert_eq!(ours.data[..6], [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+    assert_eq!(channels_second(&ours).data, weight.data);
+    assert_eq!(permute(&weight, &[0, 1, 2, 3]).data, weight.data);
+}

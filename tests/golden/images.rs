@@ -1,0 +1,168 @@
+//! Golden families `resize_transform` (images into the network) and `paste_masks` (masks out).
+
+use dali::order::{Rounding, resized_size};
+use kernels::Role;
+use kernels::boxes::as_boxes;
+use kernels::coco::encode_runs;
+use kernels::cpu::HostTensor;
+use kernels::ops::preprocess::Preprocess;
+use kernels::ops::transform_boxes::TransformBoxes;
+use kernels::paste::paste_mask;
+use kernels::resize::nearest_source;
+
+use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, repeated, sizes};
+use crate::support::{Case, Family, Report};
+
+/// README's for f32.
+const TOLERANCE: f64 = 2e-5;
+/// torchvision's defaults (ImageNet), where a case states no others.
+const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+const STD: [f64; 3] = [0.229, 0.224, 0.225];
+
+pub(crate) fn paste_masks() {
+    let Some(family) = Family::open("paste_masks") else { return };
+    let mut report = Report::new("paste_masks", TOLERANCE);
+    for case in family.cases() {
+        built_in(case, "padding", 1.0);
+        let threshold = case.float("threshold") as f32;
+        let (masks, boxes) = (case.f32("masks"), case.f32("boxes").data);
+        let (soft, binary) = (case.f32("soft"), case.u8("binary"));
+        let (height, width, side) = (soft.shape[1], soft.shape[2], masks.shape[2]);
+        for (object, &bbox) in as_boxes(&boxes).iter().enumerate() {
+            let mask = &masks.data[object * side * side..][..side * side];
+            let image = object * height * width..(object + 1) * height * width;
+            let pasted = paste_mask(mask, side, bbox, height, width);
+            report.close(case.name(), "soft", &pasted.soft_image(), &soft.data[image.clone()]);
+            let bitmap = pasted.bitmap(threshold);
+            report.exact(case.name(), "binary", &bitmap.pixels, &binary.data[image]);
+            report.exact(case.name(), "runs", &pasted.runs(threshold), &encode_runs(&bitmap));
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+pub(crate) fn resize_transform() {
+    let Some(family) = Family::open("resize_transform") else { return };
+    let mut report = Report::new("resize_transform", TOLERANCE);
+    for case in family.cases() {
+        let source = sizes(case, "sizes_hw");
+        let (min_size, max_size) = (case.usize("min_size"), case.usize("max_size"));
+        let resized: Vec<[usize; 2]> = source
+            .iter()
+            .map(|&[h, w]| {
+                let size = resized_size(h as u32, w as u32, min_size, max_size, Rounding::Floor);
+                [size.0 as usize, size.1 as usize]
+            })
+            .collect();
+        report.exact(case.name(), "resized_hw", &resized, &sizes(case, "resized_hw"));
+        let images = Images { source, resized };
+        images.pixels(&mut report, case);
+        images.boxes(&mut report, case);
+        images.masks(&mut report, case);
+        report.done_case();
+    }
+    report.finish();
+}
+
+/// The images of a case: (height, width) in the file and in the network.
+struct Images {
+    source: Vec<[usize; 2]>,
+    resized: Vec<[usize; 2]>,
+}
+
+impl Images {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// The sizes before and after as op inputs.
+    fn sizes(&self) -> [HostTensor; 2] {
+        [&self.source, &self.resized].map(|list| {
+            let values = list.as_flattened().iter().map(|&v| v as i32).collect();
+            index(&[list.len(), 2], values)
+        })
+    }
+
+    /// Normalised, resized, padded.
+    fn pixels(&self, report: &mut Report, case: Case<'_>) {
+        let names: Vec<String> = (0..self.len()).map(|i| format!("image{i}_hwc")).collect();
+        let images: Vec<Vec<f32>> = names.iter().map(|name| case.f32(name).data).collect();
+        let longest = images.iter().map(Vec::len).max().unwrap_or(0);
+        let mut pixels = Vec::new();
+        for image in &images {
+            pixels.extend(image);
+            // What lies behind an image must not be read.
+            pixels.extend(vec![f32::NAN; longest - image.len()]);
+        }
+        let divisible = case.usize("size_divisible");
+        let padded = |axis: usize| {
+            let largest = self.resized.iter().map(|size| size[axis]).max().unwrap_or(0);
+            largest.next_multiple_of(divisible)
+        };
+        let three = |name: &str, default: [f64; 3]| -> [f32; 3] {
+            let stated = case.attributes().get(name).map(|_| numbers(case, name));
+            std::array::from_fn(|i| stated.as_ref().map_or(default[i], |v| v[i]) as f32)
+        };
+        let op = Preprocess {
+            height: padded(0),
+            width: padded(1),
+            mean: three("image_mean", MEAN),
+            std: three("image_std", STD),
+            pixel_scale: 1.0,
+            bgr: false,
+        };
+        let [source, resized] = self.sizes();
+        let n = self.len();
+        let pixels = floats(Role::Mask, &[n, longest], pixels);
+        let inputs = vec![pixels, source, resized, repeated(n, 0), count(n)];
+        let ran = Ran::new(case.name(), op, inputs);
+        let batch = case.f32("batch");
+        report.exact(case.name(), "shape of batch", ran.shape(0), &batch.shape);
+        report.close(case.name(), "batch", ran.f32(0), &batch.data);
+    }
+
+    /// Boxes scaled with their image.
+    fn boxes(&self, report: &mut Report, case: Case<'_>) {
+        let boxes: Vec<Vec<f32>> =
+            (0..self.len()).map(|i| case.f32(&format!("boxes{i}")).data).collect();
+        let longest = boxes.iter().map(Vec::len).max().unwrap_or(0);
+        let mut values = Vec::new();
+        for own in &boxes {
+            values.extend(own);
+            values.resize(values.len() + longest - own.len(), f32::NAN);
+        }
+        let n = self.len();
+        let [source, resized] = self.sizes();
+        let counts = boxes.iter().map(|own| own.len() as i32 / 4).collect();
+        let inputs = vec![
+            floats(Role::Box, &[n, longest / 4, 4], values),
+            index(&[n], counts),
+            source,
+            resized,
+            repeated(n, 0),
+        ];
+        let ran = Ran::new(case.name(), TransformBoxes { plus_one: false }, inputs);
+        for (image, own) in boxes.iter().enumerate() {
+            let got = &ran.f32(0)[image * longest..][..own.len()];
+            let name = format!("boxes{image}_resized");
+            report.close(case.name(), &name, got, &case.f32(&name).data);
+        }
+    }
+
+    /// Masks by the nearest pixel, as mask targets look them up.
+    fn masks(&self, report: &mut Report, case: Case<'_>) {
+        for (image, name) in numbered(case, "masks").iter().enumerate() {
+            let masks = case.u8(name);
+            let ([h, w], [new_h, new_w]) = (self.source[image], self.resized[image]);
+            let mut got = Vec::with_capacity(masks.shape[0] * new_h * new_w);
+            for mask in masks.data.chunks_exact(h * w) {
+                for y in (0..new_h).map(|y| nearest_source(y, h, new_h)) {
+                    got.extend((0..new_w).map(|x| mask[y * w + nearest_source(x, w, new_w)]));
+                }
+            }
+            let name = format!("masks{image}_resized");
+            report.exact(case.name(), &name, &got, &case.u8(&name).data);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Golden family `losses`: values and gradients of the training losses.
+
+use kernels::Role;
+use kernels::losses::smooth_l1;
+use kernels::ops::bce_loss::BceLoss;
+use kernels::ops::detections::Detections;
+use kernels::ops::mask_bce_loss::MaskBceLoss;
+use kernels::ops::select_columns::SelectColumns;
+use kernels::ops::smooth_l1_loss::SmoothL1Loss;
+use kernels::ops::softmax_cross_entropy::SoftmaxCrossEntropy;
+
+use crate::convert::{Ran, count, floats, host, index, repeated};
+use crate::support::{Case, Family, Report, Tensor};
+
+/// f32 against f64: 3e-7 measured, with room for larger logits and more classes.
+const TOLERANCE: f64 = 2e-6;
+/// All rows are of image 0, so one group.
+const IPG: usize = 1;
+
+pub(crate) fn run() {
+    let Some(family) = Family::open("losses") else { return };
+    let mut report = Report::new("losses", TOLERANCE);
+    for case in family.cases() {
+        if case.has("dpred_of_sum") {
+            smooth_l1_rows(&mut report, case);
+        } else if case.has("softmax") {
+            cross_entropy(&mut report, case);
+        } else if case.has("dlogits") {
+            mask_bce(&mut report, case);
+        } else if case.has("dbox_regression") {
+            fastrcnn(&mut report, case);
+        } else if case.has("x") && case.has("dx") {
+            bce(&mut report, case);
+        } else {
+            panic!("golden losses: {} is of no known kind", case.name());
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+/// The elements by the formula, the sum and its gradient by the op, which divides by the rows.
+fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
+    let beta = case.float("beta") as f32;
+    let (pred, target) = (case.f32("pred"), case.f32("target"));
+    let elements: Vec<f32> =
+        pred.data.iter().zip(&target.data).map(|(p, t)| smooth_l1(p - t, beta).0).collect();
+    report.close(case.name(), "loss", &elements, &case.f32("loss").data);
+    let rows = pred.shape[0];
+    let inputs = vec![
+        host(Role::Activation, &pred),
+        host(Role::Box, &target),
+        repeated(rows, 1),
+        repeated(rows, 0),
+        count(1),
+    ];
+    let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG }, inputs);
+    let sum = [f64::from(ran.f32(0)[0]) * rows as f64];
+    report.close(case.name(), "loss_sum", &sum, &case.f32("loss_sum").data);
+    let grad = ran.grad(&[rows as f32], 0).data;
+    report.close(case.name(), "dpred_of_sum", &grad, &case.f32("dpred_of_sum").data);
+}
+
+/// The objectness loss where targets are 0 or 1; the mask loss, which takes any, for all.
+fn bce(report: &mut Report, case: Case<'_>) {
+    let (x, target) = (case.f32("x"), case.f32("target"));
+    let len = x.data.len();
+    let (loss, dx) = (case.f32("loss").data, case.f32("dx").data);
+    if target.data.iter().all(|&t| t == 0.0 || t == 1.0) {
+        let labels = target.data.iter().map(|&t| t as i32).collect();
+        let logits = floats(Role::Activation, &[len], x.data.clone());
+        let inputs = vec![logits, index(&[len], labels), repeated(len, 0), count(1)];
+        let ran = Ran::new(case.name(), BceLoss { ipg: IPG }, inputs);
+        report.close(case.name(), "loss", ran.f32(0), &loss);
+        report.close(case.name(), "dx", &ran.grad(&[1.0], 0).data, &dx);
+    }
+    let logits: Vec<f32> = x.data.iter().flat_map(|&x| [0.0, x]).collect();
+    let inputs = mask_inputs(
+        &Tensor { shape: vec![1, 1, len, 2], data: logits },
+        vec![1],
+        &Tensor { shape: vec![1, 1, len], data: target.data },
+    );
+    let ran = Ran::new(case.name(), MaskBceLoss { ipg: IPG }, inputs);
+    report.close(case.name(), "loss (mask loss)", ran.f32(0), &loss);
+    let grad: Vec<f32> = ran.grad(&[1.0], 0).data.into_iter().skip(1).step_by(2).collect();
+    report.close(case.name(), "dx (mask loss)", &grad, &dx);
+}
+
+fn mask_bce(report: &mut Report, case: Case<'_>) {
+    let inputs = mask_inputs(&case.f32("logits"), case.i32("labels").data, &case.f32("target"));
+    let ran = Ran::new(case.name(), MaskBceLoss { ipg: IPG }, inputs);
+    report.close(case.name(), "loss", ran.f32(0), &case.f32("loss").data);
+    let grad = ran.grad(&[1.0], 0).data;
+    report.close(case.name(), "dlogits", &grad, &case.f32("dlogits").data);
+}
+
+fn mask_inputs(
+    logits: &Tensor<f32>,
+    labels: Vec<i32>,
+    target: &Tensor<f32>,
+) -> Vec<kernels::cpu::HostTensor> {
+    let rows = labels.len();
+    vec![
+        host(Role::Activation, logits),
+        index(&[rows], labels),
+        host(Role::Mask, target),
+        repeated(rows, 0),
+        count(rows),
+        count(1),
+    ]
+}
+
+fn cross_entropy(report: &mut Report, case: Case<'_>) {
+    let logits = case.f32("x");
+    let ran = cross_entropy_op(case, &logits, case.i32("target").data);
+    report.close(case.name(), "loss", ran.f32(0), &case.f32("loss").data);
+    report.close(case.name(), "dx", &ran.grad(&[1.0], 0).data, &case.f32("dx").data);
+    softmax(report, case, &logits);
+}
+
+fn cross_entropy_op(case: Case<'_>, logits: &Tensor<f32>, labels: Vec<i32>) -> Ran {
+    let rows = labels.len();
+    let logits = host(Role::Activation, logits);
+    let inputs = vec![logits, index(&[rows], labels), repeated(rows, 0), count(1)];
+    Ran::new(case.name(), SoftmaxCrossEntropy { ipg: IPG }, inputs)
+}
+
+/// The softmax itself, as the scores of detections: RoIs far apart, none below the threshold.
+fn softmax(report: &mut Report, case: Case<'_>, logits: &Tensor<f32>) {
+    const APART: usize = 20;
+    let (rows, columns) = (logits.shape[0], logits.shape[1]);
+    let rois = (0..rows).flat_map(|r| [(r * APART) as f32, 0.0, (r * APART + 10) as f32, 10.0]);
+    let per_image = rows * (columns - 1);
+    let inputs = vec![
+        host(Role::Activation, logits),
+        floats(Role::Activation, &[rows, 4 * columns], vec![0.0; 4 * rows * columns]),
+        floats(Role::Box, &[rows, 4], rois.collect()),
+        repeated(rows, 0),
+        count(rows),
+        index(&[1, 2], vec![APART as i32, (rows * APART) as i32]),
+    ];
+    let op = Detections {
+        score_threshold: -1.0,
+        nms_threshold: 1.0,
+        per_image,
+        weights: [1.0; 4],
+        min_size: 0.0,
+        plus_one: false,
+    };
+    let ran = Ran::new(case.name(), op, inputs);
+    report.exact(case.name(), "number of scores", ran.i32(5), &[per_image as i32]);
+    let mut got = vec![f32::NAN; rows * columns];
+    for (row, &score) in ran.f32(1).iter().enumerate() {
+        let roi = ran.f32(0)[4 * row] as usize / APART;
+        got[roi * columns + ran.i32(2)[row] as usize] = score;
+    }
+    // What the other classes leave is the background's.
+    for row in got.chunks_exact_mut(columns) {
+        row[0] = (1.0 - row[1..].iter().map(|&v| f64::from(v)).sum::<f64>()) as f32;
+    }
+    report.close(case.name(), "softmax", &got, &case.f32("softmax").data);
+}
+
+/// The two losses of the box head; the deltas are those of each row's own class.
+fn fastrcnn(report: &mut Report, case: Case<'_>) {
+    let labels = case.i32("labels").data;
+    let ran = cross_entropy_op(case, &case.f32("class_logits"), labels.clone());
+    report.close(case.name(), "loss_cls", ran.f32(0), &case.f32("loss_cls").data);
+    let grad = ran.grad(&[1.0], 0).data;
+    report.close(case.name(), "dclass_logits", &grad, &case.f32("dclass_logits").data);
+
+    let rows = labels.len();
+    let labels = index(&[rows], labels);
+    let deltas = host(Role::Activation, &case.f32("box_regression"));
+    let select = SelectColumns { width: 4, modulo: false };
+    let own = Ran::new(case.name(), select, vec![deltas, labels.clone()]);
+    let inputs = vec![
+        floats(Role::Activation, &[rows, 4], own.f32(0).to_vec()),
+        host(Role::Box, &case.f32("regression_targets")),
+        labels,
+        repeated(rows, 0),
+        count(1),
+    ];
+    let op = SmoothL1Loss { beta: case.float("beta") as f32, ipg: IPG };
+    let ran = Ran::new(case.name(), op, inputs);
+    report.close(case.name(), "loss_box", ran.f32(0), &case.f32("loss_box").data);
+    let grad = own.grad(&ran.grad(&[1.0], 0).data, 0).data;
+    report.close(case.name(), "dbox_regression", &grad, &case.f32("dbox_regression").data);
+}

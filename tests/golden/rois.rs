@@ -1,0 +1,151 @@
+//! Golden families `roi_align` (mask targets from bitmaps included) and `roi_levels`.
+
+use kernels::Role;
+use kernels::coco::{Bitmap, encode_runs};
+use kernels::ops::mask_targets::{MaskRule, MaskTargets};
+use kernels::ops::roi_align::RoiAlign;
+use kernels::ops::roi_levels::RoiLevels;
+
+use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbered, repeated};
+use crate::support::{Case, Family, Report};
+
+/// README; torch's own f32 differs by 3.5e-6.
+const TOLERANCE: f64 = 2e-5;
+
+pub(crate) fn roi_align() {
+    let Some(family) = Family::open("roi_align") else { return };
+    let mut report = Report::new("roi_align", TOLERANCE);
+    for case in family.cases() {
+        if case.has("gt_masks") {
+            project_masks(&mut report, case);
+        } else {
+            pool_one_level(&mut report, case);
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn pool_one_level(report: &mut Report, case: Case<'_>) {
+    let op = RoiAlign {
+        pooled: case.usize("output"),
+        sampling_ratio: case.usize("sampling_ratio"),
+        aligned: flag(case, "aligned"),
+        spatial_scales: vec![case.float("spatial_scale") as f32],
+    };
+    let rois = case.f32("rois").data;
+    let boxes: Vec<f32> = rois.chunks_exact(5).flat_map(|r| r[1..].to_vec()).collect();
+    let image_idx: Vec<i32> = rois.chunks_exact(5).map(|r| r[0] as i32).collect();
+    let rows = image_idx.len();
+    let inputs = vec![
+        host(Role::Activation, &case.f32("x")),
+        floats(Role::Box, &[rows, 4], boxes),
+        index(&[rows], image_idx),
+        repeated(rows, 0),
+        count(rows),
+    ];
+    let ran = Ran::new(case.name(), op, inputs);
+    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    let dx = ran.grad(&case.f32("dy").data, 0).data;
+    report.close(case.name(), "dx", &dx, &case.f32("dx").data);
+}
+
+/// torchvision's mask targets, through the op that training uses, objects given as runs.
+fn project_masks(report: &mut Report, case: Case<'_>) {
+    let masks = case.u8("gt_masks");
+    let (objects, height, width) = (masks.shape[0], masks.shape[1], masks.shape[2]);
+    let (mut runs, mut segments, mut parts) = (vec![], vec![], vec![]);
+    for (object, pixels) in masks.data.chunks_exact(height * width).enumerate() {
+        let own = encode_runs(&Bitmap { height, width, pixels: pixels.to_vec() });
+        segments.extend([1, object as i32, 1]);
+        parts.extend([runs.len() as i32, own.len() as i32]);
+        runs.extend(own.into_iter().map(|run| run as i32));
+    }
+    let proposals = case.f32("proposals");
+    let rows = proposals.shape[0];
+    let size = || index(&[1, 2], vec![height as i32, width as i32]);
+    let inputs = vec![
+        host(Role::Box, &proposals),
+        repeated(rows, 0),
+        index(&[rows], case.i32("matched_idxs").data),
+        count(rows),
+        index(&[1, objects, 3], segments),
+        index(&[1, objects, 2], parts),
+        floats(Role::Mask, &[1, 0], vec![]),
+        index(&[1, runs.len()], runs),
+        size(),
+        size(),
+        index(&[1], vec![0]),
+    ];
+    let side = case.usize("mask_size");
+    let op = MaskTargets { side, rule: MaskRule::RoiAlignBitmap, plus_one: false };
+    let ran = Ran::new(case.name(), op, inputs);
+    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+}
+
+pub(crate) fn roi_levels() {
+    let Some(family) = Family::open("roi_levels") else { return };
+    let mut report = Report::new("roi_levels", TOLERANCE);
+    for case in family.cases() {
+        if case.has("boxes") {
+            let boxes = case.f32("boxes");
+            let image_idx = repeated(boxes.shape[0], 0);
+            let ran =
+                Ran::new(case.name(), level_op(case), vec![host(Role::Box, &boxes), image_idx]);
+            report.exact(case.name(), "level", ran.i32(0), &case.i32("level").data);
+        } else {
+            pool_pyramid(&mut report, case);
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn level_op(case: Case<'_>) -> RoiLevels {
+    built_in(case, "eps", 1e-6);
+    // MultiScaleRoIAlign's default, which its cases do not state.
+    let stated = case.attributes().get("canonical_level").is_some();
+    let canonical_level = if stated { case.usize("canonical_level") as i32 } else { 4 };
+    RoiLevels {
+        min_level: case.usize("k_min") as i32,
+        max_level: case.usize("k_max") as i32,
+        canonical_size: case.float("canonical_scale") as f32,
+        canonical_level,
+        plus_one: false,
+    }
+}
+
+/// Levels of the boxes, pooling from them, and the gradient of every map.
+fn pool_pyramid(report: &mut Report, case: Case<'_>) {
+    let (mut boxes, mut image_idx) = (vec![], vec![]);
+    for (image, name) in numbered(case, "boxes_img").iter().enumerate() {
+        let own = case.f32(name).data;
+        image_idx.extend(vec![image as i32; own.len() / 4]);
+        boxes.extend(own);
+    }
+    let rows = image_idx.len();
+    let boxes = floats(Role::Box, &[rows, 4], boxes);
+    let image_idx = index(&[rows], image_idx);
+    let op = level_op(case);
+    let min_level = op.min_level;
+    let levels = Ran::new(case.name(), op, vec![boxes.clone(), image_idx.clone()]);
+    report.exact(case.name(), "level", levels.i32(0), &case.i32("level").data);
+
+    let maps = numbered(case, "feat");
+    let op = RoiAlign {
+        pooled: case.usize("output"),
+        sampling_ratio: case.usize("sampling_ratio"),
+        aligned: flag(case, "aligned"),
+        // Level k has 2^k network pixels a side; torchvision finds k_min from the scale likewise.
+        spatial_scales: (min_level..).take(maps.len()).map(|level| 0.5f32.powi(level)).collect(),
+    };
+    let mut inputs: Vec<_> =
+        maps.iter().map(|name| host(Role::Activation, &case.f32(name))).collect();
+    inputs.extend([boxes, image_idx, index(&[rows], levels.i32(0).to_vec()), count(rows)]);
+    let ran = Ran::new(case.name(), op, inputs);
+    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    let dy = case.f32("dy").data;
+    for (level, name) in numbered(case, "dfeat").iter().enumerate() {
+        report.close(case.name(), name, &ran.grad(&dy, level).data, &case.f32(name).data);
+    }
+}

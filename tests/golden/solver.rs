@@ -1,0 +1,108 @@
+//! Golden families `optim` and `lr_schedules`.
+
+use kernels::Role;
+use kernels::cpu::{HostTensor, run_updating};
+use kernels::ops::control_step::{ControlStep, LrSchedule};
+use kernels::ops::sgd::{Sgd, SgdGroup};
+
+use crate::convert::{count, flag, floats, host, index, numbered, numbers};
+use crate::support::{Case, Family, Report};
+
+/// Five steps in f32 against f64: 1.6e-7 measured, with room for other rates and decays.
+const SGD_TOLERANCE: f64 = 1e-6;
+/// README.
+const LR_TOLERANCE: f64 = 1e-12;
+
+pub(crate) fn optim() {
+    let Some(family) = Family::open("optim") else { return };
+    let mut report = Report::new("optim", SGD_TOLERANCE);
+    for case in family.cases() {
+        if case.name().starts_with("novograd") || case.name().starts_with("lars") {
+            report.not_due();
+            continue;
+        }
+        sgd(&mut report, case);
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn sgd(report: &mut Report, case: Case<'_>) {
+    let names = numbered(case, "w0_");
+    let weight_decay = case.float("weight_decay") as f32;
+    let op = Sgd {
+        momentum: case.float("momentum") as f32,
+        nesterov: flag(case, "nesterov"),
+        groups: vec![SgdGroup { weight_decay, lr_factor: 1.0 }; names.len()],
+    };
+    let weights: Vec<HostTensor> =
+        names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();
+    let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
+    let mut state: Vec<HostTensor> =
+        weights.iter().cloned().chain(weights.iter().map(zeros)).collect();
+    let rates = numbers(case, "lrs");
+    for (step, &rate) in (1..).zip(&rates) {
+        let mut inputs: Vec<HostTensor> = numbered(case, &format!("g{step}_"))
+            .iter()
+            .map(|name| host(Role::WeightGradient, &case.f32(name)))
+            .collect();
+        // Nothing clipped, nothing skipped, loss scale 1.
+        inputs.push(floats(Role::Scalar, &[4], vec![rate as f32, 1.0, 1.0, 1.0]));
+        let ran = run_updating(&op, &inputs, &mut state);
+        ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+        for (w, i) in state.iter().zip(0..names.len()) {
+            let name = format!("w{step}_{i}");
+            report.close(case.name(), &name, w.as_f32(), &case.f32(&name).data);
+        }
+    }
+    let buffers = numbered(case, &format!("buf{}_", rates.len()));
+    assert_eq!(buffers.len(), names.len(), "{}: a buffer for each weight", case.name());
+    for (momentum, name) in state[names.len()..].iter().zip(&buffers) {
+        report.close(case.name(), name, momentum.as_f32(), &case.f32(name).data);
+    }
+}
+
+pub(crate) fn lr_schedules() {
+    let Some(family) = Family::open("lr_schedules") else { return };
+    let mut report = Report::new("lr_schedules", LR_TOLERANCE);
+    for case in family.cases() {
+        let schedule = schedule(case);
+        let want = case.f64("lr_f64").data;
+        let got: Vec<f64> = (0..want.len()).map(|step| schedule.at(step as u64)).collect();
+        report.close(case.name(), "lr_f64", &got, &want);
+        let want: Vec<f32> = want.iter().map(|&lr| lr as f32).collect();
+        let got = rates_of_steps(case, schedule, want.len());
+        // One unit in the last place: 1e-12 may lie across a rounding border of f32.
+        for (step, (got, want)) in got.iter().zip(&want).enumerate() {
+            let near = (got - want).abs() <= f32::EPSILON * want.abs();
+            assert!(near, "golden lr_schedules: {}: step {step}: {got}, not {want}", case.name());
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn schedule(case: Case<'_>) -> LrSchedule {
+    let (base, warmup_factor) = (case.float("base"), case.float("warmup_factor"));
+    let warmup_steps = case.usize("warmup_iters") as u64;
+    if case.attributes().get("milestones").is_none() {
+        let (total_steps, min) = (case.usize("T") as u64, case.float("min_lr"));
+        return LrSchedule::Cosine { base, warmup_steps, warmup_factor, total_steps, min };
+    }
+    let milestones = numbers(case, "milestones").into_iter().map(|m| m as u64).collect();
+    let gamma = case.float("gamma");
+    LrSchedule::Multistep { base, warmup_steps, warmup_factor, milestones, gamma }
+}
+
+/// The learning rates that the op hands to the optimizer, step after step.
+fn rates_of_steps(case: Case<'_>, schedule: LrSchedule, steps: usize) -> Vec<f32> {
+    let op = ControlStep { schedule, clip_norm: 0.0, growth_interval: 0, dynamic: false };
+    let inputs = [floats(Role::Scalar, &[1], vec![1.0]), count(1)];
+    let zero = || index(&[1], vec![0]);
+    let mut state = [zero(), floats(Role::Scalar, &[1], vec![1.0]), zero(), zero()];
+    let mut rate = || {
+        let control = run_updating(&op, &inputs, &mut state);
+        control.unwrap_or_else(|e| panic!("{}: {e}", case.name()))[0].as_f32()[0]
+    };
+    (0..steps).map(|_| rate()).collect()
+}
