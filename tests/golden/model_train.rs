@@ -4,7 +4,7 @@ use engine::model::{Inject, LOSS_NAMES};
 use engine::weights::to_torchvision;
 
 use crate::model_setup::{GoldenModel, Loaded, row};
-use crate::support::{Family, Report};
+use crate::support::{Case, Family, Report};
 
 /// Everything computed, samplers in hash order, intermediate tensors readable.
 fn observed(model: &GoldenModel) -> Loaded {
@@ -99,10 +99,18 @@ pub(crate) fn roi() {
     for name in names {
         let want = case.f32(name).data;
         let got = &e.f32(name).expect("observed")[..want.len()];
-        report.close(case.name(), name, got, &want);
+        report.close_within(case.name(), name, got, &want, tolerance(case, name));
     }
     report.done_case();
     report.finish();
+}
+
+/// Three times what the file says of the reference's own f32 run against its f64 run, at least
+/// the README's 2e-5: coordinates amplify rounding in what is sampled at them.
+fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
+    let stated = &case.attribute("err_f32_vs_f64")[tensor];
+    let value = |i: usize| stated[i].as_f64().unwrap_or(0.0);
+    (3.0 * value(0) / value(1).max(1e-30)).max(2e-5)
 }
 
 /// Step 1 with the recorded samples injected: the losses, and every gradient.

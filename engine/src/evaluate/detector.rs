@@ -81,7 +81,7 @@ impl Detector {
         self.plan(shape, pixels, state)?;
         let Some(executor) = &mut self.executors[shape] else { unreachable!("planned above") };
         let sizes = fill(executor, &self.config, images)?;
-        executor.run(state);
+        rayon::scope(|_| executor.run(state));
         split(executor, &self.config, images, &sizes)
     }
 

@@ -86,7 +86,9 @@ impl Trainer {
         let batch = self.feed.next(self.batches)?;
         let executor = &mut self.executors[batch.shape];
         fill_inputs(executor, &batch)?;
-        executor.run(&mut self.state);
+        let state = &mut self.state;
+        // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
+        rayon::scope(|_| executor.run(state));
         self.batches += 1;
         let record = self.record(batch.shape, batch.epoch, batch.num_images, batch.waited_seconds);
         self.feed.recycle(batch);
