@@ -2,6 +2,11 @@
 //!
 //! Two tensors may share bytes only if the last user of the one happens before the writer of the
 //! other in every order that the schedule allows.
+//!
+//! Placing blocks well is dynamic storage allocation, which is NP-hard: blocks are placed greedily,
+//! each at the lowest offset where it fits, in several orders, and the smallest arena wins.
+
+use std::cmp::Reverse;
 
 use kernels::TensorDesc;
 
@@ -16,7 +21,7 @@ pub struct Plan {
     blocks: Vec<Block>,
     arena_bytes: usize,
     values: Vec<Option<usize>>,
-    workspaces: Vec<Option<usize>>,
+    workspaces: Vec<Option<(usize, usize)>>,
 }
 
 /// Bytes of the arena that something owns from one launch to another.
@@ -46,22 +51,22 @@ impl Plan {
     /// Plans the memory of a program on the CPU device.
     pub fn new(program: &Program, schedule: &Schedule) -> Self {
         let mut blocks = collect(program, schedule);
-        let mut order: Vec<usize> = (0..blocks.len()).collect();
-        // Large blocks first: they have the fewest places to go.
-        order.sort_by_key(|&i| (std::cmp::Reverse(blocks[i].bytes), i));
-        let mut placed: Vec<usize> = Vec::with_capacity(order.len());
-        for i in order {
-            let offset = lowest_gap(&blocks, &placed, i, schedule);
-            blocks[i].offset = offset;
-            placed.push(i);
+        let rivals = rivals(&blocks, schedule);
+        let placements = ORDERS.map(|key| place(&blocks, &rivals, key));
+        let best = placements.into_iter().min_by_key(|offsets| arena_end(&blocks, offsets));
+        let offsets = best.unwrap_or_default();
+        let arena_bytes = arena_end(&blocks, &offsets);
+        for (block, offset) in blocks.iter_mut().zip(offsets) {
+            block.offset = offset;
         }
-        let arena_bytes = blocks.iter().map(|b| b.offset + round(b.bytes)).max().unwrap_or(0);
         let mut values = vec![None; program.tensors().len()];
         let mut workspaces = vec![None; schedule.launches().len()];
         for block in &blocks {
             match block.owner {
                 Owner::Tensor(t) => values[t.index()] = Some(block.offset),
-                Owner::Workspace(launch) => workspaces[launch] = Some(block.offset),
+                Owner::Workspace(launch) => {
+                    workspaces[launch] = Some((block.offset, block.bytes));
+                }
             }
         }
         Self { blocks, arena_bytes, values, workspaces }
@@ -89,6 +94,11 @@ impl Plan {
 
     /// Offset of the scratch memory of a launch.
     pub fn workspace_offset(&self, launch: usize) -> Option<usize> {
+        self.workspaces[launch].map(|(offset, _)| offset)
+    }
+
+    /// Offset and length in bytes of the scratch memory of a launch.
+    pub(crate) fn workspace(&self, launch: usize) -> Option<(usize, usize)> {
         self.workspaces[launch]
     }
 
@@ -98,9 +108,9 @@ impl Plan {
         let mut change = vec![0isize; n + 1];
         for b in &self.blocks {
             let first = b.users[0];
-            let last = if b.kept { n - 1 } else { *b.users.iter().max().unwrap_or(&first) };
+            let end = if b.kept { n } else { first + b.lifetime() };
             change[first] += round(b.bytes) as isize;
-            change[last + 1] -= round(b.bytes) as isize;
+            change[end] -= round(b.bytes) as isize;
         }
         let mut live = 0;
         change.iter().fold(0, |peak, c| {
@@ -114,6 +124,16 @@ impl Block {
     /// True if the block and `other` may be alive at once in some order.
     pub fn conflicts(&self, other: &Block, schedule: &Schedule) -> bool {
         !(self.dead_before(other, schedule) || other.dead_before(self, schedule))
+    }
+
+    /// [`Block::lifetime`], but endless for a kept block: it is read after the last launch.
+    fn reach(&self) -> usize {
+        if self.kept { usize::MAX } else { self.lifetime() }
+    }
+
+    /// Launches from its first to its last, in launch order.
+    fn lifetime(&self) -> usize {
+        self.users.iter().max().map_or(0, |last| last + 1 - self.users[0])
     }
 
     fn dead_before(&self, other: &Block, schedule: &Schedule) -> bool {
@@ -159,22 +179,58 @@ fn collect(program: &Program, schedule: &Schedule) -> Vec<Block> {
     blocks
 }
 
-/// The lowest offset at which block `i` overlaps no placed block that it conflicts with.
-fn lowest_gap(blocks: &[Block], placed: &[usize], i: usize, schedule: &Schedule) -> usize {
-    let mut taken: Vec<(usize, usize)> = placed
-        .iter()
-        .map(|&p| &blocks[p])
-        .filter(|b| b.bytes > 0 && b.conflicts(&blocks[i], schedule))
-        .map(|b| (b.offset, b.offset + round(b.bytes)))
-        .collect();
-    taken.sort_unstable();
-    let need = round(blocks[i].bytes);
-    let mut offset = 0;
-    for (start, end) in taken {
-        if offset + need <= start {
-            break;
+/// For each block, the others that may be alive with it. Empty blocks own no bytes to fight for.
+fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<Vec<usize>> {
+    let mut rivals = vec![Vec::new(); blocks.len()];
+    for (i, a) in blocks.iter().enumerate().filter(|(_, b)| b.bytes > 0) {
+        for (j, b) in blocks[..i].iter().enumerate().filter(|(_, b)| b.bytes > 0) {
+            if a.conflicts(b, schedule) {
+                rivals[i].push(j);
+                rivals[j].push(i);
+            }
         }
-        offset = offset.max(end);
     }
-    offset
+    rivals
+}
+
+/// Sorts blocks into the order in which they are placed: smallest key first.
+type OrderKey = fn(&Block) -> Reverse<(usize, usize)>;
+
+/// Each order is best on some programs: large blocks have the fewest places to go, large and
+/// long-lived ones fewer still, and blocks that live longest sit best at the bottom.
+const ORDERS: [OrderKey; 4] = [
+    |b| Reverse((b.bytes, b.reach())),
+    |b| Reverse((b.bytes.saturating_mul(b.reach()), b.bytes)),
+    |b| Reverse((b.reach(), b.bytes)),
+    |b| Reverse((usize::MAX - b.users[0], b.bytes)),
+];
+
+/// Offsets of all blocks, placed in the order of `key`, each at the lowest offset at which it
+/// overlaps no placed rival.
+fn place(blocks: &[Block], rivals: &[Vec<usize>], key: OrderKey) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    order.sort_by_key(|&i| (key(&blocks[i]), i));
+    let mut placed: Vec<Option<usize>> = vec![None; blocks.len()];
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    for i in order {
+        taken.clear();
+        taken.extend(
+            rivals[i].iter().filter_map(|&r| placed[r].map(|o| (o, o + round(blocks[r].bytes)))),
+        );
+        taken.sort_unstable();
+        let need = round(blocks[i].bytes);
+        let mut offset = 0;
+        for &(start, end) in &taken {
+            if offset + need <= start {
+                break;
+            }
+            offset = offset.max(end);
+        }
+        placed[i] = Some(offset);
+    }
+    placed.into_iter().map(|o| o.unwrap_or(0)).collect()
+}
+
+fn arena_end(blocks: &[Block], offsets: &[usize]) -> usize {
+    blocks.iter().zip(offsets).map(|(b, offset)| offset + round(b.bytes)).max().unwrap_or(0)
 }

@@ -26,7 +26,7 @@ impl Schedule {
     /// All nodes in program order on one stream.
     ///
     /// # Errors
-    /// [`GraphError::UnorderedUpdate`] if state is read after its update.
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn single_stream(program: &Program) -> Result<Self, GraphError> {
         let streams = vec![0; program.nodes().len()];
         Self::with_streams(program, &streams)
@@ -36,7 +36,7 @@ impl Schedule {
     /// demand.
     ///
     /// # Errors
-    /// [`GraphError::UnorderedUpdate`] if state is read after its update.
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn with_streams(program: &Program, streams: &[usize]) -> Result<Self, GraphError> {
         let n = program.nodes().len();
         assert_eq!(streams.len(), n);
@@ -48,8 +48,13 @@ impl Schedule {
         for (i, node) in program.nodes().iter().enumerate() {
             let mut waits: Vec<usize> =
                 node.inputs.iter().filter_map(|t| producer[t.index()]).collect();
-            for t in &node.updates {
-                check_single_update(program, producer[t.index()], i, *t)?;
+            for (k, t) in node.updates.iter().enumerate() {
+                // A node may neither update one state twice nor read what it updates: the device
+                // hands it each update as the only reference.
+                let itself = node.inputs.contains(t) || node.updates[..k].contains(t);
+                if let Some(writer) = producer[t.index()].or(itself.then_some(i)) {
+                    return Err(unordered(program, *t, i, writer));
+                }
                 waits.extend(&readers[t.index()]);
             }
             for t in &node.inputs {
@@ -90,18 +95,6 @@ impl Schedule {
     /// True if launch `first` is done before launch `second` starts in every allowed order.
     pub fn happens_before(&self, first: usize, second: usize) -> bool {
         self.before[second].contains(first)
-    }
-}
-
-fn check_single_update(
-    program: &Program,
-    earlier: Option<usize>,
-    node: usize,
-    tensor: TensorId,
-) -> Result<(), GraphError> {
-    match earlier {
-        Some(writer) => Err(unordered(program, tensor, node, writer)),
-        None => Ok(()),
     }
 }
 
