@@ -37,8 +37,8 @@ struct Differentiation<'a> {
     forward_nodes: usize,
     /// For each tensor of the forward pass: does a tensor of `wrt` reach it?
     wanted: Vec<bool>,
-    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed. Its readers
-    /// come before its writer in the reverse walk, so all have arrived when the writer needs the sum.
+    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed. The reverse
+    /// walk meets its readers before its writer, so all are there when the writer needs the sum.
     arriving: Vec<Vec<TensorId>>,
 }
 

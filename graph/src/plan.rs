@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 
 use kernels::TensorDesc;
 
+use crate::schedule::BitSet;
 use crate::{Program, Schedule, TensorId, TensorKind};
 
 /// Offsets are multiples of this many bytes: a cache line, and CUDA's vector loads.
@@ -52,10 +53,18 @@ impl Plan {
     pub fn new(program: &Program, schedule: &Schedule) -> Self {
         let mut blocks = collect(program, schedule);
         let rivals = rivals(&blocks, schedule);
-        let placements = ORDERS.map(|key| place(&blocks, &rivals, key));
-        let best = placements.into_iter().min_by_key(|offsets| arena_end(&blocks, offsets));
-        let offsets = best.unwrap_or_default();
-        let arena_bytes = arena_end(&blocks, &offsets);
+        let bound = peak_live(&blocks, schedule.launches().len());
+        let (mut offsets, mut arena_bytes) = (Vec::new(), usize::MAX);
+        for key in ORDERS {
+            let placed = place(&blocks, &rivals, key);
+            let end = arena_end(&blocks, &placed);
+            if end < arena_bytes {
+                (offsets, arena_bytes) = (placed, end);
+            }
+            if arena_bytes == bound {
+                break;
+            }
+        }
         for (block, offset) in blocks.iter_mut().zip(offsets) {
             block.offset = offset;
         }
@@ -104,19 +113,7 @@ impl Plan {
 
     /// The most bytes alive at one launch, in launch order: what no plan can go below.
     pub fn peak_live_bytes(&self, schedule: &Schedule) -> usize {
-        let n = schedule.launches().len();
-        let mut change = vec![0isize; n + 1];
-        for b in &self.blocks {
-            let first = b.users[0];
-            let end = if b.kept { n } else { first + b.lifetime() };
-            change[first] += round(b.bytes) as isize;
-            change[end] -= round(b.bytes) as isize;
-        }
-        let mut live = 0;
-        change.iter().fold(0, |peak, c| {
-            live += c;
-            peak.max(live as usize)
-        })
+        peak_live(&self.blocks, schedule.launches().len())
     }
 }
 
@@ -133,12 +130,21 @@ impl Block {
 
     /// Launches from its first to its last, in launch order.
     fn lifetime(&self) -> usize {
-        self.users.iter().max().map_or(0, |last| last + 1 - self.users[0])
+        self.last() + 1 - self.users[0]
+    }
+
+    /// Position of the last launch that touches it.
+    fn last(&self) -> usize {
+        // Users are collected in launch order.
+        self.users[self.users.len() - 1]
     }
 
     fn dead_before(&self, other: &Block, schedule: &Schedule) -> bool {
         let writer = other.users[0];
-        !self.kept && self.users.iter().all(|u| schedule.happens_before(*u, writer))
+        // Launch order is one of the allowed orders: it settles most pairs at once. Of the other
+        // users the last is the likeliest to be too late.
+        let possible = !self.kept && self.last() < writer;
+        possible && self.users.iter().rev().all(|u| schedule.happens_before(*u, writer))
     }
 }
 
@@ -179,14 +185,29 @@ fn collect(program: &Program, schedule: &Schedule) -> Vec<Block> {
     blocks
 }
 
+/// The most bytes alive at one of `launches` launches, in launch order.
+fn peak_live(blocks: &[Block], launches: usize) -> usize {
+    let mut change = vec![0isize; launches + 1];
+    for b in blocks {
+        let end = if b.kept { launches } else { b.last() + 1 };
+        change[b.users[0]] += round(b.bytes) as isize;
+        change[end] -= round(b.bytes) as isize;
+    }
+    let mut live = 0;
+    change.iter().fold(0, |peak, c| {
+        live += c;
+        peak.max(live as usize)
+    })
+}
+
 /// For each block, the others that may be alive with it. Empty blocks own no bytes to fight for.
-fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<Vec<usize>> {
-    let mut rivals = vec![Vec::new(); blocks.len()];
+fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
+    let mut rivals = vec![BitSet::new(blocks.len()); blocks.len()];
     for (i, a) in blocks.iter().enumerate().filter(|(_, b)| b.bytes > 0) {
         for (j, b) in blocks[..i].iter().enumerate().filter(|(_, b)| b.bytes > 0) {
             if a.conflicts(b, schedule) {
-                rivals[i].push(j);
-                rivals[j].push(i);
+                rivals[i].insert(j);
+                rivals[j].insert(i);
             }
         }
     }
@@ -207,28 +228,26 @@ const ORDERS: [OrderKey; 4] = [
 
 /// Offsets of all blocks, placed in the order of `key`, each at the lowest offset at which it
 /// overlaps no placed rival.
-fn place(blocks: &[Block], rivals: &[Vec<usize>], key: OrderKey) -> Vec<usize> {
+fn place(blocks: &[Block], rivals: &[BitSet], key: OrderKey) -> Vec<usize> {
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     order.sort_by_key(|&i| (key(&blocks[i]), i));
-    let mut placed: Vec<Option<usize>> = vec![None; blocks.len()];
-    let mut taken: Vec<(usize, usize)> = Vec::new();
+    let mut offsets = vec![0; blocks.len()];
+    // Placed blocks by offset, so that one walk finds the lowest gap.
+    let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
     for i in order {
-        taken.clear();
-        taken.extend(
-            rivals[i].iter().filter_map(|&r| placed[r].map(|o| (o, o + round(blocks[r].bytes)))),
-        );
-        taken.sort_unstable();
         let need = round(blocks[i].bytes);
         let mut offset = 0;
-        for &(start, end) in &taken {
-            if offset + need <= start {
+        for &p in placed.iter().filter(|p| rivals[i].contains(**p)) {
+            if offset + need <= offsets[p] {
                 break;
             }
-            offset = offset.max(end);
+            offset = offset.max(offsets[p] + round(blocks[p].bytes));
         }
-        placed[i] = Some(offset);
+        offsets[i] = offset;
+        let at = placed.partition_point(|&p| offsets[p] <= offset);
+        placed.insert(at, i);
     }
-    placed.into_iter().map(|o| o.unwrap_or(0)).collect()
+    offsets
 }
 
 fn arena_end(blocks: &[Block], offsets: &[usize]) -> usize {

@@ -52,7 +52,7 @@ pub fn top_part(part: &str) -> &str {
     part.split('.').next().unwrap_or(part)
 }
 
-/// The program as text: a line each for inputs, state, nodes and kept tensors; tensors by number and
+/// The program as text: a line for each input, state, node and kept tensor; tensors by number and
 /// shape. The same program gives the same text.
 pub fn to_text(program: &Program) -> String {
     let mut text = String::new();

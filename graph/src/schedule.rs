@@ -108,18 +108,18 @@ fn unordered(program: &Program, tensor: TensorId, reader: usize, writer: usize) 
 
 /// A set of small integers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct BitSet(Vec<u64>);
+pub(crate) struct BitSet(Vec<u64>);
 
 impl BitSet {
-    fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         Self(vec![0; len.div_ceil(64)])
     }
 
-    fn insert(&mut self, i: usize) {
+    pub(crate) fn insert(&mut self, i: usize) {
         self.0[i / 64] |= 1 << (i % 64);
     }
 
-    fn contains(&self, i: usize) -> bool {
+    pub(crate) fn contains(&self, i: usize) -> bool {
         self.0[i / 64] >> (i % 64) & 1 == 1
     }
 

@@ -98,10 +98,7 @@ fn missing_and_misshapen_state_are_named() {
         "the program needs state `layer.weight`, which is neither initialised nor loaded"
     );
     state.insert("layer.weight", tensor(&[1.0; 4]));
-    assert_eq!(
-        error(&state),
-        "state `layer.weight` should be Activation[3], got Activation[4]"
-    );
+    assert_eq!(error(&state), "state `layer.weight` should be Activation[3], got Activation[4]");
     let counter = TensorDesc::new(Role::Index, &[3]);
     state.insert("layer.weight", kernels::cpu::HostTensor::i32(counter, vec![0; 3]));
     assert_eq!(error(&state), "state `layer.weight` should be Activation[3], got Index[3]");

@@ -56,22 +56,20 @@ fn happens_before_is_the_order_of_streams_and_waits() {
         let launches = schedule.launches();
         let n = launches.len();
         // Floyd and Warshall over direct edges: the launch before it on its stream, and its waits.
-        let mut reach = vec![vec![false; n]; n];
-        for (b, launch) in launches.iter().enumerate() {
-            for a in 0..b {
-                reach[a][b] = launches[a].stream == launch.stream || launch.waits.contains(&a);
-            }
-        }
+        let direct = |a: usize, b: usize| {
+            a < b && (launches[a].stream == launches[b].stream || launches[b].waits.contains(&a))
+        };
+        let mut reach: Vec<Vec<bool>> =
+            (0..n).map(|a| (0..n).map(|b| direct(a, b)).collect()).collect();
         for k in 0..n {
-            for a in 0..n {
-                for b in 0..n {
-                    reach[a][b] |= reach[a][k] && reach[k][b];
-                }
+            let through = reach[k].clone();
+            for row in reach.iter_mut().filter(|row| row[k]) {
+                row.iter_mut().zip(&through).for_each(|(r, t)| *r |= t);
             }
         }
-        for a in 0..n {
-            for b in 0..n {
-                assert_eq!(schedule.happens_before(a, b), reach[a][b], "seed {seed}: {a}, {b}");
+        for (a, row) in reach.iter().enumerate() {
+            for (b, reached) in row.iter().enumerate() {
+                assert_eq!(schedule.happens_before(a, b), *reached, "seed {seed}: {a}, {b}");
             }
         }
     }

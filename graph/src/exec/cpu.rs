@@ -185,9 +185,7 @@ impl CpuExecutor {
         }
         match (&self.inputs[id.index()], self.plan.offset(id)) {
             (Some(input), _) => Ok(input.bytes()),
-            (None, Some(offset)) => {
-                Ok(self.arena.read(Piece { offset, bytes: desc.cpu_bytes() }))
-            }
+            (None, Some(offset)) => Ok(self.arena.read(Piece { offset, bytes: desc.cpu_bytes() })),
             (None, None) => Err(unknown()),
         }
     }

@@ -24,7 +24,10 @@ pub(crate) fn naive(sample: &Sample) -> Outcome {
         let inputs: Vec<_> = node
             .inputs
             .iter()
-            .map(|t| source(sample, &outcome.state, *t).unwrap_or_else(|| outcome.values[&t.index()].clone()))
+            .map(|t| {
+                source(sample, &outcome.state, *t)
+                    .unwrap_or_else(|| outcome.values[&t.index()].clone())
+            })
             .collect();
         let name = |t: &TensorId| program.tensors()[t.index()].name.clone();
         let held = |t| outcome.state.get(&name(t)).expect("declared").clone();
@@ -153,7 +156,8 @@ impl<'a> Adversary<'a> {
         let program = &self.sample.program;
         let node = &program.nodes()[self.schedule.launches()[launch].node.index()];
         // Compared as bytes: what lies there may be NaN.
-        let bytes = |list: &[HostTensor]| list.iter().map(|t| t.bytes().to_vec()).collect::<Vec<_>>();
+        let bytes =
+            |list: &[HostTensor]| list.iter().map(|t| t.bytes().to_vec()).collect::<Vec<_>>();
         if bytes(&self.gather(&node.inputs)) != bytes(&inputs) {
             return Err(format!("an input of launch {launch} changed while it ran"));
         }
