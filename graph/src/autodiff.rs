@@ -11,7 +11,7 @@ use kernels::{BackwardRule, BackwardStep, Role, Source, Target, TensorDesc};
 use crate::program::Pass;
 use crate::{GraphError, NodeId, Program, TensorId};
 
-/// Adds the backward pass of the sum of `losses` to the program. `seed` ([1]) is the gradient of
+/// Adds the backward pass of the sum of `losses` to the program. `seed` (`[1]`) is the gradient of
 /// each loss, usually the loss scale.
 ///
 /// Returns the gradient of each tensor of `wrt`, in this order. Two of them may be one tensor, or
@@ -37,8 +37,9 @@ struct Differentiation<'a> {
     forward_nodes: usize,
     /// For each tensor of the forward pass: does a tensor of `wrt` reach it?
     wanted: Vec<bool>,
-    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed. The reverse
-    /// walk meets its readers before its writer, so all are there when the writer needs the sum.
+    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed. The
+    /// reverse walk meets its readers before its writer, so all are there when the writer needs
+    /// the sum.
     arriving: Vec<Vec<TensorId>>,
 }
 
