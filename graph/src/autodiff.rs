@@ -11,13 +11,15 @@ use kernels::{BackwardRule, BackwardStep, Role, Source, Target, TensorDesc};
 use crate::program::Pass;
 use crate::{GraphError, NodeId, Program, TensorId};
 
-/// Adds the backward pass of the sum of `losses` to the program. `seed` ([1]) is the gradient of
+/// Adds the backward pass of the sum of `losses` to the program. `seed` (`[1]`) is the gradient of
 /// each loss, usually the loss scale.
 ///
-/// Returns the gradient of each tensor of `wrt`, in this order.
+/// Returns the gradient of each tensor of `wrt`, in this order. Two of them may be one tensor, or
+/// `seed` itself, where a rule states that gradients are equal.
 ///
 /// # Errors
-/// [`GraphError::NoGradient`] names a tensor that no loss depends on.
+/// [`GraphError::NoGradient`] names a tensor that no loss depends on. [`GraphError::Op`] if a
+/// backward op refuses its tensors, or a loss has another shape than `seed`.
 pub fn differentiate(
     program: &mut Program,
     losses: &[TensorId],
@@ -25,18 +27,7 @@ pub fn differentiate(
     wrt: &[TensorId],
 ) -> Result<Vec<TensorId>, GraphError> {
     let saved = program.current();
-    let mut pass = Differentiation::new(program, losses, seed, wrt);
-    for node in (0..pass.forward_nodes).rev() {
-        pass.visit(NodeId(node as u32))?;
-    }
-    let gradients = wrt
-        .iter()
-        .map(|&t| {
-            let gradient = pass.gradient(t)?;
-            gradient
-                .ok_or_else(|| GraphError::NoGradient(pass.program.tensors[t.index()].name.clone()))
-        })
-        .collect();
+    let gradients = Differentiation::new(program, losses, seed, wrt).run(wrt);
     program.restore(saved);
     gradients
 }
@@ -46,8 +37,24 @@ struct Differentiation<'a> {
     forward_nodes: usize,
     /// For each tensor of the forward pass: does a tensor of `wrt` reach it?
     wanted: Vec<bool>,
-    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed.
+    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed. The
+    /// reverse walk meets its readers before its writer, so all are there when the writer needs
+    /// the sum.
     arriving: Vec<Vec<TensorId>>,
+}
+
+/// What the steps of one node's rule have made so far.
+struct Known {
+    temps: Vec<Option<TensorId>>,
+    /// Zeros that stand for the gradient of an output that nothing reads. Not an arriving gradient:
+    /// who asks for the gradient of that output must still hear that there is none.
+    zeros: Vec<Option<TensorId>>,
+}
+
+impl Known {
+    fn new(node: &crate::Node) -> Self {
+        Self { temps: Vec::new(), zeros: vec![None; node.outputs.len()] }
+    }
 }
 
 impl<'a> Differentiation<'a> {
@@ -80,6 +87,29 @@ impl<'a> Differentiation<'a> {
         Self { program, forward_nodes, wanted, arriving }
     }
 
+    fn run(mut self, wrt: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
+        self.program.set_pass(Pass::Backward);
+        for node in (0..self.forward_nodes).rev() {
+            self.visit(NodeId(node as u32))?;
+        }
+        let mut gradients = Vec::with_capacity(wrt.len());
+        for &t in wrt {
+            // A shared parameter's gradients are summed here: count that with its first reader.
+            let reader = self.program.nodes.iter().find(|n| n.inputs.contains(&t));
+            if let Some(part) = reader.map(|n| n.part.clone()) {
+                self.program.set_part(&part);
+            }
+            match self.gradient(t)? {
+                Some(gradient) => gradients.push(gradient),
+                None => {
+                    let name = self.program.tensors[t.index()].name.clone();
+                    return Err(GraphError::NoGradient(name));
+                }
+            }
+        }
+        Ok(gradients)
+    }
+
     fn visit(&mut self, id: NodeId) -> Result<(), GraphError> {
         let node = self.program.nodes[id.index()].clone();
         let reached = node.outputs.iter().any(|t| !self.arriving[t.index()].is_empty());
@@ -91,19 +121,18 @@ impl<'a> Differentiation<'a> {
             return Ok(());
         }
         self.program.set_part(&node.part);
-        self.program.set_pass(Pass::Backward);
-        let mut temps: Vec<Option<TensorId>> = Vec::new();
+        let mut known = Known::new(&node);
         for step in live.iter().map(|i| &rule.steps[*i]) {
             let inputs = step
                 .inputs
                 .iter()
-                .map(|s| self.resolve(&node, &temps, *s))
+                .map(|s| self.resolve(&node, &mut known, *s))
                 .collect::<Result<Vec<_>, _>>()?;
             let outputs = self.program.add(step.op.clone(), &inputs, &[])?;
-            self.bind(&node, step, &outputs, &mut temps);
+            self.bind(&node, step, &outputs, &mut known);
         }
         for (source, input) in aliases {
-            let gradient = self.resolve(&node, &temps, source)?;
+            let gradient = self.resolve(&node, &mut known, source)?;
             self.arriving[node.inputs[input].index()].push(gradient);
         }
         Ok(())
@@ -114,8 +143,9 @@ impl<'a> Differentiation<'a> {
         node: &crate::Node,
         step: &BackwardStep,
         outputs: &[TensorId],
-        temps: &mut Vec<Option<TensorId>>,
+        known: &mut Known,
     ) {
+        assert_eq!(step.outputs.len(), outputs.len(), "{}: rule and op differ", step.op.name());
         for (target, &output) in step.outputs.iter().zip(outputs) {
             match *target {
                 Target::GradInput(i) => {
@@ -125,10 +155,10 @@ impl<'a> Differentiation<'a> {
                     }
                 }
                 Target::Temp(i) => {
-                    if temps.len() <= i {
-                        temps.resize(i + 1, None);
+                    if known.temps.len() <= i {
+                        known.temps.resize(i + 1, None);
                     }
-                    temps[i] = Some(output);
+                    known.temps[i] = Some(output);
                 }
             }
         }
@@ -137,22 +167,23 @@ impl<'a> Differentiation<'a> {
     fn resolve(
         &mut self,
         node: &crate::Node,
-        temps: &[Option<TensorId>],
+        known: &mut Known,
         source: Source,
     ) -> Result<TensorId, GraphError> {
         Ok(match source {
             Source::Input(i) => node.inputs[i],
             Source::Output(i) => node.outputs[i],
-            Source::Temp(i) => match temps.get(i).copied().flatten() {
+            Source::Temp(i) => match known.temps.get(i).copied().flatten() {
                 Some(t) => t,
                 None => panic!("{}: rule reads temp {i} before it is written", node.op.name()),
             },
-            Source::GradOutput(i) => match self.gradient(node.outputs[i])? {
-                Some(t) => t,
-                None => {
+            Source::GradOutput(i) => match (self.gradient(node.outputs[i])?, known.zeros[i]) {
+                (Some(t), _) | (None, Some(t)) => t,
+                (None, None) => {
                     let shape = &self.program.desc(node.outputs[i]).shape;
                     let desc = TensorDesc::new(Role::Gradient, shape);
-                    self.program.apply1(Fill { desc, value: 0.0 }, &[])?
+                    let zeros = self.program.apply1(Fill { desc, value: 0.0 }, &[])?;
+                    *known.zeros[i].insert(zeros)
                 }
             },
         })

@@ -41,6 +41,19 @@ pub enum GraphError {
     /// A name that the program or the state set does not hold.
     #[error("no tensor is named `{0}`")]
     UnknownTensor(String),
+    /// State that a program needs and the state set does not hold.
+    #[error("the program needs state `{0}`, which is neither initialised nor loaded")]
+    MissingState(String),
+    /// A tensor read as elements that it does not hold.
+    #[error("`{name}` holds {got}, not {expected}")]
+    WrongType {
+        /// Name of the tensor.
+        name: String,
+        /// The type asked for.
+        expected: String,
+        /// Its role and type.
+        got: String,
+    },
     /// State bound under a name with another shape.
     #[error("state `{name}` should be {expected}, got {got}")]
     StateMismatch {

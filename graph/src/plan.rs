@@ -2,9 +2,15 @@
 //!
 //! Two tensors may share bytes only if the last user of the one happens before the writer of the
 //! other in every order that the schedule allows.
+//!
+//! Placing blocks well is dynamic storage allocation, which is NP-hard: blocks are placed greedily,
+//! each at the lowest offset where it fits, in several orders, and the smallest arena wins.
+
+use std::cmp::Reverse;
 
 use kernels::TensorDesc;
 
+use crate::schedule::BitSet;
 use crate::{Program, Schedule, TensorId, TensorKind};
 
 /// Offsets are multiples of this many bytes: a cache line, and CUDA's vector loads.
@@ -16,7 +22,7 @@ pub struct Plan {
     blocks: Vec<Block>,
     arena_bytes: usize,
     values: Vec<Option<usize>>,
-    workspaces: Vec<Option<usize>>,
+    workspaces: Vec<Option<(usize, usize)>>,
 }
 
 /// Bytes of the arena that something owns from one launch to another.
@@ -46,22 +52,30 @@ impl Plan {
     /// Plans the memory of a program on the CPU device.
     pub fn new(program: &Program, schedule: &Schedule) -> Self {
         let mut blocks = collect(program, schedule);
-        let mut order: Vec<usize> = (0..blocks.len()).collect();
-        // Large blocks first: they have the fewest places to go.
-        order.sort_by_key(|&i| (std::cmp::Reverse(blocks[i].bytes), i));
-        let mut placed: Vec<usize> = Vec::with_capacity(order.len());
-        for i in order {
-            let offset = lowest_gap(&blocks, &placed, i, schedule);
-            blocks[i].offset = offset;
-            placed.push(i);
+        let rivals = rivals(&blocks, schedule);
+        let bound = peak_live(&blocks, schedule.launches().len());
+        let (mut offsets, mut arena_bytes) = (Vec::new(), usize::MAX);
+        for key in ORDERS {
+            let placed = place(&blocks, &rivals, key);
+            let end = arena_end(&blocks, &placed);
+            if end < arena_bytes {
+                (offsets, arena_bytes) = (placed, end);
+            }
+            if arena_bytes == bound {
+                break;
+            }
         }
-        let arena_bytes = blocks.iter().map(|b| b.offset + round(b.bytes)).max().unwrap_or(0);
+        for (block, offset) in blocks.iter_mut().zip(offsets) {
+            block.offset = offset;
+        }
         let mut values = vec![None; program.tensors().len()];
         let mut workspaces = vec![None; schedule.launches().len()];
         for block in &blocks {
             match block.owner {
                 Owner::Tensor(t) => values[t.index()] = Some(block.offset),
-                Owner::Workspace(launch) => workspaces[launch] = Some(block.offset),
+                Owner::Workspace(launch) => {
+                    workspaces[launch] = Some((block.offset, block.bytes));
+                }
             }
         }
         Self { blocks, arena_bytes, values, workspaces }
@@ -89,24 +103,17 @@ impl Plan {
 
     /// Offset of the scratch memory of a launch.
     pub fn workspace_offset(&self, launch: usize) -> Option<usize> {
+        self.workspaces[launch].map(|(offset, _)| offset)
+    }
+
+    /// Offset and length in bytes of the scratch memory of a launch.
+    pub(crate) fn workspace(&self, launch: usize) -> Option<(usize, usize)> {
         self.workspaces[launch]
     }
 
     /// The most bytes alive at one launch, in launch order: what no plan can go below.
     pub fn peak_live_bytes(&self, schedule: &Schedule) -> usize {
-        let n = schedule.launches().len();
-        let mut change = vec![0isize; n + 1];
-        for b in &self.blocks {
-            let first = b.users[0];
-            let last = if b.kept { n - 1 } else { *b.users.iter().max().unwrap_or(&first) };
-            change[first] += round(b.bytes) as isize;
-            change[last + 1] -= round(b.bytes) as isize;
-        }
-        let mut live = 0;
-        change.iter().fold(0, |peak, c| {
-            live += c;
-            peak.max(live as usize)
-        })
+        peak_live(&self.blocks, schedule.launches().len())
     }
 }
 
@@ -116,9 +123,28 @@ impl Block {
         !(self.dead_before(other, schedule) || other.dead_before(self, schedule))
     }
 
+    /// [`Block::lifetime`], but endless for a kept block: it is read after the last launch.
+    fn reach(&self) -> usize {
+        if self.kept { usize::MAX } else { self.lifetime() }
+    }
+
+    /// Launches from its first to its last, in launch order.
+    fn lifetime(&self) -> usize {
+        self.last() + 1 - self.users[0]
+    }
+
+    /// Position of the last launch that touches it.
+    fn last(&self) -> usize {
+        // Users are collected in launch order.
+        self.users[self.users.len() - 1]
+    }
+
     fn dead_before(&self, other: &Block, schedule: &Schedule) -> bool {
         let writer = other.users[0];
-        !self.kept && self.users.iter().all(|u| schedule.happens_before(*u, writer))
+        // Launch order is one of the allowed orders: it settles most pairs at once. Of the other
+        // users the last is the likeliest to be too late.
+        let possible = !self.kept && self.last() < writer;
+        possible && self.users.iter().rev().all(|u| schedule.happens_before(*u, writer))
     }
 }
 
@@ -159,22 +185,71 @@ fn collect(program: &Program, schedule: &Schedule) -> Vec<Block> {
     blocks
 }
 
-/// The lowest offset at which block `i` overlaps no placed block that it conflicts with.
-fn lowest_gap(blocks: &[Block], placed: &[usize], i: usize, schedule: &Schedule) -> usize {
-    let mut taken: Vec<(usize, usize)> = placed
-        .iter()
-        .map(|&p| &blocks[p])
-        .filter(|b| b.bytes > 0 && b.conflicts(&blocks[i], schedule))
-        .map(|b| (b.offset, b.offset + round(b.bytes)))
-        .collect();
-    taken.sort_unstable();
-    let need = round(blocks[i].bytes);
-    let mut offset = 0;
-    for (start, end) in taken {
-        if offset + need <= start {
-            break;
-        }
-        offset = offset.max(end);
+/// The most bytes alive at one of `launches` launches, in launch order.
+fn peak_live(blocks: &[Block], launches: usize) -> usize {
+    let mut change = vec![0isize; launches + 1];
+    for b in blocks {
+        let end = if b.kept { launches } else { b.last() + 1 };
+        change[b.users[0]] += round(b.bytes) as isize;
+        change[end] -= round(b.bytes) as isize;
     }
-    offset
+    let mut live = 0;
+    change.iter().fold(0, |peak, c| {
+        live += c;
+        peak.max(live as usize)
+    })
+}
+
+/// For each block, the others that may be alive with it. Empty blocks own no bytes to fight for.
+fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
+    let mut rivals = vec![BitSet::new(blocks.len()); blocks.len()];
+    for (i, a) in blocks.iter().enumerate().filter(|(_, b)| b.bytes > 0) {
+        for (j, b) in blocks[..i].iter().enumerate().filter(|(_, b)| b.bytes > 0) {
+            if a.conflicts(b, schedule) {
+                rivals[i].insert(j);
+                rivals[j].insert(i);
+            }
+        }
+    }
+    rivals
+}
+
+/// Sorts blocks into the order in which they are placed: smallest key first.
+type OrderKey = fn(&Block) -> Reverse<(usize, usize)>;
+
+/// Each order is best on some programs: large blocks have the fewest places to go, large and
+/// long-lived ones fewer still, and blocks that live longest sit best at the bottom.
+const ORDERS: [OrderKey; 4] = [
+    |b| Reverse((b.bytes, b.reach())),
+    |b| Reverse((b.bytes.saturating_mul(b.reach()), b.bytes)),
+    |b| Reverse((b.reach(), b.bytes)),
+    |b| Reverse((usize::MAX - b.users[0], b.bytes)),
+];
+
+/// Offsets of all blocks, placed in the order of `key`, each at the lowest offset at which it
+/// overlaps no placed rival.
+fn place(blocks: &[Block], rivals: &[BitSet], key: OrderKey) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    order.sort_by_key(|&i| (key(&blocks[i]), i));
+    let mut offsets = vec![0; blocks.len()];
+    // Placed blocks by offset, so that one walk finds the lowest gap.
+    let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
+    for i in order {
+        let need = round(blocks[i].bytes);
+        let mut offset = 0;
+        for &p in placed.iter().filter(|p| rivals[i].contains(**p)) {
+            if offset + need <= offsets[p] {
+                break;
+            }
+            offset = offset.max(offsets[p] + round(blocks[p].bytes));
+        }
+        offsets[i] = offset;
+        let at = placed.partition_point(|&p| offsets[p] <= offset);
+        placed.insert(at, i);
+    }
+    offsets
+}
+
+fn arena_end(blocks: &[Block], offsets: &[usize]) -> usize {
+    blocks.iter().zip(offsets).map(|(b, offset)| offset + round(b.bytes)).max().unwrap_or(0)
 }

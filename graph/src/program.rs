@@ -1,5 +1,6 @@
 //! The Program: op nodes over tensors, in an order in which they can run.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use kernels::{Op, OpRef, TensorDesc};
@@ -42,7 +43,7 @@ pub enum TensorKind {
 /// A tensor of a program.
 #[derive(Debug, Clone)]
 pub struct Tensor {
-    /// Name, unique for inputs and state.
+    /// Name; unique among inputs, state and kept tensors, for others the node that writes it.
     pub name: String,
     /// Shape and role.
     pub desc: TensorDesc,
@@ -63,7 +64,8 @@ pub enum Pass {
 
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        // `pad`, not `write_str`: the dump aligns its columns by width.
+        f.pad(match self {
             Pass::Forward => "forward",
             Pass::Backward => "backward",
             Pass::Update => "update",
@@ -94,6 +96,8 @@ pub struct Program {
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) kept: Vec<TensorId>,
+    /// Inputs, state and kept tensors by name; a kept tensor may have several.
+    names: HashMap<String, TensorId>,
     part: String,
     pass: Option<Pass>,
 }
@@ -114,15 +118,19 @@ impl Program {
         self.pass = Some(pass);
     }
 
-    /// A tensor that the caller writes before each run.
+    /// A tensor that the caller writes before each run. Panics if the name is taken.
     pub fn input(&mut self, name: &str, desc: TensorDesc) -> TensorId {
         self.tensor(name.to_string(), desc, TensorKind::Input)
     }
 
     /// A tensor that lives across runs. Declaring a name again gives the same tensor.
+    ///
+    /// Panics if the name stands for something else already.
     pub fn state(&mut self, name: &str, desc: TensorDesc) -> TensorId {
         match self.find(name) {
             Some(id) => {
+                let kind = self.tensors[id.index()].kind;
+                assert_eq!(kind, TensorKind::State, "`{name}` declared twice: no state before");
                 assert_eq!(self.desc(id), &desc, "state `{name}` declared twice, differently");
                 id
             }
@@ -166,8 +174,8 @@ impl Program {
         inputs: &[TensorId],
         updates: &[TensorId],
     ) -> Result<Vec<TensorId>, GraphError> {
-        let fault = updates.iter().find(|u| self.tensors[u.index()].kind != TensorKind::State);
-        if let Some(tensor) = fault {
+        let not_state = updates.iter().find(|u| self.tensors[u.index()].kind != TensorKind::State);
+        if let Some(tensor) = not_state {
             return Err(GraphError::NotState {
                 part: self.part.clone(),
                 op: op.name(),
@@ -197,13 +205,18 @@ impl Program {
         Ok(outputs)
     }
 
-    /// Keeps a tensor readable after a run, under `name`.
+    /// Keeps a tensor readable after a run, under `name`. A tensor may be kept under several names
+    /// (two losses, or two gradients, may turn out to be one tensor); messages use the first.
+    ///
+    /// Panics if `name` stands for another tensor.
     pub fn keep(&mut self, name: &str, tensor: TensorId) {
-        if self.tensors[tensor.index()].kind == TensorKind::Value {
-            self.tensors[tensor.index()].name = name.to_string();
-        }
+        let holder = *self.names.entry(name.to_string()).or_insert(tensor);
+        assert_eq!(holder, tensor, "tensor `{name}` declared twice");
         if !self.kept.contains(&tensor) {
             self.kept.push(tensor);
+            if self.tensors[tensor.index()].kind == TensorKind::Value {
+                self.tensors[tensor.index()].name = name.to_string();
+            }
         }
     }
 
@@ -222,6 +235,14 @@ impl Program {
         &self.kept
     }
 
+    /// Names of the kept tensors, ordered by tensor, then name.
+    pub fn kept_names(&self) -> Vec<(&str, TensorId)> {
+        let names = self.names.iter().map(|(name, id)| (name.as_str(), *id));
+        let mut kept: Vec<_> = names.filter(|(_, id)| self.kept.contains(id)).collect();
+        kept.sort_unstable_by_key(|&(name, id)| (id, name));
+        kept
+    }
+
     /// Shape and role of a tensor.
     pub fn desc(&self, tensor: TensorId) -> &TensorDesc {
         &self.tensors[tensor.index()].desc
@@ -229,12 +250,7 @@ impl Program {
 
     /// The input, state or kept tensor of this name.
     pub fn find(&self, name: &str) -> Option<TensorId> {
-        let named = |(i, t): (usize, &Tensor)| {
-            let id = TensorId(i as u32);
-            let findable = t.kind != TensorKind::Value || self.kept.contains(&id);
-            (findable && t.name == name).then_some(id)
-        };
-        self.tensors.iter().enumerate().find_map(named)
+        self.names.get(name).copied()
     }
 
     /// State tensors, in order of declaration.
@@ -259,11 +275,13 @@ impl Program {
     }
 
     fn tensor(&mut self, name: String, desc: TensorDesc, kind: TensorKind) -> TensorId {
+        let id = TensorId(self.tensors.len() as u32);
         if kind != TensorKind::Value {
-            assert!(self.find(&name).is_none(), "tensor `{name}` declared twice");
+            let earlier = self.names.insert(name.clone(), id);
+            assert!(earlier.is_none(), "tensor `{name}` declared twice");
         }
         self.tensors.push(Tensor { name, desc, kind });
-        TensorId(self.tensors.len() as u32 - 1)
+        id
     }
 
     pub(crate) fn current(&self) -> (String, Option<Pass>) {

@@ -52,11 +52,12 @@ pub fn top_part(part: &str) -> &str {
     part.split('.').next().unwrap_or(part)
 }
 
-/// The program as text: a line a node, tensors by number and shape.
+/// The program as text: a line for each input, state, node and kept tensor; tensors by number and
+/// shape. The same program gives the same text.
 pub fn to_text(program: &Program) -> String {
     let mut text = String::new();
     for (id, t) in program.inputs() {
-        let _ = writeln!(text, "input  %{:<4} {:<32} {:?}", id.0, t.name, t.desc);
+        let _ = writeln!(text, "input  %{:<4} {:<48} {:?}", id.0, t.name, t.desc);
     }
     for (id, t) in program.states() {
         let _ = writeln!(text, "state  %{:<4} {:<48} {:?}", id.0, t.name, t.desc);
@@ -82,6 +83,9 @@ pub fn to_text(program: &Program) -> String {
             let _ = write!(text, " updates {}", list(&node.updates));
         }
         let _ = writeln!(text, "  {:.1} MFLOP", cost.flops as f64 / 1e6);
+    }
+    for (name, id) in program.kept_names() {
+        let _ = writeln!(text, "kept   %{:<4} {:<48} {:?}", id.0, name, program.desc(id));
     }
     text
 }

@@ -26,7 +26,7 @@ impl Schedule {
     /// All nodes in program order on one stream.
     ///
     /// # Errors
-    /// [`GraphError::UnorderedUpdate`] if state is read after its update.
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn single_stream(program: &Program) -> Result<Self, GraphError> {
         let streams = vec![0; program.nodes().len()];
         Self::with_streams(program, &streams)
@@ -36,7 +36,7 @@ impl Schedule {
     /// demand.
     ///
     /// # Errors
-    /// [`GraphError::UnorderedUpdate`] if state is read after its update.
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn with_streams(program: &Program, streams: &[usize]) -> Result<Self, GraphError> {
         let n = program.nodes().len();
         assert_eq!(streams.len(), n);
@@ -48,8 +48,13 @@ impl Schedule {
         for (i, node) in program.nodes().iter().enumerate() {
             let mut waits: Vec<usize> =
                 node.inputs.iter().filter_map(|t| producer[t.index()]).collect();
-            for t in &node.updates {
-                check_single_update(program, producer[t.index()], i, *t)?;
+            for (k, t) in node.updates.iter().enumerate() {
+                // A node may neither update one state twice nor read what it updates: the device
+                // hands it each update as the only reference.
+                let itself = node.inputs.contains(t) || node.updates[..k].contains(t);
+                if let Some(writer) = producer[t.index()].or(itself.then_some(i)) {
+                    return Err(unordered(program, *t, i, writer));
+                }
                 waits.extend(&readers[t.index()]);
             }
             for t in &node.inputs {
@@ -93,18 +98,6 @@ impl Schedule {
     }
 }
 
-fn check_single_update(
-    program: &Program,
-    earlier: Option<usize>,
-    node: usize,
-    tensor: TensorId,
-) -> Result<(), GraphError> {
-    match earlier {
-        Some(writer) => Err(unordered(program, tensor, node, writer)),
-        None => Ok(()),
-    }
-}
-
 fn unordered(program: &Program, tensor: TensorId, reader: usize, writer: usize) -> GraphError {
     GraphError::UnorderedUpdate {
         tensor: program.tensors()[tensor.index()].name.clone(),
@@ -115,18 +108,18 @@ fn unordered(program: &Program, tensor: TensorId, reader: usize, writer: usize) 
 
 /// A set of small integers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct BitSet(Vec<u64>);
+pub(crate) struct BitSet(Vec<u64>);
 
 impl BitSet {
-    fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         Self(vec![0; len.div_ceil(64)])
     }
 
-    fn insert(&mut self, i: usize) {
+    pub(crate) fn insert(&mut self, i: usize) {
         self.0[i / 64] |= 1 << (i % 64);
     }
 
-    fn contains(&self, i: usize) -> bool {
+    pub(crate) fn contains(&self, i: usize) -> bool {
         self.0[i / 64] >> (i % 64) & 1 == 1
     }
 

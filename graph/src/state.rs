@@ -56,7 +56,7 @@ impl StateSet {
         let mut slots = vec![None; program.tensors().len()];
         for (id, tensor) in program.states() {
             let slot = self.index.get(&tensor.name);
-            let slot = *slot.ok_or_else(|| GraphError::UnknownTensor(tensor.name.clone()))?;
+            let slot = *slot.ok_or_else(|| GraphError::MissingState(tensor.name.clone()))?;
             let found = &self.tensors[slot].desc;
             if !same(found, &tensor.desc) {
                 return Err(GraphError::StateMismatch {
@@ -68,6 +68,17 @@ impl StateSet {
             slots[id.index()] = Some(slot);
         }
         Ok(slots)
+    }
+
+    /// True if `slots`, bound earlier and maybe from another set, are where [`Self::bind`] would
+    /// find the state of `program` now.
+    pub(crate) fn is_bound(&self, program: &Program, slots: &[Option<usize>]) -> bool {
+        program.states().all(|(id, tensor)| {
+            slots[id.index()].is_some_and(|slot| {
+                self.index.get(&tensor.name) == Some(&slot)
+                    && same(&self.tensors[slot].desc, &tensor.desc)
+            })
+        })
     }
 
     pub(crate) fn tensors_mut(&mut self) -> &mut [HostTensor] {

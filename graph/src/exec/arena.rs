@@ -1,8 +1,12 @@
 //! The arena: one allocation, cut into the disjoint pieces that a plan gives to a launch.
 #![allow(unsafe_code)]
 
-/// 16 bytes, so that the arena is aligned for every element type.
-type Unit = u128;
+use bytemuck::{Pod, Zeroable};
+
+/// A cache line, so that the plan's offsets, which are multiples of one, are aligned in memory too.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Unit([u8; 64]);
 
 /// Memory of all values of a program.
 #[derive(Debug)]
@@ -20,7 +24,12 @@ pub(super) struct Piece {
 impl Arena {
     /// An arena of `bytes`, filled with 0xFF: every f32 in it is NaN until it is written.
     pub(super) fn new(bytes: usize) -> Self {
-        Self { memory: vec![Unit::MAX; bytes.div_ceil(size_of::<Unit>())] }
+        Self { memory: vec![Unit([0xFF; 64]); bytes.div_ceil(size_of::<Unit>())] }
+    }
+
+    /// Overwrites everything with `byte`.
+    pub(super) fn fill(&mut self, byte: u8) {
+        self.memory.fill(Unit([byte; 64]));
     }
 
     /// One piece, to read.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use kernels::TensorDesc;
+use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
 
 use super::arena::{Arena, Piece};
@@ -19,9 +19,67 @@ pub struct CpuExecutor {
     arena: Arena,
     inputs: Vec<Option<HostTensor>>,
     states: Vec<Option<usize>>,
-    output_descs: Vec<Vec<TensorDesc>>,
+    bindings: Vec<Binding>,
     seconds: Vec<f64>,
     runs: u64,
+}
+
+/// Where one launch finds its tensors, looked up once.
+#[derive(Debug)]
+struct Binding {
+    inputs: Vec<Place>,
+    /// Values that it reads, in the order of the [`Place::Value`]s.
+    read: Vec<Piece>,
+    /// Its outputs, then its scratch memory if it has any.
+    write: Vec<Piece>,
+    has_scratch: bool,
+    /// Positions in the state set.
+    updates: Vec<usize>,
+}
+
+/// Where a tensor's memory is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// An input of the program: by tensor index.
+    Input(usize),
+    /// Position in the state set.
+    State(usize),
+    /// In the arena.
+    Value,
+}
+
+impl Binding {
+    fn new(
+        program: &Program,
+        schedule: &Schedule,
+        plan: &Plan,
+        states: &[Option<usize>],
+        position: usize,
+    ) -> Self {
+        let node = &program.nodes()[schedule.launches()[position].node.index()];
+        let piece = |t: &TensorId| {
+            let bytes = program.desc(*t).cpu_bytes();
+            plan.offset(*t).map(|offset| Piece { offset, bytes })
+        };
+        let place = |t: &TensorId| match (program.tensors()[t.index()].kind, states[t.index()]) {
+            (_, Some(slot)) => Place::State(slot),
+            (TensorKind::Input, None) => Place::Input(t.index()),
+            _ => match plan.offset(*t) {
+                Some(_) => Place::Value,
+                None => panic!("{} reads a tensor that nothing writes", node.op.name()),
+            },
+        };
+        let mut write: Vec<Piece> = node.outputs.iter().filter_map(piece).collect();
+        let scratch = plan.workspace(position).map(|(offset, bytes)| Piece { offset, bytes });
+        write.extend(scratch);
+        Self {
+            inputs: node.inputs.iter().map(place).collect(),
+            read: node.inputs.iter().filter_map(piece).collect(),
+            write,
+            has_scratch: scratch.is_some(),
+            updates: node.updates.iter().filter_map(|t| states[t.index()]).collect(),
+        }
+    }
 }
 
 impl CpuExecutor {
@@ -38,14 +96,11 @@ impl CpuExecutor {
             .iter()
             .map(|t| (t.kind == TensorKind::Input).then(|| HostTensor::poisoned(t.desc.clone())))
             .collect();
-        let output_descs = program
-            .nodes()
-            .iter()
-            .map(|n| n.outputs.iter().map(|t| program.desc(*t).clone()).collect())
-            .collect();
+        let bind = |i| Binding::new(&program, &schedule, &plan, &states, i);
+        let bindings = (0..schedule.launches().len()).map(bind).collect();
         let seconds = vec![0.0; program.nodes().len()];
         let arena = Arena::new(plan.arena_bytes());
-        Ok(Self { program, schedule, plan, arena, inputs, states, output_descs, seconds, runs: 0 })
+        Ok(Self { program, schedule, plan, arena, inputs, states, bindings, seconds, runs: 0 })
     }
 
     /// The program.
@@ -83,9 +138,11 @@ impl CpuExecutor {
     ) -> Result<[&mut HostTensor; N], GraphError> {
         let unknown = |name: &str| GraphError::UnknownTensor(name.to_string());
         let mut found: [Option<&mut HostTensor>; N] = [const { None }; N];
+        // Values have no tensor here: one that happens to be called like an input is passed over.
         for (tensor, info) in self.inputs.iter_mut().zip(self.program.tensors()) {
+            let Some(tensor) = tensor else { continue };
             if let Some(i) = names.iter().position(|n| *n == info.name) {
-                found[i] = tensor.as_mut();
+                found[i] = Some(tensor);
             }
         }
         if let Some(i) = found.iter().position(Option::is_none) {
@@ -97,39 +154,60 @@ impl CpuExecutor {
         }))
     }
 
-    /// A kept tensor's f32 elements, as the last run left them.
+    /// A kept tensor's f32 elements, as the last run left them. State is read from its set instead.
     ///
     /// # Errors
-    /// [`GraphError::UnknownTensor`] if no kept tensor has this name.
+    /// [`GraphError::UnknownTensor`] if no kept tensor has this name, [`GraphError::WrongType`] if
+    /// it holds other elements.
     pub fn f32(&self, name: &str) -> Result<&[f32], GraphError> {
-        self.bytes(name).map(cast_slice)
+        self.bytes(name, DType::F32).map(cast_slice)
     }
 
-    /// A kept tensor's i32 elements, as the last run left them.
+    /// A kept tensor's i32 elements, as the last run left them. State is read from its set instead.
     ///
     /// # Errors
-    /// [`GraphError::UnknownTensor`] if no kept tensor has this name.
+    /// [`GraphError::UnknownTensor`] if no kept tensor has this name, [`GraphError::WrongType`] if
+    /// it holds other elements.
     pub fn i32(&self, name: &str) -> Result<&[i32], GraphError> {
-        self.bytes(name).map(cast_slice)
+        self.bytes(name, DType::I32).map(cast_slice)
     }
 
-    fn bytes(&self, name: &str) -> Result<&[u8], GraphError> {
+    fn bytes(&self, name: &str, expected: DType) -> Result<&[u8], GraphError> {
         let unknown = || GraphError::UnknownTensor(name.to_string());
         let id = self.program.find(name).ok_or_else(unknown)?;
-        match &self.inputs[id.index()] {
-            Some(input) => Ok(input.bytes()),
-            None => Ok(self.arena.read(self.piece(id).ok_or_else(unknown)?)),
+        let desc = self.program.desc(id);
+        if desc.role.cpu_dtype() != expected {
+            return Err(GraphError::WrongType {
+                name: name.to_string(),
+                expected: format!("{expected:?}"),
+                got: format!("{:?} ({desc:?})", desc.role.cpu_dtype()),
+            });
+        }
+        match (&self.inputs[id.index()], self.plan.offset(id)) {
+            (Some(input), _) => Ok(input.bytes()),
+            (None, Some(offset)) => Ok(self.arena.read(Piece { offset, bytes: desc.cpu_bytes() })),
+            (None, None) => Err(unknown()),
         }
     }
 
-    /// Runs the program once.
+    /// Runs the program once. No result depends on what an earlier run left in the arena.
+    ///
+    /// Panics if `state` is laid out differently from the set that the executor was made with.
     pub fn run(&mut self, state: &mut StateSet) {
+        let bound = state.is_bound(&self.program, &self.states);
+        assert!(bound, "the state set is not laid out as the one that the executor was made with");
         for position in 0..self.schedule.launches().len() {
             let started = Instant::now();
             self.launch(position, state);
             self.seconds[position] += started.elapsed().as_secs_f64();
         }
         self.runs += 1;
+    }
+
+    /// Overwrites every value of the last run with `byte`, kept ones too: shows in tests that a run
+    /// reads nothing that it did not write.
+    pub fn poison_arena(&mut self, byte: u8) {
+        self.arena.fill(byte);
     }
 
     /// Mean seconds a run of each node, in launch order.
@@ -148,55 +226,67 @@ impl CpuExecutor {
         self.runs = 0;
     }
 
-    fn piece(&self, tensor: TensorId) -> Option<Piece> {
-        let bytes = self.program.desc(tensor).cpu_bytes();
-        self.plan.offset(tensor).map(|offset| Piece { offset, bytes })
-    }
-
     fn launch(&mut self, position: usize, state: &mut StateSet) {
-        let program = self.program.clone();
+        let program = &*self.program;
         let node = &program.nodes()[self.schedule.launches()[position].node.index()];
-        let read: Vec<Piece> = node.inputs.iter().filter_map(|t| self.piece(*t)).collect();
-        let mut write: Vec<Piece> = node.outputs.iter().filter_map(|t| self.piece(*t)).collect();
-        let scratch = self.plan.workspace_offset(position).map(|offset| {
-            let descs = |list: &[TensorId]| -> Vec<TensorDesc> {
-                list.iter().map(|t| program.desc(*t).clone()).collect()
-            };
-            let len = node.op.cpu_workspace_len(&descs(&node.inputs), &descs(&node.outputs));
-            Piece { offset, bytes: 4 * len }
-        });
-        write.extend(scratch);
-        let (read, mut write) = self.arena.split(&read, &write);
-        let workspace: &mut [f32] = match scratch.and_then(|_| write.pop()) {
+        let binding = &self.bindings[position];
+        let (read, mut write) = self.arena.split(&binding.read, &binding.write);
+        let workspace: &mut [f32] = match write.pop_if(|_| binding.has_scratch) {
             Some(bytes) => cast_slice_mut(bytes),
             None => &mut [],
         };
+        let (states, updates) = borrow_states(state.tensors_mut(), &binding.updates);
         let mut read = read.into_iter();
-        // State is read by reference and updated by taking it out of the list: a node that did both
-        // would find it gone, but the schedule refuses such programs.
-        let mut states: Vec<Option<&mut HostTensor>> =
-            state.tensors_mut().iter_mut().map(Some).collect();
-        let mut slot = |t: &TensorId| self.states[t.index()].and_then(|slot| states[slot].take());
-        let updates: Vec<_> = node.updates.iter().filter_map(&mut slot).collect();
-        let states: Vec<Option<&HostTensor>> = states.into_iter().map(|s| s.map(|s| &*s)).collect();
-        let inputs = node.inputs.iter().map(|t| {
-            let own = self.inputs[t.index()].as_ref();
-            let shared = self.states[t.index()].and_then(|slot| states[slot]);
-            match own.or(shared) {
-                Some(tensor) => tensor.view(),
-                None => match read.next() {
-                    Some(bytes) => TensorRef::new(program.desc(*t), bytes),
-                    None => panic!("{} reads a tensor that nothing wrote", node.op.name()),
-                },
+        let inputs = node.inputs.iter().zip(&binding.inputs).map(|(t, place)| {
+            let found = match *place {
+                Place::Input(i) => self.inputs[i].as_ref().map(HostTensor::view),
+                Place::State(slot) => states.get(slot).map(HostTensor::view),
+                Place::Value => read.next().map(|bytes| TensorRef::new(program.desc(*t), bytes)),
+            };
+            match found {
+                Some(view) => view,
+                None => unreachable!("bound when the executor was made"),
             }
         });
-        let outputs = write.into_iter().zip(&self.output_descs[position]);
+        let outputs = write.into_iter().zip(&node.outputs);
         let mut args = CpuArgs {
             inputs: inputs.collect(),
-            outputs: outputs.map(|(bytes, desc)| TensorMut::new(desc, bytes)).collect(),
+            outputs: outputs.map(|(b, t)| TensorMut::new(program.desc(*t), b)).collect(),
             updates: updates.into_iter().map(HostTensor::view_mut).collect(),
             workspace,
         };
         node.op.run_cpu(&mut args);
+    }
+}
+
+/// State by position: shared, but for the `updates`, which are taken out of it, in their order.
+fn borrow_states<'a>(
+    tensors: &'a mut [HostTensor],
+    updates: &[usize],
+) -> (States<'a>, Vec<&'a mut HostTensor>) {
+    if updates.is_empty() {
+        return (States::All(tensors), Vec::new());
+    }
+    let mut unique: Vec<Option<&mut HostTensor>> = tensors.iter_mut().map(Some).collect();
+    // A node that names a state twice would miss it here, but the schedule refuses such programs.
+    let updates = updates.iter().filter_map(|slot| unique[*slot].take()).collect();
+    let shared = unique.into_iter().map(|t| t.map(|t| &*t)).collect();
+    (States::But(shared), updates)
+}
+
+/// State that a launch may read.
+enum States<'a> {
+    /// All of it: the launch updates nothing.
+    All(&'a [HostTensor]),
+    /// None at the positions that the launch updates.
+    But(Vec<Option<&'a HostTensor>>),
+}
+
+impl<'a> States<'a> {
+    fn get(&self, slot: usize) -> Option<&'a HostTensor> {
+        match self {
+            States::All(tensors) => tensors.get(slot),
+            States::But(tensors) => tensors.get(slot).copied().flatten(),
+        }
     }
 }

@@ -1,0 +1,195 @@
+//! The CPU executor against an interpreter in which nothing shares memory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use graph::{CpuExecutor, GraphError, Program, StateSet};
+use kernels::{Role, TensorDesc};
+
+use crate::common::interpreter::naive;
+use crate::common::mix::Mix;
+use crate::common::random::{Sample, sample};
+use crate::common::{panic_message, tensor, vector};
+
+fn executor(sample: &Sample) -> CpuExecutor {
+    let program = Arc::new(sample.program.clone());
+    let mut executor = CpuExecutor::new(program, &sample.state).expect("bound");
+    for (name, values) in &sample.inputs {
+        executor.input_mut(name).expect("declared").as_f32_mut().copy_from_slice(values);
+    }
+    executor
+}
+
+/// Bits of all kept values, in order.
+fn kept_bits(executor: &CpuExecutor) -> Vec<Vec<u32>> {
+    let names = executor.program().kept_names();
+    let values = names.iter().map(|(name, _)| executor.f32(name).expect("kept"));
+    values.map(|v| v.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+#[test]
+fn random_programs_equal_the_naive_interpreter() {
+    let mut kept = 0;
+    for seed in 0..300 {
+        let sample = sample(seed, 5 + seed as usize % 40);
+        let mut state = sample.state.clone();
+        let mut executor = executor(&sample);
+        executor.run(&mut state);
+        let truth = naive(&sample);
+        for (name, id) in sample.program.kept_names() {
+            let expected = truth.values[&id.index()].as_f32();
+            assert_eq!(executor.f32(name).expect("kept"), expected, "seed {seed}: {name}");
+            assert!(expected.iter().all(|x| x.is_finite()), "seed {seed}: the truth is garbage");
+            kept += 1;
+        }
+        assert!(state.iter().eq(truth.state.iter()), "seed {seed}: state");
+    }
+    assert!(kept > 300, "only {kept} tensors compared");
+}
+
+#[test]
+fn no_result_depends_on_what_the_arena_held() {
+    for seed in 0..100 {
+        let sample = sample(seed, 5 + seed as usize % 40);
+        let mut executor = executor(&sample);
+        let outcomes = [0xFF, 0x00, 0x7B].map(|garbage| {
+            executor.poison_arena(garbage);
+            let mut state = sample.state.clone();
+            executor.run(&mut state);
+            let state: Vec<_> = state.iter().map(|(_, t)| t.clone()).collect();
+            (kept_bits(&executor), state)
+        });
+        assert_eq!(outcomes[0], outcomes[1], "seed {seed}");
+        assert_eq!(outcomes[0], outcomes[2], "seed {seed}");
+    }
+}
+
+#[test]
+fn an_update_is_seen_by_the_next_run() {
+    let mut program = Program::new();
+    let s = program.state("s", vector(1));
+    let copy = Mix { outputs: vec![1], scratch: 0, salt: 0.0 };
+    let y = program.apply1(copy, &[s]).expect("mix");
+    program.keep("y", y);
+    let step = Mix { outputs: vec![], scratch: 0, salt: 0.25 };
+    program.add(Arc::new(step), &[], &[s]).expect("state");
+    let mut state = StateSet::new();
+    state.insert("s", tensor(&[0.125]));
+    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
+    let seen = [0.25, 0.75, 0.25].map(|expected| {
+        executor.run(&mut state);
+        (executor.f32("y").expect("kept")[0], expected)
+    });
+    assert!(seen.iter().all(|(got, expected)| got == expected), "{seen:?}");
+    assert_eq!(state.get("s").expect("there").as_f32(), [0.875]);
+}
+
+#[test]
+fn missing_and_misshapen_state_are_named() {
+    let mut program = Program::new();
+    program.state("layer.weight", vector(3));
+    let program = Arc::new(program);
+    let error = |state: &StateSet| {
+        CpuExecutor::new(program.clone(), state).expect_err("should be refused").to_string()
+    };
+    let mut state = StateSet::new();
+    assert_eq!(
+        error(&state),
+        "the program needs state `layer.weight`, which is neither initialised nor loaded"
+    );
+    state.insert("layer.weight", tensor(&[1.0; 4]));
+    assert_eq!(error(&state), "state `layer.weight` should be Activation[3], got Activation[4]");
+    let counter = TensorDesc::new(Role::Index, &[3]);
+    state.insert("layer.weight", kernels::cpu::HostTensor::i32(counter, vec![0; 3]));
+    assert_eq!(error(&state), "state `layer.weight` should be Activation[3], got Index[3]");
+    state.insert("layer.weight", tensor(&[1.0; 3]));
+    assert!(CpuExecutor::new(program.clone(), &state).is_ok());
+}
+
+#[test]
+fn a_state_set_of_another_layout_is_refused() {
+    let message = panic_message(|| {
+        let mut program = Program::new();
+        let s = program.state("s", vector(1));
+        program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, &[s]).expect("mix");
+        let mut state = StateSet::new();
+        state.insert("s", tensor(&[0.0]));
+        let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
+        let mut other = StateSet::new();
+        other.insert("r", tensor(&[0.0]));
+        other.insert("s", tensor(&[0.0]));
+        executor.run(&mut other);
+    });
+    assert!(message.contains("not laid out as"), "{message}");
+}
+
+#[test]
+fn tensors_are_read_by_kept_name_and_type_only() {
+    let mut program = Program::new();
+    let x = program.input("x", vector(2));
+    program.input("count", TensorDesc::new(Role::Index, &[1]));
+    program.set_part("part");
+    let y = program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.0 }, &[x]).expect("mix");
+    program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.5 }, &[y]).expect("mix");
+    program.keep("y", y);
+    program.keep("also y", y);
+    let mut state = StateSet::new();
+    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
+    let unknown = |r: Result<_, GraphError>| matches!(r, Err(GraphError::UnknownTensor(_)));
+    assert!(unknown(executor.input_mut("y").map(|_| ())));
+    assert!(unknown(executor.input_mut("z").map(|_| ())));
+    assert!(unknown(executor.f32("part.mix").map(|_| ())));
+    assert!(unknown(executor.inputs_mut(["x", "x"]).map(|_| ())));
+    let [count, x] = executor.inputs_mut(["count", "x"]).expect("two inputs");
+    count.as_i32_mut()[0] = 7;
+    x.as_f32_mut().copy_from_slice(&[0.25, 0.125]);
+    executor.run(&mut state);
+    assert_eq!(executor.i32("count").expect("an input"), [7]);
+    assert_eq!(executor.f32("y").expect("kept"), [0.5, 0.375]);
+    assert_eq!(executor.f32("also y").expect("kept"), [0.5, 0.375]);
+    let message = executor.i32("y").expect_err("holds floats").to_string();
+    assert_eq!(message, "`y` holds F32 (Activation[2]), not I32");
+}
+
+/// A value that happens to be called like an input must not hide it.
+#[test]
+fn an_input_called_like_a_node_is_found() {
+    let mut program = Program::new();
+    program.set_part("part");
+    let x = program.input("part.mix", vector(1));
+    program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, &[x]).expect("mix");
+    let mut executor = CpuExecutor::new(Arc::new(program), &StateSet::new()).expect("bound");
+    assert!(executor.inputs_mut(["part.mix"]).is_ok());
+}
+
+/// A launch costs well under the 5 microseconds that would show in a step of a thousand nodes. The
+/// quietest of many runs is taken: the machine may be busy.
+#[test]
+fn a_launch_adds_no_measurable_time() {
+    const NODES: usize = 1000;
+    let mut program = Program::new();
+    let mut state = StateSet::new();
+    let weights: Vec<_> = (0..300)
+        .map(|i| {
+            state.insert(&format!("w{i}"), tensor(&[0.5]));
+            program.state(&format!("w{i}"), vector(1))
+        })
+        .collect();
+    let mut x = program.input("x", vector(1));
+    for i in 0..NODES {
+        let op = Mix { outputs: vec![1], scratch: i % 2, salt: 0.0 };
+        x = program.apply1(op, &[x, weights[i % 300]]).expect("mix");
+    }
+    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
+    executor.input_mut("x").expect("declared").as_f32_mut()[0] = 0.5;
+    let mut micros = |executor: &mut CpuExecutor| {
+        let started = Instant::now();
+        executor.run(&mut state);
+        started.elapsed().as_secs_f64() * 1e6 / NODES as f64
+    };
+    let best = (0..50).map(|_| micros(&mut executor)).fold(f64::INFINITY, f64::min);
+    println!("{best:.3} us a launch");
+    if cfg!(not(debug_assertions)) {
+        assert!(best < 5.0, "{best} us a launch");
+    }
+}

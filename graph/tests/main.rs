@@ -1,0 +1,10 @@
+//! Tests of the passes over a Program and of its execution, on toy ops of their own.
+
+mod autodiff;
+mod common;
+mod execution;
+mod plan;
+mod program;
+mod scale;
+mod schedule;
+mod streams;

@@ -1,0 +1,170 @@
+//! Building programs: names and faults; dead work; cost and text.
+
+use std::sync::Arc;
+
+use graph::autodiff::differentiate;
+use graph::program::Pass;
+use graph::prune::prune;
+use graph::report::{part_costs, to_text};
+use graph::{GraphError, Program, TensorId};
+
+use crate::common::random::sample;
+use crate::common::toy::Toy;
+use crate::common::{panic_message, vector};
+
+#[test]
+fn a_fault_names_the_part_the_op_and_the_tensor() {
+    let mut program = Program::new();
+    let (a, b) = (program.input("a", vector(2)), program.input("b", vector(3)));
+    program.set_part("head.fc");
+    let error = program.apply1(Toy::Add, &[a, b]).expect_err("shapes differ").to_string();
+    assert_eq!(error, "in `head.fc`: add: x should have shape [2], got [3]");
+    let error = program.apply1(Toy::Add, &[a]).expect_err("one input").to_string();
+    assert_eq!(error, "in `head.fc`: add: expected 2 inputs, got 1");
+    let error = program.add(Arc::new(Toy::Descend), &[a], &[a]).expect_err("not state");
+    assert!(matches!(error, GraphError::NotState { .. }));
+    assert_eq!(error.to_string(), "in `head.fc`: descend updates `a`, which is not state");
+    assert!(program.nodes().is_empty(), "a refused node is not added");
+}
+
+#[test]
+fn a_name_stands_for_one_tensor() {
+    let message = panic_message(|| {
+        let mut program = Program::new();
+        program.state("w", vector(2));
+        program.state("w", vector(3));
+    });
+    assert!(message.contains("state `w` declared twice, differently"), "{message}");
+    let message = panic_message(|| {
+        let mut program = Program::new();
+        program.input("x", vector(2));
+        program.state("x", vector(2));
+    });
+    assert!(message.contains("`x` declared twice"), "{message}");
+    let message = panic_message(|| {
+        let mut program = Program::new();
+        let x = program.input("x", vector(2));
+        let y = program.apply1(Toy::Stop, &[x]).expect("f32");
+        program.keep("x", y);
+    });
+    assert!(message.contains("`x` declared twice"), "{message}");
+    let message = panic_message(|| {
+        let mut program = Program::new();
+        let x = program.input("x", vector(2));
+        for _ in 0..2 {
+            let y = program.apply1(Toy::Stop, &[x]).expect("f32");
+            program.keep("y", y);
+        }
+    });
+    assert!(message.contains("`y` declared twice"), "{message}");
+}
+
+#[test]
+fn only_inputs_state_and_kept_tensors_have_a_name_to_find() {
+    let mut program = Program::new();
+    let x = program.input("x", vector(2));
+    let w = program.state("w", vector(2));
+    program.set_part("part");
+    let y = program.apply1(Toy::Add, &[x, w]).expect("f32");
+    assert_eq!(program.find("part.add"), None);
+    program.keep("y", y);
+    program.keep("y", y);
+    program.keep("x", x);
+    assert_eq!([program.find("x"), program.find("w"), program.find("y")], [x, w, y].map(Some));
+    assert_eq!(program.kept(), [y, x]);
+    assert_eq!(program.kept_names(), [("x", x), ("y", y)]);
+}
+
+#[test]
+fn dead_nodes_go_and_updates_and_kept_tensors_stay() {
+    let mut program = Program::new();
+    let x = program.input("x", vector(2));
+    let w = program.state("w", vector(2));
+    let kept = program.apply1(Toy::Scale(1.0), &[x]).expect("f32");
+    let step = program.apply1(Toy::Square, &[x]).expect("f32");
+    let dead = program.apply1(Toy::Add, &[kept, step]).expect("f32");
+    program.apply1(Toy::Mul, &[dead, dead]).expect("f32");
+    let half_dead = program.apply(Toy::Cross, &[x, w]).expect("f32");
+    program.keep("kept", kept);
+    program.keep("product", half_dead[1]);
+    program.add(Arc::new(Toy::Descend), &[step], &[w]).expect("state");
+    prune(&mut program);
+    let names: Vec<_> = program.nodes().iter().map(|n| n.op.name()).collect();
+    assert_eq!(names, ["scale", "square", "cross", "descend"]);
+    assert_eq!(program.find("kept"), Some(kept));
+    assert_eq!(program.nodes()[2].outputs, half_dead, "tensors keep their numbers");
+}
+
+/// What remains is exactly what kept tensors and updates can be traced back to.
+#[test]
+fn pruning_random_programs_leaves_ancestors_only() {
+    let mut dropped = 0;
+    for seed in 0..100 {
+        let mut program = sample(seed, 30).program;
+        let before = program.nodes().to_vec();
+        let writer = |t: &TensorId| before.iter().position(|n| n.outputs.contains(t));
+        let mut open: Vec<usize> = program.kept().iter().filter_map(writer).collect();
+        open.extend((0..before.len()).filter(|i| !before[*i].updates.is_empty()));
+        let mut expected = vec![false; before.len()];
+        while let Some(i) = open.pop() {
+            if !std::mem::replace(&mut expected[i], true) {
+                open.extend(before[i].inputs.iter().filter_map(writer));
+            }
+        }
+        prune(&mut program);
+        let left: Vec<_> = program.nodes().iter().map(|n| n.outputs.clone()).collect();
+        let expected: Vec<_> = before
+            .iter()
+            .zip(expected)
+            .filter(|(_, e)| *e)
+            .map(|(n, _)| n.outputs.clone())
+            .collect();
+        assert_eq!(left, expected, "seed {seed}");
+        dropped += before.len() - left.len();
+    }
+    assert!(dropped > 100, "only {dropped} nodes were dead: nothing was tested");
+}
+
+/// `loss = sum(w x)`, its gradient, and a step of descent.
+fn small_step() -> Program {
+    let mut program = Program::new();
+    let seed = program.input("seed", vector(1));
+    let x = program.input("x", vector(2));
+    let w = program.state("layer.weight", vector(2));
+    program.set_part("layer.fc");
+    let y = program.apply1(Toy::Mul, &[x, w]).expect("f32");
+    program.set_part("loss");
+    let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+    program.keep("loss", loss);
+    let grad = differentiate(&mut program, &[loss], seed, &[w]).expect("reached")[0];
+    program.set_pass(Pass::Update);
+    program.set_part("optimizer");
+    program.add(Arc::new(Toy::Descend), &[grad], &[w]).expect("state");
+    program
+}
+
+#[test]
+fn the_text_of_a_small_step_is_stable() {
+    let expected = include_str!("small_step.txt");
+    assert_eq!(to_text(&small_step()), expected);
+    assert_eq!(to_text(&small_step()), to_text(&small_step()));
+}
+
+#[test]
+fn costs_are_summed_by_part_and_pass() {
+    let costs = part_costs(&small_step());
+    let rows: Vec<_> = costs
+        .iter()
+        .map(|c| (c.part.as_str(), c.pass, c.nodes, c.cost.flops, c.cost.bytes))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("layer", Pass::Forward, 1, 1_000_000, 24),
+            ("loss", Pass::Forward, 1, 0, 12),
+            ("loss", Pass::Backward, 1, 0, 12),
+            ("layer", Pass::Backward, 1, 1_000_000, 24),
+            ("optimizer", Pass::Update, 1, 0, 8),
+        ]
+    );
+}

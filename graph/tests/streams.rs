@@ -1,0 +1,76 @@
+//! Streams that run in any order that the waits allow: the planned offsets must hold in all.
+
+use graph::{Plan, Schedule};
+
+use crate::common::interpreter::{Adversary, naive};
+use crate::common::random::{Rng, sample, streams};
+
+#[test]
+fn every_allowed_order_gives_the_naive_result() {
+    for seed in 0..150 {
+        let sample = sample(seed, 5 + seed as usize % 30);
+        let streams = streams(seed, &sample.program, 1 + seed as usize % 6);
+        let schedule = Schedule::with_streams(&sample.program, &streams).expect("ordered");
+        let plan = Plan::new(&sample.program, &schedule);
+        let truth = naive(&sample);
+        for order in 0..3 {
+            let run = Adversary::new(&sample, &schedule, &plan, 1000 * seed + order).run();
+            let outcome = run.unwrap_or_else(|e| panic!("seed {seed}, order {order}: {e}"));
+            for (tensor, value) in &outcome.values {
+                assert_eq!(value, &truth.values[tensor], "seed {seed}, order {order}");
+            }
+            assert!(outcome.state.iter().eq(truth.state.iter()), "seed {seed}, order {order}");
+        }
+    }
+}
+
+/// The test of the test: offsets made for one stream go wrong on four.
+#[test]
+fn the_adversary_finds_a_plan_made_for_fewer_streams() {
+    let mut found = 0;
+    for seed in 0..40 {
+        let sample = sample(seed, 30);
+        let single = Schedule::single_stream(&sample.program).expect("ordered");
+        let plan = Plan::new(&sample.program, &single);
+        let streams = streams(seed, &sample.program, 4);
+        let many = Schedule::with_streams(&sample.program, &streams).expect("ordered");
+        let truth = naive(&sample);
+        let wrong = |order: u32| match Adversary::new(&sample, &many, &plan, order).run() {
+            Ok(outcome) => outcome.values.iter().any(|(t, v)| *v != truth.values[t]),
+            Err(_) => true,
+        };
+        found += usize::from((0..5).any(wrong));
+    }
+    assert!(found > 30, "found {found} of 40");
+}
+
+/// `happens_before` against the closure of the direct edges.
+#[test]
+fn happens_before_is_the_order_of_streams_and_waits() {
+    for seed in 0..100 {
+        let sample = sample(seed, 20);
+        let count = 1 + Rng::new(seed).below(5);
+        let schedule =
+            Schedule::with_streams(&sample.program, &streams(seed, &sample.program, count))
+                .expect("ordered");
+        let launches = schedule.launches();
+        let n = launches.len();
+        // Floyd and Warshall over direct edges: the launch before it on its stream, and its waits.
+        let direct = |a: usize, b: usize| {
+            a < b && (launches[a].stream == launches[b].stream || launches[b].waits.contains(&a))
+        };
+        let mut reach: Vec<Vec<bool>> =
+            (0..n).map(|a| (0..n).map(|b| direct(a, b)).collect()).collect();
+        for k in 0..n {
+            let through = reach[k].clone();
+            for row in reach.iter_mut().filter(|row| row[k]) {
+                row.iter_mut().zip(&through).for_each(|(r, t)| *r |= t);
+            }
+        }
+        for (a, row) in reach.iter().enumerate() {
+            for (b, reached) in row.iter().enumerate() {
+                assert_eq!(schedule.happens_before(a, b), *reached, "seed {seed}: {a}, {b}");
+            }
+        }
+    }
+}
