@@ -20,9 +20,8 @@ pub(crate) fn head_fault(file: &File) -> Option<String> {
 /// A file of too many lines.
 pub(crate) fn length_fault(file: &File) -> Option<String> {
     let (path, lines) = (&file.path, file.text.lines().count());
-    (lines > MAX_LINES).then(|| {
-        format!("{path}: {lines} lines; split it into files of {MAX_LINES} lines at most")
-    })
+    (lines > MAX_LINES)
+        .then(|| format!("{path}: {lines} lines; split it into files of {MAX_LINES} lines at most"))
 }
 
 /// Lines that are too wide. Two kinds of line may be, as breaking them would make them worse: one
