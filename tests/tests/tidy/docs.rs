@@ -42,7 +42,7 @@ pub(crate) fn invariant_faults(files: &[File]) -> Vec<String> {
     let text = text_of(files, ARCHITECTURE);
     let mut faults = Vec::new();
     let mut invariants = 0;
-    for paragraph in text.split("\n\n").filter(|p| p.contains("**Invariant")) {
+    for paragraph in text.split("\n\n").filter(|p| p.contains("**Invariant:**")) {
         invariants += 1;
         let statement = paragraph.lines().next().unwrap_or("");
         let named = paragraph.rsplit_once("Test: ").map_or("", |(_, names)| names);
@@ -60,7 +60,7 @@ pub(crate) fn invariant_faults(files: &[File]) -> Vec<String> {
         }
     }
     if invariants == 0 {
-        faults.push(format!("{ARCHITECTURE}: states no **Invariant**; state what must hold"));
+        faults.push(format!("{ARCHITECTURE}: states no **Invariant:**; state what must hold"));
     }
     faults
 }
@@ -135,7 +135,7 @@ mod tests {
         assert!(faults("**Invariant:** x is y.\n")[0].contains("no test holds"));
         assert!(faults("**Invariant:** x. Test: `gone`.\n")[0].contains("no test `gone`"));
         assert!(faults("**Invariant:** x. Test: `no_test`.\n")[0].contains("no test `no_test`"));
-        assert!(faults("Nothing.\n")[0].contains("states no **Invariant**"));
+        assert!(faults("Nothing.\n")[0].contains("states no **Invariant:**"));
     }
 
     #[test]
