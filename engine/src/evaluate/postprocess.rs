@@ -32,17 +32,18 @@ pub struct ImageDetections {
 }
 
 impl ImageDetections {
-    /// As COCO results; `category_ids[label - 1]` is a class's COCO id.
+    /// As COCO results; `category_ids[label - 1]` is a class's COCO id. A model may have more
+    /// classes than its data names (`model.num_classes`): those have no id and are left out.
     pub fn to_coco<'a>(&'a self, category_ids: &'a [u64]) -> impl Iterator<Item = Detection> + 'a {
-        self.objects.iter().map(|object| {
+        self.objects.iter().filter_map(|object| {
             let [x1, y1, x2, y2] = object.bbox.map(f64::from);
-            Detection {
+            Some(Detection {
                 image_id: self.image_id,
-                category_id: category_ids[object.label - 1],
+                category_id: *category_ids.get(object.label - 1)?,
                 score: f64::from(object.score),
                 bbox_xywh: [x1, y1, x2 - x1, y2 - y1],
                 segmentation: object.mask.clone(),
-            }
+            })
         })
     }
 }
