@@ -19,7 +19,7 @@ const DRAWN_SCORE: f32 = 0.5;
 #[derive(Debug, Args)]
 pub(super) struct TrainArgs {
     /// Config file, or the name of a preset; with --resume it is read from the run.
-    #[arg(required_unless_present = "resume")]
+    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     config: Option<String>,
     /// Change a value of the config, such as --set solver.learning_rate=0.02.
     #[arg(long = "set", value_name = "KEY=VALUE")]
