@@ -68,7 +68,10 @@ fn code(error: &EngineError) -> u8 {
         EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => {
             exit::BAD_CONFIG
         }
-        EngineError::Data(_) | EngineError::Score(_) | EngineError::Order(_) => exit::BAD_DATA,
+        EngineError::Data(_)
+        | EngineError::Image { .. }
+        | EngineError::Score(_)
+        | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
         _ => exit::FAILED,
     }
