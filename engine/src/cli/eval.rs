@@ -29,8 +29,7 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     if let (Some(gt), Some(detections)) = (&args.gt, &args.detections) {
         let summary = dali::score::evaluate_files(gt, detections, None)?;
-        println!("{summary}");
-        return Ok(());
+        return super::print(&format!("{summary}\n"));
     }
     let Some(run) = &args.run else {
         return Err(EngineError::Usage("give --gt and --detections, or --run".into()));
@@ -49,8 +48,6 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     }
     let mut evaluator = Evaluator::new(&config, data, &params, &state)?;
     let evaluation = evaluator.run(&mut state, &progress)?;
-    for (_, summary) in evaluation.summaries() {
-        println!("{summary}");
-    }
-    Ok(())
+    let mut summaries = evaluation.summaries();
+    summaries.try_for_each(|(_, summary)| super::print(&format!("{summary}\n")))
 }

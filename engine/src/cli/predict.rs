@@ -70,8 +70,8 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     bar.finish_and_clear();
     let path = args.out.join("predictions.json");
     dali::score::write_results_json(&path, &results)?;
-    println!("{} objects on {} images: {}", results.len(), files.len(), path.display());
-    Ok(())
+    let (objects, images) = (results.len(), files.len());
+    super::print(&format!("{objects} objects on {images} images: {}\n", path.display()))
 }
 
 /// Opens the last checkpoint of a run, or a checkpoint itself.

@@ -65,7 +65,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
         config.train.target_mask = target.mask.or(config.train.target_mask);
     }
     if args.print_config {
-        print!("{}", config.to_toml()?);
+        super::print(&config.to_toml()?)?;
         return Ok(Outcome::Done);
     }
     let progress = Progress::loud();
@@ -88,10 +88,10 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
     }
     evaluation.write(&run.join("inference"))?;
     for (_, summary) in evaluation.summaries() {
-        println!("{summary}");
+        super::print(&format!("{summary}\n"))?;
     }
     draw(&mut session, &run, draw_images, &progress)?;
-    println!("report: {}", run.join("report.json").display());
+    super::print(&format!("report: {}\n", run.join("report.json").display()))?;
     Ok(outcome)
 }
 
