@@ -13,7 +13,7 @@ use crate::checkpoint::{self, Snapshot};
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::{Metrics, StepRecord, duration};
+use crate::metrics::{Metrics, StepRecord, duration, forget_after};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 
@@ -69,8 +69,14 @@ impl Session {
         let split = if config.eval.train_set { Split::Train } else { Split::Val };
         let val = DataSet::open(&config, split, &progress)?;
         check_categories(&train, &val)?;
-        let mut trainer = Trainer::new(&config, &train)?;
+        let mut fresh = config.clone();
+        if options.resume {
+            // The checkpoint holds all weights; the file that the run began with may be gone.
+            fresh.model.backbone.weights = None;
+        }
+        let mut trainer = Trainer::new(&fresh, &train)?;
         let evaluator = Evaluator::new(&config, val, trainer.params(), trainer.state())?;
+        let mut best = None;
         if options.resume {
             let path = checkpoint::last(options.run.path())?;
             let (meta, _) = checkpoint::open(&path)?;
@@ -82,6 +88,8 @@ impl Session {
             }
             checkpoint::restore(&path, trainer.state_mut())?;
             trainer.resume_at(meta.batches);
+            forget_after(&options.run.join("metrics.jsonl"), meta.batches)?;
+            best = read_best(&options.run, meta.batches);
             progress.say(&format!("resuming after step {} from {}", meta.batches, path.display()));
         }
         let config_toml = config.to_toml()?;
@@ -97,7 +105,7 @@ impl Session {
             trainer,
             evaluator,
             metrics,
-            best: None,
+            best,
             started,
             train_seconds: 0.0,
             images_seen: 0,
@@ -300,6 +308,14 @@ fn stats_json(summary: &Summary) -> serde_json::Value {
 
 fn due(every: u64, step: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
+}
+
+/// The best AP so far, as the run noted it; nothing if it was reached after step `batches`, which
+/// will come again.
+fn read_best(run: &RunDir, batches: u64) -> Option<f64> {
+    let text = std::fs::read(run.join("best.json")).ok()?;
+    let best: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    if best["step"].as_u64()? <= batches { best["ap"].as_f64() } else { None }
 }
 
 /// Stops a run whose losses are no numbers: without a dynamic loss scale nothing would skip it.
