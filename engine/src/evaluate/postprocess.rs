@@ -58,6 +58,9 @@ pub(super) fn split(
     let (boxes, scores) = (executor.f32("det_boxes")?, executor.f32("det_scores")?);
     let (labels, image_idx) = (executor.i32("det_labels")?, executor.i32("det_image_idx")?);
     let count = executor.i32("num_detections")?[0] as usize;
+    // The last batch may hold fewer images than the program was planned for; what is found on the
+    // places left over means nothing. Detections come in image order.
+    let count = image_idx[..count].partition_point(|image| (*image as usize) < images.len());
     let probs = match executor.program().find("mask_probs") {
         Some(id) => Some((executor.f32("mask_probs")?, executor.program().desc(id).dim(1))),
         None => None,
