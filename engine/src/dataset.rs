@@ -167,7 +167,9 @@ fn prepare(
         PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
     };
     let stem = annotations.file_stem().map(|s| s.to_string_lossy().into_owned());
-    let key = format!("{images:?} {annotations:?} {empty:?} {pixels:?}");
+    // An annotation file that was edited is another one: its old store would be silently wrong.
+    let edited = std::fs::metadata(annotations).map(|m| (m.len(), m.modified().ok())).ok();
+    let key = format!("{images:?} {annotations:?} {edited:?} {empty:?} {pixels:?}");
     let name = format!("{}-{}", stem.unwrap_or_default(), short_hash(key.as_bytes()));
     let out = Path::new("runs/data").join(name);
     if out.is_dir() {

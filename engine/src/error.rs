@@ -20,6 +20,14 @@ pub enum EngineError {
     /// The images cannot be cut into batches.
     #[error("{0}")]
     Order(#[from] dali::order::OrderError),
+    /// An image that cannot be decoded.
+    #[error("{} {fault}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder met.
+        fault: dali::decode::DecodeFault,
+    },
     /// A weights file is at fault.
     #[error("weights {path}: {reason}")]
     Weights {

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::error::EngineError;
-use crate::run_dir::io;
+use crate::run_dir::{io, write_whole};
 
 /// What one training step reports.
 #[derive(Debug, Clone, Serialize)]
@@ -130,6 +130,21 @@ impl Metrics {
     }
 }
 
+/// Drops the records of a metrics file that come after `step`: a run that goes on from there makes
+/// these steps again. A last line that was cut off is dropped too.
+///
+/// # Errors
+/// [`EngineError::Io`] if the file cannot be written.
+pub fn forget_after(path: &Path, step: u64) -> Result<(), EngineError> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
+    let is_kept = |line: &&str| {
+        let record: Option<serde_json::Value> = serde_json::from_str(line).ok();
+        record.and_then(|r| r["step"].as_u64()).is_some_and(|s| s <= step)
+    };
+    let kept: String = text.lines().filter(is_kept).flat_map(|line| [line, "\n"]).collect();
+    if kept == text { Ok(()) } else { write_whole(path, kept.as_bytes()) }
+}
+
 /// Hours, minutes, seconds.
 pub fn duration(seconds: f64) -> String {
     let s = seconds.round() as u64;
@@ -150,5 +165,21 @@ fn median(mut values: Vec<f64>) -> f64 {
         0 => f64::NAN,
         n if n % 2 == 1 => values[n / 2],
         n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::forget_after;
+
+    #[test]
+    fn steps_that_come_again_and_a_cut_line_are_forgotten() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("metrics.jsonl");
+        let lines = ["{\"step\":1}\n", "{\"step\":2}\n", "{\"step\":3}\n", "{\"step\":4,\"lo"];
+        std::fs::write(&path, lines.concat()).expect("a file");
+        forget_after(&path, 2).expect("the file is there");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..2].concat());
+        forget_after(&folder.path().join("none"), 2).expect("a run without metrics");
     }
 }

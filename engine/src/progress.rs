@@ -1,6 +1,6 @@
 //! What a person sees while something takes long: progress bars on a terminal, lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -24,7 +24,8 @@ impl Progress {
     /// Says a line or more.
     pub fn say(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{text}");
+            // A terminal that was closed is no reason for a long training to end.
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
     }
 

@@ -18,7 +18,7 @@ impl RunDir {
     /// # Errors
     /// [`EngineError::Io`] if the directory cannot be made.
     pub fn create(parent: &Path, name: &str) -> Result<Self, EngineError> {
-        fs::create_dir_all(parent).map_err(io(parent))?;
+        make_dir(parent)?;
         for attempt in 1.. {
             let name = if attempt == 1 { name.to_string() } else { format!("{name}-{attempt}") };
             let path = parent.join(name);
@@ -41,6 +41,13 @@ impl RunDir {
         }
         let message = format!("{} is no run directory: it has no config.toml", path.display());
         Err(EngineError::Usage(message))
+    }
+
+    /// Removes the directory if nothing was written into it: a run that never began leaves no
+    /// trace, and its name stays free.
+    pub fn discard_if_empty(&self) {
+        // It stays if it holds anything; there is nothing to tell beside why the run did not begin.
+        let _ = fs::remove_dir(&self.path);
     }
 
     /// The directory.
@@ -83,6 +90,21 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
     fs::rename(&beside, path).map_err(io(path))
 }
 
+/// Makes a directory and those above it, if they are not there.
+///
+/// # Errors
+/// [`EngineError::Usage`] if a file is in the way, [`EngineError::Io`] if it cannot be made.
+pub(crate) fn make_dir(path: &Path) -> Result<(), EngineError> {
+    if path.is_file() {
+        let message = format!("{} is a file where a directory should be made", path.display());
+        return Err(EngineError::Usage(message));
+    }
+    fs::create_dir_all(path).map_err(|e| {
+        let message = format!("the directory cannot be made: {e}");
+        io(path)(std::io::Error::new(e.kind(), message))
+    })
+}
+
 /// Names the file in an I/O error.
 pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError {
     let path = path.to_path_buf();
@@ -103,5 +125,8 @@ mod tests {
         assert_eq!(std::fs::read(first.join("config.toml")).expect("the file"), b"x = 1");
         assert!(RunDir::open(second.path()).is_err(), "an empty directory is no run");
         assert!(RunDir::open(first.path()).is_ok());
+        first.discard_if_empty();
+        second.discard_if_empty();
+        assert!(first.path().is_dir() && !second.path().exists());
     }
 }

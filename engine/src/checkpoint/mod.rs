@@ -23,6 +23,8 @@ const META: &str = "checkpoint.json";
 const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const CONFIG: &str = "config.toml";
+/// What to do about a checkpoint that cannot be read.
+const MEND: &str = "; to take an earlier one, write its name into last_checkpoint";
 
 /// What a checkpoint says of itself.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
@@ -61,9 +63,7 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf,
     let parent = run.join("checkpoints");
     let name = format!("step_{:08}", snapshot.batches);
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
-    if beside.exists() {
-        fs::remove_dir_all(&beside).map_err(io(&beside))?;
-    }
+    remove_unfinished(&parent)?;
     fs::create_dir_all(&beside).map_err(io(&beside))?;
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
     let files = [
@@ -85,13 +85,17 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf,
     let json = serde_json::to_vec_pretty(&meta)
         .map_err(|e| EngineError::Checkpoint { path: done.clone(), reason: e.to_string() })?;
     write_whole(&beside.join(META), &json)?;
+    // The same step may have been saved before, and last_checkpoint may name it: it is moved aside
+    // and removed last, so that one of the two is there at every moment but between two renames.
+    let retired = parent.join(format!(".{name}.old"));
     if done.exists() {
-        fs::remove_dir_all(&done).map_err(io(&done))?;
+        fs::rename(&done, &retired).map_err(io(&done))?;
     }
     fs::rename(&beside, &done).map_err(io(&done))?;
     File::open(&parent).and_then(|dir| dir.sync_all()).map_err(io(&parent))?;
     write_whole(&run.join("last_checkpoint"), format!("checkpoints/{name}\n").as_bytes())?;
-    remove_old(&parent, keep)?;
+    remove_unfinished(&parent)?;
+    remove_old(&parent, keep, &name)?;
     Ok(done)
 }
 
@@ -103,7 +107,9 @@ pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
     let pointer = run.join("last_checkpoint");
     let name = fs::read_to_string(&pointer).map_err(|_| EngineError::Checkpoint {
         path: run.to_path_buf(),
-        reason: "there is no last_checkpoint in it, so there is nothing to resume".to_string(),
+        reason: "there is no last_checkpoint in it: it is no run directory, or the run never \
+                 saved anything"
+            .to_string(),
     })?;
     Ok(run.join(name.trim()))
 }
@@ -115,8 +121,9 @@ pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
 /// [`EngineError::Checkpoint`] names what is missing or damaged.
 pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
-    let json = fs::read(path.join(META)).map_err(|e| fault(format!("{META}: {e}")))?;
-    let meta: Meta = serde_json::from_slice(&json).map_err(|e| fault(format!("{META}: {e}")))?;
+    let json = fs::read(path.join(META)).map_err(|e| fault(format!("{META}: {e}{MEND}")))?;
+    let meta: Meta =
+        serde_json::from_slice(&json).map_err(|e| fault(format!("{META}: {e}{MEND}")))?;
     if meta.format != FORMAT {
         return Err(fault(format!(
             "its format is {}, this program reads {FORMAT}: use the version that wrote it",
@@ -124,9 +131,9 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
         )));
     }
     for (file, expected) in &meta.sha256 {
-        let bytes = fs::read(path.join(file)).map_err(|e| fault(format!("{file}: {e}")))?;
+        let bytes = fs::read(path.join(file)).map_err(|e| fault(format!("{file}: {e}{MEND}")))?;
         if hex_digest(&bytes) != *expected {
-            return Err(fault(format!("{file} is damaged: its checksum is wrong")));
+            return Err(fault(format!("{file} is damaged: its checksum is wrong{MEND}")));
         }
     }
     let config = fs::read_to_string(path.join(CONFIG));
@@ -189,17 +196,36 @@ fn hex_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn remove_old(parent: &Path, keep: usize) -> Result<(), EngineError> {
+/// Removes what an interrupted write left: directories that never got their name, and ones that
+/// were replaced.
+fn remove_unfinished(parent: &Path) -> Result<(), EngineError> {
+    let Ok(entries) = fs::read_dir(parent) else { return Ok(()) };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let ours = name.ends_with(".tmp") || name.ends_with(".old");
+        if name.starts_with(".step_") && ours {
+            fs::remove_dir_all(&path).map_err(io(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the lowest steps beyond `keep`, never `newest`: a run that was taken up again from an
+/// earlier step writes below the steps that it made before.
+fn remove_old(parent: &Path, keep: usize, newest: &str) -> Result<(), EngineError> {
     if keep == 0 {
         return Ok(());
     }
     let mut found: Vec<PathBuf> = fs::read_dir(parent)
         .map_err(io(parent))?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step_")))
+        .filter(|p| {
+            let name = p.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("step_") && name != newest
+        })
         .collect();
     found.sort();
-    let old = found.len().saturating_sub(keep);
+    let old = (found.len() + 1).saturating_sub(keep);
     for path in &found[..old] {
         fs::remove_dir_all(path).map_err(io(path))?;
     }

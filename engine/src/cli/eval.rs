@@ -29,20 +29,25 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     if let (Some(gt), Some(detections)) = (&args.gt, &args.detections) {
         let summary = dali::score::evaluate_files(gt, detections, None)?;
-        println!("{summary}");
-        return Ok(());
+        return super::print(&format!("{summary}\n"));
     }
     let Some(run) = &args.run else {
         return Err(EngineError::Usage("give --gt and --detections, or --run".into()));
     };
     let progress = Progress::loud();
-    let TrainedModel { config, params, mut state, .. } = open_model(run, &args.set)?;
+    let TrainedModel { config, params, mut state, categories } = open_model(run, &args.set)?;
     let split = if config.eval.train_set { Split::Train } else { Split::Val };
     let data = DataSet::open(&config, split, &progress)?;
+    if data.categories() != categories {
+        return Err(EngineError::Usage(format!(
+            "{} names other classes than the data that {} was trained on: evaluate on data with \
+             the same categories",
+            data.store.path().display(),
+            run.display()
+        )));
+    }
     let mut evaluator = Evaluator::new(&config, data, &params, &state)?;
     let evaluation = evaluator.run(&mut state, &progress)?;
-    for (_, summary) in evaluation.summaries() {
-        println!("{summary}");
-    }
-    Ok(())
+    let mut summaries = evaluation.summaries();
+    summaries.try_for_each(|(_, summary)| super::print(&format!("{summary}\n")))
 }

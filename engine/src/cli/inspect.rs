@@ -68,20 +68,19 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let build = if args.detection { detection_program } else { training_program };
     let program = build(&spec)?.program;
     match args.what {
-        What::Program => print!("{}", to_text(&program)),
-        What::Plan => print_plan(&program, &spec)?,
+        What::Program => super::print(&to_text(&program)),
+        What::Plan => super::print(&plan_text(&program, &spec)?),
     }
-    Ok(())
 }
 
-fn print_plan(program: &Program, spec: &ModelSpec<'_>) -> Result<(), EngineError> {
+fn plan_text(program: &Program, spec: &ModelSpec<'_>) -> Result<String, EngineError> {
     let schedule = Schedule::single_stream(program)?;
     let plan = Plan::new(program, &schedule);
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     let states: usize = program.states().map(|(_, t)| t.desc.cpu_bytes()).sum();
     let inputs: usize = program.inputs().map(|(_, t)| t.desc.cpu_bytes()).sum();
-    println!(
-        "{} images of {}x{}, f32: {} nodes\narena  {:>8.3} GiB  ({:.3} GiB at the fullest launch; {:.3} GiB if nothing shared memory)\nstate  {:>8.3} GiB\ninputs {:>8.3} GiB\n",
+    let mut text = format!(
+        "{} images of {}x{}, f32: {} nodes\narena  {:>8.3} GiB  ({:.3} GiB at the fullest launch; {:.3} GiB if nothing shared memory)\nstate  {:>8.3} GiB\ninputs {:>8.3} GiB\n\n",
         spec.images,
         spec.padded.height,
         spec.padded.width,
@@ -92,10 +91,11 @@ fn print_plan(program: &Program, spec: &ModelSpec<'_>) -> Result<(), EngineError
         gib(states),
         gib(inputs),
     );
-    println!("{:<16} {:<9} {:>6} {:>12} {:>12}", "part", "pass", "nodes", "GFLOP", "GB moved");
+    let [part, pass, nodes, flops, bytes] = ["part", "pass", "nodes", "GFLOP", "GB moved"];
+    text += &format!("{part:<16} {pass:<9} {nodes:>6} {flops:>12} {bytes:>12}\n");
     for part in part_costs(program) {
-        println!(
-            "{:<16} {:<9} {:>6} {:>12.3} {:>12.3}",
+        text += &format!(
+            "{:<16} {:<9} {:>6} {:>12.3} {:>12.3}\n",
             part.part,
             part.pass.to_string(),
             part.nodes,
@@ -105,7 +105,7 @@ fn print_plan(program: &Program, spec: &ModelSpec<'_>) -> Result<(), EngineError
     }
     let mut blocks: Vec<_> = plan.blocks().iter().collect();
     blocks.sort_by_key(|b| std::cmp::Reverse(b.bytes));
-    println!("\nlargest blocks:");
+    text += "\nlargest blocks:\n";
     for block in blocks.iter().take(12) {
         let owner = match block.owner {
             Owner::Tensor(t) => {
@@ -116,11 +116,8 @@ fn print_plan(program: &Program, spec: &ModelSpec<'_>) -> Result<(), EngineError
                 format!("scratch of {}", program.node_name(node))
             }
         };
-        println!(
-            "{:>10.1} MiB at {:>12}  {owner}",
-            block.bytes as f64 / (1 << 20) as f64,
-            block.offset
-        );
+        let mib = block.bytes as f64 / (1 << 20) as f64;
+        text += &format!("{mib:>10.1} MiB at {:>12}  {owner}\n", block.offset);
     }
-    Ok(())
+    Ok(text)
 }

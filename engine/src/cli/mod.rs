@@ -6,11 +6,14 @@ mod predict;
 mod prep;
 mod train;
 
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::EngineError;
+use crate::progress::Progress;
 use crate::train::Outcome;
 
 /// Trains Mask R-CNN on COCO: one binary, on the CPU or a GPU.
@@ -57,16 +60,28 @@ pub fn main() -> ExitCode {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            Progress::loud().say(&format!("error: {error}"));
             ExitCode::from(code(&error))
         }
+    }
+}
+
+/// Writes results to standard output. A reader that has seen enough (`| head`) is no fault.
+fn print(text: &str) -> Result<(), EngineError> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(crate::run_dir::io(Path::new("standard output"))),
     }
 }
 
 fn code(error: &EngineError) -> u8 {
     match error {
         EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => exit::BAD_CONFIG,
-        EngineError::Data(_) | EngineError::Score(_) | EngineError::Order(_) => exit::BAD_DATA,
+        EngineError::Data(_)
+        | EngineError::Image { .. }
+        | EngineError::Score(_)
+        | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
         _ => exit::FAILED,
     }

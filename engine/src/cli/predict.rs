@@ -1,5 +1,6 @@
 //! `onegraph predict`: COCO results and pictures for images of one's own.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::draw::picture;
 use crate::evaluate::{Detector, Image, ImageDetections};
 use crate::model::{ImageSize, Inject, ModelSpec, Param, SlotShape, classes_of, detection_program};
 use crate::progress::Progress;
+use crate::run_dir::make_dir;
 use crate::weights::{fold, initial_state, load_weights};
 
 #[derive(Debug, Args)]
@@ -23,7 +25,8 @@ pub(super) struct PredictArgs {
     /// Directory of a run, or of one of its checkpoints.
     #[arg(long, value_name = "RUN")]
     run: PathBuf,
-    /// Where pictures and predictions.json go.
+    /// Where pictures and predictions.json go. An image's id there is the number that its file is
+    /// named after, as in COCO; where a name is no number, or comes twice, ids count from 0.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Least score of what is drawn; predictions.json holds everything.
@@ -45,13 +48,15 @@ pub(super) struct TrainedModel {
 pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let progress = Progress::loud();
     let files = collect(&args.images)?;
+    let image_ids = image_ids(&files);
+    make_dir(&args.out)?;
     let TrainedModel { config, params, mut state, categories } = open_model(&args.run, &[])?;
     let names: Vec<String> = categories.iter().map(|(name, _)| name.clone()).collect();
     let ids: Vec<u64> = categories.iter().map(|(_, id)| *id).collect();
     let mut results = Vec::new();
     let bar = progress.bar("predicting", files.len() as u64);
     for (i, file) in files.iter().enumerate() {
-        let image = read(file, i as u64)?;
+        let image = read(file, image_ids[i])?;
         let found = detect(&config, &image, classes_of(&params), &mut state)?;
         results.extend(found.to_coco(&ids));
         let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
@@ -63,8 +68,8 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     bar.finish_and_clear();
     let path = args.out.join("predictions.json");
     dali::score::write_results_json(&path, &results)?;
-    println!("{} objects on {} images: {}", results.len(), files.len(), path.display());
-    Ok(())
+    let (objects, images) = (results.len(), files.len());
+    super::print(&format!("{objects} objects on {images} images: {}\n", path.display()))
 }
 
 /// Opens the last checkpoint of a run, or a checkpoint itself.
@@ -111,9 +116,17 @@ fn detect(
     Ok(found.swap_remove(0))
 }
 
+/// Ids of the images in the results: those of COCO's file names, so that `eval --gt` knows them.
+fn image_ids(files: &[PathBuf]) -> Vec<u64> {
+    let id = |file: &PathBuf| file.file_stem()?.to_str()?.parse().ok();
+    let named: Option<Vec<u64>> = files.iter().map(id).collect();
+    let distinct = |ids: &Vec<u64>| ids.iter().collect::<BTreeSet<_>>().len() == ids.len();
+    named.filter(distinct).unwrap_or_else(|| (0..files.len() as u64).collect())
+}
+
 fn read(file: &Path, id: u64) -> Result<Image, EngineError> {
     let bytes = std::fs::read(file).map_err(crate::run_dir::io(file))?;
-    let fault = |fault| EngineError::Usage(format!("{} {fault}", file.display()));
+    let fault = |fault| EngineError::Image { path: file.to_path_buf(), fault };
     let info = dali::decode::probe(&bytes).map_err(fault)?;
     let (height, width) = (info.height as usize, info.width as usize);
     let mut rgb = vec![0; 3 * height * width];
@@ -156,4 +169,19 @@ pub(super) fn save_picture(picture: &RgbImage, path: &Path) -> Result<(), Engine
         source: std::io::Error::other(e),
     })?;
     crate::run_dir::write_whole(path, bytes.get_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::image_ids;
+
+    #[test]
+    fn image_ids_are_the_numbers_of_coco_names_or_positions() {
+        let ids = |names: &[&str]| image_ids(&names.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(ids(&["a/000000000139.jpg", "a/000000000285.jpg"]), [139, 285]);
+        assert_eq!(ids(&["a/000000000139.jpg", "street.jpg"]), [0, 1], "a name is no number");
+        assert_eq!(ids(&["a/7.jpg", "b/7.png"]), [0, 1], "an id would come twice");
+    }
 }

@@ -79,8 +79,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         };
         let title = format!("drawing {} images", args.count);
         let report = progress.during(&title, |p| dali::synthetic::generate(&options, p))?;
-        println!("{report}");
-        return Ok(());
+        return super::print(&format!("{report}\n"));
     }
     let (Some(images), Some(annotations)) = (&args.images, &args.annotations) else {
         return Err(EngineError::Usage("give --images and --annotations, or --synthetic".into()));
@@ -99,6 +98,5 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         ..PrepOptions::new(images, annotations, &args.out)
     };
     let report = progress.during("reading COCO files", |p| dali::prep::run(&options, p))?;
-    println!("{report}");
-    Ok(())
+    super::print(&format!("{report}\n"))
 }

@@ -19,7 +19,7 @@ const DRAWN_SCORE: f32 = 0.5;
 #[derive(Debug, Args)]
 pub(super) struct TrainArgs {
     /// Config file, or the name of a preset; with --resume it is read from the run.
-    #[arg(required_unless_present = "resume")]
+    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     config: Option<String>,
     /// Change a value of the config, such as --set solver.learning_rate=0.02.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -65,7 +65,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
         config.train.target_mask = target.mask.or(config.train.target_mask);
     }
     if args.print_config {
-        print!("{}", config.to_toml()?);
+        super::print(&config.to_toml()?)?;
         return Ok(Outcome::Done);
     }
     let progress = Progress::loud();
@@ -78,7 +78,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
     let options =
         SessionOptions { run: run.clone(), resume: args.resume.is_some(), interrupted, progress };
     let draw_images = config.eval.draw_images;
-    let mut session = Session::new(config, options)?;
+    let mut session = Session::new(config, options).inspect_err(|_| run.discard_if_empty())?;
     let (outcome, evaluation) = session.run()?;
     if outcome == Outcome::Interrupted {
         let path = run.path().display();
@@ -87,10 +87,10 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
     }
     evaluation.write(&run.join("inference"))?;
     for (_, summary) in evaluation.summaries() {
-        println!("{summary}");
+        super::print(&format!("{summary}\n"))?;
     }
     draw(&mut session, &run, draw_images, &progress)?;
-    println!("report: {}", run.join("report.json").display());
+    super::print(&format!("report: {}\n", run.join("report.json").display()))?;
     Ok(outcome)
 }
 

@@ -32,17 +32,18 @@ pub struct ImageDetections {
 }
 
 impl ImageDetections {
-    /// As COCO results; `category_ids[label - 1]` is a class's COCO id.
+    /// As COCO results; `category_ids[label - 1]` is a class's COCO id. A model may have more
+    /// classes than its data names (`model.num_classes`): those have no id and are left out.
     pub fn to_coco<'a>(&'a self, category_ids: &'a [u64]) -> impl Iterator<Item = Detection> + 'a {
-        self.objects.iter().map(|object| {
+        self.objects.iter().filter_map(|object| {
             let [x1, y1, x2, y2] = object.bbox.map(f64::from);
-            Detection {
+            Some(Detection {
                 image_id: self.image_id,
-                category_id: category_ids[object.label - 1],
+                category_id: *category_ids.get(object.label - 1)?,
                 score: f64::from(object.score),
                 bbox_xywh: [x1, y1, x2 - x1, y2 - y1],
                 segmentation: object.mask.clone(),
-            }
+            })
         })
     }
 }
@@ -57,6 +58,9 @@ pub(super) fn split(
     let (boxes, scores) = (executor.f32("det_boxes")?, executor.f32("det_scores")?);
     let (labels, image_idx) = (executor.i32("det_labels")?, executor.i32("det_image_idx")?);
     let count = executor.i32("num_detections")?[0] as usize;
+    // The last batch may hold fewer images than the program was planned for; what is found on the
+    // places left over means nothing. Detections come in image order.
+    let count = image_idx[..count].partition_point(|image| (*image as usize) < images.len());
     let probs = match executor.program().find("mask_probs") {
         Some(id) => Some((executor.f32("mask_probs")?, executor.program().desc(id).dim(1))),
         None => None,

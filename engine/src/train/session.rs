@@ -13,9 +13,12 @@ use crate::checkpoint::{self, Snapshot};
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::{Metrics, StepRecord, duration};
+use crate::metrics::{Metrics, StepRecord, duration, forget_after};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
+
+/// Steps in a row whose losses are no numbers before a run with a dynamic loss scale gives up.
+const MOST_BAD_STEPS: u64 = 10;
 
 /// How a run came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,7 @@ pub struct Session {
     train_seconds: f64,
     images_seen: u64,
     steps_here: u64,
+    bad_steps: u64,
 }
 
 impl Session {
@@ -69,8 +73,14 @@ impl Session {
         let split = if config.eval.train_set { Split::Train } else { Split::Val };
         let val = DataSet::open(&config, split, &progress)?;
         check_categories(&train, &val)?;
-        let mut trainer = Trainer::new(&config, &train)?;
+        let mut fresh = config.clone();
+        if options.resume {
+            // The checkpoint holds all weights; the file that the run began with may be gone.
+            fresh.model.backbone.weights = None;
+        }
+        let mut trainer = Trainer::new(&fresh, &train)?;
         let evaluator = Evaluator::new(&config, val, trainer.params(), trainer.state())?;
+        let mut best = None;
         if options.resume {
             let path = checkpoint::last(options.run.path())?;
             let (meta, _) = checkpoint::open(&path)?;
@@ -82,6 +92,8 @@ impl Session {
             }
             checkpoint::restore(&path, trainer.state_mut())?;
             trainer.resume_at(meta.batches);
+            forget_after(&options.run.join("metrics.jsonl"), meta.batches)?;
+            best = read_best(&options.run, meta.batches);
             progress.say(&format!("resuming after step {} from {}", meta.batches, path.display()));
         }
         let config_toml = config.to_toml()?;
@@ -97,11 +109,12 @@ impl Session {
             trainer,
             evaluator,
             metrics,
-            best: None,
+            best,
             started,
             train_seconds: 0.0,
             images_seen: 0,
             steps_here: 0,
+            bad_steps: 0,
         })
     }
 
@@ -119,7 +132,7 @@ impl Session {
         while self.trainer.batches() < total {
             let record = self.trainer.step()?;
             let step = record.step;
-            check_finite(&record, self.config.solver.dynamic_loss_scale)?;
+            self.check_finite(&record)?;
             self.train_seconds += record.step_seconds;
             self.images_seen += record.images as u64;
             self.steps_here += 1;
@@ -205,6 +218,27 @@ impl Session {
         if let Some(line) = self.metrics.log_line(total, peak) {
             bar.suspend(|| self.options.progress.say(&line));
         }
+    }
+
+    /// Stops a run whose losses are no numbers. A dynamic loss scale skips such a step; if the
+    /// next ones are no better, the weights are lost and it would skip for ever.
+    fn check_finite(&mut self, record: &StepRecord) -> Result<(), EngineError> {
+        let Some((name, value)) = record.losses.iter().find(|(_, value)| !value.is_finite()) else {
+            self.bad_steps = 0;
+            return Ok(());
+        };
+        self.bad_steps += 1;
+        if self.config.solver.dynamic_loss_scale && self.bad_steps < MOST_BAD_STEPS {
+            return Ok(());
+        }
+        Err(EngineError::Diverged {
+            step: record.step,
+            name: name.to_string(),
+            value: *value,
+            advice: "lower solver.learning_rate, lengthen solver.warmup_steps, or set \
+                     solver.clip_norm"
+                .into(),
+        })
     }
 
     fn evaluation_due(&self, step: u64) -> bool {
@@ -302,20 +336,12 @@ fn due(every: u64, step: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
 }
 
-/// Stops a run whose losses are no numbers: without a dynamic loss scale nothing would skip it.
-fn check_finite(record: &StepRecord, dynamic: bool) -> Result<(), EngineError> {
-    let bad = record.losses.iter().find(|(_, value)| !value.is_finite());
-    match bad {
-        Some((name, value)) if !dynamic => Err(EngineError::Diverged {
-            step: record.step,
-            name: name.to_string(),
-            value: *value,
-            advice: "lower solver.learning_rate, lengthen solver.warmup_steps, or set \
-                     solver.clip_norm"
-                .into(),
-        }),
-        _ => Ok(()),
-    }
+/// The best AP so far, as the run noted it; nothing if it was reached after step `batches`, which
+/// will come again.
+fn read_best(run: &RunDir, batches: u64) -> Option<f64> {
+    let text = std::fs::read(run.join("best.json")).ok()?;
+    let best: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    if best["step"].as_u64()? <= batches { best["ap"].as_f64() } else { None }
 }
 
 fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {

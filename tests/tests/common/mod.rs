@@ -1,0 +1,151 @@
+//! Runs the command `onegraph` in a folder of its own, and reads what it leaves there.
+
+// Each test target that includes this file uses a part of it.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Exit codes of the README.
+pub(crate) const BAD_CONFIG: i32 = 3;
+pub(crate) const BAD_DATA: i32 = 4;
+pub(crate) const DIVERGED: i32 = 5;
+pub(crate) const INTERRUPTED: i32 = 6;
+
+/// A folder to run commands in; it goes when this is dropped.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+/// What a command that ended has said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.join(name);
+        let parent = path.parent().expect("a file inside the folder");
+        fs::create_dir_all(parent).expect("a folder");
+        fs::write(&path, contents).expect("a file");
+        path
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        let path = self.join(name);
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
+        let path = self.join(name);
+        fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    pub(crate) fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.text(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// The names in a folder, sorted.
+    pub(crate) fn names(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.join(name)).expect("a folder");
+        let name = |e: std::io::Result<fs::DirEntry>| {
+            e.expect("an entry").file_name().to_string_lossy().into_owned()
+        };
+        let mut names: Vec<String> = entries.map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// The command in this folder; `arguments` are cut at spaces.
+    pub(crate) fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onegraph-under-test"));
+        command.args(arguments.split_whitespace()).current_dir(self.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn run(&self, arguments: &str) -> Said {
+        said(&mut self.command(arguments))
+    }
+
+    /// Runs a command that must succeed, and gives what it printed.
+    pub(crate) fn good(&self, arguments: &str) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
+        said.out
+    }
+
+    /// Runs a command that must fail with `code` and say each of `words`, in one line (after what
+    /// it said of its progress) and without a panic.
+    pub(crate) fn bad(&self, arguments: &str, code: i32, words: &[&str]) {
+        let Said { code: got, err, .. } = self.run(arguments);
+        assert_eq!(got, code, "onegraph {arguments}\n{err}");
+        let line = err.lines().last().unwrap_or_default();
+        assert!(line.starts_with("error: "), "onegraph {arguments}\n{err}");
+        assert_eq!(err.matches("error:").count(), 1, "one sentence\n{err}");
+        assert!(!err.contains("panicked"), "{err}");
+        for word in words {
+            assert!(line.contains(word), "onegraph {arguments}\n`{word}` is not in: {line}");
+        }
+    }
+
+    /// The records of a metrics file without what the clock says.
+    pub(crate) fn metrics(&self, run: &str) -> Vec<Value> {
+        let text = self.text(&format!("{run}/metrics.jsonl"));
+        let timeless = |line: &str| {
+            let mut record: Value = serde_json::from_str(line).expect("a JSON line");
+            let record_map = record.as_object_mut().expect("an object");
+            for key in ["step_ms", "data_ms", "eval_seconds"] {
+                record_map.remove(key);
+            }
+            record
+        };
+        text.lines().map(timeless).collect()
+    }
+
+    /// The records of a metrics file that are training steps, without what the clock says.
+    pub(crate) fn steps(&self, run: &str) -> Vec<Value> {
+        let mut records = self.metrics(run);
+        records.retain(|record| record.get("loss").is_some());
+        records
+    }
+
+    /// The bytes of everything that training updates, at a step.
+    pub(crate) fn state(&self, run: &str, step: u64) -> Vec<u8> {
+        self.bytes(&format!("{run}/checkpoints/step_{step:08}/state.safetensors"))
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn said(command: &mut Command) -> Said {
+    let output = command.output().expect("the command starts");
+    Said {
+        code: output.status.code().expect("an exit code, not a signal"),
+        out: String::from_utf8(output.stdout).expect("text"),
+        err: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+/// `micro` without pictures, then more arguments.
+pub(crate) fn micro(more: &str) -> String {
+    format!("train micro --set eval.draw_images=0 {more}")
+}

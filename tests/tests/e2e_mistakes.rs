@@ -1,0 +1,202 @@
+//! A user's mistakes: one sentence that names the place, an exit code, and nothing half done.
+
+mod common;
+
+use std::fs;
+
+use common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place, micro, said};
+
+/// Exit code of what is neither config nor data: a file that cannot be written, a checkpoint.
+const FAILED: i32 = 1;
+/// Exit code of a command line that does not parse.
+const USAGE: i32 = 2;
+
+#[test]
+fn config() {
+    let place = Place::new();
+    let did_you_mean = "did you mean `solver.learning_rate`?";
+    place.bad(&micro("--set solver.learning_rat=1"), BAD_CONFIG, &["--set", did_you_mean]);
+    place.bad("train micr", BAD_CONFIG, &["micr", "the presets are", "micro"]);
+    place.bad(&micro("--set train.steps=ten"), BAD_CONFIG, &["train.steps", "\"ten\""]);
+    place.bad(&micro("--set train.batch_size=0"), BAD_CONFIG, &["train.batch_size", "is 0"]);
+    let group = ["train.images_per_group", "does not divide train.batch_size = 3"];
+    place.bad(&micro("--set train.batch_size=3"), BAD_CONFIG, &group);
+    let buckets = "input.buckets_per_orientation";
+    place.bad(&micro(&format!("--set {buckets}=0")), BAD_CONFIG, &[buckets]);
+    let classes = ["model.num_classes is 2", "4 classes"];
+    place.bad(&micro("--set model.num_classes=2"), BAD_CONFIG, &classes);
+    place.bad(&micro("--set data.max_images=0 --set data.ids=[77]"), BAD_CONFIG, &["image 77"]);
+    place.bad("train mlperf_r50", BAD_CONFIG, &["names no train data", "data.train_store"]);
+    let kept: Vec<String> = place.names("runs").into_iter().filter(|n| n != "data").collect();
+    assert!(kept.is_empty(), "runs that never began left {kept:?}");
+}
+
+#[test]
+fn command_line() {
+    let place = Place::new();
+    for (arguments, word) in [
+        ("", "Usage"),
+        ("train", "<CONFIG>"),
+        ("train micro --resume runs/micro", "cannot be used with"),
+        ("train micro --target box=1.5", "not between 0 and 1"),
+        ("train micro --target masks=0.5", "neither box nor mask"),
+        ("eval --gt a.json", "--detections"),
+        ("prep --images a --out b", "--annotations"),
+    ] {
+        let said = place.run(arguments);
+        assert_eq!(said.code, USAGE, "{arguments}: {}", said.err);
+        assert!(said.err.contains(word), "{arguments}: {}", said.err);
+    }
+    assert!(place.names(".").is_empty(), "nothing was written");
+}
+
+#[test]
+fn data() {
+    let place = Place::new();
+    let none = "--set data.synthetic=none";
+    let store = format!("{none} --set data.train_store=no.store --set data.val_store=no.store");
+    place.bad(&micro(&store), BAD_DATA, &["no.store", "header.json"]);
+    let files = format!("{none} --set data.train_images=no --set data.train_annotations=no.json");
+    place.bad(&micro(&files), BAD_DATA, &["no.json"]);
+    place.write("list.json", "[1, 2]");
+    place.bad("prep --images . --annotations list.json --out s", BAD_DATA, &["list.json"]);
+    place.bad("prep --images . --annotations . --out s", BAD_DATA, &["annotations"]);
+    place.bad("eval --gt no.json --detections no.json", BAD_DATA, &["no.json"]);
+    place.bad("prep --synthetic shapes --count 0 --out s", BAD_DATA, &["--count", "at least 1"]);
+    assert!(!place.join("s").exists());
+    assert!(place.names("runs").iter().all(|n| n == "data"), "a run directory was left behind");
+}
+
+#[test]
+fn images() {
+    let place = Place::new();
+    place.write("text/1.jpg", "no picture");
+    place.write("empty/readme.txt", "");
+    let coco = |category: u64| {
+        let object = format!(
+            r#"{{"id":5,"image_id":1,"category_id":{category},"bbox":[1,1,3,3],"area":9,
+                "iscrowd":0,"segmentation":[[1,1,4,1,4,4]]}}"#
+        );
+        format!(
+            r#"{{"images":[{{"id":1,"file_name":"1.jpg","height":9,"width":9}}],
+                "annotations":[{object}],"categories":[{{"id":1,"name":"cat"}}]}}"#
+        )
+    };
+    place.write("a.json", coco(1));
+    let prep = |images: &str| format!("prep --images {images} --annotations a.json --out s");
+    place.bad(&prep("text"), BAD_DATA, &["image 1", "text/1.jpg", "neither JPEG nor PNG"]);
+    place.bad(&prep("empty"), BAD_DATA, &["image 1", "empty/1.jpg"]);
+    place.bad(&prep("nowhere"), BAD_DATA, &["nowhere/1.jpg"]);
+    place.write("a.json", coco(7));
+    let skip = format!("{} --skip-bad-images", prep("text"));
+    place.bad(&skip, BAD_DATA, &["nothing left to store", "category id not in the file"]);
+    assert!(!place.join("s").exists(), "half a store");
+
+    place.good(&micro("--set train.steps=1"));
+    let predict = |what: &str| format!("predict --run runs/micro --out out {what}");
+    place.bad(&predict("text/1.jpg"), BAD_DATA, &["text/1.jpg", "neither JPEG nor PNG"]);
+    place.bad(&predict("nowhere"), BAD_CONFIG, &["nowhere does not exist"]);
+    place.bad(&predict("empty"), BAD_CONFIG, &["no JPEG or PNG"]);
+    place.write("file", "");
+    let into_file = "predict --run runs/micro --out file text";
+    place.bad(into_file, BAD_CONFIG, &["file is a file"]);
+    place.bad("predict --run empty --out out text", FAILED, &["empty", "last_checkpoint"]);
+}
+
+#[test]
+fn run_directory() {
+    let place = Place::new();
+    place.write("file", "");
+    place.bad(&micro("--set train.run_dir=file"), BAD_CONFIG, &["file is a file"]);
+    place.bad(&micro("--set train.run_dir=/proc/none"), FAILED, &["/proc/none"]);
+    place.bad(&micro("--set train.name=a/b"), BAD_CONFIG, &["train.name", "no slash"]);
+    place.bad("train --resume nowhere", BAD_CONFIG, &["nowhere", "no run directory"]);
+}
+
+#[test]
+fn checkpoints() {
+    let place = Place::new();
+    place.good(&micro("--set train.checkpoint_every_steps=5"));
+    let resume = "train --resume runs/micro";
+    place.bad(
+        &format!("{resume} --set model.fpn.channels=16"),
+        FAILED,
+        &["step_00000010", "is [8] in it and [16] in the config"],
+    );
+    let state = place.join("runs/micro/checkpoints/step_00000010/state.safetensors");
+    let mut bytes = fs::read(&state).expect("the state");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&state, &bytes).expect("a damaged file");
+    place.bad(resume, FAILED, &["state.safetensors is damaged", "last_checkpoint"]);
+    fs::write(&state, &bytes[..middle]).expect("half a file");
+    place.bad(resume, FAILED, &["state.safetensors is damaged"]);
+    fs::remove_file(&state).expect("it is there");
+    place.bad(resume, FAILED, &["state.safetensors", "No such file"]);
+    // The way out that the sentence names.
+    place.write("runs/micro/last_checkpoint", "checkpoints/step_00000005\n");
+    place.good(resume);
+    fs::remove_file(place.join("runs/micro/last_checkpoint")).expect("it is there");
+    place.bad(resume, FAILED, &["there is no last_checkpoint"]);
+}
+
+/// The same shapes under other names: labels would silently mean something else.
+#[test]
+fn data_of_other_classes() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 8 --size 64 --out set");
+    let renamed = place.text("set/annotations.json").replace("\"square\"", "\"cube\"");
+    assert!(renamed.contains("\"cube\""), "the class was renamed");
+    place.write("renamed.json", renamed);
+    place.good("prep --images set/images --annotations renamed.json --out renamed.store");
+    place.good(&micro("--set train.steps=2"));
+    let renamed = "--set data.synthetic=none --set data.val_store=renamed.store";
+    let train_too = format!("{renamed} --set data.train_store=renamed.store");
+    let resume = format!("train --resume runs/micro --set train.steps=4 {train_too}");
+    place.bad(&resume, FAILED, &["its classes are not those of the training data"]);
+    let mixed = format!("train micro {renamed} --set data.train_store=set/store");
+    place.bad(&mixed, BAD_CONFIG, &["different classes", "set/store", "renamed.store"]);
+    let eval = format!("eval --run runs/micro {renamed}");
+    place.bad(&eval, BAD_CONFIG, &["renamed.store", "other classes"]);
+}
+
+/// A model may know more classes than its data names.
+#[test]
+fn more_classes_than_the_data_has() {
+    let place = Place::new();
+    place.good("train micro --set model.num_classes=9 --set train.steps=2");
+    place.good("eval --run runs/micro");
+    place.good(
+        "predict --run runs/micro --out p --min-score 0 runs/data/micro/val-8x64-seed0/images",
+    );
+    let results = place.json("p/predictions.json");
+    let results = results.as_array().expect("a list");
+    assert!(!results.is_empty(), "it found something");
+    assert!(results.iter().all(|r| (1..=4).contains(&r["category_id"].as_u64().expect("an id"))));
+}
+
+#[test]
+fn losses_that_are_no_numbers_end_the_run() {
+    for dynamic in ["true", "false"] {
+        let place = Place::new();
+        let wild = "--set solver.learning_rate=1e8 --set solver.clip_norm=0 \
+                    --set solver.warmup_steps=0 --set train.steps=1000";
+        let scale = format!("--set solver.dynamic_loss_scale={dynamic}");
+        place.bad(&micro(&format!("{wild} {scale}")), DIVERGED, &["step", "learning_rate"]);
+        assert!(place.steps("runs/micro").len() < 50, "it went on for long");
+    }
+}
+
+/// Whoever reads the output may stop before its end.
+#[test]
+fn a_closed_pipe_is_no_fault() {
+    let place = Place::new();
+    let command = format!(
+        "{} inspect program micro 2>err | head -n 1; exit ${{PIPESTATUS[0]}}",
+        env!("CARGO_BIN_EXE_onegraph-under-test")
+    );
+    let mut bash = std::process::Command::new("bash");
+    let said = said(bash.args(["-c", &command]).current_dir(place.path()));
+    assert_eq!((said.code, place.text("err").as_str()), (0, ""));
+    assert!(said.out.contains("pixels"), "{}", said.out);
+}
