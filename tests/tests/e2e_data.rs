@@ -81,7 +81,11 @@ fn coco_images_train_in_padded_shapes_of_both_orientations() {
     let steps = place.steps("runs/micro");
     assert_eq!(steps.len(), 22);
     let losses = steps.iter().map(|s| s["loss"].as_f64());
-    assert!(losses.clone().all(|l| l.is_some_and(f64::is_finite)), "{:?}", losses.collect::<Vec<_>>());
+    assert!(
+        losses.clone().all(|l| l.is_some_and(f64::is_finite)),
+        "{:?}",
+        losses.collect::<Vec<_>>()
+    );
     let first_epoch: Vec<_> = steps.iter().filter(|s| s["epoch"] == 0).collect();
     let images: u64 = first_epoch.iter().filter_map(|s| s["images"].as_u64()).sum();
     assert_eq!(images, 70, "every image once an epoch");
@@ -172,7 +176,10 @@ fn the_drawn_set_is_coco_and_keeps_its_promises() {
     check_masks(&Store::open(&place.join("set/store")).expect("the store"));
     place.good("prep --synthetic shapes --count 200 --seed 3 --out again");
     for file in ["annotations.json", "images/000000000200.jpg", "store/pixels.bin"] {
-        assert!(place.bytes(&format!("set/{file}")) == place.bytes(&format!("again/{file}")), "{file}");
+        assert!(
+            place.bytes(&format!("set/{file}")) == place.bytes(&format!("again/{file}")),
+            "{file}"
+        );
     }
 }
 

@@ -166,7 +166,9 @@ fn more_classes_than_the_data_has() {
     let place = Place::new();
     place.good("train micro --set model.num_classes=9 --set train.steps=2");
     place.good("eval --run runs/micro");
-    place.good("predict --run runs/micro --out p --min-score 0 runs/data/micro/val-8x64-seed0/images");
+    place.good(
+        "predict --run runs/micro --out p --min-score 0 runs/data/micro/val-8x64-seed0/images",
+    );
     let results = place.json("p/predictions.json");
     let results = results.as_array().expect("a list");
     assert!(!results.is_empty(), "it found something");

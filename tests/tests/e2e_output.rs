@@ -126,7 +126,10 @@ fn predictions_score_as_the_evaluation_did_and_are_drawn() {
         let written = written.as_array().expect("a list");
         assert_eq!(written.len(), results.len());
         for (a, b) in written.iter().zip(results) {
-            assert_eq!((key(a), &a["category_id"], &a[field]), (key(b), &b["category_id"], &b[field]));
+            assert_eq!(
+                (key(a), &a["category_id"], &a[field]),
+                (key(b), &b["category_id"], &b[field])
+            );
         }
     }
     let gt = format!("--gt {val}/annotations.json");

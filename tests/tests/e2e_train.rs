@@ -122,7 +122,8 @@ fn a_signal_saves_and_the_resumed_run_ends_bit_exact() {
         let code = child.wait().expect("the command ends").code();
         assert_eq!(code, Some(INTERRUPTED), "SIG{signal}");
         let last = place.text("runs/micro/last_checkpoint");
-        let step: u64 = last.trim().trim_start_matches("checkpoints/step_").parse().expect("a step");
+        let step: u64 =
+            last.trim().trim_start_matches("checkpoints/step_").parse().expect("a step");
         assert_eq!(place.steps("runs/micro").len() as u64, step);
         assert!(!place.join("runs/micro/report.json").exists(), "it is not done");
 

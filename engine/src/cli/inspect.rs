@@ -108,7 +108,9 @@ fn plan_text(program: &Program, spec: &ModelSpec<'_>) -> Result<String, EngineEr
     text += "\nlargest blocks:\n";
     for block in blocks.iter().take(12) {
         let owner = match block.owner {
-            Owner::Tensor(t) => format!("{} {:?}", program.tensors()[t.index()].name, program.desc(t)),
+            Owner::Tensor(t) => {
+                format!("{} {:?}", program.tensors()[t.index()].name, program.desc(t))
+            }
             Owner::Workspace(launch) => {
                 let node = schedule.launches()[launch].node;
                 format!("scratch of {}", program.node_name(node))

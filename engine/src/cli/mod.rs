@@ -77,9 +77,7 @@ fn print(text: &str) -> Result<(), EngineError> {
 
 fn code(error: &EngineError) -> u8 {
     match error {
-        EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => {
-            exit::BAD_CONFIG
-        }
+        EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => exit::BAD_CONFIG,
         EngineError::Data(_)
         | EngineError::Image { .. }
         | EngineError::Score(_)

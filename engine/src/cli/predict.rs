@@ -15,9 +15,7 @@ use crate::checkpoint;
 use crate::dataset::network_size;
 use crate::draw::picture;
 use crate::evaluate::{Detector, Image, ImageDetections};
-use crate::model::{
-    ImageSize, Inject, ModelSpec, Param, SlotShape, classes_of, detection_program,
-};
+use crate::model::{ImageSize, Inject, ModelSpec, Param, SlotShape, classes_of, detection_program};
 use crate::progress::Progress;
 use crate::run_dir::make_dir;
 use crate::weights::{fold, initial_state, load_weights};

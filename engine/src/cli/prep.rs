@@ -78,8 +78,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
             overwrite: args.overwrite,
         };
         let title = format!("drawing {} images", args.count);
-        let report =
-            progress.during(&title, |p| dali::synthetic::generate(&options, p))?;
+        let report = progress.during(&title, |p| dali::synthetic::generate(&options, p))?;
         return super::print(&format!("{report}\n"));
     }
     let (Some(images), Some(annotations)) = (&args.images, &args.annotations) else {

@@ -78,8 +78,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
     let options =
         SessionOptions { run: run.clone(), resume: args.resume.is_some(), interrupted, progress };
     let draw_images = config.eval.draw_images;
-    let mut session =
-        Session::new(config, options).inspect_err(|_| run.discard_if_empty())?;
+    let mut session = Session::new(config, options).inspect_err(|_| run.discard_if_empty())?;
     let (outcome, evaluation) = session.run()?;
     if outcome == Outcome::Interrupted {
         let path = run.path().display();
