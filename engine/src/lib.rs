@@ -7,6 +7,7 @@ pub mod dataset;
 pub mod draw;
 mod error;
 pub mod evaluate;
+mod events;
 pub mod metrics;
 pub mod model;
 pub mod progress;

@@ -97,6 +97,11 @@ impl Metrics {
             .map_err(io(Path::new("metrics.jsonl")))
     }
 
+    /// The last step.
+    pub fn last(&self) -> Option<&StepRecord> {
+        self.window.back()
+    }
+
     /// The log line: medians over the window, in the order that the field is used to.
     pub fn log_line(&self, total_steps: u64, peak_bytes: usize) -> Option<String> {
         let last = self.window.back()?;

@@ -1,6 +1,7 @@
 //! Training: the trainer, which makes steps, and the session, which makes a run of them.
 
 mod feed;
+mod journal;
 mod session;
 mod trainer;
 

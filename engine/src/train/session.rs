@@ -8,12 +8,13 @@ use configs::Config;
 use dali::score::Summary;
 use serde_json::json;
 
+use super::journal::Journal;
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Snapshot};
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::{Metrics, StepRecord, duration, forget_after};
+use crate::metrics::{StepRecord, duration, forget_after};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 
@@ -53,7 +54,7 @@ pub struct Session {
     train: DataSet,
     trainer: Trainer,
     evaluator: Evaluator,
-    metrics: Metrics,
+    journal: Journal,
     best: Option<f64>,
     started: Instant,
     train_seconds: f64,
@@ -99,7 +100,7 @@ impl Session {
         let config_toml = config.to_toml()?;
         options.run.write("config.toml", config_toml.as_bytes())?;
         let window = config.train.log_every_steps as usize;
-        let metrics = Metrics::new(&options.run.join("metrics.jsonl"), window)?;
+        let journal = Journal::open(&options.run, progress, window)?;
         let started = Instant::now();
         Ok(Self {
             config,
@@ -108,7 +109,7 @@ impl Session {
             train,
             trainer,
             evaluator,
-            metrics,
+            journal,
             best,
             started,
             train_seconds: 0.0,
@@ -136,9 +137,9 @@ impl Session {
             self.train_seconds += record.step_seconds;
             self.images_seen += record.images as u64;
             self.steps_here += 1;
-            self.metrics.push(record)?;
+            self.journal.step(record)?;
             bar.set_position(step);
-            self.log(step, total, &bar);
+            self.log(step, total, &bar)?;
             last_evaluation = None;
             if step < total && self.evaluation_due(step) {
                 let evaluation = bar.suspend(|| self.evaluate(step))?;
@@ -183,7 +184,7 @@ impl Session {
         &self.trainer
     }
 
-    fn announce(&self) {
+    fn announce(&mut self) {
         let memory = self.trainer.memory();
         let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         let trained: usize = self
@@ -193,7 +194,7 @@ impl Session {
             .filter(|p| p.trained.is_some())
             .map(|p| p.shape.iter().product::<usize>())
             .sum();
-        self.options.progress.say(&format!(
+        let text = format!(
             "device cpu ({} threads), {} images, {} classes, batch {}, {} batches an epoch, \
              {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
              {:.0} MiB for weights and optimizer\nrun directory: {}",
@@ -206,18 +207,22 @@ impl Session {
             mib(memory.all_arenas_bytes),
             mib(memory.state_bytes),
             self.options.run.path().display(),
-        ));
+        );
+        self.journal.say(&text);
     }
 
-    fn log(&mut self, step: u64, total: u64, bar: &indicatif::ProgressBar) {
+    fn log(
+        &mut self,
+        step: u64,
+        total: u64,
+        bar: &indicatif::ProgressBar,
+    ) -> Result<(), EngineError> {
         if step != total && !due(self.config.train.log_every_steps, step) {
-            return;
+            return Ok(());
         }
         let memory = self.trainer.memory();
         let peak = memory.all_arenas_bytes + memory.state_bytes;
-        if let Some(line) = self.metrics.log_line(total, peak) {
-            bar.suspend(|| self.options.progress.say(&line));
-        }
+        bar.suspend(|| self.journal.log(total, peak))
     }
 
     /// Stops a run whose losses are no numbers. A dynamic loss scale skips such a step; if the
@@ -256,8 +261,8 @@ impl Session {
             line[name] = stats_json(summary);
             text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
         }
-        self.options.progress.say(&text);
-        self.metrics.line(&line)?;
+        self.journal.say(&text);
+        self.journal.evaluation(step, &line, evaluation.summaries())?;
         if let Some(ap) = evaluation.summaries().last().map(|(_, s)| s.ap())
             && self.best.is_none_or(|best| ap > best)
         {
@@ -293,7 +298,7 @@ impl Session {
         Ok(())
     }
 
-    fn report(&self, evaluation: &Evaluation, outcome: Outcome) -> Result<(), EngineError> {
+    fn report(&mut self, evaluation: &Evaluation, outcome: Outcome) -> Result<(), EngineError> {
         use sha2::{Digest, Sha256};
         let digest = Sha256::digest(self.config_toml.as_bytes());
         let mut report = json!({
@@ -313,7 +318,7 @@ impl Session {
         let text = serde_json::to_vec_pretty(&report)
             .map_err(|e| EngineError::Usage(format!("report.json: {e}")))?;
         self.options.run.write("report.json", &text)?;
-        self.options.progress.say(&format!(
+        self.journal.say(&format!(
             "{} steps in {}, {:.1} images/s while training",
             self.steps_here,
             duration(self.started.elapsed().as_secs_f64()),

@@ -1,0 +1,135 @@
+//! TensorBoard's event files: scalars, written as they come.
+//!
+//! The format: records of length, masked CRC-32C of the length, an `Event` protocol buffer, and
+//! its masked CRC-32C (tensorflow/core/lib/io/record_writer.cc, tensorflow/core/util/event.proto).
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::EngineError;
+use crate::run_dir::io;
+
+/// Writes `events.out.tfevents.*` of a run.
+#[derive(Debug)]
+pub(crate) struct EventWriter {
+    file: BufWriter<File>,
+    path: std::path::PathBuf,
+}
+
+impl EventWriter {
+    /// Starts a file of its own in `dir`: TensorBoard reads all of them together.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub(crate) fn create(dir: &Path) -> Result<Self, EngineError> {
+        let name = format!("events.out.tfevents.{:.0}.onegraph.{}", now(), std::process::id());
+        let path = dir.join(name);
+        let file = File::create(&path).map_err(io(&path))?;
+        let mut writer = Self { file: BufWriter::new(file), path };
+        let mut event = time_field();
+        bytes_field(&mut event, 3, b"brain.Event:2");
+        writer.record(&event)?;
+        Ok(writer)
+    }
+
+    /// Writes scalars of one step.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub(crate) fn scalars(&mut self, step: u64, scalars: &[(&str, f32)]) -> Result<(), EngineError> {
+        let mut summary = Vec::new();
+        for (tag, value) in scalars {
+            let mut entry = Vec::new();
+            bytes_field(&mut entry, 1, tag.as_bytes());
+            entry.push(2 << 3 | 5); // field 2, 32 bits
+            entry.extend(value.to_le_bytes());
+            bytes_field(&mut summary, 1, &entry);
+        }
+        let mut event = time_field();
+        event.push(2 << 3); // field 2, varint
+        varint(&mut event, step);
+        bytes_field(&mut event, 5, &summary);
+        self.record(&event)
+    }
+
+    fn record(&mut self, event: &[u8]) -> Result<(), EngineError> {
+        let length = (event.len() as u64).to_le_bytes();
+        let parts = [
+            &length[..],
+            &masked_crc(&length).to_le_bytes(),
+            event,
+            &masked_crc(event).to_le_bytes(),
+        ];
+        let written = parts.iter().try_for_each(|part| self.file.write_all(part));
+        written.and_then(|()| self.file.flush()).map_err(io(&self.path))
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// Field 1 of an event: seconds since 1970, a double.
+fn time_field() -> Vec<u8> {
+    let mut event = vec![1 << 3 | 1];
+    event.extend(now().to_le_bytes());
+    event
+}
+
+fn bytes_field(message: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    message.push(field << 3 | 2);
+    varint(message, bytes.len() as u64);
+    message.extend(bytes);
+}
+
+fn varint(message: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        message.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    message.push(value as u8);
+}
+
+/// CRC-32C, rotated and shifted as the record format asks.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EventWriter, masked_crc};
+
+    /// Reads the records back by the format's own rules.
+    fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        while !bytes.is_empty() {
+            let length = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+            let crc =
+                |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+            assert_eq!(crc(8), masked_crc(&bytes[..8]));
+            let end = 12 + length as usize;
+            assert_eq!(crc(end), masked_crc(&bytes[12..end]));
+            found.push(bytes[12..end].to_vec());
+            bytes = &bytes[end + 4..];
+        }
+        found
+    }
+
+    #[test]
+    fn a_scalar_is_framed_and_encoded() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut writer = EventWriter::create(dir.path()).expect("a file");
+        writer.scalars(300, &[("loss", 1.5)]).expect("a record");
+        let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
+        let records = records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"));
+        assert_eq!(records.len(), 2);
+        assert!(records[0].ends_with(b"brain.Event:2"));
+        // After the time: step 300 as a varint, then the summary with tag and value.
+        let expected = [0x10, 0xAC, 0x02, 0x2A, 0x0D, 0x0A, 0x0B, 0x0A, 0x04];
+        assert_eq!(records[1][9..18], expected);
+        assert_eq!(&records[1][18..22], b"loss");
+        assert_eq!(records[1][22..], [0x15, 0x00, 0x00, 0xC0, 0x3F]);
+    }
+}

@@ -1,0 +1,236 @@
+//! Data from files to training: real COCO images prepared, loaded and trained on, and the drawn
+//! set held to what it promises.
+
+mod common;
+#[path = "../golden/support.rs"]
+mod support;
+
+use std::path::PathBuf;
+
+use common::Place;
+use configs::Config;
+use dali::prep::{self, PrepOptions, PrepReport};
+use dali::store::{PixelEncoding, Segmentation, Store};
+use engine::dataset::{DataSet, Split};
+use engine::progress::Progress;
+use hotcoco::mask;
+use serde_json::Value;
+
+/// Images and annotations of a split of COCO; nothing, and a `SKIPPED` line, where absent.
+fn coco(split: &str) -> Option<(PathBuf, PathBuf)> {
+    let root = support::data_dir().join("coco-open");
+    let annotations = support::need(root.join(format!("annotations/instances_{split}2017.json")))?;
+    Some((root.join(format!("{split}2017")), annotations))
+}
+
+fn prepare(place: &Place, split: &str, pixels: PixelEncoding) -> Option<(Store, PrepReport)> {
+    let (images, annotations) = coco(split)?;
+    let out = place.join(&format!("{split}.{}", pixels as u8));
+    let options = PrepOptions { pixels, ..PrepOptions::new(images, annotations, &out) };
+    let report = prep::run(&options, &mut |_| ()).expect("COCO's own files are sound");
+    let store = Store::open(&out).expect("a store just written");
+    store.verify_all().expect("every image decodes");
+    Some((store, report))
+}
+
+#[test]
+fn coco_images_are_counted_and_decode_alike_in_both_encodings() {
+    for (split, images, annotations, crowd, empty) in
+        [("train", 70, 684, 8, 0), ("val", 72, 604, 8, 2)]
+    {
+        let place = Place::new();
+        let Some((jpeg, report)) = prepare(&place, split, PixelEncoding::Jpeg) else { return };
+        let counts = (report.num_images, report.num_annotations, report.num_crowd);
+        assert_eq!(counts, (images, annotations, crowd), "{split}");
+        assert_eq!(report.num_empty_images, empty, "{split}");
+        assert_eq!(report.num_categories, 80);
+        assert!(report.dropped.is_empty(), "{split}: {:?}", report.dropped);
+        let ids: Vec<u64> = jpeg.header().categories.iter().map(|c| c.coco_id).collect();
+        assert_eq!((ids[0], ids[11], ids[79]), (1, 13, 90), "COCO leaves ids out");
+        let Some((raw, _)) = prepare(&place, split, PixelEncoding::Raw) else { return };
+        assert_eq!(jpeg.len(), raw.len());
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        for i in 0..jpeg.len() {
+            jpeg.decode_rgb(i, &mut a).expect("verified");
+            raw.decode_rgb(i, &mut b).expect("verified");
+            assert!(a == b, "{split}: image {}", jpeg.image(i).image_id);
+        }
+    }
+}
+
+/// `micro` on real images of all shapes: two padded shapes an orientation, an epoch and a bit.
+#[test]
+fn coco_images_train_in_padded_shapes_of_both_orientations() {
+    let (Some((train, train_json)), Some((val, val_json))) = (coco("train"), coco("val")) else {
+        return;
+    };
+    let place = Place::new();
+    let data = format!(
+        "--set data.synthetic=none --set data.train_images={} --set data.train_annotations={} \
+         --set data.val_images={} --set data.val_annotations={}",
+        train.display(),
+        train_json.display(),
+        val.display(),
+        val_json.display()
+    );
+    let sizes = "--set input.min_size=96 --set input.max_size=160 \
+                 --set input.buckets_per_orientation=2";
+    let run = "--set train.batch_size=4 --set train.images_per_group=2 --set train.steps=22 \
+               --set eval.max_images=4";
+    place.good(&format!("train micro {data} {sizes} {run}"));
+    let steps = place.steps("runs/micro");
+    assert_eq!(steps.len(), 22);
+    let losses = steps.iter().map(|s| s["loss"].as_f64());
+    assert!(
+        losses.clone().all(|l| l.is_some_and(f64::is_finite)),
+        "{:?}",
+        losses.collect::<Vec<_>>()
+    );
+    let first_epoch: Vec<_> = steps.iter().filter(|s| s["epoch"] == 0).collect();
+    let images: u64 = first_epoch.iter().filter_map(|s| s["images"].as_u64()).sum();
+    assert_eq!(images, 70, "every image once an epoch");
+    assert!(steps.len() > first_epoch.len(), "the second epoch begins");
+    let report = place.json("runs/micro/report.json");
+    assert!(report["bbox"]["AP"].is_f64() && report["segm"]["AP"].is_f64(), "{report}");
+    let detected = place.json("runs/micro/inference/bbox.json");
+    let on: std::collections::BTreeSet<_> =
+        detected.as_array().expect("a list").iter().map(|d| d["image_id"].as_u64()).collect();
+    assert!(on.len() <= 4, "eval.max_images");
+
+    // The stores are made once; the config that the run saved opens them again.
+    let stores = place.names("runs/data");
+    assert_eq!(stores.len(), 2, "{stores:?}");
+    let mut config = Config::load(place.join("runs/micro/config.toml"), &[]).expect("it ran");
+    let store = stores.iter().find(|s| s.contains("train")).expect("the training store");
+    let store = place.join("runs/data").join(store);
+    config.data.train_store = Some(store.display().to_string());
+    let set = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("it was opened");
+    let portrait = set.shapes.iter().filter(|s| s.height > s.width).count();
+    assert_eq!((set.shapes.len(), portrait), (4, 2), "{:?}", set.shapes);
+}
+
+/// An annotation file that was edited is prepared anew.
+#[test]
+fn an_edited_annotation_file_is_another_data_set() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 6 --size 64 --out set");
+    let data = "--set data.synthetic=none --set data.train_images=set/images \
+                --set data.train_annotations=a.json --set data.val_store=set/store";
+    let train = common::micro(&format!("{data} --set train.steps=1"));
+    let mut annotations = place.json("set/annotations.json");
+    place.write("a.json", annotations.to_string());
+    let said = place.run(&train);
+    assert!(said.err.contains("6 images, 4 classes"), "{}", said.err);
+    annotations["images"].as_array_mut().expect("a list").truncate(4);
+    place.write("a.json", annotations.to_string());
+    let said = place.run(&train);
+    assert!(said.err.contains("4 images, 4 classes"), "{}", said.err);
+    assert_eq!(place.names("runs/data").len(), 2);
+}
+
+#[test]
+fn official_detections_print_the_familiar_lines() {
+    let root = support::data_dir().join("coco-eval");
+    let gt = root.join("annotations/instances_val2014_100.json");
+    let Some(gt) = support::need(gt) else { return };
+    let place = Place::new();
+    for (kind, ap, ap50) in [("bbox", "0.505", "0.697"), ("segm", "0.320", "0.562")] {
+        let detections = root.join(format!("results/instances_val2014_fake{kind}100_results.json"));
+        let (gt, detections) = (gt.display(), detections.display());
+        let out = place.good(&format!("eval --gt {gt} --detections {detections}"));
+        let lines: Vec<&str> = out.lines().filter(|l| l.contains("@[")).collect();
+        assert_eq!(lines.len(), 12, "{out}");
+        let line = |iou: &str, value: &str| {
+            let slice = format!("@[ IoU={iou:<9} | area=   all | maxDets=100 ]");
+            format!(" Average Precision  (AP) {slice} = {value}")
+        };
+        assert_eq!(lines[..2], [line("0.50:0.95", ap), line("0.50", ap50)], "{kind}");
+    }
+}
+
+#[test]
+fn the_drawn_set_is_coco_and_keeps_its_promises() {
+    const SIDE: f64 = 128.0;
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 200 --seed 3 --out set");
+    let coco = place.json("set/annotations.json");
+    let list = |key: &str| coco[key].as_array().expect("a list");
+    assert_eq!((list("images").len(), list("categories").len()), (200, 4));
+    assert!(list("categories").iter().all(|c| c["id"].is_u64() && c["name"].is_string()));
+    for image in list("images") {
+        assert_eq!((&image["width"], &image["height"]), (&128.into(), &128.into()));
+        let file = image["file_name"].as_str().expect("a name");
+        assert!(place.join("set/images").join(file).is_file(), "{file}");
+    }
+    let mut hidden = 0;
+    for image in list("images") {
+        let of_image = |a: &&Value| a["image_id"] == image["id"];
+        let objects: Vec<&Value> = list("annotations").iter().filter(of_image).collect();
+        assert!((2..=6).contains(&objects.len()), "{} objects", objects.len());
+        hidden += objects.iter().filter(|o| o["segmentation"].is_object()).count();
+        objects.iter().for_each(|o| check_object(o, SIDE));
+    }
+    let objects = list("annotations").len();
+    assert!(objects as f64 >= 3.5 * 200.0, "{objects} objects");
+    assert!(hidden as f64 >= 0.2 * objects as f64, "{hidden} of {objects} partly hidden");
+    check_masks(&Store::open(&place.join("set/store")).expect("the store"));
+    place.good("prep --synthetic shapes --count 200 --seed 3 --out again");
+    for file in ["annotations.json", "images/000000000200.jpg", "store/pixels.bin"] {
+        assert!(
+            place.bytes(&format!("set/{file}")) == place.bytes(&format!("again/{file}")),
+            "{file}"
+        );
+    }
+}
+
+/// The fields that COCO's own tools read, and the size that a shape may have.
+fn check_object(object: &Value, side: f64) {
+    let bbox: Vec<f64> =
+        object["bbox"].as_array().expect("a box").iter().filter_map(Value::as_f64).collect();
+    let [x, y, w, h] = bbox[..] else { panic!("{bbox:?}") };
+    assert!(x >= 0.0 && y >= 0.0 && w > 0.0 && h > 0.0 && x + w <= side && y + h <= side);
+    // Half of the image, and a pixel for what a turned or rounded outline touches.
+    assert!(w.max(h) <= side / 2.0 + 1.0, "{bbox:?}");
+    let area = object["area"].as_f64().expect("an area");
+    assert!(area > 0.0 && area <= w * h, "{area} in {bbox:?}");
+    assert_eq!(object["iscrowd"], 0);
+    assert!((1..=4).contains(&object["category_id"].as_u64().expect("an id")));
+}
+
+/// No pixel belongs to two objects, and an object with runs, which says that something hides a
+/// part of it, lies against another one.
+fn check_masks(store: &Store) {
+    for i in 0..store.len() {
+        let record = store.image(i);
+        let (h, w) = (record.height, record.width);
+        let mut owner = vec![0usize; (h * w) as usize];
+        let mut cut = Vec::new();
+        for object in record.objects {
+            // hotcoco's masks run down the columns.
+            let mask = match store.object(object).segmentation {
+                Segmentation::Polygons(rings) => {
+                    let ring: Vec<f64> = rings[0].iter().map(|v| f64::from(*v)).collect();
+                    mask::fr_poly(&ring, h, w).expect("a polygon")
+                }
+                Segmentation::Runs(counts) => {
+                    cut.push(object + 1);
+                    hotcoco::Rle { h, w, counts: counts.to_vec() }
+                }
+            };
+            for (inside, owner) in mask::decode(&mask).iter().zip(&mut owner) {
+                if *inside != 0 {
+                    assert_eq!(*owner, 0, "image {}: a pixel of two objects", record.image_id);
+                    *owner = object + 1;
+                }
+            }
+        }
+        for object in cut {
+            let against = |at: usize, step: usize| {
+                let pair = [owner[at], owner.get(at + step).copied().unwrap_or(0)];
+                pair.contains(&object) && pair.iter().all(|o| *o != 0) && pair[0] != pair[1]
+            };
+            let meets = (0..owner.len()).any(|at| against(at, 1) || against(at, h as usize));
+            assert!(meets, "image {}: nothing hides object {}", record.image_id, object - 1);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What commands leave for people and programs: run directory, report, metrics, predictions.
+
+mod common;
+
+use common::{Place, micro};
+use dali::score::STAT_NAMES;
+use serde_json::Value;
+
+#[test]
+fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
+    let place = Place::new();
+    let out = place.good("train micro");
+    assert_eq!(out.matches("Average Precision").count(), 12, "six lines of AP, twice");
+    assert!(out.ends_with("report: runs/micro/report.json\n"), "{out}");
+    let names = place.names("runs/micro");
+    let expected = [
+        "best.json",
+        "checkpoints",
+        "config.toml",
+        "inference",
+        "last_checkpoint",
+        "metrics.jsonl",
+        "predictions.png",
+        "report.json",
+    ];
+    assert_eq!(names, expected);
+    let first = place.bytes("runs/micro/metrics.jsonl");
+    place.good(&micro("--set train.steps=1"));
+    place.good(&micro("--set train.steps=1"));
+    assert_eq!(place.names("runs"), ["data", "micro", "micro-2", "micro-3"]);
+    assert_eq!(place.bytes("runs/micro/metrics.jsonl"), first, "the first run was touched");
+    let (height, width) = png_size(&place.bytes("runs/micro/predictions.png"));
+    assert!(height > 64 && width > 2 * 64, "{height}x{width}: two images, enlarged");
+}
+
+#[test]
+fn report_and_metrics() {
+    let place = Place::new();
+    place.good(&micro("--set train.eval_every_steps=4"));
+    let report = place.json("runs/micro/report.json");
+    assert_eq!(report["steps"], 10);
+    assert_eq!(report["device"], "cpu");
+    for key in ["seconds", "images_per_second"] {
+        assert!(report[key].as_f64().is_some_and(|v| v > 0.0), "{key}: {}", report[key]);
+    }
+    assert_eq!(report["config_sha256"].as_str().map(str::len), Some(64));
+    for kind in ["bbox", "segm"] {
+        let stats = report[kind].as_object().expect("twelve numbers");
+        let mut names: Vec<&str> = STAT_NAMES.to_vec();
+        names.sort_unstable();
+        assert_eq!(stats.keys().collect::<Vec<_>>(), names);
+        // Shapes of at most half of 64 pixels: none is large, and an undefined score is no number.
+        assert_eq!(stats["APl"], Value::Null);
+        let ap = stats["AP"].as_f64().expect("defined");
+        assert!((0.0..=1.0).contains(&ap), "{ap}");
+    }
+    let metrics = place.metrics("runs/micro");
+    let evaluated: Vec<u64> = metrics
+        .iter()
+        .filter(|r| r.get("bbox").is_some())
+        .map(|r| r["step"].as_u64().expect("a step"))
+        .collect();
+    assert_eq!(evaluated, [4, 8, 10]);
+    let steps = place.steps("runs/micro");
+    for (i, record) in steps.iter().enumerate() {
+        assert_eq!(record["step"], i as u64 + 1);
+        assert_eq!(record["epoch"], i as u64 / 8, "16 images at 2 a step");
+        let part = |name: &&str| record[*name].as_f64().expect("a loss");
+        let sum: f64 = engine::model::LOSS_NAMES.iter().map(part).sum();
+        assert!((record["loss"].as_f64().expect("a loss") - sum).abs() < 1e-5);
+        assert_eq!((&record["applied"], &record["images"]), (&true.into(), &2.into()));
+    }
+    // warmup_steps = 5 up to 0.02, from warmup_factor = 0.001 of it.
+    let lr = |i: usize| steps[i]["lr"].as_f64().expect("a rate");
+    assert!((lr(0) - 2e-5).abs() < 1e-9 && (lr(9) - 0.02).abs() < 1e-8, "{} {}", lr(0), lr(9));
+}
+
+#[test]
+fn the_printed_config_is_the_run_s_and_trains_alike() {
+    let place = Place::new();
+    let printed = place.good("train micro --set solver.learning_rate=0.01 --print-config");
+    assert!(printed.contains("learning_rate = 0.01"), "{printed}");
+    assert!(place.names(".").is_empty(), "printing ran something");
+    place.write("mine.toml", &printed);
+    assert_eq!(place.good("train mine.toml --print-config"), printed);
+    place.good("train mine.toml --set eval.draw_images=0");
+    place.good(&micro("--set solver.learning_rate=0.01"));
+    assert_eq!(place.state("runs/mine", 10), place.state("runs/micro", 10));
+}
+
+#[test]
+fn a_target_ends_the_run_and_the_report_says_so() {
+    let place = Place::new();
+    place.good(&micro("--set train.eval_every_steps=3 --target box=0.0,mask=0.0"));
+    let report = place.json("runs/micro/report.json");
+    assert_eq!((&report["steps"], &report["target_reached"]), (&3.into(), &true.into()));
+    assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000003");
+    place.good(&micro("--set train.eval_every_steps=3 --target box=0.0,mask=1.0"));
+    let report = place.json("runs/micro-2/report.json");
+    assert_eq!((&report["steps"], &report["target_reached"]), (&10.into(), &false.into()));
+}
+
+#[test]
+fn a_faster_rcnn_has_boxes_alone() {
+    let place = Place::new();
+    place.good("train micro --set model.kind=faster_rcnn");
+    let report = place.json("runs/micro/report.json");
+    assert!(report["bbox"]["AP"].is_f64() && report["segm"].is_null(), "{report}");
+    assert_eq!(place.names("runs/micro/inference"), ["bbox.json"]);
+    assert!(place.steps("runs/micro").iter().all(|r| r["loss_mask"].is_null()));
+}
+
+#[test]
+fn predictions_score_as_the_evaluation_did_and_are_drawn() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=60 --set eval.batch_size=3"));
+    let val = "runs/data/micro/val-8x64-seed0";
+    place.good(&format!("predict --run runs/micro --out p --min-score 0.1 {val}/images"));
+    let predicted = place.json("p/predictions.json");
+    let results = predicted.as_array().expect("a list");
+    assert!(!results.is_empty(), "nothing found");
+    // What the evaluation wrote, from other batches: boxes and masks together here, apart there.
+    let key = |r: &Value| (r["image_id"].to_string(), r["score"].to_string());
+    for (file, field) in [("bbox.json", "bbox"), ("segm.json", "segmentation")] {
+        let written = place.json(&format!("runs/micro/inference/{file}"));
+        let written = written.as_array().expect("a list");
+        assert_eq!(written.len(), results.len());
+        for (a, b) in written.iter().zip(results) {
+            assert_eq!(
+                (key(a), &a["category_id"], &a[field]),
+                (key(b), &b["category_id"], &b[field])
+            );
+        }
+    }
+    let gt = format!("--gt {val}/annotations.json");
+    let lines = place.good(&format!("eval {gt} --detections runs/micro/inference/bbox.json"));
+    let evaluated = place.good("eval --run runs/micro");
+    assert_eq!(lines.lines().filter(|l| l.contains("@[")).count(), 12);
+    assert!(evaluated.starts_with(&lines), "{evaluated}\nis not\n{lines}");
+    place.good(&format!("eval {gt} --detections p/predictions.json"));
+
+    let pictures: Vec<_> = place.names("p").into_iter().filter(|n| n.ends_with(".png")).collect();
+    assert_eq!(pictures.len(), 8);
+    assert_eq!(pictures[0], "0000_000000000001.png");
+    for picture in &pictures {
+        assert_eq!(png_size(&place.bytes(&format!("p/{picture}"))), (512, 512), "{picture}");
+    }
+}
+
+/// Decodes a picture that must be PNG; its height and width.
+fn png_size(bytes: &[u8]) -> (usize, usize) {
+    assert_eq!(bytes[..8], *b"\x89PNG\r\n\x1a\n");
+    let info = dali::decode::probe(bytes).expect("a PNG");
+    let (height, width) = (info.height as usize, info.width as usize);
+    let mut rgb = vec![0; 3 * height * width];
+    dali::decode::decode_rgb_into(bytes, &mut rgb).expect("all of it decodes");
+    assert!(rgb.iter().any(|v| *v != rgb[0]), "it shows something");
+    (height, width)
+}

@@ -1,0 +1,302 @@
+//! The whole training step as a program: what a batch's composition must not change, and its
+//! gradients against finite differences.
+
+mod common;
+
+use std::sync::Arc;
+
+use configs::Config;
+use dali::loader::{self, OwnedSlot, fill_slot};
+use dali::store::Store;
+use engine::model::{ImageSize, Inject, LOSS_NAMES, ModelSpec, Param, SlotShape, training_program};
+use engine::weights::initial_state;
+use graph::{CpuExecutor, StateSet};
+
+use common::Place;
+
+const SIDE: usize = 64;
+
+/// A training step of `micro`, with the state that it starts from.
+struct Step {
+    executor: CpuExecutor,
+    state: StateSet,
+    params: Vec<Param>,
+}
+
+/// What a step computes: its losses, and the gradient of each trained parameter.
+#[derive(Debug, Clone)]
+struct Outcome {
+    losses: Vec<f64>,
+    grads: Vec<(String, Vec<f32>)>,
+}
+
+/// Eight drawn images.
+fn images(place: &Place) -> Store {
+    place.good("prep --synthetic shapes --count 8 --size 64 --seed 5 --out set");
+    Store::open(&place.join("set/store")).expect("a store just written")
+}
+
+fn config(batch: usize, images_per_group: usize) -> Config {
+    let set = [
+        format!("train.batch_size={batch}"),
+        format!("train.images_per_group={images_per_group}"),
+        // RoIs of drawn shapes then fall on every level of the pyramid.
+        "model.roi.canonical_size=20".to_string(),
+    ];
+    Config::load("micro", &set).expect("the preset loads")
+}
+
+fn slot_shape(store: &Store, images: usize) -> loader::SlotShape {
+    let mut shape = loader::SlotShape::for_store(store.header(), images);
+    shape.runs = shape.runs.max(1);
+    shape
+}
+
+impl Step {
+    fn new(store: &Store, config: &Config, inject: Inject) -> Self {
+        let shape = slot_shape(store, config.train.batch_size);
+        let spec = ModelSpec {
+            config,
+            num_classes: store.header().categories.len(),
+            images: config.train.batch_size,
+            padded: ImageSize { height: SIDE, width: SIDE },
+            slot: SlotShape {
+                pixels: shape.pixels,
+                objects: shape.objects,
+                parts: shape.parts,
+                coords: shape.coords,
+                runs: shape.runs,
+            },
+            inject,
+        };
+        let built = training_program(&spec).expect("micro is sound");
+        let eps = config.model.backbone.norm_eps;
+        let mut state = initial_state(&built.program, &built.params, 0, eps);
+        state.get_mut("loss_scale").expect("a state").as_f32_mut()[0] = 1.0;
+        let executor = CpuExecutor::new(Arc::new(built.program), &state).expect("a plan");
+        Self { executor, state, params: built.params }
+    }
+
+    /// Writes a batch of the store's images. The places beyond it hold what the trainer leaves
+    /// there: zeros, another image's pixels, and a network size of 1 x 1.
+    fn feed(&mut self, store: &Store, batch: &[usize]) {
+        let places = self.input_dim("gt_counts", 0);
+        let mut slot = OwnedSlot::new(slot_shape(store, places));
+        slot.pixels.fill(200);
+        fill_slot(store, batch, 0, slot.as_slot()).expect("room for every image");
+        let mut network = vec![1i32; 2 * places];
+        network[..2 * batch.len()].fill(SIDE as i32);
+        self.write("pixels", &slot.pixels);
+        self.write("gt_boxes", bytemuck::cast_slice(&slot.gt_boxes));
+        self.write("coords", bytemuck::cast_slice(&slot.coords));
+        let indices: [(&str, &[i32]); 9] = [
+            ("image_sizes", &slot.image_sizes),
+            ("network_sizes", &network),
+            ("image_keys", &slot.image_keys),
+            ("num_images", &slot.num_images),
+            ("gt_classes", &slot.gt_classes),
+            ("gt_counts", &slot.gt_counts),
+            ("segm_index", &slot.segm_index),
+            ("segm_parts", &slot.segm_parts),
+            ("runs", &slot.runs),
+        ];
+        for (name, values) in indices {
+            self.write(name, bytemuck::cast_slice(values));
+        }
+    }
+
+    fn input_dim(&mut self, name: &str, dim: isize) -> usize {
+        self.executor.input_mut(name).expect("an input").desc.dim(dim)
+    }
+
+    fn write(&mut self, name: &str, bytes: &[u8]) {
+        let input = self.executor.input_mut(name).expect("an input");
+        assert_eq!(input.bytes().len(), bytes.len(), "{name}");
+        input.bytes_mut().copy_from_slice(bytes);
+    }
+
+    /// Writes the head of an index input; the rest of it is -1.
+    fn write_head(&mut self, name: &str, values: &[i32]) {
+        let input = self.executor.input_mut(name).expect("an input").as_i32_mut();
+        input.fill(-1);
+        input[..values.len()].copy_from_slice(values);
+    }
+
+    fn i32(&self, name: &str) -> Vec<i32> {
+        self.executor.i32(name).expect("an observed tensor").to_vec()
+    }
+
+    fn f32(&self, name: &str) -> Vec<f32> {
+        self.executor.f32(name).expect("an observed tensor").to_vec()
+    }
+
+    /// Runs the step from its first state, whatever was run before.
+    fn run(&mut self) -> Outcome {
+        let mut state = self.state.clone();
+        self.executor.run(&mut state);
+        let loss = |name: &&str| f64::from(self.f32(name)[0]);
+        let trained = self.params.iter().filter(|p| p.trained.is_some());
+        Outcome {
+            losses: LOSS_NAMES.iter().map(loss).collect(),
+            grads: trained
+                .map(|p| (p.name.clone(), self.f32(&format!("grad/{}", p.name))))
+                .collect(),
+        }
+    }
+
+    /// The losses of one batch.
+    fn of(store: &Store, config: &Config, batch: &[usize]) -> Outcome {
+        let inject = Inject { observe: true, ..Inject::default() };
+        let mut step = Self::new(store, config, inject);
+        step.feed(store, batch);
+        step.run()
+    }
+}
+
+/// Compares losses, and each gradient by the largest difference over its largest value.
+fn assert_close(got: &Outcome, want: &Outcome, tolerance: f64) {
+    for ((name, got), want) in LOSS_NAMES.iter().zip(&got.losses).zip(&want.losses) {
+        assert!(*want > 0.0, "{name}: nothing to compare");
+        assert!((got - want).abs() <= tolerance * want, "{name}: {got} and {want}");
+    }
+    for ((name, got), (_, want)) in got.grads.iter().zip(&want.grads) {
+        let largest = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        assert!(largest > 0.0, "{name}: no gradient");
+        let error = got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
+        assert!(f64::from(error / largest) <= tolerance, "{name}: {error} of {largest}");
+    }
+}
+
+fn mean(a: &Outcome, b: &Outcome) -> Outcome {
+    let half = |(x, y): (&f64, &f64)| 0.5 * (x + y);
+    let grads = a.grads.iter().zip(&b.grads).map(|((name, x), (_, y))| {
+        (name.clone(), x.iter().zip(y).map(|(x, y)| 0.5 * (x + y)).collect())
+    });
+    Outcome { losses: a.losses.iter().zip(&b.losses).map(half).collect(), grads: grads.collect() }
+}
+
+/// Groups of two in a batch of four: their mean, wherever the images stand.
+#[test]
+fn a_batch_is_the_mean_of_its_groups() {
+    let place = Place::new();
+    let store = images(&place);
+    let four = Step::of(&store, &config(4, 2), &[4, 5, 6, 7]);
+    let two = |batch| Step::of(&store, &config(2, 2), batch);
+    assert_close(&four, &mean(&two(&[4, 5]), &two(&[6, 7])), 1e-5);
+    assert_close(&Step::of(&store, &config(4, 2), &[6, 7, 4, 5]), &four, 1e-5);
+    // Images 4 to 7 do not all have as many positives, so that one group of four gives another
+    // mask loss: a step that took no notice of the groups would not pass.
+    let one = Step::of(&store, &config(4, 4), &[4, 5, 6, 7]);
+    let mask = LOSS_NAMES.iter().position(|name| *name == "loss_mask").expect("a loss");
+    assert!((one.losses[mask] / four.losses[mask] - 1.0).abs() > 1e-2, "groups mean nothing");
+}
+
+/// The places that the last batch of an epoch leaves empty weigh nothing.
+#[test]
+fn a_batch_that_is_not_full_equals_a_smaller_one() {
+    let place = Place::new();
+    let store = images(&place);
+    for (batch, group, small_batch, small_group) in
+        [(&[0, 1][..], 2, 2, 2), (&[4, 5], 4, 2, 2), (&[6], 4, 1, 1), (&[1, 2, 3], 4, 3, 3)]
+    {
+        let part = Step::of(&store, &config(4, group), batch);
+        let full = Step::of(&store, &config(small_batch, small_group), batch);
+        assert_close(&part, &full, 1e-5);
+    }
+    // A group that is begun counts as one.
+    let (a, b) = (Step::of(&store, &config(2, 2), &[0, 1]), Step::of(&store, &config(1, 1), &[2]));
+    assert_close(&Step::of(&store, &config(4, 2), &[0, 1, 2]), &mean(&a, &b), 1e-5);
+}
+
+/// A step whose samples are inputs, fixed to what the samplers choose for the first weights:
+/// moving a weight then moves the losses smoothly.
+fn with_fixed_samples(store: &Store, config: &Config, batch: &[usize]) -> Step {
+    let observed = Inject { observe: true, hash_samples: true, ..Inject::default() };
+    let mut first = Step::new(store, config, observed.clone());
+    first.feed(store, batch);
+    first.run();
+    let fixed = Inject { rpn_samples: true, roi_samples: true, ..observed };
+    let mut step = Step::new(store, config, fixed);
+    step.feed(store, batch);
+    step.write_head("rpn_sample_idx", &first.i32("rpn_sample_idx"));
+    let count = first.i32("num_rois")[0] as usize;
+    let rois = first.f32("rois");
+    let [image_idx, labels, matched] =
+        ["roi_image_idx", "roi_labels", "roi_matched"].map(|name| first.i32(name));
+    let all: Vec<usize> = (0..count).collect();
+    let positives: Vec<usize> = all.iter().copied().filter(|r| labels[*r] > 0).collect();
+    assert!(positives.len() >= 2, "masks to train on");
+    for (what, chosen) in [("roi", &all), ("mask_roi", &positives)] {
+        let boxes: Vec<f32> =
+            chosen.iter().flat_map(|r| &rois[4 * r..4 * r + 4]).copied().collect();
+        let input = step.executor.input_mut(&format!("{what}s")).expect("an input").as_f32_mut();
+        input.fill(0.0);
+        input[..boxes.len()].copy_from_slice(&boxes);
+        for (name, values) in
+            [("image_idx", &image_idx), ("labels", &labels), ("matched", &matched)]
+        {
+            let values: Vec<i32> = chosen.iter().map(|r| values[*r]).collect();
+            step.write_head(&format!("{what}_{name}"), &values);
+        }
+        step.write_head(&format!("num_{what}s"), &[chosen.len() as i32]);
+    }
+    let (a, b) = (first.run(), step.run());
+    assert_eq!(a.losses, b.losses, "the samples are the same");
+    step
+}
+
+impl Step {
+    /// The sum of the losses with a parameter moved by `by` times `direction`.
+    fn loss_at(&mut self, name: &str, direction: &[f32], by: f32) -> f64 {
+        let at_rest = self.state.get(name).expect("a parameter").as_f32().to_vec();
+        let moved = self.state.get_mut(name).expect("a parameter").as_f32_mut();
+        moved.iter_mut().zip(direction).for_each(|(w, d)| *w += by * d);
+        let loss = self.run().losses.iter().sum();
+        self.state.get_mut(name).expect("a parameter").as_f32_mut().copy_from_slice(&at_rest);
+        loss
+    }
+
+    /// How far the slope of the losses along a direction is off what the gradient says, relative
+    /// to the latter.
+    ///
+    /// A long step crosses bends of ReLU and max-pooling, a short one drowns in the rounding of
+    /// the losses (1e-7): the best of four lengths counts. A wrong gradient fits none.
+    fn slope_error(&mut self, name: &str, grad: &[f32], direction: &[f32]) -> f64 {
+        let product = |(g, d): (&f32, &f32)| f64::from(*g) * f64::from(*d);
+        let slope: f64 = grad.iter().zip(direction).map(product).sum();
+        let error = |rise_wanted: f64| {
+            let h = (rise_wanted / slope.abs()).min(1e-2) as f32;
+            let rise = self.loss_at(name, direction, h) - self.loss_at(name, direction, -h);
+            (rise / (2.0 * f64::from(h)) - slope).abs() / slope.abs()
+        };
+        [1e-3, 3e-4, 1e-4, 2e-5].map(error).into_iter().fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Every trained tensor, along its gradient and in its steepest weight alone.
+#[test]
+fn gradients_are_the_slopes_of_the_losses() {
+    // Below this a slope is lost in the rounding of the losses over a step of 1e-2.
+    const LEAST_SLOPE: f64 = 1e-3;
+    let place = Place::new();
+    let store = images(&place);
+    let mut step = with_fixed_samples(&store, &config(2, 2), &[0, 3]);
+    let at_rest = step.run();
+    let (mut tried, mut worst) = (0, 0.0f64);
+    for (name, grad) in &at_rest.grads {
+        let norm = grad.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        let along: Vec<f32> = grad.iter().map(|g| (f64::from(*g) / norm) as f32).collect();
+        let steepest = (0..grad.len()).max_by(|a, b| grad[*a].abs().total_cmp(&grad[*b].abs()));
+        let steepest = steepest.expect("no parameter is empty");
+        let mut alone = vec![0.0; grad.len()];
+        alone[steepest] = 1.0;
+        let ways = [(along, norm), (alone, f64::from(grad[steepest].abs()))];
+        for (direction, _) in ways.iter().filter(|(_, slope)| *slope >= LEAST_SLOPE) {
+            let error = step.slope_error(name, grad, direction);
+            assert!(error <= 2e-2, "{name}: off by {error:.1e}");
+            (tried, worst) = (tried + 1, worst.max(error));
+        }
+    }
+    assert!(tried == 2 * at_rest.grads.len(), "{tried} slopes of {} tensors", at_rest.grads.len());
+    println!("{tried} slopes of {} tensors, worst error {worst:.1e}", at_rest.grads.len());
+}
