@@ -297,10 +297,6 @@ fn gradients_are_the_slopes_of_the_losses() {
             (tried, worst) = (tried + 1, worst.max(error));
         }
     }
-    assert!(
-        tried == 2 * at_rest.grads.len(),
-        "{tried} slopes of {} tensors",
-        at_rest.grads.len()
-    );
+    assert!(tried == 2 * at_rest.grads.len(), "{tried} slopes of {} tensors", at_rest.grads.len());
     println!("{tried} slopes of {} tensors, worst error {worst:.1e}", at_rest.grads.len());
 }

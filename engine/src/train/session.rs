@@ -207,6 +207,16 @@ impl Session {
             mib(memory.state_bytes),
             self.options.run.path().display(),
         ));
+        let backbone = &self.config.model.backbone;
+        if let (Some(path), Some(report)) = (&backbone.weights, self.trainer.loaded()) {
+            self.options.progress.say(&format!("weights {path}: {}", report.describe()));
+        } else if backbone.weights.is_none() && backbone.frozen_stages > 0 {
+            self.options.progress.say(&format!(
+                "warning: {} stages of the backbone are frozen at random weights; set \
+                 model.backbone.weights, or model.backbone.frozen_stages=0",
+                backbone.frozen_stages
+            ));
+        }
     }
 
     fn log(&mut self, step: u64, total: u64, bar: &indicatif::ProgressBar) {
