@@ -38,7 +38,11 @@ impl EventWriter {
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
-    pub(crate) fn scalars(&mut self, step: u64, scalars: &[(&str, f32)]) -> Result<(), EngineError> {
+    pub(crate) fn scalars(
+        &mut self,
+        step: u64,
+        scalars: &[(&str, f32)],
+    ) -> Result<(), EngineError> {
         let mut summary = Vec::new();
         for (tag, value) in scalars {
             let mut entry = Vec::new();

@@ -21,9 +21,9 @@ use super::{BuiltProgram, ModelSpec};
 const MIN_BOX_SIZE: f32 = 1e-2;
 
 /// Builds the detection pass. Kept tensors, D detections an image at most, compacted over the
-/// batch in image order: `det_boxes` [N*D, 4] in network pixels, `det_scores`, `det_labels`,
-/// `det_image_idx` [N*D], `det_counts` [N], `num_detections` [1], and for a Mask R-CNN
-/// `mask_probs` [N*D, S, S].
+/// batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`,
+/// `det_labels`, `det_image_idx` (`[N*D]`), `det_counts` (`[N]`), `num_detections` (`[1]`), and
+/// for a Mask R-CNN `mask_probs` (`[N*D, S, S]`).
 ///
 /// # Errors
 /// A config that the ops refuse, with the part of the model.

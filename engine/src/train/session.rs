@@ -209,6 +209,16 @@ impl Session {
             self.options.run.path().display(),
         );
         self.journal.say(&text);
+        let backbone = &self.config.model.backbone;
+        if let (Some(path), Some(report)) = (&backbone.weights, self.trainer.loaded()) {
+            self.journal.say(&format!("weights {path}: {}", report.describe()));
+        } else if backbone.weights.is_none() && backbone.frozen_stages > 0 {
+            self.journal.say(&format!(
+                "warning: {} stages of the backbone are frozen at random weights; set \
+                 model.backbone.weights, or model.backbone.frozen_stages=0",
+                backbone.frozen_stages
+            ));
+        }
     }
 
     fn log(

@@ -11,7 +11,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
 use crate::model::{ImageSize, Inject, LOSS_NAMES, ModelSpec, Param, training_program};
-use crate::weights::{fold, initial_state, load_weights};
+use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
 /// Makes training steps.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub struct Trainer {
     executors: Vec<CpuExecutor>,
     state: StateSet,
     params: Vec<Param>,
+    loaded: Option<LoadReport>,
     losses: Vec<&'static str>,
     feed: Feed,
     batches: u64,
@@ -67,15 +68,16 @@ impl Trainer {
         let Some((mut state, params)) = built else {
             return Err(EngineError::Usage("the training set holds no image".into()));
         };
+        let mut loaded = None;
         if let Some(path) = &config.model.backbone.weights {
-            load_weights(path.as_ref(), &params, &mut state)?;
+            loaded = Some(load_weights(path.as_ref(), &params, &mut state)?);
             fold(&mut state, &params, config.model.backbone.norm_eps);
         }
         let kept = |name: &&str| executors[0].program().find(name).is_some();
         let losses = LOSS_NAMES.into_iter().filter(kept).collect();
         let feed = Feed::new(config, data)?;
         let last_step = Instant::now();
-        Ok(Self { executors, state, params, losses, feed, batches: 0, last_step })
+        Ok(Self { executors, state, params, loaded, losses, feed, batches: 0, last_step })
     }
 
     /// Makes the next step.
@@ -162,6 +164,11 @@ impl Trainer {
     /// Parameters of the model.
     pub fn params(&self) -> &[Param] {
         &self.params
+    }
+
+    /// What became of the weights that the config names.
+    pub fn loaded(&self) -> Option<&LoadReport> {
+        self.loaded.as_ref()
     }
 
     /// The planned programs, one a padded shape.

@@ -11,6 +11,9 @@ use super::layout::{from_torchvision, permutation, to_torchvision};
 use crate::error::EngineError;
 use crate::model::Param;
 
+/// Prefix of the backbone's parameters.
+const BODY: &str = "backbone.body.";
+
 /// What became of each parameter when weights were loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadReport {
@@ -26,8 +29,12 @@ pub struct LoadReport {
 
 /// Loads the parameters that a safetensors file holds; the others keep their values.
 ///
+/// Weights of a classifier alone, as published for ImageNet, lack the prefix `backbone.body.`; they
+/// are taken for the backbone's.
+///
 /// # Errors
-/// A file that cannot be read or is no safetensors file of f32 tensors.
+/// A file that cannot be read or is no safetensors file, a parameter that is not f32 there, or a
+/// file that holds none of the model's parameters.
 pub fn load_weights(
     path: &Path,
     params: &[Param],
@@ -36,15 +43,34 @@ pub fn load_weights(
     let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };
     let bytes = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(e.to_string()))?;
+    let views = file.tensors();
+    let holds = |name: &str| views.iter().any(|(theirs, _)| theirs == name);
+    let short = |name: &str| name.strip_prefix(BODY).filter(|n| holds(n)).map(str::to_string);
+    let names: BTreeMap<String, String> = params
+        .iter()
+        .filter(|p| !holds(&p.name))
+        .filter_map(|p| Some((short(&p.name)?, p.name.clone())))
+        .collect();
     let mut tensors = BTreeMap::new();
-    for (name, view) in file.tensors() {
-        if view.dtype() != Dtype::F32 {
-            return Err(fault(format!("tensor `{name}` holds {:?}, not F32", view.dtype())));
+    for (theirs, view) in views {
+        let name = names.get(&theirs).unwrap_or(&theirs).clone();
+        if view.dtype() == Dtype::F32 {
+            let values = bytemuck::pod_collect_to_vec(view.data());
+            tensors.insert(name, (view.shape().to_vec(), values));
+        } else if params.iter().any(|p| p.name == name) {
+            return Err(fault(format!("tensor `{theirs}` holds {:?}, not F32", view.dtype())));
         }
-        let values = bytemuck::pod_collect_to_vec(view.data());
-        tensors.insert(name, (view.shape().to_vec(), values));
     }
-    Ok(weights_from_tensors(&tensors, params, state))
+    let report = weights_from_tensors(&tensors, params, state);
+    match (report.loaded.is_empty(), params.first()) {
+        (true, Some(first)) => Err(fault(format!(
+            "it holds none of the model's parameters, such as `{}` of shape {:?}; names and \
+             layouts are torchvision's",
+            first.name,
+            permutation(first).0
+        ))),
+        _ => Ok(report),
+    }
 }
 
 /// Loads parameters from tensors by torchvision's name: shape and values.
@@ -72,6 +98,19 @@ pub fn weights_from_tensors(
     let known = |name: &&String| params.iter().any(|p| p.name == **name);
     report.unused = tensors.keys().filter(|n| !known(n)).cloned().collect();
     report
+}
+
+impl LoadReport {
+    /// How many parameters were found, and the first of those that keep their initial values.
+    pub fn describe(&self) -> String {
+        let left = self.missing.iter().chain(self.mismatched.iter().map(|(name, _)| name));
+        let left: Vec<&String> = left.collect();
+        let mut text = format!("{} parameters loaded", self.loaded.len());
+        if let Some(first) = left.first() {
+            text += &format!(", {} keep their initial values, such as `{first}`", left.len());
+        }
+        text
+    }
 }
 
 /// The parameters as the bytes of a safetensors file, `metadata` in its header.

@@ -8,8 +8,8 @@ fn ints(values: &[i32]) -> HostTensor {
     HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
 }
 
-/// Rows of one pixel and three channels. Row 0 reads channel 1 (0: ln 2, soft target), row 1 channel
-/// 2 (ln 3 against 1: ln 4/3); row 2 is background, row 3 past the count.
+/// Rows of one pixel and three channels. Row 0 reads channel 1 (0: ln 2, soft target), row 1
+/// channel 2 (ln 3 against 1: ln 4/3); row 2 is background, row 3 past the count.
 #[test]
 fn the_class_channel_by_hand() {
     let (nan, third) = (f32::NAN, 3.0f32.ln());

@@ -1,7 +1,7 @@
 //! Gradient of `select_columns` by x.
 //!
-//! Tensors: `grad_output [M, width]` f32, `index` of M i32 in any shape (in) -> `grad_x [M, columns]`
-//! (overwritten; 0 in the columns that were not selected).
+//! Tensors: `grad_output [M, width]` f32, `index` of M i32 in any shape (in) ->
+//! `grad_x [M, columns]` (overwritten; 0 in the columns that were not selected).
 
 use rayon::prelude::*;
 
