@@ -70,7 +70,7 @@ pub(super) fn split(
         let image = image_idx[i] as usize;
         let Image { height, width, .. } = images[image];
         let ratio = (width as f32 / sizes[image].1 as f32, height as f32 / sizes[image].0 as f32);
-        let at = |k: usize| boxes[4 * i + k] * if k % 2 == 0 { ratio.0 } else { ratio.1 };
+        let at = |k: usize| boxes[4 * i + k] * if k.is_multiple_of(2) { ratio.0 } else { ratio.1 };
         let bbox = [at(0), at(1), at(2), at(3)];
         let mask = probs.map(|(probs, side)| {
             let prob = &probs[i * side * side..(i + 1) * side * side];
