@@ -143,7 +143,8 @@ fn draw(
         return Ok(());
     }
     let (size, out) = (size as u32, dir.to_path_buf());
-    let options = synthetic::SyntheticOptions { count, seed, size, out, overwrite: false };
+    // A set of ours without its store is drawn again; anything else there is left alone.
+    let options = synthetic::SyntheticOptions { count, seed, size, out, overwrite: true };
     progress.during(&format!("drawing {count} images into {}", dir.display()), |report| {
         synthetic::generate(&options, report)
     })?;

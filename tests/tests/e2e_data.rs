@@ -128,6 +128,23 @@ fn an_edited_annotation_file_is_another_data_set() {
     assert_eq!(place.names("runs/data").len(), 2);
 }
 
+/// A drawn set that lost its store, or that was never ours, is drawn again or left alone.
+#[test]
+fn a_drawn_set_without_its_store_is_drawn_again() {
+    let place = Place::new();
+    let train = common::micro("--set train.steps=1");
+    place.good(&train);
+    let set = "runs/data/micro/val-8x64-seed0";
+    let pixels = place.bytes(&format!("{set}/store/pixels.bin"));
+    std::fs::remove_dir_all(place.join(&format!("{set}/store"))).expect("it is there");
+    place.good(&train);
+    assert_eq!(place.bytes(&format!("{set}/store/pixels.bin")), pixels);
+    std::fs::remove_dir_all(place.join(set)).expect("it is there");
+    place.write(&format!("{set}/precious"), "data");
+    place.bad(&train, common::BAD_DATA, &[set, "leaves it alone"]);
+    assert_eq!(place.text(&format!("{set}/precious")), "data");
+}
+
 #[test]
 fn official_detections_print_the_familiar_lines() {
     let root = support::data_dir().join("coco-eval");
