@@ -1,8 +1,8 @@
 //! One of several groups of columns of each row: the class's box deltas, or the anchor's.
 //!
 //! Tensors: `x [M, n*width]` f32, `index` of M i32 in any shape (in) -> `y [M, width]` (role of
-//! x, overwritten): columns `index*width .. (index+1)*width` of the row, with `modulo` those of `index % n`; 0 where
-//! the index is negative. A copy: exact.
+//! x, overwritten): columns `index*width .. (index+1)*width` of the row, with `modulo` those of
+//! `index % n`; 0 where the index is negative. A copy: exact.
 
 mod cases;
 mod grad;
