@@ -12,13 +12,17 @@ fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
     let out = place.good("train micro");
     assert_eq!(out.matches("Average Precision").count(), 12, "six lines of AP, twice");
     assert!(out.ends_with("report: runs/micro/report.json\n"), "{out}");
-    let names = place.names("runs/micro");
+    let is_event_file = |name: &String| name.starts_with("events.out.tfevents.");
+    let (events, names): (Vec<_>, Vec<_>) =
+        place.names("runs/micro").into_iter().partition(is_event_file);
+    assert_eq!(events.len(), 1, "one event file a session: {events:?}");
     let expected = [
         "best.json",
         "checkpoints",
         "config.toml",
         "inference",
         "last_checkpoint",
+        "log.txt",
         "metrics.jsonl",
         "predictions.png",
         "report.json",
