@@ -54,10 +54,11 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let names: Vec<String> = categories.iter().map(|(name, _)| name.clone()).collect();
     let ids: Vec<u64> = categories.iter().map(|(_, id)| *id).collect();
     let mut results = Vec::new();
+    let mut planned = None;
     let bar = progress.bar("predicting", files.len() as u64);
     for (i, file) in files.iter().enumerate() {
         let image = read(file, image_ids[i])?;
-        let found = detect(&config, &image, classes_of(&params), &mut state)?;
+        let found = detect(&config, &image, classes_of(&params), &mut state, &mut planned)?;
         results.extend(found.to_coco(&ids));
         let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
         let name = format!("{:04}_{}.png", i, stem.unwrap_or_default());
@@ -102,17 +103,24 @@ pub(super) fn open_model(run: &Path, overrides: &[String]) -> Result<TrainedMode
     Ok(TrainedModel { config, params: built.params, state, categories: meta.categories })
 }
 
+/// Detects on one image. `planned` keeps the program of the last padded shape: images of one
+/// camera follow one another, and planning a large model takes longer than it should for each.
 fn detect(
     config: &Config,
     image: &Image,
     classes: usize,
     state: &mut StateSet,
+    planned: &mut Option<(PaddedShape, Detector)>,
 ) -> Result<ImageDetections, EngineError> {
     let (height, width) = network_size(config, image.height as u32, image.width as u32);
     let pad = |side: u32| (side as usize).next_multiple_of(config.input.size_divisor);
     let shape = PaddedShape { height: pad(height), width: pad(width) };
-    let mut detector = Detector::new(config, &[shape], classes, 1, state)?;
+    let mut detector = match planned.take() {
+        Some((last, detector)) if last == shape => detector,
+        _ => Detector::new(config, &[shape], classes, 1, state)?,
+    };
     let mut found = detector.run(0, std::slice::from_ref(image), state)?;
+    *planned = Some((shape, detector));
     Ok(found.swap_remove(0))
 }
 
