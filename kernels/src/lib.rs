@@ -13,6 +13,7 @@ pub mod coco;
 mod contract;
 mod counted;
 pub mod cpu;
+pub mod device;
 mod dims;
 mod error;
 pub mod frozen_bn;

@@ -5,6 +5,7 @@ use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::{OpError, TensorDesc};
 
 /// A shared op; programs and backward rules hold ops through it.
@@ -41,6 +42,19 @@ pub trait Op: Debug + Send + Sync {
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
         let _ = (inputs, outputs);
         0
+    }
+
+    /// Scratch memory of the CUDA launches, in bytes.
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+        let _ = (inputs, outputs);
+        0
+    }
+
+    /// The CUDA kernels that do the work, to run in this order. Every element of every output is
+    /// written, whatever it held. Grids follow from shapes alone, never from values.
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let _ = args;
+        vec![]
     }
 
     /// Runs the CPU reference. Every element of every output is written, whatever it held.

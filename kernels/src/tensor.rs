@@ -66,6 +66,15 @@ impl Role {
             _ => DType::F32,
         }
     }
+
+    /// Element type on CUDA: fp16 for feature maps, their gradients and the weights that the
+    /// kernels read, else as on the CPU.
+    pub fn cuda_dtype(self) -> DType {
+        match self {
+            Role::Activation | Role::Gradient | Role::Weight => DType::F16,
+            other => other.cpu_dtype(),
+        }
+    }
 }
 
 /// Shape and role of a tensor.
@@ -96,6 +105,11 @@ impl TensorDesc {
     /// Bytes on the CPU device.
     pub fn cpu_bytes(&self) -> usize {
         self.len() * self.role.cpu_dtype().size_bytes()
+    }
+
+    /// Bytes on CUDA.
+    pub fn cuda_bytes(&self) -> usize {
+        self.len() * self.role.cuda_dtype().size_bytes()
     }
 
     /// Extent of dimension `dim`; negative counts from the end.

@@ -4,10 +4,12 @@
 //! the gradient is 0, as in PyTorch. Bound by memory: 12 bytes an element.
 
 mod cases;
+mod cuda;
 
 use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
@@ -43,6 +45,10 @@ impl Op for ReluMask {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, outputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

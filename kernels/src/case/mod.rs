@@ -1,10 +1,14 @@
 //! The table of op cases: one list drives comparison, gradient check, determinism and the bench.
 
+mod device;
+
 use std::fmt;
 
-use crate::cpu::{HostData, HostTensor, run};
+use crate::cpu::{HostData, HostTensor, run, run_updating};
 use crate::philox::philox4x32;
 use crate::{DType, OpError, OpRef, Role, Source, Target, TensorDesc, ops};
+
+pub use device::{DeviceReport, check_on_device};
 
 /// An op at given shapes and values.
 #[derive(Debug, Clone)]
@@ -13,8 +17,10 @@ pub struct OpCase {
     pub label: String,
     /// The op.
     pub op: OpRef,
-    /// Its inputs. Ops that update state are tested by themselves.
+    /// Its inputs.
     pub inputs: Vec<HostTensor>,
+    /// State that it updates, as it is before the run.
+    pub updates: Vec<HostTensor>,
     /// Inputs whose gradient is compared with finite differences.
     pub grad_inputs: Vec<usize>,
     /// Step of the finite difference, in units of the inputs.
@@ -22,13 +28,40 @@ pub struct OpCase {
     /// Allowed |finite difference - gradient| over the larger of the two directional derivatives'
     /// scale (see [`check_gradients`]).
     pub grad_tolerance: f64,
+    /// Error that a device may have in an output where the reference is near zero, in units of the
+    /// output's root mean square (see [`check_on_device`]).
+    pub device_floor: f64,
 }
+
+/// [`OpCase::device_floor`] of an op whose sums are f32 throughout: the order of summation.
+pub const ORDER_FLOOR: f64 = 2e-5;
 
 impl OpCase {
     /// A case without a gradient check.
     pub fn new(label: impl Into<String>, op: OpRef, inputs: Vec<HostTensor>) -> Self {
         let label = label.into();
-        Self { label, op, inputs, grad_inputs: vec![], grad_eps: 1e-2, grad_tolerance: 1e-2 }
+        Self {
+            label,
+            op,
+            inputs,
+            updates: vec![],
+            grad_inputs: vec![],
+            grad_eps: 1e-2,
+            grad_tolerance: 1e-2,
+            device_floor: ORDER_FLOOR,
+        }
+    }
+
+    /// The state that the op updates.
+    pub fn updating(mut self, updates: Vec<HostTensor>) -> Self {
+        self.updates = updates;
+        self
+    }
+
+    /// Sets [`OpCase::device_floor`], for ops that round to fp16 on the way. Say why at the call.
+    pub fn device_floor(mut self, floor: f64) -> Self {
+        self.device_floor = floor;
+        self
     }
 
     /// Checks the gradients of these inputs.
@@ -126,6 +159,18 @@ pub enum CaseError {
         /// (f(x + eps d) - f(x - eps d)) / (2 eps).
         difference: f64,
     },
+    /// A device failed, or its result is not the reference's.
+    #[error("{case}: {op} on {device}: {reason}")]
+    Device {
+        /// The case.
+        case: String,
+        /// The op that ran: the case's own, or one of its backward rule.
+        op: &'static str,
+        /// The device.
+        device: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The rule has no gradient for an input that the case wants checked.
     #[error("{case}: the backward rule gives no gradient of input {input}")]
     NoGradient {
@@ -141,8 +186,13 @@ pub enum CaseError {
 /// # Errors
 /// The first fault found.
 pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
-    let first = run(case.op.as_ref(), &case.inputs)?;
-    let second = run(case.op.as_ref(), &case.inputs)?;
+    let run_once = || -> Result<Vec<HostTensor>, OpError> {
+        let mut updates = case.updates.clone();
+        let mut outputs = run_updating(case.op.as_ref(), &case.inputs, &mut updates)?;
+        outputs.append(&mut updates);
+        Ok(outputs)
+    };
+    let (first, second) = (run_once()?, run_once()?);
     for (output, (a, b)) in first.iter().zip(&second).enumerate() {
         let name = case.to_string();
         let poisoned = match &a.data {
@@ -170,7 +220,7 @@ pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
 /// # Errors
 /// The first input whose gradient is off by more than the case's tolerance.
 pub fn check_gradients(case: &OpCase) -> Result<f64, CaseError> {
-    if case.inputs.iter().any(|t| t.desc.is_empty()) {
+    if case.grad_inputs.is_empty() || case.inputs.iter().any(|t| t.desc.is_empty()) {
         return Ok(0.0);
     }
     let outputs = run(case.op.as_ref(), &case.inputs)?;

@@ -1,0 +1,227 @@
+// The C interface: the table of kernels, device memory with red zones, and launches.
+#include "runtime.h"
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <sys/mman.h>
+#include <thread>
+
+namespace emulated {
+static std::map<std::string, Kernel>& kernels() {
+  static std::map<std::string, Kernel> table;
+  return table;
+}
+bool add_kernel(const Kernel& kernel) {
+  if (!kernels().emplace(kernel.name, kernel).second) {
+    fprintf(stderr, "two kernels are called %s\n", kernel.name);
+    abort();
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------- device memory
+constexpr size_t MEMORY_ALIGNMENT = 256, MEMORY_RED_ZONE = 256;
+static size_t whole(size_t bytes) {
+  return (bytes + MEMORY_ALIGNMENT - 1) & ~(MEMORY_ALIGNMENT - 1);
+}
+
+// What an OS thread keeps from launch to launch.
+struct Keep {
+  std::vector<char*> stacks;
+  unsigned char* memory = (unsigned char*)aligned_alloc(1024, SHARED_ROOM);
+  ~Keep() {
+    for (char* stack : stacks) munmap(stack, STACK_BYTES);
+    free(memory);
+  }
+};
+
+static void make_fibers(Block& b, std::vector<char*>& stacks) {
+  while (stacks.size() < b.count)
+    stacks.push_back((char*)mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  for (unsigned i = 0; i < b.count; i++) {
+    Fiber& f = b.fibers[i];
+    f.linear = i;
+    f.lane = i % 32;
+    f.index = {i % b.threads.x, i / b.threads.x % b.threads.y, i / b.threads.x / b.threads.y};
+    f.stack = stacks[i];
+    f.tsan = nullptr;
+    b.order[i] = i;
+  }
+}
+
+struct Grid {
+  const Kernel* kernel;
+  uint3 blocks, threads;
+  size_t dynamic_bytes;
+  void** arguments;
+  uint64_t seed;
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+};
+
+// Runs blocks of the grid until none is left, on this OS thread.
+static std::string work(Grid& grid) {
+  static thread_local Keep keep;
+  Block b;
+  b.count = grid.threads.x * grid.threads.y * grid.threads.z;
+  b.threads = grid.threads;
+  b.blocks = grid.blocks;
+  b.kernel = grid.kernel;
+  b.arguments = grid.arguments;
+  b.memory = keep.memory;
+  b.dynamic_bytes = grid.dynamic_bytes;
+  b.fibers.resize(b.count);
+  b.order.resize(b.count);
+  make_fibers(b, keep.stacks);
+#ifdef EMULATED_TSAN
+  b.tsan_scheduler = __tsan_get_current_fiber();
+  for (Fiber& f : b.fibers) f.tsan = __tsan_create_fiber(0);
+#endif
+  const size_t blocks = (size_t)grid.blocks.x * grid.blocks.y * grid.blocks.z;
+  std::string error;
+  while (!grid.failed && error.empty()) {
+    const size_t i = grid.next++;
+    if (i >= blocks) break;
+    // With a seed, blocks run backwards too: nothing may depend on their order.
+    const size_t k = grid.seed % 2 ? blocks - 1 - i : i;
+    b.index = {(unsigned)(k % grid.blocks.x), (unsigned)(k / grid.blocks.x % grid.blocks.y),
+               (unsigned)(k / grid.blocks.x / grid.blocks.y)};
+    b.random = grid.seed ? grid.seed * 0x9E3779B97F4A7C15ull + k + 1 : 0;
+    run_block(b);
+    if (b.failed) {
+      error = b.error;
+      grid.failed = true;
+    }
+  }
+#ifdef EMULATED_TSAN
+  for (Fiber& f : b.fibers) __tsan_destroy_fiber(f.tsan);
+#endif
+#ifdef EMULATED_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(keep.memory, SHARED_ROOM);
+#endif
+  block = nullptr;
+  current = nullptr;
+  return error;
+}
+
+// Runs all blocks on `os_threads` threads; the first fault, or nothing.
+static std::string run_grid(Grid& grid, unsigned os_threads) {
+  const size_t blocks = (size_t)grid.blocks.x * grid.blocks.y * grid.blocks.z;
+  const size_t extra = std::min<size_t>(os_threads, blocks) - 1;
+  std::vector<std::string> errors(extra + 1);
+  std::vector<std::thread> threads;
+  for (size_t w = 1; w <= extra; w++) threads.emplace_back([&, w] { errors[w] = work(grid); });
+  errors[0] = work(grid);
+  for (std::thread& t : threads) t.join();
+  for (const std::string& e : errors)
+    if (!e.empty()) return e;
+  return "";
+}
+
+static void answer(char* text, size_t capacity, const std::string& what) {
+  snprintf(text, capacity, "%s", what.c_str());
+}
+}  // namespace emulated
+
+using namespace emulated;
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+// Names of all kernels, separated by newlines.
+EXPORTED const char* emulated_kernels() {
+  static std::string names;
+  names.clear();
+  for (const auto& [name, kernel] : kernels()) names += name + "\n";
+  return names.c_str();
+}
+
+// Sizes of a kernel's parameters, or -1 if there is no such kernel.
+EXPORTED int emulated_parameters(const char* name, const unsigned** sizes) {
+  const auto found = kernels().find(name);
+  if (found == kernels().end()) return -1;
+  *sizes = found->second.sizes;
+  return (int)found->second.parameters;
+}
+
+// Device memory, all bits set, with a red zone on each side.
+EXPORTED void* emulated_alloc(size_t bytes) {
+  const size_t all = whole(bytes) + 2 * MEMORY_RED_ZONE;
+  unsigned char* start = (unsigned char*)aligned_alloc(MEMORY_ALIGNMENT, all);
+  if (!start) return nullptr;
+  memset(start, RED, all);
+  memset(start + MEMORY_RED_ZONE, 0xff, bytes);
+#ifdef EMULATED_ASAN
+  ASAN_POISON_MEMORY_REGION(start, all);
+#endif
+  return start + MEMORY_RED_ZONE;
+}
+EXPORTED void emulated_free(void* memory, size_t bytes) {
+  unsigned char* start = (unsigned char*)memory - MEMORY_RED_ZONE;
+#ifdef EMULATED_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(start, whole(bytes) + 2 * MEMORY_RED_ZONE);
+#endif
+  (void)bytes;
+  free(start);
+}
+// 0 if both red zones are whole, else the distance of the first changed byte from the memory's end
+// (positive) or start (negative).
+EXPORTED long emulated_red_zone(void* memory, size_t bytes) {
+  unsigned char* m = (unsigned char*)memory;
+#ifdef EMULATED_ASAN
+  (void)bytes, (void)m;
+  return 0;  // the sanitizer reports the access itself
+#else
+  for (size_t i = bytes; i < whole(bytes) + MEMORY_RED_ZONE; i++)
+    if (m[i] != RED) return (long)(i - bytes) + 1;
+  for (size_t i = 1; i <= MEMORY_RED_ZONE; i++)
+    if (*(m - i) != RED) return -(long)i;
+  return 0;
+#endif
+}
+
+// The host's own access to device memory: copies in and out.
+EXPORTED void emulated_copy(void* to, const void* from, size_t bytes, void* device,
+                            size_t device_bytes) {
+#ifdef EMULATED_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(device, device_bytes);
+#endif
+  memcpy(to, from, bytes);
+#ifdef EMULATED_ASAN
+  ASAN_POISON_MEMORY_REGION(device, device_bytes);
+#endif
+  (void)device, (void)device_bytes;
+}
+
+// Runs a kernel. `spans` are the bytes that it may reach: first byte and length, in turn.
+EXPORTED int emulated_launch(const char* name, const unsigned* blocks, const unsigned* threads,
+                             size_t dynamic_bytes, void** arguments, const uint64_t* spans,
+                             size_t span_count, uint64_t seed, unsigned os_threads, char* error,
+                             size_t capacity) {
+  const auto found = kernels().find(name);
+  if (found == kernels().end()) {
+    answer(error, capacity, "no kernel of this name was compiled");
+    return 1;
+  }
+  Grid grid;
+  grid.kernel = &found->second;
+  grid.blocks = {blocks[0], blocks[1], blocks[2]};
+  grid.threads = {threads[0], threads[1], threads[2]};
+  grid.dynamic_bytes = dynamic_bytes;
+  grid.arguments = arguments;
+  grid.seed = seed;
+#ifdef EMULATED_ASAN
+  for (size_t i = 0; i < span_count; i++)
+    ASAN_UNPOISON_MEMORY_REGION((void*)spans[2 * i], spans[2 * i + 1]);
+#endif
+  const std::string what = run_grid(grid, os_threads);
+#ifdef EMULATED_ASAN
+  for (size_t i = 0; i < span_count; i++)
+    ASAN_POISON_MEMORY_REGION((void*)spans[2 * i], (spans[2 * i + 1] + 7) & ~7ull);
+#endif
+  (void)spans, (void)span_count;
+  answer(error, capacity, what);
+  return !what.empty();
+}

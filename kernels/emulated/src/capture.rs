@@ -1,0 +1,165 @@
+//! Capture: launches with their order as data, and the proof that no two of them race.
+
+use std::collections::{HashMap, HashSet};
+
+use kernels::device::{DeviceError, Touch};
+
+use crate::queue::Command;
+
+/// A captured graph.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    command: Command,
+    after: Vec<usize>,
+}
+
+impl Graph {
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn command(&self, node: usize) -> &Command {
+        &self.nodes[node].command
+    }
+
+    /// Nodes that may run when those of `done` are done (none, if it is empty).
+    pub(crate) fn ready(&self, done: &[bool]) -> Vec<usize> {
+        let is_done = |i: usize| done.get(i).copied().unwrap_or(false);
+        let can = |i: &usize| !is_done(*i) && self.nodes[*i].after.iter().all(|a| is_done(*a));
+        (0..self.nodes.len()).filter(can).collect()
+    }
+}
+
+/// A capture under way.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    origin: usize,
+    nodes: Vec<Node>,
+    /// What the next node of each captured stream comes after.
+    heads: HashMap<usize, Vec<usize>>,
+    /// What events recorded in the capture mark.
+    events: HashMap<u32, Vec<usize>>,
+}
+
+impl Capture {
+    pub(crate) fn new(origin: usize) -> Self {
+        let heads = HashMap::from([(origin, vec![])]);
+        Self { origin, nodes: vec![], heads, events: HashMap::new() }
+    }
+
+    pub(crate) fn origin(&self) -> usize {
+        self.origin
+    }
+
+    pub(crate) fn holds(&self, stream: usize) -> bool {
+        self.heads.contains_key(&stream)
+    }
+
+    pub(crate) fn holds_event(&self, event: u32) -> bool {
+        self.events.contains_key(&event)
+    }
+
+    pub(crate) fn push(&mut self, stream: usize, command: Command) {
+        let after =
+            std::mem::replace(self.heads.entry(stream).or_default(), vec![self.nodes.len()]);
+        self.nodes.push(Node { command, after });
+    }
+
+    pub(crate) fn record(&mut self, event: u32, stream: usize) {
+        self.events.insert(event, self.heads[&stream].clone());
+    }
+
+    /// The stream joins the capture, or what it holds, after the event.
+    pub(crate) fn wait(&mut self, stream: usize, event: u32) {
+        let marked = self.events[&event].clone();
+        let head = self.heads.entry(stream).or_default();
+        head.extend(marked);
+        head.sort_unstable();
+        head.dedup();
+    }
+
+    /// The graph, if every stream has joined the first again and no two nodes race.
+    pub(crate) fn finish(mut self) -> Result<Graph, DeviceError> {
+        let before = ancestors(&self.nodes);
+        let ends = self.heads.remove(&self.origin).unwrap_or_default();
+        for (stream, head) in &self.heads {
+            let joined =
+                |h: &usize| ends.contains(h) || ends.iter().any(|e| before[*e].contains(h));
+            if !head.iter().all(joined) {
+                return Err(DeviceError::Driver {
+                    call: "end_capture".into(),
+                    reason: format!(
+                        "stream {stream} has work that stream {} does not wait for",
+                        self.origin
+                    ),
+                });
+            }
+        }
+        for second in 0..self.nodes.len() {
+            for first in 0..second {
+                let ordered = before[second].contains(&first);
+                if let (false, Some(bytes)) = (ordered, self.race(first, second)) {
+                    return Err(self.racing(first, second, bytes));
+                }
+            }
+        }
+        Ok(Graph { nodes: self.nodes })
+    }
+
+    /// Bytes that two nodes both reach and one writes.
+    fn race(&self, first: usize, second: usize) -> Option<usize> {
+        let (a, b) = (touches(&self.nodes[first].command), touches(&self.nodes[second].command));
+        let shared = |x: &Touch, y: &Touch| {
+            let end = (x.ptr + x.bytes as u64).min(y.ptr + y.bytes as u64);
+            end.saturating_sub(x.ptr.max(y.ptr)) as usize
+        };
+        let pairs = a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
+        let writing = pairs.filter(|(x, y)| x.access.writes() || y.access.writes());
+        writing.map(|(x, y)| shared(x, y)).find(|bytes| *bytes > 0)
+    }
+
+    fn racing(&self, first: usize, second: usize, bytes: usize) -> DeviceError {
+        let name = |i: usize| match &self.nodes[i].command {
+            Command::Launch(launch) => format!("`{}` (node {i})", launch.kernel),
+            Command::Upload { .. } => format!("a copy (node {i})"),
+        };
+        DeviceError::Driver {
+            call: "end_capture".into(),
+            reason: format!(
+                "{} and {} reach the same {bytes} bytes, one writes them, and no event orders them",
+                name(first),
+                name(second)
+            ),
+        }
+    }
+}
+
+/// For each node, all nodes that are done before it starts.
+fn ancestors(nodes: &[Node]) -> Vec<HashSet<usize>> {
+    let mut before: Vec<HashSet<usize>> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let mut all = HashSet::new();
+        for &a in &node.after {
+            all.insert(a);
+            all.extend(&before[a]);
+        }
+        before.push(all);
+    }
+    before
+}
+
+fn touches(command: &Command) -> Vec<Touch> {
+    use kernels::device::Access;
+    match command {
+        Command::Launch(launch) => launch.touches().collect(),
+        Command::Upload { to, from, bytes } => vec![
+            Touch { ptr: *to, bytes: *bytes, access: Access::Write },
+            Touch { ptr: *from, bytes: *bytes, access: Access::Read },
+        ],
+    }
+}

@@ -1,0 +1,308 @@
+//! The device: calls go into queues, and the queues run when the host waits.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use kernels::device::{
+    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, Pinned,
+    Stream,
+};
+
+use crate::capture::{Capture, Graph};
+use crate::memory::{Memory, TOTAL_BYTES};
+use crate::queue::{Command, Item, Next, Queues, Ticket};
+
+/// In which order work runs that no stream and no event orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As it was given; threads of a block by their index.
+    Given,
+    /// As this seed says, threads and blocks too. Not 0.
+    Random(u64),
+}
+
+/// A device that runs CUDA kernels on the processor.
+#[derive(Debug)]
+pub struct EmulatedDevice {
+    order: Order,
+    os_threads: u32,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    memory: Memory,
+    pinned: Vec<(DevicePtr, usize)>,
+    queues: Queues,
+    events: Vec<Option<Ticket>>,
+    graphs: Vec<Arc<Graph>>,
+    capture: Option<Capture>,
+    counts: Counts,
+    random: u64,
+    fault: Option<DeviceError>,
+}
+
+impl EmulatedDevice {
+    /// A device on one thread of the machine.
+    pub fn new(order: Order) -> Self {
+        let random = match order {
+            Order::Given => 0,
+            Order::Random(seed) => seed.max(1),
+        };
+        let inner = Mutex::new(Inner { random, ..Inner::default() });
+        Self { order, os_threads: 1, inner }
+    }
+
+    /// Spreads the blocks of a launch over as many threads of the machine.
+    pub fn with_os_threads(mut self, threads: u32) -> Self {
+        self.os_threads = threads.max(1);
+        self
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        match self.inner.lock() {
+            Ok(inner) => inner,
+            // A panic in a test that shares the device: its state is still whole.
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+
+    fn random(&self) -> bool {
+        self.order != Order::Given
+    }
+
+    /// Runs one piece of work; false if none is left.
+    fn advance(&self, inner: &mut Inner) -> bool {
+        let random = self.random();
+        let state = &mut inner.random;
+        let mut pick = |n: usize| if random { (next_random(state) % n as u64) as usize } else { 0 };
+        let command = match inner.queues.next(&mut pick) {
+            Next::Command(command) => command,
+            Next::Nothing => return false,
+            Next::Stuck => panic!("streams wait for one another: no work can go on"),
+        };
+        let result = match &command {
+            Command::Launch(launch) => {
+                let seed = if random { next_random(&mut inner.random) } else { 0 };
+                inner.memory.run(launch, seed, self.os_threads)
+            }
+            Command::Upload { to, from, bytes } => {
+                let mut copy = vec![0; *bytes];
+                inner.memory.read(*from, &mut copy);
+                inner.memory.write(*to, &copy);
+                Ok(())
+            }
+        };
+        if let Err(e) = result {
+            inner.fault.get_or_insert(e);
+        }
+        true
+    }
+
+    /// Runs everything, and says what went wrong. A fault stays, as a CUDA context's does.
+    fn drain(&self, inner: &mut Inner) -> Result<(), DeviceError> {
+        while self.advance(inner) {}
+        inner.fault.clone().map_or(Ok(()), Err)
+    }
+
+    fn submit(&self, stream: Stream, command: Command) {
+        let mut inner = self.lock();
+        let s = inner.checked(stream);
+        match &mut inner.capture {
+            Some(capture) if capture.holds(s) => capture.push(s, command),
+            _ => inner.queues.push(s, Item::Run(command)),
+        }
+    }
+}
+
+impl Inner {
+    fn checked(&self, stream: Stream) -> usize {
+        let s = stream.0 as usize;
+        assert!(s < self.queues.len(), "{stream:?} is not of this device");
+        s
+    }
+
+    fn not_capturing(&self, what: &'static str) -> Result<(), DeviceError> {
+        if self.capture.is_some() { Err(DeviceError::NotCapturable(what)) } else { Ok(()) }
+    }
+}
+
+/// Xorshift.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+impl Device for EmulatedDevice {
+    fn name(&self) -> String {
+        "emulated".into()
+    }
+
+    fn memory(&self) -> Result<DeviceMemory, DeviceError> {
+        let used = self.lock().memory.used();
+        Ok(DeviceMemory { free: TOTAL_BYTES - used, total: TOTAL_BYTES })
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DevicePtr, DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("an allocation")?;
+        inner.counts.allocations += 1;
+        inner.memory.alloc(bytes)
+    }
+
+    fn free(&self, ptr: DevicePtr) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("a release of memory")?;
+        while self.advance(&mut inner) {}
+        inner.memory.free(ptr)
+    }
+
+    fn alloc_pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("an allocation")?;
+        let device_ptr = inner.memory.alloc(bytes)?;
+        inner.memory.write(device_ptr, &vec![0; bytes]);
+        inner.pinned.push((device_ptr, bytes));
+        Ok(Pinned { id: inner.pinned.len() as u32 - 1, bytes, device_ptr })
+    }
+
+    fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]) {
+        self.lock().memory.write(pinned.device_ptr + offset as u64, bytes);
+    }
+
+    fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]) {
+        self.lock().memory.read(pinned.device_ptr + offset as u64, bytes);
+    }
+
+    fn stream(&self) -> Result<Stream, DeviceError> {
+        Ok(Stream(self.lock().queues.add_stream() as u32))
+    }
+
+    fn event(&self) -> Result<Event, DeviceError> {
+        let mut inner = self.lock();
+        inner.events.push(None);
+        Ok(Event(inner.events.len() as u32 - 1))
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        let s = inner.checked(stream);
+        match &mut inner.capture {
+            Some(capture) if capture.holds(s) => capture.record(event.0, s),
+            _ => inner.events[event.0 as usize] = inner.queues.last(s),
+        }
+        Ok(())
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        let s = inner.checked(stream);
+        match &mut inner.capture {
+            Some(capture) if capture.holds_event(event.0) => capture.wait(s, event.0),
+            Some(capture) if capture.holds(s) => {
+                return Err(DeviceError::NotCapturable("a wait for work outside the capture"));
+            }
+            _ => {
+                if let Some(ticket) = inner.events[event.0 as usize] {
+                    inner.queues.push(s, Item::Wait(ticket));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError> {
+        {
+            let mut inner = self.lock();
+            inner.memory.check(launch)?;
+            let s = inner.checked(stream);
+            let captured = inner.capture.as_ref().is_some_and(|c| c.holds(s));
+            inner.counts.kernel_launches += u64::from(!captured);
+        }
+        self.submit(stream, Command::Launch(launch.clone()));
+        Ok(())
+    }
+
+    fn upload(
+        &self,
+        stream: Stream,
+        to: DevicePtr,
+        from: Pinned,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        {
+            let mut inner = self.lock();
+            assert!(offset + bytes <= from.bytes, "an upload past the end of pinned memory");
+            assert!(inner.memory.holding(to, bytes).is_some(), "an upload outside device memory");
+            inner.counts.uploads += 1;
+        }
+        let from = from.device_ptr + offset as u64;
+        self.submit(stream, Command::Upload { to, from, bytes });
+        Ok(())
+    }
+
+    fn download(
+        &self,
+        stream: Stream,
+        from: DevicePtr,
+        bytes: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("a read by the host")?;
+        inner.checked(stream);
+        inner.counts.downloads += 1;
+        inner.counts.host_waits += 1;
+        self.drain(&mut inner)?;
+        if !bytes.is_empty() {
+            inner.memory.read(from, bytes);
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("a wait of the host")?;
+        inner.counts.host_waits += 1;
+        self.drain(&mut inner)
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("a second capture")?;
+        let s = inner.checked(stream);
+        inner.capture = Some(Capture::new(s));
+        Ok(())
+    }
+
+    fn end_capture(&self, stream: Stream) -> Result<GraphHandle, DeviceError> {
+        let mut inner = self.lock();
+        let s = inner.checked(stream);
+        let Some(capture) = inner.capture.take().filter(|c| c.origin() == s) else {
+            panic!("no capture began on {stream:?}");
+        };
+        let graph = capture.finish()?;
+        inner.graphs.push(Arc::new(graph));
+        Ok(GraphHandle(inner.graphs.len() as u32 - 1))
+    }
+
+    fn replay(&self, graph: GraphHandle, stream: Stream) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("a replay")?;
+        let s = inner.checked(stream);
+        inner.counts.graph_launches += 1;
+        let graph = inner.graphs[graph.0 as usize].clone();
+        inner.queues.push(s, Item::Replay(graph));
+        Ok(())
+    }
+
+    fn idle(&self) {
+        let mut inner = self.lock();
+        self.advance(&mut inner);
+    }
+
+    fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+}

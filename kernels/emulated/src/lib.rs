@@ -1,0 +1,25 @@
+//! The emulated device: the CUDA kernels, compiled by g++, behind [`kernels::device::Device`].
+//!
+//! For tests; it is no product device. It runs what CUDA would run (the same sources, grids,
+//! packed arguments, streams, events, captured graphs) and is strict where CUDA is lax: memory
+//! starts poisoned and lies between red zones, a launch may reach only the bytes that it declares,
+//! barriers and warp operations that diverge are reported with file and line, and work runs as
+//! late, and in as odd an order, as streams and events allow. In a captured graph two launches
+//! that reach the same bytes in no fixed order are refused without being run.
+//!
+//! Not modelled: the order in which tensor cores sum, weak memory, speed.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod capture;
+mod device;
+mod library;
+mod memory;
+mod queue;
+
+pub use device::{EmulatedDevice, Order};
+pub use library::kernel_names;
+
+/// The sanitizers that the kernels were built with, as given in `ONEGRAPH_EMULATED_SANITIZE`; empty
+/// for none.
+pub const SANITIZE: &str = env!("EMULATED_SANITIZE");

@@ -1,0 +1,181 @@
+//! The shared library of compiled kernels: the one door to C++.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
+use std::sync::OnceLock;
+
+use kernels::device::{Arg, DeviceError, DevicePtr, Launch, Touch};
+
+type LaunchFn = unsafe extern "C" fn(
+    *const c_char,
+    *const u32,
+    *const u32,
+    usize,
+    *mut *mut c_void,
+    *const u64,
+    usize,
+    u64,
+    u32,
+    *mut c_char,
+    usize,
+) -> c_int;
+
+/// Functions of the library; it is never unloaded.
+struct Functions {
+    names: unsafe extern "C" fn() -> *const c_char,
+    parameters: unsafe extern "C" fn(*const c_char, *mut *const u32) -> c_int,
+    alloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, usize),
+    red_zone: unsafe extern "C" fn(*mut c_void, usize) -> c_long,
+    copy: unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void, usize),
+    launch: LaunchFn,
+}
+
+fn functions() -> &'static Functions {
+    static LOADED: OnceLock<Functions> = OnceLock::new();
+    LOADED.get_or_init(|| match load() {
+        Ok(functions) => functions,
+        Err(e) => panic!("the emulated kernels do not load: {e}"),
+    })
+}
+
+fn load() -> Result<Functions, libloading::Error> {
+    // SAFETY: the library is the one that this crate's build script made from sources of this
+    // repository; its initialisers only fill a table. Each symbol has, in runtime/launch.cpp, the
+    // type that it is given here. The library is leaked, so that the functions stay valid.
+    unsafe {
+        let library = Box::leak(Box::new(libloading::Library::new(env!("EMULATED_LIBRARY"))?));
+        Ok(Functions {
+            names: *library.get(b"emulated_kernels")?,
+            parameters: *library.get(b"emulated_parameters")?,
+            alloc: *library.get(b"emulated_alloc")?,
+            free: *library.get(b"emulated_free")?,
+            red_zone: *library.get(b"emulated_red_zone")?,
+            copy: *library.get(b"emulated_copy")?,
+            launch: *library.get(b"emulated_launch")?,
+        })
+    }
+}
+
+/// Names of all compiled kernels, sorted.
+pub fn kernel_names() -> Vec<String> {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        // SAFETY: the function returns a zero-ended string that lives until its next call; it is
+        // called once, here, and the string is copied.
+        let text = unsafe { CStr::from_ptr((functions().names)()) };
+        text.to_string_lossy().lines().map(str::to_string).collect()
+    });
+    names.clone()
+}
+
+/// Sizes of a kernel's parameters in bytes, if there is such a kernel.
+pub(crate) fn parameter_sizes(kernel: &str) -> Option<Vec<usize>> {
+    let name = CString::new(kernel).ok()?;
+    let mut sizes = std::ptr::null();
+    // SAFETY: `name` is zero-ended; on success `sizes` is set to a static array of as many elements
+    // as the function returns.
+    unsafe {
+        let count = (functions().parameters)(name.as_ptr(), &mut sizes);
+        let count = usize::try_from(count).ok()?;
+        Some(std::slice::from_raw_parts(sizes, count).iter().map(|s| *s as usize).collect())
+    }
+}
+
+/// Poisoned memory between red zones; none if there is none left.
+pub(crate) fn alloc(bytes: usize) -> Option<DevicePtr> {
+    // SAFETY: the function allocates for itself and has no precondition.
+    let memory = unsafe { (functions().alloc)(bytes) };
+    (!memory.is_null()).then_some(memory as DevicePtr)
+}
+
+/// An allocation: where it begins, and its length.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block {
+    pub(crate) ptr: DevicePtr,
+    pub(crate) bytes: usize,
+}
+
+impl Block {
+    /// Releases it.
+    pub(crate) fn free(self) {
+        // SAFETY: `ptr` and `bytes` are those of one call of `alloc`; the table of allocations
+        // gives each of them up once.
+        unsafe { (functions().free)(self.ptr as *mut c_void, self.bytes) }
+    }
+
+    /// Where its red zones were written: bytes past the end, or negative, before the start.
+    pub(crate) fn red_zone(self) -> Option<i64> {
+        // SAFETY: the allocation is alive, and the function reads it and its red zones only.
+        let at = unsafe { (functions().red_zone)(self.ptr as *mut c_void, self.bytes) };
+        (at != 0).then_some(at)
+    }
+
+    /// Copies host bytes into it, from `offset` on.
+    pub(crate) fn write(self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.bytes, "a copy past the end of an allocation");
+        let to = (self.ptr as usize + offset) as *mut c_void;
+        let from = bytes.as_ptr().cast();
+        // SAFETY: the target lies in the allocation (asserted), which is alive and which no Rust
+        // reference points into; the source is a slice. Device work runs under the same lock.
+        unsafe { (functions().copy)(to, from, bytes.len(), self.ptr as *mut c_void, self.bytes) }
+    }
+
+    /// Copies from `offset` on into host bytes.
+    pub(crate) fn read(self, offset: usize, bytes: &mut [u8]) {
+        assert!(offset + bytes.len() <= self.bytes, "a copy past the end of an allocation");
+        let from = (self.ptr as usize + offset) as *const c_void;
+        let to = bytes.as_mut_ptr().cast();
+        // SAFETY: as for `write`, with the roles changed.
+        unsafe { (functions().copy)(to, from, bytes.len(), self.ptr as *mut c_void, self.bytes) }
+    }
+}
+
+/// Runs a launch to its end. The caller has checked the sizes of the arguments, and that everything
+/// that the launch declares lies in allocations that are alive.
+pub(crate) fn launch(launch: &Launch, seed: u64, os_threads: u32) -> Result<(), DeviceError> {
+    let fault = |reason: String| DeviceError::Kernel { kernel: launch.kernel.to_string(), reason };
+    let name = CString::new(launch.kernel).map_err(|e| fault(e.to_string()))?;
+    let memory: Vec<Vec<u128>> = launch.args.iter().map(aligned).collect();
+    let mut pointers: Vec<*mut c_void> =
+        memory.iter().map(|m| m.as_ptr().cast_mut().cast()).collect();
+    let spans: Vec<u64> = launch.touches().flat_map(|t: Touch| [t.ptr, t.bytes as u64]).collect();
+    let mut text = vec![0u8; 1024];
+    // SAFETY: the kernel reads its parameters through `pointers`, each of which leads to at least
+    // the bytes of its parameter (the sizes were compared with the compiled signature), aligned to
+    // 16. `spans` holds pairs. The error text is zero-ended within its capacity. The kernel itself
+    // is C++ that reaches memory by addresses: that it keeps to its buffers is what the red zones
+    // and sanitizer builds of this device are there to show.
+    let failed = unsafe {
+        (functions().launch)(
+            name.as_ptr(),
+            launch.grid.as_ptr(),
+            launch.block.as_ptr(),
+            launch.shared_bytes as usize,
+            pointers.as_mut_ptr(),
+            spans.as_ptr(),
+            spans.len() / 2,
+            seed,
+            os_threads,
+            text.as_mut_ptr().cast(),
+            text.len(),
+        )
+    };
+    if failed == 0 {
+        return Ok(());
+    }
+    let end = text.iter().position(|b| *b == 0).unwrap_or(text.len());
+    Err(fault(String::from_utf8_lossy(&text[..end]).into_owned()))
+}
+
+/// An argument's memory, aligned to 16 bytes.
+fn aligned(arg: &Arg) -> Vec<u128> {
+    let bytes = arg.bytes();
+    let mut words = vec![0u128; bytes.len().div_ceil(16).max(1)];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks(16)) {
+        let mut whole = [0; 16];
+        whole[..chunk.len()].copy_from_slice(chunk);
+        *word = u128::from_ne_bytes(whole);
+    }
+    words
+}

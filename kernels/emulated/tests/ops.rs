@@ -1,0 +1,90 @@
+//! Every op of the table on the emulated device, forward and backward, against the CPU reference.
+//!
+//! `ONEGRAPH_CASES=<text>` runs only the cases whose name holds the text, and one line is printed
+//! for each; it is for work on one op.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use emulated::{EmulatedDevice, Order};
+use kernels::case::{CaseError, OpCase, all, check_on_device};
+
+/// Ops of more FLOPs than this run once instead of twice: emulation makes 0.3 to 0.6 GFLOP/s.
+const LARGE_FLOPS: u64 = 200_000_000;
+
+#[derive(Debug, Default)]
+struct Row {
+    cases: usize,
+    ops: usize,
+    worst: f64,
+    seconds: f64,
+    failures: Vec<String>,
+}
+
+fn run(case: &OpCase, index: usize) -> Result<(usize, f64), CaseError> {
+    // Half of the cases run in an odd order of blocks and threads.
+    let order = if index % 2 == 0 { Order::Given } else { Order::Random(index as u64) };
+    let device = EmulatedDevice::new(order);
+    check_on_device(case, &device, LARGE_FLOPS).map(|report| (report.ops, report.worst))
+}
+
+#[test]
+fn every_op_matches_the_reference() {
+    let filter = std::env::var("ONEGRAPH_CASES").unwrap_or_default();
+    let wanted = |c: &OpCase| c.to_string().contains(&filter);
+    let cases: Vec<OpCase> = all().into_iter().filter(wanted).collect();
+    assert!(!cases.is_empty(), "no case's name holds `{filter}`");
+    let rows: Mutex<BTreeMap<&'static str, Row>> = Mutex::default();
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((i, case)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|i| Some((i, cases.get(i)?)))
+                {
+                    let started = Instant::now();
+                    let result = run(case, i);
+                    let seconds = started.elapsed().as_secs_f64();
+                    if !filter.is_empty() {
+                        println!("{case}: {result:?} {seconds:.2} s");
+                    }
+                    let mut rows = rows.lock().unwrap();
+                    let row = rows.entry(case.op.name()).or_default();
+                    row.cases += 1;
+                    row.seconds += seconds;
+                    match result {
+                        Ok((ops, worst)) => {
+                            row.ops += ops;
+                            row.worst = row.worst.max(worst);
+                        }
+                        Err(e) => row.failures.push(e.to_string()),
+                    }
+                }
+            });
+        }
+    });
+    report(&rows.into_inner().unwrap());
+}
+
+fn report(rows: &BTreeMap<&'static str, Row>) {
+    println!("{:<24} {:>5} {:>5} {:>14} {:>8}", "op", "cases", "ops", "worst/allowed", "seconds");
+    for (op, row) in rows {
+        let Row { cases, ops, worst, seconds, failures } = row;
+        let failed = if failures.is_empty() {
+            String::new()
+        } else {
+            format!("  FAILED {}", failures.len())
+        };
+        println!("{op:<24} {cases:>5} {ops:>5} {worst:>14.3} {seconds:>8.2}{failed}");
+    }
+    let (pending, failed): (Vec<_>, Vec<_>) = rows
+        .values()
+        .flat_map(|row| &row.failures)
+        .partition(|text| text.contains("the op has no launches"));
+    println!("{} cases of ops that have no launches yet", pending.len());
+    let shown: Vec<_> = failed.iter().take(12).map(|s| s.as_str()).collect();
+    assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), shown.join("\n"));
+}

@@ -1,0 +1,174 @@
+//! A case on a device against the CPU reference: forward, and every op of the backward rule.
+
+use super::{CaseError, OpCase, output_weights, resolve};
+use crate::cpu::{self, HostData, HostTensor};
+use crate::device::Device;
+use crate::device::run::{RunError, rounded, run_updating};
+use crate::{DType, Op, Target};
+
+/// What a case showed on a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceReport {
+    /// Ops run: the case's and those of its backward rule.
+    pub ops: usize,
+    /// Largest error over what was allowed there; at most 1.
+    pub worst: f64,
+}
+
+/// Relative error allowed in an fp16 output: twice the half ulp that rounding the exact result
+/// costs.
+const F16_RELATIVE: f64 = 1.0 / 1024.0;
+/// Relative error allowed in an f32 output: functions such as exp and log in place of libm's.
+const F32_RELATIVE: f64 = 4e-6;
+/// Half of the least fp16 above zero.
+const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
+
+/// Runs the case and its backward rule op by op on `device`, twice, on inputs rounded to the
+/// device's types, and compares with the CPU reference on the same inputs.
+///
+/// Integers and bitmaps must be equal. A float may be off by `relative * |reference|`, plus
+/// [`OpCase::device_floor`] times the root mean square of the output. Both runs must agree in every
+/// bit. `large` ops, of more than this many FLOPs, run once.
+///
+/// # Errors
+/// The first fault found, as [`CaseError::Device`].
+pub fn check_on_device(
+    case: &OpCase,
+    device: &dyn Device,
+    large: u64,
+) -> Result<DeviceReport, CaseError> {
+    let mut case = case.clone();
+    for tensor in case.inputs.iter_mut().chain(&mut case.updates) {
+        *tensor = rounded(tensor);
+    }
+    let mut check = Check { case: &case, device, large, report: DeviceReport::default() };
+    let outputs: Vec<HostTensor> =
+        check.compare(case.op.as_ref(), &case.inputs, &case.updates)?.iter().map(rounded).collect();
+    check.backward(&outputs)?;
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    case: &'a OpCase,
+    device: &'a dyn Device,
+    large: u64,
+    report: DeviceReport,
+}
+
+impl Check<'_> {
+    /// Every step of the backward rule, on what the reference makes of the steps before.
+    fn backward(&mut self, outputs: &[HostTensor]) -> Result<(), CaseError> {
+        let case = self.case;
+        let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+        let rule = case.op.backward(&descs(&case.inputs), &descs(outputs));
+        let grads: Vec<_> = (0u32..)
+            .zip(outputs)
+            .map(|(i, y)| output_weights(&y.desc, i).map(|w| rounded(&w)))
+            .collect();
+        let mut temps: Vec<Option<HostTensor>> = Vec::new();
+        for step in &rule.steps {
+            let find = |s: &_| resolve(case, outputs, &grads, &temps, *s);
+            let inputs: Vec<HostTensor> = step.inputs.iter().map(find).collect();
+            let results = self.compare(step.op.as_ref(), &inputs, &[])?;
+            for (target, result) in step.outputs.iter().zip(&results) {
+                if let Target::Temp(i) = *target {
+                    temps.resize(temps.len().max(i + 1), None);
+                    temps[i] = Some(rounded(result));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one op on the device and on the CPU, and returns the CPU's outputs.
+    fn compare(
+        &mut self,
+        op: &dyn Op,
+        inputs: &[HostTensor],
+        updates: &[HostTensor],
+    ) -> Result<Vec<HostTensor>, CaseError> {
+        let fail = |reason: String| CaseError::Device {
+            case: self.case.to_string(),
+            op: op.name(),
+            device: self.device.name(),
+            reason,
+        };
+        let mut expected_updates = updates.to_vec();
+        let expected = cpu::run_updating(op, inputs, &mut expected_updates)?;
+        let run = || -> Result<Vec<HostTensor>, RunError> {
+            let mut updated = updates.to_vec();
+            let mut outputs = run_updating(self.device, op, inputs, &mut updated)?;
+            outputs.append(&mut updated);
+            Ok(outputs)
+        };
+        let got = run().map_err(|e| fail(e.to_string()))?;
+        let descs: Vec<_> = inputs.iter().map(|t| t.desc.clone()).collect();
+        let outputs: Vec<_> = expected.iter().map(|t| t.desc.clone()).collect();
+        if op.cost(&descs, &outputs).flops <= self.large {
+            let again = run().map_err(|e| fail(e.to_string()))?;
+            if let Some(i) = got.iter().zip(&again).position(|(a, b)| a.bytes() != b.bytes()) {
+                return Err(fail(format!("output {i} differs between two runs")));
+            }
+        }
+        for (i, (got, expected)) in
+            got.iter().zip(expected.iter().chain(&expected_updates)).enumerate()
+        {
+            let worst = worst(got, expected, self.case.device_floor)
+                .map_err(|reason| fail(format!("output {i} {:?}: {reason}", expected.desc)))?;
+            self.report.worst = self.report.worst.max(worst);
+        }
+        self.report.ops += 1;
+        Ok(expected)
+    }
+}
+
+/// The largest error over what is allowed, at most 1.
+fn worst(got: &HostTensor, expected: &HostTensor, floor: f64) -> Result<f64, String> {
+    match (&got.data, &expected.data) {
+        (HostData::I32(g), HostData::I32(e)) => equal(g, e),
+        (HostData::U8(g), HostData::U8(e)) => equal(g, e),
+        (HostData::F32(g), HostData::F32(e)) => {
+            let half = expected.desc.role.cuda_dtype() == DType::F16;
+            close(g, e, floor, half)
+        }
+        _ => Err("another element type".into()),
+    }
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(got: &[T], expected: &[T]) -> Result<f64, String> {
+    match got.iter().zip(expected).position(|(g, e)| g != e) {
+        None => Ok(0.0),
+        Some(i) => {
+            let wrong = got.iter().zip(expected).filter(|(g, e)| g != e).count();
+            let (g, e) = (&got[i], &expected[i]);
+            Err(format!("element {i} is {g:?}, expected {e:?} ({wrong} of {} differ)", got.len()))
+        }
+    }
+}
+
+fn close(got: &[f32], expected: &[f32], floor: f64, half: bool) -> Result<f64, String> {
+    let squares: f64 = expected.iter().map(|e| f64::from(*e).powi(2)).sum();
+    let rms = (squares / expected.len().max(1) as f64).sqrt();
+    let (relative, least) = if half { (F16_RELATIVE, F16_LEAST) } else { (F32_RELATIVE, 1e-30) };
+    let mut worst = (0.0, 0);
+    for (i, (&g, &e)) in got.iter().zip(expected).enumerate() {
+        let (g, e) = (f64::from(g), f64::from(e));
+        let allowed = relative * e.abs() + floor * rms + least;
+        let error = if g == e { 0.0 } else { (g - e).abs() / allowed };
+        // NaN compares as not less: it is the worst of all.
+        if !(error <= worst.0) {
+            worst = (error, i);
+        }
+        if error.is_nan() {
+            break;
+        }
+    }
+    if worst.0 <= 1.0 {
+        return Ok(worst.0);
+    }
+    let (g, e) = (got[worst.1], expected[worst.1]);
+    Err(format!(
+        "element {} is {g:e}, expected {e:e}: {:.2} times what is allowed",
+        worst.1, worst.0
+    ))
+}

@@ -1,0 +1,41 @@
+// What every kernel source includes first: CUDA's compiler, or the emulated device's header.
+//
+// Shared memory is declared through SHARED and DYNAMIC_SHARED, a kernel is followed by EXPORT, and
+// PTX stays behind ptx.cuh: then the same source runs on both devices.
+#pragma once
+
+#ifdef __CUDACC__
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#endif
+#include <cuda_fp16.h>
+
+#define DEVICE __device__ __forceinline__
+// Kernel of up to `threads` threads a block: KERNEL(256) name(const half* x, ...) { ... }
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// T name[count], one for the block.
+#define SHARED(T, name, count) __shared__ T name[count]
+// T name[rows][columns], one for the block.
+#define SHARED_2D(T, name, rows, columns) __shared__ T name[rows][columns]
+// unsigned char name[], as many bytes as the launch says, aligned to 128.
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#define EXPORT(kernel)
+
+#else
+#include "emulated.h"
+#endif
+
+// Pointers that do not alias; kernels take all tensors this way.
+#define RESTRICT __restrict__
+
+DEVICE int ceil_div(int a, int b) { return (a + b - 1) / b; }

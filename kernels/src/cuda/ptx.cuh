@@ -1,0 +1,65 @@
+// The kernels' only door to PTX: asynchronous copies, ldmatrix and tensor-core products. Wrappers
+// take pointers. On the emulated device they are warp collectives with the same results, except
+// that the product sums in fp32 in order of k.
+#pragma once
+#include "platform.cuh"
+
+#ifdef __CUDACC__
+
+DEVICE unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+// Copies 16 bytes from global to shared memory; of them the last 16 - valid are zeros and not
+// read (valid = 0 reads nothing, `from` is then arbitrary but must be aligned). Both aligned to 16.
+DEVICE void copy_async_16(void* to, const void* from, int valid = 16) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
+               "l"(from), "r"(valid));
+}
+// Ends a group of this thread's copies.
+DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;\n" ::); }
+// Waits until at most `pending` of this thread's newest groups are in flight.
+template <int pending>
+DEVICE void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(pending));
+}
+
+// Four 8x8 matrices of half: lane l gives the address of row l % 8 of matrix l / 8, and gets of
+// matrix i, in r[i], the elements 2 * (l % 4) and the next of row l / 4.
+DEVICE void load_matrix_x4(unsigned (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+// The same, each matrix transposed.
+DEVICE void load_matrix_x4_transposed(unsigned (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// d += a * b: a is 16x16 by rows, b is 16x8 by columns, d is 16x8 in fp32, in the fragment layout
+// of mma.m16n8k16.
+DEVICE void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#else
+
+#define copy_async_16(...) ::emulated::copy_async_16(__FILE__, __LINE__, __VA_ARGS__)
+#define copy_async_commit() ::emulated::copy_async_commit()
+template <int pending>
+inline void copy_async_wait() {
+  ::emulated::copy_async_wait(pending);
+}
+#define load_matrix_x4(r, row) ::emulated::load_matrix_x4(r, row, false, __FILE__, __LINE__)
+#define load_matrix_x4_transposed(r, row) \
+  ::emulated::load_matrix_x4(r, row, true, __FILE__, __LINE__)
+#define multiply_16x8x16(d, a, b0, b1) \
+  ::emulated::multiply_16x8x16(d, a, b0, b1, __FILE__, __LINE__)
+
+#endif

@@ -1,0 +1,134 @@
+//! Running one op on a device, on tensors of the host: for tests, and single ops outside a program.
+
+use half::f16;
+
+use super::{Buffer, Device, DeviceError, DevicePtr, LaunchArgs, Stream, Workspace};
+use crate::cpu::{HostData, HostTensor};
+use crate::{DType, Op, OpError, TensorDesc};
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The op refuses its tensors.
+    #[error(transparent)]
+    Op(#[from] OpError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The op has no launches though it has outputs to write.
+    #[error("the op has no launches")]
+    NoLaunches,
+}
+
+/// Memory of `tensor` as CUDA devices hold it: floats in the type of its role.
+pub fn device_bytes(tensor: &HostTensor) -> Vec<u8> {
+    match (&tensor.data, tensor.desc.role.cuda_dtype()) {
+        (HostData::F32(values), DType::F16) => {
+            values.iter().flat_map(|v| f16::from_f32(*v).to_ne_bytes()).collect()
+        }
+        _ => tensor.bytes().to_vec(),
+    }
+}
+
+/// The tensor that `bytes` of a CUDA device hold, floats widened to f32.
+pub fn host_tensor(desc: &TensorDesc, bytes: &[u8]) -> HostTensor {
+    let mut tensor = HostTensor::poisoned(desc.clone());
+    match (&mut tensor.data, desc.role.cuda_dtype()) {
+        (HostData::F32(values), DType::F16) => {
+            for (value, pair) in values.iter_mut().zip(bytes.chunks_exact(2)) {
+                *value = f16::from_ne_bytes([pair[0], pair[1]]).to_f32();
+            }
+        }
+        _ => tensor.bytes_mut().copy_from_slice(bytes),
+    }
+    tensor
+}
+
+/// `tensor` with its values rounded to what a CUDA device holds.
+pub fn rounded(tensor: &HostTensor) -> HostTensor {
+    host_tensor(&tensor.desc, &device_bytes(tensor))
+}
+
+/// Runs one op. Outputs start poisoned (all bits set: NaN, or -1), so that one that is not written
+/// shows.
+///
+/// # Errors
+/// What [`Op::infer`] says of the tensors, and what the device says.
+pub fn run_updating(
+    device: &dyn Device,
+    op: &dyn Op,
+    inputs: &[HostTensor],
+    updates: &mut [HostTensor],
+) -> Result<Vec<HostTensor>, RunError> {
+    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+    let (input_descs, update_descs) = (descs(inputs), descs(updates));
+    let output_descs = op.infer(&input_descs, &update_descs)?;
+    let mut memory = Memory { device, stream: device.stream()?, owned: vec![] };
+    let mut upload = |list: &[HostTensor]| -> Result<Vec<DevicePtr>, DeviceError> {
+        list.iter().map(|t| memory.upload(&device_bytes(t))).collect()
+    };
+    let (input_ptrs, update_ptrs) = (upload(inputs)?, upload(updates)?);
+    let poison = |desc: &TensorDesc| vec![0xFFu8; desc.cuda_bytes()];
+    let output_ptrs: Vec<_> =
+        output_descs.iter().map(|d| memory.upload(&poison(d))).collect::<Result<_, _>>()?;
+    let bytes = op.cuda_workspace_bytes(&input_descs, &output_descs);
+    let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
+    let args = LaunchArgs {
+        inputs: buffers(&input_descs, &input_ptrs),
+        outputs: buffers(&output_descs, &output_ptrs),
+        updates: buffers(&update_descs, &update_ptrs),
+        workspace,
+    };
+    let launches = op.launches(&args);
+    let work = output_descs.iter().chain(&update_descs).any(|d| !d.is_empty());
+    if work && launches.is_empty() {
+        return Err(RunError::NoLaunches);
+    }
+    for launch in launches.iter().filter(|l| !l.is_empty()) {
+        device.launch(memory.stream, launch)?;
+    }
+    for (tensor, ptr) in updates.iter_mut().zip(&update_ptrs) {
+        *tensor = memory.download(&tensor.desc, *ptr)?;
+    }
+    let download = |(desc, ptr): (&TensorDesc, &DevicePtr)| memory.download(desc, *ptr);
+    Ok(output_descs.iter().zip(&output_ptrs).map(download).collect::<Result<_, _>>()?)
+}
+
+fn buffers<'a>(descs: &'a [TensorDesc], ptrs: &[DevicePtr]) -> Vec<Buffer<'a>> {
+    descs.iter().zip(ptrs).map(|(desc, &ptr)| Buffer { desc, ptr }).collect()
+}
+
+/// Device memory of one run, released at its end.
+struct Memory<'a> {
+    device: &'a dyn Device,
+    stream: Stream,
+    owned: Vec<DevicePtr>,
+}
+
+impl Memory<'_> {
+    fn upload(&mut self, bytes: &[u8]) -> Result<DevicePtr, DeviceError> {
+        let ptr = self.device.alloc(bytes.len())?;
+        self.owned.push(ptr);
+        if !bytes.is_empty() {
+            let pinned = self.device.alloc_pinned(bytes.len())?;
+            self.device.write_pinned(pinned, 0, bytes);
+            self.device.upload(self.stream, ptr, pinned, 0, bytes.len())?;
+        }
+        Ok(ptr)
+    }
+
+    fn download(&self, desc: &TensorDesc, ptr: DevicePtr) -> Result<HostTensor, DeviceError> {
+        let mut bytes = vec![0; desc.cuda_bytes()];
+        self.device.download(self.stream, ptr, &mut bytes)?;
+        Ok(host_tensor(desc, &bytes))
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        for ptr in self.owned.drain(..) {
+            // A device that fails here has failed the run already.
+            let _ = self.device.free(ptr);
+        }
+    }
+}
