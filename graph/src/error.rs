@@ -1,6 +1,9 @@
 //! What can be wrong with a program.
 
 use kernels::OpError;
+use kernels::device::DeviceError;
+
+use crate::capture::CaptureError;
 
 /// A fault in a program or in what is bound to it.
 #[derive(Debug, thiserror::Error)]
@@ -63,5 +66,19 @@ pub enum GraphError {
         expected: String,
         /// What was found.
         got: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A step that cannot be captured.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// A step that does not end.
+    #[error("the device has not finished step {step} after {seconds} s")]
+    Hangs {
+        /// Number of the step.
+        step: u32,
+        /// How long the host waited.
+        seconds: u64,
     },
 }

@@ -13,6 +13,7 @@
 //! use graph::autodiff::differentiate;
 //! use graph::{CpuExecutor, Plan, Program, Schedule, StateSet};
 //! use kernels::cpu::HostTensor;
+//! use kernels::device::DeviceKind;
 //! use kernels::ops::sum::Sum;
 //! use kernels::{Role, TensorDesc};
 //!
@@ -27,7 +28,7 @@
 //! program.keep("grad/w", gradients[0]);
 //!
 //! let schedule = Schedule::single_stream(&program)?;
-//! let plan = Plan::new(&program, &schedule);
+//! let plan = Plan::new(&program, &schedule, DeviceKind::Cpu);
 //! assert!(plan.arena_bytes() >= plan.peak_live_bytes(&schedule));
 //!
 //! let mut state = StateSet::new();
@@ -69,6 +70,7 @@
 //! **Invariant:** nothing here knows what is computed; no word of detection stands in this crate.
 
 pub mod autodiff;
+pub mod capture;
 mod error;
 pub mod exec;
 pub mod plan;
@@ -79,7 +81,7 @@ pub mod schedule;
 pub mod state;
 
 pub use error::GraphError;
-pub use exec::CpuExecutor;
+pub use exec::{CpuExecutor, DeviceExecutor, DeviceState};
 pub use plan::Plan;
 pub use program::{Node, NodeId, Program, Tensor, TensorId, TensorKind};
 pub use schedule::Schedule;

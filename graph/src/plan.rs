@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 
 use kernels::TensorDesc;
+use kernels::device::DeviceKind;
 
 use crate::schedule::BitSet;
 use crate::{Program, Schedule, TensorId, TensorKind};
@@ -49,9 +50,9 @@ pub enum Owner {
 }
 
 impl Plan {
-    /// Plans the memory of a program on the CPU device.
-    pub fn new(program: &Program, schedule: &Schedule) -> Self {
-        let mut blocks = collect(program, schedule);
+    /// Plans the memory of a program on a kind of device.
+    pub fn new(program: &Program, schedule: &Schedule, kind: DeviceKind) -> Self {
+        let mut blocks = collect(program, schedule, kind);
         let rivals = rivals(&blocks, schedule);
         let bound = peak_live(&blocks, schedule.launches().len());
         let (mut offsets, mut arena_bytes) = (Vec::new(), usize::MAX);
@@ -152,7 +153,7 @@ fn round(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-fn collect(program: &Program, schedule: &Schedule) -> Vec<Block> {
+fn collect(program: &Program, schedule: &Schedule, kind: DeviceKind) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut block_of = vec![None; program.tensors().len()];
     for (position, launch) in schedule.launches().iter().enumerate() {
@@ -164,11 +165,12 @@ fn collect(program: &Program, schedule: &Schedule) -> Vec<Block> {
         let descs = |list: &[TensorId]| -> Vec<TensorDesc> {
             list.iter().map(|t| program.desc(*t).clone()).collect()
         };
-        let scratch = node.op.cpu_workspace_len(&descs(&node.inputs), &descs(&node.outputs));
-        if scratch > 0 {
+        let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
+        let bytes = kind.workspace_bytes(node.op.as_ref(), &inputs, &outputs);
+        if bytes > 0 {
             let owner = Owner::Workspace(position);
             let users = vec![position];
-            blocks.push(Block { owner, offset: 0, bytes: 4 * scratch, users, kept: false });
+            blocks.push(Block { owner, offset: 0, bytes, users, kept: false });
         }
         for t in &node.outputs {
             debug_assert_eq!(program.tensors()[t.index()].kind, TensorKind::Value);
@@ -176,7 +178,7 @@ fn collect(program: &Program, schedule: &Schedule) -> Vec<Block> {
             blocks.push(Block {
                 owner: Owner::Tensor(*t),
                 offset: 0,
-                bytes: program.desc(*t).cpu_bytes(),
+                bytes: kind.bytes(program.desc(*t)),
                 users: vec![position],
                 kept: program.kept().contains(t),
             });

@@ -1,6 +1,7 @@
 //! Schedule: which stream runs each node, in which order, and which nodes wait for which.
 
-use crate::{GraphError, NodeId, Program, TensorId};
+use crate::program::Pass;
+use crate::{GraphError, Node, NodeId, Program, TensorId};
 
 /// An order of execution: nodes in launch order, each on a stream, with the waits between streams.
 #[derive(Debug, Clone)]
@@ -77,14 +78,38 @@ impl Schedule {
                 done.insert(b);
                 done.union(&before[b]);
             }
-            waits.retain(|w| streams[*w] != stream);
             waits.sort_unstable();
             waits.dedup();
+            // What another wait, or the stream's own order, sees to already needs no event.
+            let others: Vec<usize> = waits.iter().copied().chain(last_on_stream[stream]).collect();
+            let implied = |w: usize| others.iter().any(|o| before[*o].contains(w));
+            waits.retain(|w| streams[*w] != stream && !implied(*w));
             last_on_stream[stream] = Some(i);
             launches.push(Launch { node: NodeId(i as u32), stream, waits });
             before.push(done);
         }
         Ok(Self { launches, before })
+    }
+
+    /// Nodes in program order on two streams: the second runs, beside the main line, the backward
+    /// nodes whose results only the update reads (gradients of weights).
+    ///
+    /// # Errors
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
+    pub fn two_streams(program: &Program) -> Result<Self, GraphError> {
+        let mut read_before_update = vec![false; program.tensors().len()];
+        for node in program.nodes().iter().filter(|n| n.pass != Pass::Update) {
+            for t in &node.inputs {
+                read_before_update[t.index()] = true;
+            }
+        }
+        let beside = |node: &Node| {
+            node.pass == Pass::Backward
+                && node.updates.is_empty()
+                && node.outputs.iter().all(|t| !read_before_update[t.index()])
+        };
+        let streams: Vec<usize> = program.nodes().iter().map(|n| beside(n).into()).collect();
+        Self::with_streams(program, &streams)
     }
 
     /// Nodes in launch order.

@@ -2,6 +2,7 @@
 
 mod autodiff;
 mod common;
+mod device;
 mod execution;
 mod plan;
 mod program;

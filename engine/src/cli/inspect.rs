@@ -8,6 +8,7 @@ use graph::{Plan, Program, Schedule};
 
 use crate::EngineError;
 use crate::model::{ImageSize, Inject, ModelSpec, SlotShape, detection_program, training_program};
+use kernels::device::DeviceKind;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
@@ -75,7 +76,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
 
 fn plan_text(program: &Program, spec: &ModelSpec<'_>) -> Result<String, EngineError> {
     let schedule = Schedule::single_stream(program)?;
-    let plan = Plan::new(program, &schedule);
+    let plan = Plan::new(program, &schedule, DeviceKind::Cpu);
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     let states: usize = program.states().map(|(_, t)| t.desc.cpu_bytes()).sum();
     let inputs: usize = program.inputs().map(|(_, t)| t.desc.cpu_bytes()).sum();

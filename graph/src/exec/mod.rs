@@ -1,6 +1,8 @@
-//! Execution of a planned program.
+//! Execution of a planned program: on the CPU node by node, on a device as a captured graph.
 
 mod arena;
 mod cpu;
+pub mod device;
 
 pub use cpu::CpuExecutor;
+pub use device::{DeviceExecutor, DeviceState};

@@ -167,6 +167,10 @@ impl Device for EmulatedDevice {
         Ok(Pinned { id: inner.pinned.len() as u32 - 1, bytes, device_ptr })
     }
 
+    fn free_pinned(&self, pinned: Pinned) -> Result<(), DeviceError> {
+        self.free(pinned.device_ptr)
+    }
+
     fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]) {
         self.lock().memory.write(pinned.device_ptr + offset as u64, bytes);
     }
@@ -297,9 +301,10 @@ impl Device for EmulatedDevice {
         Ok(())
     }
 
-    fn idle(&self) {
+    fn idle(&self) -> Result<(), DeviceError> {
         let mut inner = self.lock();
         self.advance(&mut inner);
+        inner.fault.clone().map_or(Ok(()), Err)
     }
 
     fn counts(&self) -> Counts {

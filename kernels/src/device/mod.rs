@@ -7,12 +7,47 @@
 
 pub mod launch;
 pub mod run;
+pub mod slots;
 
 use std::fmt::Debug;
+
+use crate::{Op, TensorDesc};
 
 pub use launch::{
     Access, Arg, BLOCK, Buffer, DevicePtr, Launch, LaunchArgs, StructArg, Touch, Workspace,
 };
+
+/// Which kind of device a plan is for: decides element types and scratch memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// The CPU reference: f32 throughout.
+    Cpu,
+    /// CUDA, and the emulated device: fp16 where [`crate::Role::cuda_dtype`] says so.
+    Cuda,
+}
+
+impl DeviceKind {
+    /// Bytes of a tensor.
+    pub fn bytes(self, desc: &TensorDesc) -> usize {
+        match self {
+            DeviceKind::Cpu => desc.cpu_bytes(),
+            DeviceKind::Cuda => desc.cuda_bytes(),
+        }
+    }
+
+    /// Bytes of scratch memory of an op.
+    pub fn workspace_bytes(
+        self,
+        op: &dyn Op,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+    ) -> usize {
+        match self {
+            DeviceKind::Cpu => size_of::<f32>() * op.cpu_workspace_len(inputs, outputs),
+            DeviceKind::Cuda => op.cuda_workspace_bytes(inputs, outputs),
+        }
+    }
+}
 
 /// A queue of work that runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,6 +166,12 @@ pub trait Device: Debug + Send + Sync {
     /// The driver's.
     fn alloc_pinned(&self, bytes: usize) -> Result<Pinned, DeviceError>;
 
+    /// Releases pinned memory. Waits for the work that may use it.
+    ///
+    /// # Errors
+    /// The driver's, or [`DeviceError::NotCapturable`].
+    fn free_pinned(&self, pinned: Pinned) -> Result<(), DeviceError>;
+
     /// Copies `bytes` into pinned memory, at once, on the host. The caller sees to it that no copy
     /// still in flight reads there.
     fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]);
@@ -220,7 +261,10 @@ pub trait Device: Debug + Send + Sync {
 
     /// The host has nothing to do until the device has gone on: a short sleep. Waits for nothing
     /// in particular.
-    fn idle(&self);
+    ///
+    /// # Errors
+    /// A fault of work that was given before, if it is known already.
+    fn idle(&self) -> Result<(), DeviceError>;
 
     /// What was asked of the device so far.
     fn counts(&self) -> Counts;

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{Buffer, Device, DeviceError, DevicePtr, LaunchArgs, Stream, Workspace};
+use super::{Buffer, Device, DeviceError, DevicePtr, LaunchArgs, Pinned, Stream, Workspace};
 use crate::cpu::{HostData, HostTensor};
 use crate::{DType, Op, OpError, TensorDesc};
 
@@ -63,7 +63,7 @@ pub fn run_updating(
     let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
     let (input_descs, update_descs) = (descs(inputs), descs(updates));
     let output_descs = op.infer(&input_descs, &update_descs)?;
-    let mut memory = Memory { device, stream: device.stream()?, owned: vec![] };
+    let mut memory = Memory { device, stream: device.stream()?, owned: vec![], staging: vec![] };
     let mut upload = |list: &[HostTensor]| -> Result<Vec<DevicePtr>, DeviceError> {
         list.iter().map(|t| memory.upload(&device_bytes(t))).collect()
     };
@@ -103,6 +103,7 @@ struct Memory<'a> {
     device: &'a dyn Device,
     stream: Stream,
     owned: Vec<DevicePtr>,
+    staging: Vec<Pinned>,
 }
 
 impl Memory<'_> {
@@ -111,6 +112,7 @@ impl Memory<'_> {
         self.owned.push(ptr);
         if !bytes.is_empty() {
             let pinned = self.device.alloc_pinned(bytes.len())?;
+            self.staging.push(pinned);
             self.device.write_pinned(pinned, 0, bytes);
             self.device.upload(self.stream, ptr, pinned, 0, bytes.len())?;
         }
@@ -129,6 +131,9 @@ impl Drop for Memory<'_> {
         for ptr in self.owned.drain(..) {
             // A device that fails here has failed the run already.
             let _ = self.device.free(ptr);
+        }
+        for pinned in self.staging.drain(..) {
+            let _ = self.device.free_pinned(pinned);
         }
     }
 }

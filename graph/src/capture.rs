@@ -1,0 +1,267 @@
+//! Launch lists, and capturing one as a graph that is launched as a whole.
+//!
+//! A [`LaunchList`] says what to run on which stream and what waits for what. Capturing it records
+//! all of it once; from then on one call launches everything, without the host taking part. What
+//! needs the host while it runs (a read-back, an allocation, a wait) cannot be captured, and
+//! [`capture`] says which work that is and why.
+//!
+//! Any kernel of the device can be launched this way; no [`Program`](crate::Program) is needed:
+//!
+//! ```
+//! use emulated::{EmulatedDevice, Order};
+//! use graph::capture::{LaunchList, Task, Work, capture};
+//! use kernels::device::{Access, Arg, Device, Launch, Touch};
+//!
+//! let device = EmulatedDevice::new(Order::Random(1));
+//! let (dy, y, g) = (device.alloc(4)?, device.alloc(4)?, device.alloc(4)?);
+//! let buffer = |ptr, access| Arg::Buffer(Touch { ptr, bytes: 4, access });
+//! let relu = Launch::over("relu_mask_f16", 2)
+//!     .arg(buffer(dy, Access::Read))
+//!     .arg(buffer(y, Access::Read))
+//!     .arg(buffer(g, Access::Write))
+//!     .len(2);
+//! let mut list = LaunchList::default();
+//! list.push(Work::new("gradient of the ReLU", Task::Kernels(vec![relu])));
+//! let graph = capture(&device, &list)?;
+//!
+//! // Two halves each: 1.0 and 2.0 pass where y is 1.0, not where it is -1.0.
+//! let staging = device.alloc_pinned(8)?;
+//! let halves: Vec<u8> = [0x3C00u16, 0x4000, 0x3C00, 0xBC00].map(u16::to_ne_bytes).concat();
+//! device.write_pinned(staging, 0, &halves);
+//! let stream = device.stream()?;
+//! device.upload(stream, dy, staging, 0, 4)?;
+//! device.upload(stream, y, staging, 4, 4)?;
+//! device.replay(graph.handle, stream)?;
+//! let mut result = [0; 4];
+//! device.download(stream, g, &mut result)?;
+//! assert_eq!(result, [0x00, 0x3C, 0, 0]);
+//! assert_eq!(device.counts().graph_launches, 1);
+//!
+//! // What the host would have to wait for is refused, with the reason.
+//! list.push(Work::new("look at it", Task::Download { from: g, bytes: 4 }));
+//! let refused = capture(&device, &list).expect_err("a read by the host");
+//! assert!(refused.to_string().starts_with("`look at it` cannot be captured: the host reads"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use kernels::device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Pinned, Stream};
+
+/// What a piece of work does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// Kernels, one after the other.
+    Kernels(Vec<Launch>),
+    /// A copy from pinned host memory to the device.
+    Upload {
+        /// First byte on the device.
+        to: DevicePtr,
+        /// Where it comes from.
+        from: Pinned,
+        /// First byte there.
+        offset: usize,
+        /// Length.
+        bytes: usize,
+    },
+    /// A copy from the device that the host waits for.
+    Download {
+        /// First byte on the device.
+        from: DevicePtr,
+        /// Length.
+        bytes: usize,
+    },
+    /// An allocation of device memory.
+    Alloc {
+        /// Length.
+        bytes: usize,
+    },
+    /// The host waits for everything.
+    Synchronize,
+}
+
+/// A piece of work with its place in the order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Work {
+    /// Name in messages.
+    pub name: String,
+    /// What it does.
+    pub task: Task,
+    /// Stream that runs it, after the earlier work of the same stream.
+    pub stream: usize,
+    /// Positions of earlier work of other streams that it waits for.
+    pub waits: Vec<usize>,
+}
+
+impl Work {
+    /// Work on stream 0 that waits for nothing but the work before it there.
+    pub fn new(name: &str, task: Task) -> Self {
+        Self { name: name.to_string(), task, stream: 0, waits: vec![] }
+    }
+
+    /// Why a captured graph cannot hold it.
+    fn obstacle(&self) -> Option<&'static str> {
+        match self.task {
+            Task::Kernels(_) | Task::Upload { .. } => None,
+            Task::Download { .. } => Some("the host reads device memory, and would have to wait"),
+            Task::Alloc { .. } => Some("a graph's addresses are fixed when it is captured"),
+            Task::Synchronize => Some("the host waits for the device"),
+        }
+    }
+}
+
+/// Work in an order in which it could run one by one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LaunchList {
+    works: Vec<Work>,
+}
+
+/// A captured launch list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapturedGraph {
+    /// For [`Device::replay`].
+    pub handle: GraphHandle,
+    /// Kernels in it.
+    pub kernels: usize,
+    /// Streams that it was captured from.
+    pub streams: usize,
+}
+
+/// Why a launch list was not captured.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// Work that no captured graph can hold.
+    #[error("`{work}` cannot be captured: {reason}; run it outside of the graph")]
+    NotCapturable {
+        /// Name of the work.
+        work: String,
+        /// What stands against it.
+        reason: &'static str,
+    },
+    /// The device refused a piece of work.
+    #[error("`{work}`: {source}")]
+    Work {
+        /// Name of the work.
+        work: String,
+        /// What it says.
+        source: DeviceError,
+    },
+    /// The device refused the capture.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl LaunchList {
+    /// Adds work at the end and returns its position.
+    ///
+    /// Panics if it waits for work that is not before it.
+    pub fn push(&mut self, work: Work) -> usize {
+        let position = self.works.len();
+        assert!(work.waits.iter().all(|w| *w < position), "{} waits for later work", work.name);
+        self.works.push(work);
+        position
+    }
+
+    /// All work.
+    pub fn works(&self) -> &[Work] {
+        &self.works
+    }
+
+    /// Number of streams: one more than the highest named.
+    pub fn streams(&self) -> usize {
+        self.works.iter().map(|w| w.stream + 1).max().unwrap_or(1)
+    }
+
+    /// Kernels that run when the list does.
+    pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
+        self.works.iter().flat_map(|work| match &work.task {
+            Task::Kernels(launches) => launches.as_slice(),
+            _ => &[],
+        })
+    }
+
+    /// The first work that cannot be captured.
+    fn check(&self) -> Result<(), CaptureError> {
+        for work in &self.works {
+            if let Some(reason) = work.obstacle() {
+                return Err(CaptureError::NotCapturable { work: work.name.clone(), reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Captures a launch list as a graph.
+///
+/// # Errors
+/// [`CaptureError::NotCapturable`] before anything is captured; what the device says of a launch,
+/// or of the whole.
+pub fn capture(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, CaptureError> {
+    list.check()?;
+    let streams: Vec<Stream> =
+        (0..list.streams()).map(|_| device.stream()).collect::<Result<_, _>>()?;
+    let recorder = Recorder { device, streams: &streams, marks: marks(device, list)? };
+    let start = device.event()?;
+    device.begin_capture(streams[0])?;
+    let recorded = recorder.record(list, start);
+    // The capture is ended whatever happened in it: the device would stay in it otherwise.
+    let ended = device.end_capture(streams[0]);
+    recorded?;
+    let kernels = list.kernels().filter(|l| !l.is_empty()).count();
+    Ok(CapturedGraph { handle: ended?, kernels, streams: streams.len() })
+}
+
+/// An event for each work that other work waits for.
+fn marks(device: &dyn Device, list: &LaunchList) -> Result<Vec<Option<Event>>, DeviceError> {
+    let mut marks = vec![None; list.works.len()];
+    for &wait in list.works.iter().flat_map(|w| &w.waits) {
+        if marks[wait].is_none() {
+            marks[wait] = Some(device.event()?);
+        }
+    }
+    Ok(marks)
+}
+
+struct Recorder<'a> {
+    device: &'a dyn Device,
+    streams: &'a [Stream],
+    marks: Vec<Option<Event>>,
+}
+
+impl Recorder<'_> {
+    fn record(&self, list: &LaunchList, start: Event) -> Result<(), CaptureError> {
+        let device = self.device;
+        device.record(start, self.streams[0])?;
+        for stream in &self.streams[1..] {
+            device.wait(*stream, start)?;
+        }
+        for (position, work) in list.works.iter().enumerate() {
+            let name_it = |source| CaptureError::Work { work: work.name.clone(), source };
+            let stream = self.streams[work.stream];
+            for event in work.waits.iter().filter_map(|w| self.marks[*w]) {
+                device.wait(stream, event)?;
+            }
+            self.give(&work.task, stream).map_err(name_it)?;
+            if let Some(event) = self.marks[position] {
+                device.record(event, stream)?;
+            }
+        }
+        for stream in &self.streams[1..] {
+            let end = device.event()?;
+            device.record(end, *stream)?;
+            device.wait(self.streams[0], end)?;
+        }
+        Ok(())
+    }
+
+    fn give(&self, task: &Task, stream: Stream) -> Result<(), DeviceError> {
+        match task {
+            Task::Kernels(launches) => launches
+                .iter()
+                .filter(|launch| !launch.is_empty())
+                .try_for_each(|launch| self.device.launch(stream, launch)),
+            Task::Upload { to, from, offset, bytes } => {
+                self.device.upload(stream, *to, *from, *offset, *bytes)
+            }
+            other => unreachable!("checked before: {other:?}"),
+        }
+    }
+}

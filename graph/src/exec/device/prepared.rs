@@ -1,0 +1,110 @@
+//! A program made ready for a device: schedule, plan, and where its inputs lie. Data only.
+
+use std::sync::Arc;
+
+use kernels::TensorDesc;
+use kernels::device::{Buffer, DeviceKind, DevicePtr, LaunchArgs, Workspace};
+
+use super::state::DeviceState;
+use crate::capture::{LaunchList, Task, Work};
+use crate::plan::ALIGNMENT;
+use crate::{GraphError, Plan, Program, Schedule, TensorId, TensorKind};
+
+/// A program with its schedule and memory plan for CUDA devices.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The program.
+    pub program: Arc<Program>,
+    /// Order and streams.
+    pub schedule: Schedule,
+    /// Where values live in the arena.
+    pub plan: Plan,
+    /// Where each input lies in a slot, by tensor index.
+    inputs: Vec<Option<usize>>,
+    input_bytes: usize,
+}
+
+impl Prepared {
+    /// Schedules the program on two streams and plans its memory.
+    ///
+    /// # Errors
+    /// State read after its update.
+    pub fn new(program: Arc<Program>) -> Result<Self, GraphError> {
+        let schedule = Schedule::two_streams(&program)?;
+        Ok(Self::with_schedule(program, schedule))
+    }
+
+    /// Plans the memory of a program with a schedule of the caller's.
+    pub fn with_schedule(program: Arc<Program>, schedule: Schedule) -> Self {
+        let plan = Plan::new(&program, &schedule, DeviceKind::Cuda);
+        let mut inputs = vec![None; program.tensors().len()];
+        let mut input_bytes = 0;
+        for (id, tensor) in program.inputs() {
+            inputs[id.index()] = Some(input_bytes);
+            input_bytes += tensor.desc.cuda_bytes().next_multiple_of(ALIGNMENT);
+        }
+        Self { program, schedule, plan, inputs, input_bytes }
+    }
+
+    /// Bytes of all inputs, each aligned.
+    pub fn input_bytes(&self) -> usize {
+        self.input_bytes
+    }
+
+    /// Where an input lies in a slot.
+    pub(super) fn input_offset(&self, id: TensorId) -> Option<usize> {
+        self.inputs[id.index()]
+    }
+
+    /// The launches of all nodes, with the program's memory at these addresses.
+    ///
+    /// # Errors
+    /// [`GraphError::MissingState`].
+    pub fn launches(&self, place: &Place<'_>) -> Result<LaunchList, GraphError> {
+        let mut list = LaunchList::default();
+        for (position, launch) in self.schedule.launches().iter().enumerate() {
+            let node = &self.program.nodes()[launch.node.index()];
+            let buffers = |ids: &[TensorId]| -> Result<Vec<Buffer<'_>>, GraphError> {
+                ids.iter().map(|id| self.buffer(*id, place)).collect()
+            };
+            let (offset, bytes) = self.plan.workspace(position).unwrap_or((0, 0));
+            let args = LaunchArgs {
+                inputs: buffers(&node.inputs)?,
+                outputs: buffers(&node.outputs)?,
+                updates: buffers(&node.updates)?,
+                workspace: Workspace { ptr: place.arena + offset as DevicePtr, bytes },
+            };
+            list.push(Work {
+                name: self.program.node_name(launch.node),
+                task: Task::Kernels(node.op.launches(&args)),
+                stream: launch.stream,
+                waits: launch.waits.clone(),
+            });
+        }
+        Ok(list)
+    }
+
+    fn buffer(&self, id: TensorId, place: &Place<'_>) -> Result<Buffer<'_>, GraphError> {
+        let tensor = &self.program.tensors()[id.index()];
+        let desc: &TensorDesc = &tensor.desc;
+        let in_arena = self.plan.offset(id).map(|offset| place.arena + offset as DevicePtr);
+        let ptr = match tensor.kind {
+            TensorKind::State => place.state.ptr(&tensor.name),
+            TensorKind::Input => self.inputs[id.index()].map(|o| place.inputs + o as DevicePtr),
+            TensorKind::Value => in_arena,
+        };
+        let missing = || GraphError::MissingState(tensor.name.clone());
+        Ok(Buffer { desc, ptr: ptr.ok_or_else(missing)? })
+    }
+}
+
+/// Addresses that a program's launches use.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// First byte of the arena.
+    pub arena: DevicePtr,
+    /// First byte of the inputs.
+    pub inputs: DevicePtr,
+    /// The state.
+    pub state: &'a DeviceState,
+}

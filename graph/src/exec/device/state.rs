@@ -1,0 +1,138 @@
+//! State in device memory: weights, momentum, counters, shared by all programs of a device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kernels::TensorDesc;
+use kernels::device::run::{device_bytes, host_tensor};
+use kernels::device::{Device, DevicePtr, Pinned, Stream};
+
+use crate::plan::ALIGNMENT;
+use crate::{GraphError, Program, StateSet};
+
+/// Named tensors in device memory. Those named when it was made lie in mapped host memory instead,
+/// where kernels write them and the host reads them without a copy.
+#[derive(Debug)]
+pub struct DeviceState {
+    device: Arc<dyn Device>,
+    stream: Stream,
+    memory: DevicePtr,
+    bytes: usize,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    desc: TensorDesc,
+    ptr: DevicePtr,
+    pinned: Option<Pinned>,
+}
+
+impl DeviceState {
+    /// Memory for the state that `programs` declare, filled from `values`. State named in `mapped`
+    /// lies in host memory.
+    ///
+    /// # Errors
+    /// State missing from `values` or of another shape; the device's own.
+    pub fn new(
+        device: Arc<dyn Device>,
+        programs: &[&Program],
+        mapped: &[&str],
+        values: &StateSet,
+    ) -> Result<Self, GraphError> {
+        let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
+        let mut bytes = 0;
+        for program in programs {
+            values.bind(program)?;
+            for (_, tensor) in program.states() {
+                if entries.contains_key(&tensor.name) {
+                    continue;
+                }
+                let desc = tensor.desc.clone();
+                let (ptr, pinned) = if mapped.contains(&tensor.name.as_str()) {
+                    let pinned = device.alloc_pinned(desc.cuda_bytes())?;
+                    (pinned.device_ptr, Some(pinned))
+                } else {
+                    bytes += desc.cuda_bytes().next_multiple_of(ALIGNMENT);
+                    (bytes as DevicePtr, None)
+                };
+                entries.insert(tensor.name.clone(), Entry { desc, ptr, pinned });
+            }
+        }
+        let memory = device.alloc(bytes)?;
+        for entry in entries.values_mut().filter(|e| e.pinned.is_none()) {
+            let taken = entry.desc.cuda_bytes().next_multiple_of(ALIGNMENT) as DevicePtr;
+            entry.ptr = memory + entry.ptr - taken;
+        }
+        let stream = device.stream()?;
+        let state = Self { device, stream, memory, bytes, entries };
+        state.upload(values)?;
+        Ok(state)
+    }
+
+    /// Bytes of device memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Address of a state tensor.
+    pub(crate) fn ptr(&self, name: &str) -> Option<DevicePtr> {
+        self.entries.get(name).map(|e| e.ptr)
+    }
+
+    /// The host memory of a mapped tensor.
+    pub fn mapped(&self, name: &str) -> Option<Pinned> {
+        self.entries.get(name).and_then(|e| e.pinned)
+    }
+
+    /// Overwrites the device's state with `values`, rounded to the device's types. Waits.
+    ///
+    /// # Errors
+    /// [`GraphError::MissingState`]; the device's own.
+    pub fn upload(&self, values: &StateSet) -> Result<(), GraphError> {
+        self.device.synchronize()?;
+        for (name, entry) in &self.entries {
+            let missing = || GraphError::MissingState(name.clone());
+            let mut tensor = values.get(name).ok_or_else(missing)?.clone();
+            // The set may hold a weight as the master that it is on the host.
+            tensor.desc = entry.desc.clone();
+            let bytes = device_bytes(&tensor);
+            match entry.pinned {
+                Some(pinned) => self.device.write_pinned(pinned, 0, &bytes),
+                None if bytes.is_empty() => {}
+                None => {
+                    let staging = self.device.alloc_pinned(bytes.len())?;
+                    self.device.write_pinned(staging, 0, &bytes);
+                    self.device.upload(self.stream, entry.ptr, staging, 0, bytes.len())?;
+                    self.device.synchronize()?;
+                    self.device.free_pinned(staging)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the device's state into `values`, floats widened to f32. Waits.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn download(&self, values: &mut StateSet) -> Result<(), GraphError> {
+        self.device.synchronize()?;
+        for (name, entry) in &self.entries {
+            let mut bytes = vec![0; entry.desc.cuda_bytes()];
+            match entry.pinned {
+                Some(pinned) => self.device.read_pinned(pinned, 0, &mut bytes),
+                None => self.device.download(self.stream, entry.ptr, &mut bytes)?,
+            }
+            values.insert(name, host_tensor(&entry.desc, &bytes));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DeviceState {
+    fn drop(&mut self) {
+        // A device that fails here has said so before.
+        let _ = self.device.free(self.memory);
+    }
+}
