@@ -6,6 +6,7 @@ use clap::Args;
 use configs::Config;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
+use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::CpuExecutor;
 use graph::report::{node_cost, top_part};
@@ -44,9 +45,9 @@ pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     let config = Config::load(&args.preset, &args.set)?;
     let progress = Progress::loud();
     let data = DataSet::open(&config, Split::Train, &progress)?;
-    let mut trainer = Trainer::new(&config, &data)?;
+    let mut trainer = Trainer::new(&config, &data, &Backend::Cpu)?;
     let memory = trainer.memory();
-    let peak_bytes = memory.all_arenas_bytes + memory.state_bytes;
+    let peak_bytes = memory.bytes();
     let gemm = gemm_gflops()?;
     println!(
         "{} | preset {} | batch {} | needs {:.0} MiB | GEMM {gemm:.0} GFLOP/s",
@@ -57,14 +58,14 @@ pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     );
     let bar = progress.bar("steps", args.warmup + args.steps);
     for _ in 0..args.warmup {
-        trainer.step()?;
+        trainer.step(args.warmup)?;
         bar.inc(1);
     }
-    trainer.executors_mut().iter_mut().for_each(CpuExecutor::reset_timers);
+    trainer.cpu_executors().iter_mut().for_each(CpuExecutor::reset_timers);
     trainer.restart_clock();
     let mut records = Vec::with_capacity(args.steps as usize);
     for _ in 0..args.steps {
-        records.push(trainer.step()?);
+        records.push(trainer.step(args.warmup + args.steps)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     let step_ms: Vec<f64> = records.iter().map(|r| 1e3 * r.step_seconds).collect();
     let data_ms = 1e3 * records.iter().map(|r| r.data_seconds).sum::<f64>() / step_ms.len() as f64;
     let images_per_second = images as f64 / seconds;
-    let parts = anatomy(&trainer, records.len() as f64);
+    let parts = anatomy(&mut trainer, records.len() as f64);
     let (p50, p95) = (percentile(&step_ms, 0.5), percentile(&step_ms, 0.95));
     println!(
         "{images_per_second:.2} images/s over {} steps | step p50 {p50:.1} ms, p95 {p95:.1} ms | \
@@ -102,9 +103,9 @@ pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
 }
 
 /// Mean milliseconds and GFLOP a step of each part and pass, the longest first.
-fn anatomy(trainer: &Trainer, steps: f64) -> Vec<Part> {
+fn anatomy(trainer: &mut Trainer, steps: f64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    for executor in trainer.executors() {
+    for executor in trainer.cpu_executors().iter() {
         let (program, runs) = (executor.program(), executor.runs() as f64);
         for (node, seconds) in program.nodes().iter().zip(executor.node_seconds()) {
             let name = format!("{} {}", top_part(&node.part), node.pass);

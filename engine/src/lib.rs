@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod model;
 pub mod progress;
 pub mod run_dir;
+pub mod runtime;
 pub mod train;
 pub mod weights;
 

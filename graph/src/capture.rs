@@ -97,6 +97,14 @@ impl Work {
         Self { name: name.to_string(), task, stream: 0, waits: vec![] }
     }
 
+    /// Its kernels.
+    pub fn kernels(&self) -> &[Launch] {
+        match &self.task {
+            Task::Kernels(launches) => launches,
+            _ => &[],
+        }
+    }
+
     /// Why a captured graph cannot hold it.
     fn obstacle(&self) -> Option<&'static str> {
         match self.task {
@@ -172,10 +180,7 @@ impl LaunchList {
 
     /// Kernels that run when the list does.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
-        self.works.iter().flat_map(|work| match &work.task {
-            Task::Kernels(launches) => launches.as_slice(),
-            _ => &[],
-        })
+        self.works.iter().flat_map(Work::kernels)
     }
 
     /// The first work that cannot be captured.

@@ -103,6 +103,7 @@ impl GoldenModel {
             images: self.images.len(),
             padded,
             slot: self.slot(),
+            device: kernels::device::DeviceKind::Cpu,
             inject,
         };
         let built = build(&spec).expect("the golden model builds");

@@ -67,6 +67,7 @@ impl Step {
                 coords: shape.coords,
                 runs: shape.runs,
             },
+            device: kernels::device::DeviceKind::Cpu,
             inject,
         };
         let built = training_program(&spec).expect("micro is sound");

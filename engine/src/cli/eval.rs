@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::device::DeviceArgs;
 use super::predict::{TrainedModel, open_model};
 use crate::EngineError;
 use crate::dataset::{DataSet, Split};
 use crate::evaluate::Evaluator;
+use crate::model::classes_of;
 use crate::progress::Progress;
 
 #[derive(Debug, Args)]
@@ -24,6 +26,8 @@ pub(super) struct EvalArgs {
     /// Change a value of the run's config, such as --set data.val_store=DIR.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
@@ -35,7 +39,9 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
         return Err(EngineError::Usage("give --gt and --detections, or --run".into()));
     };
     let progress = Progress::loud();
-    let TrainedModel { config, params, mut state, categories } = open_model(run, &args.set)?;
+    let backend = args.device.open()?;
+    let model = open_model(run, &args.set, &backend)?;
+    let TrainedModel { config, params, mut state, categories } = model;
     let split = if config.eval.train_set { Split::Train } else { Split::Val };
     let data = DataSet::open(&config, split, &progress)?;
     if data.categories() != categories {
@@ -46,7 +52,8 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
             run.display()
         )));
     }
-    let mut evaluator = Evaluator::new(&config, data, &params, &state)?;
+    let classes = classes_of(&params);
+    let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     let evaluation = evaluator.run(&mut state, &progress)?;
     let mut summaries = evaluation.summaries();
     summaries.try_for_each(|(_, summary)| super::print(&format!("{summary}\n")))

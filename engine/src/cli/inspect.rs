@@ -1,13 +1,18 @@
 //! `onegraph inspect`: the training step's program and memory plan, without running it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use clap::{Args, ValueEnum};
 use configs::Config;
+use graph::exec::device::{Place, Prepared};
 use graph::plan::Owner;
 use graph::report::{part_costs, to_text};
-use graph::{Plan, Program, Schedule};
+use graph::{Program, Schedule};
 
 use crate::EngineError;
 use crate::model::{ImageSize, Inject, ModelSpec, SlotShape, detection_program, training_program};
+use crate::runtime::imagined_addresses;
 use kernels::device::DeviceKind;
 
 #[derive(Debug, Args)]
@@ -35,6 +40,16 @@ pub(super) struct InspectArgs {
     /// The detection pass instead of the training step.
     #[arg(long)]
     detection: bool,
+    /// Whose program: the CPU's in f32, or CUDA's in fp16 with its streams and launches. No device
+    /// is needed for either.
+    #[arg(long, value_enum, default_value = "cpu")]
+    device: Kind,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    Cpu,
+    Cuda,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -64,36 +79,93 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
             coords: 128 * args.objects,
             runs: 1024,
         },
+        device: match args.device {
+            Kind::Cpu => DeviceKind::Cpu,
+            Kind::Cuda => DeviceKind::Cuda,
+        },
         inject: Inject::default(),
     };
     let build = if args.detection { detection_program } else { training_program };
     let program = build(&spec)?.program;
     match args.what {
         What::Program => super::print(&to_text(&program)),
-        What::Plan => super::print(&plan_text(&program, &spec)?),
+        What::Plan => super::print(&plan_text(program, &spec)?),
     }
 }
 
-fn plan_text(program: &Program, spec: &ModelSpec<'_>) -> Result<String, EngineError> {
-    let schedule = Schedule::single_stream(program)?;
-    let plan = Plan::new(program, &schedule, DeviceKind::Cpu);
+/// A program with its schedule and plan, for either kind of device.
+fn prepare(program: Program, kind: DeviceKind) -> Result<Prepared, EngineError> {
+    let program = Arc::new(program);
+    match kind {
+        DeviceKind::Cuda => Ok(Prepared::new(program)?),
+        DeviceKind::Cpu => {
+            let schedule = Schedule::single_stream(&program)?;
+            Ok(Prepared::with_schedule(program, schedule, kind))
+        }
+    }
+}
+
+fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineError> {
+    let kind = spec.device;
+    let prepared = prepare(program, kind)?;
+    let Prepared { program, schedule, plan, .. } = &prepared;
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
-    let states: usize = program.states().map(|(_, t)| t.desc.cpu_bytes()).sum();
-    let inputs: usize = program.inputs().map(|(_, t)| t.desc.cpu_bytes()).sum();
+    let states: usize = program.states().map(|(_, t)| kind.bytes(&t.desc)).sum();
+    let inputs: usize = program.inputs().map(|(_, t)| kind.bytes(&t.desc)).sum();
     let mut text = format!(
-        "{} images of {}x{}, f32: {} nodes\narena  {:>8.3} GiB  ({:.3} GiB at the fullest launch; {:.3} GiB if nothing shared memory)\nstate  {:>8.3} GiB\ninputs {:>8.3} GiB\n\n",
+        "{} images of {}x{}, {}: {} nodes\n",
         spec.images,
         spec.padded.height,
         spec.padded.width,
+        if kind == DeviceKind::Cpu { "f32" } else { "fp16" },
         program.nodes().len(),
+    );
+    text += &format!(
+        "arena  {:>8.3} GiB  ({:.3} GiB at the fullest launch; {:.3} GiB if nothing shared \
+         memory)\nstate  {:>8.3} GiB\ninputs {:>8.3} GiB{}\n\n",
         gib(plan.arena_bytes()),
-        gib(plan.peak_live_bytes(&schedule)),
+        gib(plan.peak_live_bytes(schedule)),
         gib(plan.unshared_bytes()),
         gib(states),
         gib(inputs),
+        if kind == DeviceKind::Cpu { "" } else { "  (three times: two slots and the step's own)" },
     );
+    if kind == DeviceKind::Cuda {
+        text += &launch_text(&prepared)?;
+    }
+    text += &cost_text(program);
+    text += &block_text(&prepared);
+    Ok(text)
+}
+
+/// Launches of each stream, and how many of each kernel.
+fn launch_text(prepared: &Prepared) -> Result<String, EngineError> {
+    let state = imagined_addresses(&prepared.program);
+    let place = Place { arena: 1 << 44, inputs: 1 << 43, state: &state };
+    let list = prepared.launches(&place)?;
+    let [stream, works, kernels, waits] = ["stream", "nodes", "kernels", "waits"];
+    let mut text = format!("{stream:<7} {works:>6} {kernels:>8} {waits:>6}\n");
+    for stream in 0..list.streams() {
+        let works: Vec<_> = list.works().iter().filter(|w| w.stream == stream).collect();
+        let kernels: usize = works.iter().map(|w| w.kernels().len()).sum();
+        let waits: usize = works.iter().map(|w| w.waits.len()).sum();
+        text += &format!("{stream:<7} {:>6} {kernels:>8} {waits:>6}\n", works.len());
+    }
+    let mut by_kernel: BTreeMap<&str, usize> = BTreeMap::new();
+    for launch in list.kernels() {
+        *by_kernel.entry(launch.kernel).or_default() += 1;
+    }
+    text += &format!("\n{} different kernels:\n", by_kernel.len());
+    for (kernel, count) in by_kernel {
+        text += &format!("{count:>6}  {kernel}\n");
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+fn cost_text(program: &Program) -> String {
     let [part, pass, nodes, flops, bytes] = ["part", "pass", "nodes", "GFLOP", "GB moved"];
-    text += &format!("{part:<16} {pass:<9} {nodes:>6} {flops:>12} {bytes:>12}\n");
+    let mut text = format!("{part:<16} {pass:<9} {nodes:>6} {flops:>12} {bytes:>12}\n");
     for part in part_costs(program) {
         text += &format!(
             "{:<16} {:<9} {:>6} {:>12.3} {:>12.3}\n",
@@ -104,9 +176,14 @@ fn plan_text(program: &Program, spec: &ModelSpec<'_>) -> Result<String, EngineEr
             part.cost.bytes as f64 / 1e9,
         );
     }
+    text
+}
+
+fn block_text(prepared: &Prepared) -> String {
+    let Prepared { program, schedule, plan, .. } = prepared;
     let mut blocks: Vec<_> = plan.blocks().iter().collect();
     blocks.sort_by_key(|b| std::cmp::Reverse(b.bytes));
-    text += "\nlargest blocks:\n";
+    let mut text = "\nlargest blocks:\n".to_string();
     for block in blocks.iter().take(12) {
         let owner = match block.owner {
             Owner::Tensor(t) => {
@@ -120,5 +197,5 @@ fn plan_text(program: &Program, spec: &ModelSpec<'_>) -> Result<String, EngineEr
         let mib = block.bytes as f64 / (1 << 20) as f64;
         text += &format!("{mib:>10.1} MiB at {:>12}  {owner}\n", block.offset);
     }
-    Ok(text)
+    text
 }

@@ -1,5 +1,6 @@
 //! The command line: `onegraph train | eval | predict | prep | inspect`.
 
+mod device;
 mod eval;
 mod inspect;
 mod predict;

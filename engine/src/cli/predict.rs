@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
 use configs::Config;
 use dali::order::PaddedShape;
-use graph::{CpuExecutor, StateSet};
+use graph::{Program, StateSet};
 use image::RgbImage;
 
+use super::device::DeviceArgs;
 use crate::EngineError;
 use crate::checkpoint;
 use crate::dataset::network_size;
@@ -18,6 +18,7 @@ use crate::evaluate::{Detector, Image, ImageDetections};
 use crate::model::{ImageSize, Inject, ModelSpec, Param, SlotShape, classes_of, detection_program};
 use crate::progress::Progress;
 use crate::run_dir::make_dir;
+use crate::runtime::{Backend, ModelState};
 use crate::weights::{fold, initial_state, load_weights};
 
 #[derive(Debug, Args)]
@@ -35,13 +36,15 @@ pub(super) struct PredictArgs {
     /// JPEG and PNG files, or directories of them.
     #[arg(required = true)]
     images: Vec<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// A model read back from a checkpoint.
 pub(super) struct TrainedModel {
     pub(super) config: Config,
     pub(super) params: Vec<Param>,
-    pub(super) state: StateSet,
+    pub(super) state: ModelState,
     pub(super) categories: Vec<(String, u64)>,
 }
 
@@ -50,7 +53,10 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let files = collect(&args.images)?;
     let image_ids = image_ids(&files);
     make_dir(&args.out)?;
-    let TrainedModel { config, params, mut state, categories } = open_model(&args.run, &[])?;
+    let backend = args.device.open()?;
+    let model = open_model(&args.run, &[], &backend)?;
+    let TrainedModel { config, params, mut state, categories } = model;
+    let classes = classes_of(&params);
     let names: Vec<String> = categories.iter().map(|(name, _)| name.clone()).collect();
     let ids: Vec<u64> = categories.iter().map(|(_, id)| *id).collect();
     let mut results = Vec::new();
@@ -58,7 +64,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let bar = progress.bar("predicting", files.len() as u64);
     for (i, file) in files.iter().enumerate() {
         let image = read(file, image_ids[i])?;
-        let found = detect(&config, &image, classes_of(&params), &mut state, &mut planned)?;
+        let found = detect(&config, &image, classes, &backend, &mut state, &mut planned)?;
         results.extend(found.to_coco(&ids));
         let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
         let name = format!("{:04}_{}.png", i, stem.unwrap_or_default());
@@ -74,7 +80,11 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
 }
 
 /// Opens the last checkpoint of a run, or a checkpoint itself.
-pub(super) fn open_model(run: &Path, overrides: &[String]) -> Result<TrainedModel, EngineError> {
+pub(super) fn open_model(
+    run: &Path,
+    overrides: &[String],
+    backend: &Backend,
+) -> Result<TrainedModel, EngineError> {
     let is_checkpoint = run.join("checkpoint.json").is_file();
     let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
     let (meta, _) = checkpoint::open(&path)?;
@@ -86,6 +96,7 @@ pub(super) fn open_model(run: &Path, overrides: &[String]) -> Result<TrainedMode
         images: 1,
         padded: ImageSize { height: side, width: side },
         slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
+        device: backend.kind(),
         inject: Inject::default(),
     };
     let built = detection_program(&spec)?;
@@ -98,9 +109,16 @@ pub(super) fn open_model(run: &Path, overrides: &[String]) -> Result<TrainedMode
         return Err(EngineError::Checkpoint { path, reason });
     }
     fold(&mut state, &built.params, eps);
-    // Planning once here tells a config that does not fit its weights before any image is read.
-    CpuExecutor::new(Arc::new(built.program), &state)?;
+    let state = place(state, &built.program, backend)?;
     Ok(TrainedModel { config, params: built.params, state, categories: meta.categories })
+}
+
+/// The state where the backend wants it.
+fn place(state: StateSet, program: &Program, backend: &Backend) -> Result<ModelState, EngineError> {
+    match backend {
+        Backend::Cpu => Ok(ModelState::host(state)),
+        Backend::Device(device) => ModelState::on_device(state, device.clone(), &[program]),
+    }
 }
 
 /// Detects on one image. `planned` keeps the program of the last padded shape: images of one
@@ -109,7 +127,8 @@ fn detect(
     config: &Config,
     image: &Image,
     classes: usize,
-    state: &mut StateSet,
+    backend: &Backend,
+    state: &mut ModelState,
     planned: &mut Option<(PaddedShape, Detector)>,
 ) -> Result<ImageDetections, EngineError> {
     let (height, width) = network_size(config, image.height as u32, image.width as u32);
@@ -117,7 +136,7 @@ fn detect(
     let shape = PaddedShape { height: pad(height), width: pad(width) };
     let mut detector = match planned.take() {
         Some((last, detector)) if last == shape => detector,
-        _ => Detector::new(config, &[shape], classes, 1, state)?,
+        _ => Detector::new(config, &[shape], classes, 1, backend, state)?,
     };
     let mut found = detector.run(0, std::slice::from_ref(image), state)?;
     *planned = Some((shape, detector));

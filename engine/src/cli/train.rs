@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use configs::Config;
 
+use super::device::DeviceArgs;
 use crate::EngineError;
 use crate::draw::{picture, sheet};
 use crate::progress::Progress;
@@ -33,6 +34,8 @@ pub(super) struct TrainArgs {
     /// Stop when an evaluation reaches this: box=0.377,mask=0.339 (either alone will do).
     #[arg(long, value_name = "AP", value_parser = parse_target)]
     target: Option<Target>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,6 +71,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
         super::print(&config.to_toml()?)?;
         return Ok(Outcome::Done);
     }
+    let backend = args.device.open()?;
     let progress = Progress::loud();
     let run = match &args.resume {
         Some(path) => RunDir::open(path)?,
@@ -75,8 +79,13 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
     };
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(&interrupted)?;
-    let options =
-        SessionOptions { run: run.clone(), resume: args.resume.is_some(), interrupted, progress };
+    let options = SessionOptions {
+        run: run.clone(),
+        resume: args.resume.is_some(),
+        interrupted,
+        progress,
+        backend,
+    };
     let draw_images = config.eval.draw_images;
     let mut session = Session::new(config, options).inspect_err(|_| run.discard_if_empty())?;
     let (outcome, evaluation) = session.run()?;
@@ -139,11 +148,10 @@ fn draw(
     if count == 0 {
         return Ok(());
     }
-    let mut state = session.trainer().state().clone();
-    let evaluator = session.evaluator();
+    let (evaluator, state) = session.evaluator();
     let count = count.min(evaluator.data().images.len());
     let positions: Vec<usize> = (0..count).collect();
-    let found = evaluator.detect(&mut state, &positions, &Progress::quiet())?;
+    let found = evaluator.detect(state, &positions, &Progress::quiet())?;
     let names: Vec<String> =
         evaluator.data().categories().into_iter().map(|(name, _)| name).collect();
     let mut pictures = Vec::new();

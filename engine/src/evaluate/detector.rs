@@ -1,15 +1,13 @@
 //! The detector: the planned detection pass of each padded shape, fed with images.
 
-use std::sync::Arc;
-
 use configs::Config;
 use dali::order::PaddedShape;
-use graph::{CpuExecutor, StateSet};
 
 use super::postprocess::{ImageDetections, split};
 use crate::dataset::network_size;
 use crate::error::EngineError;
 use crate::model::{ImageSize, Inject, ModelSpec, SlotShape, detection_program};
+use crate::runtime::{Backend, Executor, ModelState};
 
 /// An image to detect on.
 #[derive(Debug, Clone)]
@@ -31,7 +29,8 @@ pub struct Detector {
     shapes: Vec<PaddedShape>,
     classes: usize,
     batch_size: usize,
-    executors: Vec<Option<CpuExecutor>>,
+    backend: Backend,
+    executors: Vec<Option<Executor>>,
 }
 
 impl Detector {
@@ -45,13 +44,15 @@ impl Detector {
         shapes: &[PaddedShape],
         classes: usize,
         batch_size: usize,
-        state: &StateSet,
+        backend: &Backend,
+        state: &mut ModelState,
     ) -> Result<Self, EngineError> {
         let mut detector = Self {
             config: config.clone(),
             shapes: shapes.to_vec(),
             classes,
             batch_size: batch_size.max(1),
+            backend: backend.clone(),
             executors: shapes.iter().map(|_| None).collect(),
         };
         if !shapes.is_empty() {
@@ -74,20 +75,25 @@ impl Detector {
         &mut self,
         shape: usize,
         images: &[Image],
-        state: &mut StateSet,
+        state: &mut ModelState,
     ) -> Result<Vec<ImageDetections>, EngineError> {
         assert!(images.len() <= self.batch_size, "{} images in a batch", images.len());
         let pixels = images.iter().map(|i| i.rgb.len()).max().unwrap_or(0);
         self.plan(shape, pixels, state)?;
         let Some(executor) = &mut self.executors[shape] else { unreachable!("planned above") };
         let sizes = fill(executor, &self.config, images)?;
-        rayon::scope(|_| executor.run(state));
+        executor.run(state)?;
         split(executor, &self.config, images, &sizes)
     }
 
     /// Plans a shape's program, or plans it anew for larger source images.
-    fn plan(&mut self, shape: usize, pixels: usize, state: &StateSet) -> Result<(), EngineError> {
-        let has_room = |e: &CpuExecutor| {
+    fn plan(
+        &mut self,
+        shape: usize,
+        pixels: usize,
+        state: &mut ModelState,
+    ) -> Result<(), EngineError> {
+        let has_room = |e: &Executor| {
             let id = e.program().find("pixels");
             id.is_some_and(|id| e.program().desc(id).dim(1) >= pixels)
         };
@@ -101,36 +107,41 @@ impl Detector {
             images: self.batch_size,
             padded: ImageSize { height, width },
             slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
+            device: self.backend.kind(),
             inject: Inject::default(),
         };
         let program = detection_program(&spec)?.program;
-        self.executors[shape] = Some(CpuExecutor::new(Arc::new(program), state)?);
+        // The memory of the smaller one is given back first.
+        self.executors[shape] = None;
+        self.executors[shape] = Some(Executor::new(program, &self.backend, state)?);
         Ok(())
     }
 }
 
 /// Writes the inputs; returns each image's network size (height, width).
 fn fill(
-    executor: &mut CpuExecutor,
+    executor: &mut Executor,
     config: &Config,
     images: &[Image],
 ) -> Result<Vec<(u32, u32)>, EngineError> {
-    let names = ["pixels", "image_sizes", "network_sizes", "flips", "num_images"];
-    let [pixels, source, network, flips, count] = executor.inputs_mut(names)?;
-    let row = pixels.desc.dim(1);
+    let dims = |name: &str| executor.program().find(name).map(|id| executor.program().desc(id));
+    let (places, row) = dims("pixels").map_or((0, 0), |desc| (desc.dim(0), desc.dim(1)));
+    let (mut source, mut network) = (vec![1i32; 2 * places], vec![1i32; 2 * places]);
     let mut sizes = Vec::new();
-    source.as_i32_mut().fill(1);
-    network.as_i32_mut().fill(1);
-    flips.as_i32_mut().fill(0);
-    count.as_i32_mut()[0] = images.len() as i32;
+    let mut pixels = Vec::with_capacity(images.len() * row);
     for (i, image) in images.iter().enumerate() {
-        pixels.bytes_mut()[i * row..i * row + image.rgb.len()].copy_from_slice(&image.rgb);
+        pixels.extend_from_slice(&image.rgb);
+        pixels.resize((i + 1) * row, 0);
         let (height, width) = network_size(config, image.height as u32, image.width as u32);
         let pair = 2 * i..2 * i + 2;
-        let here = [image.height as i32, image.width as i32];
-        source.as_i32_mut()[pair.clone()].copy_from_slice(&here);
-        network.as_i32_mut()[pair].copy_from_slice(&[height as i32, width as i32]);
+        source[pair.clone()].copy_from_slice(&[image.height as i32, image.width as i32]);
+        network[pair].copy_from_slice(&[height as i32, width as i32]);
         sizes.push((height, width));
     }
+    executor.write("pixels", &pixels)?;
+    executor.write("image_sizes", bytemuck::cast_slice(&source))?;
+    executor.write("network_sizes", bytemuck::cast_slice(&network))?;
+    executor.write("flips", bytemuck::cast_slice(&vec![0i32; places]))?;
+    executor.write("num_images", bytemuck::cast_slice(&[images.len() as i32]))?;
     Ok(sizes)
 }

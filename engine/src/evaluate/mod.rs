@@ -8,12 +8,11 @@ use std::path::Path;
 
 use configs::Config;
 use dali::score::{self, Detection, GroundTruth, IouType, Summary};
-use graph::StateSet;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::Param;
 use crate::progress::Progress;
+use crate::runtime::{Backend, ModelState};
 
 pub use detector::{Detector, Image};
 pub use postprocess::{Found, ImageDetections};
@@ -69,7 +68,7 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Plans the detection pass for every padded shape of `data`. `params` and `state` are the
+    /// Plans the detection pass for the padded shapes of `data`. `classes` and `state` are the
     /// trained model's.
     ///
     /// # Errors
@@ -77,16 +76,17 @@ impl Evaluator {
     pub fn new(
         config: &Config,
         data: DataSet,
-        params: &[Param],
-        state: &StateSet,
+        classes: usize,
+        backend: &Backend,
+        state: &mut ModelState,
     ) -> Result<Self, EngineError> {
         let mut images: Vec<usize> = (0..data.images.len()).collect();
         if config.eval.max_images > 0 {
             images.truncate(config.eval.max_images);
         }
         let ground_truth = ground_truth::of_images(&data, &images)?;
-        let classes = crate::model::classes_of(params);
-        let detector = Detector::new(config, &data.shapes, classes, config.eval.batch_size, state)?;
+        let size = config.eval.batch_size;
+        let detector = Detector::new(config, &data.shapes, classes, size, backend, state)?;
         let masks = config.model.kind == configs::ModelKind::MaskRcnn;
         Ok(Self { data, detector, ground_truth, images, masks })
     }
@@ -97,7 +97,7 @@ impl Evaluator {
     /// An image that cannot be read.
     pub fn run(
         &mut self,
-        state: &mut StateSet,
+        state: &mut ModelState,
         progress: &Progress,
     ) -> Result<Evaluation, EngineError> {
         let found = self.detect(state, &self.images.clone(), progress)?;
@@ -116,7 +116,7 @@ impl Evaluator {
     /// An image that cannot be read.
     pub fn detect(
         &mut self,
-        state: &mut StateSet,
+        state: &mut ModelState,
         images: &[usize],
         progress: &Progress,
     ) -> Result<Vec<ImageDetections>, EngineError> {

@@ -2,12 +2,12 @@
 
 use configs::Config;
 use dali::score::{Detection, Rle};
-use graph::CpuExecutor;
 use kernels::paste::paste_mask;
 use rayon::prelude::*;
 
 use super::detector::Image;
 use crate::error::EngineError;
+use crate::runtime::Executor;
 
 /// An object that the model found.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,21 +50,24 @@ impl ImageDetections {
 
 /// Splits a batch's outputs by image. `sizes` are the images' network sizes (height, width).
 pub(super) fn split(
-    executor: &CpuExecutor,
+    executor: &Executor,
     config: &Config,
     images: &[Image],
     sizes: &[(u32, u32)],
 ) -> Result<Vec<ImageDetections>, EngineError> {
-    let (boxes, scores) = (executor.f32("det_boxes")?, executor.f32("det_scores")?);
-    let (labels, image_idx) = (executor.i32("det_labels")?, executor.i32("det_image_idx")?);
-    let count = executor.i32("num_detections")?[0] as usize;
+    let (boxes, scores) = (executor.read("det_boxes")?, executor.read("det_scores")?);
+    let (labels, image_idx) = (executor.read("det_labels")?, executor.read("det_image_idx")?);
+    let (boxes, scores) = (boxes.as_f32(), scores.as_f32());
+    let (labels, image_idx) = (labels.as_i32(), image_idx.as_i32());
+    let count = executor.read("num_detections")?.as_i32()[0] as usize;
     // The last batch may hold fewer images than the program was planned for; what is found on the
     // places left over means nothing. Detections come in image order.
     let count = image_idx[..count].partition_point(|image| (*image as usize) < images.len());
     let probs = match executor.program().find("mask_probs") {
-        Some(id) => Some((executor.f32("mask_probs")?, executor.program().desc(id).dim(1))),
+        Some(_) => Some(executor.read("mask_probs")?),
         None => None,
     };
+    let probs = probs.as_ref().map(|probs| (probs.as_f32(), probs.desc.dim(1)));
     let threshold = config.model.detections.mask_threshold;
     let found = (0..count).into_par_iter().map(|i| {
         let image = image_idx[i] as usize;

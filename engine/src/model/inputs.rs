@@ -28,6 +28,8 @@ pub struct Inject {
     pub float_pixels: bool,
     /// `rpn_sample_idx` is an input.
     pub rpn_samples: bool,
+    /// The proposals, with their anchors and counts, are inputs of the training step.
+    pub proposals: bool,
     /// The sampled RoIs with their labels and matches are inputs.
     pub roi_samples: bool,
     /// Sample by index hash instead of Philox.

@@ -8,6 +8,7 @@ mod heads;
 mod inputs;
 mod net;
 mod params;
+mod ring;
 mod rpn;
 mod train_step;
 
@@ -15,10 +16,12 @@ pub use detect::detection_program;
 pub use inputs::{Inject, SlotShape};
 pub use params::classes_of;
 pub use params::{Init, Layout, Param, ParamKind};
+pub use ring::RingLayout;
 pub use train_step::{LOSS_NAMES, training_program};
 
 use configs::Config;
 use graph::Program;
+use kernels::device::DeviceKind;
 
 /// Height and width in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +45,8 @@ pub struct ModelSpec<'a> {
     pub padded: ImageSize,
     /// Capacities of the loader's slot.
     pub slot: SlotShape,
+    /// What it will run on: fp16 weights have fp32 masters, and the step publishes its losses.
+    pub device: DeviceKind,
     /// What tests put in place of computed tensors.
     pub inject: Inject,
 }
@@ -53,4 +58,6 @@ pub struct BuiltProgram {
     pub program: Program,
     /// Its parameters and frozen statistics, in torchvision's order of modules.
     pub params: Vec<Param>,
+    /// What a training step publishes, if it is for a device.
+    pub ring: Option<RingLayout>,
 }

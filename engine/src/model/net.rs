@@ -63,7 +63,7 @@ impl<'a> Net<'a> {
     }
 
     pub(super) fn finish(self) -> BuiltProgram {
-        BuiltProgram { program: self.program, params: self.params }
+        BuiltProgram { program: self.program, params: self.params, ring: None }
     }
 
     pub(super) fn params(&self) -> &[Param] {

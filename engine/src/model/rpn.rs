@@ -60,6 +60,18 @@ struct HeadWeights {
     deltas: [TensorId; 2],
 }
 
+/// Proposals that the caller writes: `proposals`, `proposal_anchor_idx`, `proposal_counts`.
+fn injected(net: &mut Net<'_>, per_image: usize) -> Proposals {
+    let n = net.spec.images;
+    let mut input =
+        |name: &str, role, shape: &[usize]| net.program.input(name, TensorDesc::new(role, shape));
+    Proposals {
+        boxes: input("proposals", Role::Box, &[n, per_image, 4]),
+        anchor_idx: input("proposal_anchor_idx", Role::Index, &[n, per_image]),
+        counts: input("proposal_counts", Role::Index, &[n]),
+    }
+}
+
 impl Rpn {
     pub(super) fn new(net: &mut Net<'_>, maps: Vec<TensorId>) -> Result<Self, GraphError> {
         net.part("rpn.anchors");
@@ -121,6 +133,9 @@ impl Rpn {
                 PostNmsScope::Level => ProposalScope::Level,
             },
         };
+        if training && net.spec.inject.proposals {
+            return Ok(injected(net, post));
+        }
         let (logits, deltas) = self.dense_head(net)?;
         net.part("rpn.proposals");
         let top = net.program.apply(TopKPerLevel { k: pre }, &logits)?;
@@ -134,6 +149,7 @@ impl Rpn {
         let kept = net.program.apply(nms, &[decoded[0], decoded[1], levels, idx])?;
         net.observe("proposals", kept[0]);
         net.observe("proposal_scores", kept[1]);
+        net.observe("proposal_anchor_idx", kept[2]);
         net.observe("proposal_counts", kept[3]);
         Ok(Proposals { boxes: kept[0], anchor_idx: kept[2], counts: kept[3] })
     }

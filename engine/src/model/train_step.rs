@@ -7,6 +7,7 @@ use graph::autodiff::differentiate;
 use graph::program::Pass;
 use graph::prune::prune;
 use graph::{GraphError, TensorId};
+use kernels::device::DeviceKind;
 use kernels::ops::control_step::{ControlStep, LrSchedule};
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::ops::encode_boxes::EncodeBoxes;
@@ -30,8 +31,10 @@ use super::heads::{Rois, box_head, mask_head};
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::Net;
 use super::params::ParamKind;
+use super::ring::publish;
 use super::rpn::{Proposals, Rpn};
 use super::{BuiltProgram, ModelSpec};
+use crate::runtime::MASTER;
 
 /// The losses in the order of the reference's logs; a Faster R-CNN lacks the mask loss.
 pub const LOSS_NAMES: [&str; 5] =
@@ -72,9 +75,15 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     for (name, loss) in loss_names(spec.config.model.kind).iter().zip(&losses) {
         net.program.keep(name, *loss);
     }
-    optimize(&mut net, &losses)?;
+    let optimized = optimize(&mut net, &losses)?;
+    let names = loss_names(spec.config.model.kind);
+    let mut ring = None;
+    if spec.device == DeviceKind::Cuda {
+        let named: Vec<_> = names.into_iter().zip(losses).collect();
+        ring = Some(publish(&mut net, &named, optimized.control, optimized.norms)?);
+    }
     prune(&mut net.program);
-    Ok(net.finish())
+    Ok(BuiltProgram { ring, ..net.finish() })
 }
 
 /// Names of the losses of a kind of model, in order.
@@ -261,8 +270,24 @@ fn mask_loss(
     net.program.apply1(MaskBceLoss { ipg }, &inputs)
 }
 
+/// A parameter that the step trains.
+#[derive(Debug)]
+struct Trained {
+    weight: TensorId,
+    kind: ParamKind,
+    name: String,
+    shape: Vec<usize>,
+}
+
+/// What the optimizer says of the step.
+#[derive(Debug, Clone, Copy)]
+struct Optimized {
+    control: TensorId,
+    norms: TensorId,
+}
+
 /// Backward pass, norms, control of the step, and the update of every trained parameter.
-fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<(), GraphError> {
+fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<Optimized, GraphError> {
     let solver = &net.spec.config.solver;
     let scalar =
         |net: &mut Net<'_>, name: &str, role| net.program.state(name, TensorDesc::new(role, &[1]));
@@ -273,13 +298,16 @@ fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<(), GraphError> {
     let trained: Vec<_> = net
         .params()
         .iter()
-        .filter_map(|p| p.trained.map(|t| (t, p.kind, p.name.clone(), p.shape.clone())))
+        .filter_map(|p| {
+            let (name, shape) = (p.name.clone(), p.shape.clone());
+            p.trained.map(|weight| Trained { weight, kind: p.kind, name, shape })
+        })
         .collect();
-    let weights: Vec<_> = trained.iter().map(|(t, ..)| *t).collect();
+    let weights: Vec<_> = trained.iter().map(|t| t.weight).collect();
     let grads = differentiate(&mut net.program, losses, loss_scale, &weights)?;
     if net.spec.inject.observe {
-        for (grad, (_, _, name, _)) in grads.iter().zip(&trained) {
-            net.program.keep(&format!("grad/{name}"), *grad);
+        for (grad, t) in grads.iter().zip(&trained) {
+            net.program.keep(&format!("grad/{}", t.name), *grad);
         }
     }
     net.program.set_pass(Pass::Update);
@@ -295,36 +323,52 @@ fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<(), GraphError> {
     let updates = [step, loss_scale, growth, skipped];
     let control = net.program.add(Arc::new(control), &norms, &updates)?[0];
     net.program.keep("control", control);
-    let momenta: Vec<_> = trained
-        .iter()
-        .map(|(_, _, name, shape)| {
-            let desc = TensorDesc::new(Role::Master, shape);
-            net.program.state(&format!("momentum/{name}"), desc)
-        })
-        .collect();
-    let group = |kind: ParamKind| {
-        let decay = solver.weight_decay as f32;
-        let or_decay = |own: Option<f64>| own.map_or(decay, |d| d as f32);
-        match kind {
-            ParamKind::Bias => SgdGroup {
-                weight_decay: or_decay(solver.bias_weight_decay),
-                lr_factor: solver.bias_lr_factor as f32,
-            },
-            ParamKind::Norm => {
-                SgdGroup { weight_decay: or_decay(solver.norm_weight_decay), lr_factor: 1.0 }
-            }
-            _ => SgdGroup { weight_decay: decay, lr_factor: 1.0 },
+    update(net, &trained, grads, control)?;
+    Ok(Optimized { control, norms: norms[0] })
+}
+
+/// The node that updates every trained parameter, its momentum, and its master if it has one.
+fn update(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    grads: Vec<TensorId>,
+    control: TensorId,
+) -> Result<(), GraphError> {
+    let on_device = net.spec.device == DeviceKind::Cuda;
+    let has_master =
+        |net: &Net<'_>, t: &Trained| on_device && net.program.desc(t.weight).role == Role::Weight;
+    let beside = |net: &mut Net<'_>, prefix: &str, t: &Trained| {
+        let desc = TensorDesc::new(Role::Master, &t.shape);
+        net.program.state(&format!("{prefix}{}", t.name), desc)
+    };
+    let momenta: Vec<_> = trained.iter().map(|t| beside(net, "momentum/", t)).collect();
+    let mut masters = Vec::new();
+    let mut groups = Vec::new();
+    for t in trained {
+        let master = has_master(net, t);
+        if master {
+            masters.push(beside(net, MASTER, t));
         }
-    };
-    let sgd = Sgd {
-        momentum: solver.momentum as f32,
-        nesterov: solver.nesterov,
-        groups: trained.iter().map(|(_, kind, ..)| group(*kind)).collect(),
-    };
+        groups.push(group(&net.spec.config.solver, t.kind, master));
+    }
+    let solver = &net.spec.config.solver;
+    let sgd = Sgd { momentum: solver.momentum as f32, nesterov: solver.nesterov, groups };
     let inputs: Vec<_> = grads.into_iter().chain([control]).collect();
-    let updates: Vec<_> = weights.into_iter().chain(momenta).collect();
+    let updates: Vec<_> = trained.iter().map(|t| t.weight).chain(momenta).chain(masters).collect();
     net.program.add(Arc::new(sgd), &inputs, &updates)?;
     Ok(())
+}
+
+/// How a parameter of this kind is updated.
+fn group(solver: &configs::Solver, kind: ParamKind, master: bool) -> SgdGroup {
+    let decay = solver.weight_decay as f32;
+    let or_decay = |own: Option<f64>| own.map_or(decay, |d| d as f32);
+    let (weight_decay, lr_factor) = match kind {
+        ParamKind::Bias => (or_decay(solver.bias_weight_decay), solver.bias_lr_factor as f32),
+        ParamKind::Norm => (or_decay(solver.norm_weight_decay), 1.0),
+        _ => (decay, 1.0),
+    };
+    SgdGroup { weight_decay, lr_factor, master }
 }
 
 /// The learning-rate schedule of a config.

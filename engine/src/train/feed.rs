@@ -4,7 +4,6 @@
 use configs::Config;
 use dali::loader::{self, Loader, OwnedSlot};
 use dali::order::Order;
-use graph::CpuExecutor;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -110,27 +109,27 @@ impl Feed {
     }
 }
 
-/// Copies a batch into the inputs of its shape's program.
-pub(super) fn fill_inputs(executor: &mut CpuExecutor, batch: &Batch) -> Result<(), EngineError> {
-    let slot = &batch.slot;
-    let mut copy = |name: &str, bytes: &[u8]| -> Result<(), EngineError> {
-        let input = executor.input_mut(name)?;
-        input.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    };
-    copy("pixels", &slot.pixels)?;
-    copy("gt_boxes", bytemuck::cast_slice(&slot.gt_boxes))?;
-    copy("coords", bytemuck::cast_slice(&slot.coords))?;
-    let indices: [(&str, &[i32]); 9] = [
-        ("image_sizes", &slot.image_sizes),
-        ("image_keys", &slot.image_keys),
-        ("num_images", &slot.num_images),
-        ("gt_classes", &slot.gt_classes),
-        ("gt_counts", &slot.gt_counts),
-        ("segm_index", &slot.segm_index),
-        ("segm_parts", &slot.segm_parts),
-        ("runs", &slot.runs),
-        ("network_sizes", &batch.network_sizes),
-    ];
-    indices.iter().try_for_each(|(name, values)| copy(name, bytemuck::cast_slice(values)))
+impl Batch {
+    /// Hands the bytes of each input to `write`, by name: the head of it, what follows is unused.
+    pub(super) fn write(
+        &self,
+        mut write: impl FnMut(&str, &[u8]) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let slot = &self.slot;
+        write("pixels", &slot.pixels)?;
+        write("gt_boxes", bytemuck::cast_slice(&slot.gt_boxes))?;
+        write("coords", bytemuck::cast_slice(&slot.coords))?;
+        let indices: [(&str, &[i32]); 9] = [
+            ("image_sizes", &slot.image_sizes),
+            ("image_keys", &slot.image_keys),
+            ("num_images", &slot.num_images),
+            ("gt_classes", &slot.gt_classes),
+            ("gt_counts", &slot.gt_counts),
+            ("segm_index", &slot.segm_index),
+            ("segm_parts", &slot.segm_parts),
+            ("runs", &slot.runs),
+            ("network_sizes", &self.network_sizes),
+        ];
+        indices.iter().try_for_each(|(name, values)| write(name, bytemuck::cast_slice(values)))
+    }
 }

@@ -3,6 +3,7 @@
 mod feed;
 mod journal;
 mod session;
+mod steps;
 mod trainer;
 
 pub use session::{Outcome, Session, SessionOptions};

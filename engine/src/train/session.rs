@@ -15,8 +15,10 @@ use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::metrics::{StepRecord, duration, forget_after};
+use crate::model::classes_of;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
+use crate::runtime::{Backend, ModelState};
 
 /// Steps in a row whose losses are no numbers before a run with a dynamic loss scale gives up.
 const MOST_BAD_STEPS: u64 = 10;
@@ -43,6 +45,8 @@ pub struct SessionOptions {
     pub interrupted: Arc<AtomicBool>,
     /// Speaks to the person.
     pub progress: Progress,
+    /// Runs the programs.
+    pub backend: Backend,
 }
 
 /// A training run.
@@ -79,8 +83,10 @@ impl Session {
             // The checkpoint holds all weights; the file that the run began with may be gone.
             fresh.model.backbone.weights = None;
         }
-        let mut trainer = Trainer::new(&fresh, &train)?;
-        let evaluator = Evaluator::new(&config, val, trainer.params(), trainer.state())?;
+        let backend = &options.backend;
+        let mut trainer = Trainer::new(&fresh, &train, backend)?;
+        let classes = classes_of(trainer.params());
+        let evaluator = Evaluator::new(&config, val, classes, backend, trainer.state())?;
         let mut best = None;
         if options.resume {
             let path = checkpoint::last(options.run.path())?;
@@ -91,7 +97,7 @@ impl Session {
                     reason: "its classes are not those of the training data".into(),
                 });
             }
-            checkpoint::restore(&path, trainer.state_mut())?;
+            trainer.state().change(|state| checkpoint::restore(&path, state))?;
             trainer.resume_at(meta.batches);
             forget_after(&options.run.join("metrics.jsonl"), meta.batches)?;
             best = read_best(&options.run, meta.batches);
@@ -131,7 +137,7 @@ impl Session {
         let mut last_evaluation = None;
         self.trainer.restart_clock();
         while self.trainer.batches() < total {
-            let record = self.trainer.step()?;
+            let record = self.trainer.step(self.next_stop())?;
             let step = record.step;
             self.check_finite(&record)?;
             self.train_seconds += record.step_seconds;
@@ -153,7 +159,9 @@ impl Session {
             if step < total && due(self.config.train.checkpoint_every_steps, step) {
                 self.save()?;
             }
-            if self.options.interrupted.load(Ordering::Relaxed) {
+            // What is in flight is seen to its end, so that the checkpoint is of a whole step.
+            let interrupted = self.options.interrupted.load(Ordering::Relaxed);
+            if interrupted && self.trainer.in_flight() == 0 {
                 outcome = Outcome::Interrupted;
                 break;
             }
@@ -174,14 +182,23 @@ impl Session {
         Ok((outcome, evaluation))
     }
 
-    /// The evaluator, for pictures of what the trained model finds.
-    pub fn evaluator(&mut self) -> &mut Evaluator {
-        &mut self.evaluator
+    /// The evaluator and the trained state, for pictures of what the model finds.
+    pub fn evaluator(&mut self) -> (&mut Evaluator, &mut ModelState) {
+        (&mut self.evaluator, self.trainer.state())
     }
 
-    /// The trainer's state, which holds the trained weights.
-    pub fn trainer(&self) -> &Trainer {
-        &self.trainer
+    /// The first step after which something other than a step is to happen.
+    fn next_stop(&self) -> u64 {
+        let now = self.trainer.batches();
+        if self.options.interrupted.load(Ordering::Relaxed) {
+            return now;
+        }
+        let train = &self.config.train;
+        let per_epoch = self.trainer.batches_per_epoch() * train.eval_every_epochs;
+        let periods = [train.eval_every_steps, per_epoch, train.checkpoint_every_steps];
+        let next = |every: &u64| (now / every + 1) * every;
+        let stops = periods.iter().filter(|every| **every > 0).map(next);
+        stops.min().unwrap_or(train.steps).min(train.steps)
     }
 
     fn announce(&mut self) {
@@ -195,16 +212,16 @@ impl Session {
             .map(|p| p.shape.iter().product::<usize>())
             .sum();
         let text = format!(
-            "device cpu ({} threads), {} images, {} classes, batch {}, {} batches an epoch, \
+            "device {}, {} images, {} classes, batch {}, {} batches an epoch, \
              {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
              {:.0} MiB for weights and optimizer\nrun directory: {}",
-            std::thread::available_parallelism().map_or(1, usize::from),
+            self.options.backend.describe(),
             self.train.images.len(),
             self.train.num_classes(),
             self.config.train.batch_size,
             self.trainer.batches_per_epoch(),
             trained as f64 / 1e6,
-            mib(memory.all_arenas_bytes),
+            mib(memory.arena_bytes),
             mib(memory.state_bytes),
             self.options.run.path().display(),
         );
@@ -231,8 +248,7 @@ impl Session {
             return Ok(());
         }
         let memory = self.trainer.memory();
-        let peak = memory.all_arenas_bytes + memory.state_bytes;
-        bar.suspend(|| self.journal.log(total, peak))
+        bar.suspend(|| self.journal.log(total, memory.bytes()))
     }
 
     /// Stops a run whose losses are no numbers. A dynamic loss scale skips such a step; if the
@@ -263,7 +279,7 @@ impl Session {
 
     fn evaluate(&mut self, step: u64) -> Result<Evaluation, EngineError> {
         let started = Instant::now();
-        let evaluation = self.evaluator.run(self.trainer.state_mut(), &self.options.progress)?;
+        let evaluation = self.evaluator.run(self.trainer.state(), &self.options.progress)?;
         let seconds = started.elapsed().as_secs_f64();
         let mut line = json!({"step": step, "eval_seconds": seconds});
         let mut text = format!("step {step}: evaluated in {seconds:.1} s");
@@ -296,10 +312,11 @@ impl Session {
     }
 
     fn save(&mut self) -> Result<(), EngineError> {
+        let (batches, params) = (self.trainer.batches(), self.trainer.params().to_vec());
         let snapshot = Snapshot {
-            state: self.trainer.state(),
-            params: self.trainer.params(),
-            batches: self.trainer.batches(),
+            state: self.trainer.state().fetch()?,
+            params: &params,
+            batches,
             categories: &self.train.categories(),
             config: &self.config_toml,
         };
@@ -316,7 +333,7 @@ impl Session {
             "seconds": self.started.elapsed().as_secs_f64(),
             "train_seconds": self.train_seconds,
             "images_per_second": self.images_seen as f64 / self.train_seconds.max(1e-9),
-            "device": "cpu",
+            "device": self.options.backend.describe(),
             "threads": std::thread::available_parallelism().map_or(1, usize::from),
             "target_reached": outcome == Outcome::TargetReached,
             "config_sha256": digest.iter().map(|b| format!("{b:02x}")).collect::<String>(),

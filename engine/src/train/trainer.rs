@@ -1,29 +1,43 @@
 //! The trainer: one planned program a padded shape, sharing the state; one batch a step.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use configs::{Config, WarmupRule};
+use graph::exec::device::Prepared;
 use graph::{CpuExecutor, StateSet};
 
-use super::feed::{Feed, fill_inputs};
+use super::feed::Feed;
+use super::steps::{CpuSteps, DeviceSteps, Steps};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{ImageSize, Inject, LOSS_NAMES, ModelSpec, Param, training_program};
+use crate::model::{BuiltProgram, ImageSize, Inject, ModelSpec, Param, training_program};
+use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
 /// Makes training steps.
 #[derive(Debug)]
 pub struct Trainer {
-    executors: Vec<CpuExecutor>,
-    state: StateSet,
+    steps: Box<dyn Steps>,
+    state: ModelState,
     params: Vec<Param>,
     loaded: Option<LoadReport>,
-    losses: Vec<&'static str>,
     feed: Feed,
+    /// Batches whose steps were measured.
     batches: u64,
+    /// Steps begun and not measured yet, oldest first.
+    begun: VecDeque<Begun>,
     last_step: Instant,
+}
+
+/// What is known of a step when it begins.
+#[derive(Debug)]
+struct Begun {
+    epoch: u64,
+    images: usize,
+    data_seconds: f64,
 }
 
 /// What training needs in memory, known before the first step.
@@ -31,104 +45,97 @@ pub struct Trainer {
 pub struct MemoryNeed {
     /// Weights, momentum, counters.
     pub state_bytes: usize,
-    /// Activations, gradients and scratch, of the largest padded shape.
+    /// Activations, gradients, scratch, and a device's input slots. The CPU keeps an arena for
+    /// each padded shape, a device one for all.
     pub arena_bytes: usize,
-    /// Arenas of all shapes: the CPU device keeps one each.
-    pub all_arenas_bytes: usize,
+}
+
+impl MemoryNeed {
+    /// All of it.
+    pub fn bytes(&self) -> usize {
+        self.state_bytes + self.arena_bytes
+    }
 }
 
 impl Trainer {
     /// Builds and plans the programs, initialises the state, and starts loading.
     ///
     /// # Errors
-    /// A config that describes no program, or weights that cannot be loaded.
-    pub fn new(config: &Config, data: &DataSet) -> Result<Self, EngineError> {
+    /// A config that describes no program, weights that cannot be loaded, or a device that fails
+    /// or has too little memory.
+    pub fn new(config: &Config, data: &DataSet, backend: &Backend) -> Result<Self, EngineError> {
         refuse_unsupported(config)?;
-        let mut executors = Vec::new();
-        let mut built = None;
-        for shape in &data.shapes {
-            let spec = ModelSpec {
-                config,
-                num_classes: num_classes(config, data)?,
-                images: config.train.batch_size,
-                padded: ImageSize { height: shape.height, width: shape.width },
-                slot: data.slot_shape(),
-                inject: Inject::default(),
-            };
-            let program = training_program(&spec)?;
-            let (state, _) = built.get_or_insert_with(|| {
-                let eps = config.model.backbone.norm_eps;
-                let seed = config.train.seed;
-                let mut state = initial_state(&program.program, &program.params, seed, eps);
-                set_scale(&mut state, config.solver.initial_loss_scale);
-                (state, program.params)
-            });
-            executors.push(CpuExecutor::new(Arc::new(program.program), state)?);
-        }
-        let Some((mut state, params)) = built else {
+        let mut built = data
+            .shapes
+            .iter()
+            .map(|shape| {
+                let padded = ImageSize { height: shape.height, width: shape.width };
+                build(config, data, backend, padded, config.train.batch_size)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = built.first_mut() else {
             return Err(EngineError::Usage("the training set holds no image".into()));
         };
+        let params = std::mem::take(&mut first.params);
+        let eps = config.model.backbone.norm_eps;
+        let mut state = initial_state(&first.program, &params, config.train.seed, eps);
+        set_scale(&mut state, config.solver.initial_loss_scale);
         let mut loaded = None;
         if let Some(path) = &config.model.backbone.weights {
             loaded = Some(load_weights(path.as_ref(), &params, &mut state)?);
-            fold(&mut state, &params, config.model.backbone.norm_eps);
+            fold(&mut state, &params, eps);
         }
-        let kept = |name: &&str| executors[0].program().find(name).is_some();
-        let losses = LOSS_NAMES.into_iter().filter(kept).collect();
+        let (steps, state) = make_steps(built, state, backend, config, data)?;
         let feed = Feed::new(config, data)?;
-        let last_step = Instant::now();
-        Ok(Self { executors, state, params, loaded, losses, feed, batches: 0, last_step })
+        let (begun, last_step) = (VecDeque::new(), Instant::now());
+        Ok(Self { steps, state, params, loaded, feed, batches: 0, begun, last_step })
     }
 
-    /// Makes the next step.
+    /// The record of the next step. Others are begun ahead of it, as the device allows, but none
+    /// beyond step `until`: what is to happen after that step finds the state as it left it.
     ///
     /// # Errors
-    /// An image that cannot be read.
-    pub fn step(&mut self) -> Result<StepRecord, EngineError> {
-        let batch = self.feed.next(self.batches)?;
-        let executor = &mut self.executors[batch.shape];
-        fill_inputs(executor, &batch)?;
-        let state = &mut self.state;
-        // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
-        rayon::scope(|_| executor.run(state));
+    /// An image that cannot be read; a fault of the device.
+    pub fn step(&mut self, until: u64) -> Result<StepRecord, EngineError> {
+        let until = until.max(self.batches + u64::from(self.begun.is_empty()));
+        while self.begun.len() < self.steps.depth() {
+            let next = self.batches + self.begun.len() as u64;
+            if next >= until {
+                break;
+            }
+            let batch = self.feed.next(next)?;
+            self.steps.begin(&batch, &mut self.state)?;
+            self.begun.push_back(Begun {
+                epoch: batch.epoch,
+                images: batch.num_images,
+                data_seconds: batch.waited_seconds,
+            });
+            self.feed.recycle(batch);
+        }
+        let Some(begun) = self.begun.pop_front() else { unreachable!("one was begun") };
+        let measured = self.steps.measure()?;
         self.batches += 1;
-        let record = self.record(batch.shape, batch.epoch, batch.num_images, batch.waited_seconds);
-        self.feed.recycle(batch);
-        record
-    }
-
-    fn record(
-        &mut self,
-        shape: usize,
-        epoch: u64,
-        images: usize,
-        data_seconds: f64,
-    ) -> Result<StepRecord, EngineError> {
-        let executor = &self.executors[shape];
-        let losses = self
-            .losses
-            .iter()
-            .map(|name| Ok((*name, executor.f32(name)?[0])))
-            .collect::<Result<Vec<_>, EngineError>>()?;
-        let control = executor.f32("control")?;
-        let norms = executor.f32("grad_norms")?;
-        let (lr, loss_scale) = (control[0], control[3]);
         let now = Instant::now();
         let step_seconds = now.duration_since(self.last_step).as_secs_f64();
         self.last_step = now;
         Ok(StepRecord {
             step: self.batches,
-            epoch,
-            loss: losses.iter().map(|(_, value)| value).sum(),
-            losses,
-            lr,
-            loss_scale,
-            grad_norm: norms[norms.len() - 1] / loss_scale,
-            applied: control[2] != 0.0,
-            images,
+            epoch: begun.epoch,
+            loss: measured.losses.iter().map(|(_, value)| value).sum(),
+            losses: measured.losses,
+            lr: measured.lr,
+            loss_scale: measured.loss_scale,
+            grad_norm: measured.grad_norm,
+            applied: measured.applied,
+            images: begun.images,
             step_seconds,
-            data_seconds,
+            data_seconds: begun.data_seconds,
         })
+    }
+
+    /// Steps begun and not measured yet.
+    pub fn in_flight(&self) -> usize {
+        self.begun.len()
     }
 
     /// Starts the clock of the next step anew, after something that is not part of it.
@@ -141,23 +148,22 @@ impl Trainer {
         self.feed.batches_per_epoch()
     }
 
-    /// Batches consumed.
+    /// Batches consumed, by steps that were measured.
     pub fn batches(&self) -> u64 {
         self.batches
     }
 
     /// Goes on after `batches` batches, with a state restored by the caller.
     pub fn resume_at(&mut self, batches: u64) {
+        assert!(self.begun.is_empty(), "steps are in flight");
         self.batches = batches;
     }
 
     /// All state.
-    pub fn state(&self) -> &StateSet {
-        &self.state
-    }
-
-    /// All state, to restore.
-    pub fn state_mut(&mut self) -> &mut StateSet {
+    ///
+    /// Panics while steps are in flight: it would be neither the one nor the other's.
+    pub fn state(&mut self) -> &mut ModelState {
+        assert!(self.begun.is_empty(), "steps are in flight");
         &mut self.state
     }
 
@@ -171,25 +177,110 @@ impl Trainer {
         self.loaded.as_ref()
     }
 
-    /// The planned programs, one a padded shape.
-    pub fn executors(&self) -> &[CpuExecutor] {
-        &self.executors
-    }
-
-    /// The planned programs, to reset their timers.
-    pub fn executors_mut(&mut self) -> &mut [CpuExecutor] {
-        &mut self.executors
+    /// The CPU's planned programs, one a padded shape, whose nodes are timed one by one; none on a
+    /// device.
+    pub fn cpu_executors(&mut self) -> &mut [CpuExecutor] {
+        self.steps.cpu_executors()
     }
 
     /// What the run needs in memory.
     pub fn memory(&self) -> MemoryNeed {
-        let arenas = || self.executors.iter().map(|e| e.plan().arena_bytes());
-        MemoryNeed {
-            state_bytes: self.state.bytes(),
-            arena_bytes: arenas().max().unwrap_or(0),
-            all_arenas_bytes: arenas().sum(),
+        MemoryNeed { state_bytes: self.state.bytes(), arena_bytes: self.steps.bytes() }
+    }
+}
+
+/// The training step of one padded shape.
+fn build(
+    config: &Config,
+    data: &DataSet,
+    backend: &Backend,
+    padded: ImageSize,
+    images: usize,
+) -> Result<BuiltProgram, EngineError> {
+    let spec = ModelSpec {
+        config,
+        num_classes: num_classes(config, data)?,
+        images,
+        padded,
+        slot: data.slot_shape(),
+        device: backend.kind(),
+        inject: Inject::default(),
+    };
+    Ok(training_program(&spec)?)
+}
+
+fn make_steps(
+    built: Vec<BuiltProgram>,
+    state: StateSet,
+    backend: &Backend,
+    config: &Config,
+    data: &DataSet,
+) -> Result<(Box<dyn Steps>, ModelState), EngineError> {
+    let Backend::Device(device) = backend else {
+        let programs = built.into_iter().map(|b| b.program).collect();
+        let steps = CpuSteps::new(programs, &state)?;
+        return Ok((Box::new(steps), ModelState::host(state)));
+    };
+    let Some(layout) = built.first().and_then(|b| b.ring.clone()) else {
+        panic!("a program for a device has a ring")
+    };
+    let prepared = built
+        .into_iter()
+        .map(|b| Ok(Prepared::new(Arc::new(b.program))?))
+        .collect::<Result<Vec<_>, EngineError>>()?;
+    fits(&prepared, device.memory().map_err(graph::GraphError::from)?.free, config, data, backend)?;
+    let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
+    let state = ModelState::on_device(state, device.clone(), &programs)?;
+    let steps = DeviceSteps::new(device.clone(), prepared, layout, &state)?;
+    Ok((Box::new(steps), state))
+}
+
+/// Bytes that a device needs for these programs.
+fn need(programs: &[Prepared]) -> usize {
+    let arena = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
+    let inputs = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0);
+    let state = programs.first().map_or(0, |p| {
+        p.program.states().map(|(_, t)| t.desc.cuda_bytes().next_multiple_of(256)).sum()
+    });
+    arena + 3 * inputs + state
+}
+
+/// That the programs fit `free` bytes; if not, the error says which batch would.
+fn fits(
+    programs: &[Prepared],
+    free: usize,
+    config: &Config,
+    data: &DataSet,
+    backend: &Backend,
+) -> Result<(), EngineError> {
+    let wanted = need(programs);
+    if wanted <= free {
+        return Ok(());
+    }
+    let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
+    let mut fitting = None;
+    for images in (1..config.train.batch_size).rev() {
+        let smaller = data.shapes.iter().map(|shape| {
+            let padded = ImageSize { height: shape.height, width: shape.width };
+            let built = build(config, data, backend, padded, images)?;
+            Ok(Prepared::new(Arc::new(built.program))?)
+        });
+        if need(&smaller.collect::<Result<Vec<_>, EngineError>>()?) <= free {
+            fitting = Some(images);
+            break;
         }
     }
+    let advice = match fitting {
+        Some(images) => format!("train.batch_size={images} would fit"),
+        None => "not even one image a step would fit".into(),
+    };
+    Err(EngineError::Usage(format!(
+        "a batch of {} images needs {:.2} GiB on {}, which has {:.2} GiB free: {advice}",
+        config.train.batch_size,
+        gib(wanted),
+        backend.describe(),
+        gib(free),
+    )))
 }
 
 /// Foreground classes: the config's, or the data's.

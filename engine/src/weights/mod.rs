@@ -53,7 +53,8 @@ pub fn fold(state: &mut StateSet, params: &[Param], eps: f64) {
     }
 }
 
-fn zeros(desc: &TensorDesc) -> HostTensor {
+/// A tensor of zeros.
+pub(crate) fn zeros(desc: &TensorDesc) -> HostTensor {
     let data = match desc.role.cpu_dtype() {
         DType::I32 => HostData::I32(vec![0; desc.len()]),
         DType::U8 => HostData::U8(vec![0; desc.len()]),

@@ -173,6 +173,19 @@ impl CpuExecutor {
         self.bytes(name, DType::I32).map(cast_slice)
     }
 
+    /// A kept tensor or input, copied.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownTensor`] if no kept tensor has this name.
+    pub fn read(&self, name: &str) -> Result<HostTensor, GraphError> {
+        let unknown = || GraphError::UnknownTensor(name.to_string());
+        let id = self.program.find(name).ok_or_else(unknown)?;
+        let mut tensor = HostTensor::poisoned(self.program.desc(id).clone());
+        let bytes = self.bytes(name, tensor.desc.role.cpu_dtype())?;
+        tensor.bytes_mut().copy_from_slice(bytes);
+        Ok(tensor)
+    }
+
     fn bytes(&self, name: &str, expected: DType) -> Result<&[u8], GraphError> {
         let unknown = || GraphError::UnknownTensor(name.to_string());
         let id = self.program.find(name).ok_or_else(unknown)?;

@@ -119,7 +119,8 @@ impl DeviceExecutor {
             inputs,
             done: done.device_ptr,
         };
-        let place = Place { arena: arena.ptr, inputs, state };
+        let address = |name: &str| state.ptr(name);
+        let place = Place { arena: arena.ptr, inputs, state: &address };
         let graphs = programs
             .iter()
             .map(|p| Ok(capture(device.as_ref(), &whole_step(p, &place, &ends)?)?))

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use kernels::TensorDesc;
 use kernels::device::{Buffer, DeviceKind, DevicePtr, LaunchArgs, Workspace};
 
-use super::state::DeviceState;
 use crate::capture::{LaunchList, Task, Work};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, Plan, Program, Schedule, TensorId, TensorKind};
@@ -31,17 +30,17 @@ impl Prepared {
     /// State read after its update.
     pub fn new(program: Arc<Program>) -> Result<Self, GraphError> {
         let schedule = Schedule::two_streams(&program)?;
-        Ok(Self::with_schedule(program, schedule))
+        Ok(Self::with_schedule(program, schedule, DeviceKind::Cuda))
     }
 
-    /// Plans the memory of a program with a schedule of the caller's.
-    pub fn with_schedule(program: Arc<Program>, schedule: Schedule) -> Self {
-        let plan = Plan::new(&program, &schedule, DeviceKind::Cuda);
+    /// Plans the memory of a program with a schedule of the caller's, for a kind of device.
+    pub fn with_schedule(program: Arc<Program>, schedule: Schedule, kind: DeviceKind) -> Self {
+        let plan = Plan::new(&program, &schedule, kind);
         let mut inputs = vec![None; program.tensors().len()];
         let mut input_bytes = 0;
         for (id, tensor) in program.inputs() {
             inputs[id.index()] = Some(input_bytes);
-            input_bytes += tensor.desc.cuda_bytes().next_multiple_of(ALIGNMENT);
+            input_bytes += kind.bytes(&tensor.desc).next_multiple_of(ALIGNMENT);
         }
         Self { program, schedule, plan, inputs, input_bytes }
     }
@@ -89,7 +88,7 @@ impl Prepared {
         let desc: &TensorDesc = &tensor.desc;
         let in_arena = self.plan.offset(id).map(|offset| place.arena + offset as DevicePtr);
         let ptr = match tensor.kind {
-            TensorKind::State => place.state.ptr(&tensor.name),
+            TensorKind::State => (place.state)(&tensor.name),
             TensorKind::Input => self.inputs[id.index()].map(|o| place.inputs + o as DevicePtr),
             TensorKind::Value => in_arena,
         };
@@ -99,12 +98,12 @@ impl Prepared {
 }
 
 /// Addresses that a program's launches use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// First byte of the arena.
     pub arena: DevicePtr,
     /// First byte of the inputs.
     pub inputs: DevicePtr,
-    /// The state.
-    pub state: &'a DeviceState,
+    /// Where each state tensor is.
+    pub state: &'a dyn Fn(&str) -> Option<DevicePtr>,
 }

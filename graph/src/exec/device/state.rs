@@ -75,8 +75,13 @@ impl DeviceState {
         self.bytes
     }
 
+    /// Names and descriptions of all tensors.
+    pub fn descs(&self) -> impl Iterator<Item = (&str, &TensorDesc)> {
+        self.entries.iter().map(|(name, entry)| (name.as_str(), &entry.desc))
+    }
+
     /// Address of a state tensor.
-    pub(crate) fn ptr(&self, name: &str) -> Option<DevicePtr> {
+    pub fn ptr(&self, name: &str) -> Option<DevicePtr> {
         self.entries.get(name).map(|e| e.ptr)
     }
 

@@ -1,0 +1,51 @@
+//! What a step on a device publishes for the host: one row of a ring in mapped memory.
+
+use std::sync::Arc;
+
+use graph::{GraphError, TensorId};
+use kernels::ops::publish::Publish;
+use kernels::{Role, TensorDesc};
+
+use super::net::Net;
+use crate::runtime::{RING, RING_STEP};
+
+/// Rows of the ring: more than steps are ever in flight.
+const SLOTS: usize = 8;
+/// Values of `control`: learning rate, gradient factor, applied, loss scale.
+const CONTROL: usize = 4;
+
+/// Where a row holds what. Word 0 is the number of the step, then come the losses, `control`, and
+/// the norms of the gradients, the total last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RingLayout {
+    /// Rows.
+    pub slots: usize,
+    /// Words of a row.
+    pub width: usize,
+    losses: Vec<&'static str>,
+}
+
+impl RingLayout {
+    /// Losses by name, `control`, and the total norm of the scaled gradients, of one row.
+    pub fn split<'a>(&self, row: &'a [f32]) -> (Vec<(&'static str, f32)>, &'a [f32], f32) {
+        let values = &row[1..];
+        let losses = self.losses.iter().copied().zip(values.iter().copied()).collect();
+        let control = &values[self.losses.len()..self.losses.len() + CONTROL];
+        (losses, control, values[values.len() - 1])
+    }
+}
+
+/// Adds the node that publishes a step's losses, control and norms.
+pub(super) fn publish(
+    net: &mut Net<'_>,
+    losses: &[(&'static str, TensorId)],
+    control: TensorId,
+    norms: TensorId,
+) -> Result<RingLayout, GraphError> {
+    let values: Vec<TensorId> = losses.iter().map(|(_, t)| *t).chain([control, norms]).collect();
+    let width = 1 + values.iter().map(|t| net.program.desc(*t).len()).sum::<usize>();
+    let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[SLOTS, width]));
+    let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));
+    net.program.add(Arc::new(Publish {}), &values, &[ring, step])?;
+    Ok(RingLayout { slots: SLOTS, width, losses: losses.iter().map(|(name, _)| *name).collect() })
+}

@@ -1,0 +1,94 @@
+//! One program ready to run to its end, on the CPU or on a device: what evaluation uses.
+
+use std::sync::Arc;
+
+use graph::exec::device::{Prepared, SharedArena};
+use graph::{CpuExecutor, DeviceExecutor, Program};
+use kernels::cpu::HostTensor;
+
+use super::{Backend, ModelState};
+use crate::error::EngineError;
+
+/// Runs one program, waiting for its end.
+#[derive(Debug)]
+pub enum Executor {
+    /// On the CPU.
+    Cpu(Box<CpuExecutor>),
+    /// On a device, as a captured graph.
+    Device(Box<DeviceExecutor>),
+}
+
+impl Executor {
+    /// Plans a program, and captures it if it is for a device.
+    ///
+    /// # Errors
+    /// State of another model; the device's own.
+    pub fn new(
+        program: Program,
+        backend: &Backend,
+        state: &mut ModelState,
+    ) -> Result<Self, EngineError> {
+        let program = Arc::new(program);
+        match (backend, state.memory().cloned()) {
+            (Backend::Device(device), Some(memory)) => {
+                let prepared = Prepared::new(program)?;
+                let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared])?);
+                let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;
+                Ok(Executor::Device(Box::new(executor)))
+            }
+            _ => Ok(Executor::Cpu(Box::new(CpuExecutor::new(program, state.host_mut())?))),
+        }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        match self {
+            Executor::Cpu(executor) => executor.program(),
+            Executor::Device(executor) => &executor.programs()[0].program,
+        }
+    }
+
+    /// Writes the head of an input.
+    ///
+    /// # Errors
+    /// An input that the program does not have; a fault of the device.
+    pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), EngineError> {
+        match self {
+            Executor::Cpu(executor) => {
+                executor.input_mut(name)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+            }
+            Executor::Device(executor) => executor.write_input(0, name, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Runs the program once.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    pub fn run(&mut self, state: &mut ModelState) -> Result<(), EngineError> {
+        match self {
+            Executor::Cpu(executor) => {
+                let state = state.host_mut();
+                // Inside the pool, so that an op's parallel loops start without a hand-over.
+                rayon::scope(|_| executor.run(state));
+            }
+            Executor::Device(executor) => {
+                let step = executor.submit(0)?;
+                executor.until_done(step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A kept tensor of the last run.
+    ///
+    /// # Errors
+    /// [`graph::GraphError::UnknownTensor`]; a fault of the device.
+    pub fn read(&self, name: &str) -> Result<HostTensor, EngineError> {
+        Ok(match self {
+            Executor::Cpu(executor) => executor.read(name)?,
+            Executor::Device(executor) => executor.read(0, name)?,
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! Where programs run, and where a model's state lives: on the CPU, or on a device.
+
+mod executor;
+mod state;
+
+use std::sync::Arc;
+
+use graph::Program;
+use kernels::device::{Device, DeviceKind, DevicePtr};
+
+pub use executor::Executor;
+pub use state::ModelState;
+
+/// Prefix of the fp32 masters of weights that the device holds as fp16.
+pub(crate) const MASTER: &str = "master/";
+/// State that the step writes for the host to read: see [`crate::model::RingLayout`].
+pub(crate) const RING: &str = "ring";
+/// Rows written to the ring.
+pub(crate) const RING_STEP: &str = "ring_step";
+
+/// What runs the programs.
+#[derive(Debug, Clone)]
+pub enum Backend {
+    /// The CPU reference, in f32.
+    Cpu,
+    /// A CUDA device, or the emulated one in tests.
+    Device(Arc<dyn Device>),
+}
+
+impl Backend {
+    /// Which kind of program it wants.
+    pub fn kind(&self) -> DeviceKind {
+        match self {
+            Backend::Cpu => DeviceKind::Cpu,
+            Backend::Device(_) => DeviceKind::Cuda,
+        }
+    }
+
+    /// Name for people.
+    pub fn describe(&self) -> String {
+        match self {
+            Backend::Cpu => {
+                let threads = std::thread::available_parallelism().map_or(1, usize::from);
+                format!("cpu ({threads} threads)")
+            }
+            Backend::Device(device) => device.name(),
+        }
+    }
+}
+
+/// Addresses of a program's state, as data, where there is no device: one after the other.
+pub fn imagined_addresses(program: &Program) -> impl Fn(&str) -> Option<DevicePtr> {
+    let mut next: DevicePtr = 1 << 40;
+    let mut places = std::collections::BTreeMap::new();
+    for (_, tensor) in program.states() {
+        places.insert(tensor.name.clone(), next);
+        next += tensor.desc.cuda_bytes().next_multiple_of(256) as DevicePtr;
+    }
+    move |name| places.get(name).copied()
+}

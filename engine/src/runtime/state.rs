@@ -1,0 +1,131 @@
+//! A model's state: always readable on the host, and on the device while it trains there.
+//!
+//! On the host a weight is its f32 value, under its own name. On a device that reads weights as
+//! fp16 the value is the master's, and the fp16 copy follows from it. So a checkpoint does not
+//! depend on the device that wrote it.
+
+use std::sync::Arc;
+
+use graph::{DeviceState, Program, StateSet};
+use kernels::device::Device;
+
+use super::{MASTER, RING, RING_STEP};
+use crate::error::EngineError;
+
+/// Weights, momentum and counters of a model.
+#[derive(Debug)]
+pub struct ModelState {
+    host: StateSet,
+    memory: Option<Arc<DeviceState>>,
+}
+
+impl ModelState {
+    /// State that lives on the host.
+    pub fn host(set: StateSet) -> Self {
+        Self { host: of_host(&set), memory: None }
+    }
+
+    /// State that lives on a device, as `programs` declare it, filled from `set`.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn on_device(
+        set: StateSet,
+        device: Arc<dyn Device>,
+        programs: &[&Program],
+    ) -> Result<Self, EngineError> {
+        let host = of_host(&set);
+        let values = of_device(&host, programs);
+        let memory = DeviceState::new(device, programs, &[RING], &values)?;
+        Ok(Self { host, memory: Some(Arc::new(memory)) })
+    }
+
+    /// Where it is on the device.
+    pub fn memory(&self) -> Option<&Arc<DeviceState>> {
+        self.memory.as_ref()
+    }
+
+    /// The state as it is now, brought back from the device if it is there. Waits for the device.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn fetch(&mut self) -> Result<&StateSet, EngineError> {
+        if let Some(memory) = &self.memory {
+            let mut set = StateSet::new();
+            memory.download(&mut set)?;
+            let keep = of_host(&set);
+            for (name, tensor) in keep.iter() {
+                self.host.insert(name, tensor.clone());
+            }
+        }
+        Ok(&self.host)
+    }
+
+    /// Changes the state on the host, and on the device if it is there.
+    ///
+    /// # Errors
+    /// What `change` says; the device's own.
+    pub fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut StateSet) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        self.fetch()?;
+        let result = change(&mut self.host)?;
+        if let Some(memory) = &self.memory {
+            let mut values = self.host.clone();
+            add_device_names(&mut values, memory.descs());
+            memory.upload(&values)?;
+        }
+        Ok(result)
+    }
+
+    /// The host's state, for programs that run there. Stale if the state is on a device.
+    pub fn host_mut(&mut self) -> &mut StateSet {
+        &mut self.host
+    }
+
+    /// Bytes where it lives.
+    pub fn bytes(&self) -> usize {
+        self.memory.as_ref().map_or(self.host.bytes(), |m| m.bytes())
+    }
+}
+
+/// The canonical form: masters under the names of their weights, nothing of the ring.
+fn of_host(set: &StateSet) -> StateSet {
+    let mut host = StateSet::new();
+    for (name, tensor) in set.iter() {
+        if !name.starts_with(MASTER) && name != RING && name != RING_STEP {
+            host.insert(name, tensor.clone());
+        }
+    }
+    for (name, tensor) in set.iter() {
+        if let Some(weight) = name.strip_prefix(MASTER) {
+            host.insert(weight, tensor.clone());
+        }
+    }
+    host
+}
+
+fn of_device(host: &StateSet, programs: &[&Program]) -> StateSet {
+    let mut values = host.clone();
+    for program in programs {
+        add_device_names(&mut values, program.states().map(|(_, t)| (t.name.as_str(), &t.desc)));
+    }
+    values
+}
+
+/// Adds what a device has beside the canonical form: masters as the weights are, the ring empty.
+fn add_device_names<'a>(
+    values: &mut StateSet,
+    names: impl Iterator<Item = (&'a str, &'a kernels::TensorDesc)>,
+) {
+    for (name, desc) in names {
+        if let Some(weight) = name.strip_prefix(MASTER) {
+            if let Some(tensor) = values.get(weight).cloned() {
+                values.insert(name, tensor);
+            }
+        } else if name == RING || name == RING_STEP {
+            values.insert(name, crate::weights::zeros(desc));
+        }
+    }
+}

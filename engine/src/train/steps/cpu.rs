@@ -1,0 +1,69 @@
+//! Steps on the CPU: a step is done when it has begun.
+
+use std::sync::Arc;
+
+use graph::{CpuExecutor, Program, StateSet};
+
+use super::{Measured, Steps, measured};
+use crate::error::EngineError;
+use crate::model::LOSS_NAMES;
+use crate::runtime::ModelState;
+use crate::train::feed::Batch;
+
+/// One executor a padded shape.
+#[derive(Debug)]
+pub(in crate::train) struct CpuSteps {
+    executors: Vec<CpuExecutor>,
+    last: Option<usize>,
+}
+
+impl CpuSteps {
+    pub(in crate::train) fn new(
+        programs: Vec<Program>,
+        state: &StateSet,
+    ) -> Result<Self, EngineError> {
+        let plan = |program| Ok(CpuExecutor::new(Arc::new(program), state)?);
+        let executors = programs.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
+        Ok(Self { executors, last: None })
+    }
+}
+
+impl Steps for CpuSteps {
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError> {
+        let executor = &mut self.executors[batch.shape];
+        batch.write(|name, bytes| {
+            executor.input_mut(name)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        })?;
+        let state = state.host_mut();
+        // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
+        rayon::scope(|_| executor.run(state));
+        self.last = Some(batch.shape);
+        Ok(())
+    }
+
+    fn measure(&mut self) -> Result<Measured, EngineError> {
+        let Some(shape) = self.last.take() else { panic!("no step was begun") };
+        let executor = &self.executors[shape];
+        let kept = |name: &&str| executor.program().find(name).is_some();
+        let losses = LOSS_NAMES
+            .into_iter()
+            .filter(kept)
+            .map(|name| Ok((name, executor.f32(name)?[0])))
+            .collect::<Result<Vec<_>, EngineError>>()?;
+        let norms = executor.f32("grad_norms")?;
+        Ok(measured(losses, executor.f32("control")?, norms[norms.len() - 1]))
+    }
+
+    fn bytes(&self) -> usize {
+        self.executors.iter().map(|e| e.plan().arena_bytes()).sum()
+    }
+
+    fn cpu_executors(&mut self) -> &mut [CpuExecutor] {
+        &mut self.executors
+    }
+}

@@ -1,0 +1,55 @@
+//! Making steps: on the CPU at once, on a device up to two ahead of what the host has seen.
+
+mod cpu;
+mod device;
+
+use std::fmt::Debug;
+
+use super::feed::Batch;
+use crate::error::EngineError;
+use crate::runtime::ModelState;
+
+pub(super) use cpu::CpuSteps;
+pub(super) use device::DeviceSteps;
+
+/// What a step said of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Measured {
+    pub(super) losses: Vec<(&'static str, f32)>,
+    pub(super) lr: f32,
+    pub(super) loss_scale: f32,
+    /// Of the gradients without the loss scale.
+    pub(super) grad_norm: f32,
+    pub(super) applied: bool,
+}
+
+/// Runs training steps in order.
+pub(super) trait Steps: Debug {
+    /// Steps that may be begun before the oldest is measured.
+    fn depth(&self) -> usize;
+
+    /// Begins a step.
+    fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError>;
+
+    /// The oldest step that was begun and not measured yet, once it is done.
+    fn measure(&mut self) -> Result<Measured, EngineError>;
+
+    /// Bytes of activations, gradients, inputs and scratch.
+    fn bytes(&self) -> usize;
+
+    /// The CPU's executors, whose nodes can be timed one by one.
+    fn cpu_executors(&mut self) -> &mut [graph::CpuExecutor] {
+        &mut []
+    }
+}
+
+/// The value of a kept step as the ring and the CPU's tensors give it.
+pub(super) fn measured(
+    losses: Vec<(&'static str, f32)>,
+    control: &[f32],
+    total_norm: f32,
+) -> Measured {
+    let (lr, loss_scale) = (control[0], control[3]);
+    let grad_norm = total_norm / loss_scale;
+    Measured { losses, lr, loss_scale, grad_norm, applied: control[2] != 0.0 }
+}
