@@ -309,11 +309,14 @@ fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<(), GraphError> {
             ParamKind::Bias => SgdGroup {
                 weight_decay: or_decay(solver.bias_weight_decay),
                 lr_factor: solver.bias_lr_factor as f32,
+                master: false,
             },
-            ParamKind::Norm => {
-                SgdGroup { weight_decay: or_decay(solver.norm_weight_decay), lr_factor: 1.0 }
-            }
-            _ => SgdGroup { weight_decay: decay, lr_factor: 1.0 },
+            ParamKind::Norm => SgdGroup {
+                weight_decay: or_decay(solver.norm_weight_decay),
+                lr_factor: 1.0,
+                master: false,
+            },
+            _ => SgdGroup { weight_decay: decay, lr_factor: 1.0, master: false },
         }
     };
     let sgd = Sgd {
