@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use kernels::TensorDesc;
 use kernels::case::{OpCase, all, check_gradients, check_runs};
-use kernels::cpu::run as run_op;
+use kernels::cpu::{HostTensor, run_updating};
 use serde_json::json;
 
 use crate::report::{device, gemm_gflops, percentile, write_json};
@@ -46,12 +45,13 @@ pub(crate) fn run(args: &OpsArgs) -> anyhow::Result<()> {
 
 /// Median milliseconds, FLOPs and bytes of a case.
 fn time(case: &OpCase, repeats: usize) -> anyhow::Result<(f64, u64, u64)> {
-    let inputs: Vec<TensorDesc> = case.inputs.iter().map(|t| t.desc.clone()).collect();
-    let cost = case.op.cost(&inputs, &case.op.infer(&inputs, &[])?);
+    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+    let (inputs, mut updates) = (descs(&case.inputs), case.updates.clone());
+    let cost = case.op.cost(&inputs, &case.op.infer(&inputs, &descs(&updates))?);
     let mut ms = Vec::new();
     for _ in 0..repeats {
         let started = Instant::now();
-        run_op(case.op.as_ref(), &case.inputs)?;
+        run_updating(case.op.as_ref(), &case.inputs, &mut updates)?;
         ms.push(1e3 * started.elapsed().as_secs_f64());
     }
     Ok((percentile(&ms, 0.5), cost.flops, cost.bytes))

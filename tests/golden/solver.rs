@@ -33,7 +33,7 @@ fn sgd(report: &mut Report, case: Case<'_>) {
     let op = Sgd {
         momentum: case.float("momentum") as f32,
         nesterov: flag(case, "nesterov"),
-        groups: vec![SgdGroup { weight_decay, lr_factor: 1.0 }; names.len()],
+        groups: vec![SgdGroup { weight_decay, lr_factor: 1.0, master: false }; names.len()],
     };
     let weights: Vec<HostTensor> =
         names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();

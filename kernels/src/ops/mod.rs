@@ -25,6 +25,7 @@ pub mod match_anchors;
 pub mod max_pool;
 pub mod nms_proposals;
 pub mod preprocess;
+pub mod publish;
 pub mod relu_mask;
 pub mod roi_align;
 pub mod roi_candidates;
@@ -70,6 +71,7 @@ pub(crate) fn cases() -> Vec<OpCase> {
         max_pool::cases(),
         nms_proposals::cases(),
         preprocess::cases(),
+        publish::cases(),
         relu_mask::cases(),
         roi_align::cases(),
         roi_candidates::cases(),

@@ -10,7 +10,8 @@ use crate::{Role, TensorDesc};
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the samples of 12 images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (3072, 12)];
-    rows.iter().flat_map(|&(rows, images)| [1, 2].map(|ipg| case(rows, images, ipg))).collect()
+    let few = rows.iter().flat_map(|&(rows, images)| [1, 2].map(|ipg| case(rows, images, ipg)));
+    few.chain([many_groups()]).collect()
 }
 
 fn case(rows: usize, images: usize, ipg: usize) -> OpCase {
@@ -24,4 +25,12 @@ fn case(rows: usize, images: usize, ipg: usize) -> OpCase {
     ];
     let label = format!("{rows} rows of {images} images, {ipg} a group");
     OpCase::new(label, Arc::new(BceLoss { ipg }), inputs).grad(&[0])
+}
+
+/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+fn many_groups() -> OpCase {
+    let mut case = case(2053, 2053, 1);
+    case.label = "many groups, and rows of no image".into();
+    case.inputs[2] = integers(&[2053], 9, -1, 2 * 1030);
+    case
 }

@@ -8,11 +8,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::losses::check_group;
 use crate::op::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
@@ -69,6 +71,10 @@ impl Op for BceLoss {
             Source::GradOutput(0),
         ];
         BackwardRule::default().step(BceLossGrad { ipg: self.ipg }, &reads, &[Target::GradInput(0)])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self.ipg, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

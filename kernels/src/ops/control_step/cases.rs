@@ -1,8 +1,103 @@
-//! `control_step` updates state, which the table of ops does not run: see its own tests.
+//! Cases of `control_step` for the table of ops.
 
+use std::sync::Arc;
+
+use super::{ControlStep, LrSchedule};
 use crate::case::OpCase;
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
 
-/// None.
+/// Each schedule in its parts, and each way of a loss scale.
 pub fn cases() -> Vec<OpCase> {
-    Vec::new()
+    let (multistep, cosine) = (multistep(), cosine());
+    let at = |label: &str, schedule: &LrSchedule, step| Step {
+        label: format!("{label}, step {step}"),
+        schedule: schedule.clone(),
+        step,
+        ..Step::default()
+    };
+    let multisteps =
+        [0, 1, 499, 500, 999, 1000, 2000, 90_000].map(|s| at("multistep", &multistep, s));
+    let cosines = [0, 7, 500, 12_345, 29_999, 30_000, 40_000].map(|s| at("cosine", &cosine, s));
+    let named = |label: &str| Step { label: label.into(), ..Step::default() };
+    let scales = [
+        Step { norm: f32::INFINITY, finite: 0, ..named("overflow") },
+        Step { norm: f32::INFINITY, finite: 0, scale: 1.5, ..named("overflow near 1") },
+        Step { norm: f32::INFINITY, finite: 0, dynamic: false, ..named("overflow, fixed scale") },
+        Step { growth: 1999, ..named("growth") },
+        Step { growth: 1999, scale: f32::MAX, ..named("no room to grow") },
+        Step { growth: 1999, dynamic: false, ..named("a fixed scale") },
+        Step { growth_interval: 0, ..named("no growth") },
+        Step { clip_norm: 10.0, norm: 1e8, ..named("clipped") },
+        Step { clip_norm: 10.0, ..named("not clipped") },
+        Step { step: -3, ..named("a step below zero") },
+    ];
+    multisteps.into_iter().chain(cosines).chain(scales).map(Step::case).collect()
+}
+
+fn multistep() -> LrSchedule {
+    let milestones = vec![1000, 1500, 2000, 3000];
+    LrSchedule::Multistep {
+        base: 0.02,
+        warmup_steps: 500,
+        warmup_factor: 0.001,
+        milestones,
+        gamma: 0.1,
+    }
+}
+
+fn cosine() -> LrSchedule {
+    LrSchedule::Cosine {
+        base: 0.06,
+        warmup_steps: 500,
+        warmup_factor: 0.1,
+        total_steps: 30_000,
+        min: 1e-4,
+    }
+}
+
+struct Step {
+    label: String,
+    schedule: LrSchedule,
+    clip_norm: f32,
+    growth_interval: u32,
+    dynamic: bool,
+    norm: f32,
+    finite: i32,
+    step: i32,
+    scale: f32,
+    growth: i32,
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        Self {
+            label: String::new(),
+            schedule: multistep(),
+            clip_norm: 0.0,
+            growth_interval: 2000,
+            dynamic: true,
+            norm: 1234.5,
+            finite: 1,
+            step: 17,
+            scale: 1024.0,
+            growth: 5,
+        }
+    }
+}
+
+impl Step {
+    fn case(self) -> OpCase {
+        let op = ControlStep {
+            schedule: self.schedule,
+            clip_norm: self.clip_norm,
+            growth_interval: self.growth_interval,
+            dynamic: self.dynamic,
+        };
+        let int = |v| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![v]);
+        let floats = |v: Vec<f32>| HostTensor::f32(TensorDesc::new(Role::Scalar, &[v.len()]), v);
+        let inputs = vec![floats(vec![3.0, 4.0, self.norm]), int(self.finite)];
+        let updates = vec![int(self.step), floats(vec![self.scale]), int(self.growth), int(7)];
+        OpCase::new(self.label, Arc::new(op), inputs).updating(updates)
+    }
 }

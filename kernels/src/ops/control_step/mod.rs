@@ -16,11 +16,13 @@
 //!   `min(1, clip_norm / (norm + 1e-6))` of the unscaled norm.
 
 mod cases;
+mod cuda;
 mod schedule;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Op, OpError, Role, TensorDesc, contract};
 
@@ -41,6 +43,9 @@ pub struct ControlStep {
 }
 
 const NAME: &str = "control_step";
+
+/// Milestones of a schedule at most: what the CUDA kernel's argument holds.
+pub const MAX_MILESTONES: usize = 16;
 
 impl Op for ControlStep {
     fn name(&self) -> &'static str {
@@ -63,7 +68,16 @@ impl Op for ControlStep {
         contract::integers(NAME, "growth", &updates[2], &[1])?;
         contract::integers(NAME, "skipped", &updates[3], &[1])?;
         check::parameter(NAME, "clip_norm", self.clip_norm >= 0.0, "0 or more", self.clip_norm)?;
+        if let LrSchedule::Multistep { milestones, .. } = &self.schedule {
+            let fits = milestones.len() <= MAX_MILESTONES;
+            let expected = format!("at most {MAX_MILESTONES} milestones");
+            check::parameter(NAME, "milestones", fits, &expected, milestones.len())?;
+        }
         Ok(vec![TensorDesc::new(Role::Scalar, &[4])])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -41,7 +41,9 @@ impl LrSchedule {
         match self {
             Self::Multistep { base, warmup_steps, warmup_factor, milestones, gamma } => {
                 let reached = milestones.iter().filter(|&&m| m <= step).count();
-                base * warmup(step, *warmup_steps, *warmup_factor) * gamma.powi(reached as i32)
+                // Not powi, whose order of products is the compiler's: the CUDA kernel does this.
+                let decay = (0..reached).fold(1.0, |decay, _| decay * gamma);
+                base * warmup(step, *warmup_steps, *warmup_factor) * decay
             }
             Self::Cosine { base, warmup_steps, warmup_factor, total_steps, min } => {
                 if step < *warmup_steps {

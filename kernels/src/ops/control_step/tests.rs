@@ -94,3 +94,13 @@ fn a_cosine_by_hand() {
         assert!((rate - expected).abs() < 1e-9, "{rates:?}");
     }
 }
+
+#[test]
+fn more_milestones_than_the_device_holds_are_refused() {
+    let mut op = op(0.0, false);
+    let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };
+    *milestones = (0..17).collect();
+    let norms = HostTensor::f32(TensorDesc::new(Role::Scalar, &[1]), vec![1.0]);
+    let refused = run_updating(&op, &[norms, int(1)], &mut state(1.0)).expect_err("too many");
+    assert!(refused.to_string().contains("at most 16 milestones"), "{refused}");
+}

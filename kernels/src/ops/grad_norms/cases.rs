@@ -6,22 +6,39 @@ use super::GradNorms;
 use crate::case::{OpCase, normal};
 use crate::{Role, TensorDesc};
 
-/// Sizes 0, 1, primes, a chunk and its neighbours, and weights of a res4 block.
+/// Sizes 0, 1, primes, a block and its neighbours, a chunk and its neighbours, weights of a res4
+/// block, more tensors than a CUDA launch takes, and values that are not finite or nearly so.
 pub fn cases() -> Vec<OpCase> {
-    let lists: [&[&[usize]]; 4] = [
+    let lists: [&[&[usize]]; 5] = [
         &[&[0]],
         &[&[1], &[5, 7, 11], &[13]],
+        &[&[8191], &[0], &[8192], &[8193], &[0]],
         &[&[16383], &[16384], &[16385]],
         &[&[256, 1, 1, 1024], &[256, 3, 3, 256], &[1024, 1, 1, 256]],
     ];
-    lists
-        .iter()
-        .map(|shapes| {
-            let grad = |(i, s): (usize, &&[usize])| {
-                normal(&TensorDesc::new(Role::WeightGradient, s), i as u32, 1e-3)
-            };
-            let inputs = shapes.iter().enumerate().map(grad).collect();
-            OpCase::new(format!("{shapes:?}"), Arc::new(GradNorms {}), inputs)
-        })
-        .collect()
+    let of_shapes = lists.iter().map(|shapes| case(format!("{shapes:?}"), shapes));
+    let lens: Vec<usize> = (0..300).map(|i| i % 7 * 3).collect();
+    let many: Vec<&[usize]> = lens.iter().map(std::slice::from_ref).collect();
+    of_shapes.chain([case("300 tensors".into(), &many), infinite(), large()]).collect()
+}
+
+fn case(label: String, shapes: &[&[usize]]) -> OpCase {
+    let grad = |(i, s): (usize, &&[usize])| {
+        normal(&TensorDesc::new(Role::WeightGradient, s), i as u32, 1e-3)
+    };
+    OpCase::new(label, Arc::new(GradNorms {}), shapes.iter().enumerate().map(grad).collect())
+}
+
+/// One infinite element past the first block of the second tensor of three.
+fn infinite() -> OpCase {
+    let mut case = case("an infinite element".into(), &[&[5], &[9001], &[7]]);
+    case.inputs[1].as_f32_mut()[8990] = f32::NEG_INFINITY;
+    case
+}
+
+/// The largest floats are finite, and so is their norm.
+fn large() -> OpCase {
+    let mut case = case("the largest floats".into(), &[&[5], &[9001]]);
+    case.inputs[1].as_f32_mut().fill(f32::MAX);
+    case
 }

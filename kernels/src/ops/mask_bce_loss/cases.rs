@@ -17,11 +17,10 @@ pub fn cases() -> Vec<OpCase> {
         (11, 5, 3, 0, 2),
         (16, 28, 81, 13, 1),
     ];
-    rows.iter()
-        .flat_map(|&(rows, side, classes, count, images)| {
-            [1, 2].map(|ipg| case([rows, side, side, classes], count, images, ipg))
-        })
-        .collect()
+    let few = rows.iter().flat_map(|&(rows, side, classes, count, images)| {
+        [1, 2].map(|ipg| case([rows, side, side, classes], count, images, ipg))
+    });
+    few.chain([many_groups()]).collect()
 }
 
 fn case(shape: [usize; 4], count: i32, images: usize, ipg: usize) -> OpCase {
@@ -38,4 +37,12 @@ fn case(shape: [usize; 4], count: i32, images: usize, ipg: usize) -> OpCase {
     ];
     let label = format!("{shape:?}, {count} in use, {images} images, {ipg} a group");
     OpCase::new(label, Arc::new(MaskBceLoss { ipg }), inputs).grad(&[0])
+}
+
+/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+fn many_groups() -> OpCase {
+    let mut case = case([1100, 1, 2, 3], 1090, 1100, 1);
+    case.label = "many groups, and rows of no image".into();
+    case.inputs[3] = integers(&[1100], 9, -1, 2 * 600);
+    case
 }

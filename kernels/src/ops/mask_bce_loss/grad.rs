@@ -3,8 +3,9 @@
 //! Tensors: those of the loss, then `grad_output [1]` (all in) -> `grad_mask_logits
 //! [M, S, S, K+1]` (overwritten; 0 in other channels and in rows that are not positive).
 
-use super::{check_inputs, cpu};
+use super::{check_inputs, cpu, cuda};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 
@@ -36,6 +37,10 @@ impl Op for MaskBceLossGrad {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 5 * inputs[2].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_launches(self.ipg, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,24 +1,30 @@
 //! Stochastic gradient descent with momentum and weight decay, as `torch.optim.SGD`.
 //!
 //! Tensors: `grad_i` (f32) for each of n parameters, `control [4]` f32 of `control_step` (in);
-//! state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}` (f32, the length of their gradients).
-//! No outputs. With `lr, multiplier, apply, _ = control`:
+//! state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i` (`Role::Master`) of
+//! each group with [`SgdGroup::master`], in order of the groups; all f32, the shapes of their
+//! gradients. No outputs. With `lr, multiplier, apply, _ = control` and `p = w` where there is no
+//! master:
 //!
-//! `g = multiplier * grad + weight_decay * w; m = momentum * m + g;`
-//! `w -= lr * lr_factor * (nesterov ? g + momentum * m : m)`
+//! `g = multiplier * grad + weight_decay * p; m = momentum * m + g;`
+//! `p -= lr * lr_factor * (nesterov ? g + momentum * m : m); w = p`
 //!
-//! A momentum of 0 at the start gives torch's first step, which copies g. If `apply` is 0 no bit of
-//! the state changes. Numerics: f32. Bound by memory: three reads and two writes an element.
+//! The last rounds to the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its
+//! small updates would be lost. A momentum of 0 at the start gives torch's first step, which copies
+//! g. If `apply` is 0 no bit of the state changes. Numerics: f32. Bound by memory: three reads and
+//! two writes an element, and a third of a weight with a master.
 
 mod cases;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
-use crate::{Cost, DType, Op, OpError, TensorDesc, contract};
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
 
 pub use cases::cases;
 
@@ -29,6 +35,8 @@ pub struct SgdGroup {
     pub weight_decay: f32,
     /// What the learning rate is multiplied with.
     pub lr_factor: f32,
+    /// Whether an fp32 master is updated, of which the weight is a rounded copy.
+    pub master: bool,
 }
 
 /// SGD with momentum over all parameters of a model.
@@ -59,19 +67,35 @@ impl Op for Sgd {
     ) -> Result<Vec<TensorDesc>, OpError> {
         let n = self.groups.len();
         check::arity(NAME, "inputs", inputs, n + 1)?;
-        check::arity(NAME, "updates", updates, 2 * n)?;
+        let masters = self.groups.iter().filter(|group| group.master).count();
+        check::arity(NAME, "updates", updates, 2 * n + masters)?;
         contract::floats(NAME, "control", &inputs[n], &[4])?;
         for i in 0..n {
             check::dtype(NAME, "grad_i", &inputs[i], DType::F32)?;
             contract::floats(NAME, "w_i", &updates[i], &inputs[i].shape)?;
             contract::floats(NAME, "m_i", &updates[n + i], &inputs[i].shape)?;
         }
+        for (i, p) in self.masters().zip(&updates[2 * n..]) {
+            contract::floats(NAME, "p_i", p, &inputs[i].shape)?;
+            check::parameter(
+                NAME,
+                "role of p_i",
+                p.role == Role::Master,
+                "Master",
+                format!("{:?}", p.role),
+            )?;
+        }
         Ok(vec![])
     }
 
     fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
         let elements: u64 = inputs[..self.groups.len()].iter().map(|g| g.len() as u64).sum();
-        Cost { flops: 7 * elements, bytes: 20 * elements }
+        let copied: u64 = self.masters().map(|i| inputs[i].len() as u64).sum();
+        Cost { flops: 7 * elements, bytes: 20 * elements + 4 * copied }
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -80,19 +104,29 @@ impl Op for Sgd {
         if control[2] == 0.0 {
             return;
         }
-        let (weights, momenta) = args.updates.split_at_mut(n);
+        let (weights, state) = args.updates.split_at_mut(n);
+        let (momenta, masters) = state.split_at_mut(n);
+        let mut masters = masters.iter_mut();
         let parameters = weights.iter_mut().zip(momenta).zip(&args.inputs[..n]).zip(&self.groups);
         for (((w, m), grad), group) in parameters {
-            let chunks = w.f32().par_chunks_mut(CHUNK).zip(m.f32().par_chunks_mut(CHUNK));
-            chunks.zip(grad.f32().par_chunks(CHUNK)).for_each(|((w, m), grad)| {
-                self.update(*group, control, w, m, grad);
-            });
+            match group.master.then(|| masters.next()).flatten() {
+                None => self.update(*group, control, w.f32(), m.f32(), grad.f32()),
+                Some(p) => {
+                    self.update(*group, control, p.f32(), m.f32(), grad.f32());
+                    w.f32().copy_from_slice(p.f32());
+                }
+            }
         }
     }
 }
 
 impl Sgd {
-    /// Updates some elements of a parameter.
+    /// Indices of the parameters that have a master.
+    fn masters(&self) -> impl Iterator<Item = usize> + '_ {
+        self.groups.iter().enumerate().filter(|(_, group)| group.master).map(|(i, _)| i)
+    }
+
+    /// Updates a parameter.
     fn update(
         &self,
         group: SgdGroup,
@@ -102,10 +136,13 @@ impl Sgd {
         grads: &[f32],
     ) {
         let rate = control[0] * group.lr_factor;
-        for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
-            let g = control[1] * grad + group.weight_decay * *w;
-            *m = self.momentum * *m + g;
-            *w -= rate * if self.nesterov { g + self.momentum * *m } else { *m };
-        }
+        let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
+        chunks.zip(grads.par_chunks(CHUNK)).for_each(|((weights, momenta), grads)| {
+            for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
+                let g = control[1] * grad + group.weight_decay * *w;
+                *m = self.momentum * *m + g;
+                *w -= rate * if self.nesterov { g + self.momentum * *m } else { *m };
+            }
+        });
     }
 }

@@ -15,7 +15,10 @@ fn master(values: &[f32]) -> HostTensor {
 }
 
 fn sgd(nesterov: bool, groups: &[(f32, f32)]) -> Sgd {
-    let group = |&(weight_decay, lr_factor): &(f32, f32)| SgdGroup { weight_decay, lr_factor };
+    let group = |&(weight_decay, lr_factor): &(f32, f32)| {
+        let master = false;
+        SgdGroup { weight_decay, lr_factor, master }
+    };
     Sgd { momentum: 0.5, nesterov, groups: groups.iter().map(group).collect() }
 }
 
@@ -63,6 +66,22 @@ fn stays_near_f64_over_steps() {
             assert!((f64::from(*a) - b).abs() < 1e-6, "{a} {b}");
         }
     }
+}
+
+/// The update starts from the master, whatever the weight held, and the weight becomes its copy.
+#[test]
+fn a_weight_copies_its_master() {
+    let mut op = sgd(false, &[(0.0, 1.0), (0.5, 0.25)]);
+    op.groups[1].master = true;
+    let mut state =
+        [master(&[1.0]), master(&[9.0]), master(&[0.0]), master(&[0.0]), master(&[4.0])];
+    let inputs = [master(&[1.0]), master(&[3.0]), control(1.0, 2.0, 1.0)];
+    run_updating(&op, &inputs, &mut state).expect("fits");
+    let values: Vec<f32> = state.iter().map(|t| t.as_f32()[0]).collect();
+    assert_eq!(values, [-1.0, 2.0, 2.0, 8.0, 2.0]);
+    state[4].desc.role = Role::Weight;
+    assert!(run_updating(&op, &inputs, &mut state).is_err(), "a master in fp16 is none");
+    assert!(run_updating(&op, &inputs, &mut state[..4]).is_err(), "the master is missing");
 }
 
 /// Gradients that are not finite touch nothing when the step is skipped.

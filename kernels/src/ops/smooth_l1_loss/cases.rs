@@ -10,11 +10,10 @@ use crate::{Role, TensorDesc};
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (1024, 2)];
-    rows.iter()
-        .flat_map(|&(rows, images)| {
-            [(1.0, 1), (1.0 / 9.0, 2), (0.0, 2)].map(|(beta, ipg)| case(rows, images, beta, ipg))
-        })
-        .collect()
+    let few = rows.iter().flat_map(|&(rows, images)| {
+        [(1.0, 1), (1.0 / 9.0, 2), (0.0, 2)].map(|(beta, ipg)| case(rows, images, beta, ipg))
+    });
+    few.chain([many_groups()]).collect()
 }
 
 fn case(rows: usize, images: usize, beta: f32, ipg: usize) -> OpCase {
@@ -37,4 +36,12 @@ fn case(rows: usize, images: usize, beta: f32, ipg: usize) -> OpCase {
     let case = OpCase::new(label, Arc::new(SmoothL1Loss { beta, ipg }), inputs).grad(&[0]);
     // The second derivative jumps at +-beta: an error of the order of eps / beta at a few rows.
     case.grad_bounds(1e-3, 2e-2)
+}
+
+/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+fn many_groups() -> OpCase {
+    let mut case = case(2053, 2053, 1.0, 1);
+    case.label = "many groups, and rows of no image".into();
+    case.inputs[3] = integers(&[2053], 9, -1, 2 * 1030);
+    case
 }

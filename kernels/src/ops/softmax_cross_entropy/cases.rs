@@ -19,9 +19,10 @@ pub fn cases() -> Vec<OpCase> {
         (257, 5, 3),
         (1024, 81, 2),
     ];
-    rows.iter()
-        .flat_map(|&(rows, classes, images)| [1, 2].map(|ipg| case(rows, classes, images, ipg)))
-        .collect()
+    let few = rows
+        .iter()
+        .flat_map(|&(rows, classes, images)| [1, 2].map(|ipg| case(rows, classes, images, ipg)));
+    few.chain([many_groups()]).collect()
 }
 
 fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
@@ -34,4 +35,12 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
     ];
     let label = format!("{rows}x{classes} of {images} images, {ipg} a group");
     OpCase::new(label, Arc::new(SoftmaxCrossEntropy { ipg }), inputs).grad(&[0])
+}
+
+/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+fn many_groups() -> OpCase {
+    let mut case = case(2053, 7, 2053, 1);
+    case.label = "many groups, and rows of no image".into();
+    case.inputs[2] = integers(&[2053], 9, -1, 2 * 1030);
+    case
 }

@@ -9,11 +9,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::losses::check_group;
 use crate::op::check;
 use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
@@ -71,6 +73,14 @@ impl Op for SoftmaxCrossEntropy {
             &reads,
             &[Target::GradInput(0)],
         )
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(&inputs[0])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self.ipg, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,0 +1,53 @@
+// Binary cross-entropy of logits, mean by group, and its gradient. Matches
+// torch.nn.functional.binary_cross_entropy_with_logits over the rows whose label is not -1.
+//
+// Tensors: logits [M] half (in), labels, image_idx [M], num_images [1] int (in) -> loss [1] float
+// (overwritten), and with grad_output [1]: grad_logits [M] half (overwritten).
+// Launch: the loss is one block of 1,024 threads, the gradient a thread a row in at most 128 such
+// blocks. Cost: 10 or 12 bytes a row; at 3,072 rows (12 images) bound by latency, so that one
+// block beats a second launch. Numerics: fp32, sums in a fixed order, gradients rounded once.
+// Edges: M = 0 or no counted row give 0; a row that is ignored may hold anything.
+#include "platform.cuh"
+#include "losses.cuh"
+
+KERNEL(1024) bce_loss_f16(const half* RESTRICT logits, LossRows in, float* RESTRICT loss) {
+  SHARED(int, counts, WINDOW);
+  SHARED(float, scratch, 32);
+  const LossGroups g = loss_groups(in);
+  float sum = 0.0f;
+  for (int first = 0; first < g.groups; first += WINDOW) {
+    count_rows(in, g, first, counts);
+    for (int row = threadIdx.x; row < g.rows; row += blockDim.x) {
+      const float weight = row_weight(in, g, row, first, counts);
+      if (weight <= 0.0f) continue;
+      const float target = in.labels[row] > 0 ? 1.0f : 0.0f;
+      sum += weight * bce_with_logits(__half2float(logits[row]), target).loss;
+    }
+  }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) *loss = sum;
+}
+EXPORT(bce_loss_f16)
+
+KERNEL(1024)
+bce_loss_grad_f16(const half* RESTRICT logits, LossRows in, LossGradient grad_output,
+                  half* RESTRICT grad_logits) {
+  SHARED(int, counts, WINDOW);
+  const LossGroups g = loss_groups(in);
+  const float incoming = grad_output.load();
+  for (int first = 0; first == 0 || first < g.groups; first += WINDOW) {
+    count_rows(in, g, first, counts);
+    for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < in.rows;
+         row += gridDim.x * blockDim.x) {
+      const float weight = row_weight(in, g, row, first, counts);
+      if (weight < 0.0f) continue;
+      float grad = 0.0f;
+      if (weight > 0.0f) {
+        const float target = in.labels[row] > 0 ? 1.0f : 0.0f;
+        grad = incoming * weight * bce_with_logits(__half2float(logits[row]), target).slope;
+      }
+      grad_logits[row] = __float2half_rn(grad);
+    }
+  }
+}
+EXPORT(bce_loss_grad_f16)

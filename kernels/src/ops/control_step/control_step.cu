@@ -1,0 +1,80 @@
+// What a step does, decided on the device: learning rate, clip factor, loss scale, and whether the
+// update is applied. Matches the CPU reference in every bit but for the cosine's last place.
+//
+// Tensors: norms [n + 1] float, finite [1] int (in) -> control [4] float (overwritten); step [1]
+// int, scale [1] float, growth [1] int, skipped [1] int (updated).
+// Launch: one thread. Bound by latency: a few loads, some double arithmetic, a few stores.
+// Numerics: learning rates in double, rounded once. Edges: see the contract in mod.rs.
+#include "platform.cuh"
+
+constexpr int MAX_MILESTONES = 16;
+constexpr double PI = 3.14159265358979323846;
+
+// A learning-rate schedule. Equal to the struct that cuda.rs builds.
+struct Schedule {
+  double base, warmup_factor;
+  double gamma;  // of multistep
+  double least;  // of cosine: the rate at the end
+  uint64_t warmup_steps;
+  uint64_t total_steps;  // of cosine
+  uint64_t milestones[MAX_MILESTONES];
+  int num_milestones;
+  int is_cosine;
+};
+static_assert(sizeof(Schedule) == 48 + 8 * MAX_MILESTONES + 8, "cuda.rs builds it");
+
+// What stays the same from step to step. Equal to the struct that cuda.rs builds.
+struct Rules {
+  float clip_norm;  // 0: no clipping
+  unsigned growth_interval;
+  int dynamic;
+};
+static_assert(sizeof(Rules) == 12, "cuda.rs builds it");
+
+// Part of the base rate during the warm-up, 1 after it.
+DEVICE double warmup(const Schedule& s, uint64_t step) {
+  if (step >= s.warmup_steps) return 1.0;
+  return s.warmup_factor + (1.0 - s.warmup_factor) * (double)step / (double)s.warmup_steps;
+}
+
+DEVICE double learning_rate(const Schedule& s, uint64_t step) {
+  if (s.is_cosine && step >= s.warmup_steps) {
+    if (step >= s.total_steps) return s.least;
+    const uint64_t length = s.total_steps - s.warmup_steps;
+    const double part = (double)(step - s.warmup_steps) / (double)length;
+    return s.least + (s.base - s.least) * (1.0 + cos(PI * part)) / 2.0;
+  }
+  const double rate = s.base * warmup(s, step);
+  double decay = 1.0;
+  for (int i = 0; i < s.num_milestones; i++)
+    if (s.milestones[i] <= step) decay *= s.gamma;
+  return rate * decay;
+}
+
+KERNEL(32)
+control_step(const float* RESTRICT norm, const int* RESTRICT finite, const Schedule schedule,
+             const Rules rules, float* RESTRICT control, int* RESTRICT step, float* RESTRICT scale,
+             int* RESTRICT growth, int* RESTRICT skipped) {
+  if (threadIdx.x > 0) return;
+  const float used = *scale;
+  const int now = *step;
+  float clip = 1.0f;
+  if (rules.clip_norm != 0.0f) clip = fminf(rules.clip_norm / (*norm / used + 1e-6f), 1.0f);
+  const bool apply = *finite != 0;
+  control[0] = (float)learning_rate(schedule, (uint64_t)max(now, 0));
+  control[1] = clip / used;
+  control[2] = apply ? 1.0f : 0.0f;
+  control[3] = used;
+  if (apply) {
+    *step = now + 1;
+    const int clean = *growth + 1;
+    const bool due = rules.growth_interval > 0 && (unsigned)clean >= rules.growth_interval;
+    *growth = rules.dynamic && due ? 0 : clean;
+    if (rules.dynamic && due && fabsf(2.0f * used) < INFINITY) *scale = 2.0f * used;
+  } else {
+    *skipped += 1;
+    *growth = 0;
+    if (rules.dynamic) *scale = fmaxf(0.5f * used, 1.0f);
+  }
+}
+EXPORT(control_step)

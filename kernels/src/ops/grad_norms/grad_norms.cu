@@ -1,0 +1,106 @@
+// L2 norms of gradients, the norm of all, and whether every element is finite, over many tensors in
+// few launches. Matches torch.linalg.vector_norm of each gradient and of the list of norms.
+//
+// Tensors: n gradients float (in) -> norms [n + 1] float (overwritten; last: that of all), finite
+// [1] int (overwritten). Scratch: partials, a sum of squares for each block in the order of the
+// tensors; first_partial [n], a tensor's first among them.
+// Launch: grad_norms_squares in blocks of 256 threads, 8,192 elements a block, at most 128 tensors
+// a launch; each tensor has a block, also one without elements. grad_norms_roots is one block, a
+// warp a tensor. Cost: 4 bytes an element, 176 MB for the 44 million of Mask R-CNN R50-FPN, bound
+// by memory: double-precision sums of that many floats take a fifth of the time of reading them.
+// Numerics: squares summed in double, in an order that depends on shapes alone. Edges: no sum of
+// squares of finite floats leaves double's range, so an element that is not finite shows in the
+// total; a norm beyond float becomes its largest value.
+#include "platform.cuh"
+#include "reduce.cuh"
+
+constexpr int CAPACITY = 128;  // tensors of a launch: the struct stays under 4 KiB
+constexpr int VECTOR = 4;      // floats in a 16-byte load
+constexpr int ROUNDS = 8;      // vectors of a thread, all loads in flight
+constexpr int THREADS = 256;
+constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
+constexpr int ROOT_THREADS = 1024;
+constexpr float FLOAT_MAX = 3.40282347e38f;
+
+// The gradients of a launch. Equal to the struct that cuda.rs builds.
+struct Gradients {
+  const float* grad[CAPACITY];
+  uint64_t len[CAPACITY];
+  int first_block[CAPACITY];  // of each tensor; past the last, the blocks of the launch
+  int first_tensor;           // of the launch, among all
+  int blocks_before;          // of the launches before
+};
+static_assert(sizeof(Gradients) == 20 * CAPACITY + 8, "cuda.rs builds it");
+
+// The tensor of a block: the last whose first block is not after it.
+DEVICE int tensor_of(const Gradients& in, int block) {
+  int low = 0, high = CAPACITY;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (in.first_block[middle] <= block)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+DEVICE double square(float v) { return (double)v * (double)v; }
+
+KERNEL(THREADS)
+grad_norms_squares(const Gradients in, double* RESTRICT partials, int* RESTRICT first_partial) {
+  SHARED(double, scratch, 32);
+  const int i = tensor_of(in, blockIdx.x), block = blockIdx.x - in.first_block[i];
+  const float* const grad = in.grad[i];
+  const uint64_t len = in.len[i];
+  const uint64_t first = (uint64_t)block * BLOCK_ELEMENTS + threadIdx.x * VECTOR;
+  double sum = 0.0;
+  if (first + (ROUNDS - 1) * THREADS * VECTOR + VECTOR <= len) {
+    float4 v[ROUNDS];
+#pragma unroll
+    for (int k = 0; k < ROUNDS; k++) v[k] = *(const float4*)(grad + first + k * THREADS * VECTOR);
+#pragma unroll
+    for (int k = 0; k < ROUNDS; k++)
+      sum += (square(v[k].x) + square(v[k].y)) + (square(v[k].z) + square(v[k].w));
+  } else {
+    for (int k = 0; k < ROUNDS; k++) {
+      const uint64_t from = first + k * THREADS * VECTOR;
+      for (uint64_t at = from; at < from + VECTOR && at < len; at++) sum += square(grad[at]);
+    }
+  }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x > 0) return;
+  const int partial = in.blocks_before + blockIdx.x;
+  partials[partial] = sum;
+  if (block == 0) first_partial[in.first_tensor + i] = partial;
+}
+EXPORT(grad_norms_squares)
+
+DEVICE bool is_finite(double v) { return fabs(v) < INFINITY; }
+
+// Square root, kept in the range of float where the sum is finite.
+DEVICE float root(double sum) {
+  return is_finite(sum) ? (float)fmin(sqrt(sum), (double)FLOAT_MAX) : (float)sum;
+}
+
+KERNEL(ROOT_THREADS)
+grad_norms_roots(const double* RESTRICT partials, const int* RESTRICT first_partial,
+                 int num_partials, int n, float* RESTRICT norms, int* RESTRICT finite) {
+  SHARED(double, scratch, 32);
+  const int lane = threadIdx.x % 32;
+  double all = 0.0;  // of the warp's tensors, in its first lane
+  for (int i = threadIdx.x / 32; i < n; i += blockDim.x / 32) {
+    const int end = i + 1 < n ? first_partial[i + 1] : num_partials;
+    double sum = 0.0;
+    for (int k = first_partial[i] + lane; k < end; k += 32) sum += partials[k];
+    sum = warp_sum(sum);
+    if (lane > 0) continue;
+    norms[i] = root(sum);
+    all += sum;
+  }
+  all = block_sum(all, scratch);
+  if (threadIdx.x > 0) return;
+  norms[n] = root(all);
+  *finite = is_finite(all) ? 1 : 0;
+}
+EXPORT(grad_norms_roots)

@@ -1,0 +1,69 @@
+//! CUDA launches of `mask_bce_loss` and its gradient.
+
+use crate::device::{Access, Launch, LaunchArgs};
+use crate::losses::launch::{LossRows, assert_half, loss_gradient, partial_bytes};
+use crate::{DType, TensorDesc};
+
+/// Four blocks a multiprocessor: enough stores in flight to fill the memory, few enough that
+/// counting the groups, which each block does, stays a tenth of the traffic.
+const MAX_BLOCKS: usize = 512;
+
+fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
+    assert_half(args.inputs[0].desc);
+    assert_eq!(args.inputs[2].dtype(), DType::F32, "{:?}: targets are f32", args.inputs[2].desc);
+    LossRows {
+        labels: args.inputs[1],
+        image_idx: args.inputs[3],
+        num_images: args.inputs[5],
+        count: Some(args.inputs[4]),
+        ipg,
+        least_label: 1,
+    }
+}
+
+/// A block a row; a loss without rows is still written.
+fn blocks(logits: &TensorDesc) -> usize {
+    logits.dim(0).clamp(1, MAX_BLOCKS)
+}
+
+fn pixels(logits: &TensorDesc) -> usize {
+    logits.dim(1) * logits.dim(2)
+}
+
+pub(super) fn workspace_bytes(logits: &TensorDesc) -> usize {
+    partial_bytes(blocks(logits))
+}
+
+pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let logits = args.inputs[0];
+    let blocks = blocks(logits.desc);
+    let partials = |access| args.workspace.piece(0, partial_bytes(blocks), access);
+    vec![
+        Launch::new("mask_bce_loss_f16", [blocks, 1, 1])
+            .arg(logits.read())
+            .arg(args.inputs[2].read())
+            .arg(rows(args, ipg).arg())
+            .int(pixels(logits.desc))
+            .int(logits.dim(3))
+            .arg(partials(Access::Write)),
+        Launch::new("mask_bce_loss_total", [1, 1, 1])
+            .block(MAX_BLOCKS as u32)
+            .arg(partials(Access::Read))
+            .int(blocks)
+            .arg(args.outputs[0].write()),
+    ]
+}
+
+pub(super) fn grad_launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let logits = args.inputs[0];
+    vec![
+        Launch::new("mask_bce_loss_grad_f16", [blocks(logits.desc), 1, 1])
+            .arg(logits.read())
+            .arg(args.inputs[2].read())
+            .arg(rows(args, ipg).arg())
+            .int(pixels(logits.desc))
+            .int(logits.dim(3))
+            .arg(loss_gradient(args.inputs[6]))
+            .arg(args.outputs[0].write()),
+    ]
+}

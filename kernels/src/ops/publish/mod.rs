@@ -1,0 +1,97 @@
+//! Publishes small results of a step to the host, which waits for nothing and stops nothing.
+//!
+//! Tensors: n tensors of f32 or i32, any shapes (in); state, updated: `ring [slots, width]`
+//! (Role::Scalar) and `ring_step [1]` i32, the rows written so far. No outputs. Row
+//! `ring_step % slots` becomes
+//!
+//! `[sequence, values of all inputs in order, zeros]`
+//!
+//! with integers converted to f32, and `ring_step` goes up by one. `sequence` is the new
+//! `ring_step`, as the bit pattern of an i32: rows start at 1, so that a ring of zeros holds none.
+//!
+//! On CUDA the ring lives in pinned host memory that the device writes and the host polls. The
+//! sequence number is written last, after a fence that the host honours too: a host that sees it
+//! sees the whole row. (A number written first, or with the values, could reach the host before
+//! them.) A row is overwritten `slots` steps later, so the host may launch at most that many steps
+//! past the last row that it has read.
+//!
+//! Edges: values past 2^24 in an i32 are rounded. The sequence wraps after 2^31 steps.
+
+mod cases;
+mod cuda;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
+use crate::op::check;
+use crate::{DType, Op, OpError, Role, TensorDesc, contract};
+
+pub use cases::cases;
+
+/// Writes its inputs into a ring that the host reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Publish;
+
+const NAME: &str = "publish";
+
+/// Inputs at most: what the CUDA kernel's argument holds.
+pub const MAX_INPUTS: usize = 64;
+
+impl Op for Publish {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let (n, most) = (inputs.len(), format!("at most {MAX_INPUTS}"));
+        check::parameter(NAME, "number of inputs", n <= MAX_INPUTS, &most, n)?;
+        check::arity(NAME, "updates", updates, 2)?;
+        for input in inputs {
+            let dtype = input.role.cuda_dtype();
+            let ok = matches!(dtype, DType::F32 | DType::I32);
+            let got = format!("{dtype:?} ({:?})", input.role);
+            check::parameter(NAME, "type of an input on CUDA", ok, "F32 or I32", got)?;
+        }
+        let ring = &updates[0];
+        contract::floats_ranked(NAME, "ring", ring, "[slots, width]")?;
+        let (role, scalar) = (ring.role, ring.role == Role::Scalar);
+        check::parameter(NAME, "role of ring", scalar, "Scalar", format!("{role:?}"))?;
+        check::parameter(NAME, "slots", ring.dim(0) > 0, "at least 1", ring.dim(0))?;
+        let words = 1 + inputs.iter().map(TensorDesc::len).sum::<usize>();
+        let least = format!("at least {words}: the sequence number and the values");
+        check::parameter(NAME, "width", ring.dim(1) >= words, &least, ring.dim(1))?;
+        contract::integers(NAME, "ring_step", &updates[1], &[1])?;
+        Ok(vec![])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let [ring, ring_step] = &mut args.updates[..] else { panic!("{NAME}: two state tensors") };
+        let (slots, width) = (ring.desc.dim(0), ring.desc.dim(1));
+        let step = &mut ring_step.i32()[0];
+        let row = &mut ring.f32()[(*step as u32 as usize % slots) * width..][..width];
+        let (sequence, values) = row.split_at_mut(1);
+        let mut rest = values;
+        for input in &args.inputs {
+            let (place, after) = rest.split_at_mut(input.desc.len());
+            match input.desc.role.cpu_dtype() {
+                DType::I32 => {
+                    place.iter_mut().zip(input.i32()).for_each(|(word, v)| *word = *v as f32);
+                }
+                _ => place.copy_from_slice(input.f32()),
+            }
+            rest = after;
+        }
+        rest.fill(0.0);
+        *step = step.wrapping_add(1);
+        sequence[0] = f32::from_bits(*step as u32);
+    }
+}

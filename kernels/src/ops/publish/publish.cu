@@ -1,0 +1,43 @@
+// Writes small tensors as a row of a ring in host memory that the host polls.
+//
+// Tensors: up to 64 inputs float or int (in), ring [slots, width] float (updated: one row), step
+// [1] int (updated). The row is [sequence, values of all inputs as float, zeros].
+// Launch: one block of 256 threads. Cost: width words over PCIe, bound by latency. Numerics: int to
+// float rounds to nearest. Edges: the row of a step is step % slots, of an unsigned step.
+//
+// The sequence number is the host's sign that the row is whole, so it is written after all else,
+// behind a fence of the system: the block's barrier orders its threads' writes before the fence,
+// and the fence orders them before the number, for the host too.
+#include "platform.cuh"
+
+constexpr int CAPACITY = 64;
+
+// The inputs. Equal to the struct that cuda.rs builds.
+struct Values {
+  const void* values[CAPACITY];
+  int len[CAPACITY];
+  int is_int[CAPACITY];
+  int count;
+};
+static_assert(sizeof(Values) == 16 * CAPACITY + 8, "cuda.rs builds it");
+
+KERNEL(256) publish(const Values in, float* ring, int slots, int width, int* step) {
+  const unsigned now = (unsigned)*step;
+  float* const row = ring + (uint64_t)(now % slots) * width;
+  int first = 1;
+  for (int i = 0; i < in.count; i++) {
+    const int len = in.len[i];
+    for (int k = threadIdx.x; k < len; k += blockDim.x)
+      row[first + k] =
+          in.is_int[i] ? (float)((const int*)in.values[i])[k] : ((const float*)in.values[i])[k];
+    first += len;
+  }
+  for (int k = first + threadIdx.x; k < width; k += blockDim.x) row[k] = 0.0f;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  *step = (int)(now + 1);
+  __threadfence_system();
+  // The bits as they are, not a conversion; volatile, so that the store stays one and stays here.
+  *(volatile unsigned*)row = now + 1;
+}
+EXPORT(publish)

@@ -1,0 +1,47 @@
+//! Rows by hand, and what the contract refuses.
+
+use super::Publish;
+use crate::cpu::{HostTensor, run_updating};
+use crate::{Role, TensorDesc};
+
+fn floats(values: &[f32]) -> HostTensor {
+    HostTensor::f32(TensorDesc::new(Role::Loss, &[values.len()]), values.to_vec())
+}
+
+fn ints(values: &[i32]) -> HostTensor {
+    HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
+}
+
+fn ring(slots: usize, width: usize) -> [HostTensor; 2] {
+    let desc = TensorDesc::new(Role::Scalar, &[slots, width]);
+    [HostTensor::f32(desc, vec![7.0; slots * width]), ints(&[0])]
+}
+
+/// Two slots: the third row takes the place of the first, and what it does not fill is 0.
+#[test]
+fn rows_go_round() {
+    let mut state = ring(2, 5);
+    for step in 1..=3 {
+        let inputs = [floats(&[0.5 * step as f32]), ints(&[step, -4])];
+        run_updating(&Publish, &inputs, &mut state).expect("fits");
+    }
+    let sequence = f32::from_bits;
+    let expected = [sequence(3), 1.5, 3.0, -4.0, 0.0, sequence(2), 1.0, 2.0, -4.0, 0.0];
+    let bits: Vec<u32> = state[0].as_f32().iter().map(|v| v.to_bits()).collect();
+    assert_eq!(bits, expected.map(f32::to_bits));
+    assert_eq!(state[1].as_i32(), [3]);
+}
+
+#[test]
+fn a_ring_too_narrow_is_refused() {
+    let refused =
+        run_updating(&Publish, &[floats(&[1.0; 3])], &mut ring(4, 3)).expect_err("narrow");
+    assert!(refused.to_string().contains("at least 4"), "{refused}");
+}
+
+#[test]
+fn a_tensor_in_fp16_is_refused() {
+    let half = HostTensor::f32(TensorDesc::new(Role::Activation, &[1]), vec![1.0]);
+    let refused = run_updating(&Publish, &[half], &mut ring(4, 3)).expect_err("fp16");
+    assert!(refused.to_string().contains("F32 or I32"), "{refused}");
+}

@@ -1,0 +1,58 @@
+//! CUDA launches of `softmax_cross_entropy` and its gradient.
+
+use crate::TensorDesc;
+use crate::device::{Access, Launch, LaunchArgs};
+use crate::losses::launch::{
+    LossRows, MAX_BLOCKS, ROW_THREADS, assert_half, blocks, loss_gradient, partial_bytes,
+};
+
+/// A warp works on a row.
+const ROWS_A_BLOCK: usize = ROW_THREADS as usize / 32;
+
+fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
+    assert_half(args.inputs[0].desc);
+    LossRows {
+        labels: args.inputs[1],
+        image_idx: args.inputs[2],
+        num_images: args.inputs[3],
+        count: None,
+        ipg,
+        least_label: 0,
+    }
+}
+
+pub(super) fn workspace_bytes(logits: &TensorDesc) -> usize {
+    partial_bytes(blocks(logits.dim(0), ROWS_A_BLOCK))
+}
+
+pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let logits = args.inputs[0];
+    let blocks = blocks(logits.dim(0), ROWS_A_BLOCK);
+    let partials = |access| args.workspace.piece(0, partial_bytes(blocks), access);
+    vec![
+        Launch::new("softmax_cross_entropy_f16", [blocks, 1, 1])
+            .block(ROW_THREADS)
+            .arg(logits.read())
+            .arg(rows(args, ipg).arg())
+            .int(logits.dim(1))
+            .arg(partials(Access::Write)),
+        Launch::new("softmax_cross_entropy_total", [1, 1, 1])
+            .block(MAX_BLOCKS as u32)
+            .arg(partials(Access::Read))
+            .int(blocks)
+            .arg(args.outputs[0].write()),
+    ]
+}
+
+pub(super) fn grad_launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let logits = args.inputs[0];
+    vec![
+        Launch::new("softmax_cross_entropy_grad_f16", [blocks(logits.dim(0), ROWS_A_BLOCK), 1, 1])
+            .block(ROW_THREADS)
+            .arg(logits.read())
+            .arg(rows(args, ipg).arg())
+            .int(logits.dim(1))
+            .arg(loss_gradient(args.inputs[4]))
+            .arg(args.outputs[0].write()),
+    ]
+}
