@@ -1,5 +1,6 @@
 //! The ops, one folder each.
 
+pub mod accumulate;
 pub mod anchors;
 pub mod bce_loss;
 pub mod bias_grad;
@@ -46,6 +47,7 @@ use crate::case::OpCase;
 /// The cases of every op.
 pub(crate) fn cases() -> Vec<OpCase> {
     [
+        accumulate::cases(),
         anchors::cases(),
         bce_loss::cases(),
         bias_grad::cases(),

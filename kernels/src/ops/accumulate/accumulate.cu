@@ -1,0 +1,67 @@
+// Adds the gradients of a micro-step to the sums of earlier ones, many parameters in one launch.
+//
+// accumulate: for each of up to 64 parameters grad float (in), sum float (in; not read if held is
+// 0), total float (out, overwritten; may be sum itself), len elements each; held [1] int (in).
+// Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter.
+// Cost: 12 bytes an element: 0.53 GB for the 44 million of Mask R-CNN R50-FPN, bound by memory.
+// Numerics: fp32, elementwise, in the order of the micro-steps.
+// accumulate_count: held [1] int (updated): one more, or 0. A kernel of its own, since every block
+// of the other reads it.
+#include "platform.cuh"
+
+constexpr int CAPACITY = 64;  // parameters of a launch: the struct stays under 4 KiB
+constexpr int THREADS = 256;
+constexpr int VECTOR = 4;  // floats in a 16-byte load
+constexpr int ROUNDS = 4;  // vectors of a thread
+constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
+
+// The parameters of a launch. Equal to the struct that cuda.rs builds.
+struct Parameters {
+  const float* grad[CAPACITY];
+  const float* sum[CAPACITY];
+  float* total[CAPACITY];
+  uint64_t len[CAPACITY];
+  int first_block[CAPACITY];  // past the last parameter, the blocks of the launch
+};
+static_assert(sizeof(Parameters) == 36 * CAPACITY, "cuda.rs builds it");
+
+// Last parameter whose first block is not after `block`.
+DEVICE int parameter_of(const Parameters& in, int block) {
+  int low = 0, high = CAPACITY;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (in.first_block[middle] <= block)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+KERNEL(THREADS) accumulate(const int* RESTRICT held, const Parameters in) {
+  const int i = parameter_of(in, blockIdx.x);
+  const bool first_step = *held == 0;
+  const float* const grad = in.grad[i];
+  const float* const sum = in.sum[i];
+  float* const total = in.total[i];
+  const uint64_t len = in.len[i];
+  uint64_t at = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS + threadIdx.x * VECTOR;
+  for (int round = 0; round < ROUNDS; round++, at += THREADS * VECTOR) {
+    if (at + VECTOR <= len) {
+      float4 g = *(const float4*)(grad + at);
+      if (!first_step) {
+        const float4 s = *(const float4*)(sum + at);
+        g = make_float4(s.x + g.x, s.y + g.y, s.z + g.z, s.w + g.w);
+      }
+      *(float4*)(total + at) = g;
+    } else {
+      for (uint64_t k = at; k < len; k++) total[k] = first_step ? grad[k] : sum[k] + grad[k];
+    }
+  }
+}
+EXPORT(accumulate)
+
+KERNEL(32) accumulate_count(int* held, int adds) {
+  if (threadIdx.x == 0) *held = adds ? *held + adds : 0;
+}
+EXPORT(accumulate_count)

@@ -1,0 +1,54 @@
+//! Cases of `accumulate` and `add_accumulated` for the table of ops.
+
+use std::sync::Arc;
+
+use super::{Accumulate, AddAccumulated};
+use crate::OpRef;
+use crate::case::{OpCase, normal};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Sizes 0, 1, primes, a block and its neighbours, with and without earlier micro-steps; more
+/// parameters than a launch takes.
+pub fn cases() -> Vec<OpCase> {
+    let sizes: Vec<usize> = vec![0, 1, 7, 385, 4095, 4096, 4097, 9001];
+    let many: Vec<usize> = sizes.iter().cycle().take(131).copied().collect();
+    [(&sizes, 0), (&sizes, 2), (&many, 1), (&vec![], 0)]
+        .into_iter()
+        .flat_map(|(sizes, held)| [accumulate(sizes, held), add(sizes, held)])
+        .collect()
+}
+
+fn tensors(role: Role, sizes: &[usize], seed: u32) -> Vec<HostTensor> {
+    let tensor =
+        |(i, len): (usize, &usize)| normal(&TensorDesc::new(role, &[*len]), seed + i as u32, 1.0);
+    sizes.iter().enumerate().map(tensor).collect()
+}
+
+fn count(held: i32) -> HostTensor {
+    HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![held])
+}
+
+/// Sums that hold nothing are NaN: they must not be read.
+fn sums(sizes: &[usize], held: i32) -> Vec<HostTensor> {
+    let mut sums = tensors(Role::Master, sizes, 500);
+    if held == 0 {
+        sums.iter_mut().for_each(|t| t.as_f32_mut().fill(f32::NAN));
+    }
+    sums
+}
+
+fn accumulate(sizes: &[usize], held: i32) -> OpCase {
+    let label = format!("{} parameters, {held} micro-steps held", sizes.len());
+    let mut updates = sums(sizes, held);
+    updates.push(count(held));
+    let op: OpRef = Arc::new(Accumulate);
+    OpCase::new(label, op, tensors(Role::WeightGradient, sizes, 1)).updating(updates)
+}
+
+fn add(sizes: &[usize], held: i32) -> OpCase {
+    let label = format!("{} parameters, {held} micro-steps held", sizes.len());
+    let inputs = [tensors(Role::WeightGradient, sizes, 1), sums(sizes, held)].concat();
+    let op: OpRef = Arc::new(AddAccumulated);
+    OpCase::new(label, op, inputs).updating(vec![count(held)])
+}

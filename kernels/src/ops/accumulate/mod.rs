@@ -1,0 +1,122 @@
+//! Gradients of several micro-steps, added up before one update.
+//!
+//! [`Accumulate`] ends a micro-step that is not the last of its step. Tensors: `grad_i` (f32) for
+//! each of n parameters (in); state, updated: `sum_i` (Role::Master, the shape of its gradient),
+//! then `held [1]` i32, the micro-steps that the sums hold. No outputs. If `held` is 0 the sums
+//! become the gradients, whatever they held; else the gradients are added. `held` goes up by one.
+//!
+//! [`AddAccumulated`] belongs to the last micro-step. Tensors: `grad_i`, then `sum_i` (in); state,
+//! updated: `held` -> `total_i` (Role::WeightGradient, overwritten): the gradient, plus the sum if
+//! `held` is not 0. `held` becomes 0.
+//!
+//! A sum that is not finite stays so, and the step is then skipped as a whole. Numerics: f32, in
+//! the order of the micro-steps. Bound by memory: 12 bytes an element.
+
+mod cases;
+mod cuda;
+
+use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
+use crate::op::check;
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
+
+pub use cases::cases;
+
+/// Adds gradients to the sums of earlier micro-steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accumulate;
+
+/// Gradients plus the sums of earlier micro-steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddAccumulated;
+
+const NAME: &str = "accumulate";
+const ADD: &str = "add_accumulated";
+
+fn check_gradients(op: &'static str, grads: &[TensorDesc]) -> Result<(), OpError> {
+    for grad in grads {
+        check::dtype(op, "grad_i", grad, DType::F32)?;
+        let wide = grad.role.cuda_dtype() == DType::F32;
+        let got = format!("{:?}", grad.role);
+        check::parameter(op, "role of grad_i", wide, "one of f32 on CUDA too", got)?;
+    }
+    Ok(())
+}
+
+impl Op for Accumulate {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "updates", updates, inputs.len() + 1)?;
+        check_gradients(NAME, inputs)?;
+        for (grad, sum) in inputs.iter().zip(updates) {
+            contract::floats(NAME, "sum_i", sum, &grad.shape)?;
+        }
+        contract::integers(NAME, "held", &updates[inputs.len()], &[1])?;
+        Ok(vec![])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
+        let elements: u64 = inputs.iter().map(|g| g.len() as u64).sum();
+        Cost { flops: elements, bytes: 12 * elements }
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::accumulate(args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let Some((held, sums)) = args.updates.split_last_mut() else { panic!("{NAME}: held") };
+        let held = &mut held.i32()[0];
+        for (sum, grad) in sums.iter_mut().zip(&args.inputs) {
+            for (sum, grad) in sum.f32().iter_mut().zip(grad.f32()) {
+                *sum = if *held == 0 { *grad } else { *sum + grad };
+            }
+        }
+        *held += 1;
+    }
+}
+
+impl Op for AddAccumulated {
+    fn name(&self) -> &'static str {
+        ADD
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let n = inputs.len() / 2;
+        check::arity(ADD, "inputs", inputs, 2 * n)?;
+        check::arity(ADD, "updates", updates, 1)?;
+        check_gradients(ADD, &inputs[..n])?;
+        for (grad, sum) in inputs.iter().zip(&inputs[n..]) {
+            contract::floats(ADD, "sum_i", sum, &grad.shape)?;
+        }
+        contract::integers(ADD, "held", &updates[0], &[1])?;
+        let total = |grad: &TensorDesc| TensorDesc::new(Role::WeightGradient, &grad.shape);
+        Ok(inputs[..n].iter().map(total).collect())
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::add(args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let held = &mut args.updates[0].i32()[0];
+        let (grads, sums) = args.inputs.split_at(args.inputs.len() / 2);
+        for ((total, grad), sum) in args.outputs.iter_mut().zip(grads).zip(sums) {
+            for ((total, grad), sum) in total.f32().iter_mut().zip(grad.f32()).zip(sum.f32()) {
+                *total = if *held == 0 { *grad } else { sum + grad };
+            }
+        }
+        *held = 0;
+    }
+}
