@@ -89,6 +89,7 @@ impl GoldenModel {
 
     fn load(
         &self,
+        micro: engine::model::MicroStep::Whole,
         inject: Inject,
         build: fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>,
     ) -> Loaded {

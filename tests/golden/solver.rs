@@ -96,7 +96,8 @@ fn schedule(case: Case<'_>) -> LrSchedule {
 
 /// The learning rates that the op hands to the optimizer, step after step.
 fn rates_of_steps(case: Case<'_>, schedule: LrSchedule, steps: usize) -> Vec<f32> {
-    let op = ControlStep { schedule, clip_norm: 0.0, growth_interval: 0, dynamic: false };
+    let (clip_norm, growth_interval, dynamic) = (0.0, 0, false);
+    let op = ControlStep { schedule, clip_norm, growth_interval, dynamic, micro_steps: 1 };
     let inputs = [floats(Role::Scalar, &[1], vec![1.0]), count(1)];
     let zero = || index(&[1], vec![0]);
     let mut state = [zero(), floats(Role::Scalar, &[1], vec![1.0]), zero(), zero()];

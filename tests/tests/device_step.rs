@@ -52,6 +52,7 @@ fn build(
     config: &Config,
     padded: ImageSize,
     device: DeviceKind,
+    micro: engine::model::MicroStep::Whole,
     inject: Inject,
 ) -> (BuiltProgram, StateSet) {
     let shape = slot_shape(store, config.train.batch_size);
@@ -413,4 +414,31 @@ fn too_large_a_batch_is_refused_with_one_that_fits() {
     let error = refused.expect_err("more than the device has").to_string();
     assert!(error.contains("a batch of 16 images needs"), "{error}");
     assert!(error.contains("train.batch_size="), "{error}");
+}
+
+/// Four images in two micro-steps of two make the update of four at once.
+#[test]
+fn two_micro_steps_of_two_are_one_step_of_four() {
+    let place = Place::new();
+    let set = ["train.batch_size=4", "train.images_per_group=2", "solver.initial_loss_scale=1024"];
+    let of = |micro: &str| Run::new(&place, &[&set[..], &[micro]].concat());
+    let (whole, parts) = (of("train.micro_steps=1"), of("train.micro_steps=2"));
+    for order in [None, Some(Order::Random(13))] {
+        let [mut one, mut two] = [&whole, &parts].map(|run| match order {
+            None => run.trainer(&Backend::Cpu),
+            Some(order) => run.on(order).1,
+        });
+        for (a, b) in steps(&mut one, 3).iter().zip(&steps(&mut two, 3)) {
+            assert!(relative(b.loss.into(), a.loss.into()) < 2e-3, "{a:?} {b:?}");
+            assert!(relative(b.grad_norm.into(), a.grad_norm.into()) < 1e-2, "{a:?} {b:?}");
+        }
+        let states = [&mut one, &mut two].map(|t| t.state().fetch().expect("the state").clone());
+        for (name, tensor) in states[0].iter().filter(|(name, _)| name.ends_with(".weight")) {
+            let got = states[1].get(name).expect("the same model");
+            let pairs = tensor.as_f32().iter().zip(got.as_f32());
+            let apart = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            let largest = tensor.as_f32().iter().fold(0.0f32, |m, v| m.max(v.abs()));
+            assert!(apart <= 2e-3 * largest, "{name}: {apart} of {largest}");
+        }
+    }
 }

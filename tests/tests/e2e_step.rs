@@ -68,6 +68,7 @@ impl Step {
                 runs: shape.runs,
             },
             device: kernels::device::DeviceKind::Cpu,
+            micro: engine::model::MicroStep::Whole,
             inject,
         };
         let built = training_program(&spec).expect("micro is sound");

@@ -10,8 +10,11 @@ pub struct Train {
     pub steps: u64,
     /// Images a step, over all ranks and micro-steps. Default 16.
     pub batch_size: usize,
+    /// Parts in which a step takes its images, one after the other, adding up their gradients: for
+    /// batches that do not fit the device. Divides `batch_size`. Default 1.
+    pub micro_steps: usize,
     /// Images over which loss means are taken (the reference's images per GPU); divides
-    /// `batch_size`. Default 2.
+    /// `batch_size / micro_steps`. Default 2.
     pub images_per_group: usize,
     /// Seed of weights, order, flips and sampling. Default 0.
     pub seed: u64,
@@ -40,6 +43,7 @@ impl Default for Train {
         Self {
             steps: 90_000,
             batch_size: 16,
+            micro_steps: 1,
             images_per_group: 2,
             seed: 0,
             eval_every_steps: 0,

@@ -1,7 +1,7 @@
 //! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
 
 use super::Check;
-use crate::{Config, ModelKind};
+use crate::{Config, ModelKind, Train};
 
 /// TOML's integers end here, and a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
@@ -128,16 +128,34 @@ fn solver(config: &Config, check: &mut Check) {
     );
 }
 
+/// Groups make up micro-steps, and micro-steps the batch.
+fn groups(train: &Train, check: &mut Check) {
+    let (batch, group) = (train.batch_size, train.images_per_group);
+    let key = "train.micro_steps";
+    check.at_least_one(key, train.micro_steps);
+    check.require(batch.is_multiple_of(train.micro_steps.max(1)), key, || {
+        let parts = train.micro_steps;
+        format!("is {parts}, which does not divide train.batch_size = {batch}; give a divisor")
+    });
+    let micro = batch / train.micro_steps.max(1);
+    let key = "train.images_per_group";
+    check.at_least_one(key, group);
+    check.require(micro.is_multiple_of(group.max(1)), key, || match train.micro_steps {
+        1 => {
+            format!("is {group}, which does not divide train.batch_size = {batch}; give a divisor")
+        }
+        parts => format!(
+            "is {group}, which does not divide the {micro} images of a micro-step \
+             (train.batch_size = {batch} over train.micro_steps = {parts}); give a divisor"
+        ),
+    });
+}
+
 fn train(config: &Config, check: &mut Check) {
     let train = &config.train;
     check.require(train.steps >= 1, "train.steps", || "is 0; it must be at least 1".into());
     check.at_least_one("train.batch_size", train.batch_size);
-    let key = "train.images_per_group";
-    check.at_least_one(key, train.images_per_group);
-    check.require(train.batch_size.is_multiple_of(train.images_per_group), key, || {
-        let (group, batch) = (train.images_per_group, train.batch_size);
-        format!("is {group}, which does not divide train.batch_size = {batch}; give a divisor")
-    });
+    groups(train, check);
     seed(check, "train.seed", train.seed);
     let both = train.eval_every_steps > 0 && train.eval_every_epochs > 0;
     check.require(!both, "train.eval_every_epochs", || {

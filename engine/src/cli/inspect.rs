@@ -11,7 +11,9 @@ use graph::report::{part_costs, to_text};
 use graph::{Program, Schedule};
 
 use crate::EngineError;
-use crate::model::{ImageSize, Inject, ModelSpec, SlotShape, detection_program, training_program};
+use crate::model::{
+    ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program, training_program,
+};
 use crate::runtime::imagined_addresses;
 use kernels::device::DeviceKind;
 
@@ -83,6 +85,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
             Kind::Cpu => DeviceKind::Cpu,
             Kind::Cuda => DeviceKind::Cuda,
         },
+        micro: MicroStep::Whole,
         inject: Inject::default(),
     };
     let build = if args.detection { detection_program } else { training_program };

@@ -15,7 +15,9 @@ use crate::checkpoint;
 use crate::dataset::network_size;
 use crate::draw::picture;
 use crate::evaluate::{Detector, Image, ImageDetections};
-use crate::model::{ImageSize, Inject, ModelSpec, Param, SlotShape, classes_of, detection_program};
+use crate::model::{
+    ImageSize, Inject, MicroStep, ModelSpec, Param, SlotShape, classes_of, detection_program,
+};
 use crate::progress::Progress;
 use crate::run_dir::make_dir;
 use crate::runtime::{Backend, ModelState};
@@ -97,6 +99,7 @@ pub(super) fn open_model(
         padded: ImageSize { height: side, width: side },
         slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
         device: backend.kind(),
+        micro: MicroStep::Whole,
         inject: Inject::default(),
     };
     let built = detection_program(&spec)?;

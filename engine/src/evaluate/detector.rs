@@ -6,7 +6,7 @@ use dali::order::PaddedShape;
 use super::postprocess::{ImageDetections, split};
 use crate::dataset::network_size;
 use crate::error::EngineError;
-use crate::model::{ImageSize, Inject, ModelSpec, SlotShape, detection_program};
+use crate::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program};
 use crate::runtime::{Backend, Executor, ModelState};
 
 /// An image to detect on.
@@ -108,6 +108,7 @@ impl Detector {
             padded: ImageSize { height, width },
             slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
             device: self.backend.kind(),
+            micro: MicroStep::Whole,
             inject: Inject::default(),
         };
         let program = detection_program(&spec)?.program;

@@ -32,6 +32,18 @@ pub struct ImageSize {
     pub width: usize,
 }
 
+/// Part of a step that a training program makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MicroStep {
+    /// The whole step.
+    #[default]
+    Whole,
+    /// Images whose gradients are added up for later.
+    Early,
+    /// The last images: the update takes all gradients.
+    Last,
+}
+
 /// What a program is built for.
 #[derive(Debug, Clone)]
 pub struct ModelSpec<'a> {
@@ -39,7 +51,7 @@ pub struct ModelSpec<'a> {
     pub config: &'a Config,
     /// Foreground classes, K.
     pub num_classes: usize,
-    /// Images a run, N.
+    /// Images a run, N; of one micro-step.
     pub images: usize,
     /// Padded size of the images.
     pub padded: ImageSize,
@@ -47,6 +59,8 @@ pub struct ModelSpec<'a> {
     pub slot: SlotShape,
     /// What it will run on: fp16 weights have fp32 masters, and the step publishes its losses.
     pub device: DeviceKind,
+    /// Which part of a step with several micro-steps it is.
+    pub micro: MicroStep,
     /// What tests put in place of computed tensors.
     pub inject: Inject,
 }

@@ -9,7 +9,7 @@ use kernels::{Role, TensorDesc};
 use super::net::Net;
 use crate::runtime::{RING, RING_STEP};
 
-/// Rows of the ring: more than steps are ever in flight.
+/// Rows of the ring at least: more than are ever in flight.
 const SLOTS: usize = 8;
 /// Values of `control`: learning rate, gradient factor, applied, loss scale.
 const CONTROL: usize = 4;
@@ -35,17 +35,19 @@ impl RingLayout {
     }
 }
 
-/// Adds the node that publishes a step's losses, control and norms.
+/// Adds the node that publishes losses and, of the last micro-step, `results`: control and norms,
+/// `num_norms` of them.
 pub(super) fn publish(
     net: &mut Net<'_>,
     losses: &[(&'static str, TensorId)],
-    control: TensorId,
-    norms: TensorId,
+    results: &[TensorId],
+    num_norms: usize,
 ) -> Result<RingLayout, GraphError> {
-    let values: Vec<TensorId> = losses.iter().map(|(_, t)| *t).chain([control, norms]).collect();
-    let width = 1 + values.iter().map(|t| net.program.desc(*t).len()).sum::<usize>();
-    let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[SLOTS, width]));
+    let values: Vec<TensorId> = losses.iter().map(|(_, t)| t).chain(results).copied().collect();
+    let width = 1 + losses.len() + CONTROL + num_norms;
+    let slots = SLOTS.max(2 * net.spec.config.train.micro_steps);
+    let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[slots, width]));
     let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));
-    net.program.add(Arc::new(Publish {}), &values, &[ring, step])?;
-    Ok(RingLayout { slots: SLOTS, width, losses: losses.iter().map(|(name, _)| *name).collect() })
+    net.program.add(Arc::new(Publish), &values, &[ring, step])?;
+    Ok(RingLayout { slots, width, losses: losses.iter().map(|(name, _)| *name).collect() })
 }

@@ -8,6 +8,7 @@ use graph::program::Pass;
 use graph::prune::prune;
 use graph::{GraphError, TensorId};
 use kernels::device::DeviceKind;
+use kernels::ops::accumulate::{Accumulate, AddAccumulated};
 use kernels::ops::control_step::{ControlStep, LrSchedule};
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::ops::encode_boxes::EncodeBoxes;
@@ -31,9 +32,9 @@ use super::heads::{Rois, box_head, mask_head};
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::Net;
 use super::params::ParamKind;
-use super::ring::publish;
+use super::ring::{RingLayout, publish};
 use super::rpn::{Proposals, Rpn};
-use super::{BuiltProgram, ModelSpec};
+use super::{BuiltProgram, MicroStep, ModelSpec};
 use crate::runtime::MASTER;
 
 /// The losses in the order of the reference's logs; a Faster R-CNN lacks the mask loss.
@@ -75,13 +76,9 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     for (name, loss) in loss_names(spec.config.model.kind).iter().zip(&losses) {
         net.program.keep(name, *loss);
     }
-    let optimized = optimize(&mut net, &losses)?;
     let names = loss_names(spec.config.model.kind);
-    let mut ring = None;
-    if spec.device == DeviceKind::Cuda {
-        let named: Vec<_> = names.into_iter().zip(losses).collect();
-        ring = Some(publish(&mut net, &named, optimized.control, optimized.norms)?);
-    }
+    let named: Vec<_> = names.into_iter().zip(losses.iter().copied()).collect();
+    let ring = optimize(&mut net, &losses, &named)?;
     prune(&mut net.program);
     Ok(BuiltProgram { ring, ..net.finish() })
 }
@@ -279,22 +276,14 @@ struct Trained {
     shape: Vec<usize>,
 }
 
-/// What the optimizer says of the step.
-#[derive(Debug, Clone, Copy)]
-struct Optimized {
-    control: TensorId,
-    norms: TensorId,
-}
-
-/// Backward pass, norms, control of the step, and the update of every trained parameter.
-fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<Optimized, GraphError> {
-    let solver = &net.spec.config.solver;
-    let scalar =
-        |net: &mut Net<'_>, name: &str, role| net.program.state(name, TensorDesc::new(role, &[1]));
-    let loss_scale = scalar(net, "loss_scale", Role::Scalar);
-    let step = scalar(net, "step", Role::Index);
-    let growth = scalar(net, "loss_scale_growth", Role::Index);
-    let skipped = scalar(net, "skipped_steps", Role::Index);
+/// Backward pass, then what the part of the step does with the gradients. Returns what a device
+/// publishes of it.
+fn optimize(
+    net: &mut Net<'_>,
+    losses: &[TensorId],
+    named: &[(&'static str, TensorId)],
+) -> Result<Option<RingLayout>, GraphError> {
+    let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained: Vec<_> = net
         .params()
         .iter()
@@ -312,19 +301,81 @@ fn optimize(net: &mut Net<'_>, losses: &[TensorId]) -> Result<Optimized, GraphEr
     }
     net.program.set_pass(Pass::Update);
     net.part("optimizer");
+    let mut results = Vec::new();
+    match net.spec.micro {
+        MicroStep::Early => accumulate(net, &trained, &grads)?,
+        MicroStep::Whole => results = solve(net, &trained, grads, loss_scale)?,
+        MicroStep::Last => {
+            let grads = add_accumulated(net, &trained, grads)?;
+            results = solve(net, &trained, grads, loss_scale)?;
+        }
+    }
+    if net.spec.device == DeviceKind::Cpu {
+        return Ok(None);
+    }
+    publish(net, named, &results, trained.len() + 1).map(Some)
+}
+
+/// Adds the gradients to those of the micro-steps before.
+fn accumulate(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    grads: &[TensorId],
+) -> Result<(), GraphError> {
+    let (mut updates, held) = accumulated(net, trained);
+    updates.push(held);
+    net.program.add(Arc::new(Accumulate), grads, &updates)?;
+    Ok(())
+}
+
+/// The gradients of all micro-steps.
+fn add_accumulated(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    mut grads: Vec<TensorId>,
+) -> Result<Vec<TensorId>, GraphError> {
+    let (sums, held) = accumulated(net, trained);
+    grads.extend(sums);
+    net.program.add(Arc::new(AddAccumulated), &grads, &[held])
+}
+
+/// The state of micro-steps: a sum for each parameter, and how many micro-steps they hold.
+fn accumulated(net: &mut Net<'_>, trained: &[Trained]) -> (Vec<TensorId>, TensorId) {
+    let sum = |t: &Trained| {
+        let desc = TensorDesc::new(Role::Master, &t.shape);
+        net.program.state(&format!("accumulated/{}", t.name), desc)
+    };
+    let sums = trained.iter().map(sum).collect();
+    (sums, net.program.state("micro_steps_held", TensorDesc::new(Role::Index, &[1])))
+}
+
+/// Norms, control of the step, and the update of every trained parameter. Returns control and
+/// norms.
+fn solve(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    grads: Vec<TensorId>,
+    loss_scale: TensorId,
+) -> Result<Vec<TensorId>, GraphError> {
+    let config = net.spec.config;
+    let index =
+        |net: &mut Net<'_>, name: &str| net.program.state(name, TensorDesc::new(Role::Index, &[1]));
+    let [step, growth, skipped] =
+        ["step", "loss_scale_growth", "skipped_steps"].map(|name| index(net, name));
     let norms = net.program.apply(GradNorms {}, &grads)?;
     net.program.keep("grad_norms", norms[0]);
     let control = ControlStep {
-        schedule: schedule(net.spec.config),
-        clip_norm: solver.clip_norm,
-        growth_interval: solver.loss_scale_growth_interval as u32,
-        dynamic: solver.dynamic_loss_scale,
+        schedule: schedule(config),
+        clip_norm: config.solver.clip_norm,
+        growth_interval: config.solver.loss_scale_growth_interval as u32,
+        dynamic: config.solver.dynamic_loss_scale,
+        micro_steps: config.train.micro_steps as u32,
     };
     let updates = [step, loss_scale, growth, skipped];
     let control = net.program.add(Arc::new(control), &norms, &updates)?[0];
     net.program.keep("control", control);
-    update(net, &trained, grads, control)?;
-    Ok(Optimized { control, norms: norms[0] })
+    update(net, trained, grads, control)?;
+    Ok(vec![control, norms[0]])
 }
 
 /// The node that updates every trained parameter, its momentum, and its master if it has one.

@@ -17,6 +17,8 @@ const THREADS: usize = 1;
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) shape: usize,
+    /// The last micro-step of its step.
+    pub(super) last: bool,
     pub(super) epoch: u64,
     pub(super) num_images: usize,
     pub(super) waited_seconds: f64,
@@ -24,12 +26,13 @@ pub(super) struct Batch {
     network_sizes: Vec<i32>,
 }
 
-/// Delivers the batch of each step, in the order that seed and epoch fix.
+/// Delivers the images of each micro-step, in the order that seed and epoch fix.
 #[derive(Debug)]
 pub(super) struct Feed {
     data: DataSet,
     order: Order,
     batch_size: usize,
+    micro_steps: usize,
     seed: u64,
     running: Option<Running>,
 }
@@ -37,7 +40,7 @@ pub(super) struct Feed {
 #[derive(Debug)]
 struct Running {
     loader: Loader,
-    next_step: u64,
+    next_micro: u64,
 }
 
 impl Feed {
@@ -45,34 +48,39 @@ impl Feed {
         let batch_size = config.train.batch_size;
         let seed = config.train.seed;
         let order = Order::new(&data.sizes, &data.shapes, batch_size, seed)?;
-        Ok(Self { data: data.clone(), order, batch_size, seed, running: None })
+        let micro_steps = config.train.micro_steps;
+        Ok(Self { data: data.clone(), order, batch_size, micro_steps, seed, running: None })
     }
 
     pub(super) fn batches_per_epoch(&self) -> u64 {
         self.order.batches_per_epoch() as u64
     }
 
-    /// The batch of step `step` (from 0). Steps are expected in order; a jump starts the loader
-    /// anew.
-    pub(super) fn next(&mut self, step: u64) -> Result<Batch, EngineError> {
-        let plan = self.order.batch(step);
-        if self.running.as_ref().is_none_or(|r| r.next_step != step) {
-            self.running = Some(Running { loader: self.start(step)?, next_step: step });
+    /// The images of micro-step `micro` (from 0, counted through all steps). They are expected in
+    /// order; a jump starts the loader anew.
+    pub(super) fn next(&mut self, micro: u64) -> Result<Batch, EngineError> {
+        let plan = self.order.batch(micro / self.micro_steps as u64);
+        let part_of_step = micro % self.micro_steps as u64;
+        let images = part(&plan.images, self.micro_size(), part_of_step);
+        let last = part_of_step + 1 == self.micro_steps as u64;
+        if self.running.as_ref().is_none_or(|r| r.next_micro != micro) {
+            self.running = Some(Running { loader: self.start(micro)?, next_micro: micro });
         }
         let Some(running) = &mut self.running else { unreachable!("started above") };
         let Some(filled) = running.loader.next()? else {
             unreachable!("the loader's sequence of batches has no end")
         };
-        running.next_step += 1;
-        let mut network_sizes = vec![1; 2 * self.batch_size];
-        for (pair, &image) in network_sizes.chunks_exact_mut(2).zip(&plan.images) {
+        running.next_micro += 1;
+        let mut network_sizes = vec![1; 2 * self.micro_size()];
+        for (pair, &image) in network_sizes.chunks_exact_mut(2).zip(images) {
             let (height, width) = self.data.sizes[image];
             pair.copy_from_slice(&[height as i32, width as i32]);
         }
         Ok(Batch {
             shape: plan.shape,
+            last,
             epoch: plan.epoch,
-            num_images: plan.images.len(),
+            num_images: images.len(),
             waited_seconds: filled.waited_seconds,
             slot: filled.slot,
             network_sizes,
@@ -86,10 +94,15 @@ impl Feed {
         }
     }
 
-    fn start(&self, step: u64) -> Result<Loader, EngineError> {
+    /// Images of a micro-step.
+    fn micro_size(&self) -> usize {
+        self.batch_size / self.micro_steps
+    }
+
+    fn start(&self, micro: u64) -> Result<Loader, EngineError> {
         let shape = self.data.slot_shape();
         let shape = loader::SlotShape {
-            images: self.batch_size,
+            images: self.micro_size(),
             pixels: shape.pixels,
             objects: shape.objects,
             parts: shape.parts,
@@ -99,14 +112,23 @@ impl Feed {
         // The loader's thread walks the order by itself, ahead of the steps.
         let order = Order::new(&self.data.sizes, &self.data.shapes, self.batch_size, self.seed)?;
         let images = self.data.images.clone();
-        let batches = (step..).map(move |step| {
-            let batch = order.batch(step);
-            let indices = batch.images.iter().map(|i| images[*i]).collect();
+        let (size, parts) = (self.micro_size(), self.micro_steps as u64);
+        let batches = (micro..).map(move |micro| {
+            let batch = order.batch(micro / parts);
+            let indices = part(&batch.images, size, micro % parts);
+            let indices = indices.iter().map(|i| images[*i]).collect();
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
         let store = self.data.store.clone();
         Ok(Loader::new(store, batches, shape, SLOTS, THREADS)?)
     }
+}
+
+/// The images of a step that belong to its micro-step `micro` (from 0): none, where the last batch
+/// of an epoch has ended before.
+fn part(images: &[usize], size: usize, micro: u64) -> &[usize] {
+    let first = (micro as usize * size).min(images.len());
+    &images[first..(first + size).min(images.len())]
 }
 
 impl Batch {

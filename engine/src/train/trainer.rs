@@ -13,7 +13,9 @@ use super::steps::{CpuSteps, DeviceSteps, Steps};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{BuiltProgram, ImageSize, Inject, ModelSpec, Param, training_program};
+use crate::model::{
+    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, Param, training_program,
+};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
@@ -25,6 +27,7 @@ pub struct Trainer {
     params: Vec<Param>,
     loaded: Option<LoadReport>,
     feed: Feed,
+    micro_steps: u64,
     /// Batches whose steps were measured.
     batches: u64,
     /// Steps begun and not measured yet, oldest first.
@@ -65,14 +68,7 @@ impl Trainer {
     /// or has too little memory.
     pub fn new(config: &Config, data: &DataSet, backend: &Backend) -> Result<Self, EngineError> {
         refuse_unsupported(config)?;
-        let mut built = data
-            .shapes
-            .iter()
-            .map(|shape| {
-                let padded = ImageSize { height: shape.height, width: shape.width };
-                build(config, data, backend, padded, config.train.batch_size)
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut built = build_all(config, data, backend, config.train.batch_size)?;
         let Some(first) = built.first_mut() else {
             return Err(EngineError::Usage("the training set holds no image".into()));
         };
@@ -87,8 +83,9 @@ impl Trainer {
         }
         let (steps, state) = make_steps(built, state, backend, config, data)?;
         let feed = Feed::new(config, data)?;
-        let (begun, last_step) = (VecDeque::new(), Instant::now());
-        Ok(Self { steps, state, params, loaded, feed, batches: 0, begun, last_step })
+        let micro_steps = config.train.micro_steps as u64;
+        let (batches, begun, last_step) = (0, VecDeque::new(), Instant::now());
+        Ok(Self { steps, state, params, loaded, feed, micro_steps, batches, begun, last_step })
     }
 
     /// The record of the next step. Others are begun ahead of it, as the device allows, but none
@@ -103,14 +100,8 @@ impl Trainer {
             if next >= until {
                 break;
             }
-            let batch = self.feed.next(next)?;
-            self.steps.begin(&batch, &mut self.state)?;
-            self.begun.push_back(Begun {
-                epoch: batch.epoch,
-                images: batch.num_images,
-                data_seconds: batch.waited_seconds,
-            });
-            self.feed.recycle(batch);
+            let begun = self.begin(next)?;
+            self.begun.push_back(begun);
         }
         let Some(begun) = self.begun.pop_front() else { unreachable!("one was begun") };
         let measured = self.steps.measure()?;
@@ -131,6 +122,20 @@ impl Trainer {
             step_seconds,
             data_seconds: begun.data_seconds,
         })
+    }
+
+    /// Begins all micro-steps of a step.
+    fn begin(&mut self, step: u64) -> Result<Begun, EngineError> {
+        let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
+        for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
+            let batch = self.feed.next(micro)?;
+            self.steps.begin(&batch, &mut self.state)?;
+            begun.epoch = batch.epoch;
+            begun.images += batch.num_images;
+            begun.data_seconds += batch.waited_seconds;
+            self.feed.recycle(batch);
+        }
+        Ok(begun)
     }
 
     /// Steps begun and not measured yet.
@@ -189,24 +194,35 @@ impl Trainer {
     }
 }
 
-/// The training step of one padded shape.
-fn build(
+/// The training programs of steps of `images` images: one a padded shape, and with micro-steps
+/// another for the early ones of each.
+fn build_all(
     config: &Config,
     data: &DataSet,
     backend: &Backend,
-    padded: ImageSize,
     images: usize,
-) -> Result<BuiltProgram, EngineError> {
-    let spec = ModelSpec {
-        config,
-        num_classes: num_classes(config, data)?,
-        images,
-        padded,
-        slot: data.slot_shape(),
-        device: backend.kind(),
-        inject: Inject::default(),
+) -> Result<Vec<BuiltProgram>, EngineError> {
+    let parts: &[MicroStep] = match config.train.micro_steps {
+        1 => &[MicroStep::Whole],
+        _ => &[MicroStep::Last, MicroStep::Early],
     };
-    Ok(training_program(&spec)?)
+    let mut built = Vec::new();
+    for micro in parts {
+        for shape in &data.shapes {
+            let spec = ModelSpec {
+                config,
+                num_classes: num_classes(config, data)?,
+                images: images / config.train.micro_steps,
+                padded: ImageSize { height: shape.height, width: shape.width },
+                slot: data.slot_shape(),
+                device: backend.kind(),
+                micro: *micro,
+                inject: Inject::default(),
+            };
+            built.push(training_program(&spec)?);
+        }
+    }
+    Ok(built)
 }
 
 fn make_steps(
@@ -218,7 +234,7 @@ fn make_steps(
 ) -> Result<(Box<dyn Steps>, ModelState), EngineError> {
     let Backend::Device(device) = backend else {
         let programs = built.into_iter().map(|b| b.program).collect();
-        let steps = CpuSteps::new(programs, &state)?;
+        let steps = CpuSteps::new(programs, data.shapes.len(), &state)?;
         return Ok((Box::new(steps), ModelState::host(state)));
     };
     let Some(layout) = built.first().and_then(|b| b.ring.clone()) else {
@@ -231,7 +247,8 @@ fn make_steps(
     fits(&prepared, device.memory().map_err(graph::GraphError::from)?.free, config, data, backend)?;
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let state = ModelState::on_device(state, device.clone(), &programs)?;
-    let steps = DeviceSteps::new(device.clone(), prepared, layout, &state)?;
+    let counts = (data.shapes.len(), config.train.micro_steps);
+    let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &state)?;
     Ok((Box::new(steps), state))
 }
 
@@ -258,13 +275,11 @@ fn fits(
         return Ok(());
     }
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
+    let group = config.train.images_per_group * config.train.micro_steps;
     let mut fitting = None;
-    for images in (1..config.train.batch_size).rev() {
-        let smaller = data.shapes.iter().map(|shape| {
-            let padded = ImageSize { height: shape.height, width: shape.width };
-            let built = build(config, data, backend, padded, images)?;
-            Ok(Prepared::new(Arc::new(built.program))?)
-        });
+    for images in (1..config.train.batch_size / group).rev().map(|groups| groups * group) {
+        let smaller = build_all(config, data, backend, images)?;
+        let smaller = smaller.into_iter().map(|b| Ok(Prepared::new(Arc::new(b.program))?));
         if need(&smaller.collect::<Result<Vec<_>, EngineError>>()?) <= free {
             fitting = Some(images);
             break;
@@ -272,7 +287,7 @@ fn fits(
     }
     let advice = match fitting {
         Some(images) => format!("train.batch_size={images} would fit"),
-        None => "not even one image a step would fit".into(),
+        None => "no smaller one fits either; use more train.micro_steps or smaller images".into(),
     };
     Err(EngineError::Usage(format!(
         "a batch of {} images needs {:.2} GiB on {}, which has {:.2} GiB free: {advice}",

@@ -10,21 +10,24 @@ use crate::model::LOSS_NAMES;
 use crate::runtime::ModelState;
 use crate::train::feed::Batch;
 
-/// One executor a padded shape.
+/// One executor a padded shape; with micro-steps, those of the early ones after those of the last.
 #[derive(Debug)]
 pub(in crate::train) struct CpuSteps {
     executors: Vec<CpuExecutor>,
+    shapes: usize,
+    losses: Vec<Vec<(&'static str, f32)>>,
     last: Option<usize>,
 }
 
 impl CpuSteps {
     pub(in crate::train) fn new(
         programs: Vec<Program>,
+        shapes: usize,
         state: &StateSet,
     ) -> Result<Self, EngineError> {
         let plan = |program| Ok(CpuExecutor::new(Arc::new(program), state)?);
         let executors = programs.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
-        Ok(Self { executors, last: None })
+        Ok(Self { executors, shapes, losses: vec![], last: None })
     }
 }
 
@@ -34,7 +37,8 @@ impl Steps for CpuSteps {
     }
 
     fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError> {
-        let executor = &mut self.executors[batch.shape];
+        let program = batch.shape + if batch.last { 0 } else { self.shapes };
+        let executor = &mut self.executors[program];
         batch.write(|name, bytes| {
             executor.input_mut(name)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
             Ok(())
@@ -42,21 +46,24 @@ impl Steps for CpuSteps {
         let state = state.host_mut();
         // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
         rayon::scope(|_| executor.run(state));
-        self.last = Some(batch.shape);
-        Ok(())
-    }
-
-    fn measure(&mut self) -> Result<Measured, EngineError> {
-        let Some(shape) = self.last.take() else { panic!("no step was begun") };
-        let executor = &self.executors[shape];
+        let executor = &self.executors[program];
         let kept = |name: &&str| executor.program().find(name).is_some();
         let losses = LOSS_NAMES
             .into_iter()
             .filter(kept)
             .map(|name| Ok((name, executor.f32(name)?[0])))
             .collect::<Result<Vec<_>, EngineError>>()?;
+        self.losses.push(losses);
+        self.last = Some(program);
+        Ok(())
+    }
+
+    fn measure(&mut self) -> Result<Measured, EngineError> {
+        let Some(shape) = self.last.take() else { panic!("no step was begun") };
+        let executor = &self.executors[shape];
+        let losses = std::mem::take(&mut self.losses);
         let norms = executor.f32("grad_norms")?;
-        Ok(measured(losses, executor.f32("control")?, norms[norms.len() - 1]))
+        Ok(measured(&losses, executor.f32("control")?, norms[norms.len() - 1]))
     }
 
     fn bytes(&self) -> usize {

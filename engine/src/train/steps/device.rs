@@ -12,13 +12,17 @@ use crate::model::RingLayout;
 use crate::runtime::{ModelState, RING};
 use crate::train::feed::Batch;
 
-/// One captured graph a padded shape, in one arena.
+/// One captured graph a padded shape, in one arena; with micro-steps, those of the early ones after
+/// those of the last.
 #[derive(Debug)]
 pub(in crate::train) struct DeviceSteps {
     device: Arc<dyn Device>,
     executor: DeviceExecutor,
     layout: RingLayout,
     ring: Pinned,
+    shapes: usize,
+    micro_steps: u32,
+    /// Micro-steps measured.
     measured: u32,
 }
 
@@ -26,6 +30,7 @@ impl DeviceSteps {
     pub(in crate::train) fn new(
         device: Arc<dyn Device>,
         programs: Vec<Prepared>,
+        (shapes, micro_steps): (usize, usize),
         layout: RingLayout,
         state: &ModelState,
     ) -> Result<Self, EngineError> {
@@ -35,7 +40,16 @@ impl DeviceSteps {
             panic!("the state is not on the device, or has no ring")
         };
         let executor = DeviceExecutor::new(device.clone(), programs, Arc::new(arena), memory)?;
-        Ok(Self { device, executor, layout, ring, measured: 0 })
+        let micro_steps = micro_steps as u32;
+        Ok(Self { device, executor, layout, ring, shapes, micro_steps, measured: 0 })
+    }
+}
+
+impl DeviceSteps {
+    fn row(&self, row: usize) -> Vec<f32> {
+        let mut bytes = vec![0; size_of::<f32>() * self.layout.width];
+        self.device.read_pinned(self.ring, row * bytes.len(), &mut bytes);
+        bytemuck::pod_collect_to_vec(&bytes)
     }
 }
 
@@ -46,21 +60,23 @@ impl Steps for DeviceSteps {
 
     fn begin(&mut self, batch: &Batch, _state: &mut ModelState) -> Result<(), EngineError> {
         let executor = &mut self.executor;
-        batch.write(|name, bytes| Ok(executor.write_input(batch.shape, name, bytes)?))?;
-        executor.submit(batch.shape)?;
+        let program = batch.shape + if batch.last { 0 } else { self.shapes };
+        batch.write(|name, bytes| Ok(executor.write_input(program, name, bytes)?))?;
+        executor.submit(program)?;
         Ok(())
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
-        self.measured += 1;
-        self.executor.until_done(self.measured)?;
-        let row_bytes = size_of::<f32>() * self.layout.width;
-        let row = (self.measured as usize - 1) % self.layout.slots;
-        let mut bytes = vec![0; row_bytes];
-        self.device.read_pinned(self.ring, row * row_bytes, &mut bytes);
-        let words: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        let (losses, control, total_norm) = self.layout.split(&words);
-        Ok(measured(losses, control, total_norm))
+        let mut losses = Vec::new();
+        let mut row = Vec::new();
+        for _ in 0..self.micro_steps {
+            self.measured += 1;
+            self.executor.until_done(self.measured)?;
+            row = self.row((self.measured as usize - 1) % self.layout.slots);
+            losses.push(self.layout.split(&row).0);
+        }
+        let (_, control, total_norm) = self.layout.split(&row);
+        Ok(measured(&losses, control, total_norm))
     }
 
     fn bytes(&self) -> usize {

@@ -28,7 +28,7 @@ pub(super) trait Steps: Debug {
     /// Steps that may be begun before the oldest is measured.
     fn depth(&self) -> usize;
 
-    /// Begins a step.
+    /// Begins a micro-step.
     fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError>;
 
     /// The oldest step that was begun and not measured yet, once it is done.
@@ -43,13 +43,16 @@ pub(super) trait Steps: Debug {
     }
 }
 
-/// The value of a kept step as the ring and the CPU's tensors give it.
+/// A step from the losses of its micro-steps, and what the last of them said of the update.
 pub(super) fn measured(
-    losses: Vec<(&'static str, f32)>,
+    micro_losses: &[Vec<(&'static str, f32)>],
     control: &[f32],
     total_norm: f32,
 ) -> Measured {
-    let (lr, loss_scale) = (control[0], control[3]);
-    let grad_norm = total_norm / loss_scale;
+    let (lr, loss_scale, parts) = (control[0], control[3], micro_losses.len() as f32);
+    let mean = |i: usize| micro_losses.iter().map(|losses| losses[i].1).sum::<f32>() / parts;
+    let names = micro_losses[0].iter().map(|(name, _)| *name);
+    let losses = names.enumerate().map(|(i, name)| (name, mean(i))).collect();
+    let grad_norm = total_norm / (loss_scale * parts);
     Measured { losses, lr, loss_scale, grad_norm, applied: control[2] != 0.0 }
 }

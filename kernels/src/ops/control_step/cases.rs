@@ -93,6 +93,7 @@ impl Step {
             clip_norm: self.clip_norm,
             growth_interval: self.growth_interval,
             dynamic: self.dynamic,
+            micro_steps: 1 + self.step.unsigned_abs() % 3,
         };
         let int = |v| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![v]);
         let floats = |v: Vec<f32>| HostTensor::f32(TensorDesc::new(Role::Scalar, &[v.len()]), v);

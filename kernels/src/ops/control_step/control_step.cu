@@ -28,8 +28,9 @@ struct Rules {
   float clip_norm;  // 0: no clipping
   unsigned growth_interval;
   int dynamic;
+  float micro_steps;  // whose gradients were added up
 };
-static_assert(sizeof(Rules) == 12, "cuda.rs builds it");
+static_assert(sizeof(Rules) == 16, "cuda.rs builds it");
 
 // Part of the base rate during the warm-up, 1 after it.
 DEVICE double warmup(const Schedule& s, uint64_t step) {
@@ -58,11 +59,12 @@ control_step(const float* RESTRICT norm, const int* RESTRICT finite, const Sched
   if (threadIdx.x > 0) return;
   const float used = *scale;
   const int now = *step;
+  const float divisor = used * rules.micro_steps;
   float clip = 1.0f;
-  if (rules.clip_norm != 0.0f) clip = fminf(rules.clip_norm / (*norm / used + 1e-6f), 1.0f);
+  if (rules.clip_norm != 0.0f) clip = fminf(rules.clip_norm / (*norm / divisor + 1e-6f), 1.0f);
   const bool apply = *finite != 0;
   control[0] = (float)learning_rate(schedule, (uint64_t)max(now, 0));
-  control[1] = clip / used;
+  control[1] = clip / divisor;
   control[2] = apply ? 1.0f : 0.0f;
   control[3] = used;
   if (apply) {

@@ -11,6 +11,7 @@ pub(super) fn launches(op: &ControlStep, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .field(op.clip_norm)
         .field(op.growth_interval)
         .field(i32::from(op.dynamic))
+        .field(op.micro_steps as f32)
         .arg();
     vec![
         Launch::new("control_step", [1, 1, 1])

@@ -5,7 +5,7 @@
 //! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale),
 //! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [4]`
 //! (Role::Scalar, overwritten): learning rate of this step; what gradients are multiplied with, the
-//! clip factor over the loss scale; 1 to apply the update or 0 to skip it; the loss scale used.
+//! clip factor over the loss scale and the number of micro-steps; 1 to apply the update or 0 to skip it; the loss scale used.
 //!
 //! * Gradients that are not all finite are never applied: `apply` is 0, `skipped` counts, `growth`
 //!   restarts, and with `dynamic` the scale halves, not below 1.
@@ -40,6 +40,8 @@ pub struct ControlStep {
     pub growth_interval: u32,
     /// Whether the loss scale changes.
     pub dynamic: bool,
+    /// Micro-steps whose gradients were added up: the update takes their mean.
+    pub micro_steps: u32,
 }
 
 const NAME: &str = "control_step";
@@ -89,7 +91,8 @@ impl Op for ControlStep {
         let used = scale.f32()[0];
         let rate = self.schedule.at(u64::try_from(step.i32()[0]).unwrap_or(0)) as f32;
         let apply = if finite { 1.0 } else { 0.0 };
-        let control = [rate, self.clip_factor(norm, used) / used, apply, used];
+        let divisor = used * self.micro_steps as f32;
+        let control = [rate, self.clip_factor(norm, divisor) / divisor, apply, used];
         args.outputs[0].f32().copy_from_slice(&control);
         let growth = &mut growth.i32()[0];
         if finite {
@@ -111,11 +114,11 @@ impl Op for ControlStep {
 }
 
 impl ControlStep {
-    /// What clipping multiplies unscaled gradients with.
-    fn clip_factor(&self, scaled_norm: f32, scale: f32) -> f32 {
+    /// What clipping multiplies gradients with that were divided by `divisor`.
+    fn clip_factor(&self, scaled_norm: f32, divisor: f32) -> f32 {
         if self.clip_norm == 0.0 {
             return 1.0;
         }
-        (self.clip_norm / (scaled_norm / scale + 1e-6)).min(1.0)
+        (self.clip_norm / (scaled_norm / divisor + 1e-6)).min(1.0)
     }
 }

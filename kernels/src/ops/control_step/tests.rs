@@ -12,7 +12,7 @@ fn op(clip_norm: f32, dynamic: bool) -> ControlStep {
         milestones: vec![3],
         gamma: 0.25,
     };
-    ControlStep { schedule, clip_norm, growth_interval: 2, dynamic }
+    ControlStep { schedule, clip_norm, growth_interval: 2, dynamic, micro_steps: 1 }
 }
 
 fn int(value: i32) -> HostTensor {
