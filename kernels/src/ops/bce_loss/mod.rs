@@ -4,7 +4,8 @@
 //! is not -1, averaged over the groups that hold images.
 //! Tensors: `logits [M]` or `[M, 1]` f32, `labels [M]` i32 (1, 0, or -1 = ignored),
 //! `image_idx [M]` i32, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: softplus form, summed in f64 in a fixed order. Edges: M = 0 or no counted row give 0.
+//! Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: M = 0 or no counted
+//! row give 0.
 
 mod cases;
 mod cpu;

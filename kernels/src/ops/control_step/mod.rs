@@ -12,6 +12,7 @@
 //! * `step` counts applied steps only, so a skipped step keeps its learning rate for the next one.
 //! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as
 //!   long as it stays finite.
+//! * Learning rates are computed in f64; a schedule has at most [`MAX_MILESTONES`].
 //! * `clip_norm` above 0 clips as `torch.nn.utils.clip_grad_norm_`: times
 //!   `min(1, clip_norm / (norm + 1e-6))` of the unscaled norm.
 

@@ -6,7 +6,8 @@
 //! Tensors: `mask_logits [M, S, S, K+1]` f32, `labels [M]` i32 (1..=K; 0 and -1 = not a positive),
 //! `targets [M, S, S]` f32 in 0..1, `image_idx [M]`, `count [1]` (rows in use), `num_images [1]`
 //! i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: softplus form, summed in f64 in a fixed order. Edges: no positive row gives 0.
+//! Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: no positive row
+//! gives 0.
 
 mod cases;
 mod cpu;

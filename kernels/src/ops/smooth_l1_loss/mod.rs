@@ -5,7 +5,7 @@
 //! were sampled), averaged over the groups that hold images. `beta` 0 is L1.
 //! Tensors: `pred [M, 4]`, `target [M, 4]` f32, `labels [M]` i32 (above 0 = positive, -1 =
 //! ignored), `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: summed in f64 in a fixed order. Edges: M = 0 or no positive row give 0.
+//! Numerics: summed in f64 (CUDA: f32) in a fixed order. Edges: M = 0 or no positive row give 0.
 
 mod cases;
 mod cpu;

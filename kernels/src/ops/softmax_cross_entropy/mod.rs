@@ -4,8 +4,8 @@
 //! label is not -1, averaged over the groups that hold images.
 //! Tensors: `logits [M, K+1]` f32, `labels [M]` i32 (0 = background, -1 = ignored),
 //! `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: maximum subtracted, exponentials and sums in f64, fixed order. Edges: M = 0 or no
-//! counted row give 0.
+//! Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
+//! M = 0 or no counted row give 0.
 
 mod cases;
 mod cpu;
