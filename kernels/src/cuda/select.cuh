@@ -91,11 +91,12 @@ DEVICE Boundary radix_pick(Boundary boundary, const unsigned* histogram, int pas
     sum += bins[i];
   }
   int before = block_prefix(sum, scratch, total);
-  if (before < boundary.need && boundary.need <= before + sum) {
-    int digit = 0;
-    while (before + bins[digit] < boundary.need) before += bins[digit++];
-    scratch[0] = (int)threadIdx.x * OWN + digit;
-    scratch[1] = boundary.need - before;
+  for (int i = 0; i < OWN; i++) {
+    if (before < boundary.need && boundary.need <= before + bins[i]) {
+      scratch[0] = (int)threadIdx.x * OWN + i;
+      scratch[1] = boundary.need - before;
+    }
+    before += bins[i];
   }
   __syncthreads();
   const int bits = pass == RADIX_PASSES - 1 ? 10 : 11;

@@ -203,7 +203,8 @@ DEVICE void gather(const Levels<T>& levels, Scratch scratch) {
     int total;
     const int both = block_prefix(count_both(values, exist, shift, boundary.prefix), sums, total);
     int own_over = over + (both >> 16), own_at = at + (both & 0xffff);
-    for (int v = 0; v < exist; v++) {
+    for (int v = 0; v < VECTOR; v++) {
+      if (v >= exist) break;
       const unsigned rank = rank_bits(values[v]);
       const uint64_t key = rank_key(rank, place.at(round) + v);
       if (rank >> shift < boundary.prefix) {
