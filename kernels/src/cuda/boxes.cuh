@@ -97,6 +97,15 @@ DEVICE float4 box_encode(Box anchor, Box target, BoxWeights weights, int plus_on
                      weights.w * logf(tw / aw), weights.h * logf(th / ah));
 }
 
+// Four deltas of a map, in one load.
+DEVICE float4 load_deltas(const half* p) {
+  const uint2 bits = *(const uint2*)p;
+  const float2 xy = __half22float2(*(const half2*)&bits.x);
+  const float2 wh = __half22float2(*(const half2*)&bits.y);
+  return make_float4(xy.x, xy.y, wh.x, wh.y);
+}
+DEVICE float4 load_deltas(const float* p) { return *(const float4*)p; }
+
 // The box that `deltas` make of `anchor`; dw and dh are limited from above to MAX_LOG_RATIO.
 DEVICE Box box_decode(Box anchor, float4 deltas, BoxWeights weights, int plus_one) {
   const float aw = box_width(anchor, plus_one), ah = box_height(anchor, plus_one);

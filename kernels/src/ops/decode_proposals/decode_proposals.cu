@@ -23,14 +23,6 @@ struct Levels {
 };
 static_assert(sizeof(Levels<half>) == 16 * MAX_LEVELS + 4 * MAX_LEVELS + 16, "as in cuda.rs");
 
-DEVICE float4 load_deltas(const half* p) {
-  const uint2 bits = *(const uint2*)p;
-  const float2 xy = __half22float2(*(const half2*)&bits.x);
-  const float2 wh = __half22float2(*(const half2*)&bits.y);
-  return make_float4(xy.x, xy.y, wh.x, wh.y);
-}
-DEVICE float4 load_deltas(const float* p) { return *(const float4*)p; }
-
 template <typename T>
 DEVICE void decode_proposals(const int* RESTRICT idx, const Box* RESTRICT anchors,
                              const ImageSize* RESTRICT sizes, Box* RESTRICT boxes,

@@ -40,14 +40,6 @@ struct Rois {
   const ImageSize* sizes;
 };
 
-DEVICE float4 load_deltas(const half* p) {
-  const uint2 bits = *(const uint2*)p;
-  const float2 xy = __half22float2(*(const half2*)&bits.x);
-  const float2 wh = __half22float2(*(const half2*)&bits.y);
-  return make_float4(xy.x, xy.y, wh.x, wh.y);
-}
-DEVICE float4 load_deltas(const float* p) { return *(const float4*)p; }
-
 // The box of a class (0 = first foreground) of a RoI of image n.
 template <typename T>
 DEVICE Box class_box(const Rois<T>& rois, const Setting& setting, int roi, int c, int n) {
