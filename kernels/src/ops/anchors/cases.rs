@@ -6,7 +6,8 @@ use super::Anchors;
 use crate::boxes::{AnchorLevel, cell_anchors};
 use crate::case::OpCase;
 
-/// No level, an empty one, one cell, primes, and the pyramid of an 800x1344 image.
+/// No level, an empty one, one cell, primes, the pyramid of an 800x1344 image, and more levels and
+/// cells than a CUDA launch takes.
 pub fn cases() -> Vec<OpCase> {
     let pyramids: [&[(usize, usize)]; 5] = [
         &[],
@@ -20,11 +21,20 @@ pub fn cases() -> Vec<OpCase> {
         let cells = cell_anchors(&[8.0 * stride], &[0.5, 1.0, 2.0]);
         AnchorLevel { height, width, stride_h: stride, stride_w: stride, cells }
     };
+    let many_cells = |h| AnchorLevel {
+        height: h,
+        width: 3,
+        stride_h: 7.0,
+        stride_w: 5.0,
+        cells: cell_anchors(&[11.0; 23], &[0.5, 1.0, 2.0]),
+    };
+    let large = Anchors { levels: (1..=11).map(many_cells).collect() };
     pyramids
         .iter()
         .map(|maps| {
             let levels = maps.iter().enumerate().map(level).collect();
             OpCase::new(format!("{maps:?}"), Arc::new(Anchors { levels }), vec![])
         })
+        .chain([OpCase::new("11 levels of 69 cells", Arc::new(large), vec![])])
         .collect()
 }

@@ -7,11 +7,13 @@
 //! Edges: no level, or levels without cells, give an empty tensor.
 
 mod cases;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::boxes::{AnchorLevel, as_boxes_mut, grid_anchors};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
@@ -43,6 +45,10 @@ impl Op for Anchors {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, outputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -13,10 +13,12 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -79,6 +81,10 @@ impl Op for DecodeProposals {
         // Of the maps only the selected anchors are read: 5 values, an index and the anchor.
         let rows = outputs[1].len() as u64;
         Cost { flops: 40 * rows, bytes: (5 + 1 + 4 + 5) * 4 * rows }
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

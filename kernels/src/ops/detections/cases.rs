@@ -7,35 +7,64 @@ use crate::boxes::values::{boxes, constant, index, sizes};
 use crate::case::{OpCase, normal};
 use crate::{Role, TensorDesc};
 
-/// No image, RoI, class or room, one, primes, and 1000 RoIs of each of two images with 80 classes.
+/// Images, RoIs an image, foreground classes, detections an image.
+type Shape = (usize, usize, usize, usize);
+
+/// No image, RoI, class or room, one, primes, and 1000 RoIs of each of two images with 80 classes;
+/// then RoIs in no order of images, with NaN logits among them, and more RoIs of a class than CUDA
+/// sorts in shared memory (2,048) more kept than in a chunk of 64;
+/// and logits that are f32 on every device.
 pub fn cases() -> Vec<OpCase> {
-    [(0, 3, 2, 5), (2, 0, 2, 5), (2, 3, 0, 5), (2, 3, 2, 0), (1, 1, 1, 1), (3, 37, 7, 11)]
+    let shapes: [Shape; 7] = [
+        (0, 3, 2, 5),
+        (2, 0, 2, 5),
+        (2, 3, 0, 5),
+        (2, 3, 2, 0),
+        (1, 1, 1, 1),
+        (3, 37, 7, 11),
+        (2, 1000, 80, 100),
+    ];
+    shapes
         .iter()
-        .chain(&[(2, 1000, 80, 100)])
         .flat_map(|&s| [false, true].map(|plus_one| (s, plus_one)))
-        .map(|((n, rois, k, per_image), plus_one)| {
-            let m = n * rois + 3;
-            let image_idx: Vec<i32> =
-                (0..m).map(|i| if i < n * rois { (i / rois) as i32 } else { -1 }).collect();
-            let activation = |width: usize| TensorDesc::new(Role::Activation, &[m, width]);
-            let inputs = vec![
-                normal(&activation(k + 1), 1, 2.0),
-                normal(&activation(4 * (k + 1)), 2, 1.0),
-                boxes(&[m, 4], 3, 700.0, 300.0),
-                index(&[m], &image_idx),
-                constant(&[1], (n * rois) as i32),
-                sizes(n, 800, 600),
-            ];
-            let op = Detections {
-                score_threshold: 0.05,
-                nms_threshold: 0.5,
-                per_image,
-                weights: [10.0, 10.0, 5.0, 5.0],
-                min_size: 1e-2,
-                plus_one,
-            };
-            let label = format!("N {n}, {rois} RoIs, K {k}, D {per_image}, plus_one {plus_one}");
-            OpCase::new(label, Arc::new(op), inputs)
-        })
+        .map(|(shape, plus_one)| case(Role::Activation, shape, plus_one, false))
+        .chain([
+            case(Role::Activation, (3, 61, 5, 17), false, true),
+            case(Role::Activation, (1, 2503, 2, 1000), false, false),
+            case(Role::Score, (2, 41, 5, 7), false, false),
+        ])
         .collect()
+}
+
+fn case(role: Role, (n, rois, k, per_image): Shape, plus_one: bool, mixed: bool) -> OpCase {
+    let m = n * rois + 3;
+    // In the mixed order image n, which does not exist, has its share too.
+    let image_of = |i: usize| if mixed { (5 * i + i / 3) % (n + 1) } else { i / rois };
+    let image_idx: Vec<i32> =
+        (0..m).map(|i| if i < n * rois { image_of(i) as i32 } else { -1 }).collect();
+    let activation = |width: usize| TensorDesc::new(role, &[m, width]);
+    let mut logits = normal(&activation(k + 1), 1, 2.0);
+    if mixed {
+        logits.as_f32_mut().iter_mut().step_by(53).for_each(|x| *x = f32::NAN);
+    }
+    let inputs = vec![
+        logits,
+        normal(&activation(4 * (k + 1)), 2, 1.0),
+        boxes(&[m, 4], 3, 700.0, 300.0),
+        index(&[m], &image_idx),
+        constant(&[1], (n * rois) as i32),
+        sizes(n, 800, 600),
+    ];
+    let op = Detections {
+        score_threshold: 0.05,
+        nms_threshold: 0.5,
+        per_image,
+        weights: [10.0, 10.0, 5.0, 5.0],
+        min_size: 1e-2,
+        plus_one,
+    };
+    let order = if mixed { ", mixed images and NaN" } else { "" };
+    let label =
+        format!("N {n}, {rois} RoIs, K {k}, D {per_image}, plus_one {plus_one}, {role:?}{order}");
+    OpCase::new(label, Arc::new(op), inputs)
 }

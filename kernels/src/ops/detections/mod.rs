@@ -14,10 +14,12 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -81,6 +83,14 @@ impl Op for Detections {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 5 * inputs[0].len() as u64)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(self, inputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

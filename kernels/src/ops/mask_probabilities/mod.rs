@@ -5,6 +5,7 @@
 //! count and where the label is 0 or below.
 
 mod cases;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use rayon::prelude::*;
 
 use crate::contract::rows_in_use;
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::losses::sigmoid;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
@@ -45,6 +47,10 @@ impl Op for MaskProbabilities {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 4 * outputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

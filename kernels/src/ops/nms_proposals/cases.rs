@@ -7,21 +7,59 @@ use crate::boxes::values::{boxes, index};
 use crate::case::{OpCase, integers, uniform};
 use crate::{Role, TensorDesc};
 
-/// No image, no row, no room, one row, primes, and 2000 a level of a training step.
+/// No image, no row, no room, one row, primes, around a chunk of 64 and a band of 33 chunks of
+/// CUDA's comparison, and 2000 a level of a training step; then levels out of order, more than CUDA
+/// has slots for, and rows that mostly suppress one another.
 pub fn cases() -> Vec<OpCase> {
-    [(0, 7, 5, 3), (2, 0, 5, 3), (2, 7, 0, 3), (1, 1, 1, 1), (3, 101, 17, 5), (2, 8819, 1000, 5)]
+    let shapes = [
+        (0, 7, 5, 3),
+        (2, 0, 5, 3),
+        (2, 7, 0, 3),
+        (1, 1, 1, 1),
+        (3, 101, 17, 5),
+        (1, 63, 50, 1),
+        (1, 65, 50, 1),
+        (1, 2113, 2000, 1),
+        (1, 4801, 1500, 1),
+        (2, 8819, 1000, 5),
+    ];
+    shapes
         .iter()
         .flat_map(|&s| [ProposalScope::Image, ProposalScope::Level].map(|scope| (s, scope)))
         .map(|((n, m, post_top_n, num_levels), scope)| {
             let levels: Vec<i32> = (0..m).map(|row| (row * num_levels / m) as i32).collect();
-            let inputs = vec![
-                boxes(&[n, m, 4], 1, 600.0, 200.0),
-                uniform(&TensorDesc::new(Role::Score, &[n, m]), 2, -0.2, 1.0),
-                index(&[m], &levels),
-                integers(&[n, m], 3, 0, 1000),
-            ];
             let op = NmsProposals { threshold: 0.7, post_top_n, plus_one: false, scope };
-            OpCase::new(format!("N {n}, M {m}, top {post_top_n}, {scope:?}"), Arc::new(op), inputs)
+            case(op, (n, m), (600.0, 200.0), &levels, "")
         })
+        .chain([ProposalScope::Image, ProposalScope::Level].map(|scope| {
+            let levels = integers(&[1009], 7, -5, 6);
+            let op = NmsProposals { threshold: 0.7, post_top_n: 40, plus_one: true, scope };
+            case(op, (2, 1009), (200.0, 200.0), levels.as_i32(), ", levels -5 to 5")
+        }))
+        .chain([0.2, -1.0].map(|threshold| {
+            let scope = ProposalScope::Image;
+            let op = NmsProposals { threshold, post_top_n: 500, plus_one: false, scope };
+            case(op, (1, 2503), (60.0, 200.0), &[3; 2503], ", crowded")
+        }))
         .collect()
+}
+
+/// `size`: images and rows. `spread`: where corners lie, and how long sides are.
+fn case(
+    op: NmsProposals,
+    size: (usize, usize),
+    spread: (f32, f32),
+    levels: &[i32],
+    what: &str,
+) -> OpCase {
+    let (n, m) = size;
+    let inputs = vec![
+        boxes(&[n, m, 4], 1, spread.0, spread.1),
+        uniform(&TensorDesc::new(Role::Score, &[n, m]), 2, -0.2, 1.0),
+        index(&[m], levels),
+        integers(&[n, m], 3, 0, 1000),
+    ];
+    let NmsProposals { threshold, post_top_n, scope, .. } = op;
+    let label = format!("N {n}, M {m}, top {post_top_n}, {scope:?}, over {threshold}{what}");
+    OpCase::new(label, Arc::new(op), inputs)
 }

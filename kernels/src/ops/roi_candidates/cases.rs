@@ -6,9 +6,21 @@ use super::RoiCandidates;
 use crate::boxes::values::{boxes, constant};
 use crate::case::{OpCase, integers};
 
-/// No image, proposal or ground truth, one, primes, and a training step.
+/// No image, proposal or ground truth, one, primes, around a block of 256 rows, more ground truths,
+/// and a training step.
 pub fn cases() -> Vec<OpCase> {
-    [(0, 3, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0), (1, 1, 1), (5, 101, 7), (2, 2000, 100)]
+    let shapes = [
+        (0, 3, 3),
+        (2, 0, 3),
+        (2, 3, 0),
+        (2, 0, 0),
+        (1, 1, 1),
+        (5, 101, 7),
+        (2, 253, 3),
+        (3, 11, 257),
+        (2, 2000, 100),
+    ];
+    shapes
         .iter()
         .flat_map(|&s| [false, true].map(|plus_one| (s, plus_one)))
         .map(|((n, p, g), plus_one)| {

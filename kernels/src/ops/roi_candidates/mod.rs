@@ -13,10 +13,12 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
@@ -67,6 +69,10 @@ impl Op for RoiCandidates {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let pairs = outputs[1].len() * inputs[3].dim(1);
         Cost::streaming(inputs, outputs, 16 * pairs as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

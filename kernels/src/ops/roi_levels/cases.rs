@@ -6,9 +6,9 @@ use super::RoiLevels;
 use crate::boxes::values::boxes;
 use crate::case::{OpCase, integers};
 
-/// No RoI, one, a prime, and 512 of each of 12 images.
+/// No RoI, one, a prime, around a block of 256, and 512 of each of 12 images.
 pub fn cases() -> Vec<OpCase> {
-    [0, 1, 101, 6144]
+    [0, 1, 101, 255, 256, 257, 6144]
         .iter()
         .flat_map(|&m| [false, true].map(|plus_one| (m, plus_one)))
         .map(|(m, plus_one)| {

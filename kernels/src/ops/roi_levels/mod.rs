@@ -8,11 +8,13 @@
 //! Edges: a RoI without area goes to the finest level.
 
 mod cases;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::boxes::{as_boxes, roi_level};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -58,6 +60,10 @@ impl Op for RoiLevels {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 10 * outputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -3,30 +3,53 @@
 use std::sync::Arc;
 
 use super::TopKPerLevel;
-use crate::case::{OpCase, normal};
+use crate::case::{OpCase, integers, normal};
+use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
 /// Height and width of each level.
 type Maps<'a> = &'a [(usize, usize)];
 
-/// No image, empty levels, k below, at and above a level's size, and a training step's levels.
+/// No image, empty levels, k below, at and above a level's size, more than eight levels, and a
+/// training step's levels; around the largest level that CUDA sorts whole (4,096), and a k beyond
+/// it; logits that nearly all tie, with NaN and infinities among them.
 pub fn cases() -> Vec<OpCase> {
-    let shapes: [(usize, usize, Maps<'static>); 6] = [
+    let shapes: [(usize, usize, Maps<'static>); 9] = [
         (4, 0, &[(2, 3)]),
         (4, 1, &[(0, 3), (1, 1)]),
         (0, 2, &[(5, 7)]),
         (105, 2, &[(5, 7), (11, 13)]),
         (104, 2, &[(5, 7), (1, 1)]),
+        (7, 1, &[(1, 5); 11]),
+        (101, 2, &[(35, 39), (5, 273), (17, 241)]),
+        (5000, 1, &[(41, 43), (37, 61)]),
         (2000, 2, &[(200, 336), (100, 168), (50, 84), (25, 42), (13, 21)]),
     ];
-    shapes
-        .iter()
-        .map(|&(k, n, maps)| {
-            let logits = |(i, &(h, w)): (usize, &(usize, usize))| {
-                normal(&TensorDesc::new(Role::Activation, &[n, h, w, 3]), i as u32, 2.0)
-            };
-            let inputs = maps.iter().enumerate().map(logits).collect();
-            OpCase::new(format!("k {k}, N {n}, {maps:?}"), Arc::new(TopKPerLevel { k }), inputs)
-        })
-        .collect()
+    let random = shapes.iter().map(|&(k, n, maps)| {
+        let logits = |(i, &(h, w)): (usize, &(usize, usize))| {
+            normal(&TensorDesc::new(Role::Activation, &[n, h, w, 3]), i as u32, 2.0)
+        };
+        let inputs = maps.iter().enumerate().map(logits).collect();
+        OpCase::new(format!("k {k}, N {n}, {maps:?}"), Arc::new(TopKPerLevel { k }), inputs)
+    });
+    let ties = [Role::Activation, Role::Score].map(tied);
+    let f32_logits =
+        |h: usize| normal(&TensorDesc::new(Role::Score, &[2, h, 29, 3]), h as u32, 1e-3);
+    let f32s = OpCase::new(
+        "k 1000, N 2, f32 on every device",
+        Arc::new(TopKPerLevel { k: 1000 }),
+        vec![f32_logits(101), f32_logits(11)],
+    );
+    random.chain(ties).chain([f32s]).collect()
+}
+
+/// Two blocks' spans of few distinct logits, in the element type of `role`.
+fn tied(role: Role) -> OpCase {
+    let shape = [2, 53, 67, 3];
+    let special = [-0.0, 0.0, f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -1.0, 1.0];
+    let choice = integers(&shape, 5, 0, 400);
+    let value = |&i: &i32| special.get(i as usize).copied().unwrap_or(-1.0);
+    let values = choice.as_i32().iter().map(value).collect();
+    let logits = HostTensor::f32(TensorDesc::new(role, &shape), values);
+    OpCase::new(format!("k 2000, ties, {role:?}"), Arc::new(TopKPerLevel { k: 2000 }), vec![logits])
 }

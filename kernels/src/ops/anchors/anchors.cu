@@ -1,0 +1,41 @@
+// Anchors of every level of a feature pyramid. Matches torchvision's
+// AnchorGenerator.grid_anchors: the cell of each position, moved.
+//
+// Tensors: anchors [A_total, 4] f32 (out, overwritten), order (level, y, x, cell); what is written
+// comes in the argument. Launch: blocks of 256 over the anchors of a part in x, parts in y. Cost:
+// 16 bytes an anchor (4.3 MB at 800x1344), bound by memory. Numerics: the CPU's operations in its
+// order, so the bits are equal. Edges: a level with more than MAX_CELLS cells comes in several
+// parts.
+#include "platform.cuh"
+
+constexpr int MAX_CELLS = 64;
+constexpr int MAX_PARTS = 8;
+
+// Some cells of a level: those from `cell` on, at each of its positions.
+struct Part {
+  uint64_t first;  // output row of the first of them at position 0
+  int width;       // positions in a row of the map
+  int positions;
+  int pitch;  // anchors at a position, over all parts of the level
+  int cell, num_cells;
+  float stride_h, stride_w;
+};
+struct Parts {
+  float4 cells[MAX_CELLS];
+  Part parts[MAX_PARTS];
+};
+static_assert(sizeof(Parts) == 16 * MAX_CELLS + 40 * MAX_PARTS, "as cuda.rs lays it out");
+
+KERNEL(256)
+anchors_f32(float4* RESTRICT anchors, const Parts all) {
+  const Part part = all.parts[blockIdx.y];
+  const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= (uint64_t)part.positions * part.num_cells) return;
+  const int position = (int)(i / part.num_cells), c = (int)(i % part.num_cells);
+  const float dx = (float)(position % part.width) * part.stride_w;
+  const float dy = (float)(position / part.width) * part.stride_h;
+  const float4 cell = all.cells[part.cell + c];
+  anchors[part.first + (uint64_t)position * part.pitch + c] =
+      make_float4(cell.x + dx, cell.y + dy, cell.z + dx, cell.w + dy);
+}
+EXPORT(anchors_f32)

@@ -1,0 +1,71 @@
+//! CUDA launches of `decode_proposals`: one for each [`MAX_LEVELS`] levels.
+
+use super::{DecodeProposals, FIRST_MAP};
+use crate::DType;
+use crate::device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
+
+/// Levels of a launch, as in `decode_proposals.cu`.
+const MAX_LEVELS: usize = 8;
+
+pub(super) fn launches(op: &DecodeProposals, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (idx, anchors) = (args.inputs[0], args.inputs[1]);
+    let maps = &args.inputs[FIRST_MAP..];
+    let (logits, deltas) = maps.split_at(maps.len() / 2);
+    let dtype = logits[0].dtype();
+    assert!(maps.iter().all(|m| m.dtype() == dtype), "maps of one element type");
+    let kernel = match dtype {
+        DType::F16 => "decode_proposals_f16",
+        _ => "decode_proposals_f32",
+    };
+    let mut first = 0;
+    let mut launches = Vec::new();
+    for (logits, deltas) in logits.chunks(MAX_LEVELS).zip(deltas.chunks(MAX_LEVELS)) {
+        let levels = levels_arg(logits, deltas, first, anchors.dim(0), launches.is_empty());
+        first += logits.iter().map(anchors_of).sum::<usize>();
+        launches.push(
+            Launch::over(kernel, idx.len())
+                .arg(idx.read())
+                .arg(anchors.read())
+                .arg(args.inputs[2].read())
+                // A launch writes the rows of its levels alone.
+                .arg(args.outputs[0].write())
+                .arg(args.outputs[1].write())
+                .arg(levels)
+                .int(idx.dim(0))
+                .int(idx.dim(1))
+                .arg(Arg::of(&op.weights))
+                .arg(op.min_size)
+                .arg(op.score_threshold)
+                .arg(op.plus_one),
+        );
+    }
+    launches
+}
+
+fn anchors_of(logits: &Buffer<'_>) -> usize {
+    logits.desc.shape[1..].iter().product()
+}
+
+/// `Levels` of `decode_proposals.cu`; `first` is the first anchor of the first level.
+fn levels_arg(
+    logits: &[Buffer<'_>],
+    deltas: &[Buffer<'_>],
+    first: usize,
+    total: usize,
+    first_launch: bool,
+) -> Arg {
+    let read = |maps: &[Buffer<'_>]| maps.iter().map(Buffer::read).collect::<Vec<_>>();
+    let mut ends = [0i32; MAX_LEVELS];
+    let mut end = first;
+    for (place, logits) in ends.iter_mut().zip(logits) {
+        end += anchors_of(logits);
+        *place = end as i32;
+    }
+    let strays = i32::from(first_launch);
+    StructArg::new()
+        .pointers(&read(logits), MAX_LEVELS)
+        .pointers(&read(deltas), MAX_LEVELS)
+        .field(ends)
+        .field([first as i32, logits.len() as i32, total as i32, strays])
+        .arg()
+}

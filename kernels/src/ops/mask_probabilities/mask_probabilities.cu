@@ -1,0 +1,43 @@
+// Mask probabilities of the predicted class: what evaluation pastes into the image. Matches
+// torchvision's maskrcnn_inference.
+//
+// Tensors: mask_logits [M, S, S, K+1] half or f32, labels [M] i32, count [1] i32 (in), probs
+// [M, S, S] f32 (out, overwritten; 0 in rows at or past the count and where the label is 0 or
+// below). Launch: a thread for each pixel, blocks of 256. Cost: a 32-byte sector read and 4 bytes
+// written a pixel of a row in use, bound by memory. Numerics: sigmoid in f32, without overflow.
+// Edges: a label past the classes, which the CPU refuses, gives NaN.
+#include "platform.cuh"
+
+// Pixels are counted over all rows; `pixels` of them belong to a row.
+template <typename T>
+DEVICE void mask_probabilities(const T* RESTRICT logits, const int* RESTRICT labels,
+                               const int* RESTRICT count, float* RESTRICT probs, uint64_t len,
+                               int pixels, int classes) {
+  const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= len) return;
+  const int row = (int)(i / pixels);
+  const int label = row < *count ? labels[row] : 0;
+  float prob = 0.0f;
+  if (label >= classes) {
+    prob = NAN;
+  } else if (label > 0) {
+    const float x = (float)logits[i * classes + label];
+    const float e = expf(-fabsf(x));
+    prob = (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+  }
+  probs[i] = prob;
+}
+
+KERNEL(256)
+mask_probabilities_f16(const half* logits, const int* labels, const int* count, float* probs,
+                       uint64_t len, int pixels, int classes) {
+  mask_probabilities(logits, labels, count, probs, len, pixels, classes);
+}
+EXPORT(mask_probabilities_f16)
+
+KERNEL(256)
+mask_probabilities_f32(const float* logits, const int* labels, const int* count, float* probs,
+                       uint64_t len, int pixels, int classes) {
+  mask_probabilities(logits, labels, count, probs, len, pixels, classes);
+}
+EXPORT(mask_probabilities_f32)

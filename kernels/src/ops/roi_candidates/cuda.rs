@@ -1,0 +1,21 @@
+//! CUDA launch of `roi_candidates`.
+
+use super::RoiCandidates;
+use crate::device::{BLOCK, Launch, LaunchArgs};
+
+pub(super) fn launches(op: &RoiCandidates, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (proposals, gts) = (args.inputs[0], args.inputs[3]);
+    let rows = proposals.dim(1) + gts.dim(1);
+    // Without rows one block still writes the count.
+    let blocks = rows.div_ceil(BLOCK as usize).max(1);
+    let mut launch = Launch::new("roi_candidates_f32", [blocks, proposals.dim(0), 1]);
+    for input in &args.inputs {
+        launch = launch.arg(input.read());
+    }
+    for output in &args.outputs {
+        launch = launch.arg(output.write());
+    }
+    vec![
+        launch.int(proposals.dim(1)).int(gts.dim(1)).arg(op.fg_iou).arg(op.bg_iou).arg(op.plus_one),
+    ]
+}

@@ -1,0 +1,30 @@
+// Ground-truth boxes from source pixels to network pixels: mirror, then scale. Scales as
+// torchvision's resize_boxes.
+//
+// Tensors: boxes [N, G, 4] f32, counts [N], source_sizes [N, 2], network_sizes [N, 2], flips [N]
+// i32 (in), out [N, G, 4] f32 (out, overwritten; zeros from counts[n] on). Launch: a thread for
+// each box. Cost: 32 bytes a box, bound by latency. Numerics: the CPU's operations in its order.
+// Edges: a source size of 0 is ratio 0; a count outside 0..=G is held within.
+#include "boxes.cuh"
+
+DEVICE float size_ratio(int now, int old) { return old == 0 ? 0.0f : (float)now / (float)old; }
+
+KERNEL(256)
+transform_boxes_f32(const Box* RESTRICT boxes, const int* RESTRICT counts,
+                    const ImageSize* RESTRICT sources, const ImageSize* RESTRICT networks,
+                    const int* RESTRICT flips, Box* RESTRICT out, int num_images, int capacity,
+                    int plus_one) {
+  const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= (uint64_t)num_images * capacity) return;
+  const int n = (int)(i / capacity), g = (int)(i % capacity);
+  if (g >= counts[n]) {
+    out[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return;
+  }
+  const ImageSize source = sources[n], network = networks[n];
+  Box b = boxes[i];
+  if (flips[n] != 0) b = box_flip(b, (float)source.width, plus_one);
+  out[i] = box_scale(b, size_ratio(network.width, source.width),
+                     size_ratio(network.height, source.height));
+}
+EXPORT(transform_boxes_f32)
