@@ -6,6 +6,7 @@
 
 mod element;
 mod giou;
+pub(crate) mod launch;
 mod rows;
 
 pub use element::{bce_with_logits, sigmoid, smooth_l1, softplus};

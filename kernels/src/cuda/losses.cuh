@@ -1,0 +1,117 @@
+// What the losses share on the device: the weight of a row in its group's mean, and the losses of
+// one element. Mirrors kernels/src/losses, in fp32.
+//
+// A row of group g weighs 1 / (count_g * groups), where count_g is the number of rows of the group
+// that the mean counts. Each block counts for itself, by integer atomics in shared memory, whose
+// order changes nothing: a launch less than counting first. What that reads (8 bytes a row) comes
+// from L2; launches of at most one block a multiprocessor keep it in proportion to the rows.
+#pragma once
+#include "platform.cuh"
+#include "reduce.cuh"
+
+// Groups counted at a time. No batch of today has more; one that does takes several rounds.
+constexpr int WINDOW = 1024;
+// Rows of a thread whose labels are loaded before any is counted: hides the latency of L2.
+constexpr int COUNT_BATCH = 4;
+
+// The rows of a loss. Equal to losses::LossRows of the launches.
+struct LossRows {
+  const int *labels, *image_idx;  // [rows]
+  const int* num_images;          // [1]
+  const int* count;               // [1] rows in use; null: all
+  int rows, images_per_group;
+  int least_label;  // rows with smaller labels do not count
+};
+static_assert(sizeof(LossRows) == 48, "the launches build it");
+
+// Gradient that reaches a loss, [1]: the loss scale in fp32, or a tensor of half. One is null.
+struct LossGradient {
+  const float* wide;
+  const half* narrow;
+  DEVICE float load() const { return wide ? *wide : __half2float(*narrow); }
+};
+static_assert(sizeof(LossGradient) == 16, "the launches build it");
+
+struct LossGroups {
+  int images, groups;
+  int rows;  // in use
+};
+
+DEVICE LossGroups loss_groups(const LossRows& in) {
+  const int images = max(*in.num_images, 0);
+  const int groups = images / in.images_per_group + (images % in.images_per_group != 0);
+  return {images, groups, in.count ? min(max(*in.count, 0), in.rows) : in.rows};
+}
+
+// Group of a row, -1 if none counts it.
+DEVICE int group_of(const LossRows& in, const LossGroups& g, int row) {
+  if (row >= g.rows) return -1;
+  const int label = in.labels[row], image = in.image_idx[row];
+  const bool counts = label >= in.least_label && image >= 0 && image < g.images;
+  return counts ? image / in.images_per_group : -1;
+}
+
+// Counts the rows of groups first .. first + WINDOW into counts [WINDOW] in shared memory. For all
+// threads of a one-dimensional block of full warps.
+DEVICE void count_rows(const LossRows& in, const LossGroups& g, int first, int* counts) {
+  __syncthreads();  // the window before is read no more
+  for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) counts[i] = 0;
+  __syncthreads();
+  for (int base = 0; base < g.rows; base += COUNT_BATCH * blockDim.x) {
+    int slots[COUNT_BATCH];
+    for (int i = 0; i < COUNT_BATCH; i++) {
+      const int slot = group_of(in, g, base + i * blockDim.x + threadIdx.x) - first;
+      slots[i] = slot >= 0 && slot < WINDOW ? slot : -1;
+    }
+    // Rows of an image are neighbours: an atomic for each group of a warp, not for each row.
+    for (int i = 0; i < COUNT_BATCH; i++) {
+      const unsigned same = __match_any_sync(ALL_LANES, slots[i]);
+      const bool speaks = (int)(threadIdx.x % 32) == __ffs((int)same) - 1;
+      if (slots[i] >= 0 && speaks) atomicAdd(&counts[slots[i]], __popc(same));
+    }
+  }
+  __syncthreads();
+}
+
+// Weight of a row whose group is in this window. 0 in the first window if no group counts the row,
+// negative if another window decides. So with windows from 0 while first == 0 or first < groups,
+// each row has exactly one weight that is not negative.
+DEVICE float row_weight(const LossRows& in, const LossGroups& g, int row, int first,
+                        const int* counts) {
+  const int group = group_of(in, g, row), slot = group - first;
+  if (group < 0) return first == 0 ? 0.0f : -1.0f;
+  if (slot < 0 || slot >= WINDOW) return -1.0f;
+  return 1.0f / ((float)counts[slot] * (float)g.groups);
+}
+
+// Sum of a launch's partial sums in their order of blocks; for one block.
+DEVICE void write_total(const float* partials, int count, float* total) {
+  SHARED(float, scratch, 32);
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) sum += partials[i];
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) *total = sum;
+}
+
+// Loss of an element and its derivative.
+struct Element {
+  float loss, slope;
+};
+
+// Binary cross-entropy of logit x against a target in 0..1. No exponential overflows.
+DEVICE Element bce_with_logits(float x, float target) {
+  const float e = expf(-fabsf(x));
+  const float softplus = fmaxf(x, 0.0f) + log1pf(e);
+  const float sigmoid = (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+  return {softplus - x * target, sigmoid - target};
+}
+
+// Smooth L1 of prediction - target: quadratic below beta, linear above; derivative 0 at 0.
+DEVICE Element smooth_l1(float difference, float beta) {
+  const float size = fabsf(difference);
+  if (size < beta) return {0.5f * difference * difference / beta, difference / beta};
+  if (difference == 0.0f) return {0.0f, 0.0f};
+  // The last is NaN, which stays one.
+  const float sign = difference > 0.0f ? 1.0f : difference < 0.0f ? -1.0f : difference;
+  return {size - 0.5f * beta, sign};
+}
