@@ -5,8 +5,10 @@
 //! Edges: probability 0 flips none, 1 flips all.
 
 mod cases;
+mod cuda;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::philox::{Purpose, keyed};
@@ -25,6 +27,13 @@ pub struct DecideFlips {
 
 const NAME: &str = "decide_flips";
 
+impl DecideFlips {
+    /// Words below this flip: in f64 exact, and beyond every word at probability 1.
+    fn bound(&self) -> f64 {
+        f64::from(self.probability) * 2f64.powi(32)
+    }
+}
+
 impl Op for DecideFlips {
     fn name(&self) -> &'static str {
         NAME
@@ -42,8 +51,12 @@ impl Op for DecideFlips {
         Ok(vec![TensorDesc::new(Role::Index, &[dims.get("N")])])
     }
 
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
+    }
+
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let bound = f64::from(self.probability) * 2f64.powi(32);
+        let bound = self.bound();
         let keys = args.inputs[0].i32().chunks_exact(4);
         for (flip, key) in args.outputs[0].i32().iter_mut().zip(keys) {
             let word = keyed(self.seed, key, Purpose::Flip, 0);

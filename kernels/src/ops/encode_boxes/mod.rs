@@ -8,11 +8,13 @@
 //! Edges: a row that names no ground truth is 0 too.
 
 mod cases;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::boxes::{as_boxes, as_boxes_mut, encode};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
@@ -51,6 +53,10 @@ impl Op for EncodeBoxes {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 30 * inputs[1].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -6,9 +6,11 @@
 //! image -1, label -1, match 0.
 
 mod cases;
+mod cuda;
 
 use crate::boxes::{as_boxes, as_boxes_mut};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
@@ -43,6 +45,10 @@ impl Op for GatherAnchors {
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // An index is read, then as much as is written.
         Cost { flops: 0, bytes: 4 * (1 + 6 + 7) * outputs[1].len() as u64 }
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -3,8 +3,9 @@
 //! Tensors: those of the loss, then `grad_output [1]` (all in) -> `grad_deltas [M, 4]`
 //! (overwritten; 0 in rows without a positive label).
 
-use super::{check_inputs, cpu};
+use super::{check_inputs, cpu, cuda};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 
@@ -38,6 +39,10 @@ impl Op for GiouLossGrad {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 40 * inputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::backward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -10,11 +10,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::losses::check_group;
 use crate::op::check;
 use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
@@ -77,6 +79,10 @@ impl Op for GiouLoss {
             &reads,
             &[Target::GradInput(0)],
         )
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -21,12 +21,14 @@
 mod bitmap;
 mod cases;
 mod cpu;
+mod cuda;
 mod polygon;
 mod segments;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Op, OpError, Role, TensorDesc, contract};
 
@@ -85,6 +87,10 @@ impl Op for MaskTargets {
         contract::integers(NAME, "network_sizes", &inputs[9], &[images, 2])?;
         contract::integers(NAME, "flips", &inputs[10], &[images])?;
         Ok(vec![TensorDesc::new(Role::Mask, &[rows, self.side, self.side])])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -16,10 +16,12 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
@@ -71,6 +73,14 @@ impl Op for MatchAnchors {
     /// The best IoU of every anchor, between the two passes.
     fn cpu_workspace_len(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
         outputs[0].len()
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(inputs[1].dim(0), inputs[1].dim(1))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

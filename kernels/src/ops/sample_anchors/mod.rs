@@ -12,11 +12,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::boxes::SampleKey;
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -61,6 +63,14 @@ impl Op for SampleAnchors {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // Ten rounds of two multiplications and four xors a key.
         Cost::streaming(inputs, outputs, 60 * inputs[0].len() as u64)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(inputs[0].dim(0), inputs[0].dim(1))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -15,11 +15,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 #[cfg(test)]
 mod tests;
 
 use crate::boxes::{SampleKey, max_positives};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -73,6 +75,14 @@ impl Op for SampleRois {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 60 * inputs[1].len() as u64)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(self, inputs[1].dim(0))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

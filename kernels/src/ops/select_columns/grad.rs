@@ -5,8 +5,9 @@
 
 use rayon::prelude::*;
 
-use super::{check_columns, first_column};
+use super::{check_columns, cuda, first_column};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Op, OpError, Role, TensorDesc, contract};
 
@@ -40,6 +41,10 @@ impl Op for SelectColumnsGrad {
         contract::floats(NAME, "grad_output", &inputs[0], &[rows, self.width])?;
         contract::integers_in_all(NAME, "index", &inputs[1], rows)?;
         Ok(vec![TensorDesc::new(Role::Gradient, &[rows, self.columns])])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::backward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -5,11 +5,13 @@
 //! `index % n`; 0 where the index is negative. A copy: exact.
 
 mod cases;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{BackwardRule, Op, OpError, Source, Target, TensorDesc, contract};
 
@@ -72,6 +74,10 @@ impl Op for SelectColumns {
             &[Source::GradOutput(0), Source::Input(1)],
             &[Target::GradInput(0)],
         )
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,0 +1,184 @@
+// Pixels of objects by COCO's rules, a tile at a time: polygons as coco/polygon.rs fills them, and
+// runs. One block draws a tile into shared memory, one bit a pixel.
+//
+// A pixel is inside if an odd number of boundary crossings of its column lie at or above it. So
+// each crossing toggles one bit (atomicXor: any order gives the same), and a prefix XOR down the
+// column fills. What lies above the tile toggles its first row, what lies left or right of it is
+// skipped. Positions are doubles in COCO's order of operations, spelled out so that nothing is
+// contracted.
+#pragma once
+#include "sampling.cuh"
+
+constexpr int TILE_COLUMNS = 32, TILE_WORDS = 32, TILE_ROWS = 32 * TILE_WORDS;
+constexpr int TILE_STRIDE = TILE_COLUMNS + 1;  // a warp reads a row, or a column, without conflicts
+constexpr int TILE_BITS = TILE_WORDS * TILE_STRIDE;  // unsigneds of a tile
+
+// Pixels that an object is drawn on.
+struct Canvas {
+  int height, width;
+};
+
+// First column and row of a tile.
+struct Tile {
+  int x, y;
+};
+
+DEVICE bool tile_holds(Tile tile, int column, int row) {
+  return column >= tile.x && column < tile.x + TILE_COLUMNS && row >= tile.y &&
+         row < tile.y + TILE_ROWS;
+}
+DEVICE bool tile_bit(const unsigned* bits, Tile tile, int column, int row) {
+  const int y = row - tile.y;
+  return bits[y / 32 * TILE_STRIDE + column - tile.x] >> y % 32 & 1;
+}
+
+// Changes the side of the pixels of a column of the tile from `row` on.
+DEVICE void toggle(unsigned* bits, Tile tile, int column, int row) {
+  const int y = max(row - tile.y, 0);
+  if (y < TILE_ROWS) atomicXor(&bits[y / 32 * TILE_STRIDE + column - tile.x], 1u << y % 32);
+}
+
+// Five samples a pixel, rounded as COCO does: halves up, then toward zero; kept within 32 bits.
+DEVICE int sample_coordinate(double v) {
+  const double at = __dadd_rn(__dmul_rn(5.0, v), 0.5);
+  if (!(at > -2147483648.0)) return at == at ? (int)0x80000000 : 0;
+  return at < 2147483647.0 ? (int)at : 0x7fffffff;
+}
+
+// First row at or below a sample, within the canvas.
+DEVICE int sample_row(int64_t sample, int height) {
+  const double y = __dadd_rn(__dadd_rn((double)sample, 0.5) / 5.0, -0.5);
+  return (int)ceil(fmin(fmax(y, 0.0), (double)height));
+}
+
+// An edge, turned so that its longer axis ascends.
+struct Edge {
+  int64_t from, minor_from;  // start on the longer and the shorter axis
+  int64_t steps;
+  double slope;  // change of the shorter axis in a step
+  bool steep;    // the longer axis is y
+
+  DEVICE Edge(int ax, int ay, int bx, int by) {
+    const int64_t dx = (int64_t)bx - ax, dy = (int64_t)by - ay;
+    const int64_t spans[2] = {dx < 0 ? -dx : dx, dy < 0 ? -dy : dy};
+    steep = spans[0] < spans[1];
+    steps = steep ? spans[1] : spans[0];
+    const bool turned = steep ? dy < 0 : dx < 0;
+    from = steep ? (turned ? by : ay) : (turned ? bx : ax);
+    minor_from = steep ? (turned ? bx : ax) : (turned ? by : ay);
+    const int64_t change = steep ? dx : dy;
+    slope = (double)(turned ? -change : change) / (double)steps;
+  }
+  // Shorter axis at a step.
+  DEVICE int64_t minor(int64_t step) const {
+    const double moved = __dmul_rn(slope, (double)step);
+    return (int64_t)__dadd_rn(__dadd_rn((double)minor_from, moved), 0.5);
+  }
+  // First step of a steep edge that lies on the other side of before + 0.5 than its start.
+  DEVICE int64_t step_past(int64_t before) const {
+    int64_t near = 0, far = steps;
+    while (far - near > 1) {
+      const int64_t middle = near + (far - near) / 2, at = minor(middle);
+      const bool past = slope > 0.0 ? at > before : at <= before;
+      far = past ? middle : far;
+      near = past ? near : middle;
+    }
+    return far;
+  }
+};
+
+// Toggles the columns of the tile whose centre the edge passes: from sample 5x+2 to 5x+3 or back.
+DEVICE void draw_edge(unsigned* bits, Tile tile, Canvas canvas, const Edge& edge) {
+  if (edge.steps == 0) return;
+  int64_t low = edge.from, high = edge.from + edge.steps;
+  if (edge.steep) {
+    const int64_t a = edge.minor(0), b = edge.minor(edge.steps);
+    low = a < b ? a : b;
+    high = a < b ? b : a;
+  }
+  const int64_t end = min(canvas.width, tile.x + TILE_COLUMNS);
+  int64_t column = low + 2 > 0 ? (low + 2) / 5 : 0;
+  column = column > tile.x ? column : tile.x;
+  for (; column < end && 5 * column + 3 <= high; column++) {
+    const int64_t before = 5 * column + 2;
+    int64_t y;
+    if (edge.steep) {
+      y = edge.from + edge.step_past(before) - 1;
+    } else {
+      const int64_t a = edge.minor(before - edge.from), b = edge.minor(before - edge.from + 1);
+      y = a < b ? a : b;
+    }
+    toggle(bits, tile, (int)column, sample_row(y, canvas.height));
+  }
+}
+
+// How points of a polygon come to the canvas: not at all (`moved` = 0), or in f32 as
+// maskrcnn-benchmark does: resized, flipped at network size, shifted and scaled into a RoI.
+struct Placement {
+  int moved, flip, plus_one;
+  float mirror;  // width of the network's image
+  float2 resize, corner, scale;
+};
+
+DEVICE int place_x(const Placement& p, float v) {
+  if (!p.moved) return sample_coordinate((double)v);
+  v = v * p.resize.x;
+  if (p.flip) v = p.plus_one ? p.mirror - v - 1.0f : p.mirror - v;
+  return sample_coordinate((double)((v - p.corner.x) * p.scale.x));
+}
+DEVICE int place_y(const Placement& p, float v) {
+  if (!p.moved) return sample_coordinate((double)v);
+  return sample_coordinate((double)((v * p.resize.y - p.corner.y) * p.scale.y));
+}
+
+// Toggles the boundary of a polygon of `len` values x, y, ..; a thread an edge.
+DEVICE void draw_polygon(unsigned* bits, Tile tile, Canvas canvas, const Placement& placement,
+                         const float* values, int len) {
+  const int points = len / 2;
+  for (int i = threadIdx.x; i < points; i += blockDim.x) {
+    const int next = i + 1 < points ? i + 1 : 0;
+    const Edge edge(place_x(placement, values[2 * i]), place_y(placement, values[2 * i + 1]),
+                    place_x(placement, values[2 * next]), place_y(placement, values[2 * next + 1]));
+    draw_edge(bits, tile, canvas, edge);
+  }
+}
+
+// Toggles the ends of `len` runs down the columns, zeros first; a thread a run, after a sum over
+// the runs before. `scratch` holds 32 values.
+DEVICE void draw_runs(unsigned* bits, Tile tile, Canvas canvas, const int* runs, int len,
+                      int64_t* scratch) {
+  const int64_t size = (int64_t)canvas.height * canvas.width;
+  int64_t base = 0;
+  for (int chunk = 0; chunk < len; chunk += blockDim.x) {
+    const int i = chunk + threadIdx.x;
+    const int64_t own = i < len ? max(runs[i], 0) : 0;
+    int64_t total;
+    const int64_t start = base + block_exclusive_sum(own, scratch, total);
+    base += total;
+    const int64_t end = start + own < size ? start + own : size;
+    if (i % 2 == 0 || end <= start) continue;
+    int column = max((int)(start / canvas.height), tile.x);
+    const int last = min((int)((end - 1) / canvas.height), tile.x + TILE_COLUMNS - 1);
+    for (; column <= last; column++) {
+      const int64_t top = start - (int64_t)column * canvas.height;
+      const int64_t bottom = end - (int64_t)column * canvas.height;
+      toggle(bits, tile, column, top > 0 ? (int)top : 0);
+      if (bottom < canvas.height) toggle(bits, tile, column, (int)bottom);
+    }
+  }
+}
+
+// Fills the columns of `marks` and adds them to `bits`; marks are zeros again. A warp a column, a
+// lane a word.
+DEVICE void fill_columns(unsigned* bits, unsigned* marks) {
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  for (int column = threadIdx.x / 32; column < TILE_COLUMNS; column += warps) {
+    const int at = lane * TILE_STRIDE + column;
+    unsigned word = marks[at];
+    for (int shift = 1; shift < 32; shift *= 2) word ^= word << shift;
+    const unsigned odd = __ballot_sync(ALL_LANES, word >> 31);
+    if (__popc(odd & ((1u << lane) - 1)) % 2 == 1) word = ~word;
+    bits[at] |= word;
+    marks[at] = 0;
+  }
+}

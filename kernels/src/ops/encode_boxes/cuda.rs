@@ -1,0 +1,19 @@
+//! CUDA launch of `encode_boxes`.
+
+use super::EncodeBoxes;
+use crate::device::{Arg, Launch, LaunchArgs};
+
+pub(super) fn launches(op: &EncodeBoxes, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (rows, gt_boxes) = (args.inputs[1].len(), args.inputs[3]);
+    let launch = Launch::over("encode_boxes", rows);
+    let launch = args.inputs.iter().fold(launch, |launch, input| launch.arg(input.read()));
+    let launch = args.outputs.iter().fold(launch, |launch, output| launch.arg(output.write()));
+    vec![
+        launch
+            .arg(Arg::of(&op.weights))
+            .arg(op.plus_one)
+            .int(rows)
+            .int(gt_boxes.dim(0))
+            .int(gt_boxes.dim(1)),
+    ]
+}

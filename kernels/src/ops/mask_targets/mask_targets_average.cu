@@ -1,0 +1,125 @@
+// Mask targets by torchvision's rule: the object drawn at source size by COCO's rule, flipped,
+// resized nearest to network size, and averaged by RoIAlign (adaptive grid, not aligned, scale 1).
+// Matches project_masks_on_boxes, and mask_targets with RoiAlignBitmap on the CPU.
+//
+// Letters: M RoIs, S = side; see segments.cuh for the objects. Tensors: boxes [M, 4] f32,
+// image_idx, matched [M], count [1] i32, and the objects (in); targets [M, S, S] f32 (out,
+// overwritten). Launch: a block of 256 threads a RoI, dynamic shared memory for S x 32 floats; rows
+// past the count write zeros and return. The bitmap is drawn strip by strip, 32 source columns at a
+// time over the rows that the RoI reads, and never leaves shared memory: a strip's columns are
+// averaged into row bins (a warp a bin, a lane a column), and these into the targets (a thread a
+// pixel). Cost: two bit reads for each sample of a row bin and column: 0.1 ms for a RoI of a whole
+// image, and in proportion to the area; bound by compute. Numerics: fp32 in a fixed order; bits as
+// the CPU's, sums but for their order. Edges: samples beyond -1 or the image weigh nothing, and
+// stay in the mean.
+#include "segments.cuh"
+
+constexpr int MAX_GRID = 4096;  // as roi_align's taps: only a RoI that is not finite reaches it
+
+// An axis of a RoI on the network's image, and how that came from the source.
+struct Axis {
+  float start, bin_size, weight;
+  int grid, network, source;
+  bool flip;
+};
+
+DEVICE Axis axis_of(float start, float end, int side, int network, int source, bool flip) {
+  const float bin_size = fmaxf(end - start, 1.0f) / (float)side;
+  const int grid = (int)fminf(ceilf(bin_size), (float)MAX_GRID);
+  return {start, bin_size, 1.0f / (float)grid, grid, network, source, flip};
+}
+
+// Two neighbouring source pixels and their weights in a sample; 0 for a sample out of range.
+struct Tap {
+  int low, high;
+  float low_weight, high_weight;
+};
+
+DEVICE int source_of(const Axis& axis, int at) {
+  const int source = nearest_source(at, axis.source, axis.network);
+  return axis.flip ? axis.source - 1 - source : source;
+}
+
+DEVICE Tap tap_of(const Axis& axis, int bin, int sample) {
+  const float within = ((float)sample + 0.5f) * axis.bin_size / (float)axis.grid;
+  const float at = axis.start + (float)bin * axis.bin_size + within;
+  const bool outside = at < -1.0f || at > (float)axis.network;
+  const int last = axis.network - 1, low = pixel_at(at, last);
+  const float fraction = low == last ? 0.0f : fmaxf(at, 0.0f) - (float)low;
+  return {source_of(axis, low), source_of(axis, min(low + 1, last)),
+          outside ? 0.0f : (1.0f - fraction) * axis.weight,
+          outside ? 0.0f : fraction * axis.weight};
+}
+
+// First and last source pixel that bins `from` to `to` read; too wide is no fault.
+DEVICE int2 source_range(const Axis& axis, int from, int to) {
+  const Tap a = tap_of(axis, from, 0), b = tap_of(axis, to, axis.grid - 1);
+  // Positions ascend, unless the RoI is not finite.
+  if (!(axis.start + axis.bin_size * (float)(to + 1) < 1e9f && axis.start > -1e9f)) {
+    return make_int2(0, axis.source - 1);
+  }
+  return make_int2(min(a.low, b.high), max(a.low, b.high));
+}
+
+// Adds the bin's rows of this tile in a column.
+DEVICE float row_bin(const unsigned* bits, Tile tile, const Axis& rows, int bin, int column) {
+  float sum = 0.0f;
+  for (int sample = 0; sample < rows.grid; sample++) {
+    const Tap tap = tap_of(rows, bin, sample);
+    const bool low = tile_holds(tile, column, tap.low) && tile_bit(bits, tile, column, tap.low);
+    const bool high = tile_holds(tile, column, tap.high) && tile_bit(bits, tile, column, tap.high);
+    sum += (low ? tap.low_weight : 0.0f) + (high ? tap.high_weight : 0.0f);
+  }
+  return sum;
+}
+
+// Adds the bin's columns of this strip, whose row bins are `line`.
+DEVICE float column_bin(const float* line, int first, const Axis& columns, int bin) {
+  float sum = 0.0f;
+  const int2 range = source_range(columns, bin, bin);
+  if (range.y < first || range.x >= first + TILE_COLUMNS) return sum;
+  for (int sample = 0; sample < columns.grid; sample++) {
+    const Tap tap = tap_of(columns, bin, sample);
+    const int low = tap.low - first, high = tap.high - first;
+    if (low >= 0 && low < TILE_COLUMNS) sum += tap.low_weight * line[low];
+    if (high >= 0 && high < TILE_COLUMNS) sum += tap.high_weight * line[high];
+  }
+  return sum;
+}
+
+KERNEL(256)
+mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int side) {
+  SHARED(unsigned, bits, TILE_BITS);
+  SHARED(unsigned, marks, TILE_BITS);
+  SHARED(int64_t, scratch, 32);
+  DYNAMIC_SHARED(memory);
+  float* lines = (float*)memory;  // [S, 32]
+  const int row = blockIdx.x, pixels = side * side;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  float* target = targets + (int64_t)row * pixels;
+  for (int i = threadIdx.x; i < pixels; i += blockDim.x) target[i] = 0.0f;
+  Object object;
+  if (!find_object(object, in, rois, row)) return;  // the whole block
+  const float4 roi = rois.boxes[row];
+  const Axis rows = axis_of(roi.y, roi.w, side, object.network.height, object.source.height, false);
+  const Axis columns =
+      axis_of(roi.x, roi.z, side, object.network.width, object.source.width, object.flip);
+  const int2 row_range = source_range(rows, 0, side - 1);
+  const int2 column_range = source_range(columns, 0, side - 1);
+  const Placement placement = {};
+  for (Tile tile = {column_range.x, 0}; tile.x <= column_range.y; tile.x += TILE_COLUMNS) {
+    for (tile.y = row_range.x; tile.y <= row_range.y; tile.y += TILE_ROWS) {
+      draw_object(bits, marks, scratch, tile, object.source, in, object, placement);
+      for (int bin = warp; bin < side; bin += warps) {
+        const float before = tile.y == row_range.x ? 0.0f : lines[bin * TILE_COLUMNS + lane];
+        lines[bin * TILE_COLUMNS + lane] = before + row_bin(bits, tile, rows, bin, tile.x + lane);
+      }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
+      target[i] += column_bin(lines + i / side * TILE_COLUMNS, tile.x, columns, i % side);
+    }
+    // The next strip's lines are written after the barriers of draw_object.
+  }
+}
+EXPORT(mask_targets_average)

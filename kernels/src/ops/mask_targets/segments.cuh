@@ -1,0 +1,84 @@
+// Objects of a batch as the loader lays them out, and drawing one of them.
+#pragma once
+#include "polygon.cuh"
+
+// Letters: N images, G objects, Pc parts, V coordinates, Rc runs an image. As the launch lays it
+// out.
+struct Segments {
+  const int* index;          // [N, G, 3]: kind (0 polygons, 1 runs), first part, parts
+  const int* parts;          // [N, Pc, 2]: offset, length
+  const float* coords;       // [N, V]
+  const int* runs;           // [N, Rc]
+  const int* source_sizes;   // [N, 2]
+  const int* network_sizes;  // [N, 2]
+  const int* flips;          // [N]
+  int images, objects, part_capacity, coord_capacity, run_capacity;
+};
+static_assert(sizeof(Segments) == 80, "seven pointers and five ints");
+
+// The RoIs of a launch.
+struct MaskRois {
+  const float4* boxes;                     // [M]
+  const int *image_idx, *matched, *count;  // [M], [M], [1]
+};
+static_assert(sizeof(MaskRois) == 32, "four pointers");
+
+// The object of a RoI.
+struct Object {
+  int image, first, parts;
+  bool polygons, flip;
+  Canvas source, network;
+};
+
+// Finds the object of a row of `capacity`; false if it has none.
+DEVICE bool find_object(Object& object, const Segments& in, const MaskRois& rois, int row) {
+  if (row >= rois.count[0]) return false;
+  const int n = rois.image_idx[row], g = rois.matched[row];
+  if (n < 0 || n >= in.images || g < 0 || g >= in.objects) return false;
+  const int* entry = in.index + 3 * ((int64_t)n * in.objects + g);
+  const int *source = in.source_sizes + 2 * (int64_t)n,
+            *network = in.network_sizes + 2 * (int64_t)n;
+  object = {n,
+            entry[1],
+            entry[2],
+            entry[0] == 0,
+            in.flips[n] != 0,
+            {source[0], source[1]},
+            {network[0], network[1]}};
+  const bool inside = entry[1] >= 0 && entry[2] >= 0 && entry[2] <= in.part_capacity - entry[1];
+  return inside && min(source[0], source[1]) > 0 && min(network[0], network[1]) > 0;
+}
+
+// Draws the object's tile into `bits`: the union of its parts. `marks` is a second tile, `scratch`
+// 32 values. For all threads of the block; the tile is complete when the function returns.
+DEVICE void draw_object(unsigned* bits, unsigned* marks, int64_t* scratch, Tile tile, Canvas canvas,
+                        const Segments& in, const Object& object, const Placement& placement) {
+  __syncthreads();  // the tile before is read no more
+  for (int i = threadIdx.x; i < TILE_BITS; i += blockDim.x) bits[i] = marks[i] = 0;
+  __syncthreads();
+  const int64_t n = object.image;
+  const int capacity = object.polygons ? in.coord_capacity : in.run_capacity;
+  for (int p = 0; p < object.parts; p++) {
+    const int* part = in.parts + 2 * (n * in.part_capacity + object.first + p);
+    const int offset = part[0], len = part[1];
+    if (offset < 0 || len > capacity - offset) continue;
+    const int64_t at = n * capacity + offset;
+    if (object.polygons) {
+      draw_polygon(marks, tile, canvas, placement, in.coords + at, len);
+    } else {
+      draw_runs(marks, tile, canvas, in.runs + at, len, scratch);
+    }
+    __syncthreads();
+    fill_columns(bits, marks);
+    __syncthreads();
+  }
+}
+
+// Source of pixel `target` when `source` pixels become `size`, nearest; as resize.rs.
+DEVICE int nearest_source(int target, int source, int size) {
+  const float scale = (float)source / (float)size;
+  return min((int)((float)target * scale), source - 1);
+}
+
+// A float as a pixel: toward zero, held within 0..=last; NaN is 0.
+DEVICE int pixel_at(float v, int last) { return (int)fminf(fmaxf(v, 0.0f), (float)last); }
