@@ -6,9 +6,11 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
@@ -53,6 +55,14 @@ impl Op for BiasGrad {
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         let width = inputs[0].dim(-1);
         cpu::workspace_len(inputs[0].len() / width.max(1), width)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(&inputs[0])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -2,8 +2,11 @@
 //!
 //! Tensors: none in -> `y` (the shape and role given, f32, overwritten).
 
+mod cuda;
+
 use crate::case::OpCase;
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{DType, Op, OpError, Role, TensorDesc};
 
@@ -32,6 +35,10 @@ impl Op for Fill {
         check::arity(NAME, "updates", updates, 0)?;
         check::dtype(NAME, "y", &self.desc, DType::F32)?;
         Ok(vec![self.desc.clone()])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self.value, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -5,9 +5,11 @@
 //! the others hold zeros and image -1.
 
 mod cases;
+mod cuda;
 
 use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Op, OpError, Role, TensorDesc};
 
@@ -38,6 +40,10 @@ impl Op for FlattenRois {
             TensorDesc::new(Role::Index, &[rows]),
             TensorDesc::new(Role::Index, &[1]),
         ])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

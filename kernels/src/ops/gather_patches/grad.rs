@@ -6,6 +6,7 @@
 
 use super::cpu;
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 
@@ -47,6 +48,10 @@ impl Op for GatherPatchesGrad {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        super::cuda::backward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

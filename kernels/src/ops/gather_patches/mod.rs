@@ -9,11 +9,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{BackwardRule, Op, OpError, Source, Target, TensorDesc, contract};
 
@@ -65,6 +67,10 @@ impl Op for GatherPatches {
             GatherPatchesGrad { anchors_per_cell: self.anchors_per_cell, level_sizes: sizes };
         let writes: Vec<_> = (0..levels).map(Target::GradInput).collect();
         BackwardRule::default().step(grad, &[Source::GradOutput(0), Source::Input(levels)], &writes)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::forward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

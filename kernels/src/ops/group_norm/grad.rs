@@ -7,10 +7,11 @@
 //! overwritten. Bound by memory; sums of 128 positions in f32, the rest in f64, in order.
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
-use super::{check_map, cpu};
+use super::{check_map, cpu, cuda};
 
 /// Sums of `g` and of `g * normalised(x)` for each image and channel.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +76,14 @@ impl Op for GroupNormGradSums {
         cpu::Map::new(&inputs[1], self.groups).partial_len()
     }
 
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::partial_bytes(&inputs[1], self.groups)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_sums(self.groups, args)
+    }
+
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let map = cpu::Map::new(args.inputs[1].desc, self.groups);
         let [g, x, stats] = [0, 1, 2].map(|i| args.inputs[i].f32());
@@ -107,6 +116,14 @@ impl Op for GroupNormGradInput {
         Cost::streaming(inputs, outputs, 5 * outputs[0].len() as u64)
     }
 
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::corrections_bytes(&inputs[1], self.groups)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_input(self.groups, args)
+    }
+
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let map = cpu::Map::new(args.inputs[1].desc, self.groups);
         let [g, x, gamma, stats, sums] = [0, 1, 2, 3, 4].map(|i| args.inputs[i].f32());
@@ -136,6 +153,10 @@ impl Op for GroupNormGradParams {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_params(args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

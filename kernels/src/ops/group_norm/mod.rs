@@ -13,11 +13,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
@@ -112,6 +114,14 @@ impl Op for GroupNorm {
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         cpu::Map::new(&inputs[0], self.groups).partial_len()
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::partial_bytes(&inputs[0], self.groups)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::forward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -5,6 +5,7 @@
 //! memory.
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
@@ -52,6 +53,10 @@ impl Op for MaxPoolGrad {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        super::cuda::backward(&self.pool, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -10,11 +10,13 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::out_extent;
 use crate::op::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
@@ -85,6 +87,10 @@ impl Op for MaxPool {
             &[Source::GradOutput(0), Source::Output(1)],
             &[Target::GradInput(0)],
         )
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::forward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -6,6 +6,7 @@
 
 use super::{check_rois, cpu, taps};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 
@@ -56,6 +57,14 @@ impl Op for RoiAlignGrad {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let samples = self.sampling_ratio.max(1).pow(2);
         Cost::streaming(inputs, outputs, (inputs[0].len() * samples * 8) as u64)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        super::cuda::backward_workspace(self, inputs[1].dim(0))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        super::cuda::backward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -14,12 +14,15 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 mod grad;
+pub(crate) mod pyramid;
 pub(crate) mod taps;
 #[cfg(test)]
 mod tests;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{BackwardRule, Cost, Op, OpError, Source, Target, TensorDesc, contract};
 
@@ -107,6 +110,10 @@ impl Op for RoiAlign {
         reads.extend((levels..levels + 4).map(Source::Input));
         let writes: Vec<_> = (0..levels).map(Target::GradInput).collect();
         BackwardRule::default().step(grad, &reads, &writes)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::forward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

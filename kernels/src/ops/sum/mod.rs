@@ -5,7 +5,9 @@
 
 mod cases;
 mod cpu;
+mod cuda;
 
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Source, TensorDesc};
 
@@ -51,6 +53,14 @@ impl Op for Sum {
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         (0..inputs.len())
             .fold(BackwardRule::default(), |rule, i| rule.alias(Source::GradOutput(0), i))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(inputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
     }
 
     fn run_cpu(&self, args: &mut crate::cpu::CpuArgs<'_>) {

@@ -8,6 +8,7 @@
 //! (`upsample_grad`: `g [N,H,W,C]` -> `dtop [N,h,w,C]`, in row-major order). Bound by memory.
 
 mod cases;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod tests;
 use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
 
@@ -64,6 +66,10 @@ impl Op for UpsampleAdd {
             &[Source::GradOutput(0)],
             &[Target::GradInput(1)],
         )
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::forward(args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,0 +1,111 @@
+// Where boxes and patches fall on the maps of a pyramid: samples of RoIAlign, tiles of the maps,
+// and lists in order.
+#pragma once
+#include "platform.cuh"
+#include "reduce.cuh"
+
+constexpr int MOST_LEVELS = 8;  // maps of a pyramid
+
+// Maps [N, height, width, C] of each level. `first_block` is each level's first block where a
+// launch has a block for each tile of each image of each map.
+struct Pyramid {
+  half* map[MOST_LEVELS];
+  int height[MOST_LEVELS], width[MOST_LEVELS], first_block[MOST_LEVELS];
+  float scale[MOST_LEVELS];  // feature pixels per network pixel
+  int levels, images, channels, padding;
+};
+static_assert(sizeof(Pyramid) == 208, "as pyramid.rs lays it out");
+
+// ---------------------------------------------------------------- samples of RoIAlign
+// How RoIs are cut into bins and samples. sampling_ratio 0: as many as the bin has pixels.
+struct RoiGrid {
+  int pooled, sampling_ratio, aligned;
+};
+static_assert(sizeof(RoiGrid) == 12, "as cuda.rs lays it out");
+
+constexpr float MOST_SAMPLES = 4096.0f;  // a side of a bin; as taps.rs
+
+// One axis of a RoI on a map: the same operations in the same order as taps.rs.
+struct RoiAxis {
+  float start, bin_size;
+  int samples, extent;
+};
+
+DEVICE RoiAxis roi_axis(float low, float high, float scale, int extent, const RoiGrid& grid) {
+  const float offset = grid.aligned ? 0.5f : 0.0f;
+  const float start = low * scale - offset;
+  float size = (high * scale - offset) - start;
+  if (!grid.aligned) size = max(size, 1.0f);
+  const float bin_size = size / (float)grid.pooled;
+  int samples = grid.sampling_ratio;
+  // A size that is no number has no samples, as one below 0.
+  if (samples == 0 && bin_size > 0.0f) samples = (int)min(ceilf(bin_size), MOST_SAMPLES);
+  return {start, bin_size, samples, extent};
+}
+
+// A sample weighs `low` with 1 - fraction, and the next with fraction.
+struct RoiSample {
+  int low;
+  float fraction;
+  bool inside;
+};
+
+DEVICE RoiSample roi_sample(const RoiAxis& axis, int bin, int i) {
+  const float within = ((float)i + 0.5f) * axis.bin_size / (float)axis.samples;
+  float at = axis.start + (float)bin * axis.bin_size + within;
+  if (at < -1.0f || at > (float)axis.extent || axis.extent == 0) return {0, 0.0f, false};
+  at = max(at, 0.0f);
+  const int low = min((int)at, axis.extent - 1);
+  return {low, low == axis.extent - 1 ? 0.0f : at - (float)low, true};
+}
+
+// ---------------------------------------------------------------- tiles of maps
+constexpr int TILE = 8;           // pixels a side
+constexpr int TILE_BLOCK = 256;   // threads of a tile's block
+constexpr int TILE_VECTORS = 16;  // vectors of channels that a tile's block owns
+constexpr int TILE_PIXELS = TILE * TILE * TILE_VECTORS / TILE_BLOCK;  // of a thread, side by side
+
+// The tile of a block, and what of it is this thread's.
+struct Tile {
+  int level, image, height, width;  // of the map
+  int y, x;                         // the tile's first row and column
+  int row, column;                  // this thread's row and first column in the tile
+};
+
+DEVICE Tile tile_of(const Pyramid& maps) {
+  const int block = blockIdx.x;
+  int level = 0;
+  while (level + 1 < maps.levels && block >= maps.first_block[level + 1]) level++;
+  const int height = maps.height[level], width = maps.width[level];
+  const int across = ceil_div(width, TILE), tiles = ceil_div(height, TILE) * across;
+  const int local = block - maps.first_block[level];
+  const int lane = threadIdx.x / TILE_VECTORS;
+  return {level,
+          local / tiles,
+          height,
+          width,
+          local % tiles / across * TILE,
+          local % tiles % across * TILE,
+          lane / (TILE / TILE_PIXELS),
+          lane % (TILE / TILE_PIXELS) * TILE_PIXELS};
+}
+
+// Number of threads before this one, in a block of up to 1,024 full warps, that `keep`, and of all
+// that do. `scratch` holds 32 ints and is free again when the function returns.
+struct Rank {
+  int before, all;
+};
+
+DEVICE Rank rank_in_block(bool keep, int* scratch) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const unsigned kept = __ballot_sync(ALL_LANES, keep);
+  if (lane == 0) scratch[warp] = __popc(kept);
+  __syncthreads();
+  Rank rank = {__popc(kept & ((1u << lane) - 1)), 0};
+  for (int w = 0; w < warps; w++) {
+    rank.before += w < warp ? scratch[w] : 0;
+    rank.all += scratch[w];
+  }
+  __syncthreads();
+  return rank;
+}

@@ -1,0 +1,49 @@
+//! CUDA launches of `gather_patches` and its gradient.
+
+use super::{GatherPatches, GatherPatchesGrad};
+use crate::device::{Buffer, Launch, LaunchArgs};
+use crate::ops::roi_align::pyramid::Pyramid;
+
+pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let levels = args.inputs.len() - 1;
+    let (features, idx) = (&args.inputs[..levels], args.inputs[levels]);
+    let sizes: Vec<_> = features.iter().map(|f| [f.dim(1), f.dim(2)]).collect();
+    let pyramid = Pyramid {
+        maps: features.iter().map(Buffer::read).collect(),
+        sizes: &sizes,
+        scales: &[],
+        images: features[0].dim(0),
+        channels: features[0].dim(3),
+    };
+    let wide = pyramid.vector() == 8;
+    let kernel = if wide { "gather_patches_f16x8" } else { "gather_patches_f16" };
+    vec![
+        Launch::new(kernel, [idx.len(), 1, 1])
+            .arg(pyramid.arg())
+            .arg(idx.read())
+            .arg(args.outputs[0].write())
+            .int(idx.dim(1))
+            .int(op.anchors_per_cell),
+    ]
+}
+
+pub(super) fn backward(op: &GatherPatchesGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (g, idx) = (args.inputs[0], args.inputs[1]);
+    let pyramid = Pyramid {
+        maps: args.outputs.iter().map(Buffer::write).collect(),
+        sizes: &op.level_sizes,
+        scales: &[],
+        images: idx.dim(0),
+        channels: g.dim(1) / 9,
+    };
+    let wide = pyramid.vector() == 8;
+    let kernel = if wide { "gather_patches_grad_f16x8" } else { "gather_patches_grad_f16" };
+    vec![
+        Launch::new(kernel, pyramid.tile_grid())
+            .arg(g.read())
+            .arg(idx.read())
+            .arg(pyramid.arg())
+            .int(idx.dim(1))
+            .int(op.anchors_per_cell),
+    ]
+}

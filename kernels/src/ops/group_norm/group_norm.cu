@@ -1,0 +1,257 @@
+// Group normalisation with residual and ReLU, and its gradients. Matches torch's group_norm.
+//
+// x, residual, g [N, H, W, C] half, gamma, beta [C] float, stats [N, groups, 2] float (mean, rstd),
+// sums [N, 2, C] float (of g, of g * normalised(x)) -> y, dx [N, H, W, C] half, stats, sums,
+// dgamma, dbeta [C] float, all overwritten. Scratch: partial [N * chunks, 2, C] float, corrections
+// [N, groups, 2] float.
+// Launch: passes over maps have a block of 256 for each chunk of an image's positions and each 32
+// vectors of channels; `stats` a block and `corrections` a warp for each group of each image.
+// Cost: forward reads x twice and writes y, each gradient reads g and x; bound by memory.
+// Numerics: sums of a chunk in fp32 about the channel's first value, so that a large mean cancels
+// nothing; the rest in fp64; a fixed order throughout. Edges: ReLU keeps a NaN.
+#include "platform.cuh"
+#include "reduce.cuh"
+#include "vector.cuh"
+
+struct Map {
+  int positions, channels, groups, chunk, chunks;
+};
+static_assert(sizeof(Map) == 20, "as cuda.rs lays it out");
+
+// Where a block of a pass over a map works.
+struct Part {
+  RowWalk walk;
+  int image, begin, end, channel;
+  uint64_t offset;  // of the image's first value of the channel
+};
+
+template <int W>
+DEVICE Part part_of(const Map m) {
+  const RowWalk walk = row_walk(m.channels / W, blockIdx.y);
+  const int image = blockIdx.x / m.chunks, begin = blockIdx.x % m.chunks * m.chunk;
+  const int channel = walk.column * W;
+  const uint64_t offset = (uint64_t)image * m.positions * m.channels + channel;
+  return {walk, image, begin, min(begin + m.chunk, m.positions), channel, offset};
+}
+
+// Writes two sums for each channel of the tile to partial [blocks, 2, C].
+template <int W>
+DEVICE void write_sums(const Part& part, const float (&a)[W], const float (&b)[W], float* partial,
+                       int channels) {
+  SHARED(float, scratch, WALK_BLOCK* W);
+  const float first = add_lanes(part.walk, a, scratch), second = add_lanes(part.walk, b, scratch);
+  const int column = blockIdx.y * WALK_COLUMNS * W + threadIdx.x;
+  if ((int)threadIdx.x < part.walk.width * W && column < channels) {
+    float* to = partial + (uint64_t)blockIdx.x * 2 * channels + column;
+    to[0] = first;
+    to[channels] = second;
+  }
+}
+
+template <int W>
+DEVICE void moments(const half* x, float* partial, const Map m) {
+  const Part part = part_of<W>(m);
+  float sums[W], squares[W], shift[W], v[W];
+  clear(sums);
+  clear(squares);
+  if (part.walk.active) {
+    load(shift, x + part.offset);
+    for (int p = part.begin + part.walk.lane; p < part.end; p += part.walk.lanes) {
+      load(v, x + part.offset + (uint64_t)p * m.channels);
+      for (int i = 0; i < W; i++) {
+        const float d = v[i] - shift[i];
+        sums[i] += d;
+        squares[i] += d * d;
+      }
+    }
+  }
+  write_sums(part, sums, squares, partial, m.channels);
+}
+
+// Mean and rstd of the channels of a vector, the latter times gamma (or 1).
+template <int W>
+DEVICE void factors(const float* stats, const float* gamma, const Map& m, const Part& part,
+                    float (&mean)[W], float (&factor)[W]) {
+  const int size = m.channels / m.groups;
+  for (int i = 0; i < W; i++) {
+    const float* of = stats + 2 * ((uint64_t)part.image * m.groups + (part.channel + i) / size);
+    mean[i] = of[0];
+    factor[i] = gamma == nullptr ? of[1] : of[1] * gamma[part.channel + i];
+  }
+}
+
+template <int W>
+DEVICE void normalise(const half* x, const float* gamma, const float* beta, const half* residual,
+                      const float* stats, half* y, const Map m, int relu) {
+  const Part part = part_of<W>(m);
+  if (!part.walk.active) return;
+  float mean[W], factor[W], shift[W], v[W], r[W];
+  factors(stats, gamma, m, part, mean, factor);
+  load(shift, beta + part.channel);
+  for (int p = part.begin + part.walk.lane; p < part.end; p += part.walk.lanes) {
+    const uint64_t at = part.offset + (uint64_t)p * m.channels;
+    load(v, x + at);
+    for (int i = 0; i < W; i++) v[i] = (v[i] - mean[i]) * factor[i] + shift[i];
+    if (residual != nullptr) {
+      load(r, residual + at);
+      for (int i = 0; i < W; i++) v[i] += r[i];
+    }
+    if (relu) {
+      for (int i = 0; i < W; i++) v[i] = v[i] < 0.0f ? 0.0f : v[i];
+    }
+    store(y + at, v);
+  }
+}
+
+template <int W>
+DEVICE void grad_partial(const half* g, const half* x, const float* stats, float* partial,
+                         const Map m) {
+  const Part part = part_of<W>(m);
+  float sums[W], products[W], mean[W], rstd[W], a[W], b[W];
+  clear(sums);
+  clear(products);
+  if (part.walk.active) {
+    factors(stats, nullptr, m, part, mean, rstd);
+    for (int p = part.begin + part.walk.lane; p < part.end; p += part.walk.lanes) {
+      const uint64_t at = part.offset + (uint64_t)p * m.channels;
+      load(a, g + at);
+      load(b, x + at);
+      for (int i = 0; i < W; i++) {
+        sums[i] += a[i];
+        products[i] += a[i] * (b[i] - mean[i]);
+      }
+    }
+    for (int i = 0; i < W; i++) products[i] *= rstd[i];
+  }
+  write_sums(part, sums, products, partial, m.channels);
+}
+
+template <int W>
+DEVICE void grad_input(const half* g, const half* x, const float* gamma, const float* stats,
+                       const float* corrections, half* dx, const Map m) {
+  const Part part = part_of<W>(m);
+  if (!part.walk.active) return;
+  float mean[W], factor[W], slope[W], offset[W], a[W], b[W];
+  factors(stats, gamma, m, part, mean, factor);
+  for (int i = 0; i < W; i++) {
+    const int group = (part.channel + i) / (m.channels / m.groups);
+    const float* of = corrections + 2 * ((uint64_t)part.image * m.groups + group);
+    slope[i] = of[0];
+    offset[i] = of[1];
+  }
+  for (int p = part.begin + part.walk.lane; p < part.end; p += part.walk.lanes) {
+    const uint64_t at = part.offset + (uint64_t)p * m.channels;
+    load(a, g + at);
+    load(b, x + at);
+    for (int i = 0; i < W; i++) a[i] = a[i] * factor[i] - (b[i] - mean[i]) * slope[i] - offset[i];
+    store(dx + at, a);
+  }
+}
+
+#define GROUP_NORM_PASSES(suffix, W)                                                              \
+  KERNEL(256)                                                                                     \
+  group_norm_moments_##suffix(const half* RESTRICT x, float* RESTRICT partial, Map m) {           \
+    moments<W>(x, partial, m);                                                                    \
+  }                                                                                               \
+  EXPORT(group_norm_moments_##suffix)                                                             \
+  KERNEL(256)                                                                                     \
+  group_norm_normalise_##suffix(const half* RESTRICT x, const float* RESTRICT gamma,              \
+                                const float* RESTRICT beta, const half* RESTRICT residual,        \
+                                const float* RESTRICT stats, half* RESTRICT y, Map m, int relu) { \
+    normalise<W>(x, gamma, beta, residual, stats, y, m, relu);                                    \
+  }                                                                                               \
+  EXPORT(group_norm_normalise_##suffix)                                                           \
+  KERNEL(256)                                                                                     \
+  group_norm_grad_partial_##suffix(const half* RESTRICT g, const half* RESTRICT x,                \
+                                   const float* RESTRICT stats, float* RESTRICT partial, Map m) { \
+    grad_partial<W>(g, x, stats, partial, m);                                                     \
+  }                                                                                               \
+  EXPORT(group_norm_grad_partial_##suffix)                                                        \
+  KERNEL(256)                                                                                     \
+  group_norm_grad_input_##suffix(const half* RESTRICT g, const half* RESTRICT x,                  \
+                                 const float* RESTRICT gamma, const float* RESTRICT stats,        \
+                                 const float* RESTRICT corrections, half* RESTRICT dx, Map m) {   \
+    grad_input<W>(g, x, gamma, stats, corrections, dx, m);                                        \
+  }                                                                                               \
+  EXPORT(group_norm_grad_input_##suffix)
+GROUP_NORM_PASSES(f16x8, 8)
+GROUP_NORM_PASSES(f16, 1)
+
+// The moments of a group from those of its channels' chunks, each about its channel's first value.
+KERNEL(256)
+group_norm_stats(const half* RESTRICT x, const float* RESTRICT partial, float* RESTRICT stats,
+                 Map m, float eps) {
+  SHARED(double, scratch, 32);
+  const int size = m.channels / m.groups;
+  const int image = blockIdx.x / m.groups, first = blockIdx.x % m.groups * size;
+  const half* shifts = x + (uint64_t)image * m.positions * m.channels + first;
+  const float* sums = partial + (uint64_t)image * m.chunks * 2 * m.channels + first;
+  const double count = (double)m.positions * size;
+  double total = 0.0;
+  for (int i = threadIdx.x; i < m.chunks * size; i += blockDim.x) {
+    const int chunk = i / size, c = i % size, rows = min(m.chunk, m.positions - chunk * m.chunk);
+    total += (double)__half2float(shifts[c]) * rows + sums[(uint64_t)chunk * 2 * m.channels + c];
+  }
+  const double mean = block_sum(total, scratch) / count;
+  double around = 0.0;
+  for (int i = threadIdx.x; i < m.chunks * size; i += blockDim.x) {
+    const int chunk = i / size, c = i % size, rows = min(m.chunk, m.positions - chunk * m.chunk);
+    const float* of = sums + (uint64_t)chunk * 2 * m.channels + c;
+    const double d = mean - (double)__half2float(shifts[c]);
+    around += (double)of[m.channels] - 2.0 * d * of[0] + rows * d * d;
+  }
+  double variance = block_sum(around, scratch) / count;
+  variance = variance < 0.0 ? 0.0 : variance;
+  if (threadIdx.x == 0) {
+    stats[2 * blockIdx.x] = (float)mean;
+    stats[2 * blockIdx.x + 1] = (float)(1.0 / sqrt(variance + (double)eps));
+  }
+}
+EXPORT(group_norm_stats)
+
+KERNEL(256)
+group_norm_grad_sums(const float* RESTRICT partial, float* RESTRICT sums, Map m) {
+  SHARED(double, scratch, WALK_BLOCK);
+  const int image = blockIdx.y, width = 2 * m.channels;
+  add_rows(partial + (uint64_t)image * m.chunks * width, m.chunks, width,
+           sums + (uint64_t)image * width, scratch);
+}
+EXPORT(group_norm_grad_sums)
+
+// For each group (slope, offset) of dx = factor * g - (x - mean) * slope - offset.
+KERNEL(256)
+group_norm_corrections(const float* RESTRICT gamma, const float* RESTRICT stats,
+                       const float* RESTRICT sums, float* RESTRICT corrections, Map m, int count) {
+  const int lane = threadIdx.x % 32, item = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  if (item >= count) return;
+  const int size = m.channels / m.groups, first = item % m.groups * size;
+  const float* of = sums + (uint64_t)(item / m.groups) * 2 * m.channels;
+  double plain = 0.0, product = 0.0;
+  for (int c = first + lane; c < first + size; c += 32) {
+    plain += (double)gamma[c] * of[c];
+    product += (double)gamma[c] * of[m.channels + c];
+  }
+  plain = warp_sum(plain);
+  product = warp_sum(product);
+  if (lane == 0) {
+    const double rstd = stats[2 * item + 1], values = (double)m.positions * size;
+    corrections[2 * item] = (float)(rstd * rstd * (product / values));
+    corrections[2 * item + 1] = (float)(rstd * (plain / values));
+  }
+}
+EXPORT(group_norm_corrections)
+
+KERNEL(256)
+group_norm_grad_params(const float* RESTRICT sums, float* RESTRICT dgamma, float* RESTRICT dbeta,
+                       int images, int channels) {
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= channels) return;
+  double plain = 0.0, product = 0.0;
+  for (int n = 0; n < images; n++) {
+    plain += sums[(uint64_t)n * 2 * channels + c];
+    product += sums[(uint64_t)n * 2 * channels + channels + c];
+  }
+  dgamma[c] = (float)product;
+  dbeta[c] = (float)plain;
+}
+EXPORT(group_norm_grad_params)

@@ -1,0 +1,49 @@
+//! CUDA launches of `max_pool` and its gradient.
+
+use super::MaxPool;
+use crate::device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
+
+/// The kernel's `Pool`, for maps like `x` and outputs like `y`.
+fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {
+    let fields = [x.dim(1), x.dim(2), y.dim(1), y.dim(2), x.dim(3)];
+    let values = [fields[0], fields[1], fields[2], fields[3], fields[4]];
+    let [h, w, p, q, c] = values.map(|v| i32::try_from(v).expect("an extent that fits an int"));
+    let [kernel, stride, pad] = [pool.kernel, pool.stride, pool.pad]
+        .map(|v| i32::try_from(v).expect("a window that fits an int"));
+    StructArg::new().field([h, w, p, q, c, kernel, stride, pad]).arg()
+}
+
+/// A block row for each row of `map`.
+fn grid(map: &Buffer<'_>, vector: usize) -> [usize; 3] {
+    let vectors = map.dim(2) * map.dim(3) / vector;
+    [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
+}
+
+pub(super) fn forward(pool: &MaxPool, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (x, y, argmax) = (args.inputs[0], args.outputs[0], args.outputs[1]);
+    let (kernel, vector) =
+        if x.dim(3).is_multiple_of(8) { ("max_pool_f16x8", 8) } else { ("max_pool_f16", 1) };
+    vec![
+        Launch::new(kernel, grid(&y, vector))
+            .arg(x.read())
+            .arg(y.write())
+            .arg(argmax.write())
+            .arg(pool_arg(pool, &x, &y)),
+    ]
+}
+
+pub(super) fn backward(pool: &MaxPool, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (g, argmax, dx) = (args.inputs[0], args.inputs[1], args.outputs[0]);
+    let (kernel, vector) = if g.dim(3).is_multiple_of(8) {
+        ("max_pool_grad_f16x8", 8)
+    } else {
+        ("max_pool_grad_f16", 1)
+    };
+    vec![
+        Launch::new(kernel, grid(&dx, vector))
+            .arg(g.read())
+            .arg(argmax.read())
+            .arg(dx.write())
+            .arg(pool_arg(pool, &dx, &g)),
+    ]
+}

@@ -1,0 +1,26 @@
+//! CUDA launch of `preprocess`.
+
+use super::Preprocess;
+use crate::DType;
+use crate::device::{Launch, LaunchArgs, StructArg};
+
+/// Pixels of a row that a block makes; as in `preprocess.cu`.
+const PIXELS: usize = 256;
+
+pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (pixels, x) = (args.inputs[0], args.outputs[0]);
+    let bytes = pixels.dtype() == DType::U8;
+    let extents = [op.height, op.width, pixels.dim(1), pixels.dim(0)];
+    let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));
+    let transform = StructArg::new()
+        .field(op.mean)
+        .field(op.std)
+        .field(if bytes { op.pixel_scale } else { 1.0 })
+        .field(extents)
+        .field(i32::from(op.bgr))
+        .arg();
+    let grid = [pixels.dim(0) * op.height, op.width.div_ceil(PIXELS), 1];
+    let kernel = if bytes { "preprocess_u8" } else { "preprocess_f32" };
+    let launch = args.inputs.iter().fold(Launch::new(kernel, grid), |l, input| l.arg(input.read()));
+    vec![launch.arg(x.write()).arg(transform)]
+}

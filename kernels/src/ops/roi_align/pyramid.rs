@@ -1,0 +1,65 @@
+//! The maps of a pyramid as an argument of kernels: `Pyramid` in `roi.cuh`.
+
+use crate::device::{Arg, StructArg};
+
+/// Levels that a kernel takes.
+const MOST_LEVELS: usize = 8;
+/// Pixels a side of a tile.
+const TILE: usize = 8;
+/// Vectors of channels that a tile's block owns.
+const TILE_VECTORS: usize = 16;
+
+/// Maps `[images, height, width, channels]`, one a level.
+pub(crate) struct Pyramid<'a> {
+    /// Pointers to the maps.
+    pub(crate) maps: Vec<Arg>,
+    /// Height and width of each map.
+    pub(crate) sizes: &'a [[usize; 2]],
+    /// Feature pixels per network pixel of each map; empty if nothing asks.
+    pub(crate) scales: &'a [f32],
+    /// N.
+    pub(crate) images: usize,
+    /// C.
+    pub(crate) channels: usize,
+}
+
+impl Pyramid<'_> {
+    /// Tiles of all images of each level.
+    fn tiles(&self) -> impl Iterator<Item = usize> + '_ {
+        self.sizes.iter().map(|[h, w]| self.images * h.div_ceil(TILE) * w.div_ceil(TILE))
+    }
+
+    /// 8 if channels come in vectors, else 1.
+    pub(crate) fn vector(&self) -> usize {
+        if self.channels.is_multiple_of(8) { 8 } else { 1 }
+    }
+
+    /// A block for each tile and each slice of its channels.
+    pub(crate) fn tile_grid(&self) -> [usize; 3] {
+        [self.tiles().sum(), (self.channels / self.vector()).div_ceil(TILE_VECTORS), 1]
+    }
+
+    /// The kernel's argument. Panics if there are more levels than it holds.
+    pub(crate) fn arg(&self) -> Arg {
+        assert!(self.sizes.len() <= MOST_LEVELS, "{} levels of at most 8", self.sizes.len());
+        let int = |v: usize| i32::try_from(v).expect("an extent that fits an int");
+        let padded = |values: &mut dyn Iterator<Item = usize>| -> [i32; MOST_LEVELS] {
+            std::array::from_fn(|_| values.next().map_or(0, int))
+        };
+        let mut tiles = self.tiles().scan(0, |end, tiles| {
+            let first = *end;
+            *end += tiles;
+            Some(first)
+        });
+        let scales: [f32; MOST_LEVELS] =
+            std::array::from_fn(|l| self.scales.get(l).copied().unwrap_or(0.0));
+        StructArg::new()
+            .pointers(&self.maps, MOST_LEVELS)
+            .field(padded(&mut self.sizes.iter().map(|s| s[0])))
+            .field(padded(&mut self.sizes.iter().map(|s| s[1])))
+            .field(padded(&mut tiles))
+            .field(scales)
+            .field([int(self.sizes.len()), int(self.images), int(self.channels), 0])
+            .arg()
+    }
+}

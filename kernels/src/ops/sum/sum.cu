@@ -1,0 +1,58 @@
+// Sum of tensors of one shape, y = x_0 + x_1 + .., in this order.
+//
+// Tensors: x_i [len] half or float (in), y [len] of the same type (out, overwritten); `before`
+// [len] float or null (in, the sum of earlier launches' terms); `carry` [len] float or null (out,
+// this sum in fp32, in place of y). Launch: a thread for each 8 elements, blocks of 256. Cost:
+// (terms + 1) * len elements moved, bound by memory. Numerics: fp32 in the order of the terms,
+// rounded once however many launches there are. Edges: a tail of fewer than 8 elements one by one.
+#include "platform.cuh"
+#include "vector.cuh"
+
+constexpr int MOST_TERMS = 32;  // of a launch; more would take more kernel parameters than pays
+struct Terms {
+  const void* x[MOST_TERMS];
+};
+static_assert(sizeof(Terms) == 8 * MOST_TERMS, "as cuda.rs lays it out");
+
+template <typename T, int W>
+DEVICE void add_terms(const Terms& terms, int count, const float* before, float* carry, T* y,
+                      uint64_t at) {
+  float sum[W], v[W];
+  // The first term is copied: 0 + x would turn -0 into 0.
+  if (before != nullptr)
+    load(sum, before + at);
+  else
+    load(sum, (const T*)terms.x[0] + at);
+  for (int term = before == nullptr; term < count; term++) {
+    load(v, (const T*)terms.x[term] + at);
+    for (int i = 0; i < W; i++) sum[i] += v[i];
+  }
+  if (carry != nullptr)
+    store(carry + at, sum);
+  else
+    store(y + at, sum);
+}
+
+template <typename T>
+DEVICE void sum(const Terms& terms, int count, const float* before, float* carry, T* y,
+                uint64_t len) {
+  const uint64_t first = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) * WIDE;
+  if (first + WIDE <= len) {
+    add_terms<T, WIDE>(terms, count, before, carry, y, first);
+  } else {
+    for (uint64_t i = first; i < len; i++) add_terms<T, 1>(terms, count, before, carry, y, i);
+  }
+}
+
+KERNEL(256)
+sum_f16(Terms terms, int count, const float* before, float* carry, half* RESTRICT y, uint64_t len) {
+  sum(terms, count, before, carry, y, len);
+}
+EXPORT(sum_f16)
+
+KERNEL(256)
+sum_f32(Terms terms, int count, const float* before, float* carry, float* RESTRICT y,
+        uint64_t len) {
+  sum(terms, count, before, carry, y, len);
+}
+EXPORT(sum_f32)
