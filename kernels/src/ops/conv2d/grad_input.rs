@@ -8,11 +8,13 @@
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::gemm;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
-use super::sized;
+use super::{cuda, descs, inferred, sized};
 
 /// `dx = conv_transposed(g * scale, w)`.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,6 +79,15 @@ impl Op for Conv2dGradInput {
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         self.shape(inputs).map_or(0, |s| gather_workspace_len(&s))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        let bytes = |s| gemm::grad_input_workspace_bytes(&s, self.scale);
+        self.shape(inputs).map_or(0, bytes)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_input(self, &inferred(NAME, self.shape(&descs(args))), args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -7,11 +7,13 @@
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::gemm;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{ConvShape, conv_grad_weight, reduce_workspace_len};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
-use super::sized;
+use super::{cuda, descs, inferred, sized};
 
 /// `dw[k] = scale[k] * sum over positions of g[k] * window(x)`.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +81,14 @@ impl Op for Conv2dGradWeight {
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         self.shape(inputs).map_or(0, |s| reduce_workspace_len(&s))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        self.shape(inputs).map_or(0, |s| gemm::grad_weight_workspace_bytes(&s))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_weight(self, &inferred(NAME, self.shape(&descs(args))), args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -13,6 +13,7 @@
 //! map and kernels of more than 64 taps are refused.
 
 mod cases;
+mod cuda;
 mod grad_input;
 mod grad_weight;
 #[cfg(test)]
@@ -20,6 +21,8 @@ mod tests;
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::gemm;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
 use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
@@ -134,6 +137,19 @@ fn sized(
     })
 }
 
+/// Shape of tensors that an op runs with: they passed its `infer`.
+fn inferred(op: &'static str, shape: Result<ConvShape, OpError>) -> ConvShape {
+    match shape {
+        Ok(shape) => shape,
+        Err(e) => unreachable!("{op} runs only after its shapes were inferred: {e}"),
+    }
+}
+
+/// Descriptions of a launch's inputs.
+fn descs(args: &LaunchArgs<'_>) -> Vec<TensorDesc> {
+    args.inputs.iter().map(|t| t.desc.clone()).collect()
+}
+
 impl Op for Conv2d {
     fn name(&self) -> &'static str {
         NAME
@@ -207,6 +223,14 @@ impl Op for Conv2d {
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         self.shape(inputs).map_or(0, |s| gather_workspace_len(&s))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        self.shape(inputs).map_or(0, |s| gemm::forward_workspace_bytes(&s))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, &inferred(NAME, self.shape(&descs(args))), args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

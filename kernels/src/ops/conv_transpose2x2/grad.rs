@@ -7,13 +7,14 @@
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{
     Epilogue, conv_forward, conv_grad_weight, gather_workspace_len, reduce_workspace_len,
 };
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
-use super::{conv_shape, extents};
+use super::{conv_shape, cuda, extents};
 
 /// `dx`: the convolution of `g` with `w`.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +73,14 @@ impl Op for ConvTranspose2x2GradInput {
         gather_workspace_len(&conv_shape(extents(&outputs[0]), inputs[0].dim(3)))
     }
 
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+        cuda::grad_input_workspace_bytes(inputs, outputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_input(self.counted, args)
+    }
+
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let shape = conv_shape(extents(args.outputs[0].desc), args.inputs[0].desc.dim(3));
         let count = if self.counted { args.inputs.last() } else { None };
@@ -114,6 +123,14 @@ impl Op for ConvTranspose2x2GradWeight {
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         reduce_workspace_len(&conv_shape(extents(&inputs[0]), inputs[1].dim(3)))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::grad_weight_workspace_bytes(inputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_weight(self.counted, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

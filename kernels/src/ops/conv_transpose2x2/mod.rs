@@ -11,12 +11,14 @@
 //! deterministic.
 
 mod cases;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
 use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
@@ -116,6 +118,14 @@ impl Op for ConvTranspose2x2 {
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         gather_workspace_len(&conv_shape(extents(&inputs[0]), inputs[1].dim(3)))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(inputs, outputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self.relu, self.counted, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -7,6 +7,7 @@
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{
     ConvShape, Epilogue, conv_grad_input, conv_grad_weight, gather_workspace_len,
     reduce_workspace_len,
@@ -14,7 +15,7 @@ use crate::matmul::{
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
-use super::{check_rows, row_len};
+use super::{check_rows, cuda, row_len};
 
 /// `dx = g * w`.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,6 +86,14 @@ impl Op for LinearGradInput {
         gather_workspace_len(&ConvShape::matrix(g.dim(0), row_len(w), w.dim(0)))
     }
 
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::grad_input_workspace_bytes(inputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_input(self.counted, args)
+    }
+
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let (g, w) = (&args.inputs[0], &args.inputs[1]);
         let count = if self.counted { args.inputs.last() } else { None };
@@ -131,6 +140,14 @@ impl Op for LinearGradWeight {
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         let (x, g) = (&inputs[0], &inputs[1]);
         reduce_workspace_len(&ConvShape::matrix(x.dim(0), row_len(x), g.dim(1)))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::grad_weight_workspace_bytes(inputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_weight(self.counted, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -9,12 +9,14 @@
 //! weights if M is below about 50; deterministic.
 
 mod cases;
+mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
+use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
 use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
@@ -106,6 +108,14 @@ impl Op for Linear {
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         gather_workspace_len(&matrix(&inputs[0], &inputs[1]))
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(inputs)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self.relu, self.counted, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

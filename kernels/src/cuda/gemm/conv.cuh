@@ -1,0 +1,52 @@
+// Sizes of a convolution x [N,H,W,C] * w [K,R,S,C] -> y [N,P,Q,K], and positions in it.
+#pragma once
+#include "platform.cuh"
+
+// Equal to `ConvArgs` of device/gemm.rs.
+struct Conv {
+  int images, height, width, channels;           // N, H, W, C
+  int filters, kernel_h, kernel_w, stride, pad;  // K, R, S
+  int out_height, out_width;                     // P, Q
+  DEVICE int filter_len() const { return kernel_h * kernel_w * channels; }
+};
+static_assert(sizeof(Conv) == 44, "eleven ints");
+
+// Division by a number that the host prepared: q = high word of n * magic, shifted. Exact for
+// 0 <= n < 2^31, where magic = ceil(2^(32 + shift) / divisor) and 2^(shift + 1) >= divisor.
+struct Divisor {
+  unsigned divisor, magic, shift;
+  DEVICE int quotient(int n, int& rest) const {
+    const unsigned q = divisor == 1 ? (unsigned)n : __umulhi((unsigned)n, magic) >> shift;
+    rest = n - (int)(q * divisor);
+    return (int)q;
+  }
+};
+static_assert(sizeof(Divisor) == 12, "three ints");
+
+// One kernel dimension of a residue class: the positions `first + i * stride` of the input, of
+// which there are `extent`, meet only the taps `tap + j * stride`, of which there are `taps`;
+// position i and tap j meet at output i + reach - j.
+struct ResidueAxis {
+  int tap, taps, first, extent, reach;
+  DEVICE ResidueAxis(int residue, int stride, int pad, int kernel, int input) : tap(residue) {
+    taps = residue < kernel ? ceil_div(kernel - residue, stride) : 0;
+    first = (residue + stride - pad % stride) % stride;
+    extent = first < input ? ceil_div(input - first, stride) : 0;
+    reach = (first + pad - residue) / stride;
+  }
+};
+
+// Of `all` images those that hold data: all without a count.
+DEVICE int filled_images(const int* count, int all) {
+  return count ? max(0, min(*count, all)) : all;
+}
+
+// The share of `blocks` blocks of k that split blockIdx.z of gridDim.z has: an even part, in order.
+struct Share {
+  int first, len;
+};
+DEVICE Share share_of(int blocks) {
+  const int each = ceil_div(blocks, (int)gridDim.z);
+  const int first = min((int)blockIdx.z * each, blocks);
+  return {first, min(each, blocks - first)};
+}

@@ -1,0 +1,66 @@
+// Forward convolution y = relu(conv(x, w) * scale + bias + residual), an implicit GEMM on tensor
+// cores. Matches torch.nn.functional.conv2d; a linear layer is the 1x1 case of 1x1 images.
+//
+// GEMM: D [M, N], M = N*P*Q positions, N = K filters, reduction over taps and C.
+// Tensors: x [N,H,W,C] half, w [K,R,S,C] half, scale and bias [K] float or null, residual [N,P,Q,K]
+// half or null, count [1] int or null (all in) -> y [N,P,Q,K] half (overwritten; images from count
+// on get 0), or, where the reduction is split, partials [splits, N*P*Q, K] float, which
+// conv2d_reduce_f16 sums. Launch: x = tiles of D, columns fastest, so that blocks that run together
+// share rows of x; z = splits of the reduction; 128 threads; the tile's stages in dynamic shared
+// memory. Cost: 2*N*P*Q*K*R*S*C FLOPs, bound by compute; a 3x3 of 256 channels on 12 maps of
+// 200x336: 951 GFLOP. Numerics: fp32 sums in order of k, deterministic. Edges: images from count on
+// are not read.
+#include "platform.cuh"
+#include "gemm/loaders.cuh"
+#include "gemm/epilogue.cuh"
+
+template <class T, bool ALIGNED>
+DEVICE void conv2d(const half* x, const half* w, const float* scale, const float* bias,
+                   const half* residual, const int* count, half* y, float* partials,
+                   const Conv& conv, int relu) {
+  using Left = RowOperand<T::ROWS>;
+  using Right = RowOperand<T::COLUMNS>;
+  DYNAMIC_SHARED(memory);
+  half* stages = (half*)memory;
+  const int column_tiles = ceil_div(conv.filters, T::COLUMNS);
+  const int first_row = blockIdx.x / column_tiles * T::ROWS;
+  const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
+  const int per_image = conv.out_height * conv.out_width, rows = conv.images * per_image;
+  const int filled_rows = filled_images(count, conv.images) * per_image;
+
+  const Taps taps{conv.kernel_h, conv.kernel_w};
+  const Share share = share_of(taps.blocks(conv.channels, ALIGNED));
+  auto window = [&](int row, int& image, int& top, int& left) {
+    image = row / per_image;
+    const int p = row % per_image / conv.out_width, q = row % per_image % conv.out_width;
+    top = p * conv.stride - conv.pad;
+    left = q * conv.stride - conv.pad;
+    return row < filled_rows;
+  };
+  WindowRows<Left, ALIGNED> windows(x, conv.height, conv.width, conv.channels, taps, share.first,
+                                    first_row, window);
+  FilterRows<Right, ALIGNED> filters(w, conv, share.first, first_column);
+  Sums<T> sums;
+  const int blocks = first_row < filled_rows ? share.len : 0;
+  multiply<T, Left, Right>(sums, windows, filters, blocks, stages);
+
+  auto place = [&](int row, bool& filled) {
+    filled = row < filled_rows;
+    return row < rows ? row : -1;
+  };
+  const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};
+  store_tile(sums, stages, first_row, first_column, partials, rows, conv.filters, place, finish);
+}
+
+#define CONV2D(name, tile, aligned)                                                          \
+  KERNEL(THREADS)                                                                            \
+  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT scale,          \
+       const float* RESTRICT bias, const half* RESTRICT residual, const int* RESTRICT count, \
+       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu) {                    \
+    conv2d<tile, aligned>(x, w, scale, bias, residual, count, y, partials, conv, relu);      \
+  }                                                                                          \
+  EXPORT(name)
+
+CONV2D(conv2d_f16_large, LargeTile, true)
+CONV2D(conv2d_f16_small, SmallTile, true)
+CONV2D(conv2d_f16_unaligned, SmallTile, false)

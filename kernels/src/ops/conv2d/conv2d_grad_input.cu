@@ -1,0 +1,75 @@
+// Gradient of a convolution's input, dx = conv_transposed(g, w), an implicit GEMM on tensor cores.
+// Matches torch.nn.grad.conv2d_input. With bias and ReLU it is also a transposed convolution.
+//
+// A stride splits the positions of x into stride^2 residue classes, each of which meets taps of its
+// own only: a class is a convolution of stride 1, and no product with a zero is made.
+//
+// GEMM, for each class: D [M, N], M = positions of the class, N = C, reduction over its taps and K.
+// Tensors: g [N,P,Q,K] half, w [K,R,S,C] half, bias [C] float or null, count [1] int or null (all
+// in) -> dx [N,H,W,C] half (overwritten; images from count on get 0), or, where the reduction is
+// split, partials [splits, N*H*W, C] float, which conv2d_reduce_f16 sums. Launch: x = tiles of D,
+// columns fastest, for the largest class; y = classes; z = splits; 128 threads; the tile's stages
+// in dynamic shared memory. Cost: 2*N*P*Q*K*R*S*C FLOPs, bound by compute. Numerics: fp32 sums in
+// order of k, deterministic. Edges: images from count on are not read; a class without taps gets 0
+// (or the epilogue's value of it).
+#include "platform.cuh"
+#include "gemm/loaders.cuh"
+#include "gemm/epilogue.cuh"
+
+template <class T, bool ALIGNED>
+DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, const int* count,
+                              half* dx, float* partials, const Conv& conv, int relu) {
+  using Left = RowOperand<T::ROWS>;
+  using Right = ColumnOperand<T::COLUMNS>;
+  DYNAMIC_SHARED(memory);
+  half* stages = (half*)memory;
+  const int stride = conv.stride, pad = conv.pad;
+  const ResidueAxis y(blockIdx.y / stride, stride, pad, conv.kernel_h, conv.height);
+  const ResidueAxis x(blockIdx.y % stride, stride, pad, conv.kernel_w, conv.width);
+  const int column_tiles = ceil_div(conv.channels, T::COLUMNS);
+  const int first_row = blockIdx.x / column_tiles * T::ROWS;
+  const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
+  const int per_image = y.extent * x.extent, rows = conv.images * per_image;
+  if (first_row >= rows) return;  // the whole block: a class smaller than the largest
+  const int filled_rows = filled_images(count, conv.images) * per_image;
+
+  const Taps taps{y.taps, x.taps};
+  const Share share = share_of(taps.blocks(conv.filters, ALIGNED));
+  auto window = [&](int row, int& image, int& top, int& left) {
+    image = row / per_image;
+    top = row % per_image / x.extent + y.reach - (y.taps - 1);
+    left = row % per_image % x.extent + x.reach - (x.taps - 1);
+    return row < filled_rows;
+  };
+  WindowRows<Left, ALIGNED> windows(g, conv.out_height, conv.out_width, conv.filters, taps,
+                                    share.first, first_row, window);
+  FilterColumns<Right, ALIGNED> filters(w, conv, y, x, share.first, first_column);
+  Sums<T> sums;
+  const int blocks = first_row < filled_rows ? share.len : 0;
+  multiply<T, Left, Right>(sums, windows, filters, blocks, stages);
+
+  auto place = [&](int row, bool& filled) {
+    filled = row < filled_rows;
+    if (row >= rows) return -1;
+    if (stride == 1) return row;
+    const int image = row / per_image, line = row % per_image / x.extent;
+    const int h = y.first + line * stride, w = x.first + row % per_image % x.extent * stride;
+    return (image * conv.height + h) * conv.width + w;
+  };
+  const ActivationRows finish{dx, nullptr, bias, nullptr, conv.channels, relu};
+  store_tile(sums, stages, first_row, first_column, partials,
+             conv.images * conv.height * conv.width, conv.channels, place, finish);
+}
+
+#define GRAD_INPUT(name, tile, aligned)                                                   \
+  KERNEL(THREADS)                                                                         \
+  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,        \
+       const int* RESTRICT count, half* RESTRICT dx, float* RESTRICT partials, Conv conv, \
+       int relu) {                                                                        \
+    conv2d_grad_input<tile, aligned>(g, w, bias, count, dx, partials, conv, relu);        \
+  }                                                                                       \
+  EXPORT(name)
+
+GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true)
+GRAD_INPUT(conv2d_grad_input_f16_small, SmallTile, true)
+GRAD_INPUT(conv2d_grad_input_f16_unaligned, SmallTile, false)

@@ -1,0 +1,47 @@
+// The small passes around the convolutions' products: sums over splits, and scaled weights.
+//
+// conv2d_reduce_f16 finishes conv2d and conv2d_grad_input: partials [splits, rows, columns] float,
+// scale and bias [columns] float or null, residual [rows, columns] half or null, count [1] int or
+// null (all in) -> y [rows, columns] half (overwritten; from row count * per_image on 0, and the
+// partials there are not read). conv2d_reduce_f32 finishes conv2d_grad_weight: partials, scale
+// [rows] float or null -> dw [rows, columns] float (overwritten). conv2d_scale_weights_f16: w [K,
+// len] half, scale [K] float -> scaled [K, len] half = w * scale, rounded once.
+// Launch: a thread for each 8 columns of a row, blocks of 256. Cost: 4 * splits + 2 (4) bytes an
+// element, bound by memory, mostly in L2. Numerics: the order of the splits; deterministic.
+#include "platform.cuh"
+#include "gemm/conv.cuh"
+#include "gemm/epilogue.cuh"
+
+KERNEL(256)
+conv2d_reduce_f16(const float* RESTRICT partials, int splits, const float* RESTRICT scale,
+                  const float* RESTRICT bias, const half* RESTRICT residual,
+                  const int* RESTRICT count, half* RESTRICT y, int images, int per_image,
+                  int columns, int relu) {
+  const ActivationRows finish{y, scale, bias, residual, columns, relu};
+  reduce_splits(partials, splits, images * per_image, columns,
+                filled_images(count, images) * per_image, finish);
+}
+EXPORT(conv2d_reduce_f16)
+
+KERNEL(256)
+conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTRICT scale,
+                  float* RESTRICT dw, int rows, int columns) {
+  reduce_splits(partials, splits, rows, columns, rows, WeightRows{dw, scale, columns});
+}
+EXPORT(conv2d_reduce_f32)
+
+KERNEL(256)
+conv2d_scale_weights_f16(const half* RESTRICT w, const float* RESTRICT scale, half* RESTRICT scaled,
+                         int rows, int columns) {
+  const int per_row = ceil_div(columns, CHUNK);
+  const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= (int64_t)rows * per_row) return;
+  const int row = (int)(item / per_row), column = (int)(item % per_row) * CHUNK;
+  const int64_t first = (int64_t)row * columns;
+  const float factor = scale[row];
+  float v[CHUNK];
+  load_columns(v, w + first, column, columns);
+  for (int e = 0; e < CHUNK; e++) v[e] *= factor;
+  store_columns(scaled + first, v, column, columns);
+}
+EXPORT(conv2d_scale_weights_f16)
