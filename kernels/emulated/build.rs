@@ -23,6 +23,7 @@ const FLAGS: &[&str] = &[
     "-mf16c",
     "-ffp-contract=off",
     "-fPIC",
+    "-fvisibility=hidden",
     "-fno-strict-aliasing",
     "-Wall",
     "-Wextra",
@@ -58,8 +59,10 @@ fn build() -> Result<(), Error> {
     flags.extend([&headers, &runtime].map(|folder| format!("-I{}", folder.display())));
     let compiler = compiler()?;
     let folders = [(&ops, "cu"), (&headers, "cu"), (&planted, "cu"), (&runtime, "cpp")];
-    let sources: Vec<Vec<PathBuf>> =
-        folders.iter().map(|(folder, extension)| files(folder, extension)).collect::<Result<_, _>>()?;
+    let sources: Vec<Vec<PathBuf>> = folders
+        .iter()
+        .map(|(folder, extension)| files(folder, extension))
+        .collect::<Result<_, _>>()?;
     let sources = sources.concat();
     let mut common = hash_text(&flags.join(" "));
     for (folder, extension) in [(&headers, "cuh"), (&runtime, "h"), (&ops, "cuh")] {
@@ -96,7 +99,9 @@ fn compiler() -> Result<cc::Tool, Error> {
     match compiler.to_command().arg("--version").output() {
         Ok(output) if output.status.success() => Ok(compiler),
         Ok(output) => Err(Error::other(format!("`{path} --version` ended with {}", output.status))),
-        Err(e) => Err(Error::other(format!("the C++ compiler `{path}` does not run, install g++ ({e})"))),
+        Err(e) => {
+            Err(Error::other(format!("the C++ compiler `{path}` does not run, install g++ ({e})")))
+        }
     }
 }
 

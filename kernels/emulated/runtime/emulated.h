@@ -153,8 +153,8 @@ struct Thread {
 struct BlockIndex {
   uint3 index, threads, blocks;
 };
-extern __attribute__((tls_model("initial-exec"))) thread_local Thread* current;
-extern __attribute__((tls_model("initial-exec"))) thread_local BlockIndex* block;
+extern __attribute__((tls_model("initial-exec"))) __thread Thread* current;
+extern __attribute__((tls_model("initial-exec"))) __thread BlockIndex* block;
 
 // All threads of the block meet. Returns how many came with `predicate`.
 int barrier(int predicate, Place place, int site);
