@@ -264,6 +264,7 @@ struct Kernel {
   Call call;
   unsigned parameters;
   const unsigned* sizes;
+  Place place;
 };
 bool add_kernel(const Kernel& kernel);
 template <class... A, size_t... I>
@@ -278,14 +279,15 @@ struct Signature {
   static inline const unsigned sizes[sizeof...(A) + 1] = {(unsigned)sizeof(A)..., 0};
 };
 template <class... A>
-bool add(const char* name, void (*function)(A...)) {
-  return add_kernel(
-      {name, (void (*)())function, Signature<A...>::call, sizeof...(A), Signature<A...>::sizes});
+bool add(const char* name, void (*function)(A...), Place place) {
+  return add_kernel({name, (void (*)())function, Signature<A...>::call, sizeof...(A),
+                     Signature<A...>::sizes, place});
 }
 }  // namespace emulated
 
-#define EXPORT(kernel) static const bool exported_##kernel = ::emulated::add(#kernel, kernel);
 #define EMULATED_HERE (::emulated::Place{__FILE__, __LINE__})
+#define EXPORT(kernel) \
+  static const bool exported_##kernel = ::emulated::add(#kernel, kernel, EMULATED_HERE);
 #define SHARED(T, name, count)      \
   static const char name##_key = 0; \
   T* const name = (T*)::emulated::shared(&name##_key, sizeof(T) * (count), EMULATED_HERE)

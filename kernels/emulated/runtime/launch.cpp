@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <sys/mman.h>
 #include <thread>
 
@@ -83,6 +84,16 @@ struct Grid {
   std::atomic<bool> failed{false};
 };
 
+// The block that runs as the i-th: with a seed, nothing may depend on their order. A third of the
+// seeds go backwards, the others in steps that reach every block.
+static size_t block_at(size_t i, size_t blocks, uint64_t seed) {
+  if (!seed) return i;
+  if (seed % 3 == 0) return blocks - 1 - i;
+  size_t step = seed % blocks | 1;
+  while (std::gcd(step, blocks) != 1) step += 2;
+  return (size_t)(((unsigned __int128)i * step + (seed >> 32)) % blocks);
+}
+
 // Runs blocks of the grid until none is left, on this OS thread.
 EMULATED_NO_TSAN static std::string work(Grid& grid) {
   static thread_local Keep keep;
@@ -102,8 +113,7 @@ EMULATED_NO_TSAN static std::string work(Grid& grid) {
   while (!grid.failed.load(std::memory_order_relaxed) && error.empty()) {
     const size_t i = grid.next.fetch_add(1, std::memory_order_relaxed);
     if (i >= blocks) break;
-    // With a seed, blocks run backwards too: nothing may depend on their order.
-    const size_t k = grid.seed % 2 ? blocks - 1 - i : i;
+    const size_t k = block_at(i, blocks, grid.seed);
     b.index = {(unsigned)(k % grid.blocks.x), (unsigned)(k / grid.blocks.x % grid.blocks.y),
                (unsigned)(k / grid.blocks.x / grid.blocks.y)};
     b.random = grid.seed ? grid.seed * 0x9E3779B97F4A7C15ull + k + 1 : 0;
@@ -158,6 +168,12 @@ EXPORTED int emulated_parameters(const char* name, const unsigned** sizes) {
   if (found == kernels().end()) return -1;
   *sizes = found->second.sizes;
   return (int)found->second.parameters;
+}
+
+// File and line of a kernel's EXPORT.
+EXPORTED void emulated_place(const char* name, char* text, size_t capacity) {
+  const auto found = kernels().find(name);
+  answer(text, capacity, found == kernels().end() ? "" : describe(found->second.place));
 }
 
 // Device memory, all bits set, with a red zone on each side.

@@ -2,9 +2,9 @@
 //! which it must catch, and right kernels, which it must run as CUDA would.
 
 mod emulation;
-mod kernels;
 mod memory;
 mod sanitizers;
 mod speed;
 mod streams;
 mod support;
+mod threads;
