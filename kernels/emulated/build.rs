@@ -1,5 +1,6 @@
 //! Compiles every CUDA source and the runtime with g++ into one shared library.
 //!
+//! The kernels are those of the ops, and those of `planted`, which are there to be caught by tests.
 //! A file is compiled again only if it, a header, or the flags changed: there are many kernels, and
 //! one of them is being worked on. `ONEGRAPH_EMULATED_SANITIZE` (`address,undefined` or `thread`)
 //! asks for instrumented code; the tests then need the sanitizer's library preloaded.
@@ -22,6 +23,7 @@ const FLAGS: &[&str] = &[
     "-mf16c",
     "-ffp-contract=off",
     "-fPIC",
+    "-fvisibility=hidden",
     "-fno-strict-aliasing",
     "-Wall",
     "-Wextra",
@@ -32,17 +34,18 @@ const FLAGS: &[&str] = &[
 
 fn main() {
     if let Err(reason) = build() {
-        panic!("the emulated device was not built: {reason} (it needs g++ on x86-64 Linux)");
+        eprintln!("the emulated device was not built: {reason}");
+        std::process::exit(1);
     }
 }
 
 fn build() -> Result<(), Error> {
     let here = PathBuf::from(env_or("CARGO_MANIFEST_DIR", ""));
     let out = PathBuf::from(env_or("OUT_DIR", ""));
-    let ops = here.join("../src/ops");
-    let headers = here.join("../src/cuda");
-    let runtime = here.join("runtime");
-    for folder in [&ops, &headers, &runtime] {
+    let kernels = here.parent().unwrap_or(&here).to_path_buf();
+    let (ops, headers) = (kernels.join("src/ops"), kernels.join("src/cuda"));
+    let (runtime, planted) = (here.join("runtime"), here.join("planted"));
+    for folder in [&ops, &headers, &runtime, &planted] {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
     println!("cargo:rerun-if-env-changed=ONEGRAPH_EMULATED_SANITIZE");
@@ -54,35 +57,24 @@ fn build() -> Result<(), Error> {
         flags.push("-fno-sanitize=vptr".into());
     }
     flags.extend([&headers, &runtime].map(|folder| format!("-I{}", folder.display())));
-    let compiler = cc::Build::new().cpp(true).cargo_metadata(false).get_compiler();
-    let sources = [files(&ops, &["cu"])?, files(&headers, &["cu"])?, files(&runtime, &["cpp"])?];
+    let compiler = compiler()?;
+    let folders = [(&ops, "cu"), (&headers, "cu"), (&planted, "cu"), (&runtime, "cpp")];
+    let sources: Vec<Vec<PathBuf>> = folders
+        .iter()
+        .map(|(folder, extension)| files(folder, extension))
+        .collect::<Result<_, _>>()?;
     let sources = sources.concat();
-    let common = hash(&files(&headers, &["cuh"])?, hash(&files(&runtime, &["h"])?, 0)?)?;
-    let common = hash(&files(&ops, &["cuh"])?, common)? ^ hash_text(&flags.join(" "));
-    let todo = Mutex::new(sources.clone());
-    let objects: Vec<PathBuf> = sources.iter().map(|s| object(&out, s)).collect();
-    let jobs = env_or("NUM_JOBS", "1").parse().unwrap_or(1);
-    let failed = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                while let Some(source) = todo.lock().ok().and_then(|mut list| list.pop()) {
-                    let compile = || Compile { compiler: &compiler, flags: &flags, common };
-                    if let Err(e) = compile().run(&source, &object(&out, &source))
-                        && let Ok(mut failed) = failed.lock()
-                    {
-                        *failed = Some(e);
-                    }
-                }
-            });
-        }
-    });
-    if let Some(e) = failed.into_inner().ok().flatten() {
-        return Err(e);
+    let mut common = hash_text(&flags.join(" "));
+    for (folder, extension) in [(&headers, "cuh"), (&runtime, "h"), (&ops, "cuh")] {
+        common = hash(&files(folder, extension)?, common)?;
     }
+    let object = |source: &Path| out.join(object_name(source, &kernels));
+    let compile = Compile { compiler: &compiler, flags: &flags, common };
+    compile.all(&sources, &object)?;
     let library = out.join("libemulated_kernels.so");
     let mut link = compiler.to_command();
-    link.arg("-shared").arg("-o").arg(&library).args(&objects).arg("-pthread");
+    link.arg("-shared").arg("-o").arg(&library).args(sources.iter().map(|s| object(s)));
+    link.arg("-pthread");
     if !sanitize.is_empty() {
         link.arg(format!("-fsanitize={sanitize}"));
     }
@@ -90,6 +82,27 @@ fn build() -> Result<(), Error> {
     println!("cargo:rustc-env=EMULATED_LIBRARY={}", library.display());
     println!("cargo:rustc-env=EMULATED_SANITIZE={sanitize}");
     Ok(())
+}
+
+/// The C++ compiler, if it is there and makes code for x86-64 Linux.
+fn compiler() -> Result<cc::Tool, Error> {
+    let target = env_or("TARGET", "");
+    if !(target.starts_with("x86_64") && target.contains("linux")) {
+        return Err(Error::other(format!("it is for x86-64 Linux, the target is {target}")));
+    }
+    let compiler = cc::Build::new()
+        .cpp(true)
+        .cargo_metadata(false)
+        .try_get_compiler()
+        .map_err(|e| Error::other(format!("no C++ compiler was found, install g++ ({e})")))?;
+    let path = compiler.path().display().to_string();
+    match compiler.to_command().arg("--version").output() {
+        Ok(output) if output.status.success() => Ok(compiler),
+        Ok(output) => Err(Error::other(format!("`{path} --version` ended with {}", output.status))),
+        Err(e) => {
+            Err(Error::other(format!("the C++ compiler `{path}` does not run, install g++ ({e})")))
+        }
+    }
 }
 
 struct Compile<'a> {
@@ -100,8 +113,35 @@ struct Compile<'a> {
 }
 
 impl Compile<'_> {
+    /// Compiles all files, as many at a time as cargo grants; all of them, so that one build shows
+    /// every error.
+    fn all(
+        &self,
+        sources: &[PathBuf],
+        object: &(dyn Fn(&Path) -> PathBuf + Sync),
+    ) -> Result<(), Error> {
+        let todo = Mutex::new(sources.to_vec());
+        let errors = Mutex::new(Vec::new());
+        let jobs = env_or("NUM_JOBS", "1").parse().unwrap_or(1);
+        std::thread::scope(|scope| {
+            for _ in 0..jobs {
+                scope.spawn(|| {
+                    while let Some(source) = todo.lock().ok().and_then(|mut list| list.pop()) {
+                        if let Err(e) = self.one(&source, &object(&source))
+                            && let Ok(mut errors) = errors.lock()
+                        {
+                            errors.push(e.to_string());
+                        }
+                    }
+                });
+            }
+        });
+        let errors = errors.into_inner().unwrap_or_default();
+        if errors.is_empty() { Ok(()) } else { Err(Error::other(errors.join("\n"))) }
+    }
+
     /// Compiles one file, unless its object stands for the same text.
-    fn run(&self, source: &Path, object: &Path) -> Result<(), Error> {
+    fn one(&self, source: &Path, object: &Path) -> Result<(), Error> {
         let stamp = format!("{:x}", hash(&[source.to_path_buf()], self.common)?);
         let stamp_file = object.with_extension("stamp");
         if object.exists() && fs::read_to_string(&stamp_file).is_ok_and(|s| s == stamp) {
@@ -123,12 +163,15 @@ fn run(command: &mut Command) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());
     }
-    Err(Error::other(format!("{command:?} failed:\n{text}")))
+    let program = command.get_program().to_string_lossy();
+    Err(Error::other(format!("{program} failed:\n{text}")))
 }
 
-fn object(out: &Path, source: &Path) -> PathBuf {
-    let name = source.file_stem().unwrap_or_default().to_string_lossy();
-    out.join(format!("{name}.o"))
+/// The path below `kernels` as a name, so that files of one name in two folders stay apart.
+fn object_name(source: &Path, kernels: &Path) -> String {
+    let path = source.strip_prefix(kernels).unwrap_or(source).with_extension("");
+    let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+    format!("{}.o", parts.join("-"))
 }
 
 fn env_or(name: &str, default: &str) -> String {
@@ -151,14 +194,14 @@ fn hash(files: &[PathBuf], start: u64) -> Result<u64, Error> {
     Ok(hasher.finish())
 }
 
-/// Files below `folder` with one of the extensions, sorted.
-fn files(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, Error> {
+/// Files below `folder` with the extension, sorted.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            found.extend(files(&path, extensions)?);
-        } else if path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x)) {
+            found.extend(files(&path, extension)?);
+        } else if path.extension().is_some_and(|e| e == extension) {
             found.push(path);
         }
     }

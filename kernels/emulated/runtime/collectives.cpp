@@ -1,5 +1,6 @@
 // Barriers, warp collectives, shared memory, asynchronous copies and tensor-core products.
 #include "runtime.h"
+#include <immintrin.h>
 
 namespace emulated {
 EMULATED_NO_TSAN int barrier(int predicate, Place place, int site) {
@@ -11,63 +12,72 @@ EMULATED_NO_TSAN int barrier(int predicate, Place place, int site) {
   me.predicate = predicate;
   b.waiting++;
 #ifdef EMULATED_TSAN
-  char* order = &b.barriers[b.barrier_phase & 1];
+  char* order = &b.happens_before.barriers[b.happens_before.barrier_phase & 1];
   __tsan_release(order);
 #endif
-  to_scheduler();
+  wait_until_ready();
 #ifdef EMULATED_TSAN
   __tsan_acquire(order);
 #endif
   return b.predicates;
 }
 
-// True if every lane of the mask has come; a fault if one cannot.
-EMULATED_NO_TSAN static bool all_met(Fiber* warp, unsigned count, unsigned mask, Meeting meeting,
-                                     Place place) {
-  bool all = true;
-  for (unsigned l = 0; l < count; l++) {
-    if (!(mask >> l & 1)) continue;
-    const Fiber& other = warp[l];
-    if (other.state == State::DONE)
-      fail("warp operation with lane " + std::to_string(l) + ", which has returned", place);
-    if (other.state != State::AT_WARP)
-      all = false;
-    else if (other.meeting != meeting || other.mask != mask)
-      fail("divergent warp operation: lane " + std::to_string(l) + " waits at " +
-               describe(other.place) + " with another operation or mask",
-           place);
-  }
-  return all;
+[[noreturn]] EMULATED_NO_TSAN __attribute__((noinline, cold)) static void fail_divergent(
+    const Fiber& other, Place place) {
+  fail("divergent warp operation: lane " + std::to_string(other.lane) + " waits at " +
+           describe(other.place) + " with another operation or mask",
+       place);
+}
+
+// That a lane which has come to the same collective means the same.
+EMULATED_NO_TSAN static inline void expect_same(const Fiber& other, const Fiber& me) {
+  if (other.meeting != me.meeting || other.mask != me.mask) fail_divergent(other, me.place);
+}
+
+[[noreturn]] EMULATED_NO_TSAN __attribute__((noinline, cold)) static void fail_returned(
+    unsigned lanes, Place place) {
+  fail("warp operation with lane " + std::to_string(__builtin_ctz(lanes)) + ", which has returned",
+       place);
 }
 
 EMULATED_NO_TSAN void collective(unsigned mask, const void* in, void* out, Meeting meeting,
                                  const void* parameter, Place place) {
   Fiber& me = running_fiber();
   Block& b = running_block();
-  const unsigned first = me.linear & ~31u;
-  Fiber* warp = &b.fibers[first];
+  Warp& warp = b.warps[me.linear / 32];
+  const unsigned first = me.linear - me.lane;
+  Fiber* lane = &b.fibers[first];
   const unsigned count = b.count - first < 32 ? b.count - first : 32;
   if (count < 32) mask &= (1u << count) - 1;
-  if (!(mask >> me.lane & 1)) fail("warp operation with a mask that lacks its own lane", place);
   me.mask = mask;
   me.meeting = meeting;
   me.in = in;
   me.out = out;
   me.place = place;
-  me.state = State::AT_WARP;
+  if (!(mask >> me.lane & 1)) fail("warp operation with a mask that lacks its own lane", place);
+  if (const unsigned returned = mask & warp.done) fail_returned(returned, place);
+  if (const unsigned others = mask & warp.arrived) expect_same(lane[__builtin_ctz(others)], me);
+  warp.arrived |= 1u << me.lane;
 #ifdef EMULATED_TSAN
-  unsigned& phase = b.warp_phase[first / 32];
-  char* order = &b.warps[first / 32][phase & 1];
+  const unsigned key = (unsigned)__builtin_ctz(mask);
+  unsigned& phase = b.happens_before.warp_phase[first / 32][key];
+  char* order = &b.happens_before.warps[first / 32][key][phase & 1];
   __tsan_release(order);
 #endif
-  if (all_met(warp, count, mask, meeting, place)) {
+  if ((warp.arrived & mask) == mask) {
     Lanes lanes;
     lanes.count = count;
     lanes.mask = mask;
     for (unsigned l = 0; l < count; l++) {
-      lanes.in_[l] = warp[l].in;
-      lanes.out_[l] = warp[l].out;
+      if (!(mask >> l & 1)) continue;
+      expect_same(lane[l], me);
+      lanes.in_[l] = lane[l].in;
+      lanes.out_[l] = lane[l].out;
+      lane[l].state = State::RUNS;
+      if (b.random) set_ready(b, lane[l].position);
     }
+    if (!b.random) b.ready[first / 32] |= mask;
+    warp.arrived &= ~mask;
 #ifdef EMULATED_TSAN
     __tsan_acquire(order);
 #endif
@@ -76,10 +86,9 @@ EMULATED_NO_TSAN void collective(unsigned mask, const void* in, void* out, Meeti
     __tsan_release(order);
     phase++;
 #endif
-    for (unsigned l = 0; l < count; l++)
-      if (mask >> l & 1) warp[l].state = State::RUNS;
   } else {
-    to_scheduler();
+    me.state = State::AT_WARP;
+    wait_until_ready();
   }
 #ifdef EMULATED_TSAN
   __tsan_acquire(order);
@@ -104,13 +113,10 @@ void sync_warp(Place place, unsigned mask) {
   collective(mask, nullptr, nullptr, nothing, nullptr, place);
 }
 
-unsigned active_mask() {
+EMULATED_NO_TSAN unsigned active_mask() {
   const Block& b = running_block();
-  const unsigned first = running_fiber().linear & ~31u;
-  unsigned mask = 0;
-  for (unsigned l = 0; l < 32 && first + l < b.count; l++)
-    if (b.fibers[first + l].state != State::DONE) mask |= 1u << l;
-  return mask;
+  const unsigned first = running_fiber().linear & ~31u, count = b.count - first;
+  return (count < 32 ? (1u << count) - 1 : 0xffffffffu) & ~b.warps[first / 32].done;
 }
 
 // ---------------------------------------------------------------- shared memory
@@ -194,8 +200,12 @@ void copy_async_wait(int pending) {
   size_t done = 0;
   for (; done < me.copies.size() && me.copies[done].group < me.group - pending; done++) {
     const AsyncCopy& copy = me.copies[done];
-    memcpy(copy.to, copy.from, (size_t)copy.valid);
-    memset((char*)copy.to + copy.valid, 0, 16 - (size_t)copy.valid);
+    if (copy.valid == 16) {
+      memcpy(copy.to, copy.from, 16);
+    } else {
+      memcpy(copy.to, copy.from, (size_t)copy.valid);
+      memset((char*)copy.to + copy.valid, 0, 16 - (size_t)copy.valid);
+    }
   }
   me.copies.erase(me.copies.begin(), me.copies.begin() + (ptrdiff_t)done);
 }
@@ -207,16 +217,12 @@ struct Fragment {
 template <bool transposed>
 static void load_meeting(const Lanes& lanes, const void*) {
   for (unsigned m = 0; m < 4; m++) {
-    const uint16_t* rows[8];
-    for (unsigned r = 0; r < 8; r++) rows[r] = (const uint16_t*)lanes.in_[m * 8 + r];
+    uint16_t matrix[8][8];
+    for (unsigned r = 0; r < 8; r++) memcpy(matrix[r], lanes.in_[m * 8 + r], 16);
     for (unsigned l = 0; l < 32; l++) {
-      uint16_t pair[2];
-      for (unsigned k = 0; k < 2; k++) {
-        const unsigned row = transposed ? 2 * (l % 4) + k : l / 4,
-                       column = transposed ? l / 4 : 2 * (l % 4) + k;
-        pair[k] = rows[row][column];
-      }
-      memcpy(&lanes.out<Fragment>(l).r[m], pair, 4);
+      const unsigned g = l / 4, t = l % 4 * 2;
+      lanes.out<Fragment>(l).r[m] = transposed ? matrix[t][g] | (unsigned)matrix[t + 1][g] << 16
+                                               : matrix[g][t] | (unsigned)matrix[g][t + 1] << 16;
     }
   }
 }
@@ -238,36 +244,42 @@ struct Product {
 struct Sums {
   float d[4];
 };
+// Eight halves as floats.
+static __m256 widen(const unsigned* words) {
+  return _mm256_cvtph_ps(_mm_load_si128((const __m128i*)words));
+}
 static void multiply_meeting(const Lanes& lanes, const void*) {
-  // Gathered into whole matrices: a[row][k], b[k][column], so that columns run in vectors.
-  alignas(32) float a[16][16], b[16][8], d[16][8];
-  auto widen = [](unsigned word, unsigned half_of) {
-    const uint16_t bits = (uint16_t)(word >> (16 * half_of));
-    _Float16 value;
-    memcpy(&value, &bits, 2);
-    return (float)value;
-  };
+  // Gathered into whole matrices: a[row][k], and b[k][column], so that columns run in vectors. A
+  // product of two halves is exact in fp32: a fused multiply-add rounds as two operations would.
+  alignas(32) unsigned a_words[16][8], b_words[8][8];
+  alignas(32) float a[16][16], b_columns[8][16], b[16][8], d[16][8];
   for (unsigned l = 0; l < 32; l++) {
     const Product& in = lanes.in<Product>(l);
     const unsigned g = l / 4, t = l % 4;
-    for (unsigned k = 0; k < 2; k++) {
-      for (unsigned r = 0; r < 4; r++)
-        a[g + 8 * (r & 1)][2 * t + 8 * (r >> 1) + k] = widen(in.a[r], k);
-      for (unsigned r = 0; r < 2; r++) b[2 * t + 8 * r + k][g] = widen(in.b[r], k);
+    for (unsigned r = 0; r < 4; r++) a_words[g + 8 * (r & 1)][t + 4 * (r >> 1)] = in.a[r];
+    for (unsigned r = 0; r < 2; r++) b_words[g][t + 4 * r] = in.b[r];
+    for (unsigned h = 0; h < 2; h++) memcpy(&d[g + 8 * h][2 * t], &in.c[2 * h], 8);
+  }
+  for (unsigned i = 0; i < 16; i++)
+    for (unsigned h = 0; h < 2; h++) _mm256_store_ps(&a[i][8 * h], widen(&a_words[i][4 * h]));
+  for (unsigned j = 0; j < 8; j++)
+    for (unsigned h = 0; h < 2; h++)
+      _mm256_store_ps(&b_columns[j][8 * h], widen(&b_words[j][4 * h]));
+  for (unsigned k = 0; k < 16; k++)
+    for (unsigned j = 0; j < 8; j++) b[k][j] = b_columns[j][k];
+  for (unsigned first = 0; first < 16; first += 8) {
+    __m256 sum[8];
+    for (unsigned i = 0; i < 8; i++) sum[i] = _mm256_load_ps(d[first + i]);
+    for (unsigned k = 0; k < 16; k++) {
+      const __m256 row = _mm256_load_ps(b[k]);
+      for (unsigned i = 0; i < 8; i++)
+        sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(&a[first + i][k]), row, sum[i]);
     }
-    for (unsigned e = 0; e < 4; e++) d[g + 8 * (e >> 1)][2 * t + (e & 1)] = in.c[e];
+    for (unsigned i = 0; i < 8; i++) _mm256_store_ps(d[first + i], sum[i]);
   }
-  for (int i = 0; i < 16; i++) {
-    float sum[8];
-    for (int j = 0; j < 8; j++) sum[j] = d[i][j];
-    for (int k = 0; k < 16; k++)
-      for (int j = 0; j < 8; j++) sum[j] += a[i][k] * b[k][j];
-    for (int j = 0; j < 8; j++) d[i][j] = sum[j];
-  }
-  for (unsigned l = 0; l < 32; l++) {
-    const unsigned g = l / 4, t = l % 4;
-    for (unsigned e = 0; e < 4; e++) lanes.out<Sums>(l).d[e] = d[g + 8 * (e >> 1)][2 * t + (e & 1)];
-  }
+  for (unsigned l = 0; l < 32; l++)
+    for (unsigned h = 0; h < 2; h++)
+      memcpy(&lanes.out<Sums>(l).d[2 * h], &d[l / 4 + 8 * h][2 * (l % 4)], 8);
 }
 void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                       const char* file, int line) {

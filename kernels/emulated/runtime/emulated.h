@@ -153,8 +153,8 @@ struct Thread {
 struct BlockIndex {
   uint3 index, threads, blocks;
 };
-extern __attribute__((tls_model("initial-exec"))) thread_local Thread* current;
-extern __attribute__((tls_model("initial-exec"))) thread_local BlockIndex* block;
+extern __attribute__((tls_model("initial-exec"))) __thread Thread* current;
+extern __attribute__((tls_model("initial-exec"))) __thread BlockIndex* block;
 
 // All threads of the block meet. Returns how many came with `predicate`.
 int barrier(int predicate, Place place, int site);
@@ -264,6 +264,7 @@ struct Kernel {
   Call call;
   unsigned parameters;
   const unsigned* sizes;
+  Place place;
 };
 bool add_kernel(const Kernel& kernel);
 template <class... A, size_t... I>
@@ -278,14 +279,15 @@ struct Signature {
   static inline const unsigned sizes[sizeof...(A) + 1] = {(unsigned)sizeof(A)..., 0};
 };
 template <class... A>
-bool add(const char* name, void (*function)(A...)) {
-  return add_kernel(
-      {name, (void (*)())function, Signature<A...>::call, sizeof...(A), Signature<A...>::sizes});
+bool add(const char* name, void (*function)(A...), Place place) {
+  return add_kernel({name, (void (*)())function, Signature<A...>::call, sizeof...(A),
+                     Signature<A...>::sizes, place});
 }
 }  // namespace emulated
 
-#define EXPORT(kernel) static const bool exported_##kernel = ::emulated::add(#kernel, kernel);
 #define EMULATED_HERE (::emulated::Place{__FILE__, __LINE__})
+#define EXPORT(kernel) \
+  static const bool exported_##kernel = ::emulated::add(#kernel, kernel, EMULATED_HERE);
 #define SHARED(T, name, count)      \
   static const char name##_key = 0; \
   T* const name = (T*)::emulated::shared(&name##_key, sizeof(T) * (count), EMULATED_HERE)

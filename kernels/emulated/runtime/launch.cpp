@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <sys/mman.h>
 #include <thread>
 
@@ -29,26 +30,46 @@ static size_t whole(size_t bytes) {
 
 // What an OS thread keeps from launch to launch.
 struct Keep {
-  std::vector<char*> stacks;
-  unsigned char* memory = (unsigned char*)aligned_alloc(1024, SHARED_ROOM);
+  Block block{};
+  std::vector<char*> stacks;  // each above a page that nobody may touch
+  std::vector<void*> tsan;
+  Keep() { block.memory = (unsigned char*)aligned_alloc(1024, SHARED_ROOM); }
   ~Keep() {
-    for (char* stack : stacks) munmap(stack, STACK_BYTES);
-    free(memory);
+    for (char* stack : stacks) munmap(stack - PAGE, STACK_BYTES + PAGE);
+#ifdef EMULATED_TSAN
+    for (void* fiber : tsan) __tsan_destroy_fiber(fiber);
+#endif
+    free(block.memory);
   }
+  void add_fiber() {
+    char* memory = (char*)mmap(nullptr, STACK_BYTES + PAGE, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory, PAGE, PROT_NONE)) {
+      fprintf(stderr, "no memory for the stack of an emulated thread\n");
+      abort();
+    }
+    stacks.push_back(memory + PAGE);
+#ifdef EMULATED_TSAN
+    tsan.push_back(__tsan_create_fiber(0));
+#endif
+  }
+  static constexpr size_t PAGE = 4096;
 };
 
-static void make_fibers(Block& b, std::vector<char*>& stacks) {
-  while (stacks.size() < b.count)
-    stacks.push_back((char*)mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+static void make_fibers(Keep& keep) {
+  Block& b = keep.block;
+  b.fibers.resize(b.count);
+  b.order.resize(b.count);
+  while (keep.stacks.size() < b.count) keep.add_fiber();
   for (unsigned i = 0; i < b.count; i++) {
     Fiber& f = b.fibers[i];
-    f.linear = i;
+    f.linear = f.position = b.order[i] = i;
     f.lane = i % 32;
     f.index = {i % b.threads.x, i / b.threads.x % b.threads.y, i / b.threads.x / b.threads.y};
-    f.stack = stacks[i];
-    f.tsan = nullptr;
-    b.order[i] = i;
+    f.stack = keep.stacks[i];
+#ifdef EMULATED_TSAN
+    f.tsan = keep.tsan[i];
+#endif
   }
 }
 
@@ -58,49 +79,52 @@ struct Grid {
   size_t dynamic_bytes;
   void** arguments;
   uint64_t seed;
+  // Relaxed: TSan must not take the hand-out of blocks for an order between them.
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
 };
 
+// The block that runs as the i-th: with a seed, nothing may depend on their order. A third of the
+// seeds go backwards, the others in steps that reach every block.
+static size_t block_at(size_t i, size_t blocks, uint64_t seed) {
+  if (!seed) return i;
+  if (seed % 3 == 0) return blocks - 1 - i;
+  size_t step = seed % blocks | 1;
+  while (std::gcd(step, blocks) != 1) step += 2;
+  return (size_t)(((unsigned __int128)i * step + (seed >> 32)) % blocks);
+}
+
 // Runs blocks of the grid until none is left, on this OS thread.
-static std::string work(Grid& grid) {
+EMULATED_NO_TSAN static std::string work(Grid& grid) {
   static thread_local Keep keep;
-  Block b;
+  Block& b = keep.block;
   b.count = grid.threads.x * grid.threads.y * grid.threads.z;
   b.threads = grid.threads;
   b.blocks = grid.blocks;
   b.kernel = grid.kernel;
   b.arguments = grid.arguments;
-  b.memory = keep.memory;
   b.dynamic_bytes = grid.dynamic_bytes;
-  b.fibers.resize(b.count);
-  b.order.resize(b.count);
-  make_fibers(b, keep.stacks);
+  make_fibers(keep);
 #ifdef EMULATED_TSAN
   b.tsan_scheduler = __tsan_get_current_fiber();
-  for (Fiber& f : b.fibers) f.tsan = __tsan_create_fiber(0);
 #endif
   const size_t blocks = (size_t)grid.blocks.x * grid.blocks.y * grid.blocks.z;
   std::string error;
-  while (!grid.failed && error.empty()) {
-    const size_t i = grid.next++;
+  while (!grid.failed.load(std::memory_order_relaxed) && error.empty()) {
+    const size_t i = grid.next.fetch_add(1, std::memory_order_relaxed);
     if (i >= blocks) break;
-    // With a seed, blocks run backwards too: nothing may depend on their order.
-    const size_t k = grid.seed % 2 ? blocks - 1 - i : i;
+    const size_t k = block_at(i, blocks, grid.seed);
     b.index = {(unsigned)(k % grid.blocks.x), (unsigned)(k / grid.blocks.x % grid.blocks.y),
                (unsigned)(k / grid.blocks.x / grid.blocks.y)};
     b.random = grid.seed ? grid.seed * 0x9E3779B97F4A7C15ull + k + 1 : 0;
     run_block(b);
     if (b.failed) {
       error = b.error;
-      grid.failed = true;
+      grid.failed.store(true, std::memory_order_relaxed);
     }
   }
-#ifdef EMULATED_TSAN
-  for (Fiber& f : b.fibers) __tsan_destroy_fiber(f.tsan);
-#endif
 #ifdef EMULATED_ASAN
-  ASAN_UNPOISON_MEMORY_REGION(keep.memory, SHARED_ROOM);
+  ASAN_UNPOISON_MEMORY_REGION(b.memory, SHARED_ROOM);
 #endif
   block = nullptr;
   current = nullptr;
@@ -144,6 +168,12 @@ EXPORTED int emulated_parameters(const char* name, const unsigned** sizes) {
   if (found == kernels().end()) return -1;
   *sizes = found->second.sizes;
   return (int)found->second.parameters;
+}
+
+// File and line of a kernel's EXPORT.
+EXPORTED void emulated_place(const char* name, char* text, size_t capacity) {
+  const auto found = kernels().find(name);
+  answer(text, capacity, found == kernels().end() ? "" : describe(found->second.place));
 }
 
 // Device memory, all bits set, with a red zone on each side.

@@ -27,18 +27,25 @@ struct AsyncCopy {
   int valid, group;
 };
 
-struct Fiber : Thread {
+// A thread of the block. What every switch needs lies together in its first cache lines.
+struct alignas(64) Fiber : Thread {
   State state;
-  int predicate, site, group;
+  unsigned position;  // in the order in which the threads of the block run
   unsigned mask;
-  Place place;
   Meeting meeting;
   const void* in;
   void* out;
   void* stack_pointer;
   char* stack;
+  Place place;
+  int predicate, site, group;
   void* tsan;
   std::vector<AsyncCopy> copies;
+};
+
+// Lanes of a warp that wait in a collective, and those that have returned.
+struct Warp {
+  unsigned arrived, done;
 };
 
 struct Allocation {
@@ -47,12 +54,21 @@ struct Allocation {
   Place place;
 };
 
+// Addresses to hang happens-before on, for TSan. Those of barriers and warps come in turn, so that
+// a thread that leaves one late does not see what came after it.
+struct Order {
+  char start, end, barriers[2], warps[32][32][2];
+  unsigned barrier_phase, warp_phase[32][32];
+};
+
 struct Block : BlockIndex {
-  unsigned count, alive, waiting;
-  uint64_t random;
+  unsigned count, alive, waiting, cursor;
+  uint64_t random;  // 0: threads run by their index
   int predicates;
+  uint32_t ready[32];  // by position: who can go on
+  Warp warps[32];
   std::vector<Fiber> fibers;
-  std::vector<unsigned> order;
+  std::vector<unsigned> order;  // the thread at each position
   void* scheduler_stack_pointer;
   bool failed;
   std::string error;
@@ -61,13 +77,14 @@ struct Block : BlockIndex {
   unsigned char* memory;  // shared memory: the dynamic part first
   size_t dynamic_bytes, used;
   std::vector<Allocation> allocations;
-  // One address each to hang happens-before on, for TSan; in turn, so that a fiber that leaves a
-  // barrier late does not see what came after it.
-  char barriers[2], warps[32][2];
-  unsigned barrier_phase, warp_phase[32];
+#ifdef EMULATED_TSAN
+  Order happens_before;
   void* tsan_scheduler;
+#endif
+#ifdef EMULATED_ASAN
   const void* scheduler_stack;
   size_t scheduler_stack_bytes;
+#endif
 };
 
 #if defined(EMULATED_ASAN) || defined(EMULATED_TSAN)
@@ -82,15 +99,22 @@ constexpr unsigned char RED = 0xA7;
 // Room for the red zones between declarations.
 constexpr size_t SHARED_ROOM = SHARED_LIMIT + (64 << 10);
 
-Block& running_block();
-Fiber& running_fiber();
+inline Block& running_block() { return *static_cast<Block*>(block); }
+inline Fiber& running_fiber() { return *static_cast<Fiber*>(current); }
 // Runs all threads of a block to their end, or to the first fault.
 void run_block(Block& block);
 // Empties shared memory before a block runs, and looks at its red zones afterwards.
 void clear_shared(Block& block);
 void check_shared(Block& block);
-// From a fiber back to the scheduler.
-void to_scheduler();
+// The running thread stops here until it is ready again; others run.
+void wait_until_ready();
+// Whether the thread at a position can run.
+inline void set_ready(Block& b, unsigned position) {
+  b.ready[position / 32] |= 1u << position % 32;
+}
+inline void clear_ready(Block& b, unsigned position) {
+  b.ready[position / 32] &= ~(1u << position % 32);
+}
 [[noreturn]] void fail(const std::string& what, Place place);
 std::string describe(Place place);
 }  // namespace emulated

@@ -74,6 +74,11 @@ impl Capture {
         self.events.insert(event, self.heads[&stream].clone());
     }
 
+    /// The event marks work outside the capture now.
+    pub(crate) fn forget(&mut self, event: u32) {
+        self.events.remove(&event);
+    }
+
     /// The stream joins the capture, or what it holds, after the event.
     pub(crate) fn wait(&mut self, stream: usize, event: u32) {
         let marked = self.events[&event].clone();

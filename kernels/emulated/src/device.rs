@@ -46,7 +46,8 @@ impl EmulatedDevice {
     pub fn new(order: Order) -> Self {
         let random = match order {
             Order::Given => 0,
-            Order::Random(seed) => seed.max(1),
+            // Neighbouring seeds must not begin alike.
+            Order::Random(seed) => seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
         };
         let inner = Mutex::new(Inner { random, ..Inner::default() });
         Self { order, os_threads: 1, inner }
@@ -74,7 +75,7 @@ impl EmulatedDevice {
     fn advance(&self, inner: &mut Inner) -> bool {
         let random = self.random();
         let state = &mut inner.random;
-        let mut pick = |n: usize| if random { (next_random(state) % n as u64) as usize } else { 0 };
+        let mut pick = |n: usize| if random { below(next_random(state), n) } else { 0 };
         let command = match inner.queues.next(&mut pick) {
             Next::Command(command) => command,
             Next::Nothing => return false,
@@ -124,6 +125,11 @@ impl Inner {
     fn not_capturing(&self, what: &'static str) -> Result<(), DeviceError> {
         if self.capture.is_some() { Err(DeviceError::NotCapturable(what)) } else { Ok(()) }
     }
+}
+
+/// A number below `n` from the high bits of a random one.
+fn below(random: u64, n: usize) -> usize {
+    (((random >> 32) * n as u64) >> 32) as usize
 }
 
 /// Xorshift.
@@ -194,7 +200,12 @@ impl Device for EmulatedDevice {
         let s = inner.checked(stream);
         match &mut inner.capture {
             Some(capture) if capture.holds(s) => capture.record(event.0, s),
-            _ => inner.events[event.0 as usize] = inner.queues.last(s),
+            _ => {
+                if let Some(capture) = &mut inner.capture {
+                    capture.forget(event.0);
+                }
+                inner.events[event.0 as usize] = inner.queues.last(s);
+            }
         }
         Ok(())
     }

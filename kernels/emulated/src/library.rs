@@ -24,6 +24,7 @@ type LaunchFn = unsafe extern "C" fn(
 struct Functions {
     names: unsafe extern "C" fn() -> *const c_char,
     parameters: unsafe extern "C" fn(*const c_char, *mut *const u32) -> c_int,
+    place: unsafe extern "C" fn(*const c_char, *mut c_char, usize),
     alloc: unsafe extern "C" fn(usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void, usize),
     red_zone: unsafe extern "C" fn(*mut c_void, usize) -> c_long,
@@ -48,6 +49,7 @@ fn load() -> Result<Functions, libloading::Error> {
         Ok(Functions {
             names: *library.get(b"emulated_kernels")?,
             parameters: *library.get(b"emulated_parameters")?,
+            place: *library.get(b"emulated_place")?,
             alloc: *library.get(b"emulated_alloc")?,
             free: *library.get(b"emulated_free")?,
             red_zone: *library.get(b"emulated_red_zone")?,
@@ -80,6 +82,15 @@ pub(crate) fn parameter_sizes(kernel: &str) -> Option<Vec<usize>> {
         let count = usize::try_from(count).ok()?;
         Some(std::slice::from_raw_parts(sizes, count).iter().map(|s| *s as usize).collect())
     }
+}
+
+/// File and line of a kernel's end, for reports that know no line of their own.
+pub(crate) fn place(kernel: &str) -> String {
+    let Ok(name) = CString::new(kernel) else { return String::new() };
+    let mut text = vec![0u8; 256];
+    // SAFETY: `name` is zero-ended, and the answer is written zero-ended into `text`'s length.
+    unsafe { (functions().place)(name.as_ptr(), text.as_mut_ptr().cast(), text.len()) }
+    until_zero(&text)
 }
 
 /// Poisoned memory between red zones; none if there is none left.
@@ -164,8 +175,12 @@ pub(crate) fn launch(launch: &Launch, seed: u64, os_threads: u32) -> Result<(), 
     if failed == 0 {
         return Ok(());
     }
+    Err(fault(until_zero(&text)))
+}
+
+fn until_zero(text: &[u8]) -> String {
     let end = text.iter().position(|b| *b == 0).unwrap_or(text.len());
-    Err(fault(String::from_utf8_lossy(&text[..end]).into_owned()))
+    String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
 /// An argument's memory, aligned to 16 bytes.

@@ -42,7 +42,7 @@ impl Memory {
         };
         self.used -= bytes;
         let block = Block { ptr, bytes };
-        let checked = check_red_zone(block, "free");
+        let checked = check_red_zone(block, None);
         block.free();
         checked
     }
@@ -50,7 +50,9 @@ impl Memory {
     /// The allocation that holds all of `bytes` bytes from `ptr` on.
     pub(crate) fn holding(&self, ptr: DevicePtr, bytes: usize) -> Option<Block> {
         let (&start, &len) = self.blocks.range(..=ptr).next_back()?;
-        (ptr + bytes as u64 <= start + len as u64).then_some(Block { ptr: start, bytes: len })
+        let offset = (ptr - start) as usize;
+        let inside = offset <= len && bytes <= len - offset;
+        inside.then_some(Block { ptr: start, bytes: len })
     }
 
     /// Copies out of device memory.
@@ -109,13 +111,14 @@ impl Memory {
         library::launch(launch, seed, threads)?;
         for (touch, before) in watched {
             if self.copy_of(touch.ptr, touch.bytes) != before {
-                let reason = format!("changed a buffer of {} bytes that it reads", touch.bytes);
-                return Err(DeviceError::Kernel { kernel: launch.kernel.to_string(), reason });
+                let bytes = touch.bytes;
+                let reason = format!("changed a buffer of {bytes} bytes that it only reads");
+                return Err(fault(launch.kernel, reason));
             }
         }
         for touch in launch.touches().filter(|t| t.bytes > 0) {
             let block = self.expect(touch.ptr, touch.bytes);
-            check_red_zone(block, launch.kernel)?;
+            check_red_zone(block, Some(launch.kernel))?;
         }
         Ok(())
     }
@@ -141,9 +144,19 @@ fn overlap(a: kernels::device::Touch, b: kernels::device::Touch) -> bool {
     a.ptr < b.ptr + b.bytes as u64 && b.ptr < a.ptr + a.bytes as u64
 }
 
-fn check_red_zone(block: Block, kernel: &str) -> Result<(), DeviceError> {
+/// What a kernel did, with the line on which it ends.
+fn fault(kernel: &str, reason: String) -> DeviceError {
+    let reason = format!("{}: {reason}", library::place(kernel));
+    DeviceError::Kernel { kernel: kernel.to_string(), reason }
+}
+
+fn check_red_zone(block: Block, kernel: Option<&str>) -> Result<(), DeviceError> {
     let Some(at) = block.red_zone() else { return Ok(()) };
     let side = if at > 0 { "past the end of" } else { "before" };
-    let reason = format!("wrote {} bytes {side} a buffer of {} bytes", at.abs(), block.bytes);
-    Err(DeviceError::Kernel { kernel: kernel.to_string(), reason })
+    let (distance, bytes) = (at.abs(), block.bytes);
+    let reason = format!("wrote {distance} bytes {side} a buffer of {bytes} bytes");
+    Err(match kernel {
+        Some(kernel) => fault(kernel, reason),
+        None => DeviceError::Driver { call: "free".into(), reason: format!("a kernel {reason}") },
+    })
 }

@@ -58,7 +58,7 @@ inline void copy_async_wait() {
 }
 #define load_matrix_x4(r, row) ::emulated::load_matrix_x4(r, row, false, __FILE__, __LINE__)
 #define load_matrix_x4_transposed(r, row) \
-  ::emulated::load_matrix_x4(r, row, true, __FILE__, __LINE__)
+  (::emulated::load_matrix_x4)(r, row, true, __FILE__, __LINE__)
 #define multiply_16x8x16(d, a, b0, b1) \
   ::emulated::multiply_16x8x16(d, a, b0, b1, __FILE__, __LINE__)
 

@@ -1,0 +1,10 @@
+//! Tests of the emulated device itself: bugs planted in kernels and in their launches, each of
+//! which it must catch, and right kernels, which it must run as CUDA would.
+
+mod emulation;
+mod memory;
+mod sanitizers;
+mod speed;
+mod streams;
+mod support;
+mod threads;
