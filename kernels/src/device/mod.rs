@@ -6,6 +6,7 @@
 //! [`Device::synchronize`] make the host wait for the device, and both are counted.
 
 pub mod launch;
+pub mod manifest;
 pub mod run;
 
 use std::fmt::Debug;
