@@ -10,6 +10,7 @@ mod tidy {
     pub(crate) mod machine;
     pub(crate) mod ops;
     pub(crate) mod presets;
+    pub(crate) mod ptx;
     pub(crate) mod rooms;
     pub(crate) mod rust;
     pub(crate) mod shape;
@@ -18,7 +19,7 @@ mod tidy {
 }
 
 use tidy::files::{File, root, tracked};
-use tidy::{docs, machine, ops, presets, rooms, shape, unsafety, words};
+use tidy::{docs, machine, ops, presets, ptx, rooms, shape, unsafety, words};
 
 /// Fails with all faults at once, so that one run shows all that is to be mended.
 fn hold(faults: Vec<String>) {
@@ -78,6 +79,11 @@ fn no_file_names_a_machine() {
 #[test]
 fn every_op_folder_is_complete() {
     hold(ops::faults(&tracked()));
+}
+
+#[test]
+fn compiled_kernels_are_those_of_the_sources() {
+    hold(ptx::faults(&tracked()));
 }
 
 #[test]

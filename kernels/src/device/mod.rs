@@ -5,8 +5,10 @@
 //! what is captured runs when it is replayed. Only [`Device::download`] and
 //! [`Device::synchronize`] make the host wait for the device, and both are counted.
 
+pub mod cuda;
 pub(crate) mod gemm;
 pub mod launch;
+pub mod manifest;
 pub mod run;
 pub mod slots;
 

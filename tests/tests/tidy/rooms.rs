@@ -10,12 +10,22 @@ use super::files::File;
 pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("configs", &[]),
     ("kernels", &[]),
+    ("emulated", &["kernels"]),
+    ("compile", &["kernels"]),
     ("graph", &["kernels"]),
     ("dali", &["configs"]),
     ("engine", &["configs", "kernels", "graph", "dali"]),
     ("bench", &["configs", "kernels", "graph", "dali", "engine"]),
-    ("tests", &["configs", "kernels", "graph", "dali", "engine", "bench"]),
+    ("tests", &["configs", "kernels", "emulated", "compile", "graph", "dali", "engine", "bench"]),
 ];
+
+/// Rooms that stand within another's folder; all others stand in the folder of their name.
+const INNER: &[(&str, &str)] = &[("emulated", "kernels/emulated"), ("compile", "kernels/compile")];
+
+/// The folder of a package, from the checkout's root.
+fn folder(package: &str) -> &str {
+    INNER.iter().find(|(room, _)| *room == package).map_or(package, |(_, folder)| folder)
+}
 
 /// One dependency of a package of the workspace on a folder of this machine.
 #[derive(Debug, Clone)]
@@ -65,8 +75,9 @@ pub(crate) fn import_faults(packages: &[String], edges: &[Edge]) -> Vec<String> 
     let mut faults = Vec::new();
     for package in packages {
         if !ROOMS.iter().any(|(room, _)| room == package) {
+            let folder = folder(package);
             faults.push(format!(
-                "{package}/Cargo.toml: `{package}` is no room; move its code into a room, or give \
+                "{folder}/Cargo.toml: `{package}` is no room; move its code into a room, or give \
                  it a row in ARCHITECTURE.md and in tests/tests/tidy/rooms.rs"
             ));
         }
@@ -84,8 +95,9 @@ pub(crate) fn import_faults(packages: &[String], edges: &[Edge]) -> Vec<String> 
         let Some((_, allowed)) = ROOMS.iter().find(|(room, _)| room == from) else { continue };
         if !allowed.contains(&to.as_str()) {
             let allowed = if allowed.is_empty() { "no room".into() } else { allowed.join(", ") };
+            let folder = folder(from);
             faults.push(format!(
-                "{from}/Cargo.toml: `{from}` may not import `{to}` ([{table}]), it may import \
+                "{folder}/Cargo.toml: `{from}` may not import `{to}` ([{table}]), it may import \
                  {allowed}; move the code that needs both up to a room that may"
             ));
         }
@@ -141,6 +153,8 @@ mod tests {
                 assert!(faults[0].contains(&format!("`{to}` ([{table}])")), "{}", faults[0]);
             }
         }
+        let inner = import_faults(&all_rooms(), &[edge("emulated", "graph", "dependencies")]);
+        assert!(inner[0].starts_with("kernels/emulated/Cargo.toml: `emulated` may"), "{inner:?}");
         let outside = import_faults(&all_rooms(), &[edge("engine", "helpers", "dependencies")]);
         assert_eq!(outside.len(), 1, "a path dependency on no room");
     }

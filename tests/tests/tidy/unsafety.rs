@@ -13,6 +13,27 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "graph/src/exec/arena.rs",
         "one allocation is lent out in several disjoint mutable pieces at a time",
     ),
+    ("kernels/compile/src/nvrtc.rs", "NVRTC is a library of C functions, loaded at run time"),
+    (
+        "kernels/emulated/src/library.rs",
+        "the shared library of compiled kernels is reached through C functions",
+    ),
+    (
+        "kernels/src/device/cuda/context.rs",
+        "the driver is reached through C functions; here: version, GPU, context",
+    ),
+    (
+        "kernels/src/device/cuda/memory.rs",
+        "the driver gives memory by address; what the GPU writes too is read by volatile reads",
+    ),
+    (
+        "kernels/src/device/cuda/module.rs",
+        "the driver is reached through C functions; here: code and its attributes",
+    ),
+    (
+        "kernels/src/device/cuda/stream.rs",
+        "the driver is reached through C functions; here: launches, copies, captured graphs",
+    ),
     (
         "kernels/src/matmul/grid.rs",
         "threads write rectangles of one matrix, whose rows interleave in memory",

@@ -1,0 +1,130 @@
+//! NVRTC, NVIDIA's compiler as a library, reached through C functions.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr;
+
+use libloading::Library;
+
+use crate::Fault;
+
+type Program = *mut c_void;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+
+/// The loaded compiler. Its functions may be called from several threads, each on programs of its
+/// own.
+pub(crate) struct Nvrtc {
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    log_size: Size,
+    log: Text,
+    ptx_size: Size,
+    ptx: Text,
+    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
+    error: unsafe extern "C" fn(c_int) -> *const c_char,
+    /// Keep the functions alive, and what the compiler loads by itself.
+    _libraries: [Library; 2],
+}
+
+/// What the compiler made of a source.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) ptx: String,
+    /// Warnings, or nothing.
+    pub(crate) log: String,
+}
+
+impl Nvrtc {
+    /// Loads the library of a folder.
+    pub(crate) fn open(folder: &Path) -> Result<Self, Fault> {
+        Self::load(folder).map_err(|e| Fault(format!("{}: NVRTC: {e}", folder.display())))
+    }
+
+    fn load(folder: &Path) -> Result<Self, libloading::Error> {
+        // SAFETY: both are the libraries of NVIDIA's pinned wheel, whose initialisers ask nothing
+        // of the process. NVRTC looks for its builtins by bare name, which finds what is loaded
+        // already: so they come first. Each symbol has the type that nvrtc.h of 12.2 gives it, and
+        // the libraries live as long as the functions taken from them.
+        unsafe {
+            let builtins = Library::new(folder.join("libnvrtc-builtins.so.12.2"))?;
+            let nvrtc = Library::new(folder.join("libnvrtc.so.12"))?;
+            Ok(Self {
+                create: *nvrtc.get(b"nvrtcCreateProgram")?,
+                compile: *nvrtc.get(b"nvrtcCompileProgram")?,
+                log_size: *nvrtc.get(b"nvrtcGetProgramLogSize")?,
+                log: *nvrtc.get(b"nvrtcGetProgramLog")?,
+                ptx_size: *nvrtc.get(b"nvrtcGetPTXSize")?,
+                ptx: *nvrtc.get(b"nvrtcGetPTX")?,
+                destroy: *nvrtc.get(b"nvrtcDestroyProgram")?,
+                error: *nvrtc.get(b"nvrtcGetErrorString")?,
+                _libraries: [nvrtc, builtins],
+            })
+        }
+    }
+
+    /// Compiles one source; `name` is what the compiler calls it. Fails with its report.
+    pub(crate) fn compile(
+        &self,
+        name: &str,
+        source: &str,
+        options: &[String],
+    ) -> Result<Compiled, Fault> {
+        let (source, file) = (c_string(source)?, c_string(name)?);
+        let options = options.iter().map(|o| c_string(o)).collect::<Result<Vec<_>, _>>()?;
+        let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
+        let mut program = ptr::null_mut();
+        // SAFETY: the strings end with zero and outlive the call; with a count of 0 headers, their
+        // arrays may be null; on success `program` is set.
+        let created = unsafe {
+            let none = ptr::null();
+            (self.create)(&mut program, source.as_ptr(), file.as_ptr(), 0, none, none)
+        };
+        self.succeeded(name, created)?;
+        // SAFETY: `program` was made just now, and `options` holds as many zero-ended strings as
+        // it says, which outlive the call.
+        let status = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
+        let log = self.text(program, self.log_size, self.log);
+        let ptx =
+            if status == 0 { self.text(program, self.ptx_size, self.ptx) } else { Ok("".into()) };
+        // SAFETY: `program` is alive, and not used after this.
+        unsafe { (self.destroy)(&mut program) };
+        let log = log?.trim().to_string();
+        self.succeeded(name, status).map_err(|fault| Fault(format!("{fault}\n{log}")))?;
+        Ok(Compiled { ptx: ptx?, log })
+    }
+
+    fn text(&self, program: Program, size: Size, text: Text) -> Result<String, Fault> {
+        let mut bytes = 0;
+        // SAFETY: `program` is alive (the caller destroys it later).
+        let status = unsafe { size(program, &mut bytes) };
+        self.succeeded("size", status)?;
+        let mut buffer = vec![0u8; bytes.max(1)];
+        // SAFETY: as above, and the buffer has the size that the compiler asks for.
+        let status = unsafe { text(program, buffer.as_mut_ptr().cast()) };
+        self.succeeded("text", status)?;
+        let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
+        Ok(String::from_utf8_lossy(&buffer[..end]).into_owned())
+    }
+
+    fn succeeded(&self, what: &str, status: c_int) -> Result<(), Fault> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: the function knows a static, zero-ended string for every number.
+        let reason = unsafe { CStr::from_ptr((self.error)(status)) };
+        Err(Fault(format!("{what}: {}", reason.to_string_lossy())))
+    }
+}
+
+fn c_string(text: &str) -> Result<CString, Fault> {
+    CString::new(text).map_err(|e| Fault(format!("a text for the compiler holds a zero: {e}")))
+}

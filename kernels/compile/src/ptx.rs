@@ -1,0 +1,72 @@
+//! What the text of a PTX file says of its kernels.
+
+use crate::Fault;
+
+/// A kernel of a PTX file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    /// Sizes of the parameters, in order.
+    pub(crate) parameter_bytes: Vec<usize>,
+}
+
+/// The kernels of a PTX text, by name.
+pub(crate) fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
+    let mut entries = Vec::new();
+    for piece in ptx.split(".visible .entry ").skip(1) {
+        let fault = || Fault(format!("the PTX of a kernel has no list of parameters: {piece:.60}"));
+        let (name, rest) = piece.split_once('(').ok_or_else(fault)?;
+        let (list, _) = rest.split_once(')').ok_or_else(fault)?;
+        let parameters = list.split(',').map(str::trim).filter(|p| !p.is_empty());
+        let sizes = parameters.map(|p| {
+            bytes(p).ok_or_else(|| Fault(format!("{name}: the parameter `{p}` is not understood")))
+        });
+        let parameter_bytes = sizes.collect::<Result<_, _>>()?;
+        entries.push(Entry { name: name.trim().to_string(), parameter_bytes });
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// The compiler's version, as the head of a PTX text has it: `12.2.140`.
+pub(crate) fn compiler_version(ptx: &str) -> Option<&str> {
+    let line = ptx.lines().find(|line| line.contains("Cuda compilation tools"))?;
+    line.rsplit_once(", V").map(|(_, version)| version.trim())
+}
+
+/// Size of `.param .u64 name` or `.param .align 8 .b8 name[24]`.
+fn bytes(parameter: &str) -> Option<usize> {
+    let words: Vec<&str> = parameter.split_whitespace().collect();
+    let name = words.last()?;
+    let kind = words.iter().rev().nth(1)?.strip_prefix('.')?;
+    let bits: usize = kind.trim_start_matches(|c: char| c.is_ascii_alphabetic()).parse().ok()?;
+    let count = match name.split_once('[') {
+        Some((_, count)) => count.strip_suffix(']')?.parse().ok()?,
+        None => 1,
+    };
+    (words[0] == ".param").then_some(bits / 8 * count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTX: &str = "// Cuda compilation tools, release 12.2, V12.2.140\n\
+        .visible .entry b(\n\t.param .u64 b_param_0,\n\t.param .f32 b_param_1,\n\
+        \t.param .align 8 .b8 b_param_2[24],\n\t.param .u8 b_param_3\n)\n.maxntid 256, 1, 1\n{\n}\n\
+        .visible .entry a(\n\n)\n{\n}\n";
+
+    #[test]
+    fn sizes_of_parameters_are_read() {
+        let entries = entries(PTX).unwrap();
+        assert_eq!(entries[1].parameter_bytes, [8, 4, 24, 1]);
+        assert_eq!((entries[0].name.as_str(), entries[0].parameter_bytes.len()), ("a", 0));
+        assert_eq!(compiler_version(PTX), Some("12.2.140"));
+    }
+
+    #[test]
+    fn a_parameter_of_unknown_form_is_a_fault() {
+        let fault = super::entries(".visible .entry k(\n.param .texref t\n)").unwrap_err();
+        assert!(fault.to_string().contains("`.param .texref t`"), "{fault}");
+    }
+}

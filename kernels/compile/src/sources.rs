@@ -1,0 +1,161 @@
+//! Which files are compiled, and what their text depends on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::Fault;
+
+/// Where CUDA sources are looked for, from the checkout's root.
+pub const SOURCES: &str = "kernels/src";
+/// Where headers are looked for that do not stand beside the file that includes them.
+pub const HEADERS: &str = "kernels/src/cuda";
+
+/// SHA-256 in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hash of a source with every header that it includes, directly or not; `None` if there is no such
+/// source. `read` gives the text of a file by its path from the checkout's root. A header that is
+/// found neither beside the file nor in [`HEADERS`] is not of the PTX: the compiler's own, or the
+/// emulated device's.
+pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let mut texts = BTreeMap::from([(path.to_string(), read(path)?)]);
+    let mut todo = vec![path.to_string()];
+    while let Some(path) = todo.pop() {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let includes: Vec<_> = quoted_includes(&texts[&path])
+            .map(|name| [joined(folder, name), joined(HEADERS, name)])
+            .collect();
+        for places in includes {
+            let found = places.into_iter().find_map(|place| Some((read(&place)?, place)));
+            if let Some((text, place)) = found
+                && texts.insert(place.clone(), text).is_none()
+            {
+                todo.push(place);
+            }
+        }
+    }
+    // The source first, then the headers by path.
+    let own = texts.remove_entry(path);
+    let parts = own.iter().map(|(path, text)| (path, text)).chain(&texts);
+    let framed: String = parts.map(|(path, text)| format!("{path}\0{text}\0")).collect();
+    Some(sha256(framed.as_bytes()))
+}
+
+/// Names in `EXPORT(name)`: the kernels that a source promises.
+pub fn exported<'a>(text: &'a str) -> Vec<&'a str> {
+    let name = |line: &'a str| Some(line.trim().strip_prefix("EXPORT(")?.split_once(')')?.0.trim());
+    text.lines().filter_map(name).collect()
+}
+
+/// CUDA sources below [`SOURCES`], sorted, from the checkout's root.
+///
+/// # Errors
+/// A folder that cannot be read, and two sources of one name: a source's name is its PTX's.
+pub fn find(root: &Path) -> Result<Vec<String>, Fault> {
+    let mut found = Vec::new();
+    let mut folders = vec![SOURCES.to_string()];
+    while let Some(folder) = folders.pop() {
+        let fault = |e| Fault(format!("{folder}: {e}"));
+        for entry in fs::read_dir(root.join(&folder)).map_err(fault)? {
+            let entry = entry.map_err(fault)?;
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type().map_err(fault)?.is_dir() {
+                folders.push(path);
+            } else if path.ends_with(".cu") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    for (i, path) in found.iter().enumerate() {
+        if let Some(other) = found[..i].iter().find(|other| stem(other) == stem(path)) {
+            return Err(Fault(format!("{path}: has the name of {other}; rename one of them")));
+        }
+    }
+    Ok(found)
+}
+
+/// The name of a source without folder and `.cu`.
+pub fn stem(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.strip_suffix(".cu").unwrap_or(name)
+}
+
+/// What `#include "..."` names.
+fn quoted_includes(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let directive = line.trim_start().strip_prefix('#')?.trim_start();
+        let name = directive.strip_prefix("include")?.trim_start().strip_prefix('"')?;
+        Some(name.split_once('"')?.0)
+    })
+}
+
+/// `name` from `folder`, with `..` taken away.
+fn joined(folder: &str, name: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').collect();
+    for part in name.split('/') {
+        match part {
+            "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "kernels/src/ops/a/a.cu";
+
+    fn hash(files: &[(&str, &str)]) -> String {
+        let read = |path: &str| {
+            let found = files.iter().find(|(name, _)| *name == path);
+            found.map(|(_, text)| text.to_string())
+        };
+        source_sha256(SOURCE, &read).unwrap()
+    }
+
+    #[test]
+    fn the_hash_follows_every_include_and_nothing_else() {
+        let source = (SOURCE, "#include \"x.cuh\"\n  # include \"own.cuh\"\n");
+        let x = ("kernels/src/cuda/x.cuh", "#include \"y.cuh\"\n#include \"x.cuh\"\n");
+        let y = ("kernels/src/cuda/y.cuh", "1");
+        let own = ("kernels/src/ops/a/own.cuh", "#include \"../b/far.cuh\"\n#include <z.h>\n");
+        let far = ("kernels/src/ops/b/far.cuh", "2");
+        let all = [source, x, y, own, far];
+        let whole = hash(&all);
+        for (i, (path, text)) in all.iter().enumerate() {
+            let mut changed = all;
+            let text = format!("{text}//");
+            changed[i] = (path, &text);
+            assert_ne!(hash(&changed), whole, "{path}");
+        }
+        let other = ("kernels/src/cuda/other.cuh", "3");
+        assert_eq!(hash(&[all.as_slice(), &[other]].concat()), whole);
+        assert_ne!(hash(&[source, x, y, far]), whole, "a header that is gone");
+        assert_eq!(source_sha256("none.cu", &|_| None), None);
+    }
+
+    #[test]
+    fn the_hash_is_that_of_sha256sum() {
+        // printf 'kernels/src/ops/a/a.cu\0x\0' | sha256sum
+        assert_eq!(hash(&[(SOURCE, "x")]), sha256(b"kernels/src/ops/a/a.cu\0x\0"));
+        assert_eq!(sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+
+    #[test]
+    fn exports_are_found_at_the_head_of_a_line() {
+        let text =
+            "KERNEL(1) a() {}\nEXPORT(a)\n  EXPORT( b_f16 )\n#define EXPORT(kernel)\nEXPORT(";
+        assert_eq!(exported(text), ["a", "b_f16"]);
+    }
+}

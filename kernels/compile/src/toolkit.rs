@@ -1,0 +1,105 @@
+//! The pinned compiler: NVIDIA's wheels from PyPI, unpacked into one folder.
+
+use std::fs;
+use std::io::Error;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Fault;
+
+/// The toolkit's version. Its PTX is what the oldest supported driver (535, CUDA 12.2) can load.
+pub const VERSION: &str = "12.2.140";
+
+const WHEELS: [&str; 3] =
+    ["nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12"];
+
+/// Where the parts of the toolkit lie.
+#[derive(Debug)]
+pub struct Toolkit {
+    folder: PathBuf,
+}
+
+impl Toolkit {
+    /// A folder of unpacked wheels.
+    ///
+    /// # Errors
+    /// A folder that lacks a part.
+    pub fn open(folder: &Path) -> Result<Self, Fault> {
+        // NVRTC takes paths as given, and dlopen searches for those without a slash.
+        let folder = fs::canonicalize(folder)
+            .map_err(|e| Fault(format!("{}: {e}; use --fetch", folder.display())))?;
+        let toolkit = Self { folder: folder.join("nvidia") };
+        for part in [toolkit.nvrtc(), toolkit.ptxas()].iter().chain(&toolkit.includes()) {
+            if !part.exists() {
+                let part = part.display();
+                return Err(Fault(format!(
+                    "{part} is missing; unpack {} there",
+                    wheels().join(", ")
+                )));
+            }
+        }
+        Ok(toolkit)
+    }
+
+    /// The toolkit in `target/`, downloaded if it is not there.
+    ///
+    /// # Errors
+    /// No python3 with pip, no network.
+    pub fn fetch(root: &Path) -> Result<Self, Fault> {
+        let folder = root.join("target").join(format!("cuda-{VERSION}"));
+        let complete = folder.join("complete");
+        if !complete.exists() {
+            let wheels_folder = folder.join("wheels");
+            let mut pip = python(&["-m", "pip", "download", "--no-deps", "--quiet"]);
+            pip.args(["--disable-pip-version-check", "--only-binary=:all:", "--dest"]);
+            run(pip.arg(&wheels_folder).args(wheels()))?;
+            for wheel in files(&wheels_folder)? {
+                run(python(&["-m", "zipfile", "-e"]).arg(wheel).arg(&folder))?;
+            }
+            // The archive's own bits are lost: make the assembler a program again.
+            let toolkit = Self::open(&folder)?;
+            fs::set_permissions(toolkit.ptxas(), fs::Permissions::from_mode(0o755))
+                .and_then(|()| fs::remove_dir_all(wheels_folder))
+                .and_then(|()| fs::write(complete, ""))
+                .map_err(|e| Fault(format!("{}: {e}", folder.display())))?;
+        }
+        Self::open(&folder)
+    }
+
+    /// Folder of the compiler's libraries.
+    pub(crate) fn nvrtc(&self) -> PathBuf {
+        self.folder.join("cuda_nvrtc/lib")
+    }
+
+    /// Folders of the toolkit's headers.
+    pub(crate) fn includes(&self) -> [PathBuf; 2] {
+        ["cuda_runtime/include", "cuda_nvcc/include"].map(|part| self.folder.join(part))
+    }
+
+    /// The assembler.
+    pub(crate) fn ptxas(&self) -> PathBuf {
+        self.folder.join("cuda_nvcc/bin/ptxas")
+    }
+}
+
+fn wheels() -> Vec<String> {
+    WHEELS.iter().map(|name| format!("{name}=={VERSION}")).collect()
+}
+
+fn python(arguments: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command.args(arguments);
+    command
+}
+
+fn run(command: &mut Command) -> Result<(), Fault> {
+    let status = command.status().map_err(|e| Fault(format!("{command:?}: {e}")))?;
+    if status.success() { Ok(()) } else { Err(Fault(format!("{command:?}: {status}"))) }
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let list =
+        || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, Error>>();
+    list().map_err(|e| Fault(format!("{}: {e}", folder.display())))
+}

@@ -1,0 +1,205 @@
+//! The driver and the GPU's context: looked for, opened, made current.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
+use cudarc::driver::{DriverError, result};
+
+use crate::device::{DeviceError, DeviceMemory};
+
+/// CUDA 12.2, whose PTX the kernels are compiled to; driver 535 brought it.
+const OLDEST_CUDA: i32 = 12020;
+/// A100: asynchronous copies and tensor cores for 16x8x16 products.
+const OLDEST_CAPABILITY: (i32, i32) = (8, 0);
+
+/// The primary context of one GPU. All handles of the device hold it alive.
+#[derive(Debug)]
+pub(super) struct Context {
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+    /// The GPU's name and the driver's CUDA version, for reports.
+    pub(super) name: String,
+    /// Most shared memory that a block can ask for.
+    pub(super) max_shared_bytes: u32,
+}
+
+// SAFETY: a context is a handle; the driver lets any thread make it current and use it, at the same
+// time as others. The other fields are plain values.
+unsafe impl Send for Context {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens the GPU of this number.
+    ///
+    /// # Errors
+    /// [`DeviceError::Absent`] if the driver or the GPU is missing or too old.
+    pub(super) fn open(ordinal: usize) -> Result<Arc<Self>, DeviceError> {
+        // SAFETY: loads NVIDIA's driver library, if there is one, whose initialisers ask nothing of
+        // the process. (Any other call without the library would panic.)
+        if !unsafe { sys::is_culib_present() } {
+            return Err(absent("no NVIDIA driver is installed (libcuda.so.1 is not found)"));
+        }
+        let mut version = 0;
+        // SAFETY: the function writes one number, and needs no `cuInit` before.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(no_driver)?;
+        check_version(version)?;
+        result::init().map_err(no_driver)?;
+        let count = result::device::get_count().map_err(no_driver)?;
+        check_ordinal(ordinal, count)?;
+        let device = result::device::get(ordinal as i32).map_err(no_driver)?;
+        let name = result::device::get_name(device).map_err(no_driver)?;
+        let attribute = |attribute| {
+            // SAFETY: `device` is what the driver gave.
+            unsafe { result::device::get_attribute(device, attribute) }.map_err(no_driver)
+        };
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        check_capability(ordinal, &name, (major, minor))?;
+        let max_shared_bytes =
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        // SAFETY: as above; the context is released once, in `drop`.
+        let raw = unsafe { result::primary_ctx::retain(device) }
+            .or_fault(|| format!("opening GPU {ordinal} ({name})"))?;
+        let name = format!("{name}, driver for CUDA {}", version_text(version));
+        Ok(Arc::new(Self { device, raw, name, max_shared_bytes: max_shared_bytes.max(0) as u32 }))
+    }
+
+    /// Makes the context this thread's current one; every use of a handle begins so.
+    pub(super) fn bind(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context is alive until `self` is dropped.
+        unsafe { result::ctx::set_current(self.raw) }.or_fault(|| "choosing the GPU".into())
+    }
+
+    /// Waits for all work.
+    pub(super) fn synchronize(&self) -> Result<(), DeviceError> {
+        self.bind()?;
+        result::ctx::synchronize().or_fault(|| "waiting for the GPU".into())
+    }
+
+    /// Free and total memory.
+    pub(super) fn memory(&self) -> Result<DeviceMemory, DeviceError> {
+        self.bind()?;
+        let (free, total) =
+            result::mem_get_info().or_fault(|| "asking for the free memory".into())?;
+        Ok(DeviceMemory { free, total })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once, in `open`; every handle that needs the context holds an `Arc` of
+        // it, so none is left. A device that failed has nothing left to report to.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+/// What the driver says, with what it was asked to do.
+pub(super) trait OrFault<T> {
+    /// The value, or the driver's error while doing `call`.
+    fn or_fault(self, call: impl FnOnce() -> String) -> Result<T, DeviceError>;
+}
+
+impl<T> OrFault<T> for Result<T, DriverError> {
+    fn or_fault(self, call: impl FnOnce() -> String) -> Result<T, DeviceError> {
+        self.map_err(|e| DeviceError::Driver { call: call(), reason: reason(e) })
+    }
+}
+
+/// The driver's own words, and the name to search for.
+pub(super) fn reason(error: DriverError) -> String {
+    match error.error_string() {
+        Ok(text) => format!("{} ({:?})", text.to_string_lossy(), error.0),
+        Err(_) => format!("{:?}", error.0),
+    }
+}
+
+fn absent(what: &str) -> DeviceError {
+    DeviceError::Absent(format!("{what}; install driver 535 or newer, or use --device cpu"))
+}
+
+/// Before a context exists, all that fails is a missing or broken driver.
+fn no_driver(error: DriverError) -> DeviceError {
+    DeviceError::Absent(format!(
+        "the NVIDIA driver finds no usable GPU: {}; see what nvidia-smi and CUDA_VISIBLE_DEVICES \
+         say, or use --device cpu",
+        reason(error)
+    ))
+}
+
+fn version_text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+fn check_version(version: i32) -> Result<(), DeviceError> {
+    if version >= OLDEST_CUDA {
+        return Ok(());
+    }
+    let (found, wanted) = (version_text(version), version_text(OLDEST_CUDA));
+    Err(absent(&format!("the NVIDIA driver is for CUDA {found}, and {wanted} is needed")))
+}
+
+fn check_ordinal(ordinal: usize, count: i32) -> Result<(), DeviceError> {
+    let count = usize::try_from(count).unwrap_or(0);
+    if ordinal < count {
+        return Ok(());
+    }
+    let there = match count {
+        0 => "the NVIDIA driver finds no GPU".into(),
+        1 => format!("there is no GPU {ordinal}, only GPU 0"),
+        _ => format!("there is no GPU {ordinal}, only 0 to {}", count - 1),
+    };
+    Err(DeviceError::Absent(format!(
+        "{there}; see what nvidia-smi and CUDA_VISIBLE_DEVICES say, or use --device cpu"
+    )))
+}
+
+fn check_capability(ordinal: usize, name: &str, found: (i32, i32)) -> Result<(), DeviceError> {
+    if found >= OLDEST_CAPABILITY {
+        return Ok(());
+    }
+    let ((major, minor), (oldest, _)) = (found, OLDEST_CAPABILITY);
+    Err(DeviceError::Absent(format!(
+        "GPU {ordinal} ({name}) has compute capability {major}.{minor}, and {oldest}.0 (A100) is \
+         the least; choose another GPU, or use --device cpu"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentence(result: Result<(), DeviceError>) -> String {
+        let Err(DeviceError::Absent(sentence)) = result else { panic!("{result:?}") };
+        assert!(sentence.ends_with("or use --device cpu"), "{sentence}");
+        sentence
+    }
+
+    #[test]
+    fn drivers_older_than_535_are_refused() {
+        assert_eq!(check_version(12020), Ok(()));
+        assert_eq!(check_version(13000), Ok(()));
+        let said = sentence(check_version(12010));
+        assert!(
+            said.starts_with("the NVIDIA driver is for CUDA 12.1, and 12.2 is needed"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn gpus_that_are_not_there_are_refused() {
+        assert_eq!(check_ordinal(1, 2), Ok(()));
+        assert!(sentence(check_ordinal(0, 0)).starts_with("the NVIDIA driver finds no GPU; "));
+        assert!(sentence(check_ordinal(1, 1)).starts_with("there is no GPU 1, only GPU 0; "));
+        assert!(sentence(check_ordinal(8, 8)).starts_with("there is no GPU 8, only 0 to 7; "));
+    }
+
+    #[test]
+    fn gpus_older_than_a100_are_refused() {
+        assert_eq!(check_capability(0, "A100", (8, 0)), Ok(()));
+        assert_eq!(check_capability(0, "H200", (9, 0)), Ok(()));
+        let said = sentence(check_capability(2, "V100", (7, 5)));
+        assert!(said.starts_with("GPU 2 (V100) has compute capability 7.5, and 8.0 "), "{said}");
+    }
+}

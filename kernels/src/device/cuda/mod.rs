@@ -1,0 +1,359 @@
+//! NVIDIA GPUs, through the driver that is installed.
+//!
+//! The driver's library is looked for when a device is opened: one build serves machines with and
+//! without a GPU, and what is missing is said in one sentence. The kernels are the PTX of `ptx/`,
+//! which the driver compiles for the GPU that it finds and keeps in its cache.
+
+mod args;
+mod context;
+mod memory;
+mod module;
+pub mod ptx;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use args::PackedArgs;
+use context::Context;
+use memory::{Allocation, PinnedMemory};
+use module::Kernels;
+
+use super::{
+    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, Pinned,
+    Stream,
+};
+
+/// Short beside a step, long beside a look at pinned memory.
+const IDLE: Duration = Duration::from_micros(50);
+
+/// One GPU.
+///
+/// Threads may share it. A capture belongs to the thread that began it, and only one is under way
+/// at a time.
+#[derive(Debug)]
+pub struct CudaDevice {
+    // Dropped in this order: graphs before the code that they run.
+    state: Mutex<State>,
+    kernels: Kernels,
+    context: Arc<Context>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    graphs: Vec<Arc<stream::Graph>>,
+    events: Vec<Arc<stream::Event>>,
+    streams: Vec<Arc<stream::Stream>>,
+    /// None where it was released.
+    pinned: Vec<Option<Arc<PinnedMemory>>>,
+    allocations: BTreeMap<DevicePtr, Allocation>,
+    /// The stream that replayed last.
+    replayed: Option<Arc<stream::Stream>>,
+    /// The stream on which the capture under way began.
+    capture: Option<Stream>,
+    counts: Counts,
+}
+
+impl CudaDevice {
+    /// Opens the GPU of this number, as `CUDA_VISIBLE_DEVICES` counts them.
+    ///
+    /// # Errors
+    /// [`DeviceError::Absent`] with one sentence if there is no such GPU, or no driver that can run
+    /// the kernels; never a panic.
+    pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
+        let context = Context::open(ordinal)?;
+        let kernels = Kernels::new(&context);
+        Ok(Self { state: Mutex::default(), kernels, context })
+    }
+
+    /// An event that also takes the time, for [`CudaDevice::elapsed_ms`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn timing_event(&self) -> Result<Event, DeviceError> {
+        self.new_event(true)
+    }
+
+    /// Milliseconds from one event to another, both of [`CudaDevice::timing_event`] and recorded.
+    /// Waits for the second.
+    ///
+    /// # Errors
+    /// The driver's, or [`DeviceError::NotCapturable`].
+    pub fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError> {
+        let (start, end) = {
+            let mut state = self.lock();
+            state.not_capturing("a wait of the host")?;
+            state.counts.host_waits += 1;
+            (state.event(start), state.event(end))
+        };
+        end.ms_since(&start)
+    }
+
+    fn new_event(&self, timing: bool) -> Result<Event, DeviceError> {
+        let event = Arc::new(stream::Event::new(&self.context, timing)?);
+        let mut state = self.lock();
+        state.events.push(event);
+        Ok(Event(state.events.len() as u32 - 1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Tables are whole between any two statements that change them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn stream(&self, stream: Stream) -> Arc<stream::Stream> {
+        let found = self.streams.get(stream.0 as usize);
+        found.unwrap_or_else(|| panic!("{stream:?} is not of this device")).clone()
+    }
+
+    fn event(&self, event: Event) -> Arc<stream::Event> {
+        let found = self.events.get(event.0 as usize);
+        found.unwrap_or_else(|| panic!("{event:?} is not of this device")).clone()
+    }
+
+    fn pinned(&self, pinned: Pinned) -> Arc<PinnedMemory> {
+        let found = self.pinned.get(pinned.id as usize).and_then(Option::as_ref);
+        let found = found.filter(|memory| memory.device_ptr == pinned.device_ptr);
+        found.unwrap_or_else(|| panic!("{pinned:?} is not of this device")).clone()
+    }
+
+    /// Panics if the bytes are not inside one allocation.
+    fn check_inside(&self, ptr: DevicePtr, bytes: usize) {
+        let holder = self.allocations.range(..=ptr).next_back().map(|(_, allocation)| allocation);
+        let inside = holder.is_some_and(|a| ptr + bytes as u64 <= a.ptr + a.bytes as u64);
+        assert!(inside, "a copy of {bytes} bytes outside of device memory");
+    }
+
+    fn not_capturing(&self, what: &'static str) -> Result<(), DeviceError> {
+        if self.capture.is_some() { Err(DeviceError::NotCapturable(what)) } else { Ok(()) }
+    }
+}
+
+impl Device for CudaDevice {
+    fn name(&self) -> String {
+        self.context.name.clone()
+    }
+
+    fn memory(&self) -> Result<DeviceMemory, DeviceError> {
+        self.context.memory()
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DevicePtr, DeviceError> {
+        let mut state = self.lock();
+        state.not_capturing("an allocation")?;
+        let allocation = Allocation::new(&self.context, bytes)?;
+        let ptr = allocation.ptr;
+        state.counts.allocations += 1;
+        state.allocations.insert(ptr, allocation);
+        Ok(ptr)
+    }
+
+    fn free(&self, ptr: DevicePtr) -> Result<(), DeviceError> {
+        let allocation = {
+            let mut state = self.lock();
+            state.not_capturing("a release of memory")?;
+            state.allocations.remove(&ptr)
+        };
+        assert!(allocation.is_some(), "{ptr:#x} is not of this device");
+        let waited = self.context.synchronize();
+        drop(allocation);
+        waited
+    }
+
+    fn alloc_pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
+        let mut state = self.lock();
+        state.not_capturing("an allocation")?;
+        let memory = PinnedMemory::new(&self.context, bytes)?;
+        let id = state.pinned.len() as u32;
+        let pinned = Pinned { id, bytes, device_ptr: memory.device_ptr };
+        state.pinned.push(Some(Arc::new(memory)));
+        Ok(pinned)
+    }
+
+    fn free_pinned(&self, pinned: Pinned) -> Result<(), DeviceError> {
+        let memory = {
+            let mut state = self.lock();
+            state.not_capturing("a release of memory")?;
+            let memory = state.pinned(pinned);
+            state.pinned[pinned.id as usize] = None;
+            memory
+        };
+        let waited = self.context.synchronize();
+        drop(memory);
+        waited
+    }
+
+    fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]) {
+        let memory = self.lock().pinned(pinned);
+        memory.write(offset, bytes);
+    }
+
+    fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]) {
+        let memory = self.lock().pinned(pinned);
+        memory.read(offset, bytes);
+    }
+
+    fn stream(&self) -> Result<Stream, DeviceError> {
+        let stream = Arc::new(stream::Stream::new(&self.context)?);
+        let mut state = self.lock();
+        state.streams.push(stream);
+        Ok(Stream(state.streams.len() as u32 - 1))
+    }
+
+    fn event(&self) -> Result<Event, DeviceError> {
+        self.new_event(false)
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError> {
+        let (event, stream) = {
+            let state = self.lock();
+            (state.event(event), state.stream(stream))
+        };
+        stream.record(&event)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
+        let (event, stream) = {
+            let state = self.lock();
+            (state.event(event), state.stream(stream))
+        };
+        stream.wait(&event)
+    }
+
+    fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError> {
+        let (stream, capturing) = {
+            let state = self.lock();
+            (state.stream(stream), state.capture.is_some())
+        };
+        let function = self.kernels.get(launch.kernel)?;
+        let mut args = PackedArgs::new(launch, function.kernel)?;
+        if launch.is_empty() {
+            return Ok(());
+        }
+        stream.launch(&function, launch, &mut args.pointers())?;
+        if !(capturing && stream.is_captured()?) {
+            self.lock().counts.kernel_launches += 1;
+        }
+        Ok(())
+    }
+
+    fn upload(
+        &self,
+        stream: Stream,
+        to: DevicePtr,
+        from: Pinned,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let (stream, from) = {
+            let mut state = self.lock();
+            state.check_inside(to, bytes);
+            state.counts.uploads += 1;
+            (state.stream(stream), state.pinned(from))
+        };
+        if bytes == 0 {
+            return Ok(());
+        }
+        stream.upload(to, &from, offset, bytes)
+    }
+
+    fn download(
+        &self,
+        stream: Stream,
+        from: DevicePtr,
+        bytes: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let stream = {
+            let mut state = self.lock();
+            state.not_capturing("a read by the host")?;
+            state.check_inside(from, bytes.len());
+            state.counts.downloads += 1;
+            state.counts.host_waits += 1;
+            state.stream(stream)
+        };
+        stream.download(from, bytes)
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        {
+            let mut state = self.lock();
+            state.not_capturing("a wait of the host")?;
+            state.counts.host_waits += 1;
+        }
+        self.context.synchronize()
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        state.not_capturing("a second capture")?;
+        self.kernels.load_all()?;
+        state.stream(stream).begin_capture()?;
+        state.capture = Some(stream);
+        Ok(())
+    }
+
+    fn end_capture(&self, stream: Stream) -> Result<GraphHandle, DeviceError> {
+        let mut state = self.lock();
+        assert_eq!(state.capture, Some(stream), "no capture began on {stream:?}");
+        state.capture = None;
+        let graph = state.stream(stream).end_capture()?;
+        state.graphs.push(Arc::new(graph));
+        Ok(GraphHandle(state.graphs.len() as u32 - 1))
+    }
+
+    fn replay(&self, graph: GraphHandle, stream: Stream) -> Result<(), DeviceError> {
+        let (graph, stream) = {
+            let mut state = self.lock();
+            state.not_capturing("a replay")?;
+            state.counts.graph_launches += 1;
+            let found = state.graphs.get(graph.0 as usize);
+            let found = found.unwrap_or_else(|| panic!("{graph:?} is not of this device"));
+            let (found, stream) = (found.clone(), state.stream(stream));
+            state.replayed = Some(stream.clone());
+            (found, stream)
+        };
+        stream.replay(&graph)
+    }
+
+    fn idle(&self) -> Result<(), DeviceError> {
+        std::thread::sleep(IDLE);
+        // A fault of any work is told by every later call: the last stream is asked, not waited for.
+        let stream = self.lock().replayed.clone();
+        stream.map_or(Ok(()), |stream| stream.check())
+    }
+
+    fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        // Memory must not go while work uses it. A device that failed has nothing left to run.
+        let _ = self.context.synchronize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sentence that users see where there is no GPU; never a panic.
+    #[test]
+    fn a_machine_without_a_gpu_is_told_so_in_one_sentence() {
+        match CudaDevice::open(0) {
+            Ok(device) => println!("SKIPPED: there is a GPU here ({})", device.name()),
+            Err(DeviceError::Absent(sentence)) => {
+                println!("{sentence}");
+                assert!(sentence.ends_with("or use --device cpu"), "{sentence}");
+                assert!(!sentence.contains('\n'), "{sentence}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+        // No machine has so many.
+        assert!(matches!(CudaDevice::open(1 << 20), Err(DeviceError::Absent(_))));
+    }
+}

@@ -1,0 +1,266 @@
+//! Streams, events and captured graphs.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{
+    self, CUevent_flags_enum as EventFlags, CUevent_wait_flags_enum as WaitFlags,
+};
+use cudarc::driver::{DriverError, result};
+
+use super::context::{Context, OrFault, reason};
+use super::memory::PinnedMemory;
+use super::module::Function;
+use crate::device::{DeviceError, DevicePtr, Launch};
+
+/// A queue of work.
+#[derive(Debug)]
+pub(super) struct Stream {
+    raw: sys::CUstream,
+    context: Arc<Context>,
+}
+
+// SAFETY: a stream is a handle; the driver lets any thread that has the context current use it, at
+// the same time as others. (Only a capture is bound to the thread that began it, and the driver
+// refuses others.)
+unsafe impl Send for Stream {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream that runs beside all others, the null stream included.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
+        context.bind()?;
+        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
+            .or_fault(|| "making a stream".into())?;
+        Ok(Self { raw, context: context.clone() })
+    }
+
+    /// Marks with `event` what the stream holds.
+    pub(super) fn record(&self, event: &Event) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: both handles are alive, and of one context.
+        unsafe { result::event::record(event.raw, self.raw) }
+            .or_fault(|| "recording an event".into())
+    }
+
+    /// What follows waits for what `event` marks.
+    pub(super) fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        let flags = WaitFlags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both handles are alive, and of one context.
+        match unsafe { result::stream::wait_event(self.raw, event.raw, flags) } {
+            Err(e) if e.0 == sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION => {
+                Err(DeviceError::NotCapturable("a wait for work outside the capture"))
+            }
+            result => result.or_fault(|| "waiting for an event".into()),
+        }
+    }
+
+    /// Runs a kernel. `pointers` lead to its arguments, of the sizes of its parameters.
+    pub(super) fn launch(
+        &self,
+        function: &Function,
+        launch: &Launch,
+        pointers: &mut [*mut c_void],
+    ) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        function.allow_shared(launch.shared_bytes)?;
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        // SAFETY: function and stream are alive, and of one context; graphs that hold the function
+        // are dropped before its module. The arguments were packed to the sizes of the kernel's
+        // parameters, and the driver copies them before it returns. The kernel reaches memory by
+        // the addresses that it is given: that it keeps to its buffers is what the emulated device
+        // shows for the same source.
+        let launched = unsafe {
+            let shared = launch.shared_bytes;
+            let handle = function.raw();
+            result::launch_kernel(handle, (gx, gy, gz), (bx, by, bz), shared, self.raw, pointers)
+        };
+        launched.map_err(|e| DeviceError::Kernel {
+            kernel: launch.kernel.to_string(),
+            reason: format!(
+                "grid {:?}, block {:?}, {} bytes of dynamic shared memory: {}",
+                launch.grid,
+                launch.block,
+                launch.shared_bytes,
+                reason(e)
+            ),
+        })
+    }
+
+    /// Copies pinned memory to the device.
+    pub(super) fn upload(
+        &self,
+        to: DevicePtr,
+        from: &PinnedMemory,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        let from = from.host(offset, bytes).cast();
+        // SAFETY: the source is pinned memory, in range (`host` asserts it) and alive as long as
+        // the device, which waits for its work before it drops any. The target was found inside an
+        // allocation by the caller; the driver checks it too.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, self.raw) }
+            .result()
+            .or_fault(|| format!("copying {bytes} bytes to the GPU"))
+    }
+
+    /// Waits for the stream, and copies device memory out.
+    pub(super) fn download(&self, from: DevicePtr, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        let call = || "copying bytes from the GPU".to_string();
+        // SAFETY: the slice is as long as the copy, and borrowed until the copy is done: nothing
+        // returns before the second call has waited for it.
+        let (copied, waited) = unsafe {
+            let copied = match bytes {
+                [] => Ok(()),
+                _ => result::memcpy_dtoh_async(bytes, from, self.raw),
+            };
+            (copied, result::stream::synchronize(self.raw))
+        };
+        copied.and(waited).or_fault(call)
+    }
+
+    /// Says if work has failed, without waiting for it.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive.
+        let status = unsafe { sys::cuStreamQuery(self.raw) };
+        match status {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            status => status.result().or_fault(|| "running a step".into()),
+        }
+    }
+
+    /// Work of this stream is collected from here on, by this thread.
+    pub(super) fn begin_capture(&self) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // Of this thread alone: another, which fills pinned memory meanwhile, is not disturbed.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive.
+        unsafe { result::stream::begin_capture(self.raw, mode) }
+            .or_fault(|| "beginning a capture".into())
+    }
+
+    /// True if work of this stream is collected now.
+    pub(super) fn is_captured(&self) -> Result<bool, DeviceError> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive.
+        let status = unsafe { result::stream::is_capturing(self.raw) }
+            .or_fault(|| "asking for a capture".into())?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// What was collected, ready to run, and already on its way to the GPU.
+    pub(super) fn end_capture(&self) -> Result<Graph, DeviceError> {
+        self.context.bind()?;
+        let call = || "ending a capture".to_string();
+        // SAFETY: the stream is alive.
+        let captured = unsafe { result::stream::end_capture(self.raw) }.or_fault(call)?;
+        if captured.is_null() {
+            let reason = "something that cannot be captured made it invalid".into();
+            return Err(DeviceError::Driver { call: call(), reason });
+        }
+        let mut exec = ptr::null_mut();
+        // SAFETY: the graph is alive until it is destroyed, once, after it was instantiated; what
+        // was instantiated does not need it.
+        let made = unsafe {
+            let made = sys::cuGraphInstantiateWithFlags(&mut exec, captured, 0).result();
+            made.and(result::graph::destroy(captured))
+        };
+        made.or_fault(|| "instantiating a graph".into())?;
+        let graph = Graph { exec: Mutex::new(Exec(exec)), context: self.context.clone() };
+        // SAFETY: graph and stream are alive, and of one context.
+        unsafe { result::graph::upload(exec, self.raw) }.or_fault(|| "uploading a graph".into())?;
+        Ok(graph)
+    }
+
+    /// Runs a graph.
+    pub(super) fn replay(&self, graph: &Graph) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        let exec = graph.exec.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: graph and stream are alive, and of one context; the lock keeps other threads
+        // from using the graph at the same time, which the driver does not allow.
+        unsafe { result::graph::launch(exec.0, self.raw) }.or_fault(|| "replaying a graph".into())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: the handle is of `new`, and given up once.
+            let _ = unsafe { result::stream::destroy(self.raw) };
+        }
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub(super) struct Event {
+    raw: sys::CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: an event is a handle that any thread that has the context current may use, at the same
+// time as others.
+unsafe impl Send for Event {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event, which orders faster if it takes no time.
+    pub(super) fn new(context: &Arc<Context>, timing: bool) -> Result<Self, DeviceError> {
+        context.bind()?;
+        let flags =
+            if timing { EventFlags::CU_EVENT_DEFAULT } else { EventFlags::CU_EVENT_DISABLE_TIMING };
+        let raw = result::event::create(flags).or_fault(|| "making an event".into())?;
+        Ok(Self { raw, context: context.clone() })
+    }
+
+    /// Waits for this event, and gives the milliseconds since `start`.
+    pub(super) fn ms_since(&self, start: &Event) -> Result<f32, DeviceError> {
+        self.context.bind()?;
+        // SAFETY: both events are alive, and of one context.
+        let elapsed = unsafe {
+            let waited: Result<(), DriverError> = result::event::synchronize(self.raw);
+            waited.and_then(|()| result::event::elapsed(start.raw, self.raw))
+        };
+        elapsed.or_fault(|| "reading the time between events".into())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: the handle is of `new`, and given up once.
+            let _ = unsafe { result::event::destroy(self.raw) };
+        }
+    }
+}
+
+/// A captured graph, instantiated.
+#[derive(Debug)]
+pub(super) struct Graph {
+    exec: Mutex<Exec>,
+    context: Arc<Context>,
+}
+
+#[derive(Debug)]
+struct Exec(sys::CUgraphExec);
+
+// SAFETY: a graph is a handle that belongs to no thread; the mutex around it keeps threads apart.
+unsafe impl Send for Exec {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let exec = self.exec.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if self.context.bind().is_ok() {
+            // SAFETY: the handle is of `end_capture`, and given up once.
+            let _ = unsafe { result::graph::exec_destroy(exec.0) };
+        }
+    }
+}

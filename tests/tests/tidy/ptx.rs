@@ -1,0 +1,159 @@
+//! The compiled kernels are those of the sources: no compiler and no GPU is needed to tell.
+
+use std::collections::BTreeMap;
+
+use compile::sources::{SOURCES, exported, sha256, source_sha256};
+use kernels::device::manifest::{Manifest, Source};
+
+use super::files::File;
+
+const FOLDER: &str = "ptx/";
+const MANIFEST: &str = "ptx/manifest.json";
+/// The most that all of `ptx/` may weigh: every clone and every program carries it.
+const MAX_BYTES: usize = 8 << 20;
+const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
+
+/// Sources that are not what was compiled, and PTX that is not what came out.
+pub(crate) fn faults(files: &[File]) -> Vec<String> {
+    let texts: BTreeMap<&str, &str> =
+        files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    let Some(text) = texts.get(MANIFEST) else {
+        return vec![format!("{MANIFEST}: is missing; {MEND}")];
+    };
+    let manifest = match Manifest::parse(text) {
+        Ok(manifest) => manifest,
+        Err(fault) => return vec![format!("{FOLDER}{fault}; {MEND}")],
+    };
+    let mut faults = Vec::new();
+    let is_source = |path: &str| path.starts_with(SOURCES) && path.ends_with(".cu");
+    for (path, text) in texts.iter().filter(|(path, _)| is_source(path)) {
+        match manifest.sources.iter().find(|source| source.path == *path) {
+            Some(source) => faults.extend(source_faults(source, text, &texts)),
+            None => faults.push(format!("{path}: is not in {MANIFEST}; {MEND}")),
+        }
+    }
+    for source in &manifest.sources {
+        if !texts.contains_key(source.path.as_str()) {
+            faults.push(format!("{MANIFEST}: names {}, which is gone; {MEND}", source.path));
+        }
+        let ptx = format!("{FOLDER}{}", source.ptx);
+        match texts.get(ptx.as_str()) {
+            Some(text) if sha256(text.as_bytes()) == source.ptx_sha256 => {}
+            Some(_) => faults.push(format!("{ptx}: is not what {} became; {MEND}", source.path)),
+            None => faults.push(format!("{ptx}: is missing; {MEND}")),
+        }
+    }
+    let ours = texts.iter().filter(|(path, _)| path.starts_with(FOLDER));
+    let bytes: usize = ours.map(|(_, text)| text.len()).sum();
+    if bytes > MAX_BYTES {
+        faults.push(format!("{FOLDER}: {bytes} bytes; {MAX_BYTES} are the most"));
+    }
+    if manifest.sources.is_empty() {
+        faults.push(format!("{MANIFEST}: holds no source; this check proves nothing"));
+    }
+    faults
+}
+
+fn source_faults(source: &Source, text: &str, texts: &BTreeMap<&str, &str>) -> Vec<String> {
+    let path = &source.path;
+    let read = |path: &str| texts.get(path).map(|text| text.to_string());
+    let mut faults = Vec::new();
+    if source_sha256(path, &read).as_ref() != Some(&source.sha256) {
+        faults
+            .push(format!("{path}: it, or a header of it, changed since it was compiled; {MEND}"));
+    }
+    for kernel in exported(text) {
+        if !source.kernels.iter().any(|compiled| compiled.name == kernel) {
+            faults.push(format!("{path}: exports `{kernel}`, which {MANIFEST} lacks; {MEND}"));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_BYTES, faults};
+    use crate::tidy::files::File;
+    use compile::sources::{sha256, source_sha256};
+
+    const SOURCE: &str = "#include \"h.cuh\"\nKERNEL(1) k() {}\nEXPORT(k)\n";
+
+    fn checkout(change: impl Fn(&str, String) -> String) -> Vec<String> {
+        let read = |path: &str| match path {
+            "kernels/src/ops/a/a.cu" => Some(SOURCE.to_string()),
+            "kernels/src/cuda/h.cuh" => Some("int h;".to_string()),
+            _ => None,
+        };
+        let (source, header) = ("kernels/src/ops/a/a.cu", "kernels/src/cuda/h.cuh");
+        let hash = source_sha256(source, &read).expect("a source");
+        let zeros = "{\"registers\":8,\"shared_bytes\":0,\"stack_bytes\":0,\
+                     \"spill_store_bytes\":0,\"spill_load_bytes\":0}";
+        let manifest = format!(
+            "{{\"compiler\":\"c\",\"flags\":[],\"sources\":[{{\"path\":\"{source}\",\
+             \"sha256\":\"{hash}\",\"ptx\":\"a.ptx\",\"ptx_sha256\":\"{}\",\"kernels\":\
+             [{{\"name\":\"k\",\"parameter_bytes\":[],\"sm_80\":{zeros},\"sm_90a\":{zeros}}}]}}]}}",
+            sha256(b"code")
+        );
+        let files = [
+            (source, SOURCE.to_string()),
+            (header, "int h;".to_string()),
+            ("ptx/a.ptx", "code".to_string()),
+            ("ptx/manifest.json", manifest),
+        ];
+        let changed = files.map(|(path, text)| File::new(path, &change(path, text)));
+        // A text made empty is a file taken away.
+        faults(&changed.into_iter().filter(|file| !file.text.is_empty()).collect::<Vec<_>>())
+    }
+
+    fn with(path: &str, change: impl Fn(String) -> String) -> Vec<String> {
+        checkout(|name, text| if name == path { change(text) } else { text })
+    }
+
+    #[test]
+    fn what_was_compiled_is_no_fault() {
+        assert_eq!(checkout(|_, text| text), [""; 0]);
+    }
+
+    #[test]
+    fn a_source_or_header_that_changed_is_a_fault() {
+        for path in ["kernels/src/ops/a/a.cu", "kernels/src/cuda/h.cuh"] {
+            let found = with(path, |text| text + "//");
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with("kernels/src/ops/a/a.cu: it, or a header"), "{found:?}");
+        }
+        let gone = with("kernels/src/ops/a/a.cu", |_| String::new());
+        assert!(gone[0].contains("which is gone"), "{gone:?}");
+    }
+
+    #[test]
+    fn a_kernel_that_is_not_compiled_is_a_fault() {
+        let found = with("ptx/manifest.json", |text| text.replace("\"k\"", "\"old\""));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("exports `k`, which ptx/manifest.json lacks"), "{found:?}");
+        let found = with("ptx/manifest.json", |text| text.replace("a/a.cu", "b/b.cu"));
+        assert!(found[0].contains("is not in ptx/manifest.json"), "{found:?}");
+    }
+
+    #[test]
+    fn ptx_that_is_not_the_sources_is_a_fault() {
+        let found = with("ptx/a.ptx", |text| text + " changed");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("ptx/a.ptx: is not what"), "{found:?}");
+        let found = with("ptx/a.ptx", |_| String::new());
+        assert!(found[0].starts_with("ptx/a.ptx: is missing"), "{found:?}");
+    }
+
+    #[test]
+    fn a_folder_over_its_weight_is_a_fault() {
+        let found = with("ptx/a.ptx", |text| text + &" ".repeat(MAX_BYTES));
+        assert!(found[1].starts_with("ptx/: 8389"), "{found:?}");
+    }
+
+    #[test]
+    fn a_manifest_that_says_nothing_is_a_fault() {
+        let found = with("ptx/manifest.json", |_| String::new());
+        assert!(found[0].starts_with("ptx/manifest.json: is missing"), "{found:?}");
+        let found = with("ptx/manifest.json", |_| "{}".into());
+        assert!(found[0].starts_with("ptx/manifest.json: missing field"), "{found:?}");
+    }
+}
