@@ -54,14 +54,15 @@ DEVICE T block_exclusive_sum(T value, T* scratch, T& total) {
 struct Draw {
   unsigned key;
   int room;
-  bool all;   // drawn to the last element, whatever the keys
+  int all;    // drawn to the last element, whatever the keys
   int drawn;  // number of elements
 };
+static_assert(sizeof(Draw) == 16, "kept in scratch memory");
 
 // Before the first byte: `limit` of `count` elements.
 DEVICE Draw draw_of(int count, int limit) {
   const int drawn = min(count, limit);
-  return {0, drawn, count <= limit, drawn};
+  return {0, drawn, (int)(count <= limit), drawn};
 }
 
 // The draw of a class, by value: an index that is not known would put the draws into memory.

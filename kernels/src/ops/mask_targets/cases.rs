@@ -7,7 +7,16 @@ use crate::case::{OpCase, integers, uniform};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
-/// No RoI, one, primes, counts below the capacity, and the positives of a COCO image, by each rule.
+/// Points of a polygon, and runs of an image.
+type Detail = [usize; 2];
+
+/// Triangles, and few runs.
+const FEW: Detail = [3, 11];
+/// Polygons that cross themselves, and more of everything than a block has threads.
+const MANY: Detail = [263, 601];
+
+/// No RoI, one, primes, counts below the capacity, tiles of 32 columns and 1,024 rows and their
+/// neighbours, and the positives of a COCO image, by each rule.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (rule, plus_one) in [
@@ -16,25 +25,35 @@ pub fn cases() -> Vec<OpCase> {
         (MaskRule::CocoPolygon, true),
     ] {
         let op = |side| MaskTargets { side, rule, plus_one };
-        cases.push(case(op(5), [0, 0], [7, 11], [7, 11]));
-        cases.push(case(op(1), [1, 1], [1, 1], [1, 1]));
-        cases.push(case(op(7), [13, 11], [37, 53], [41, 29]));
-        cases.push(case(op(28), [64, 61], [480, 640], [800, 1066]));
+        cases.push(case(op(5), [0, 0], [7, 11], [7, 11], FEW));
+        cases.push(case(op(1), [1, 1], [1, 1], [1, 1], FEW));
+        cases.push(case(op(7), [13, 11], [37, 53], [41, 29], FEW));
+        cases.push(case(op(31), [5, 5], [31, 32], [33, 31], FEW));
+        cases.push(case(op(32), [5, 5], [32, 33], [31, 64], MANY));
+        cases.push(case(op(33), [5, 5], [1100, 65], [2111, 70], MANY));
+        cases.push(case(op(28), [64, 61], [480, 640], [800, 1066], FEW));
     }
     cases
 }
 
-/// Two images of five objects each: triangles, pairs of them, and runs.
-fn case(op: MaskTargets, [m, n]: [usize; 2], source: [usize; 2], network: [usize; 2]) -> OpCase {
-    const POINTS: usize = 3;
+/// Two images of five objects each: polygons, pairs of them, and runs.
+fn case(
+    op: MaskTargets,
+    [m, n]: [usize; 2],
+    source: [usize; 2],
+    network: [usize; 2],
+    [points, runs]: Detail,
+) -> OpCase {
     let ints = |shape: &[usize], values: Vec<i32>| {
         HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
     };
     let objects = [[0, 0, 1], [0, 1, 2], [1, 3, 1], [0, 4, 1], [1, 5, 1]].concat();
-    let len = 2 * POINTS as i32;
-    let parts = [[0, len], [len, len], [2 * len, len], [0, 5], [3 * len, len], [5, 6]].concat();
+    let len = 2 * points as i32;
+    let (first, rest) = (runs as i32 / 2, (runs - runs / 2) as i32);
+    let parts =
+        [[0, len], [len, len], [2 * len, len], [0, first], [3 * len, len], [first, rest]].concat();
     let twice = |v: &[i32]| [v, v].concat();
-    let mut coords = uniform(&TensorDesc::new(Role::Mask, &[2, 8 * POINTS]), 1, -0.2, 1.2);
+    let mut coords = uniform(&TensorDesc::new(Role::Mask, &[2, 8 * points]), 1, -0.2, 1.2);
     for (i, v) in coords.as_f32_mut().iter_mut().enumerate() {
         *v *= source[1 - i % 2] as f32;
     }
@@ -53,13 +72,13 @@ fn case(op: MaskTargets, [m, n]: [usize; 2], source: [usize; 2], network: [usize
         ints(&[2, 5, 3], twice(&objects)),
         ints(&[2, 6, 2], twice(&parts)),
         coords,
-        integers(&[2, 11], 5, 0, 1 + (source[0] * source[1] / 8) as i32),
+        integers(&[2, runs], 5, 0, 2 + (source[0] * source[1] * 11 / (8 * runs)) as i32),
         ints(&[2, 2], twice(&source.map(|v| v as i32))),
         ints(&[2, 2], twice(&network.map(|v| v as i32))),
         ints(&[2], vec![0, 1]),
     ];
     let label = format!(
-        "{n} of {m} rois, side {}, {:?}, plus_one {}, {source:?} to {network:?}",
+        "{n} of {m} rois, side {}, {:?}, plus_one {}, {source:?} to {network:?}, {points} points",
         op.side, op.rule, op.plus_one
     );
     OpCase::new(label, Arc::new(op), inputs)

@@ -18,12 +18,17 @@ pub fn cases() -> Vec<OpCase> {
         (2, 2047, 3),
         (2, 2048, 3),
         (2, 2049, 3),
+        (2, 1023, 127),
+        (2, 1024, 128),
+        (2, 1025, 129),
+        (3, 300, 300),
         (2, 268_569, 20),
     ];
     shapes
         .iter()
-        .flat_map(|&s| [false, true].map(|mlperf| (s, mlperf)))
-        .map(|((n, a, g), mlperf)| {
+        .flat_map(|&s| [false, true].map(|mlperf| (s, mlperf, true)))
+        .chain([((2, 1025, 7), false, false)])
+        .map(|((n, a, g), mlperf, low_quality)| {
             let inputs = vec![
                 boxes(&[a, 4], 1, 700.0, 300.0),
                 boxes(&[n, g, 4], 2, 700.0, 300.0),
@@ -34,11 +39,11 @@ pub fn cases() -> Vec<OpCase> {
             let op = MatchAnchors {
                 fg_iou: 0.7,
                 bg_iou: 0.3,
-                low_quality: true,
+                low_quality,
                 plus_one: mlperf,
                 straddle_filter: mlperf,
             };
-            let label = format!("N {n}, A_total {a}, G {g}, mlperf {mlperf}");
+            let label = format!("N {n}, A_total {a}, G {g}, mlperf {mlperf}, low {low_quality}");
             OpCase::new(label, Arc::new(op), inputs)
         })
         .collect()

@@ -73,6 +73,7 @@ fn equals_the_matcher_on_the_whole_matrix() {
     for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 10_000) {
         let anchors = as_boxes(case.inputs[0].as_f32());
         let plus_one = case.label.contains("mlperf true");
+        let low_quality = case.label.contains("low true");
         let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
         let g = case.inputs[1].desc.shape[1];
         for n in 0..case.inputs[4].as_i32()[0].min(case.inputs[2].desc.shape[0] as i32) as usize {
@@ -81,7 +82,7 @@ fn equals_the_matcher_on_the_whole_matrix() {
             let matrix: Vec<f32> =
                 gts.iter().flat_map(|t| anchors.iter().map(|a| iou(t, a, plus_one))).collect();
             let thresholds = Thresholds { fg_iou: 0.7, bg_iou: 0.3 };
-            let matches = match_iou(&matrix, anchors.len(), thresholds, true);
+            let matches = match_iou(&matrix, anchors.len(), thresholds, low_quality);
             for (i, &m) in matches.iter().enumerate() {
                 let out = plus_one && !inside(&anchors[i], ImageSize { height: 800, width: 800 });
                 let label = match m {

@@ -7,9 +7,22 @@ use crate::boxes::SampleKey;
 use crate::boxes::values::image_keys;
 use crate::case::{OpCase, integers};
 
-/// No image, no anchor, no room, one, primes, and the anchors of an 800x1344 image.
+/// No image, no anchor, no room, one, primes, the anchors of a block and its neighbours, and those
+/// of an 800x1344 image.
 pub fn cases() -> Vec<OpCase> {
-    [(0, 5, 4), (2, 0, 4), (2, 5, 0), (1, 1, 1), (5, 101, 13), (5, 101, 256), (2, 268_569, 256)]
+    let shapes = [
+        (0, 5, 4),
+        (2, 0, 4),
+        (2, 5, 0),
+        (1, 1, 1),
+        (5, 101, 13),
+        (5, 101, 256),
+        (2, 4095, 64),
+        (3, 4096, 7),
+        (2, 4097, 300),
+        (2, 268_569, 256),
+    ];
+    shapes
         .iter()
         .flat_map(|&s| [SampleKey::Philox, SampleKey::Hash].map(|key| (s, key)))
         .map(|((n, a, batch), key)| {

@@ -11,49 +11,73 @@ const DIGITS: usize = 4;
 /// Bytes of the histograms of an image.
 const IMAGE_BYTES: usize = DIGITS * 2 * 256 * 4;
 
+/// Bytes of the states of an image's draws: two for each byte of the keys.
+const IMAGE_STATES: usize = DIGITS * 2 * 16;
+
 /// Blocks of an image. One for no anchors too: it writes the counts.
 fn blocks(anchors: usize) -> usize {
     anchors.div_ceil(CHUNK).max(1)
 }
 
-/// Histograms, then for each block the counts of both classes.
+/// Bytes of the pieces of scratch: histograms, states, counts of each block, and two bytes an
+/// anchor. Each is a multiple of 256.
+fn pieces(images: usize, anchors: usize) -> [usize; 4] {
+    let blocks = blocks(anchors);
+    [IMAGE_BYTES, IMAGE_STATES, blocks * 16, blocks * CHUNK * 2]
+        .map(|bytes| (images * bytes).next_multiple_of(256))
+}
+
 pub(super) fn workspace_bytes(images: usize, anchors: usize) -> usize {
-    images * (IMAGE_BYTES + blocks(anchors) * 16)
+    pieces(images, anchors).iter().sum()
 }
 
 pub(super) fn launches(op: &SampleAnchors, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (labels, image_keys) = (args.inputs[0], args.inputs[1]);
     let (images, anchors) = (labels.dim(0), labels.dim(1));
-    let histograms = |access| args.workspace.piece(0, images * IMAGE_BYTES, access);
-    let block_counts =
-        |access| args.workspace.piece(images * IMAGE_BYTES, images * blocks(anchors) * 16, access);
-    let order = StructArg::new().field(op.seed).field(i32::from(op.key == SampleKey::Hash)).arg();
-    let parameters = |launch: Launch| {
-        let positives = max_positives(op.batch, op.positive_fraction);
-        launch.arg(order.clone()).int(anchors).int(op.batch).int(positives)
+    let scratch = |access: [Access; 4]| {
+        let mut offset = 0;
+        let tensors = std::array::from_fn::<_, 4, _>(|i| {
+            let bytes = pieces(images, anchors)[i];
+            offset += bytes;
+            args.workspace.piece(offset - bytes, bytes, access[i])
+        });
+        StructArg::new().pointers(&tensors, 4).arg()
     };
-    let over_anchors = |kernel| {
-        let launch = Launch::new(kernel, [blocks(anchors), images, 1]);
-        launch.arg(labels.read()).arg(image_keys.read())
+    let rule = StructArg::new()
+        .field(op.seed)
+        .field([i32::from(op.key == SampleKey::Hash), 0])
+        .field([anchors, op.batch, max_positives(op.batch, op.positive_fraction)].map(int))
+        .arg();
+    let grid = [blocks(anchors), images, 1];
+    let over_anchors = |kernel, access| {
+        Launch::new(kernel, grid).arg(image_keys.read()).arg(scratch(access)).arg(rule.clone())
     };
+    use Access::{Read, Update, Write};
     let len = images * IMAGE_BYTES / 4;
-    let clear = Launch::over("sample_anchors_clear", len).arg(histograms(Access::Write)).len(len);
-    let mut launches = vec![clear];
-    launches.extend((0..DIGITS).map(|digit| {
-        let launch = over_anchors("sample_anchors_histogram").arg(histograms(Access::Update));
-        parameters(launch).int(digit)
+    let clear = Launch::over("sample_anchors_clear", len)
+        .arg(args.workspace.piece(0, images * IMAGE_BYTES, Write))
+        .len(len);
+    let keys = Launch::new("sample_anchors_keys", grid)
+        .arg(labels.read())
+        .arg(image_keys.read())
+        .arg(scratch([Update, Write, Write, Write]))
+        .arg(rule.clone());
+    let mut launches = vec![clear, keys];
+    launches.extend((1..DIGITS).map(|digit| {
+        over_anchors("sample_anchors_histogram", [Update, Update, Write, Read]).int(digit)
     }));
-    launches.push(parameters(
-        over_anchors("sample_anchors_count")
-            .arg(histograms(Access::Read))
-            .arg(block_counts(Access::Write)),
-    ));
-    launches.push(parameters(
-        over_anchors("sample_anchors_write")
-            .arg(histograms(Access::Read))
-            .arg(block_counts(Access::Read))
+    launches.push(over_anchors("sample_anchors_count", [Read, Update, Write, Read]));
+    launches.push(
+        over_anchors("sample_anchors_write", [Read; 4])
             .arg(args.outputs[0].write())
             .arg(args.outputs[1].write()),
-    ));
+    );
     launches
+}
+
+fn int(value: usize) -> i32 {
+    match i32::try_from(value) {
+        Ok(value) => value,
+        Err(_) => panic!("sample_anchors: {value} does not fit an int"),
+    }
 }

@@ -3,11 +3,13 @@
 //
 // Letters: N images, A anchors, B = batch. Tensors: labels [N, A], image_keys [N, 4] i32 (in); idx
 // [N, B], counts [N, 2] i32 (out, overwritten); scratch: histograms [N, DIGITS, CLASSES, BINS] int,
-// block_counts [N, blocks, CLASSES] u64. Launch: clear; a histogram for each byte of the keys;
-// count; write: blocks of 256 threads that each own CHUNK anchors of an image (grid y). Every block
-// derives the state of the selection from the histograms by itself (a block scan for each byte), so
-// nothing has to wait. Cost: six passes over labels and keys, 3.2M at 12 images: Philox, some 80
-// instructions a key. Numerics: integers. Edges: equal keys go by index; A = 0 draws nothing.
+// states [N, DIGITS, CLASSES] Draw, block_counts [N, blocks, CLASSES] u64, glances [N, blocks *
+// CHUNK] u16. Launch: clear; keys; a histogram for each further byte of the keys; count; write:
+// blocks of 256 threads that each own CHUNK anchors of an image (grid y). Every block takes the
+// selection one byte further by itself (a block scan), and the first one stores it for the next
+// launch, so nothing has to wait. Cost: Philox, some 80 instructions a key, once; then only for the
+// anchors whose glance, class and top 14 bits of the key, does not decide: 2 bytes an anchor and
+// pass, 6 MB at 12 images. Numerics: integers. Edges: equal keys go by index; A = 0 draws nothing.
 #include "sampling.cuh"
 
 constexpr int THREADS = 256;
@@ -22,51 +24,117 @@ sample_anchors_clear(int* RESTRICT histograms, uint64_t len) {
 }
 EXPORT(sample_anchors_clear)
 
-// What the first `digits` histograms of an image tell, `digits` at least 1.
-DEVICE void replay(Draw (&draws)[CLASSES], const int* histograms, int digits, int batch,
-                   int max_positives, int* scratch) {
-  int counts[CLASSES];
+// Class and top bits of the key of an anchor; most are decided by them.
+constexpr int GLANCE_BITS = 14, GLANCE_SHIFT = 32 - GLANCE_BITS;
+constexpr unsigned UNDRAWN = CLASSES << GLANCE_BITS;
+
+DEVICE uint16_t glance_of(int c, unsigned key) {
+  return (uint16_t)(c << GLANCE_BITS | key >> GLANCE_SHIFT);
+}
+// The key as far as the glance shows it.
+DEVICE unsigned glance_key(unsigned glance) { return glance << GLANCE_SHIFT; }
+
+// The pieces of scratch memory that belong to an image.
+struct Scratch {
+  int* histograms;
+  Draw* states;
+  uint64_t* block_counts;
+  uint16_t* glances;
+};
+static_assert(sizeof(Scratch) == 32, "four pointers");
+
+DEVICE Scratch of_image(Scratch all, int n) {
+  const int64_t blocks = gridDim.x;
+  return {all.histograms + (int64_t)n * IMAGE_BINS, all.states + (int64_t)n * DIGITS * CLASSES,
+          all.block_counts + n * blocks * CLASSES, all.glances + n * blocks * CHUNK};
+}
+
+// Parameters of the op.
+struct Rule {
+  KeyOrder order;
+  int anchors, batch, max_positives;
+};
+static_assert(sizeof(Rule) == 32, "as the launch lays it out");
+
+// Takes the draws over byte `digit`, from what the launch before stored, and stores them in turn.
+DEVICE void advance(Draw (&draws)[CLASSES], const Scratch& in, const Rule& rule, int digit,
+                    int* scratch) {
+  if (digit == 0) {
+    int counts[CLASSES];
 #pragma unroll  // the draws stay in registers
-  for (int c = 0; c < CLASSES; c++) {
-    counts[c] = block_sum(histograms[c * BINS + threadIdx.x], scratch);
-  }
-  begin_draws(draws, counts, batch, max_positives);
-  for (int digit = 0; digit < digits; digit++) {
-#pragma unroll
     for (int c = 0; c < CLASSES; c++) {
-      narrow(draws[c], histograms + (digit * CLASSES + c) * BINS, digit, scratch);
+      counts[c] = block_sum(in.histograms[c * BINS + threadIdx.x], scratch);
     }
+    begin_draws(draws, counts, rule.batch, rule.max_positives);
+  }
+#pragma unroll
+  for (int c = 0; c < CLASSES; c++) {
+    if (digit > 0) draws[c] = in.states[(digit - 1) * CLASSES + c];
+    narrow(draws[c], in.histograms + (digit * CLASSES + c) * BINS, digit, scratch);
+    if (blockIdx.x == 0 && threadIdx.x == 0) in.states[digit * CLASSES + c] = draws[c];
   }
 }
 
+// Adds a block's histograms of byte `digit` to the image's.
+DEVICE void add_histograms(const int* own, const Scratch& in, int digit) {
+  __syncthreads();
+  for (int c = 0; c < CLASSES; c++) {
+    const int count = own[c * BINS + threadIdx.x];
+    if (count > 0) atomicAdd(&in.histograms[(digit * CLASSES + c) * BINS + threadIdx.x], count);
+  }
+}
+
+// The first byte of every key, and the glances.
 KERNEL(256)
-sample_anchors_histogram(const int* RESTRICT labels, const int* RESTRICT image_keys,
-                         int* RESTRICT histograms, KeyOrder order, int num_anchors, int batch,
-                         int max_positives, int digit) {
-  SHARED(int, scratch, 32);
+sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, Scratch all,
+                    Rule rule) {
   SHARED(int, own, CLASSES* BINS);
   const int n = blockIdx.y, thread = threadIdx.x;
+  const Scratch in = of_image(all, n);
   const int* image_key = image_keys + 4 * (int64_t)n;
-  const int* image_labels = labels + (int64_t)n * num_anchors;
-  int* of_image = histograms + (int64_t)n * IMAGE_BINS;
-  Draw draws[CLASSES] = {};
-  if (digit > 0) replay(draws, of_image, digit, batch, max_positives, scratch);
+  const int* image_labels = labels + (int64_t)n * rule.anchors;
   for (int c = 0; c < CLASSES; c++) own[c * BINS + thread] = 0;
   __syncthreads();
 #pragma unroll 4
   for (int item = 0; item < ITEMS; item++) {
     const int64_t i = (int64_t)blockIdx.x * CHUNK + item * THREADS + thread;
-    const int c = i < num_anchors ? class_of(image_labels[i]) : CLASSES;
+    const int c = i < rule.anchors ? class_of(image_labels[i]) : CLASSES;
+    in.glances[i] = (uint16_t)UNDRAWN;
+    if (c == CLASSES) continue;
+    const unsigned key =
+        sample_key(rule.order, image_key, PURPOSE_ANCHORS, (unsigned)i, (unsigned)i);
+    in.glances[i] = glance_of(c, key);
+    atomicAdd(&own[c * BINS + byte_of(key, 0)], 1);
+  }
+  add_histograms(own, in, 0);
+}
+EXPORT(sample_anchors_keys)
+
+// Byte `digit`, at least 1, of the keys that share the bytes before.
+KERNEL(256)
+sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule, int digit) {
+  SHARED(int, scratch, 32);
+  SHARED(int, own, CLASSES* BINS);
+  const int n = blockIdx.y, thread = threadIdx.x;
+  const Scratch in = of_image(all, n);
+  const int* image_key = image_keys + 4 * (int64_t)n;
+  Draw draws[CLASSES];
+  advance(draws, in, rule, digit - 1, scratch);
+  for (int c = 0; c < CLASSES; c++) own[c * BINS + thread] = 0;
+  __syncthreads();
+  const unsigned seen = digit == 1 ? 0xff000000u : 0xffffffffu << GLANCE_SHIFT;
+#pragma unroll 4
+  for (int item = 0; item < ITEMS; item++) {
+    const int64_t i = (int64_t)blockIdx.x * CHUNK + item * THREADS + thread;
+    const unsigned glance = in.glances[i];
+    const int c = (int)(glance >> GLANCE_BITS);
     const Draw draw = draw_for(draws, c);
-    if (c == CLASSES || (digit > 0 && !undecided(draw))) continue;
-    const unsigned key = sample_key(order, image_key, PURPOSE_ANCHORS, (unsigned)i, (unsigned)i);
+    if (c == CLASSES || ((glance_key(glance) ^ draw.key) & seen) != 0) continue;
+    const unsigned key =
+        sample_key(rule.order, image_key, PURPOSE_ANCHORS, (unsigned)i, (unsigned)i);
     if (shares_bytes(draw, key, digit)) atomicAdd(&own[c * BINS + byte_of(key, digit)], 1);
   }
-  __syncthreads();
-  for (int c = 0; c < CLASSES; c++) {
-    const int count = own[c * BINS + thread];
-    if (count > 0) atomicAdd(&of_image[(digit * CLASSES + c) * BINS + thread], count);
-  }
+  add_histograms(own, in, digit);
 }
 EXPORT(sample_anchors_histogram)
 
@@ -75,25 +143,33 @@ struct Marks {
   unsigned sure[CLASSES], tied[CLASSES];
 };
 
-DEVICE Marks mark(const Draw (&draws)[CLASSES], const int* labels, const int* image_key,
-                  KeyOrder order, int64_t first, int num_anchors) {
+DEVICE Marks mark(const Draw (&draws)[CLASSES], const Scratch& in, const Rule& rule,
+                  const int* image_key, int64_t first) {
   Marks marks = {};
-#pragma unroll 2
+  unsigned open[CLASSES] = {};  // the glance does not decide
+  const uint4* source = (const uint4*)(in.glances + first);
+  const uint4 low = source[0], high = source[1];
+  const unsigned words[ITEMS / 2] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
   for (int item = 0; item < ITEMS; item++) {
-    const int64_t i = first + item;
-    const int c = i < num_anchors ? class_of(labels[i]) : CLASSES;
-    if (c == CLASSES) continue;
-    const Draw draw = draw_for(draws, c);
-    unsigned key = 0;
-    if (undecided(draw)) {
-      key = sample_key(order, image_key, PURPOSE_ANCHORS, (unsigned)i, (unsigned)i);
-    }
-    const unsigned sure = (unsigned)surely_drawn(draw, key) << item;
-    const unsigned tied = (unsigned)ties(draw, key) << item;
+    const unsigned glance = words[item / 2] >> 16 * (item % 2) & 0xffffu, key = glance_key(glance);
+    const unsigned c = glance >> GLANCE_BITS;
+    const Draw draw = draw_for(draws, (int)c);
+    const bool is_open = undecided(draw) && (key ^ draw.key) >> GLANCE_SHIFT == 0;
+    const unsigned sure = (unsigned)(!is_open && surely_drawn(draw, key)) << item;
     marks.sure[0] |= c == 0 ? sure : 0;
-    marks.tied[0] |= c == 0 ? tied : 0;
     marks.sure[1] |= c == 1 ? sure : 0;
-    marks.tied[1] |= c == 1 ? tied : 0;
+    open[0] |= (unsigned)(is_open && c == 0) << item;
+    open[1] |= (unsigned)(is_open && c == 1) << item;
+  }
+#pragma unroll
+  for (int c = 0; c < CLASSES; c++) {
+    for (unsigned left = open[c]; left != 0; left &= left - 1) {
+      const unsigned bit = left & (0u - left), i = (unsigned)first + (unsigned)__ffs((int)left) - 1;
+      const unsigned key = sample_key(rule.order, image_key, PURPOSE_ANCHORS, i, i);
+      marks.sure[c] |= surely_drawn(draws[c], key) ? bit : 0;
+      marks.tied[c] |= ties(draws[c], key) ? bit : 0;
+    }
   }
   return marks;
 }
@@ -104,46 +180,39 @@ DEVICE uint64_t pack(const Marks& marks, int c) {
 }
 
 KERNEL(256)
-sample_anchors_count(const int* RESTRICT labels, const int* RESTRICT image_keys,
-                     const int* RESTRICT histograms, uint64_t* RESTRICT block_counts,
-                     KeyOrder order, int num_anchors, int batch, int max_positives) {
+sample_anchors_count(const int* RESTRICT image_keys, Scratch all, Rule rule) {
   SHARED(int, scratch, 32);
   SHARED(uint64_t, wide_scratch, 32);
-  const int n = blockIdx.y;
+  const Scratch in = of_image(all, blockIdx.y);
   Draw draws[CLASSES];
-  replay(draws, histograms + (int64_t)n * IMAGE_BINS, DIGITS, batch, max_positives, scratch);
+  advance(draws, in, rule, DIGITS - 1, scratch);
   const int64_t first = (int64_t)blockIdx.x * CHUNK + threadIdx.x * ITEMS;
-  const Marks marks = mark(draws, labels + (int64_t)n * num_anchors, image_keys + 4 * (int64_t)n,
-                           order, first, num_anchors);
+  const Marks marks = mark(draws, in, rule, image_keys + 4 * (int64_t)blockIdx.y, first);
 #pragma unroll
   for (int c = 0; c < CLASSES; c++) {
     const uint64_t count = block_sum(pack(marks, c), wide_scratch);
-    if (threadIdx.x == 0) {
-      block_counts[((int64_t)n * gridDim.x + blockIdx.x) * CLASSES + c] = count;
-    }
+    if (threadIdx.x == 0) in.block_counts[blockIdx.x * CLASSES + c] = count;
   }
 }
 EXPORT(sample_anchors_count)
 
 KERNEL(256)
-sample_anchors_write(const int* RESTRICT labels, const int* RESTRICT image_keys,
-                     const int* RESTRICT histograms, const uint64_t* RESTRICT block_counts,
-                     int* RESTRICT idx, int* RESTRICT counts, KeyOrder order, int num_anchors,
-                     int batch, int max_positives) {
-  SHARED(int, scratch, 32);
+sample_anchors_write(const int* RESTRICT image_keys, Scratch all, Rule rule, int* RESTRICT idx,
+                     int* RESTRICT counts) {
   SHARED(uint64_t, wide_scratch, 32);
-  const int n = blockIdx.y, thread = threadIdx.x;
+  const int n = blockIdx.y, thread = threadIdx.x, batch = rule.batch;
+  const Scratch in = of_image(all, n);
   Draw draws[CLASSES];
-  replay(draws, histograms + (int64_t)n * IMAGE_BINS, DIGITS, batch, max_positives, scratch);
+#pragma unroll
+  for (int c = 0; c < CLASSES; c++) draws[c] = in.states[(DIGITS - 1) * CLASSES + c];
   const int64_t first = (int64_t)blockIdx.x * CHUNK + thread * ITEMS;
-  const Marks marks = mark(draws, labels + (int64_t)n * num_anchors, image_keys + 4 * (int64_t)n,
-                           order, first, num_anchors);
-  const uint64_t* of_image = block_counts + (int64_t)n * gridDim.x * CLASSES;
+  const Marks marks = mark(draws, in, rule, image_keys + 4 * (int64_t)n, first);
   int* slots = idx + (int64_t)n * batch;
 #pragma unroll
   for (int c = 0; c < CLASSES; c++) {
     uint64_t before = 0;
-    for (int b = thread; b < (int)blockIdx.x; b += THREADS) before += of_image[b * CLASSES + c];
+    for (int b = thread; b < (int)blockIdx.x; b += THREADS)
+      before += in.block_counts[b * CLASSES + c];
     before = block_sum(before, wide_scratch);
     uint64_t total;
     before += block_exclusive_sum(pack(marks, c), wide_scratch, total);
