@@ -115,7 +115,7 @@ DEVICE void align(const Pyramid& maps, const float4* rois, const int* image_idx,
         const RoiTap column_tap = column_taps[c];
         const float weight = row_tap.weight * column_tap.weight;
         load(v, line + (uint64_t)column_tap.row * maps.channels);
-        for (int i = 0; i < W; i++) sum[i] += weight * v[i];
+        for (int i = 0; i < W; i++) sum[i] = __fmaf_rn(weight, v[i], sum[i]);
       }
     }
     store(out + (uint64_t)item * W, sum);

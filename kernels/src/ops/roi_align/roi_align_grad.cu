@@ -125,7 +125,8 @@ DEVICE void add_roi(const half* g, const float* weights, const unsigned* sets, c
       for (int j = 0; j < TILE_PIXELS; j++) {
         const float weight = row_weight * column_weights[j * bins + x];
         // A gradient that overflowed stays with the pixels that it belongs to.
-        for (int i = 0; i < W; i++) sum[j][i] += weight != 0.0f ? weight * v[i] : 0.0f;
+        if (weight == 0.0f) continue;
+        for (int i = 0; i < W; i++) sum[j][i] = __fmaf_rn(weight, v[i], sum[j][i]);
       }
     }
   }
