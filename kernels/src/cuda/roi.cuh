@@ -43,6 +43,21 @@ DEVICE RoiAxis roi_axis(float low, float high, float scale, int extent, const Ro
   return {start, bin_size, samples, extent};
 }
 
+// Both axes. Not an array: an index that is known only at run time would put it in memory.
+struct RoiAxes {
+  RoiAxis y, x;
+};
+
+DEVICE RoiAxes roi_axes(const float4& roi, float scale, int height, int width,
+                        const RoiGrid& grid) {
+  return {roi_axis(roi.y, roi.w, scale, height, grid), roi_axis(roi.x, roi.z, scale, width, grid)};
+}
+
+DEVICE RoiAxis pick(const RoiAxes& axes, bool y) {
+  return {y ? axes.y.start : axes.x.start, y ? axes.y.bin_size : axes.x.bin_size,
+          y ? axes.y.samples : axes.x.samples, y ? axes.y.extent : axes.x.extent};
+}
+
 // A sample weighs `low` with 1 - fraction, and the next with fraction.
 struct RoiSample {
   int low;

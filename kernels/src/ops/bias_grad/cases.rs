@@ -6,19 +6,32 @@ use super::BiasGrad;
 use crate::case::{OpCase, integers, normal};
 use crate::{Role, TensorDesc};
 
-/// No rows, one, primes, a block of rows and its neighbours, and a map of a training step.
+/// No rows, one, primes, a block of rows and its neighbours, a map of a training step, and widths
+/// of more than one tile; gradients in fp32.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 7] =
         [&[0, 3], &[1, 1], &[5, 7, 11], &[511, 13], &[512, 13], &[513, 13], &[2, 25, 42, 256]];
+    let more: [(Role, &[usize]); 4] = [
+        (Role::Gradient, &[131, 272]),
+        (Role::Gradient, &[67, 37]),
+        (Role::Score, &[513, 13]),
+        (Role::Score, &[131, 16]),
+    ];
     shapes
         .iter()
-        .flat_map(|shape| [false, true].map(|counted| (shape, counted)))
-        .map(|(shape, counted)| {
-            let mut inputs = vec![normal(&TensorDesc::new(Role::Gradient, shape), 1, 1.0)];
+        .map(|shape| (Role::Gradient, *shape))
+        .chain(more)
+        .flat_map(|(role, shape)| [false, true].map(|counted| (role, shape, counted)))
+        .map(|(role, shape, counted)| {
+            let mut inputs = vec![normal(&TensorDesc::new(role, shape), 1, 1.0)];
             if counted {
                 inputs.push(integers(&[1], 2, 0, shape[0] as i32 + 2));
             }
-            OpCase::new(format!("{shape:?} {counted}"), Arc::new(BiasGrad { counted }), inputs)
+            OpCase::new(
+                format!("{role:?}{shape:?} {counted}"),
+                Arc::new(BiasGrad { counted }),
+                inputs,
+            )
         })
         .collect()
 }

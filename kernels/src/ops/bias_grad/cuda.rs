@@ -27,6 +27,7 @@ pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let count = args.inputs.get(1).map_or(Arg::Null, |count| count.read());
     let width = g.dim(-1);
     let (rows, chunk, chunks) = chunks(g.desc);
+    assert!(i32::try_from(rows + chunk).is_ok(), "{rows} rows do not fit an int");
     let inner = rows.checked_div(g.dim(0)).unwrap_or(0);
     let partial = |access| args.workspace.piece(0, workspace_bytes(g.desc), access);
     let wide = width.is_multiple_of(8);

@@ -46,13 +46,15 @@ impl Op for Fill {
     }
 }
 
-/// Sizes 0, 1 and a prime.
+/// Sizes 0, 1, a prime, and a block and its neighbour.
 pub fn cases() -> Vec<OpCase> {
-    [0, 1, 13]
-        .map(|n| {
-            let desc = TensorDesc::new(Role::Gradient, &[n]);
+    [0, 1, 13, 2048, 2049]
+        .iter()
+        .flat_map(|&n| [Role::Gradient, Role::Loss].map(|role| (role, n)))
+        .map(|(role, n)| {
+            let desc = TensorDesc::new(role, &[n]);
             let op = std::sync::Arc::new(Fill { desc, value: 2.5 });
-            OpCase::new(format!("[{n}]"), op, vec![])
+            OpCase::new(format!("{role:?}[{n}]"), op, vec![])
         })
-        .to_vec()
+        .collect()
 }

@@ -6,14 +6,15 @@ use super::GatherPatches;
 use crate::case::{OpCase, integers, normal};
 use crate::{Role, TensorDesc};
 
-/// No anchors, one cell, primes, bands of 8 rows and their neighbours, and the sampled anchors of
-/// two images over five levels.
+/// No anchors, one cell, primes, bands of 8 rows and their neighbours, the sampled anchors of two
+/// images over five levels, and more anchors and channels than a block takes at once.
 pub fn cases() -> Vec<OpCase> {
     vec![
         case(3, 2, &[[7, 5]], 3, 0),
         case(1, 1, &[[1, 1]], 1, 1),
         case(3, 2, &[[7, 11], [5, 3]], 5, 13),
         case(2, 3, &[[8, 9], [9, 8], [17, 2]], 7, 64),
+        case(3, 2, &[[9, 17], [5, 9]], 136, 300),
         case(3, 2, &[[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]], 48, 256),
     ]
 }

@@ -7,10 +7,10 @@ use crate::case::{OpCase, normal, uniform};
 use crate::ops::relu_mask::one_sided;
 use crate::{Role, TensorDesc};
 
-/// No images, one value, primes, a chunk of positions and its neighbours, one group a channel, and
-/// a map of a small model.
+/// No images, one value, primes, a chunk of positions and its neighbours, one group a channel,
+/// a map of a small model, and more channels than a block takes at once.
 pub fn cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], usize); 8] = [
+    let rows: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 2),
         ([1, 1, 1, 2], 1),
         ([2, 5, 7, 6], 3),
@@ -19,6 +19,7 @@ pub fn cases() -> Vec<OpCase> {
         ([3, 43, 3, 10], 1),
         ([1, 11, 13, 11], 11),
         ([2, 32, 32, 48], 8),
+        ([2, 9, 15, 272], 17),
     ];
     rows.iter()
         .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))

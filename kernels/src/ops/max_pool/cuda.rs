@@ -5,12 +5,11 @@ use crate::device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 
 /// The kernel's `Pool`, for maps like `x` and outputs like `y`.
 fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {
-    let fields = [x.dim(1), x.dim(2), y.dim(1), y.dim(2), x.dim(3)];
-    let values = [fields[0], fields[1], fields[2], fields[3], fields[4]];
-    let [h, w, p, q, c] = values.map(|v| i32::try_from(v).expect("an extent that fits an int"));
-    let [kernel, stride, pad] = [pool.kernel, pool.stride, pool.pad]
-        .map(|v| i32::try_from(v).expect("a window that fits an int"));
-    StructArg::new().field([h, w, p, q, c, kernel, stride, pad]).arg()
+    let extents = [x.dim(1), x.dim(2), y.dim(1), y.dim(2), x.dim(3)];
+    let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));
+    let window = [pool.kernel, pool.stride, pool.pad];
+    let window = window.map(|v| i32::try_from(v).expect("a window that fits an int"));
+    StructArg::new().field(extents).field(window).arg()
 }
 
 /// A block row for each row of `map`.

@@ -7,8 +7,9 @@ use crate::case::{OpCase, integers, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
-/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, and a training
-/// shape of the box head at a narrow width.
+/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins, more
+/// RoIs and channels than a block takes at once, and a training shape of the box head at a narrow
+/// width.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (sampling_ratio, aligned) in [(2, false), (2, true), (0, false), (0, true)] {
@@ -23,9 +24,13 @@ pub fn cases() -> Vec<OpCase> {
         cases.push(case(op(5, 2), [2, 9, 11, 5], 7, 5));
         cases.push(case(op(7, 3), [3, 17, 13, 7], 13, 13));
         cases.push(case(op(14, 2), [2, 16, 24, 4], 11, 9));
+        cases.push(case(op(7, 2), [1, 13, 18, 136], 5, 5));
+        cases.push(case(op(28, 1), [1, 9, 17, 8], 3, 3));
     }
     let scales = vec![0.25, 0.125, 0.0625, 0.03125];
     let op = RoiAlign { pooled: 7, sampling_ratio: 2, aligned: false, spatial_scales: scales };
+    let small = RoiAlign { pooled: 3, spatial_scales: vec![0.25, 0.125], ..op.clone() };
+    cases.push(case(small, [2, 11, 9, 2], 1301, 1300));
     cases.push(case(op, [2, 64, 64, 48], 256, 251));
     cases
 }

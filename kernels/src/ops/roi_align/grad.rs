@@ -2,7 +2,7 @@
 //!
 //! Tensors: `grad_output [M, P, P, C]` f32, `rois [M, 4]` f32, `image_idx [M]`, `levels [M]`,
 //! `count [1]` i32 (all in) -> `grad_feature_l [N, h_l, w_l, C]` for each level (overwritten).
-//! Deterministic without atomics: a place sums its RoIs in their order.
+//! Deterministic without atomics: a place sums its RoIs in their order. On CUDA P is at most 32.
 
 use super::{check_rois, cpu, taps};
 use crate::cpu::CpuArgs;

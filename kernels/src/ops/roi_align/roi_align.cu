@@ -55,13 +55,13 @@ DEVICE TapTable tap_table(const RoiGrid& grid, int capacity, unsigned char* shar
 }
 
 // All threads of the block come here; the table is complete when they leave.
-DEVICE void fill_taps(const TapTable& table, const RoiAxis (&axes)[2], const RoiGrid& grid,
+DEVICE void fill_taps(const TapTable& table, const RoiAxes& axes, const RoiGrid& grid,
                       int capacity) {
   const int bins = grid.pooled;
   if (grid.sampling_ratio == 0) {
     // The number of samples, and so of taps, follows from the box.
     for (int i = threadIdx.x; i < 2 * bins; i += blockDim.x)
-      table.count[i] = collect_taps(axes[i / bins], i % bins, nullptr, capacity);
+      table.count[i] = collect_taps(pick(axes, i < bins), i % bins, nullptr, capacity);
     __syncthreads();
   }
   for (int i = threadIdx.x; i < 2 * bins; i += blockDim.x) {
@@ -72,8 +72,8 @@ DEVICE void fill_taps(const TapTable& table, const RoiAxis (&axes)[2], const Roi
     }
     first = min(first, capacity);
     table.first[i] = axis * capacity + first;
-    const int taps =
-        collect_taps(axes[axis], i % bins, table.taps + axis * capacity + first, capacity - first);
+    const int taps = collect_taps(pick(axes, axis == 0), i % bins,
+                                  table.taps + axis * capacity + first, capacity - first);
     if (grid.sampling_ratio != 0) table.count[i] = taps;
   }
   __syncthreads();
@@ -97,9 +97,7 @@ DEVICE void align(const Pyramid& maps, const float4* rois, const int* image_idx,
   }
   const int height = maps.height[level], width = maps.width[level];
   const float scale = maps.scale[level];
-  const float4 roi = rois[row];
-  const RoiAxis axes[2] = {roi_axis(roi.y, roi.w, scale, height, grid),
-                           roi_axis(roi.x, roi.z, scale, width, grid)};
+  const RoiAxes axes = roi_axes(rois[row], scale, height, width, grid);
   fill_taps(table, axes, grid, capacity);
   const half* map = maps.map[level] + (uint64_t)image * height * width * maps.channels;
   for (int item = threadIdx.x; item < items; item += blockDim.x) {
@@ -117,7 +115,7 @@ DEVICE void align(const Pyramid& maps, const float4* rois, const int* image_idx,
         const RoiTap column_tap = column_taps[c];
         const float weight = row_tap.weight * column_tap.weight;
         load(v, line + (uint64_t)column_tap.row * maps.channels);
-        for (int i = 0; i < W; i++) sum[i] += weight * v[i];
+        for (int i = 0; i < W; i++) sum[i] = __fmaf_rn(weight, v[i], sum[i]);
       }
     }
     store(out + (uint64_t)item * W, sum);

@@ -65,8 +65,8 @@ roi_align_grad_lists(Pyramid maps, const float4* RESTRICT rois, const int* RESTR
     if (own) {
       const float4 roi = rois[row];
       const float scale = maps.scale[level];
-      const int y = reach(roi_axis(roi.y, roi.w, scale, height, grid), grid.pooled);
-      const int x = reach(roi_axis(roi.x, roi.z, scale, width, grid), grid.pooled);
+      const RoiAxes axes = roi_axes(roi, scale, height, width, grid);
+      const int y = reach(axes.y, grid.pooled), x = reach(axes.x, grid.pooled);
       reaches[start + len + rank.before] = make_int4(row, y, x, 0);
     }
     len += rank.all;
@@ -93,15 +93,14 @@ DEVICE float weight_of(const RoiAxis& axis, int bin, int row) {
 
 // A warp writes the weights [LINES, P] of a RoI in a tile, and for each line the set of bins that
 // weigh something. Its lanes have the bins of as many lines as fit.
-DEVICE void weigh(const RoiAxis (&axes)[2], const Tile& tile, int bins, float* weights,
-                  unsigned* sets) {
+DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float* weights, unsigned* sets) {
   const int lane = threadIdx.x % 32, group = bins <= 8 ? 8 : bins <= 16 ? 16 : 32;
   const int bin = lane % group;
   for (int base = 0; base < LINES; base += 32 / group) {
     const int line = base + lane / group;
     const bool vertical = line < TILE;
     const int at = vertical ? tile.y + line : tile.x + line - TILE;
-    const float weight = bin < bins ? weight_of(axes[vertical ? 0 : 1], bin, at) : 0.0f;
+    const float weight = bin < bins ? weight_of(pick(axes, vertical), bin, at) : 0.0f;
     const unsigned all = __ballot_sync(ALL_LANES, weight != 0.0f) >> (lane - bin);
     if (bin == 0) sets[line] = group == 32 ? all : all & ((1u << group) - 1);
     if (bin < bins) weights[line * bins + bin] = weight;
@@ -126,7 +125,8 @@ DEVICE void add_roi(const half* g, const float* weights, const unsigned* sets, c
       for (int j = 0; j < TILE_PIXELS; j++) {
         const float weight = row_weight * column_weights[j * bins + x];
         // A gradient that overflowed stays with the pixels that it belongs to.
-        for (int i = 0; i < W; i++) sum[j][i] += weight != 0.0f ? weight * v[i] : 0.0f;
+        if (weight == 0.0f) continue;
+        for (int i = 0; i < W; i++) sum[j][i] = __fmaf_rn(weight, v[i], sum[j][i]);
       }
     }
   }
@@ -161,8 +161,7 @@ DEVICE void assemble(const half* g, const float4* rois, const int4* reaches, con
       if (batch + warp < rank.all) {
         const float4 roi = rois[hits[batch + warp]];
         const float scale = maps.scale[tile.level];
-        const RoiAxis axes[2] = {roi_axis(roi.y, roi.w, scale, tile.height, grid),
-                                 roi_axis(roi.x, roi.z, scale, tile.width, grid)};
+        const RoiAxes axes = roi_axes(roi, scale, tile.height, tile.width, grid);
         weigh(axes, tile, bins, weights + warp * LINES * bins, sets[warp]);
       }
       __syncthreads();

@@ -6,14 +6,20 @@ use super::Sum;
 use crate::case::{OpCase, normal};
 use crate::{Role, TensorDesc};
 
-/// Sizes 0, 1, primes, a block and its neighbours, and a C5 map of a training step.
+/// Sizes 0, 1, primes, a block and its neighbours, and a C5 map of a training step; gradients of
+/// weights, and more terms than one CUDA launch adds.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 6] = [&[0], &[1], &[5, 7, 11], &[16383], &[16385], &[2, 25, 42, 256]];
     shapes
         .iter()
-        .flat_map(|shape| [1, 2, 3].map(|n| (shape, n)))
-        .map(|(shape, n)| {
-            let desc = TensorDesc::new(Role::Gradient, shape);
+        .flat_map(|shape| [1, 2, 3].map(|n| (Role::Gradient, shape, n)))
+        .chain([
+            (Role::WeightGradient, &shapes[2], 5),
+            (Role::Gradient, &shapes[2], 33),
+            (Role::WeightGradient, &shapes[2], 67),
+        ])
+        .map(|(role, shape, n)| {
+            let desc = TensorDesc::new(role, shape);
             let inputs = (0..n).map(|i| normal(&desc, i, 1.0)).collect();
             OpCase::new(format!("{n} of {shape:?}"), Arc::new(Sum), inputs).grad(&[0])
         })

@@ -1,6 +1,6 @@
 //! CUDA launches of `sum`: one for each [`MOST_TERMS`] terms.
 
-use crate::device::{Access, Arg, Launch, LaunchArgs, StructArg};
+use crate::device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 use crate::{DType, TensorDesc};
 
 /// Terms of a launch; as in `sum.cu`.
@@ -22,9 +22,8 @@ pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
         let bytes = y.len() * size_of::<f32>();
         if used { args.workspace.piece(0, bytes, access) } else { Arg::Null }
     };
-    let launch = |(i, terms): (usize, &[_])| {
-        let pointers: Vec<Arg> =
-            terms.iter().map(|x: &crate::device::Buffer<'_>| x.read()).collect();
+    let launch = |(i, terms): (usize, &[Buffer<'_>])| {
+        let pointers: Vec<Arg> = terms.iter().map(Buffer::read).collect();
         Launch::over(kernel, y.len().div_ceil(VECTOR))
             .arg(StructArg::new().pointers(&pointers, MOST_TERMS).arg())
             .int(terms.len())
