@@ -92,6 +92,7 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
   SHARED(unsigned, bits, TILE_BITS);
   SHARED(unsigned, marks, TILE_BITS);
   SHARED(int64_t, scratch, 32);
+  SHARED(Axis, axes, 2);
   DYNAMIC_SHARED(memory);
   float* lines = (float*)memory;  // [S, 32]
   const int row = blockIdx.x, pixels = side * side;
@@ -101,9 +102,13 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
   Object object;
   if (!find_object(object, in, rois, row)) return;  // the whole block
   const float4 roi = rois.boxes[row];
-  const Axis rows = axis_of(roi.y, roi.w, side, object.network.height, object.source.height, false);
-  const Axis columns =
-      axis_of(roi.x, roi.z, side, object.network.width, object.source.width, object.flip);
+  // In shared memory: registers are short while a tile is drawn.
+  if (threadIdx.x == 0) {
+    axes[0] = axis_of(roi.y, roi.w, side, object.network.height, object.source.height, false);
+    axes[1] = axis_of(roi.x, roi.z, side, object.network.width, object.source.width, object.flip);
+  }
+  __syncthreads();
+  const Axis &rows = axes[0], &columns = axes[1];
   const int2 row_range = source_range(rows, 0, side - 1);
   const int2 column_range = source_range(columns, 0, side - 1);
   const Placement placement = {};
