@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::RoiAlign;
 use crate::case::{OpCase, integers, normal, uniform};
-use crate::cpu::HostTensor;
+use crate::cpu::{HostData, HostTensor};
 use crate::{Role, TensorDesc};
 
-/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins, more
-/// RoIs and channels than a block takes at once, and a training shape of the box head at a narrow
-/// width.
+/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins, boxes
+/// that are none, more RoIs and channels than a block takes at once, and a training shape of the
+/// box head at a narrow width.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (sampling_ratio, aligned) in [(2, false), (2, true), (0, false), (0, true)] {
@@ -26,6 +26,7 @@ pub fn cases() -> Vec<OpCase> {
         cases.push(case(op(14, 2), [2, 16, 24, 4], 11, 9));
         cases.push(case(op(7, 2), [1, 13, 18, 136], 5, 5));
         cases.push(case(op(28, 1), [1, 9, 17, 8], 3, 3));
+        cases.push(odd_boxes(case(op(7, 2), [2, 9, 11, 8], 11, 11)));
     }
     let scales = vec![0.25, 0.125, 0.0625, 0.03125];
     let op = RoiAlign { pooled: 7, sampling_ratio: 2, aligned: false, spatial_scales: scales };
@@ -33,6 +34,25 @@ pub fn cases() -> Vec<OpCase> {
     cases.push(case(small, [2, 11, 9, 2], 1301, 1300));
     cases.push(case(op, [2, 64, 64, 48], 256, 251));
     cases
+}
+
+/// Makes the first boxes of `case` what no box should be, and takes the image of one row away.
+fn odd_boxes(mut case: OpCase) -> OpCase {
+    const ODD: [[f32; 4]; 6] = [
+        [f32::NAN; 4],
+        [f32::INFINITY; 4],
+        [0.0, 0.0, f32::INFINITY, f32::INFINITY],
+        [f32::NEG_INFINITY, 5.0, 20.0, 9.0],
+        [30.0, 20.0, 10.0, 5.0],
+        [12.0, 12.0, 12.0, 12.0],
+    ];
+    let at = case.inputs.len() - 4;
+    case.inputs[at].as_f32_mut()[..24].copy_from_slice(ODD.as_flattened());
+    if let HostData::I32(image_idx) = &mut case.inputs[at + 1].data {
+        image_idx[6] = -1;
+    }
+    case.label = format!("odd boxes, {}", case.label);
+    case
 }
 
 /// Maps of `[images, height, width, channels]` at level 0, halved (rounded up) at each next one;
