@@ -14,7 +14,7 @@ std::string describe(Place place) {
 // A stack at rest holds, from its top: where to go on, and the frame pointer. The jump instead of a
 // return is predicted well, as all lanes of a warp go on at the same place. Out of line, so that
 // the compiler saves what the caller needs; the red zone below the stack pointer is left alone.
-EMULATED_NO_TSAN __attribute__((noinline)) static void switch_stacks(void** save, void* load) {
+__attribute__((noinline)) static void switch_stacks(void** save, void* load) {
   asm volatile(
       "leaq -128(%%rsp), %%rsp\n"
       "pushq %%rbp\n"
@@ -35,7 +35,7 @@ EMULATED_NO_TSAN __attribute__((noinline)) static void switch_stacks(void** save
 [[noreturn]] static void entry();
 
 // A stack on which `entry` begins.
-EMULATED_NO_TSAN static void prepare(Fiber& fiber) {
+static void prepare(Fiber& fiber) {
 #ifdef EMULATED_ASAN
   ASAN_UNPOISON_MEMORY_REGION(fiber.stack, STACK_BYTES);  // red zones that an earlier fiber left
 #endif
@@ -50,7 +50,7 @@ EMULATED_NO_TSAN static void prepare(Fiber& fiber) {
 }
 
 // Leaves the running stack, kept at `save`, for that of `next`, or the scheduler's if null.
-EMULATED_NO_TSAN static void switch_to(Block& b, Fiber* next, void** save, bool returns) {
+static void switch_to(Block& b, Fiber* next, void** save, bool returns) {
   if (next) {
     current = next;
     if (next->state == State::FRESH) prepare(*next);
@@ -76,7 +76,7 @@ static Fiber* at(Block& b, unsigned position) { return &b.fibers[b.order[positio
 
 // In a random order all go forward to the end, and are shuffled there. By index a warp runs for as
 // long as it can: its stacks stay in the cache.
-EMULATED_NO_TSAN static Fiber* next_ready(Block& b) {
+static Fiber* next_ready(Block& b) {
   const unsigned words = (b.count + 31) / 32;
   unsigned word = b.cursor / 32;
   const uint32_t bits = b.ready[word], after = bits & ~((2u << b.cursor % 32) - 1);
@@ -93,14 +93,14 @@ EMULATED_NO_TSAN static Fiber* next_ready(Block& b) {
   return nullptr;
 }
 
-EMULATED_NO_TSAN void wait_until_ready() {
+void wait_until_ready() {
   Fiber& me = running_fiber();
   Block& b = running_block();
   clear_ready(b, me.position);
   switch_to(b, next_ready(b), &me.stack_pointer, true);
 }
 
-EMULATED_NO_TSAN void fail(const std::string& what, Place place) {
+void fail(const std::string& what, Place place) {
   Block& b = running_block();
   Fiber& me = running_fiber();
   auto triple = [](uint3 v) {
@@ -112,11 +112,11 @@ EMULATED_NO_TSAN void fail(const std::string& what, Place place) {
   switch_to(b, nullptr, &me.stack_pointer, false);  // the block is abandoned
   __builtin_unreachable();
 }
-EMULATED_NO_TSAN void fail(const char* what, Place place) { fail(std::string(what), place); }
+void fail(const char* what, Place place) { fail(std::string(what), place); }
 
 // First frame of a stack. It runs one thread after another for as long as they are fresh: threads
 // that never wait share one stack, and cost no switch.
-EMULATED_NO_TSAN static void entry() {
+static void entry() {
   Block& b = running_block();
 #ifdef EMULATED_ASAN
   const void* from;
@@ -160,7 +160,7 @@ static uint64_t next_random(Block& b) {
 }
 
 // Another order; who was ready stays so.
-EMULATED_NO_TSAN static void shuffle_order(Block& b) {
+static void shuffle_order(Block& b) {
   for (uint64_t i = b.order.size(); i > 1; i--)
     std::swap(b.order[i - 1], b.order[(next_random(b) >> 32) * i >> 32]);
   memset(b.ready, 0, sizeof b.ready);
@@ -173,7 +173,7 @@ EMULATED_NO_TSAN static void shuffle_order(Block& b) {
 
 // ---------------------------------------------------------------- blocks
 // All living threads wait at a barrier: they go on, unless the barriers differ.
-EMULATED_NO_TSAN static void release_barrier(Block& b) {
+static void release_barrier(Block& b) {
   const Fiber* first = nullptr;
   int predicates = 0;
   for (const Fiber& f : b.fibers) {
@@ -228,7 +228,7 @@ static void report_deadlock(Block& b) {
   }
 }
 
-EMULATED_NO_TSAN static void start(Block& b) {
+static void start(Block& b) {
   b.alive = b.count;
   b.waiting = b.cursor = 0;
   b.failed = false;
@@ -244,7 +244,7 @@ EMULATED_NO_TSAN static void start(Block& b) {
   }
 }
 
-EMULATED_NO_TSAN void run_block(Block& b) {
+void run_block(Block& b) {
   block = &b;
   start(b);
 #ifdef EMULATED_TSAN

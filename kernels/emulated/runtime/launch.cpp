@@ -1,4 +1,6 @@
 // The C interface: the table of kernels, device memory with red zones, and launches.
+#include <memory>  // before CUDA's words are defined: it uses one
+
 #include "runtime.h"
 #include <algorithm>
 #include <atomic>
@@ -79,8 +81,8 @@ struct Grid {
   size_t dynamic_bytes;
   void** arguments;
   uint64_t seed;
-  // Relaxed: TSan must not take the hand-out of blocks for an order between them.
-  std::atomic<size_t> next{0};
+  size_t os_threads;
+  // Relaxed: TSan must not take it for an order between blocks.
   std::atomic<bool> failed{false};
 };
 
@@ -94,9 +96,12 @@ static size_t block_at(size_t i, size_t blocks, uint64_t seed) {
   return (size_t)(((unsigned __int128)i * step + (seed >> 32)) % blocks);
 }
 
-// Runs blocks of the grid until none is left, on this OS thread.
-EMULATED_NO_TSAN static std::string work(Grid& grid) {
-  static thread_local Keep keep;
+// Runs the share of the grid's blocks that the w-th OS thread has, on that thread.
+static std::string work(Grid& grid, size_t w) {
+  // Behind a pointer: what a library that is loaded late may have for each thread is little.
+  static thread_local std::unique_ptr<Keep> kept;
+  if (!kept) kept = std::make_unique<Keep>();
+  Keep& keep = *kept;
   Block& b = keep.block;
   b.count = grid.threads.x * grid.threads.y * grid.threads.z;
   b.threads = grid.threads;
@@ -110,9 +115,8 @@ EMULATED_NO_TSAN static std::string work(Grid& grid) {
 #endif
   const size_t blocks = (size_t)grid.blocks.x * grid.blocks.y * grid.blocks.z;
   std::string error;
-  while (!grid.failed.load(std::memory_order_relaxed) && error.empty()) {
-    const size_t i = grid.next.fetch_add(1, std::memory_order_relaxed);
-    if (i >= blocks) break;
+  for (size_t i = w; i < blocks && error.empty(); i += grid.os_threads) {
+    if (grid.failed.load(std::memory_order_relaxed)) break;
     const size_t k = block_at(i, blocks, grid.seed);
     b.index = {(unsigned)(k % grid.blocks.x), (unsigned)(k / grid.blocks.x % grid.blocks.y),
                (unsigned)(k / grid.blocks.x / grid.blocks.y)};
@@ -134,11 +138,12 @@ EMULATED_NO_TSAN static std::string work(Grid& grid) {
 // Runs all blocks on `os_threads` threads; the first fault, or nothing.
 static std::string run_grid(Grid& grid, unsigned os_threads) {
   const size_t blocks = (size_t)grid.blocks.x * grid.blocks.y * grid.blocks.z;
-  const size_t extra = std::min<size_t>(os_threads, blocks) - 1;
-  std::vector<std::string> errors(extra + 1);
+  grid.os_threads = std::min<size_t>(os_threads, blocks);
+  std::vector<std::string> errors(grid.os_threads);
   std::vector<std::thread> threads;
-  for (size_t w = 1; w <= extra; w++) threads.emplace_back([&, w] { errors[w] = work(grid); });
-  errors[0] = work(grid);
+  for (size_t w = 1; w < grid.os_threads; w++)
+    threads.emplace_back([&, w] { errors[w] = work(grid, w); });
+  errors[0] = work(grid, 0);
   for (std::thread& t : threads) t.join();
   for (const std::string& e : errors)
     if (!e.empty()) return e;

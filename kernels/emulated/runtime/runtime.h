@@ -9,12 +9,8 @@
 #include <sanitizer/common_interface_defs.h>
 #define EMULATED_ASAN 1
 #endif
-#if defined(__SANITIZE_THREAD__)
+#ifdef EMULATED_TSAN  // set by build.rs: this part is not instrumented itself
 #include <sanitizer/tsan_interface.h>
-#define EMULATED_TSAN 1
-#define EMULATED_NO_TSAN __attribute__((no_sanitize_thread, noinline))
-#else
-#define EMULATED_NO_TSAN
 #endif
 
 namespace emulated {
@@ -103,6 +99,7 @@ inline Block& running_block() { return *static_cast<Block*>(block); }
 inline Fiber& running_fiber() { return *static_cast<Fiber*>(current); }
 // Runs all threads of a block to their end, or to the first fault.
 void run_block(Block& block);
+void copy_16(void* to, const void* from, int valid);
 // Empties shared memory before a block runs, and looks at its red zones afterwards.
 void clear_shared(Block& block);
 void check_shared(Block& block);

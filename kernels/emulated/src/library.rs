@@ -36,7 +36,7 @@ fn functions() -> &'static Functions {
     static LOADED: OnceLock<Functions> = OnceLock::new();
     LOADED.get_or_init(|| match load() {
         Ok(functions) => functions,
-        Err(e) => panic!("the emulated kernels do not load: {e}"),
+        Err(e) => panic!("the emulated kernels do not load: {e:?}"),
     })
 }
 

@@ -23,13 +23,16 @@ fn seconds(bench: &Bench, launch: &Launch) -> f64 {
 
 #[test]
 fn prints_the_cost_of_what_kernels_do() {
+    if !emulated::SANITIZE.is_empty() {
+        println!("SKIPPED: instrumented code says nothing about speed");
+        return;
+    }
     for order in [Order::Given, Order::Random(2)] {
         let bench = Bench::of(EmulatedDevice::new(order));
-        let quick = !emulated::SANITIZE.is_empty();
         let out = bench.alloc(4 * 1024);
         let each = |kernel, threads: u32| {
             let warps = threads as usize / 32;
-            let count = if quick { 20 } else { 30_000 / warps };
+            let count = 30_000 / warps;
             let launch = Launch::new(kernel, [1, 1, 1]).block(threads).arg(out.write()).int(count);
             seconds(&bench, &launch) * 1e9 / (count * warps) as f64
         };
@@ -42,12 +45,12 @@ fn prints_the_cost_of_what_kernels_do() {
                 each("planted_barriers", threads)
             );
         }
-        let elements = if quick { 1 << 12 } else { 1 << 19 };
+        let elements = 1 << 19;
         let big = bench.alloc(4 * elements);
         let fill = Launch::over("planted_fill", elements).arg(big.write()).arg(1.0f32);
         let fill = seconds(&bench, &fill.int(0).int(elements));
         println!("  a thread without waits: {:.1} ns", fill * 1e9 / elements as f64);
-        let (m, n, k) = if quick { (64, 64, 64) } else { (256, 256, 288) };
+        let (m, n, k) = (256, 256, 288);
         let (a, b, c) = (bench.alloc(2 * m * k), bench.alloc(2 * k * n), bench.alloc(4 * m * n));
         let gemm = Launch::new("planted_gemm", [n / 64, m / 64, 1]).block(128);
         let gemm = gemm.arg(a.read()).arg(b.read()).arg(c.write()).int(n).int(k);

@@ -69,6 +69,9 @@ fn warp_operations_that_differ_are_reported() {
 
 #[test]
 fn a_missing_barrier_gives_a_wrong_sum() {
+    if emulated::SANITIZE == "thread" {
+        return; // it ends the process at the race: a test in sanitizers.rs
+    }
     let values: Vec<f32> = (0..512).map(|i| i as f32).collect();
     let right = [255.0 * 128.0, 255.0 * 128.0 + 65536.0];
     let sums = |kernel, order| {
