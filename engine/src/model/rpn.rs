@@ -133,10 +133,10 @@ impl Rpn {
                 PostNmsScope::Level => ProposalScope::Level,
             },
         };
+        let (logits, deltas) = self.dense_head(net)?;
         if training && net.spec.inject.proposals {
             return Ok(injected(net, post));
         }
-        let (logits, deltas) = self.dense_head(net)?;
         net.part("rpn.proposals");
         let top = net.program.apply(TopKPerLevel { k: pre }, &logits)?;
         let (idx, levels) = (top[0], top[1]);

@@ -22,7 +22,7 @@ pub struct ModelState {
 impl ModelState {
     /// State that lives on the host.
     pub fn host(set: StateSet) -> Self {
-        Self { host: of_host(&set), memory: None }
+        Self { host: without_device_names(&set), memory: None }
     }
 
     /// State that lives on a device, as `programs` declare it, filled from `set`.
@@ -34,7 +34,7 @@ impl ModelState {
         device: Arc<dyn Device>,
         programs: &[&Program],
     ) -> Result<Self, EngineError> {
-        let host = of_host(&set);
+        let host = without_device_names(&set);
         let values = of_device(&host, programs);
         let memory = DeviceState::new(device, programs, &[RING], &values)?;
         Ok(Self { host, memory: Some(Arc::new(memory)) })
@@ -53,9 +53,13 @@ impl ModelState {
         if let Some(memory) = &self.memory {
             let mut set = StateSet::new();
             memory.download(&mut set)?;
-            let keep = of_host(&set);
-            for (name, tensor) in keep.iter() {
+            for (name, tensor) in without_device_names(&set).iter() {
                 self.host.insert(name, tensor.clone());
+            }
+            for (name, master) in set.iter() {
+                if let Some(weight) = name.strip_prefix(MASTER) {
+                    self.host.insert(weight, master.clone());
+                }
             }
         }
         Ok(&self.host)
@@ -90,17 +94,12 @@ impl ModelState {
     }
 }
 
-/// The canonical form: masters under the names of their weights, nothing of the ring.
-fn of_host(set: &StateSet) -> StateSet {
+/// What the host holds: neither masters nor the ring.
+fn without_device_names(set: &StateSet) -> StateSet {
     let mut host = StateSet::new();
     for (name, tensor) in set.iter() {
         if !name.starts_with(MASTER) && name != RING && name != RING_STEP {
             host.insert(name, tensor.clone());
-        }
-    }
-    for (name, tensor) in set.iter() {
-        if let Some(weight) = name.strip_prefix(MASTER) {
-            host.insert(weight, tensor.clone());
         }
     }
     host
@@ -114,7 +113,7 @@ fn of_device(host: &StateSet, programs: &[&Program]) -> StateSet {
     values
 }
 
-/// Adds what a device has beside the canonical form: masters as the weights are, the ring empty.
+/// Adds what a device has beside what the host holds: masters as the weights are, the ring empty.
 fn add_device_names<'a>(
     values: &mut StateSet,
     names: impl Iterator<Item = (&'a str, &'a kernels::TensorDesc)>,
