@@ -20,8 +20,11 @@ const CHUNK: usize = 8;
 /// Blocks that fill a device: two on each of the 132 multiprocessors of an H100. A constant, so
 /// that the order of a sum does not depend on the device.
 const FULL: usize = 264;
-/// Large tiles that make half a device's worth of blocks: below it small tiles use it better.
+/// Blocks from which on large tiles use a device better than four times as many small ones.
 const LARGE_FROM: usize = 108;
+/// Splits that large tiles may count on to become so many, and the stages that each must then have:
+/// the partial sums of more would cost what the larger tile saves.
+const LARGE_SPLITS: [usize; 2] = [4, 16];
 /// Stages that a split should have at least, to be worth its partial sums.
 const LEAST_SHARE: usize = 8;
 
@@ -58,7 +61,9 @@ impl Plan {
         large_from: usize,
     ) -> Self {
         let tiles = |side: usize| rows.div_ceil(side) * columns.div_ceil(side);
-        let large = aligned && rows.min(columns) > 64 && tiles(128) * classes >= large_from;
+        let [most, stages] = LARGE_SPLITS;
+        let large_blocks = tiles(128) * classes * (blocks / stages).clamp(1, most);
+        let large = aligned && rows.min(columns) > 64 && large_blocks >= large_from;
         let (tile, tiles) = match (aligned, large) {
             (false, _) => (Tile::Unaligned, tiles(64)),
             (true, false) => (Tile::Small, tiles(64)),

@@ -7,14 +7,16 @@ use crate::case::{OpCase, integers, normal};
 use crate::ops::relu_mask::one_sided;
 use crate::{Role, TensorDesc};
 
-/// No images, one value, primes, tiles and their neighbours, and the small model's mask head.
+/// No images, one value, primes, tiles and their neighbours, the large tiles of CUDA, and the small
+/// model's mask head.
 pub fn cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], usize); 6] = [
+    let rows: [([usize; 4], usize); 7] = [
         ([0, 3, 3, 4], 5),
         ([1, 1, 1, 1], 1),
         ([2, 5, 7, 11], 13),
         ([3, 3, 2, 16], 15),
         ([1, 2, 3, 260], 17),
+        ([18, 14, 14, 16], 128),
         ([8, 14, 14, 48], 48),
     ];
     rows.iter()
