@@ -1,7 +1,7 @@
 // CUDA C++ for g++: each thread of a block is a fiber, each block runs on one OS thread.
 //
 // A kernel source includes this through platform.cuh. The words of CUDA that kernels use are
-// defined here in terms of a few calls of runtime.cpp: barrier, warp collective, shared memory.
+// defined here in terms of a few calls of the runtime: barrier, warp collective, shared memory.
 // What a real device would silently get wrong is reported with file and line: barriers that some
 // threads miss, warp operations with lanes that are elsewhere, misaligned copies, deadlocks.
 #pragma once

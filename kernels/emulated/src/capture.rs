@@ -105,9 +105,9 @@ impl Capture {
                 });
             }
         }
-        for second in 0..self.nodes.len() {
+        for (second, done) in before.iter().enumerate() {
             for first in 0..second {
-                let ordered = before[second].contains(&first);
+                let ordered = done.contains(&first);
                 if let (false, Some(bytes)) = (ordered, self.race(first, second)) {
                     return Err(self.racing(first, second, bytes));
                 }

@@ -7,6 +7,10 @@
 //! late, and in as odd an order, as streams and events allow. In a captured graph two launches
 //! that reach the same bytes in no fixed order are refused without being run.
 //!
+//! What it must catch is planted: kernels in `planted/`, tests in `tests/planted/`. The script
+//! `sanitize` runs all of it under the compiler's sanitizers, which see what the device cannot:
+//! reads out of bounds, misaligned vectors, races.
+//!
 //! Not modelled: the order in which tensor cores sum, weak memory, speed.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]

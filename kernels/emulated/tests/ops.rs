@@ -4,6 +4,8 @@
 //! for each; it is for work on one op. `ONEGRAPH_MAX_FLOPS=<number>` leaves out cases of more
 //! operations, or more bytes of tensors, than that: sanitizers make kernels slow.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +29,7 @@ struct Row {
 
 fn run(case: &OpCase, index: usize) -> Result<(usize, f64), CaseError> {
     // Half of the cases run in an odd order of blocks and threads.
-    let order = if index % 2 == 0 { Order::Given } else { Order::Random(index as u64) };
+    let order = if index.is_multiple_of(2) { Order::Given } else { Order::Random(index as u64) };
     // Races between blocks show only where blocks share no thread.
     let os_threads = if emulated::SANITIZE == "thread" { 2 } else { 1 };
     let device = EmulatedDevice::new(order).with_os_threads(os_threads);

@@ -39,7 +39,7 @@ fn prints_the_cost_of_what_kernels_do() {
         println!("{order:?}:");
         for threads in [32, 256, 1024] {
             println!(
-                "  {threads:>4} threads: shuffle {:.0} ns, product {:.0} ns, barrier {:.0} ns a warp",
+                "  {threads:>4} threads: a warp's shuffle {:.0}, product {:.0}, barrier {:.0} ns",
                 each("planted_shuffles", threads),
                 each("planted_products", threads),
                 each("planted_barriers", threads)
