@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use half::f16;
 use kernels::device::cuda::CudaDevice;
 use kernels::device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
@@ -11,10 +13,13 @@ use kernels::device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinne
 const LEN: usize = 8 * 256 * 3 + 5;
 const BYTES: usize = LEN * 2;
 
-/// The GPU, or none after saying why.
-fn device() -> Option<CudaDevice> {
+/// The GPU for one test, or none after saying why.
+fn device() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
+    // All devices of a GPU share its context, and who waits for it spoils another's capture.
+    static ONE_TEST: Mutex<()> = Mutex::new(());
+    let turn = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
     match CudaDevice::open(0) {
-        Ok(device) => Some(device),
+        Ok(device) => Some((turn, device)),
         Err(DeviceError::Absent(why)) => {
             println!("SKIPPED: {why}");
             None
@@ -87,7 +92,7 @@ impl Work {
 
 #[test]
 fn work_runs_in_the_order_of_streams_and_events() {
-    let Some(device) = device() else { return };
+    let Some((_turn, device)) = device() else { return };
     let work = Work::new(device);
     let expected = work.fill(1.0);
     work.submit().unwrap();
@@ -101,7 +106,7 @@ fn work_runs_in_the_order_of_streams_and_events() {
 
 #[test]
 fn a_captured_graph_runs_when_it_is_replayed_on_what_memory_holds_then() {
-    let Some(device) = device() else { return };
+    let Some((_turn, device)) = device() else { return };
     let work = Work::new(device);
     let (device, first) = (&work.device, work.streams[0]);
     device.begin_capture(first).unwrap();
@@ -121,7 +126,7 @@ fn a_captured_graph_runs_when_it_is_replayed_on_what_memory_holds_then() {
 
 #[test]
 fn a_capture_refuses_a_wait_for_work_outside_of_it() {
-    let Some(device) = device() else { return };
+    let Some((_turn, device)) = device() else { return };
     let work = Work::new(device);
     let (device, [first, second]) = (&work.device, work.streams);
     let outside = device.event().unwrap();
@@ -138,7 +143,7 @@ fn a_capture_refuses_a_wait_for_work_outside_of_it() {
 
 #[test]
 fn kernels_write_into_pinned_memory() {
-    let Some(device) = device() else { return };
+    let Some((_turn, device)) = device() else { return };
     let work = Work::new(device);
     let expected = work.fill(1.0);
     let ring = work.device.alloc_pinned(BYTES + 8).unwrap();
@@ -156,7 +161,7 @@ fn kernels_write_into_pinned_memory() {
 
 #[test]
 fn launches_that_do_not_fit_are_refused() {
-    let Some(device) = device() else { return };
+    let Some((_turn, device)) = device() else { return };
     let work = Work::new(device);
     let refused = |launch: Launch| {
         let fault = work.device.launch(work.streams[0], &launch).unwrap_err();
@@ -178,7 +183,7 @@ fn launches_that_do_not_fit_are_refused() {
 
 #[test]
 fn time_passes_between_two_events() {
-    let Some(device) = device() else { return };
+    let Some((_turn, device)) = device() else { return };
     let work = Work::new(device);
     let stream = work.streams[0];
     let (start, end) = (work.device.timing_event().unwrap(), work.device.timing_event().unwrap());
@@ -192,7 +197,7 @@ fn time_passes_between_two_events() {
 
 #[test]
 fn threads_share_a_device() {
-    let Some(device) = device() else { return };
+    let Some((_turn, device)) = device() else { return };
     let device = &device;
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
