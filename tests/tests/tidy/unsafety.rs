@@ -89,6 +89,9 @@ pub(crate) fn faults(files: &[File], listed: &[(&str, &str)]) -> Vec<String> {
 /// comment above its statement, a function a `# Safety` section.
 fn argument_fault(file: &File, code: &str, line: usize) -> Option<String> {
     let own = code.lines().nth(line - 1).unwrap_or("");
+    if names_a_type(own) {
+        return None;
+    }
     let wanted = if own.contains("unsafe fn") { "# Safety" } else { "SAFETY:" };
     let text: Vec<&str> = file.text.lines().take(line).collect();
     let code: Vec<&str> = code.lines().take(line).collect();
@@ -110,6 +113,14 @@ fn argument_fault(file: &File, code: &str, line: usize) -> Option<String> {
     }
     let path = &file.path;
     Some(format!("{path}:{line}: `unsafe` without its argument; say why it holds: `{wanted} ...`"))
+}
+
+/// Whether `unsafe` on this line is part of a function pointer's type and does nothing.
+fn names_a_type(line: &str) -> bool {
+    let Some((_, rest)) = line.split_once("unsafe") else { return false };
+    let rest = rest.trim_start();
+    let rest = rest.strip_prefix("extern").unwrap_or(rest);
+    rest.trim_start().starts_with("fn(")
 }
 
 #[cfg(test)]
@@ -150,6 +161,8 @@ mod tests {
             "// SAFETY: both\n// lines.\nlet x =\n    unsafe { g() };\n",
             "/// Does.\n///\n/// # Safety\n/// As said.\n#[inline]\npub unsafe fn f() {}\n",
             "// SAFETY: never shared.\nunsafe impl Send for X {}\n",
+            "// SAFETY: x.\nunsafe impl X {}\n\ntype F = unsafe extern \"C\" fn(i32);\n",
+            "// SAFETY: x.\nunsafe impl X {}\n\nstruct S {\n    f: unsafe fn(),\n}\n",
         ] {
             assert!(within(good).is_empty(), "{good}: {:?}", within(good));
         }
@@ -158,6 +171,7 @@ mod tests {
             "// SAFETY: of another statement.\nlet y = 1;\nlet x = unsafe { g() };\n",
             "// SAFETY: too far up.\n\nunsafe impl Send for X {}\n",
             "// SAFETY: a function wants a section.\nunsafe fn f() {}\n",
+            "unsafe extern \"C\" fn f(x: i32) {}\n",
         ] {
             assert_eq!(within(bad).len(), 1, "{bad}");
         }

@@ -70,7 +70,7 @@ mod tests {
         let launch = Launch::over("k", 1).arg(Arg::Buffer(touch)).arg(1.5f32).arg(fields);
         let mut packed = PackedArgs::new(&launch, &kernel(&[8, 4, 24])).unwrap();
         assert_eq!(packed.pointers().len(), 3);
-        assert!(packed.pointers().iter().all(|pointer| *pointer as usize % 16 == 0));
+        assert!(packed.pointers().iter().all(|pointer| (*pointer as usize).is_multiple_of(16)));
         let words = |i: usize| packed.memory[i].as_slice();
         assert_eq!(words(0), [0x1122_3344_5566_7788]);
         assert_eq!(words(1), [u128::from(1.5f32.to_bits())]);

@@ -31,7 +31,8 @@ const IDLE: Duration = Duration::from_micros(50);
 /// One GPU.
 ///
 /// Threads may share it. A capture belongs to the thread that began it, and only one is under way
-/// at a time.
+/// at a time. Open a GPU once: several devices of one GPU share its context, and a wait of one
+/// would spoil the capture of another.
 #[derive(Debug)]
 pub struct CudaDevice {
     // Dropped in this order: graphs before the code that they run.

@@ -1,0 +1,217 @@
+//! The CUDA device at work: copies, launches, events, capture and replay, pinned memory. Skipped,
+//! with a line that says so, on machines without a GPU.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use half::f16;
+use kernels::device::cuda::CudaDevice;
+use kernels::device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
+
+/// Elements: some whole vectors of the kernel, and a rest.
+const LEN: usize = 8 * 256 * 3 + 5;
+const BYTES: usize = LEN * 2;
+
+/// The GPU for one test, or none after saying why.
+fn device() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
+    // All devices of a GPU share its context, and who waits for it spoils another's capture.
+    static ONE_TEST: Mutex<()> = Mutex::new(());
+    let turn = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    match CudaDevice::open(0) {
+        Ok(device) => Some((turn, device)),
+        Err(DeviceError::Absent(why)) => {
+            println!("SKIPPED: {why}");
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn halves(values: impl Iterator<Item = f32>) -> Vec<u8> {
+    values.flat_map(|v| f16::from_f32(v).to_ne_bytes()).collect()
+}
+
+/// `g = dy where y > 0`.
+fn relu_mask(dy: DevicePtr, y: DevicePtr, g: DevicePtr) -> Launch {
+    let buffer = |ptr, access| Arg::Buffer(Touch { ptr, bytes: BYTES, access });
+    Launch::over("relu_mask_f16", LEN.div_ceil(8))
+        .arg(buffer(dy, Access::Read))
+        .arg(buffer(y, Access::Read))
+        .arg(buffer(g, Access::Write))
+        .len(LEN)
+}
+
+/// Three buffers on the device and what fills two of them.
+struct Work {
+    device: CudaDevice,
+    streams: [Stream; 2],
+    dy: DevicePtr,
+    y: DevicePtr,
+    g: DevicePtr,
+    pinned: [Pinned; 2],
+}
+
+impl Work {
+    fn new(device: CudaDevice) -> Self {
+        let streams = [device.stream().unwrap(), device.stream().unwrap()];
+        let [dy, y, g] = [(); 3].map(|()| device.alloc(BYTES).unwrap());
+        let pinned = [(); 2].map(|()| device.alloc_pinned(BYTES).unwrap());
+        Self { device, streams, dy, y, g, pinned }
+    }
+
+    /// Gradients `scale`, `2 * scale` ..., and outputs of which every third is positive.
+    fn fill(&self, scale: f32) -> Vec<u8> {
+        let dy = |i: usize| scale * (i % 100 + 1) as f32;
+        let passes = |i: usize| i.is_multiple_of(3);
+        let y = |i| if passes(i) { 1.0 } else { -1.0 };
+        self.device.write_pinned(self.pinned[0], 0, &halves((0..LEN).map(dy)));
+        self.device.write_pinned(self.pinned[1], 0, &halves((0..LEN).map(y)));
+        halves((0..LEN).map(|i| if passes(i) { dy(i) } else { 0.0 }))
+    }
+
+    /// Uploads on two streams, then the kernel on the first.
+    fn submit(&self) -> Result<(), DeviceError> {
+        let (device, [first, second]) = (&self.device, self.streams);
+        let (begin, joined) = (device.event()?, device.event()?);
+        device.record(begin, first)?;
+        device.wait(second, begin)?;
+        device.upload(first, self.dy, self.pinned[0], 0, BYTES)?;
+        device.upload(second, self.y, self.pinned[1], 0, BYTES)?;
+        device.record(joined, second)?;
+        device.wait(first, joined)?;
+        device.launch(first, &relu_mask(self.dy, self.y, self.g))
+    }
+
+    fn result(&self) -> Vec<u8> {
+        let mut bytes = vec![0; BYTES];
+        self.device.download(self.streams[0], self.g, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+#[test]
+fn work_runs_in_the_order_of_streams_and_events() {
+    let Some((_turn, device)) = device() else { return };
+    let work = Work::new(device);
+    let expected = work.fill(1.0);
+    work.submit().unwrap();
+    assert!(work.result() == expected);
+    let counts = work.device.counts();
+    assert_eq!((counts.kernel_launches, counts.uploads, counts.graph_launches), (1, 2, 0));
+    assert_eq!((counts.downloads, counts.host_waits, counts.allocations), (1, 1, 3));
+    work.device.free(work.y).unwrap();
+    work.device.synchronize().unwrap();
+}
+
+#[test]
+fn a_captured_graph_runs_when_it_is_replayed_on_what_memory_holds_then() {
+    let Some((_turn, device)) = device() else { return };
+    let work = Work::new(device);
+    let (device, first) = (&work.device, work.streams[0]);
+    device.begin_capture(first).unwrap();
+    work.submit().unwrap();
+    for refused in [device.alloc(1).map(|_| ()), device.synchronize(), device.free(work.g)] {
+        assert!(matches!(refused, Err(DeviceError::NotCapturable(_))), "{refused:?}");
+    }
+    let graph = device.end_capture(first).unwrap();
+    assert_eq!(device.counts().kernel_launches, 0);
+    for scale in [1.0, 2.0] {
+        let expected = work.fill(scale);
+        device.replay(graph, first).unwrap();
+        assert!(work.result() == expected, "{scale}");
+    }
+    assert_eq!(device.counts().graph_launches, 2);
+}
+
+#[test]
+fn a_capture_refuses_a_wait_for_work_outside_of_it() {
+    let Some((_turn, device)) = device() else { return };
+    let work = Work::new(device);
+    let (device, [first, second]) = (&work.device, work.streams);
+    let outside = device.event().unwrap();
+    device.record(outside, second).unwrap();
+    device.begin_capture(first).unwrap();
+    let refused = device.wait(first, outside);
+    assert!(matches!(refused, Err(DeviceError::NotCapturable(_))), "{refused:?}");
+    // The capture is spoilt or not, as the driver likes; the device goes on either way.
+    let _ = device.end_capture(first);
+    let expected = work.fill(3.0);
+    work.submit().unwrap();
+    assert!(work.result() == expected);
+}
+
+#[test]
+fn kernels_write_into_pinned_memory() {
+    let Some((_turn, device)) = device() else { return };
+    let work = Work::new(device);
+    let expected = work.fill(1.0);
+    let ring = work.device.alloc_pinned(BYTES + 8).unwrap();
+    let mut bytes = vec![1; BYTES + 8];
+    work.device.read_pinned(ring, 0, &mut bytes);
+    assert!(bytes.iter().all(|byte| *byte == 0), "pinned memory begins as zeros");
+    work.submit().unwrap();
+    // 16 bytes are the alignment that the kernel's vectors want.
+    let launch = relu_mask(work.dy, work.y, ring.device_ptr);
+    work.device.launch(work.streams[0], &launch).unwrap();
+    work.device.synchronize().unwrap();
+    work.device.read_pinned(ring, 2, &mut bytes[..BYTES - 2]);
+    assert!(bytes[..BYTES - 2] == expected[2..]);
+}
+
+#[test]
+fn launches_that_do_not_fit_are_refused() {
+    let Some((_turn, device)) = device() else { return };
+    let work = Work::new(device);
+    let refused = |launch: Launch| {
+        let fault = work.device.launch(work.streams[0], &launch).unwrap_err();
+        assert!(matches!(fault, DeviceError::Kernel { .. }), "{fault}");
+        fault.to_string()
+    };
+    assert!(refused(Launch::over("no_such_kernel", 1)).contains("no such kernel"));
+    assert!(refused(Launch::over("relu_mask_f16", 1).int(1)).contains("1 arguments for 4"));
+    let mut launch = relu_mask(work.dy, work.y, work.g);
+    launch.grid[1] = 1 << 17;
+    assert!(refused(launch).contains("grid [4, 131072, 1]"));
+    let mut empty = relu_mask(work.dy, work.y, work.g);
+    empty.grid[0] = 0;
+    work.device.launch(work.streams[0], &empty).unwrap();
+    let wanted = 1 << 50;
+    let full = work.device.alloc(wanted);
+    assert!(matches!(full, Err(DeviceError::OutOfMemory { wanted: w, .. }) if w == wanted));
+}
+
+#[test]
+fn time_passes_between_two_events() {
+    let Some((_turn, device)) = device() else { return };
+    let work = Work::new(device);
+    let stream = work.streams[0];
+    let (start, end) = (work.device.timing_event().unwrap(), work.device.timing_event().unwrap());
+    work.fill(1.0);
+    work.device.record(start, stream).unwrap();
+    work.submit().unwrap();
+    work.device.record(end, stream).unwrap();
+    let ms = work.device.elapsed_ms(start, end).unwrap();
+    assert!(ms > 0.0 && ms < 10_000.0, "{ms} ms");
+}
+
+#[test]
+fn threads_share_a_device() {
+    let Some((_turn, device)) = device() else { return };
+    let device = &device;
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            scope.spawn(move || {
+                let stream = device.stream().unwrap();
+                let (ptr, pinned) =
+                    (device.alloc(1000).unwrap(), device.alloc_pinned(1000).unwrap());
+                device.write_pinned(pinned, 0, &[thread; 1000]);
+                device.upload(stream, ptr, pinned, 0, 1000).unwrap();
+                let mut bytes = [0; 1000];
+                device.download(stream, ptr, &mut bytes).unwrap();
+                assert_eq!(bytes, [thread; 1000]);
+                device.free(ptr).unwrap();
+            });
+        }
+    });
+}
