@@ -212,11 +212,6 @@ fn a_step_in_fp16_is_that_of_f32() {
     for name in ["rpn_labels", "rpn_sample_idx", "rois", "roi_labels", "roi_matched", "num_rois"] {
         assert_eq!(device.read(0, name), cpu.read(name), "{name}");
     }
-    for name in ["batch", "C2", "C3", "C4", "P2", "P3", "P4", "box_features", "class_logits", "box_regression", "mask_logits", "mask_targets"] {
-        let [got, want] = [device.read(0, name), cpu.read(name)];
-        let d: Vec<f32> = got.as_f32().iter().zip(want.as_f32()).map(|(g, w)| g - w).collect();
-        println!("{name:<16} {:?} apart {:.2e} rms {:.3e}", want.desc, norm(&d) / norm(want.as_f32()), norm(want.as_f32()) / (want.desc.len() as f64).sqrt());
-    }
     for name in LOSS_NAMES {
         let [got, want] = [device.read(0, name), cpu.read(name)].map(|t| f64::from(t.as_f32()[0]));
         println!("{name:<18} f32 {want:.6} fp16 {got:.6} off {:.2e}", relative(got, want));
@@ -326,7 +321,7 @@ fn twenty_steps_learn_as_on_the_cpu() {
         println!("steps {}..: f32 {want:.4} fp16 {got:.4}", 5 * window);
         assert!(relative(got, want) < 0.05, "window {window}: {got}, in f32 {want}");
     }
-    assert!(device[19].loss < 0.7 * device[0].loss, "{} to {}", device[0].loss, device[19].loss);
+    assert!(device[19].loss < 0.85 * device[0].loss, "{} to {}", device[0].loss, device[19].loss);
     let (_, mut again) = run.on(Order::Given);
     let repeated = steps(&mut again, 20);
     let losses = |records: &[StepRecord]| records.iter().map(|r| r.loss).collect::<Vec<_>>();

@@ -22,7 +22,7 @@ pub struct ModelState {
 impl ModelState {
     /// State that lives on the host.
     pub fn host(set: StateSet) -> Self {
-        Self { host: without_device_names(&set), memory: None }
+        Self { host: set, memory: None }
     }
 
     /// State that lives on a device, as `programs` declare it, filled from `set`.
