@@ -28,7 +28,7 @@ const THREADS: usize = 2;
 /// Compiles all sources.
 ///
 /// # Errors
-/// The first source that does not compile, or a kernel that must not be as it is.
+/// All sources that do not compile, and kernels that must not be as they are.
 pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Files, Fault> {
     let nvrtc = Nvrtc::open(&toolkit.nvrtc())?;
     let scratch = root.join("target/compile-kernels");
@@ -51,7 +51,16 @@ pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Files, Fault> {
         }
     });
     let done = done.into_inner().map_err(|_| Fault("a compiling thread panicked".into()))?;
-    let mut compiled = done.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let (mut compiled, mut faults) = (Vec::new(), Vec::new());
+    for result in done {
+        match result {
+            Ok(one) => compiled.push(one),
+            Err(fault) => faults.push(fault.0),
+        }
+    }
+    if !faults.is_empty() {
+        return Err(Fault(faults.join("\n")));
+    }
     compiled.sort_by(|a, b| a.0.path.cmp(&b.0.path));
     let mut files = Files::new();
     let mut manifest = Manifest {
@@ -117,21 +126,21 @@ impl Compiler<'_> {
         fs::write(&file, ptx).map_err(|e| Fault(format!("{}: {e}", file.display())))?;
         let of = |target| resources(&self.toolkit.ptxas(), &file, target);
         let (sm_80, sm_90a) = (of("sm_80")?, of("sm_90a")?);
-        let mut kernels = Vec::new();
+        let (mut kernels, mut faults) = (Vec::new(), Vec::new());
         for entry in entries(ptx)? {
             let (Some(&on_80), Some(&on_90a)) = (sm_80.get(&entry.name), sm_90a.get(&entry.name))
             else {
                 return Err(Fault(format!("{path}: no report on kernel `{}`", entry.name)));
             };
-            for (target, on) in [("sm_80", on_80), ("sm_90a", on_90a)] {
-                if let Some(fault) = spill_fault(&entry.name, target, &on, SPILLS_ALLOWED) {
-                    return Err(Fault(format!("{path}: {fault}")));
-                }
-            }
+            let found = [("sm_80", on_80), ("sm_90a", on_90a)].map(|(target, on)| {
+                let fault = spill_fault(&entry.name, target, &on, SPILLS_ALLOWED)?;
+                Some(format!("{path}: {fault}"))
+            });
+            faults.extend(found.into_iter().flatten());
             let Entry { name, parameter_bytes } = entry;
             kernels.push(Kernel { name, parameter_bytes, sm_80: on_80, sm_90a: on_90a });
         }
-        Ok(kernels)
+        if faults.is_empty() { Ok(kernels) } else { Err(Fault(faults.join("\n"))) }
     }
 }
 

@@ -46,10 +46,19 @@ pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
     Some(sha256(framed.as_bytes()))
 }
 
-/// Names in `EXPORT(name)`: the kernels that a source promises.
-pub fn exported<'a>(text: &'a str) -> Vec<&'a str> {
-    let name = |line: &'a str| Some(line.trim().strip_prefix("EXPORT(")?.split_once(')')?.0.trim());
-    text.lines().filter_map(name).collect()
+/// Names in `EXPORT(name)`: the kernels that a source promises. Those that a macro writes are not
+/// among them; the emulated device knows them too.
+pub fn exported(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut in_directive = false;
+    for line in text.lines().map(str::trim) {
+        let directive = in_directive || line.starts_with('#');
+        in_directive = directive && line.ends_with('\\');
+        if let (false, Some(rest)) = (directive, line.strip_prefix("EXPORT(")) {
+            names.extend(rest.split_once(')').map(|(name, _)| name.trim()));
+        }
+    }
+    names
 }
 
 /// CUDA sources below [`SOURCES`], sorted, from the checkout's root.
@@ -157,5 +166,7 @@ mod tests {
         let text =
             "KERNEL(1) a() {}\nEXPORT(a)\n  EXPORT( b_f16 )\n#define EXPORT(kernel)\nEXPORT(";
         assert_eq!(exported(text), ["a", "b_f16"]);
+        let text = "#define BOTH(name) \\\n  KERNEL(1) name() {} \\\n  EXPORT(name)\nEXPORT(c)";
+        assert_eq!(exported(text), ["c"]);
     }
 }

@@ -194,3 +194,32 @@ fn aligned(arg: &Arg) -> Vec<u128> {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kernels::device::cuda::ptx::manifest;
+
+    use super::{kernel_names, parameter_sizes};
+
+    /// What runs on GPUs is what is tested here: no kernel is missing on either side, and both
+    /// compilers lay out its parameters alike.
+    #[test]
+    fn the_compiled_kernels_are_the_emulated_ones() {
+        let sources = &manifest().unwrap().sources;
+        let compiled: BTreeMap<&str, &[usize]> = sources
+            .iter()
+            .flat_map(|source| &source.kernels)
+            .map(|kernel| (kernel.name.as_str(), kernel.parameter_bytes.as_slice()))
+            .collect();
+        let names = kernel_names();
+        for name in &names {
+            let sizes = parameter_sizes(name).unwrap();
+            assert_eq!(compiled.get(name.as_str()), Some(&sizes.as_slice()), "{name}");
+        }
+        for name in compiled.keys() {
+            assert!(names.iter().any(|n| n == name), "{name}: not exported");
+        }
+    }
+}
