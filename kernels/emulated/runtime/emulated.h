@@ -24,6 +24,7 @@
 #define KERNEL(threads)                                                                            \
   static_assert((threads) >= 1 && (threads) <= 1024 && (threads) % 32 == 0, "threads of a block"); \
   extern "C" void
+#define KERNEL_BLOCKS(threads, blocks) KERNEL(threads)
 
 // ---------------------------------------------------------------- vector types and fp16
 struct uint3 {

@@ -23,6 +23,9 @@ typedef unsigned long long uint64_t;
 #define DEVICE __device__ __forceinline__
 // Kernel of up to `threads` threads a block: KERNEL(256) name(const half* x, ...) { ... }
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// The same, where the compiler should aim at `blocks` blocks a multiprocessor: it then knows how
+// many registers it may use.
+#define KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 // T name[count], one for the block.
 #define SHARED(T, name, count) __shared__ T name[count]
 // T name[rows][columns], one for the block.

@@ -52,8 +52,8 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   store_tile(sums, stages, first_row, first_column, partials, rows, conv.filters, place, finish);
 }
 
-#define CONV2D(name, tile, aligned)                                                          \
-  KERNEL(THREADS)                                                                            \
+#define CONV2D(name, tile, aligned, blocks)                                                  \
+  KERNEL_BLOCKS(THREADS, blocks)                                                             \
   name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT scale,          \
        const float* RESTRICT bias, const half* RESTRICT residual, const int* RESTRICT count, \
        half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu) {                    \
@@ -61,6 +61,6 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   }                                                                                          \
   EXPORT(name)
 
-CONV2D(conv2d_f16_large, LargeTile, true)
-CONV2D(conv2d_f16_small, SmallTile, true)
-CONV2D(conv2d_f16_unaligned, SmallTile, false)
+CONV2D(conv2d_f16_large, LargeTile, true, 2)
+CONV2D(conv2d_f16_small, SmallTile, true, 4)
+CONV2D(conv2d_f16_unaligned, SmallTile, false, 4)
