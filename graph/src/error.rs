@@ -73,6 +73,9 @@ pub enum GraphError {
     /// A step that cannot be captured.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    /// A node whose op has no kernels.
+    #[error("{0} has no CUDA kernels: it runs on the CPU alone")]
+    NoLaunches(String),
     /// A step that does not end.
     #[error("the device has not finished step {step} after {seconds} s")]
     Hangs {

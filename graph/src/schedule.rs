@@ -3,6 +3,9 @@
 use crate::program::Pass;
 use crate::{GraphError, Node, NodeId, Program, TensorId};
 
+/// Nodes of the second stream that the main line may leave behind.
+const MOST_AHEAD: usize = 2;
+
 /// An order of execution: nodes in launch order, each on a stream, with the waits between streams.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -39,8 +42,17 @@ impl Schedule {
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn with_streams(program: &Program, streams: &[usize]) -> Result<Self, GraphError> {
+        assert_eq!(streams.len(), program.nodes().len());
+        Self::build(program, streams, &vec![None; streams.len()])
+    }
+
+    /// Node `i` on stream `streams[i]`, after node `also_after[i]` if there is one.
+    fn build(
+        program: &Program,
+        streams: &[usize],
+        also_after: &[Option<usize>],
+    ) -> Result<Self, GraphError> {
         let n = program.nodes().len();
-        assert_eq!(streams.len(), n);
         let mut producer: Vec<Option<usize>> = vec![None; program.tensors().len()];
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); program.tensors().len()];
         let mut launches = Vec::with_capacity(n);
@@ -49,6 +61,7 @@ impl Schedule {
         for (i, node) in program.nodes().iter().enumerate() {
             let mut waits: Vec<usize> =
                 node.inputs.iter().filter_map(|t| producer[t.index()]).collect();
+            waits.extend(also_after[i]);
             for (k, t) in node.updates.iter().enumerate() {
                 // A node may neither update one state twice nor read what it updates: the device
                 // hands it each update as the only reference.
@@ -94,6 +107,9 @@ impl Schedule {
     /// Nodes in program order on two streams: the second runs, beside the main line, the backward
     /// nodes whose results only the update reads (gradients of weights).
     ///
+    /// The main line may be ahead of the second by two of its nodes: what those read
+    /// stays in memory until they are done.
+    ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn two_streams(program: &Program) -> Result<Self, GraphError> {
@@ -109,7 +125,16 @@ impl Schedule {
                 && node.outputs.iter().all(|t| !read_before_update[t.index()])
         };
         let streams: Vec<usize> = program.nodes().iter().map(|n| beside(n).into()).collect();
-        Self::with_streams(program, &streams)
+        let mut started = Vec::new();
+        let late = streams.iter().enumerate().map(|(i, stream)| {
+            if *stream == 1 {
+                started.push(i);
+                return None;
+            }
+            started.len().checked_sub(MOST_AHEAD + 1).map(|behind| started[behind])
+        });
+        let late: Vec<Option<usize>> = late.collect();
+        Self::build(program, &streams, &late)
     }
 
     /// Nodes in launch order.

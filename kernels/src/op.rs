@@ -51,7 +51,8 @@ pub trait Op: Debug + Send + Sync {
     }
 
     /// The CUDA kernels that do the work, to run in this order. Every element of every output is
-    /// written, whatever it held. Grids follow from shapes alone, never from values.
+    /// written, whatever it held. Grids follow from shapes alone, never from values. An op without
+    /// launches runs on the CPU alone.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
         vec![]

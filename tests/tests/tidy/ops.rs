@@ -10,6 +10,12 @@ const OPS: &str = "kernels/src/ops/";
 /// the contract without hiding it.
 const MAX_LINES_IN_MOD: usize = 30;
 
+/// Ops whose CUDA kernels are another op's.
+const SHARED_KERNELS: [(&str, &str); 2] = [
+    ("linear", "a convolution of images of one pixel"),
+    ("conv_transpose2x2", "the gradient of the input of a 2x2 convolution of stride 2"),
+];
+
 /// Parts of an op's folder: the file, the function that it holds, and the words for it.
 const PARTS: [(&str, &str, &str); 2] =
     [("cpu.rs", "run_cpu", "CPU reference"), ("cases.rs", "cases", "cases")];
@@ -52,9 +58,35 @@ fn folder_faults(op: &str, files: &BTreeMap<&str, &str>, registry: &str) -> Vec<
             None => faults.push(format!("{OPS}{op}: has no {words}; write them in {file}")),
         }
     }
+    faults.extend(cuda_faults(op, files));
     for wanted in [format!("pub mod {op};"), format!("{op}::cases(),")] {
         if !registry.lines().any(|line| line.trim() == wanted) {
             faults.push(format!("{OPS}mod.rs: `{op}` is not registered; add `{wanted}`"));
+        }
+    }
+    faults
+}
+
+/// An op without launches or CUDA source, and a source without its head or of another's name.
+fn cuda_faults(op: &str, files: &BTreeMap<&str, &str>) -> Vec<String> {
+    let mut faults = Vec::new();
+    if !files.contains_key("cuda.rs") {
+        faults.push(format!("{OPS}{op}: has no CUDA launch; write it in cuda.rs"));
+    }
+    let sources: Vec<_> = files.iter().filter(|(name, _)| name.ends_with(".cu")).collect();
+    let shares = SHARED_KERNELS.iter().any(|(name, _)| *name == op);
+    if sources.is_empty() != shares {
+        faults.push(match shares {
+            true => format!("{OPS}{op}: has kernels of its own; take it off SHARED_KERNELS"),
+            false => format!("{OPS}{op}: has no CUDA source; write it in {op}.cu"),
+        });
+    }
+    for (name, text) in sources {
+        if !name.starts_with(op) {
+            faults.push(format!("{OPS}{op}/{name}: is not named after its op"));
+        }
+        if !text.starts_with("// ") {
+            faults.push(format!("{OPS}{op}/{name}: has no head that says what it computes"));
         }
     }
     faults
@@ -74,6 +106,25 @@ mod tests {
         faults(&list)
     }
 
+    /// The files, with the CUDA part of an op.
+    fn on_both(files: &[(&str, &str)], registry: &str) -> Vec<String> {
+        op(&[files, &[("cuda.rs", ""), ("add.cu", "// Adds.")]].concat(), registry)
+    }
+
+    #[test]
+    fn each_missing_part_of_the_kernels_is_a_fault() {
+        let cpu = [("mod.rs", "//! Add."), ("cpu.rs", ""), ("cases.rs", "")];
+        let with = |cuda: &[(&str, &str)]| op(&[&cpu[..], cuda].concat(), REGISTRY);
+        let only = |found: Vec<String>, words: &str| {
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].contains(words), "{}", found[0]);
+        };
+        only(with(&[("add.cu", "// Adds.")]), "has no CUDA launch");
+        only(with(&[("cuda.rs", "")]), "has no CUDA source");
+        only(with(&[("cuda.rs", ""), ("sum.cu", "// Adds.")]), "not named after its op");
+        only(with(&[("cuda.rs", ""), ("add_half.cu", "#include")]), "has no head");
+    }
+
     fn run_cpu(lines: usize) -> String {
         format!("impl Op for Add {{\n    fn run_cpu(&self) {{\n{}    }}\n}}\n", "x\n".repeat(lines))
     }
@@ -81,15 +132,15 @@ mod tests {
     #[test]
     fn a_complete_folder_passes() {
         let whole = [("mod.rs", "//! Add."), ("cpu.rs", ""), ("cases.rs", "")];
-        assert!(op(&whole, REGISTRY).is_empty());
+        assert!(on_both(&whole, REGISTRY).is_empty());
         let short = run_cpu(MAX_LINES_IN_MOD - 2);
-        assert!(op(&[("mod.rs", &short), ("cases.rs", "")], REGISTRY).is_empty());
+        assert!(on_both(&[("mod.rs", &short), ("cases.rs", "")], REGISTRY).is_empty());
     }
 
     #[test]
     fn each_missing_part_is_a_fault() {
         let missing = |files: &[(&str, &str)], registry: &str, words: &str| {
-            let found = op(files, registry);
+            let found = on_both(files, registry);
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].contains(words), "{}", found[0]);
         };

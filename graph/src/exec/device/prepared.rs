@@ -58,7 +58,7 @@ impl Prepared {
     /// The launches of all nodes, with the program's memory at these addresses.
     ///
     /// # Errors
-    /// [`GraphError::MissingState`].
+    /// [`GraphError::MissingState`]; [`GraphError::NoLaunches`] names a node that only the CPU runs.
     pub fn launches(&self, place: &Place<'_>) -> Result<LaunchList, GraphError> {
         let mut list = LaunchList::default();
         for (position, launch) in self.schedule.launches().iter().enumerate() {
@@ -73,9 +73,14 @@ impl Prepared {
                 updates: buffers(&node.updates)?,
                 workspace: Workspace { ptr: place.arena + offset as DevicePtr, bytes },
             };
+            let launches = node.op.launches(&args);
+            let written = args.outputs.iter().chain(&args.updates).any(|b| !b.is_empty());
+            if launches.is_empty() && written {
+                return Err(GraphError::NoLaunches(self.program.node_name(launch.node)));
+            }
             list.push(Work {
                 name: self.program.node_name(launch.node),
-                task: Task::Kernels(node.op.launches(&args)),
+                task: Task::Kernels(launches),
                 stream: launch.stream,
                 waits: launch.waits.clone(),
             });

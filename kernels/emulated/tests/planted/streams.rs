@@ -199,7 +199,7 @@ fn kernels_write_into_pinned_memory_that_the_host_polls() {
         if f32::from_ne_bytes(bytes) == 5.0 {
             break;
         }
-        bench.device.idle();
+        bench.device.idle().expect("no fault");
     }
     assert_eq!(f32::from_ne_bytes(bytes), 5.0);
     assert_eq!(bench.device.counts().host_waits, waits, "polling waits for nothing");
