@@ -12,12 +12,15 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("kernels", &[]),
     ("emulated", &["kernels"]),
     ("compile", &["kernels"]),
-    ("graph", &["kernels"]),
+    ("graph", &["kernels", "emulated"]),
     ("dali", &["configs"]),
     ("engine", &["configs", "kernels", "graph", "dali"]),
     ("bench", &["configs", "kernels", "graph", "dali", "engine"]),
     ("tests", &["configs", "kernels", "emulated", "compile", "graph", "dali", "engine", "bench"]),
 ];
+
+/// Rooms that only tests may import: no program for users holds them.
+const FOR_TESTS: &[&str] = &["emulated", "compile"];
 
 /// Rooms that stand within another's folder; all others stand in the folder of their name.
 const INNER: &[(&str, &str)] = &[("emulated", "kernels/emulated"), ("compile", "kernels/compile")];
@@ -93,6 +96,14 @@ pub(crate) fn import_faults(packages: &[String], edges: &[Edge]) -> Vec<String> 
     for Edge { from, to, table } in edges {
         // A package without a row has had its sentence above.
         let Some((_, allowed)) = ROOMS.iter().find(|(room, _)| room == from) else { continue };
+        let for_tests = FOR_TESTS.contains(&to.as_str()) && *table != "dev-dependencies";
+        if for_tests && allowed.contains(&to.as_str()) {
+            faults.push(format!(
+                "{}/Cargo.toml: `{from}` imports `{to}` ([{table}]), which is for tests; move it \
+                 to [dev-dependencies]",
+                folder(from)
+            ));
+        }
         if !allowed.contains(&to.as_str()) {
             let allowed = if allowed.is_empty() { "no room".into() } else { allowed.join(", ") };
             let folder = folder(from);
@@ -130,7 +141,7 @@ pub(crate) fn lint_faults(files: &[File]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Edge, ROOMS, import_faults, lint_faults};
+    use super::{Edge, FOR_TESTS, ROOMS, import_faults, lint_faults};
     use crate::tidy::files::File;
 
     fn all_rooms() -> Vec<String> {
@@ -161,9 +172,13 @@ mod tests {
 
     #[test]
     fn imports_of_the_table_pass_and_never_go_round() {
+        let table = |to: &str| match FOR_TESTS.contains(&to) {
+            true => "dev-dependencies",
+            false => "dependencies",
+        };
         let edges: Vec<Edge> = ROOMS
             .iter()
-            .flat_map(|(from, to)| to.iter().map(|to| edge(from, to, "dependencies")))
+            .flat_map(|(from, to)| to.iter().map(|to| edge(from, to, table(to))))
             .collect();
         assert!(import_faults(&all_rooms(), &edges).is_empty());
         // Each room imports only rooms of rows above its own.
@@ -172,6 +187,14 @@ mod tests {
                 assert!(ROOMS[..i].iter().any(|(above, _)| above == room), "{room}");
             }
         }
+    }
+
+    #[test]
+    fn a_room_for_tests_is_in_no_program() {
+        let fault = import_faults(&all_rooms(), &[edge("graph", "emulated", "dependencies")]);
+        assert!(fault[0].contains("which is for tests"), "{fault:?}");
+        let tests = edge("graph", "emulated", "dev-dependencies");
+        assert!(import_faults(&all_rooms(), &[tests]).is_empty());
     }
 
     #[test]

@@ -58,7 +58,8 @@ impl Prepared {
     /// The launches of all nodes, with the program's memory at these addresses.
     ///
     /// # Errors
-    /// [`GraphError::MissingState`]; [`GraphError::NoLaunches`] names a node that only the CPU runs.
+    /// [`GraphError::MissingState`]; [`GraphError::NoLaunches`] names a node that only the CPU
+    /// runs.
     pub fn launches(&self, place: &Place<'_>) -> Result<LaunchList, GraphError> {
         let mut list = LaunchList::default();
         for (position, launch) in self.schedule.launches().iter().enumerate() {

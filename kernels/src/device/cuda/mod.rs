@@ -321,7 +321,7 @@ impl Device for CudaDevice {
 
     fn idle(&self) -> Result<(), DeviceError> {
         std::thread::sleep(IDLE);
-        // A fault of any work is told by every later call: the last stream is asked, not waited for.
+        // Every later call tells of a fault of any work: a stream is asked, and not waited for.
         let stream = self.lock().replayed.clone();
         stream.map_or(Ok(()), |stream| stream.check())
     }

@@ -5,7 +5,8 @@
 //! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale),
 //! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [4]`
 //! (Role::Scalar, overwritten): learning rate of this step; what gradients are multiplied with, the
-//! clip factor over the loss scale and the number of micro-steps; 1 to apply the update or 0 to skip it; the loss scale used.
+//! clip factor over the loss scale and the number of micro-steps; 1 to apply the update or 0 to
+//! skip it; the loss scale used.
 //!
 //! * Gradients that are not all finite are never applied: `apply` is 0, `skipped` counts, `growth`
 //!   restarts, and with `dynamic` the scale halves, not below 1.
