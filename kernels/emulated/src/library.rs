@@ -214,7 +214,8 @@ mod tests {
             .map(|kernel| (kernel.name.as_str(), kernel.parameter_bytes.as_slice()))
             .collect();
         let names = kernel_names();
-        for name in &names {
+        // Wrong kernels, planted for the tests of this device, run on no GPU.
+        for name in names.iter().filter(|name| !name.starts_with("planted_")) {
             let sizes = parameter_sizes(name).unwrap();
             assert_eq!(compiled.get(name.as_str()), Some(&sizes.as_slice()), "{name}");
         }
