@@ -135,7 +135,7 @@ DEVICE int suppress(const Box* RESTRICT boxes, const uint64_t* keys, int count,
     }
     total += __popcll(stay);
     for (int i = first + NMS_CHUNK + (int)threadIdx.x; i < count; i += THREADS) {
-      if (removed[i / NMS_CHUNK] >> i % NMS_CHUNK & 1) continue;
+      if (load_relaxed(&removed[i / NMS_CHUNK]) >> i % NMS_CHUNK & 1) continue;
       const Box b = boxes[i];
       bool over = false;
       for (uint64_t left = stay; left != 0 && !over; left &= left - 1) {
