@@ -9,6 +9,7 @@
 mod prepared;
 mod state;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -272,7 +273,8 @@ fn whole_step(
     let take = take_slot(ends, prepared.input_bytes());
     list.push(Work::new("take_slot", Task::Kernels(vec![take])));
     let nodes = prepared.launches(place)?;
-    let mut last_beside = None;
+    // The last work of each stream beside the main line.
+    let mut beside = BTreeMap::new();
     for work in nodes.works() {
         let mut work = work.clone();
         // Everything comes after the inputs were taken.
@@ -283,11 +285,12 @@ fn whole_step(
         let stream = work.stream;
         let position = list.push(work);
         if stream > 0 {
-            last_beside = Some(position);
+            beside.insert(stream, position);
         }
     }
+    // A step that is counted as done is done on every stream.
     let finish = Task::Kernels(vec![finish_step(ends)]);
-    let waits = last_beside.into_iter().collect();
+    let waits = beside.into_values().collect();
     list.push(Work { name: "finish_step".into(), task: finish, stream: 0, waits });
     Ok(list)
 }
