@@ -70,9 +70,10 @@ impl Steps for DeviceSteps {
         let mut losses = Vec::new();
         let mut row = Vec::new();
         for _ in 0..self.micro_steps {
-            self.measured += 1;
+            let place = self.measured as usize % self.layout.slots;
+            self.measured = self.measured.wrapping_add(1);
             self.executor.until_done(self.measured)?;
-            row = self.row((self.measured as usize - 1) % self.layout.slots);
+            row = self.row(place);
             losses.push(self.layout.split(&row).0);
         }
         let (_, control, total_norm) = self.layout.split(&row);
