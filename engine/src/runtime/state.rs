@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use graph::{DeviceState, Program, StateSet};
+use kernels::DType;
 use kernels::device::Device;
 
 use super::{MASTER, RING, RING_STEP};
@@ -50,22 +51,37 @@ impl ModelState {
     /// # Errors
     /// The device's own.
     pub fn fetch(&mut self) -> Result<&StateSet, EngineError> {
-        if let Some(memory) = &self.memory {
-            let mut set = StateSet::new();
-            memory.download(&mut set)?;
-            for (name, tensor) in without_device_names(&set).iter() {
-                self.host.insert(name, tensor.clone());
-            }
-            for (name, master) in set.iter() {
-                if let Some(weight) = name.strip_prefix(MASTER) {
-                    self.host.insert(weight, master.clone());
-                }
-            }
-        }
+        let set = self.download()?;
+        self.take(&set);
         Ok(&self.host)
     }
 
-    /// Changes the state on the host, and on the device if it is there.
+    /// What the device holds; nothing if the state is on the host.
+    fn download(&self) -> Result<StateSet, EngineError> {
+        let mut set = StateSet::new();
+        if let Some(memory) = &self.memory {
+            memory.download(&mut set)?;
+        }
+        Ok(set)
+    }
+
+    /// Takes over what a device held. An fp16 copy says nothing that the host does not know better:
+    /// it is the master, rounded, or a frozen weight that no program changes.
+    fn take(&mut self, set: &StateSet) {
+        for (name, tensor) in without_device_names(set).iter() {
+            if tensor.desc.role.cuda_dtype() != DType::F16 {
+                self.host.insert(name, tensor.clone());
+            }
+        }
+        for (name, master) in set.iter() {
+            if let Some(weight) = name.strip_prefix(MASTER) {
+                self.host.insert(weight, master.clone());
+            }
+        }
+    }
+
+    /// Changes the state on the host, and on the device if it is there. What the device counts for
+    /// its ring goes on.
     ///
     /// # Errors
     /// What `change` says; the device's own.
@@ -73,11 +89,17 @@ impl ModelState {
         &mut self,
         change: impl FnOnce(&mut StateSet) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        self.fetch()?;
+        let set = self.download()?;
+        self.take(&set);
         let result = change(&mut self.host)?;
         if let Some(memory) = &self.memory {
             let mut values = self.host.clone();
             add_device_names(&mut values, memory.descs());
+            for name in [RING, RING_STEP] {
+                if let Some(tensor) = set.get(name) {
+                    values.insert(name, tensor.clone());
+                }
+            }
             memory.upload(&values)?;
         }
         Ok(result)
