@@ -1,12 +1,14 @@
 //! The trainer: one planned program a padded shape, sharing the state; one batch a step.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use configs::{Config, WarmupRule};
 use graph::exec::device::Prepared;
+use graph::plan::ALIGNMENT;
 use graph::{CpuExecutor, StateSet};
+use kernels::TensorDesc;
 
 use super::feed::Feed;
 use super::steps::{CpuSteps, DeviceSteps, Steps};
@@ -16,7 +18,7 @@ use crate::metrics::StepRecord;
 use crate::model::{
     BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, Param, training_program,
 };
-use crate::runtime::{Backend, ModelState};
+use crate::runtime::{Backend, ModelState, RING};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
 /// Makes training steps.
@@ -51,10 +53,12 @@ pub struct MemoryNeed {
     /// Activations, gradients, scratch, and a device's input slots. The CPU keeps an arena for
     /// each padded shape, a device one for all.
     pub arena_bytes: usize,
+    /// Host memory that a device reaches: what is copied to its input slots, and its ring.
+    pub pinned_bytes: usize,
 }
 
 impl MemoryNeed {
-    /// All of it.
+    /// All of it where the programs run.
     pub fn bytes(&self) -> usize {
         self.state_bytes + self.arena_bytes
     }
@@ -190,7 +194,11 @@ impl Trainer {
 
     /// What the run needs in memory.
     pub fn memory(&self) -> MemoryNeed {
-        MemoryNeed { state_bytes: self.state.bytes(), arena_bytes: self.steps.bytes() }
+        MemoryNeed {
+            state_bytes: self.state.bytes(),
+            arena_bytes: self.steps.bytes(),
+            pinned_bytes: self.steps.pinned_bytes(),
+        }
     }
 }
 
@@ -248,7 +256,9 @@ fn make_steps(
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let state = ModelState::on_device(state, device.clone(), &programs)?;
     let counts = (data.shapes.len(), config.train.micro_steps);
+    let wanted = need(&prepared);
     let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &state)?;
+    assert_eq!(steps.bytes() + state.bytes(), wanted, "the need was counted wrongly");
     Ok((Box::new(steps), state))
 }
 
@@ -256,9 +266,10 @@ fn make_steps(
 fn need(programs: &[Prepared]) -> usize {
     let arena = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
     let inputs = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0);
-    let state = programs.first().map_or(0, |p| {
-        p.program.states().map(|(_, t)| t.desc.cuda_bytes().next_multiple_of(256)).sum()
-    });
+    let states = programs.iter().flat_map(|p| p.program.states()).filter(|(_, t)| t.name != RING);
+    let round = |desc: &TensorDesc| desc.cuda_bytes().next_multiple_of(ALIGNMENT);
+    let states: BTreeMap<_, _> = states.map(|(_, t)| (&t.name, round(&t.desc))).collect();
+    let state: usize = states.values().sum();
     arena + 3 * inputs + state
 }
 

@@ -83,4 +83,9 @@ impl Steps for DeviceSteps {
     fn bytes(&self) -> usize {
         self.executor.arena_bytes() + self.executor.input_bytes()
     }
+
+    fn pinned_bytes(&self) -> usize {
+        // Two slots of the three places that inputs have.
+        self.executor.input_bytes() / 3 * 2 + self.ring.bytes
+    }
 }
