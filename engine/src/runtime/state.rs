@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use graph::exec::device::{Prepared, SharedArena};
 use graph::{DeviceState, Program, StateSet};
 use kernels::DType;
 use kernels::device::Device;
@@ -18,12 +19,15 @@ use crate::error::EngineError;
 pub struct ModelState {
     host: StateSet,
     memory: Option<Arc<DeviceState>>,
+    /// Values of programs on a device. Whoever runs one holds the state, and sees the run to its
+    /// end before it lets go: so they all take turns in one arena.
+    arena: Option<Arc<SharedArena>>,
 }
 
 impl ModelState {
     /// State that lives on the host.
     pub fn host(set: StateSet) -> Self {
-        Self { host: set, memory: None }
+        Self { host: set, memory: None, arena: None }
     }
 
     /// State that lives on a device, as `programs` declare it, filled from `set`.
@@ -38,12 +42,30 @@ impl ModelState {
         let host = without_device_names(&set);
         let values = of_device(&host, programs);
         let memory = DeviceState::new(device, programs, &[RING], &values)?;
-        Ok(Self { host, memory: Some(Arc::new(memory)) })
+        Ok(Self { host, memory: Some(Arc::new(memory)), arena: None })
     }
 
     /// Where it is on the device.
     pub fn memory(&self) -> Option<&Arc<DeviceState>> {
         self.memory.as_ref()
+    }
+
+    /// Memory on `device` for the values of `programs`: that of programs before them, if it holds
+    /// them. What a run left there lasts until another program runs on this state.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn arena(
+        &mut self,
+        device: &Arc<dyn Device>,
+        programs: &[&Prepared],
+    ) -> Result<Arc<SharedArena>, EngineError> {
+        let bytes = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
+        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.bytes() >= bytes) {
+            return Ok(arena.clone());
+        }
+        let arena = Arc::new(SharedArena::new(device.clone(), programs)?);
+        Ok(self.arena.insert(arena).clone())
     }
 
     /// The state as it is now, brought back from the device if it is there. Waits for the device.

@@ -254,10 +254,10 @@ fn make_steps(
         .collect::<Result<Vec<_>, EngineError>>()?;
     fits(&prepared, device.memory().map_err(graph::GraphError::from)?.free, config, data, backend)?;
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
-    let state = ModelState::on_device(state, device.clone(), &programs)?;
+    let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let counts = (data.shapes.len(), config.train.micro_steps);
     let wanted = need(&prepared);
-    let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &state)?;
+    let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &mut state)?;
     assert_eq!(steps.bytes() + state.bytes(), wanted, "the need was counted wrongly");
     Ok((Box::new(steps), state))
 }

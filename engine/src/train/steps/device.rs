@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use graph::DeviceExecutor;
-use graph::exec::device::{Prepared, SharedArena};
+use graph::exec::device::Prepared;
 use kernels::device::{Device, Pinned};
 
 use super::{Measured, Steps, measured};
@@ -32,14 +32,14 @@ impl DeviceSteps {
         programs: Vec<Prepared>,
         (shapes, micro_steps): (usize, usize),
         layout: RingLayout,
-        state: &ModelState,
+        state: &mut ModelState,
     ) -> Result<Self, EngineError> {
-        let arena = SharedArena::new(device.clone(), &programs.iter().collect::<Vec<_>>())?;
+        let arena = state.arena(&device, &programs.iter().collect::<Vec<_>>())?;
         let memory = state.memory().map(Arc::as_ref);
         let Some((memory, ring)) = memory.and_then(|m| Some((m, m.mapped(RING)?))) else {
             panic!("the state is not on the device, or has no ring")
         };
-        let executor = DeviceExecutor::new(device.clone(), programs, Arc::new(arena), memory)?;
+        let executor = DeviceExecutor::new(device.clone(), programs, arena, memory)?;
         let micro_steps = micro_steps as u32;
         Ok(Self { device, executor, layout, ring, shapes, micro_steps, measured: 0 })
     }
