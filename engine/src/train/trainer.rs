@@ -34,6 +34,8 @@ pub struct Trainer {
     batches: u64,
     /// Steps begun and not measured yet, oldest first.
     begun: VecDeque<Begun>,
+    /// Why no further step could be begun: told when those before it have been.
+    failed: Option<EngineError>,
     last_step: Instant,
 }
 
@@ -87,27 +89,41 @@ impl Trainer {
         }
         let (steps, state) = make_steps(built, state, backend, config, data)?;
         let feed = Feed::new(config, data)?;
-        let micro_steps = config.train.micro_steps as u64;
-        let (batches, begun, last_step) = (0, VecDeque::new(), Instant::now());
-        Ok(Self { steps, state, params, loaded, feed, micro_steps, batches, begun, last_step })
+        Ok(Self {
+            steps,
+            state,
+            params,
+            loaded,
+            feed,
+            micro_steps: config.train.micro_steps as u64,
+            batches: 0,
+            begun: VecDeque::new(),
+            failed: None,
+            last_step: Instant::now(),
+        })
     }
 
     /// The record of the next step. Others are begun ahead of it, as the device allows, but none
     /// beyond step `until`: what is to happen after that step finds the state as it left it.
     ///
     /// # Errors
-    /// An image that cannot be read; a fault of the device.
+    /// An image that cannot be read, told after all steps before it; a fault of the device. No step
+    /// can follow either.
     pub fn step(&mut self, until: u64) -> Result<StepRecord, EngineError> {
         let until = until.max(self.batches + u64::from(self.begun.is_empty()));
-        while self.begun.len() < self.steps.depth() {
+        while self.begun.len() < self.steps.depth() && self.failed.is_none() {
             let next = self.batches + self.begun.len() as u64;
             if next >= until {
                 break;
             }
-            let begun = self.begin(next)?;
-            self.begun.push_back(begun);
+            match self.begin(next) {
+                Ok(begun) => self.begun.push_back(begun),
+                Err(e) => self.failed = Some(e),
+            }
         }
-        let Some(begun) = self.begun.pop_front() else { unreachable!("one was begun") };
+        let Some(begun) = self.begun.pop_front() else {
+            return Err(self.failed.take().unwrap_or_else(|| unreachable!("one was begun")));
+        };
         let measured = self.steps.measure()?;
         self.batches += 1;
         let now = Instant::now();
@@ -344,3 +360,6 @@ fn refuse_unsupported(config: &Config) -> Result<(), EngineError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;
