@@ -14,7 +14,7 @@ use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::StateSet;
-use kernels::device::Device;
+use kernels::device::{Access, Arg, Device, Launch, Touch};
 
 use common::Place;
 
@@ -122,6 +122,32 @@ fn changing_state_between_steps_keeps_the_ring_in_step() {
     records.extend(steps(&mut touched, 3));
     let losses = |records: &[StepRecord]| records.iter().map(|r| r.loss).collect::<Vec<_>>();
     assert_eq!(losses(&records), losses(&steps(&mut whole, 6)));
+}
+
+/// A kernel that fails while steps are in flight: every later step says so, in the same words, and
+/// nothing waits or panics.
+#[test]
+fn a_fault_on_the_device_is_an_error_of_the_next_step() {
+    let run = Run::new(&[]);
+    let device = Arc::new(EmulatedDevice::new(Order::Random(1)));
+    let mut trainer = run.trainer(&Backend::Device(device.clone()));
+    trainer.step(10).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(trainer.in_flight(), 1);
+    let buffer =
+        |access| Arg::Buffer(Touch { ptr: device.alloc(256).expect("memory"), bytes: 256, access });
+    let reaches_too_far = Launch::over("relu_mask_f16", 128)
+        .arg(buffer(Access::Read))
+        .arg(buffer(Access::Read))
+        .arg(buffer(Access::Write))
+        .len(136);
+    let stream = device.stream().expect("a stream");
+    device.launch(stream, &reaches_too_far).expect("what it does shows when it runs");
+    let told =
+        |result: Result<StepRecord, _>| result.map_err(|e: engine::EngineError| e.to_string());
+    let failed = (0..20).map(|_| told(trainer.step(100))).find_map(Result::err);
+    let failed = failed.expect("the device is broken");
+    assert!(failed.contains("relu_mask_f16") && failed.contains("past the end"), "{failed}");
+    assert_eq!(told(trainer.step(100)).expect_err("it stays so"), failed);
 }
 
 /// What is said to be needed is what is taken, and a step takes nothing more.
