@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use configs::Config;
@@ -60,7 +60,7 @@ fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
     (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
-fn resume(trainer: &mut Trainer, saved: &PathBuf, batches: u64) {
+fn resume(trainer: &mut Trainer, saved: &Path, batches: u64) {
     let restore = |state: &mut StateSet| checkpoint::restore(saved, state);
     trainer.state().change(restore).unwrap_or_else(|e| panic!("{e}"));
     trainer.resume_at(batches);

@@ -171,7 +171,8 @@ impl DeviceExecutor {
 
     /// Writes the head of an input of the next step; each is written for each step. What follows
     /// the head holds anything: bytes of an earlier step, maybe of another program. A program reads
-    /// no more of it than its counts say. Waits only for the last step but one, which read the slot.
+    /// no more of it than its counts say. Waits only for the last step but one, which read the
+    /// slot.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if the program has no such input; a fault of the device.
