@@ -69,7 +69,7 @@ fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, 
         let mut free: Vec<&Found> = got.objects.iter().collect();
         for object in wanted.objects.iter().filter(|o| o.score > SURE) {
             let fits = |f: &&Found| f.label == object.label && iou(f, object) > LEAST_IOU;
-            let Some(at) = free.iter().position(|f| fits(f)) else {
+            let Some(at) = free.iter().position(fits) else {
                 panic!("image {}: nothing like {object:?} in {free:?}", wanted.image_id)
             };
             let found = free.swap_remove(at);
@@ -78,7 +78,7 @@ fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, 
             count += 1;
         }
         let sure = |f: &&Found| f.score > SURE + SCORE_BOUND;
-        assert!(!free.iter().any(|f| sure(f)), "image {}: too many: {free:?}", wanted.image_id);
+        assert!(!free.iter().any(sure), "image {}: too many: {free:?}", wanted.image_id);
     }
     (count, worst, masks / count.max(1) as f32)
 }
