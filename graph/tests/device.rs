@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use emulated::{EmulatedDevice, Order};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
+use graph::plan::ALIGNMENT;
 use graph::program::Pass;
 use graph::{CpuExecutor, Program, Schedule, StateSet};
-use kernels::device::{Counts, Device};
+use kernels::cpu::{CpuArgs, HostTensor};
+use kernels::device::{Counts, Device, Launch, LaunchArgs};
 use kernels::ops::relu_mask::ReluMask;
-use kernels::{Role, TensorDesc};
+use kernels::{OpError, Role, TensorDesc};
 
 const LEN: usize = 3000;
 
@@ -37,7 +39,13 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 fn executor(order: Order, programs: usize) -> (Arc<EmulatedDevice>, DeviceExecutor) {
-    let device = Arc::new(EmulatedDevice::new(order));
+    executor_on(Arc::new(EmulatedDevice::new(order)), programs)
+}
+
+fn executor_on(
+    device: Arc<EmulatedDevice>,
+    programs: usize,
+) -> (Arc<EmulatedDevice>, DeviceExecutor) {
     let prepared: Vec<_> =
         (0..programs).map(|_| Prepared::new(program()).expect("a schedule")).collect();
     let shared: Arc<dyn Device> = device.clone();
@@ -85,6 +93,108 @@ fn steps_in_flight_keep_their_own_inputs() {
             assert_eq!(got.as_f32(), cpu.f32(name).expect("kept"), "{name}, seed {seed}");
         }
     }
+}
+
+/// Neither memory, streams nor events are made in a step, and all memory is given back.
+#[test]
+fn a_hundred_steps_leave_nothing_behind() {
+    let device = Arc::new(EmulatedDevice::new(Order::Random(3)));
+    let free = |device: &EmulatedDevice| device.memory().expect("memory").free;
+    let all = free(&device);
+    let (_, mut executor) = executor_on(device.clone(), 2);
+    let before = (free(&device), device.counts().allocations);
+    let handles = |d: &EmulatedDevice| (d.stream().expect("one").0, d.event().expect("one").0);
+    let (stream, event) = handles(&device);
+    for step in 0..100 {
+        let which = step as usize % 2;
+        executor.write_input(which, "a", &bytes(&halves(step))).expect("an input");
+        executor.write_input(which, "b", &bytes(&halves(step))).expect("an input");
+        executor.submit(which).expect("a launch");
+    }
+    executor.until_done(100).expect("no fault");
+    assert_eq!((free(&device), device.counts().allocations), before);
+    assert_eq!(handles(&device), (stream + 1, event + 1), "numbers of handles are consecutive");
+    drop(executor);
+    assert_eq!(free(&device), all, "pinned memory counts too");
+}
+
+/// `relu_mask` that writes past its output.
+#[derive(Debug)]
+struct TooLong;
+
+impl kernels::Op for TooLong {
+    fn name(&self) -> &'static str {
+        "too_long"
+    }
+
+    fn infer(&self, i: &[TensorDesc], _: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        Ok(vec![i[0].clone()])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let [x, y] = [args.inputs[0], args.outputs[0]];
+        let launch = Launch::over("relu_mask_f16", x.len());
+        vec![launch.arg(x.read()).arg(x.read()).arg(y.write()).len(x.len() + 8)]
+    }
+
+    fn run_cpu(&self, _: &mut CpuArgs<'_>) {
+        unreachable!("only for the device")
+    }
+}
+
+/// A kernel that fails ends in the same error at every later look, without a panic or a wait.
+#[test]
+fn a_fault_in_a_step_is_told_at_the_next_one() {
+    let mut program = Program::new();
+    let x = program.input("x", TensorDesc::new(Role::Gradient, &[ALIGNMENT / 2]));
+    let y = program.apply1(TooLong, &[x]).expect("any shape");
+    program.keep("y", y);
+    let prepared = Prepared::new(Arc::new(program)).expect("a schedule");
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));
+    let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
+    let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
+    let state = state.expect("no state");
+    let executor = DeviceExecutor::new(device, vec![prepared], arena, &state);
+    let mut executor = executor.expect("what it does shows when it runs");
+    let mut errors = vec![];
+    for _ in 0..4 {
+        let written = executor.write_input(0, "x", &bytes(&[1.0; ALIGNMENT / 2]));
+        match written.and_then(|()| executor.submit(0)) {
+            Ok(number) => assert!(number <= 2, "the third step waits for the first"),
+            Err(e) => errors.push(e.to_string()),
+        }
+    }
+    errors.push(executor.until_done(2).expect_err("it never ran well").to_string());
+    errors.push(executor.read(0, "y").expect_err("it never ran well").to_string());
+    assert_eq!(errors.len(), 4);
+    assert!(errors.iter().all(|e| *e == errors[0]), "{errors:?}");
+    assert!(errors[0].contains("relu_mask_f16") && errors[0].contains("past the end"));
+}
+
+/// Many tensors go through one buffer, and large ones in several pieces.
+#[test]
+fn state_is_sent_in_few_large_copies() {
+    let mut program = Program::new();
+    let mut set = StateSet::new();
+    let mut add = |name: String, len: usize| {
+        let desc = TensorDesc::new(Role::Master, &[len]);
+        program.state(&name, desc.clone());
+        set.insert(&name, HostTensor::f32(desc, (0..len).map(|i| (i + len) as f32).collect()));
+    };
+    (0..300).for_each(|i| add(format!("small{i}"), 1 + 7 * i));
+    (0..3).for_each(|i| add(format!("large{i}"), (9 << 20) + i));
+    let device = Arc::new(EmulatedDevice::new(Order::Given));
+    let state = DeviceState::new(device.clone(), &[&program], &[], &set).expect("memory");
+    let counts = device.counts();
+    assert_eq!((counts.uploads, counts.host_waits), (2, 3), "108 MiB in pieces of 64");
+    let mut back = StateSet::new();
+    state.download(&mut back).expect("no fault");
+    assert!(back.iter().eq(set.iter()));
+    let lacking = state.upload(&StateSet::new()).expect_err("nothing given").to_string();
+    assert!(lacking.contains("large0"), "{lacking}");
+    let free = device.memory().expect("memory").free;
+    drop(state);
+    assert!(device.memory().expect("memory").free > free + (108 << 20));
 }
 
 /// The schedule knows the waits; without them the device finds two launches that race.

@@ -3,6 +3,7 @@
 mod autodiff;
 mod common;
 mod device;
+mod device_random;
 mod execution;
 mod plan;
 mod program;

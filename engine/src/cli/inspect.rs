@@ -72,7 +72,10 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
         } else {
             args.classes
         },
-        images: config.train.batch_size,
+        images: match args.detection {
+            true => config.eval.batch_size,
+            false => config.train.batch_size / config.train.micro_steps,
+        },
         padded,
         slot: SlotShape {
             pixels: 3 * args.height * args.width,
@@ -85,7 +88,8 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
             Kind::Cpu => DeviceKind::Cpu,
             Kind::Cuda => DeviceKind::Cuda,
         },
-        micro: MicroStep::Whole,
+        // Of several micro-steps the last holds all that the others do.
+        micro: if config.train.micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last },
         inject: Inject::default(),
     };
     let build = if args.detection { detection_program } else { training_program };
@@ -115,6 +119,7 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     let states: usize = program.states().map(|(_, t)| kind.bytes(&t.desc)).sum();
     let inputs: usize = program.inputs().map(|(_, t)| kind.bytes(&t.desc)).sum();
+    let places = if kind == DeviceKind::Cpu { 1 } else { 3 };
     let mut text = format!(
         "{} images of {}x{}, {}: {} nodes\n",
         spec.images,
@@ -125,13 +130,14 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
     );
     text += &format!(
         "arena  {:>8.3} GiB  ({:.3} GiB at the fullest launch; {:.3} GiB if nothing shared \
-         memory)\nstate  {:>8.3} GiB\ninputs {:>8.3} GiB{}\n\n",
+         memory)\nstate  {:>8.3} GiB\ninputs {:>8.3} GiB{}\nall    {:>8.3} GiB\n\n",
         gib(plan.arena_bytes()),
         gib(plan.peak_live_bytes(schedule)),
         gib(plan.unshared_bytes()),
         gib(states),
         gib(inputs),
         if kind == DeviceKind::Cpu { "" } else { "  (three times: two slots and the step's own)" },
+        gib(plan.arena_bytes() + states + places * inputs),
     );
     if kind == DeviceKind::Cuda {
         text += &launch_text(&prepared)?;

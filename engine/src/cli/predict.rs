@@ -139,7 +139,7 @@ fn detect(
     let shape = PaddedShape { height: pad(height), width: pad(width) };
     let mut detector = match planned.take() {
         Some((last, detector)) if last == shape => detector,
-        _ => Detector::new(config, &[shape], classes, 1, backend, state)?,
+        _ => Detector::new(config, &[shape], classes, (1, image.rgb.len()), backend, state)?,
     };
     let mut found = detector.run(0, std::slice::from_ref(image), state)?;
     *planned = Some((shape, detector));

@@ -34,16 +34,18 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// A detector for images of these padded shapes. Programs are planned when first needed.
+    /// A detector for batches of images of these padded shapes, of about as many bytes of pixels
+    /// each: larger ones are planned for anew. On the CPU programs are planned when first
+    /// needed; on a device all are here, so that memory which runs out does so before training.
     ///
     /// # Errors
-    /// A config that describes no program, or a state of another model: found here, on the first
-    /// shape.
+    /// A config that describes no program, a state of another model, or a device that fails: found
+    /// here.
     pub fn new(
         config: &Config,
         shapes: &[PaddedShape],
         classes: usize,
-        batch_size: usize,
+        (batch_size, pixels): (usize, usize),
         backend: &Backend,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
@@ -55,9 +57,12 @@ impl Detector {
             backend: backend.clone(),
             executors: shapes.iter().map(|_| None).collect(),
         };
-        if !shapes.is_empty() {
-            let pixels = 3 * shapes[0].area();
-            detector.plan(0, pixels, state)?;
+        let now = match backend {
+            Backend::Cpu => shapes.len().min(1),
+            Backend::Device(_) => shapes.len(),
+        };
+        for (shape, padded) in shapes[..now].iter().enumerate() {
+            detector.plan(shape, pixels.max(3 * padded.area()), state)?;
         }
         Ok(detector)
     }

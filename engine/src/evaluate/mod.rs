@@ -85,8 +85,8 @@ impl Evaluator {
             images.truncate(config.eval.max_images);
         }
         let ground_truth = ground_truth::of_images(&data, &images)?;
-        let size = config.eval.batch_size;
-        let detector = Detector::new(config, &data.shapes, classes, size, backend, state)?;
+        let room = (config.eval.batch_size, data.slot_shape().pixels);
+        let detector = Detector::new(config, &data.shapes, classes, room, backend, state)?;
         let masks = config.model.kind == configs::ModelKind::MaskRcnn;
         Ok(Self { data, detector, ground_truth, images, masks })
     }

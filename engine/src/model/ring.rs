@@ -45,7 +45,8 @@ pub(super) fn publish(
 ) -> Result<RingLayout, GraphError> {
     let values: Vec<TensorId> = losses.iter().map(|(_, t)| t).chain(results).copied().collect();
     let width = 1 + losses.len() + CONTROL + num_norms;
-    let slots = SLOTS.max(2 * net.spec.config.train.micro_steps);
+    // A power of two: rows then follow one another where the count of steps goes round.
+    let slots = SLOTS.max(2 * net.spec.config.train.micro_steps).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[slots, width]));
     let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));
     net.program.add(Arc::new(Publish), &values, &[ring, step])?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use graph::exec::device::{Prepared, SharedArena};
+use graph::exec::device::Prepared;
 use graph::{CpuExecutor, DeviceExecutor, Program};
 use kernels::cpu::HostTensor;
 
@@ -32,7 +32,7 @@ impl Executor {
         match (backend, state.memory().cloned()) {
             (Backend::Device(device), Some(memory)) => {
                 let prepared = Prepared::new(program)?;
-                let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared])?);
+                let arena = state.arena(device, &[&prepared])?;
                 let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;
                 Ok(Executor::Device(Box::new(executor)))
             }
@@ -81,7 +81,7 @@ impl Executor {
         Ok(())
     }
 
-    /// A kept tensor of the last run.
+    /// A kept tensor of the last run, before another program ran on the same state.
     ///
     /// # Errors
     /// [`graph::GraphError::UnknownTensor`]; a fault of the device.

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use graph::exec::device::{Prepared, SharedArena};
 use graph::{DeviceState, Program, StateSet};
+use kernels::DType;
 use kernels::device::Device;
 
 use super::{MASTER, RING, RING_STEP};
@@ -17,12 +19,15 @@ use crate::error::EngineError;
 pub struct ModelState {
     host: StateSet,
     memory: Option<Arc<DeviceState>>,
+    /// Values of programs on a device. Whoever runs one holds the state, and sees the run to its
+    /// end before it lets go: so they all take turns in one arena.
+    arena: Option<Arc<SharedArena>>,
 }
 
 impl ModelState {
     /// State that lives on the host.
     pub fn host(set: StateSet) -> Self {
-        Self { host: set, memory: None }
+        Self { host: set, memory: None, arena: None }
     }
 
     /// State that lives on a device, as `programs` declare it, filled from `set`.
@@ -37,7 +42,7 @@ impl ModelState {
         let host = without_device_names(&set);
         let values = of_device(&host, programs);
         let memory = DeviceState::new(device, programs, &[RING], &values)?;
-        Ok(Self { host, memory: Some(Arc::new(memory)) })
+        Ok(Self { host, memory: Some(Arc::new(memory)), arena: None })
     }
 
     /// Where it is on the device.
@@ -45,27 +50,60 @@ impl ModelState {
         self.memory.as_ref()
     }
 
+    /// Memory on `device` for the values of `programs`: that of programs before them, if it holds
+    /// them. What a run left there lasts until another program runs on this state.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn arena(
+        &mut self,
+        device: &Arc<dyn Device>,
+        programs: &[&Prepared],
+    ) -> Result<Arc<SharedArena>, EngineError> {
+        let bytes = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
+        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.bytes() >= bytes) {
+            return Ok(arena.clone());
+        }
+        let arena = Arc::new(SharedArena::new(device.clone(), programs)?);
+        Ok(self.arena.insert(arena).clone())
+    }
+
     /// The state as it is now, brought back from the device if it is there. Waits for the device.
     ///
     /// # Errors
     /// The device's own.
     pub fn fetch(&mut self) -> Result<&StateSet, EngineError> {
-        if let Some(memory) = &self.memory {
-            let mut set = StateSet::new();
-            memory.download(&mut set)?;
-            for (name, tensor) in without_device_names(&set).iter() {
-                self.host.insert(name, tensor.clone());
-            }
-            for (name, master) in set.iter() {
-                if let Some(weight) = name.strip_prefix(MASTER) {
-                    self.host.insert(weight, master.clone());
-                }
-            }
-        }
+        let set = self.download()?;
+        self.take(&set);
         Ok(&self.host)
     }
 
-    /// Changes the state on the host, and on the device if it is there.
+    /// What the device holds; nothing if the state is on the host.
+    fn download(&self) -> Result<StateSet, EngineError> {
+        let mut set = StateSet::new();
+        if let Some(memory) = &self.memory {
+            memory.download(&mut set)?;
+        }
+        Ok(set)
+    }
+
+    /// Takes over what a device held. An fp16 copy says nothing that the host does not know better:
+    /// it is the master, rounded, or a frozen weight that no program changes.
+    fn take(&mut self, set: &StateSet) {
+        for (name, tensor) in without_device_names(set).iter() {
+            if tensor.desc.role.cuda_dtype() != DType::F16 {
+                self.host.insert(name, tensor.clone());
+            }
+        }
+        for (name, master) in set.iter() {
+            if let Some(weight) = name.strip_prefix(MASTER) {
+                self.host.insert(weight, master.clone());
+            }
+        }
+    }
+
+    /// Changes the state on the host, and on the device if it is there. What the device counts for
+    /// its ring goes on.
     ///
     /// # Errors
     /// What `change` says; the device's own.
@@ -73,11 +111,17 @@ impl ModelState {
         &mut self,
         change: impl FnOnce(&mut StateSet) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        self.fetch()?;
+        let set = self.download()?;
+        self.take(&set);
         let result = change(&mut self.host)?;
         if let Some(memory) = &self.memory {
             let mut values = self.host.clone();
             add_device_names(&mut values, memory.descs());
+            for name in [RING, RING_STEP] {
+                if let Some(tensor) = set.get(name) {
+                    values.insert(name, tensor.clone());
+                }
+            }
             memory.upload(&values)?;
         }
         Ok(result)

@@ -1,12 +1,14 @@
 //! The trainer: one planned program a padded shape, sharing the state; one batch a step.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use configs::{Config, WarmupRule};
 use graph::exec::device::Prepared;
+use graph::plan::ALIGNMENT;
 use graph::{CpuExecutor, StateSet};
+use kernels::TensorDesc;
 
 use super::feed::Feed;
 use super::steps::{CpuSteps, DeviceSteps, Steps};
@@ -16,7 +18,7 @@ use crate::metrics::StepRecord;
 use crate::model::{
     BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, Param, training_program,
 };
-use crate::runtime::{Backend, ModelState};
+use crate::runtime::{Backend, ModelState, RING};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
 /// Makes training steps.
@@ -32,6 +34,8 @@ pub struct Trainer {
     batches: u64,
     /// Steps begun and not measured yet, oldest first.
     begun: VecDeque<Begun>,
+    /// Why no further step could be begun: told when those before it have been.
+    failed: Option<EngineError>,
     last_step: Instant,
 }
 
@@ -51,10 +55,12 @@ pub struct MemoryNeed {
     /// Activations, gradients, scratch, and a device's input slots. The CPU keeps an arena for
     /// each padded shape, a device one for all.
     pub arena_bytes: usize,
+    /// Host memory that a device reaches: what is copied to its input slots, and its ring.
+    pub pinned_bytes: usize,
 }
 
 impl MemoryNeed {
-    /// All of it.
+    /// All of it where the programs run.
     pub fn bytes(&self) -> usize {
         self.state_bytes + self.arena_bytes
     }
@@ -83,27 +89,41 @@ impl Trainer {
         }
         let (steps, state) = make_steps(built, state, backend, config, data)?;
         let feed = Feed::new(config, data)?;
-        let micro_steps = config.train.micro_steps as u64;
-        let (batches, begun, last_step) = (0, VecDeque::new(), Instant::now());
-        Ok(Self { steps, state, params, loaded, feed, micro_steps, batches, begun, last_step })
+        Ok(Self {
+            steps,
+            state,
+            params,
+            loaded,
+            feed,
+            micro_steps: config.train.micro_steps as u64,
+            batches: 0,
+            begun: VecDeque::new(),
+            failed: None,
+            last_step: Instant::now(),
+        })
     }
 
     /// The record of the next step. Others are begun ahead of it, as the device allows, but none
     /// beyond step `until`: what is to happen after that step finds the state as it left it.
     ///
     /// # Errors
-    /// An image that cannot be read; a fault of the device.
+    /// An image that cannot be read, told after all steps before it; a fault of the device. No step
+    /// can follow either.
     pub fn step(&mut self, until: u64) -> Result<StepRecord, EngineError> {
         let until = until.max(self.batches + u64::from(self.begun.is_empty()));
-        while self.begun.len() < self.steps.depth() {
+        while self.begun.len() < self.steps.depth() && self.failed.is_none() {
             let next = self.batches + self.begun.len() as u64;
             if next >= until {
                 break;
             }
-            let begun = self.begin(next)?;
-            self.begun.push_back(begun);
+            match self.begin(next) {
+                Ok(begun) => self.begun.push_back(begun),
+                Err(e) => self.failed = Some(e),
+            }
         }
-        let Some(begun) = self.begun.pop_front() else { unreachable!("one was begun") };
+        let Some(begun) = self.begun.pop_front() else {
+            return Err(self.failed.take().unwrap_or_else(|| unreachable!("one was begun")));
+        };
         let measured = self.steps.measure()?;
         self.batches += 1;
         let now = Instant::now();
@@ -190,7 +210,11 @@ impl Trainer {
 
     /// What the run needs in memory.
     pub fn memory(&self) -> MemoryNeed {
-        MemoryNeed { state_bytes: self.state.bytes(), arena_bytes: self.steps.bytes() }
+        MemoryNeed {
+            state_bytes: self.state.bytes(),
+            arena_bytes: self.steps.bytes(),
+            pinned_bytes: self.steps.pinned_bytes(),
+        }
     }
 }
 
@@ -246,9 +270,11 @@ fn make_steps(
         .collect::<Result<Vec<_>, EngineError>>()?;
     fits(&prepared, device.memory().map_err(graph::GraphError::from)?.free, config, data, backend)?;
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
-    let state = ModelState::on_device(state, device.clone(), &programs)?;
+    let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let counts = (data.shapes.len(), config.train.micro_steps);
-    let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &state)?;
+    let wanted = need(&prepared);
+    let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &mut state)?;
+    assert_eq!(steps.bytes() + state.bytes(), wanted, "the need was counted wrongly");
     Ok((Box::new(steps), state))
 }
 
@@ -256,9 +282,10 @@ fn make_steps(
 fn need(programs: &[Prepared]) -> usize {
     let arena = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
     let inputs = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0);
-    let state = programs.first().map_or(0, |p| {
-        p.program.states().map(|(_, t)| t.desc.cuda_bytes().next_multiple_of(256)).sum()
-    });
+    let states = programs.iter().flat_map(|p| p.program.states()).filter(|(_, t)| t.name != RING);
+    let round = |desc: &TensorDesc| desc.cuda_bytes().next_multiple_of(ALIGNMENT);
+    let states: BTreeMap<_, _> = states.map(|(_, t)| (&t.name, round(&t.desc))).collect();
+    let state: usize = states.values().sum();
     arena + 3 * inputs + state
 }
 
@@ -333,3 +360,6 @@ fn refuse_unsupported(config: &Config) -> Result<(), EngineError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

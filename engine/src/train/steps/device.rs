@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use graph::DeviceExecutor;
-use graph::exec::device::{Prepared, SharedArena};
+use graph::exec::device::Prepared;
 use kernels::device::{Device, Pinned};
 
 use super::{Measured, Steps, measured};
@@ -32,14 +32,14 @@ impl DeviceSteps {
         programs: Vec<Prepared>,
         (shapes, micro_steps): (usize, usize),
         layout: RingLayout,
-        state: &ModelState,
+        state: &mut ModelState,
     ) -> Result<Self, EngineError> {
-        let arena = SharedArena::new(device.clone(), &programs.iter().collect::<Vec<_>>())?;
+        let arena = state.arena(&device, &programs.iter().collect::<Vec<_>>())?;
         let memory = state.memory().map(Arc::as_ref);
         let Some((memory, ring)) = memory.and_then(|m| Some((m, m.mapped(RING)?))) else {
             panic!("the state is not on the device, or has no ring")
         };
-        let executor = DeviceExecutor::new(device.clone(), programs, Arc::new(arena), memory)?;
+        let executor = DeviceExecutor::new(device.clone(), programs, arena, memory)?;
         let micro_steps = micro_steps as u32;
         Ok(Self { device, executor, layout, ring, shapes, micro_steps, measured: 0 })
     }
@@ -70,9 +70,10 @@ impl Steps for DeviceSteps {
         let mut losses = Vec::new();
         let mut row = Vec::new();
         for _ in 0..self.micro_steps {
-            self.measured += 1;
+            let place = self.measured as usize % self.layout.slots;
+            self.measured = self.measured.wrapping_add(1);
             self.executor.until_done(self.measured)?;
-            row = self.row((self.measured as usize - 1) % self.layout.slots);
+            row = self.row(place);
             losses.push(self.layout.split(&row).0);
         }
         let (_, control, total_norm) = self.layout.split(&row);
@@ -81,5 +82,10 @@ impl Steps for DeviceSteps {
 
     fn bytes(&self) -> usize {
         self.executor.arena_bytes() + self.executor.input_bytes()
+    }
+
+    fn pinned_bytes(&self) -> usize {
+        // Two slots of the three places that inputs have.
+        self.executor.input_bytes() / 3 * 2 + self.ring.bytes
     }
 }

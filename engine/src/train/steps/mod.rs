@@ -37,6 +37,11 @@ pub(super) trait Steps: Debug {
     /// Bytes of activations, gradients, inputs and scratch.
     fn bytes(&self) -> usize;
 
+    /// Bytes of host memory that a device reaches.
+    fn pinned_bytes(&self) -> usize {
+        0
+    }
+
     /// The CPU's executors, whose nodes can be timed one by one.
     fn cpu_executors(&mut self) -> &mut [graph::CpuExecutor] {
         &mut []

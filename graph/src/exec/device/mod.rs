@@ -8,7 +8,10 @@
 
 mod prepared;
 mod state;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -112,6 +115,7 @@ impl DeviceExecutor {
         let (main, copies) = (device.stream()?, device.stream()?);
         device.upload(main, index, zero, 0, 4)?;
         device.synchronize()?;
+        device.free_pinned(zero)?;
         let ends = Slots {
             slots: [slots[0].memory, slots[1].memory],
             bytes,
@@ -165,8 +169,10 @@ impl DeviceExecutor {
         self.arena.bytes()
     }
 
-    /// Writes the head of an input of the next step. What is not written is what the last step but
-    /// one left there. Waits only if that step has not begun to read it.
+    /// Writes the head of an input of the next step; each is written for each step. What follows
+    /// the head holds anything: bytes of an earlier step, maybe of another program. A program reads
+    /// no more of it than its counts say. Waits only for the last step but one, which read the
+    /// slot.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if the program has no such input; a fault of the device.
@@ -176,7 +182,7 @@ impl DeviceExecutor {
         name: &str,
         bytes: &[u8],
     ) -> Result<(), GraphError> {
-        self.until_done(self.submitted.saturating_sub(1))?;
+        self.until_done(self.submitted.wrapping_sub(1))?;
         let unknown = || GraphError::UnknownTensor(name.to_string());
         let prepared = &self.programs[program];
         let id = prepared.program.find(name).ok_or_else(unknown)?;
@@ -197,19 +203,18 @@ impl DeviceExecutor {
         let bytes = self.programs[program].input_bytes();
         let slot = &self.slots[self.submitted as usize % 2];
         let device = self.device.as_ref();
-        if self.submitted >= 2 {
-            device.wait(self.copies, slot.free)?;
-        }
+        // An event that was never recorded holds nobody up.
+        device.wait(self.copies, slot.free)?;
         device.upload(self.copies, slot.memory, slot.staging, 0, bytes)?;
         device.record(slot.filled, self.copies)?;
         device.wait(self.main, slot.filled)?;
         device.replay(self.graphs[program].handle, self.main)?;
         device.record(slot.free, self.main)?;
-        self.submitted += 1;
+        self.submitted = self.submitted.wrapping_add(1);
         Ok(self.submitted)
     }
 
-    /// Steps that the device has finished, as the mapped count says.
+    /// Steps that the device has finished, as the mapped count says. Begins again at 0 after 2^32.
     pub fn done(&self) -> u32 {
         let mut bytes = [0; 4];
         self.device.read_pinned(self.done, 0, &mut bytes);
@@ -220,9 +225,13 @@ impl DeviceExecutor {
     ///
     /// # Errors
     /// A fault of the device; [`GraphError::Hangs`] after ten minutes.
+    ///
+    /// # Panics
+    /// If `step` was not submitted: it would never be done.
     pub fn until_done(&self, step: u32) -> Result<(), GraphError> {
+        assert!(!is_before(self.submitted, step), "step {step} of {}", self.submitted);
         let started = Instant::now();
-        while self.done() < step {
+        while is_before(self.done(), step) {
             self.device.idle()?;
             if started.elapsed() > PATIENCE {
                 return Err(GraphError::Hangs { step, seconds: PATIENCE.as_secs() });
@@ -250,6 +259,11 @@ impl DeviceExecutor {
     }
 }
 
+/// True if step `a` comes before step `b`; numbers go round.
+fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
 impl Drop for DeviceExecutor {
     fn drop(&mut self) {
         for ptr in [self.slots[0].memory, self.slots[1].memory, self.inputs, self.index] {
@@ -272,7 +286,8 @@ fn whole_step(
     let take = take_slot(ends, prepared.input_bytes());
     list.push(Work::new("take_slot", Task::Kernels(vec![take])));
     let nodes = prepared.launches(place)?;
-    let mut last_beside = None;
+    // The last work of each stream beside the main line.
+    let mut beside = BTreeMap::new();
     for work in nodes.works() {
         let mut work = work.clone();
         // Everything comes after the inputs were taken.
@@ -283,11 +298,12 @@ fn whole_step(
         let stream = work.stream;
         let position = list.push(work);
         if stream > 0 {
-            last_beside = Some(position);
+            beside.insert(stream, position);
         }
     }
+    // A step that is counted as done is done on every stream.
     let finish = Task::Kernels(vec![finish_step(ends)]);
-    let waits = last_beside.into_iter().collect();
+    let waits = beside.into_values().collect();
     list.push(Work { name: "finish_step".into(), task: finish, stream: 0, waits });
     Ok(list)
 }

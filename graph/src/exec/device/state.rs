@@ -10,6 +10,9 @@ use kernels::device::{Device, DevicePtr, Pinned, Stream};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, Program, StateSet};
 
+/// Pinned memory at most that an upload goes through.
+const STAGING_BYTES: usize = 64 << 20;
+
 /// Named tensors in device memory. Those named when it was made lie in mapped host memory instead,
 /// where kernels write them and the host reads them without a copy.
 #[derive(Debug)]
@@ -93,24 +96,47 @@ impl DeviceState {
     /// Overwrites the device's state with `values`, rounded to the device's types. Waits.
     ///
     /// # Errors
-    /// [`GraphError::MissingState`]; the device's own.
+    /// [`GraphError::MissingState`], before anything is overwritten; the device's own.
     pub fn upload(&self, values: &StateSet) -> Result<(), GraphError> {
+        if let Some(name) = self.entries.keys().find(|name| values.get(name).is_none()) {
+            return Err(GraphError::MissingState(name.clone()));
+        }
         self.device.synchronize()?;
-        for (name, entry) in &self.entries {
+        let staging = self.device.alloc_pinned(self.bytes.min(STAGING_BYTES))?;
+        let sent = self.send(values, staging);
+        self.device.free_pinned(staging)?;
+        sent
+    }
+
+    /// Sends all tensors through `staging`, in the order of their addresses.
+    fn send(&self, values: &StateSet, staging: Pinned) -> Result<(), GraphError> {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(_, entry)| entry.ptr);
+        let mut filled = 0;
+        let mut sent = 0;
+        for (name, entry) in entries {
             let missing = || GraphError::MissingState(name.clone());
             let mut tensor = values.get(name).ok_or_else(missing)?.clone();
             // The set may hold a weight as the master that it is on the host.
             tensor.desc = entry.desc.clone();
-            let bytes = device_bytes(&tensor);
-            match entry.pinned {
-                Some(pinned) => self.device.write_pinned(pinned, 0, &bytes),
-                None if bytes.is_empty() => {}
-                None => {
-                    let staging = self.device.alloc_pinned(bytes.len())?;
-                    self.device.write_pinned(staging, 0, &bytes);
-                    self.device.upload(self.stream, entry.ptr, staging, 0, bytes.len())?;
+            let mut bytes = device_bytes(&tensor);
+            if let Some(pinned) = entry.pinned {
+                self.device.write_pinned(pinned, 0, &bytes);
+                continue;
+            }
+            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(staging.bytes - filled));
+                self.device.write_pinned(staging, filled, now);
+                filled += now.len();
+                rest = later;
+                if filled == staging.bytes || sent + filled == self.bytes {
+                    let to = self.memory + sent as DevicePtr;
+                    self.device.upload(self.stream, to, staging, 0, filled)?;
                     self.device.synchronize()?;
-                    self.device.free_pinned(staging)?;
+                    sent += filled;
+                    filled = 0;
                 }
             }
         }
@@ -139,5 +165,8 @@ impl Drop for DeviceState {
     fn drop(&mut self) {
         // A device that fails here has said so before.
         let _ = self.device.free(self.memory);
+        for pinned in self.entries.values().filter_map(|e| e.pinned) {
+            let _ = self.device.free_pinned(pinned);
+        }
     }
 }

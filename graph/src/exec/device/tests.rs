@@ -1,0 +1,51 @@
+//! The executor's count of steps when it goes round.
+
+use std::sync::Arc;
+
+use emulated::{EmulatedDevice, Order};
+use kernels::ops::relu_mask::ReluMask;
+use kernels::{Role, TensorDesc};
+
+use super::*;
+use crate::{Program, StateSet};
+
+/// 2^32 steps are done, and the next ones still read their own slots and are waited for.
+#[test]
+fn the_count_of_steps_goes_round() {
+    let mut program = Program::new();
+    let desc = TensorDesc::new(Role::Gradient, &[5]);
+    let x = program.input("x", desc);
+    let y = program.apply1(ReluMask, &[x, x]).expect("shapes that fit");
+    program.keep("y", y);
+    let prepared = Prepared::new(Arc::new(program)).expect("a schedule");
+    for seed in 1..4 {
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Random(seed)));
+        let none = StateSet::new();
+        let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &none);
+        let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
+        let programs = vec![prepared.clone()];
+        let executor = DeviceExecutor::new(device.clone(), programs, arena, &state.expect("none"));
+        let mut executor = executor.expect("a capture");
+        executor.submitted = u32::MAX - 1;
+        device.write_pinned(executor.done, 0, &executor.submitted.to_ne_bytes());
+        let mut numbers = vec![];
+        for step in 0..6u32 {
+            let half = half::f16::from_f32(1.0 + step as f32).to_ne_bytes();
+            executor.write_input(0, "x", &half.repeat(5)).expect("an input");
+            numbers.push(executor.submit(0).expect("a launch"));
+            assert!(executor.submitted.wrapping_sub(executor.done()) <= 2, "two ahead at most");
+        }
+        assert_eq!(numbers, [u32::MAX, 0, 1, 2, 3, 4]);
+        executor.until_done(u32::MAX).expect("no fault");
+        executor.until_done(4).expect("no fault");
+        assert_eq!(executor.done(), 4);
+        assert_eq!(executor.read(0, "y").expect("kept").as_f32(), [6.0; 5]);
+    }
+}
+
+/// A step that nobody submitted is never done.
+#[test]
+fn numbers_are_ordered_across_their_end() {
+    assert!(is_before(1, 2) && is_before(u32::MAX, 0) && is_before(u32::MAX - 1, 3));
+    assert!(!is_before(2, 2) && !is_before(0, u32::MAX) && !is_before(2, 1));
+}

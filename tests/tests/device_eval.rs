@@ -1,0 +1,330 @@
+//! Evaluation on the emulated device, against f32 on the CPU; and a whole session on both.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use configs::Config;
+use dali::order::PaddedShape;
+use dali::score::Rle;
+use emulated::{EmulatedDevice, Order};
+use engine::dataset::{DataSet, Split};
+use engine::evaluate::{Detector, Evaluator, Found, Image, ImageDetections};
+use engine::model::classes_of;
+use engine::progress::Progress;
+use engine::run_dir::RunDir;
+use engine::runtime::{Backend, ModelState};
+use engine::train::{Outcome, Session, SessionOptions, Trainer};
+use graph::StateSet;
+use kernels::device::Device;
+
+use common::Place;
+
+/// Scores from here on are compared; below, a detection may fall to the other side of a threshold.
+const SURE: f32 = 0.3;
+/// Of the scores of a detection in fp16 and in f32.
+const SCORE_BOUND: f32 = 0.02;
+const LEAST_IOU: f32 = 0.9;
+
+fn config(place: &Place, set: &[&str]) -> Config {
+    let dir = format!("data.synthetic.dir={}", place.join("drawn").display());
+    let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
+    Config::load("micro", &all).expect("the preset loads")
+}
+
+fn emulated(order: Order) -> (Arc<EmulatedDevice>, Backend) {
+    let device = Arc::new(EmulatedDevice::new(order));
+    (device.clone(), Backend::Device(device))
+}
+
+fn iou(a: &Found, b: &Found) -> f32 {
+    let side = |k: usize| (a.bbox[k + 2].min(b.bbox[k + 2]) - a.bbox[k].max(b.bbox[k])).max(0.0);
+    let both = side(0) * side(1);
+    let area = |f: &Found| (f.bbox[2] - f.bbox[0]) * (f.bbox[3] - f.bbox[1]);
+    both / (area(a) + area(b) - both)
+}
+
+/// Pixels of a mask, column by column.
+fn pixels(rle: &Rle) -> Vec<bool> {
+    let runs = rle.counts.iter().enumerate();
+    runs.flat_map(|(i, n)| std::iter::repeat_n(i % 2 == 1, *n as usize)).collect()
+}
+
+fn mask_iou(a: &Found, b: &Found) -> f32 {
+    let [a, b] = [a, b].map(|f| pixels(f.mask.as_ref().expect("a Mask R-CNN")));
+    assert_eq!(a.len(), b.len());
+    let both = a.iter().zip(&b).filter(|(a, b)| **a && **b).count();
+    let any = a.iter().zip(&b).filter(|(a, b)| **a || **b).count();
+    if any == 0 { 1.0 } else { both as f32 / any as f32 }
+}
+
+/// That each sure detection of `wanted` has one of its own in `got`; returns how many there are,
+/// the largest difference of scores, and the mean IoU of masks.
+fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, f32) {
+    assert_eq!(wanted.len(), got.len());
+    let (mut count, mut worst, mut masks) = (0, 0.0f32, 0.0);
+    for (wanted, got) in wanted.iter().zip(got) {
+        assert_eq!(wanted.image_id, got.image_id);
+        let mut free: Vec<&Found> = got.objects.iter().collect();
+        for object in wanted.objects.iter().filter(|o| o.score > SURE) {
+            let fits = |f: &&Found| f.label == object.label && iou(f, object) > LEAST_IOU;
+            let Some(at) = free.iter().position(fits) else {
+                panic!("image {}: nothing like {object:?} in {free:?}", wanted.image_id)
+            };
+            let found = free.swap_remove(at);
+            worst = worst.max((found.score - object.score).abs());
+            masks += mask_iou(found, object);
+            count += 1;
+        }
+        let sure = |f: &&Found| f.score > SURE + SCORE_BOUND;
+        assert!(!free.iter().any(sure), "image {}: too many: {free:?}", wanted.image_id);
+    }
+    (count, worst, masks / count.max(1) as f32)
+}
+
+/// A model trained for some steps on the CPU.
+struct Trained {
+    config: Config,
+    state: StateSet,
+    classes: usize,
+    _place: Place,
+}
+
+impl Trained {
+    fn new(set: &[&str]) -> Self {
+        let place = Place::new();
+        let config = config(&place, set);
+        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("images");
+        let mut trainer = Trainer::new(&config, &data, &Backend::Cpu).expect("micro is sound");
+        for _ in 0..config.train.steps {
+            trainer.step(config.train.steps).expect("a step");
+        }
+        let classes = classes_of(trainer.params());
+        let state = trainer.state().fetch().expect("on the host").clone();
+        Self { config, state, classes, _place: place }
+    }
+
+    /// The training images: small as it is, the model knows no others.
+    fn data(&self) -> DataSet {
+        DataSet::open(&self.config, Split::Train, &Progress::quiet()).expect("images")
+    }
+
+    fn evaluator(&self, backend: &Backend, state: &mut ModelState) -> Evaluator {
+        let made = Evaluator::new(&self.config, self.data(), self.classes, backend, state);
+        made.unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The state on a device, as training would hold it: a trainer that took it up.
+    fn trainer(&self, backend: &Backend) -> Trainer {
+        let data = DataSet::open(&self.config, Split::Train, &Progress::quiet()).expect("images");
+        let mut trainer = Trainer::new(&self.config, &data, backend).expect("micro is sound");
+        let take = |state: &mut StateSet| {
+            self.state.iter().for_each(|(name, tensor)| state.insert(name, tensor.clone()));
+            Ok(())
+        };
+        trainer.state().change(take).expect("the same names");
+        trainer
+    }
+}
+
+/// Enough to know seven images by heart.
+const LONG: [&str; 6] = [
+    "train.steps=1200",
+    "data.synthetic.train_images=7",
+    "model.roi.canonical_size=20",
+    "model.box_head.hidden=[64,64]",
+    "input.flip_probability=0",
+    "input.max_size=96",
+];
+
+/// Seven images in batches of two, the last half empty: one launch a batch, and what is found is
+/// what f32 finds.
+#[test]
+fn detections_in_fp16_are_those_of_f32() {
+    let trained = Trained::new(&LONG);
+    let images: Vec<usize> = (0..7).collect();
+    let quiet = Progress::quiet();
+    let mut host = ModelState::host(trained.state.clone());
+    let mut cpu = trained.evaluator(&Backend::Cpu, &mut host);
+    let wanted = cpu.detect(&mut host, &images, &quiet).expect("detections");
+    let (device, backend) = emulated(Order::Random(4));
+    let mut trainer = trained.trainer(&backend);
+    let mut evaluator = trained.evaluator(&backend, trainer.state());
+    let before = device.counts();
+    let got = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
+    let after = device.counts();
+    assert_eq!(after.graph_launches - before.graph_launches, 4, "one a batch");
+    assert_eq!(after.kernel_launches, before.kernel_launches);
+    assert_eq!(after.uploads - before.uploads, 4);
+    let (count, worst, masks) = matched(&wanted, &got);
+    println!("{count} detections, scores at most {worst:.4} apart, masks' mean IoU {masks:.4}");
+    assert!(count >= 7, "only {count} detections: nothing was compared");
+    assert!(worst < SCORE_BOUND && masks > 0.95, "{worst} {masks}");
+    let plans = trained.data().shapes.len();
+    let taken = device.memory().expect("memory").free;
+    drop(evaluator);
+    let given_back = device.memory().expect("memory").free - taken;
+    // Two images of pixels with little beside, in three places on the device and two of the host.
+    let slots = plans * 5 * 2 * (trained.data().slot_shape().pixels + 4096);
+    assert!(given_back <= slots, "{given_back} bytes, {slots} for slots: an arena of its own");
+    let mut evaluator = trained.evaluator(&backend, trainer.state());
+    // A batch of its own says the same as a place beside another image.
+    let alone = evaluator.detect(trainer.state(), &[3], &quiet).expect("detections");
+    assert_eq!(alone[0], got[3]);
+    let again = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
+    assert_eq!(again, got, "the same bits again");
+}
+
+/// An image that is `times` as wide: the same content side by side.
+fn repeated(image: &Image, times: usize) -> Image {
+    let rows = image.rgb.chunks_exact(3 * image.width);
+    let rgb = rows.flat_map(|row| row.repeat(times)).collect();
+    Image { width: times * image.width, rgb, ..image.clone() }
+}
+
+/// An image with every pixel four times.
+fn magnified(image: &Image) -> Image {
+    let row = |row: &[u8]| row.chunks_exact(3).flat_map(|p| p.repeat(2)).collect::<Vec<u8>>();
+    let rows = image.rgb.chunks_exact(3 * image.width);
+    let rgb = rows.flat_map(|r| row(r).repeat(2)).collect();
+    Image { height: 2 * image.height, width: 2 * image.width, rgb, ..image.clone() }
+}
+
+/// Two padded shapes in turn, source images that outgrow what was planned, and weights that are
+/// updated in place in between.
+#[test]
+fn shapes_sizes_and_weights_change_between_detections() {
+    let mut trained = Trained::new(&LONG);
+    let (_, backend) = emulated(Order::Random(6));
+    let mut trainer = trained.trainer(&backend);
+    let square = PaddedShape { height: 64, width: 64 };
+    let shapes = [square, PaddedShape { height: 64, width: 96 }];
+    let image = {
+        let mut host = ModelState::host(trained.state.clone());
+        trained.evaluator(&Backend::Cpu, &mut host).load(0).expect("an image")
+    };
+    let narrow = {
+        let mut crop = image.clone();
+        let rows = image.rgb.chunks_exact(3 * image.width);
+        crop.rgb = rows.flat_map(|r| r[..3 * image.width / 4 * 3].to_vec()).collect();
+        crop.width = image.width / 4 * 3;
+        repeated(&crop, 2)
+    };
+    let runs = [(0, image.clone()), (1, narrow), (0, magnified(&image)), (0, image)];
+    let mut earlier: Option<Vec<ImageDetections>> = None;
+    for round in 0..2 {
+        trained.state = trainer.state().fetch().expect("the state").clone();
+        let mut host = ModelState::host(trained.state.clone());
+        let mut both =
+            [(&Backend::Cpu, &mut host), (&backend, trainer.state())].map(|(b, state)| {
+                let made =
+                    Detector::new(&trained.config, &shapes, trained.classes, (1, 0), b, state);
+                let mut detector = made.unwrap_or_else(|e| panic!("{e}"));
+                let runs = runs.iter().map(|(shape, image)| {
+                    let found = detector.run(*shape, std::slice::from_ref(image), state);
+                    found.unwrap_or_else(|e| panic!("{e}")).remove(0)
+                });
+                runs.collect::<Vec<_>>()
+            });
+        let (count, worst, masks) = matched(&both[0], &both[1]);
+        println!("round {round}: {count}, {worst:.4} apart, masks {masks:.4}");
+        assert!(count >= 4 && worst < SCORE_BOUND && masks > 0.95, "{count} {worst} {masks}");
+        assert_eq!(both[1][0], both[1][3], "what ran in between leaves no trace");
+        assert!(earlier.take().is_none_or(|e| e != both[1]), "the new weights are used");
+        earlier = Some(std::mem::take(&mut both[1]));
+        let until = trainer.batches() + 5;
+        (0..5).for_each(|_| drop(trainer.step(until).expect("a step")));
+    }
+}
+
+/// What a session leaves in its directory: its journal without the clock, and its checkpoints.
+fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
+    let config = config(place, set);
+    let run = RunDir::create(place.path(), "run").expect("a directory");
+    let name = run.path().file_name().expect("a name").to_string_lossy().into_owned();
+    let options = SessionOptions {
+        run,
+        resume: false,
+        interrupted: Arc::new(AtomicBool::new(false)),
+        progress: Progress::quiet(),
+        backend,
+    };
+    let mut session = Session::new(config, options).unwrap_or_else(|e| panic!("{e}"));
+    let (outcome, _) = session.run().unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(outcome, Outcome::Done);
+    (place.metrics(&name), place.names(&format!("{name}/checkpoints")))
+}
+
+/// A session on a device writes down what one on the CPU does: all steps in order, evaluations and
+/// checkpoints at the same steps, and losses within what fp16 costs.
+#[test]
+fn a_session_on_a_device_is_kept_as_one_on_the_cpu() {
+    let set = [
+        "train.steps=11",
+        "train.eval_every_steps=4",
+        "train.checkpoint_every_steps=3",
+        "train.batch_size=4",
+        "train.micro_steps=2",
+        "data.synthetic.train_images=10",
+        "solver.initial_loss_scale=1024",
+    ];
+    let place = Place::new();
+    let (cpu, cpu_saved) = session(&place, Backend::Cpu, &set);
+    let (device, saved) = session(&place, emulated(Order::Random(8)).1, &set);
+    assert_eq!((cpu.len(), device.len()), (14, 14), "11 steps and 3 evaluations");
+    for (a, b) in cpu.iter().zip(&device) {
+        for key in ["step", "epoch", "images", "lr", "loss_scale", "applied"] {
+            assert_eq!(a.get(key), b.get(key), "{a} {b}");
+        }
+        assert_eq!(a.get("loss").is_some(), b.get("loss").is_some(), "{a} {b}");
+        let loss = |line: &serde_json::Value| line.get("loss").and_then(|l| l.as_f64());
+        if let (Some(a), Some(b)) = (loss(a), loss(b)) {
+            assert!((a - b).abs() < 0.05 * a, "{a} {b}");
+        }
+    }
+    let steps = device.iter().filter(|l| l.get("loss").is_some());
+    assert!(steps.map(|l| l["step"].as_u64()).eq((1..12).map(Some)), "complete and in order");
+    assert_eq!(saved, cpu_saved);
+}
+
+/// A signal that comes while a step is in flight: that step is still told, the checkpoint is of
+/// it, and going on makes the bits of a run that was not stopped.
+#[test]
+fn a_session_that_is_interrupted_goes_on_where_it_was() {
+    let set = ["train.steps=8", "train.batch_size=4", "train.micro_steps=2"];
+    let place = Place::new();
+    let config = config(&place, &set);
+    let open = |run: RunDir, resume: bool, interrupted: &Arc<AtomicBool>| {
+        let (progress, backend) = (Progress::quiet(), emulated(Order::Random(3)).1);
+        let interrupted = interrupted.clone();
+        let options = SessionOptions { run, resume, interrupted, progress, backend };
+        Session::new(config.clone(), options).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let named = |name: &str| RunDir::create(place.path(), name).expect("a directory");
+    let (never, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    open(named("whole"), false, &never).run().unwrap_or_else(|e| panic!("{e}"));
+    let mut stopped = open(named("parts"), false, &signal);
+    let raise = {
+        let (signal, metrics) = (signal.clone(), place.join("parts/metrics.jsonl"));
+        std::thread::spawn(move || {
+            let lines = || std::fs::read_to_string(&metrics).map_or(0, |t| t.lines().count());
+            while lines() < 2 {
+                std::thread::yield_now();
+            }
+            signal.store(true, Ordering::Relaxed);
+        })
+    };
+    let (outcome, _) = stopped.run().unwrap_or_else(|e| panic!("{e}"));
+    raise.join().expect("no panic");
+    assert_eq!(outcome, Outcome::Interrupted);
+    drop(stopped);
+    let told = place.steps("parts").len() as u64;
+    println!("stopped after step {told}");
+    assert!((2..8).contains(&told));
+    assert!(place.names("parts/checkpoints").contains(&format!("step_{told:08}")));
+    let again = RunDir::open(&place.join("parts")).expect("a run");
+    open(again, true, &never).run().unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(place.steps("parts"), place.steps("whole"));
+    assert!(place.state("parts", 8) == place.state("whole", 8), "the same bits");
+}
