@@ -61,14 +61,24 @@ DEVICE int2 source_range(const Axis& axis, int from, int to) {
   return make_int2(min(a.low, b.high), max(a.low, b.high));
 }
 
-// Adds the bin's rows of this tile in a column.
-DEVICE float row_bin(const unsigned* bits, Tile tile, const Axis& rows, int bin, int column) {
+// Adds the bin's rows of this tile in the lane's column. Called by a warp, whose lanes find the
+// taps of a sample each and hand them round: to find one costs more than to add it.
+DEVICE float row_bin(const unsigned* bits, Tile tile, const Axis& rows, int bin) {
+  const int lane = threadIdx.x % 32;
+  const auto bit = [=](int row) {
+    return row >= tile.y && row < tile.y + TILE_ROWS && tile_bit(bits, tile, tile.x + lane, row);
+  };
   float sum = 0.0f;
-  for (int sample = 0; sample < rows.grid; sample++) {
-    const Tap tap = tap_of(rows, bin, sample);
-    const bool low = tile_holds(tile, column, tap.low) && tile_bit(bits, tile, column, tap.low);
-    const bool high = tile_holds(tile, column, tap.high) && tile_bit(bits, tile, column, tap.high);
-    sum += (low ? tap.low_weight : 0.0f) + (high ? tap.high_weight : 0.0f);
+  for (int first = 0; first < rows.grid; first += 32) {
+    const Tap own = tap_of(rows, bin, first + lane);
+    const int samples = min(32, rows.grid - first);
+    for (int i = 0; i < samples; i++) {
+      const int low = __shfl_sync(ALL_LANES, own.low, i);
+      const int high = __shfl_sync(ALL_LANES, own.high, i);
+      const float low_weight = __shfl_sync(ALL_LANES, own.low_weight, i);
+      const float high_weight = __shfl_sync(ALL_LANES, own.high_weight, i);
+      sum += (bit(low) ? low_weight : 0.0f) + (bit(high) ? high_weight : 0.0f);
+    }
   }
   return sum;
 }
@@ -117,7 +127,7 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
       draw_object(bits, marks, scratch, tile, object.source, in, object, placement);
       for (int bin = warp; bin < side; bin += warps) {
         const float before = tile.y == row_range.x ? 0.0f : lines[bin * TILE_COLUMNS + lane];
-        lines[bin * TILE_COLUMNS + lane] = before + row_bin(bits, tile, rows, bin, tile.x + lane);
+        lines[bin * TILE_COLUMNS + lane] = before + row_bin(bits, tile, rows, bin);
       }
     }
     __syncthreads();

@@ -52,6 +52,7 @@ select_columns_backward_f16(const half* RESTRICT grad_output, const int* RESTRIC
   int selected = first_column(index[row], width, columns, modulo);
   uint4 words;
   half* values = (half*)&words;
+#pragma unroll  // the words stay in registers
   for (int i = 0; i < VECTOR; i++) {
     const bool own = selected >= 0 && column >= selected && column < selected + width;
     values[i] = own ? grad_output[row * width + column - selected] : __float2half_rn(0.0f);
@@ -65,7 +66,9 @@ select_columns_backward_f16(const half* RESTRICT grad_output, const int* RESTRIC
   if (first + VECTOR <= len) {
     *(uint4*)(grad_x + first) = words;
   } else {
-    for (int i = 0; first + i < len; i++) grad_x[first + i] = values[i];
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++)
+      if (first + i < len) grad_x[first + i] = values[i];
   }
 }
 EXPORT(select_columns_backward_f16)
