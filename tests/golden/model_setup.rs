@@ -89,7 +89,6 @@ impl GoldenModel {
 
     fn load(
         &self,
-        micro: engine::model::MicroStep::Whole,
         inject: Inject,
         build: fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>,
     ) -> Loaded {
@@ -105,6 +104,7 @@ impl GoldenModel {
             padded,
             slot: self.slot(),
             device: kernels::device::DeviceKind::Cpu,
+            micro: engine::model::MicroStep::Whole,
             inject,
         };
         let built = build(&spec).expect("the golden model builds");
