@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use graph::DeviceExecutor;
+use graph::capture::CapturedGraph;
 use graph::exec::device::{Prepared, SharedArena};
 use kernels::device::{Device, Pinned};
 
@@ -81,5 +82,9 @@ impl Steps for DeviceSteps {
 
     fn bytes(&self) -> usize {
         self.executor.arena_bytes() + self.executor.input_bytes()
+    }
+
+    fn graphs(&self) -> &[CapturedGraph] {
+        self.executor.graphs()
     }
 }

@@ -5,6 +5,8 @@ mod device;
 
 use std::fmt::Debug;
 
+use graph::capture::CapturedGraph;
+
 use super::feed::Batch;
 use crate::error::EngineError;
 use crate::runtime::ModelState;
@@ -36,6 +38,11 @@ pub(super) trait Steps: Debug {
 
     /// Bytes of activations, gradients, inputs and scratch.
     fn bytes(&self) -> usize;
+
+    /// A device's captured graphs, one a program.
+    fn graphs(&self) -> &[CapturedGraph] {
+        &[]
+    }
 
     /// The CPU's executors, whose nodes can be timed one by one.
     fn cpu_executors(&mut self) -> &mut [graph::CpuExecutor] {
