@@ -13,7 +13,7 @@ pub enum EngineError {
     #[error("the model cannot be built: {0}")]
     Graph(GraphError),
     /// There is no such device, or it failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Device(#[from] DeviceError),
     /// The config is at fault.
     #[error("{0}")]
