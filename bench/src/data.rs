@@ -10,7 +10,7 @@ use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use serde_json::json;
 
-use crate::report::{device, write_json};
+use crate::report::{commit, cpu, write_json};
 
 #[derive(Debug, Args)]
 pub(crate) struct DataArgs {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
     let rate = loaded as f64 / seconds;
     println!(
         "{} | {loaded} images in {seconds:.2} s: {rate:.0} images/s on {} threads, {:.1} MiB a slot",
-        device(),
+        cpu(),
         args.threads,
         shape.bytes() as f64 / (1 << 20) as f64,
     );
@@ -61,7 +61,8 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
             "images_per_second": rate,
             "images": loaded,
             "threads": args.threads,
-            "device": device(),
+            "device": cpu(),
+            "commit": commit(),
             "preset": args.preset,
         });
         write_json(path, &value)?;

@@ -1,44 +1,7 @@
-//! The command `bench`: throughput of the training step, of single ops, of the data pipeline.
-
-mod data;
-mod ops;
-mod report;
-mod step;
+//! The command `bench`.
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-/// Measures onegraph. Without a subcommand: the training step of a preset.
-#[derive(Debug, Parser)]
-#[command(name = "bench", version, args_conflicts_with_subcommands = true)]
-struct Cli {
-    #[command(subcommand)]
-    what: Option<What>,
-    #[command(flatten)]
-    step: step::StepArgs,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Every case of the table of ops: checked first, then timed.
-    Ops(ops::OpsArgs),
-    /// Decoding and loading, without training.
-    Data(data::DataArgs),
-}
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match &cli.what {
-        None => step::run(&cli.step),
-        Some(What::Ops(args)) => ops::run(args),
-        Some(What::Data(args)) => data::run(args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::main()
 }

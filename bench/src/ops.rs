@@ -1,14 +1,16 @@
-//! `bench ops`: the table of op cases on the CPU. Each case is checked before it is timed.
+//! `bench ops`: the table of op cases, on the CPU or a GPU. Each case is checked before it is timed.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use engine::cli::DeviceArgs;
 use kernels::case::{OpCase, all, check_gradients, check_runs};
 use kernels::cpu::{HostTensor, run_updating};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::report::{device, gemm_gflops, percentile, write_json};
+use crate::cuda_ops;
+use crate::report::{commit, cpu, gemm_gflops, percentile, write_json};
 
 #[derive(Debug, Args)]
 pub(crate) struct OpsArgs {
@@ -21,26 +23,40 @@ pub(crate) struct OpsArgs {
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 pub(crate) fn run(args: &OpsArgs) -> anyhow::Result<()> {
+    let cases: Vec<OpCase> =
+        all().into_iter().filter(|case| case.to_string().contains(&args.filter)).collect();
+    anyhow::ensure!(!cases.is_empty(), "no case's name holds `{}`", args.filter);
+    let value = match args.device.open_cuda()? {
+        Some(device) => cuda_ops::run(&device, &cases, args.repeats.max(1)),
+        None => on_cpu(&cases, args.repeats.max(1)),
+    }?;
+    if let Some(path) = &args.json {
+        write_json(path, &value)?;
+    }
+    let failed = value["failed"].as_array().map_or(0, Vec::len);
+    anyhow::ensure!(failed == 0, "{failed} of {} cases failed", cases.len());
+    Ok(())
+}
+
+fn on_cpu(cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
     let gemm = gemm_gflops()?;
-    println!("{} | GEMM {gemm:.0} GFLOP/s", device());
+    println!("{} | GEMM {gemm:.0} GFLOP/s", cpu());
     println!("{:<64} {:>10} {:>10} {:>9}", "case", "ms", "GFLOP/s", "GB/s");
     let mut rows = Vec::new();
-    for case in all().iter().filter(|c| c.to_string().contains(&args.filter)) {
+    for case in cases {
         check_runs(case)?;
         check_gradients(case)?;
-        let (ms, flops, bytes) = time(case, args.repeats.max(1))?;
+        let (ms, flops, bytes) = time(case, repeats)?;
         let rate = |count: u64| count as f64 / (ms / 1e3) / 1e9;
         println!("{:<64} {ms:>10.4} {:>10.2} {:>9.2}", case.to_string(), rate(flops), rate(bytes));
         rows.push(json!({"case": case.to_string(), "ms": ms, "flops": flops, "bytes": bytes}));
     }
-    anyhow::ensure!(!rows.is_empty(), "no case's name holds `{}`", args.filter);
-    if let Some(path) = &args.json {
-        write_json(path, &json!({"device": device(), "gemm_gflops": gemm, "cases": rows}))?;
-    }
-    Ok(())
+    Ok(json!({"device": cpu(), "commit": commit(), "gemm_gflops": gemm, "cases": rows}))
 }
 
 /// Median milliseconds, FLOPs and bytes of a case.

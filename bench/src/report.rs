@@ -1,9 +1,12 @@
 //! What a bench prints and writes: percentiles, the machine, JSON.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Context;
+use engine::runtime::Machine;
+use kernels::device::cuda::Installed;
 use serde_json::Value;
 
 /// The value below which `share` (0..1) of the values lie, by linear interpolation.
@@ -17,14 +20,30 @@ pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
 }
 
 /// The CPU's name and the threads in use.
-pub(crate) fn device() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("cpu", |(_, name)| name.trim());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("cpu: {name}, {threads} threads")
+pub(crate) fn cpu() -> String {
+    let machine = Machine::here();
+    format!("cpu: {}, {} threads", machine.cpu, machine.threads)
+}
+
+/// CUDA version of the driver, if there is one.
+pub(crate) fn driver() -> Option<String> {
+    Some(format!("CUDA {}", Installed::find().ok()?.cuda))
+}
+
+/// What was built: the commit that the build was told by `ONEGRAPH_COMMIT`, else that of the
+/// checkout that holds the program, else the version.
+pub fn commit() -> String {
+    let told = option_env!("ONEGRAPH_COMMIT").filter(|text| !text.is_empty());
+    let version = || format!("version {}", env!("CARGO_PKG_VERSION"));
+    told.map(str::to_string).or_else(described).unwrap_or_else(version)
+}
+
+fn described() -> Option<String> {
+    let program = std::env::current_exe().ok()?;
+    let mut git = Command::new("git");
+    git.arg("-C").arg(program.parent()?).args(["describe", "--always", "--dirty", "--tags"]);
+    let output = git.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_string())
 }
 
 /// GFLOP/s of a 1024 x 1024 x 1024 product on all threads: the best of a few, after a warm-up.
@@ -55,7 +74,7 @@ pub(crate) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::percentile;
+    use super::{commit, percentile};
 
     #[test]
     fn percentiles_interpolate() {
@@ -64,5 +83,11 @@ mod tests {
         assert_eq!(percentile(&values, 0.5), 2.5);
         assert_eq!(percentile(&values, 1.0), 4.0);
         assert!(percentile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn what_was_built_has_a_name_of_one_line() {
+        let commit = commit();
+        assert!(!commit.is_empty() && !commit.contains('\n'), "{commit:?}");
     }
 }

@@ -142,9 +142,9 @@ fn draw(
     if dir.join("store").is_dir() {
         return Ok(());
     }
-    let (size, out) = (size as u32, dir.to_path_buf());
+    let ((height, width), out) = ((size as u32, size as u32), dir.to_path_buf());
     // A set of ours without its store is drawn again; anything else there is left alone.
-    let options = synthetic::SyntheticOptions { count, seed, size, out, overwrite: true };
+    let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite: true };
     progress.during(&format!("drawing {count} images into {}", dir.display()), |report| {
         synthetic::generate(&options, report)
     })?;

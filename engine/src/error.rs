@@ -2,12 +2,19 @@
 
 use std::path::PathBuf;
 
+use graph::GraphError;
+use graph::capture::CaptureError;
+use kernels::device::DeviceError;
+
 /// A fault that ends the command, told in one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The config describes a program that cannot be built.
     #[error("the model cannot be built: {0}")]
-    Graph(#[from] graph::GraphError),
+    Graph(GraphError),
+    /// There is no such device, or it failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The config is at fault.
     #[error("{0}")]
     Config(#[from] configs::ConfigError),
@@ -67,4 +74,16 @@ pub enum EngineError {
     /// The user asked for something that does not fit together.
     #[error("{0}")]
     Usage(String),
+}
+
+impl From<GraphError> for EngineError {
+    fn from(error: GraphError) -> Self {
+        match error {
+            // A device that fails says nothing of the model.
+            GraphError::Device(fault) | GraphError::Capture(CaptureError::Device(fault)) => {
+                EngineError::Device(fault)
+            }
+            other => EngineError::Graph(other),
+        }
+    }
 }

@@ -100,12 +100,11 @@ pub(super) fn write_image(dir: &Path, idx: usize, scene: Scene) -> Result<ImageF
     let mut encoder = Encoder::new(&mut jpeg, JPEG_QUALITY);
     // Without chroma subsampling: colours are random, and an edge may be one of chroma alone.
     encoder.set_sampling_factor(SamplingFactor::F_1_1);
-    let side = scene.size as u16;
     encoder
-        .encode(&scene.rgb, side, side, ColorType::Rgb)
+        .encode(&scene.rgb, scene.width as u16, scene.height as u16, ColorType::Rgb)
         .map_err(|error| DaliError::io("encode", &path)(std::io::Error::other(error)))?;
     std::fs::write(&path, &jpeg).map_err(DaliError::io("write", &path))?;
-    let entry = Image { id, file_name, width: scene.size, height: scene.size };
+    let entry = Image { id, file_name, width: scene.width, height: scene.height };
     Ok(ImageFile { entry, objects: scene.objects })
 }
 

@@ -43,8 +43,10 @@ pub struct SyntheticOptions {
     pub count: usize,
     /// Seed; sets of different seeds share no image.
     pub seed: u64,
-    /// Side of the square images, in pixels; 128 is the usual one.
-    pub size: u32,
+    /// Rows of each image, in pixels; 128 is the usual number.
+    pub height: u32,
+    /// Columns of each image, in pixels.
+    pub width: u32,
     /// Directory to write: `images/`, `annotations.json`, `store/`.
     pub out: PathBuf,
     /// Whether a data set at `out` is replaced.
@@ -76,7 +78,7 @@ pub fn generate(
         let drawn: Vec<Result<ImageFile, DaliError>> = chunk
             .par_iter()
             .map(|&idx| {
-                let scene = scene::draw(options.seed, idx as u64, options.size);
+                let scene = scene::draw(options.seed, idx as u64, options.height, options.width);
                 files::write_image(&images_dir, idx, scene)
             })
             .collect();
@@ -89,7 +91,8 @@ pub fn generate(
     let annotations_file = temporary.path().join(ANNOTATIONS);
     annotations.write(&annotations_file)?;
     let mut prep = PrepOptions::new(images_dir, annotations_file, temporary.path().join(STORE));
-    (prep.min_size, prep.max_size) = (options.size, options.size);
+    prep.min_size = options.height.min(options.width);
+    prep.max_size = options.height.max(options.width);
     let mut report = prep::run(&prep, progress)?;
     temporary.place()?;
     report.out = options.out.join(STORE);
@@ -104,8 +107,10 @@ fn check(options: &SyntheticOptions) -> Result<(), DaliError> {
     if options.count == 0 {
         return refuse("--count", 0, "must be at least 1");
     }
-    if !(MIN_SIZE..=MAX_SIZE).contains(&options.size) {
-        return refuse("--size", options.size.into(), "must be from 32 to 4096");
+    for side in [options.height, options.width] {
+        if !(MIN_SIZE..=MAX_SIZE).contains(&side) {
+            return refuse("--size", side.into(), "must be from 32 to 4096");
+        }
     }
     Ok(())
 }

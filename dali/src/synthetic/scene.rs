@@ -18,8 +18,9 @@ const MIN_VISIBLE_AT_128: f64 = 40.0;
 
 /// A drawn image with its annotations.
 pub(super) struct Scene {
-    pub(super) size: u32,
-    /// RGB u8, `[size, size, 3]`.
+    pub(super) height: u32,
+    pub(super) width: u32,
+    /// RGB u8, `[height, width, 3]`.
     pub(super) rgb: Vec<u8>,
     /// Back to front.
     pub(super) objects: Vec<Visible>,
@@ -43,10 +44,10 @@ struct Drawn {
 }
 
 /// Draws image `image` of the set `seed`; tries again where fewer than two objects stay visible.
-pub(super) fn draw(seed: u64, image: u64, size: u32) -> Scene {
+pub(super) fn draw(seed: u64, image: u64, height: u32, width: u32) -> Scene {
     let mut attempt = 0;
     loop {
-        let scene = draw_once(&mut Rng::new(seed, image, attempt), size);
+        let scene = draw_once(&mut Rng::new(seed, image, attempt), height, width);
         if scene.objects.len() >= MIN_OBJECTS as usize {
             return scene;
         }
@@ -54,12 +55,12 @@ pub(super) fn draw(seed: u64, image: u64, size: u32) -> Scene {
     }
 }
 
-fn draw_once(rng: &mut Rng, size: u32) -> Scene {
-    let mut rgb = background(rng, size);
+fn draw_once(rng: &mut Rng, height: u32, width: u32) -> Scene {
+    let mut rgb = background(rng, height, width);
     let mut drawn: Vec<Drawn> = Vec::new();
     let num_objects = MIN_OBJECTS + rng.below(MAX_OBJECTS - MIN_OBJECTS + 1);
     for _ in 0..num_objects {
-        let object = draw_object(rng, size, &mut rgb);
+        let object = draw_object(rng, height, width, &mut rgb);
         for earlier in &mut drawn {
             for (below, &above) in earlier.mask.iter_mut().zip(&object.mask) {
                 *below &= 1 - above;
@@ -67,9 +68,9 @@ fn draw_once(rng: &mut Rng, size: u32) -> Scene {
         }
         drawn.push(object);
     }
-    let min_visible = MIN_VISIBLE_AT_128 * (f64::from(size) / 128.0).powi(2);
+    let min_visible = MIN_VISIBLE_AT_128 * (f64::from(height.min(width)) / 128.0).powi(2);
     let visible = |object: Drawn| {
-        let mask = encode(&object.mask, size);
+        let mask = encode(&object.mask, height, width);
         let area = mask::area(&mask);
         let outline = (area == object.full_area).then_some(object.outline);
         (area as f64 >= min_visible).then_some(Visible {
@@ -78,20 +79,20 @@ fn draw_once(rng: &mut Rng, size: u32) -> Scene {
             mask,
         })
     };
-    Scene { size, rgb, objects: drawn.into_iter().filter_map(visible).collect() }
+    Scene { height, width, rgb, objects: drawn.into_iter().filter_map(visible).collect() }
 }
 
 /// A base colour, stripes of a random direction and width, and noise in each value.
-fn background(rng: &mut Rng, size: u32) -> Vec<u8> {
+fn background(rng: &mut Rng, height: u32, width: u32) -> Vec<u8> {
     let base: [f32; 3] = std::array::from_fn(|_| rng.below(256) as f32);
     let turn = rng.uniform() as f32 * std::f32::consts::TAU;
     // One to four waves over the image.
     let waves = 1.0 + 3.0 * rng.uniform() as f32;
-    let wave_per_pixel = std::f32::consts::TAU * waves / size as f32;
+    let wave_per_pixel = std::f32::consts::TAU * waves / width as f32;
     let (step_x, step_y) = (wave_per_pixel * turn.cos(), wave_per_pixel * turn.sin());
-    let mut rgb = Vec::with_capacity(size as usize * size as usize * 3);
-    for y in 0..size {
-        for x in 0..size {
+    let mut rgb = Vec::with_capacity(height as usize * width as usize * 3);
+    for y in 0..height {
+        for x in 0..width {
             let stripe = STRIPES * (x as f32 * step_x + y as f32 * step_y).sin();
             let value = |channel: f32| {
                 (channel + stripe + NOISE * rng.near_normal()).round().clamp(0.0, 255.0) as u8
@@ -102,26 +103,26 @@ fn background(rng: &mut Rng, size: u32) -> Vec<u8> {
     rgb
 }
 
-fn draw_object(rng: &mut Rng, size: u32, rgb: &mut [u8]) -> Drawn {
+fn draw_object(rng: &mut Rng, height: u32, width: u32, rgb: &mut [u8]) -> Drawn {
     let class_idx = rng.below(CLASS_NAMES.len() as u32) as usize;
     let colour: [u8; 3] = std::array::from_fn(|_| rng.below(256) as u8);
-    let side = draw_side(rng, size);
-    let x = rng.below(size - side + 1);
-    let y = rng.below(size - side + 1);
+    let side = draw_side(rng, height.min(width));
+    let x = rng.below(width - side + 1);
+    let y = rng.below(height - side + 1);
     let outline = shapes::polygon(class_idx, f64::from(x), f64::from(y), f64::from(side));
     // COCO's own rasteriser, so that what is drawn is what the annotation means.
-    let mask =
-        mask::fr_poly(&outline, size, size).map_or_else(|_| Vec::new(), |rle| mask::decode(&rle));
-    let size = size as usize;
+    let mask = mask::fr_poly(&outline, height, width)
+        .map_or_else(|_| Vec::new(), |rle| mask::decode(&rle));
+    let (height, width) = (height as usize, width as usize);
     for (at, _) in mask.iter().enumerate().filter(|(_, inside)| **inside != 0) {
-        let (x, y) = (at / size, at % size);
-        rgb[(y * size + x) * 3..][..3].copy_from_slice(&colour);
+        let (x, y) = (at / height, at % height);
+        rgb[(y * width + x) * 3..][..3].copy_from_slice(&colour);
     }
     let full_area = mask.iter().map(|&inside| u64::from(inside)).sum();
     Drawn { class_idx, outline, mask, full_area }
 }
 
-/// The side of a shape, in pixels: from 1/14 to 1/2 of the image, uniform but for the smallest
+/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform but for the smallest
 /// sixth of the range, which is drawn again once, so that tiny shapes stay rare (3 %).
 fn draw_side(rng: &mut Rng, size: u32) -> u32 {
     let (least, most) = (size.div_ceil(14), size / 2);
@@ -132,7 +133,11 @@ fn draw_side(rng: &mut Rng, size: u32) -> u32 {
     least + (share * f64::from(most - least + 1)) as u32
 }
 
-fn encode(mask: &[u8], size: u32) -> Rle {
+fn encode(mask: &[u8], height: u32, width: u32) -> Rle {
     // A mask of another length cannot come from `draw_object`; its like would be an empty mask.
-    mask::encode(mask, size, size).unwrap_or(Rle { h: size, w: size, counts: vec![size * size] })
+    mask::encode(mask, height, width).unwrap_or(Rle {
+        h: height,
+        w: width,
+        counts: vec![height * width],
+    })
 }

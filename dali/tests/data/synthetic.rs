@@ -11,9 +11,13 @@ use tempfile::TempDir;
 use crate::fixture::assert_says;
 
 fn generated(count: usize, seed: u64) -> (TempDir, SyntheticOptions) {
+    generated_of(count, seed, 128, 128)
+}
+
+fn generated_of(count: usize, seed: u64, height: u32, width: u32) -> (TempDir, SyntheticOptions) {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("shapes");
-    let options = SyntheticOptions { count, seed, size: 128, out, overwrite: false };
+    let options = SyntheticOptions { count, seed, height, width, out, overwrite: false };
     generate(&options, &mut |_| ()).unwrap();
     (dir, options)
 }
@@ -102,7 +106,13 @@ fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
 /// mean the same mask.
 #[test]
 fn file_and_store_agree() {
-    let (_dir, options) = generated(40, 3);
+    for (height, width) in [(128, 128), (64, 112), (112, 64)] {
+        agree(height, width);
+    }
+}
+
+fn agree(height: u32, width: u32) {
+    let (_dir, options) = generated_of(40, 3, height, width);
     let set = coco::read(&options.out.join("annotations.json")).unwrap();
     let store = Store::open(&options.out.join("store")).unwrap();
     store.verify_all().unwrap();
@@ -115,10 +125,10 @@ fn file_and_store_agree() {
         let rle = match object.segmentation {
             store::Segmentation::Polygons(rings) => {
                 let ring: Vec<f64> = rings[0].iter().map(|&value| f64::from(value)).collect();
-                hotcoco::mask::fr_poly(&ring, 128, 128).unwrap()
+                hotcoco::mask::fr_poly(&ring, height, width).unwrap()
             }
             store::Segmentation::Runs(runs) => {
-                hotcoco::Rle { h: 128, w: 128, counts: runs.to_vec() }
+                hotcoco::Rle { h: height, w: width, counts: runs.to_vec() }
             }
         };
         assert_eq!(hotcoco::mask::area(&rle) as f64, annotation.area.unwrap());

@@ -1,12 +1,20 @@
 //! `--device`: where a command runs its programs.
 
+use std::sync::Arc;
+
 use clap::{Args, ValueEnum};
+use kernels::device::DeviceError;
+use kernels::device::cuda::CudaDevice;
 
 use crate::EngineError;
 use crate::runtime::Backend;
 
+/// The GPU that a process uses: the first that `CUDA_VISIBLE_DEVICES` leaves visible.
+const ORDINAL: usize = 0;
+
+/// The option `--device`.
 #[derive(Debug, Args)]
-pub(super) struct DeviceArgs {
+pub struct DeviceArgs {
     /// Where to run: a CUDA GPU, the CPU, or the GPU if there is one that can be used.
     #[arg(long, value_enum, default_value = "auto")]
     device: Choice,
@@ -21,10 +29,65 @@ enum Choice {
 
 impl DeviceArgs {
     /// Opens the device.
-    pub(super) fn open(&self) -> Result<Backend, EngineError> {
-        match self.device {
-            Choice::Cpu | Choice::Auto => Ok(Backend::Cpu),
-            Choice::Cuda => Err(EngineError::Usage("no CUDA device".into())),
+    ///
+    /// # Errors
+    /// As [`Self::open_cuda`].
+    pub fn open(&self) -> Result<Backend, EngineError> {
+        Ok(match self.open_cuda()? {
+            Some(device) => Backend::Device(device),
+            None => Backend::Cpu,
+        })
+    }
+
+    /// Opens the GPU; none if the CPU was asked for, or is all that `auto` finds.
+    ///
+    /// # Errors
+    /// [`EngineError::Device`] with one sentence if `cuda` was asked for and no GPU opens; and
+    /// always if there is a GPU that should open and fails.
+    pub fn open_cuda(&self) -> Result<Option<Arc<CudaDevice>>, EngineError> {
+        if self.device == Choice::Cpu {
+            return Ok(None);
+        }
+        choose(self.device, CudaDevice::open(ORDINAL)).map(|device| device.map(Arc::new))
+    }
+}
+
+/// What a choice makes of an attempt to open the GPU.
+fn choose<T>(choice: Choice, opened: Result<T, DeviceError>) -> Result<Option<T>, EngineError> {
+    match opened {
+        Ok(device) => Ok(Some(device)),
+        Err(DeviceError::Absent(_)) if choice == Choice::Auto => Ok(None),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn absent() -> Result<u8, DeviceError> {
+        Err(DeviceError::Absent("no GPU".into()))
+    }
+
+    #[test]
+    fn auto_takes_the_gpu_if_it_opens_and_else_the_cpu() {
+        assert_eq!(choose(Choice::Auto, Ok(7)).unwrap(), Some(7));
+        assert_eq!(choose(Choice::Auto, absent()).unwrap(), None);
+    }
+
+    #[test]
+    fn cuda_says_why_there_is_none() {
+        assert_eq!(choose(Choice::Cuda, Ok(7)).unwrap(), Some(7));
+        assert_eq!(choose(Choice::Cuda, absent()).unwrap_err().to_string(), "no GPU");
+    }
+
+    /// A GPU that is there and out of order is no reason to train on the CPU for a week.
+    #[test]
+    fn a_broken_gpu_is_told_even_to_auto() {
+        let broken = || DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
+        for choice in [Choice::Auto, Choice::Cuda] {
+            let error = choose::<u8>(choice, Err(broken())).unwrap_err();
+            assert_eq!(error.to_string(), "opening: ECC");
         }
     }
 }

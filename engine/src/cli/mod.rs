@@ -1,6 +1,7 @@
-//! The command line: `onegraph train | eval | predict | prep | inspect`.
+//! The command line: `onegraph train | eval | predict | prep | inspect | doctor`.
 
 mod device;
+mod doctor;
 mod eval;
 mod inspect;
 mod predict;
@@ -12,6 +13,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+pub use device::DeviceArgs;
 
 use crate::EngineError;
 use crate::progress::Progress;
@@ -37,6 +40,8 @@ enum Command {
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config.
     Inspect(inspect::InspectArgs),
+    /// Show what this machine has to train on: processor, memory, driver, GPUs, kernels.
+    Doctor,
 }
 
 /// Exit codes beside 0 (done) and clap's 2 (the command line does not parse).
@@ -46,6 +51,7 @@ mod exit {
     pub(super) const BAD_DATA: u8 = 4;
     pub(super) const DIVERGED: u8 = 5;
     pub(super) const INTERRUPTED: u8 = 6;
+    pub(super) const NO_DEVICE: u8 = 7;
 }
 
 /// Runs the command of this process's arguments.
@@ -56,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
+        Command::Doctor => doctor::run().map(|()| Outcome::Done),
     };
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
@@ -84,6 +91,7 @@ fn code(error: &EngineError) -> u8 {
         | EngineError::Score(_)
         | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
+        EngineError::Device(_) => exit::NO_DEVICE,
         _ => exit::FAILED,
     }
 }

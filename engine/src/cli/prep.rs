@@ -73,7 +73,8 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         let options = SyntheticOptions {
             count: args.count,
             seed: args.seed,
-            size: args.size,
+            height: args.size,
+            width: args.size,
             out: args.out.clone(),
             overwrite: args.overwrite,
         };

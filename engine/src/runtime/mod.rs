@@ -1,6 +1,7 @@
 //! Where programs run, and where a model's state lives: on the CPU, or on a device.
 
 mod executor;
+mod machine;
 mod state;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use graph::Program;
 use kernels::device::{Device, DeviceKind, DevicePtr};
 
 pub use executor::Executor;
+pub use machine::Machine;
 pub use state::ModelState;
 
 /// Prefix of the fp32 masters of weights that the device holds as fp16.

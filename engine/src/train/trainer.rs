@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use configs::{Config, WarmupRule};
+use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use graph::plan::ALIGNMENT;
 use graph::{CpuExecutor, StateSet};
@@ -206,6 +207,11 @@ impl Trainer {
     /// device.
     pub fn cpu_executors(&mut self) -> &mut [CpuExecutor] {
         self.steps.cpu_executors()
+    }
+
+    /// A device's captured graphs, one a padded shape (with micro-steps, two); none on the CPU.
+    pub fn graphs(&self) -> &[CapturedGraph] {
+        self.steps.graphs()
     }
 
     /// What the run needs in memory.

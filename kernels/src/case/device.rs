@@ -2,8 +2,8 @@
 
 use super::{CaseError, OpCase, output_weights, resolve};
 use crate::cpu::{self, HostData, HostTensor};
-use crate::device::Device;
-use crate::device::run::{RunError, rounded, run_updating};
+use crate::device::run::{OpRun, RunError, rounded};
+use crate::device::{Device, DeviceError, Stream};
 use crate::{DType, Op, Target};
 
 /// What a case showed on a device.
@@ -41,7 +41,15 @@ pub fn check_on_device(
     for tensor in case.inputs.iter_mut().chain(&mut case.updates) {
         *tensor = rounded(tensor);
     }
-    let mut check = Check { case: &case, device, large, report: DeviceReport::default() };
+    let failed = |e: DeviceError| CaseError::Device {
+        case: case.to_string(),
+        op: case.op.name(),
+        device: device.name(),
+        reason: e.to_string(),
+    };
+    // One for all runs: a device keeps its streams as long as it lives.
+    let stream = device.stream().map_err(failed)?;
+    let mut check = Check { case: &case, device, stream, large, report: DeviceReport::default() };
     let outputs: Vec<HostTensor> =
         check.compare(case.op.as_ref(), &case.inputs, &case.updates)?.iter().map(rounded).collect();
     check.backward(&outputs)?;
@@ -51,6 +59,7 @@ pub fn check_on_device(
 struct Check<'a> {
     case: &'a OpCase,
     device: &'a dyn Device,
+    stream: Stream,
     large: u64,
     report: DeviceReport,
 }
@@ -96,9 +105,10 @@ impl Check<'_> {
         let mut expected_updates = updates.to_vec();
         let expected = cpu::run_updating(op, inputs, &mut expected_updates)?;
         let run = || -> Result<Vec<HostTensor>, RunError> {
-            let mut updated = updates.to_vec();
-            let mut outputs = run_updating(self.device, op, inputs, &mut updated)?;
-            outputs.append(&mut updated);
+            let run = OpRun::new(self.device, self.stream, op, inputs, updates)?;
+            run.launch()?;
+            let mut outputs = run.outputs()?;
+            outputs.append(&mut run.updates()?);
             Ok(outputs)
         };
         let got = run().map_err(|e| fail(e.to_string()))?;

@@ -2,7 +2,9 @@
 
 use half::f16;
 
-use super::{Buffer, Device, DeviceError, DevicePtr, LaunchArgs, Pinned, Stream, Workspace};
+use super::{
+    Buffer, Device, DeviceError, DevicePtr, Launch, LaunchArgs, Pinned, Stream, Workspace,
+};
 use crate::cpu::{HostData, HostTensor};
 use crate::{DType, Op, OpError, TensorDesc};
 
@@ -60,38 +62,84 @@ pub fn run_updating(
     inputs: &[HostTensor],
     updates: &mut [HostTensor],
 ) -> Result<Vec<HostTensor>, RunError> {
-    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
-    let (input_descs, update_descs) = (descs(inputs), descs(updates));
-    let output_descs = op.infer(&input_descs, &update_descs)?;
-    let mut memory = Memory { device, stream: device.stream()?, owned: vec![], staging: vec![] };
-    let mut upload = |list: &[HostTensor]| -> Result<Vec<DevicePtr>, DeviceError> {
-        list.iter().map(|t| memory.upload(&device_bytes(t))).collect()
-    };
-    let (input_ptrs, update_ptrs) = (upload(inputs)?, upload(updates)?);
-    let poison = |desc: &TensorDesc| vec![0xFFu8; desc.cuda_bytes()];
-    let output_ptrs: Vec<_> =
-        output_descs.iter().map(|d| memory.upload(&poison(d))).collect::<Result<_, _>>()?;
-    let bytes = op.cuda_workspace_bytes(&input_descs, &output_descs);
-    let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
-    let args = LaunchArgs {
-        inputs: buffers(&input_descs, &input_ptrs),
-        outputs: buffers(&output_descs, &output_ptrs),
-        updates: buffers(&update_descs, &update_ptrs),
-        workspace,
-    };
-    let launches = op.launches(&args);
-    let work = output_descs.iter().chain(&update_descs).any(|d| !d.is_empty());
-    if work && launches.is_empty() {
-        return Err(RunError::NoLaunches);
+    let run = OpRun::new(device, device.stream()?, op, inputs, updates)?;
+    run.launch()?;
+    updates.clone_from_slice(&run.updates()?);
+    Ok(run.outputs()?)
+}
+
+/// One op with its tensors in a device's memory, to be launched any number of times.
+pub struct OpRun<'a> {
+    memory: Memory<'a>,
+    launches: Vec<Launch>,
+    outputs: Vec<(TensorDesc, DevicePtr)>,
+    updates: Vec<(TensorDesc, DevicePtr)>,
+}
+
+impl<'a> OpRun<'a> {
+    /// Brings the tensors to the device; outputs start poisoned. Launches nothing yet.
+    ///
+    /// # Errors
+    /// As [`run_updating`].
+    pub fn new(
+        device: &'a dyn Device,
+        stream: Stream,
+        op: &dyn Op,
+        inputs: &[HostTensor],
+        updates: &[HostTensor],
+    ) -> Result<Self, RunError> {
+        let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+        let (input_descs, update_descs) = (descs(inputs), descs(updates));
+        let output_descs = op.infer(&input_descs, &update_descs)?;
+        let mut memory = Memory { device, stream, owned: vec![], staging: vec![] };
+        let mut upload = |list: &[HostTensor]| -> Result<Vec<DevicePtr>, DeviceError> {
+            list.iter().map(|t| memory.upload(&device_bytes(t))).collect()
+        };
+        let (input_ptrs, update_ptrs) = (upload(inputs)?, upload(updates)?);
+        let poison = |desc: &TensorDesc| vec![0xFFu8; desc.cuda_bytes()];
+        let output_ptrs: Vec<_> =
+            output_descs.iter().map(|d| memory.upload(&poison(d))).collect::<Result<_, _>>()?;
+        let bytes = op.cuda_workspace_bytes(&input_descs, &output_descs);
+        let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
+        let launches = op.launches(&LaunchArgs {
+            inputs: buffers(&input_descs, &input_ptrs),
+            outputs: buffers(&output_descs, &output_ptrs),
+            updates: buffers(&update_descs, &update_ptrs),
+            workspace,
+        });
+        let work = output_descs.iter().chain(&update_descs).any(|d| !d.is_empty());
+        if work && launches.is_empty() {
+            return Err(RunError::NoLaunches);
+        }
+        let outputs = output_descs.into_iter().zip(output_ptrs).collect();
+        let updates = update_descs.into_iter().zip(update_ptrs).collect();
+        Ok(Self { memory, launches, outputs, updates })
     }
-    for launch in launches.iter().filter(|l| !l.is_empty()) {
-        device.launch(memory.stream, launch)?;
+
+    /// Gives the op's launches to the stream.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn launch(&self) -> Result<(), DeviceError> {
+        let launches = self.launches.iter().filter(|launch| !launch.is_empty());
+        launches.into_iter().try_for_each(|l| self.memory.device.launch(self.memory.stream, l))
     }
-    for (tensor, ptr) in updates.iter_mut().zip(&update_ptrs) {
-        *tensor = memory.download(&tensor.desc, *ptr)?;
+
+    /// The outputs as the last launch left them. Waits for it.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn outputs(&self) -> Result<Vec<HostTensor>, DeviceError> {
+        self.outputs.iter().map(|(desc, ptr)| self.memory.download(desc, *ptr)).collect()
     }
-    let download = |(desc, ptr): (&TensorDesc, &DevicePtr)| memory.download(desc, *ptr);
-    Ok(output_descs.iter().zip(&output_ptrs).map(download).collect::<Result<_, _>>()?)
+
+    /// The updated tensors as the last launch left them. Waits for it.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn updates(&self) -> Result<Vec<HostTensor>, DeviceError> {
+        self.updates.iter().map(|(desc, ptr)| self.memory.download(desc, *ptr)).collect()
+    }
 }
 
 fn buffers<'a>(descs: &'a [TensorDesc], ptrs: &[DevicePtr]) -> Vec<Buffer<'a>> {

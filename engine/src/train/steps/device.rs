@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use graph::DeviceExecutor;
+use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use kernels::device::{Device, Pinned};
 
@@ -87,5 +88,9 @@ impl Steps for DeviceSteps {
     fn pinned_bytes(&self) -> usize {
         // Two slots of the three places that inputs have.
         self.executor.input_bytes() / 3 * 2 + self.ring.bytes
+    }
+
+    fn graphs(&self) -> &[CapturedGraph] {
+        self.executor.graphs()
     }
 }

@@ -5,6 +5,8 @@ mod device;
 
 use std::fmt::Debug;
 
+use graph::capture::CapturedGraph;
+
 use super::feed::Batch;
 use crate::error::EngineError;
 use crate::runtime::ModelState;
@@ -40,6 +42,11 @@ pub(super) trait Steps: Debug {
     /// Bytes of host memory that a device reaches.
     fn pinned_bytes(&self) -> usize {
         0
+    }
+
+    /// A device's captured graphs, one a program.
+    fn graphs(&self) -> &[CapturedGraph] {
+        &[]
     }
 
     /// The CPU's executors, whose nodes can be timed one by one.

@@ -36,29 +36,14 @@ impl Context {
     /// # Errors
     /// [`DeviceError::Absent`] if the driver or the GPU is missing or too old.
     pub(super) fn open(ordinal: usize) -> Result<Arc<Self>, DeviceError> {
-        // SAFETY: loads NVIDIA's driver library, if there is one, whose initialisers ask nothing of
-        // the process. (Any other call without the library would panic.)
-        if !unsafe { sys::is_culib_present() } {
-            return Err(absent("no NVIDIA driver is installed (libcuda.so.1 is not found)"));
-        }
-        let mut version = 0;
-        // SAFETY: the function writes one number, and needs no `cuInit` before.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(no_driver)?;
-        check_version(version)?;
-        result::init().map_err(no_driver)?;
+        let version = init_driver()?;
         let count = result::device::get_count().map_err(no_driver)?;
         check_ordinal(ordinal, count)?;
         let device = result::device::get(ordinal as i32).map_err(no_driver)?;
         let name = result::device::get_name(device).map_err(no_driver)?;
-        let attribute = |attribute| {
-            // SAFETY: `device` is what the driver gave.
-            unsafe { result::device::get_attribute(device, attribute) }.map_err(no_driver)
-        };
-        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        check_capability(ordinal, &name, (major, minor))?;
+        check_capability(ordinal, &name, capability(device)?)?;
         let max_shared_bytes =
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+            attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         // SAFETY: as above; the context is released once, in `drop`.
         let raw = unsafe { result::primary_ctx::retain(device) }
             .or_fault(|| format!("opening GPU {ordinal} ({name})"))?;
@@ -93,6 +78,77 @@ impl Drop for Context {
         // it, so none is left. A device that failed has nothing left to report to.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
+}
+
+/// The driver that is installed, and its GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// CUDA version that the driver is for, such as `12.2`.
+    pub cuda: String,
+    /// GPUs by number, as `CUDA_VISIBLE_DEVICES` counts them.
+    pub gpus: Vec<Gpu>,
+}
+
+/// A GPU as the driver describes it. It need not be one that can run the kernels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its name.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (i32, i32),
+    /// All of its memory.
+    pub memory_bytes: usize,
+    /// Why the kernels do not run on it.
+    pub refused: Option<String>,
+}
+
+impl Installed {
+    /// Asks the driver, without opening a GPU.
+    ///
+    /// # Errors
+    /// [`DeviceError::Absent`] with one sentence if there is no driver that can run the kernels.
+    pub fn find() -> Result<Self, DeviceError> {
+        let cuda = version_text(init_driver()?);
+        let count = result::device::get_count().map_err(no_driver)?;
+        let gpus = (0..count).map(describe).collect::<Result<_, _>>()?;
+        Ok(Self { cuda, gpus })
+    }
+}
+
+fn describe(ordinal: i32) -> Result<Gpu, DeviceError> {
+    let device = result::device::get(ordinal).map_err(no_driver)?;
+    let name = result::device::get_name(device).map_err(no_driver)?;
+    let capability = capability(device)?;
+    // SAFETY: `device` is what the driver gave.
+    let memory_bytes = unsafe { result::device::total_mem(device) }.map_err(no_driver)?;
+    let refused = check_capability(ordinal.max(0) as usize, &name, capability);
+    Ok(Gpu { name, capability, memory_bytes, refused: refused.err().map(|e| e.to_string()) })
+}
+
+/// Loads and initialises the driver; its CUDA version.
+fn init_driver() -> Result<i32, DeviceError> {
+    // SAFETY: loads NVIDIA's driver library, if there is one, whose initialisers ask nothing of
+    // the process. (Any other call without the library would panic.)
+    if !unsafe { sys::is_culib_present() } {
+        return Err(absent("no NVIDIA driver is installed (libcuda.so.1 is not found)"));
+    }
+    let mut version = 0;
+    // SAFETY: the function writes one number, and needs no `cuInit` before.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(no_driver)?;
+    check_version(version)?;
+    result::init().map_err(no_driver)?;
+    Ok(version)
+}
+
+fn attribute(device: sys::CUdevice, attribute: Attribute) -> Result<i32, DeviceError> {
+    // SAFETY: every device here is one that the driver gave.
+    unsafe { result::device::get_attribute(device, attribute) }.map_err(no_driver)
+}
+
+fn capability(device: sys::CUdevice) -> Result<(i32, i32), DeviceError> {
+    let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    Ok((major, minor))
 }
 
 /// What the driver says, with what it was asked to do.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use args::PackedArgs;
 use context::Context;
+pub use context::{Gpu, Installed};
 use memory::{Allocation, PinnedMemory};
 use module::Kernels;
 

@@ -1,0 +1,118 @@
+//! `bench ops` on a GPU: each case is compared with the CPU reference, then timed with events.
+
+use kernels::case::{OpCase, check_on_device};
+use kernels::cpu::HostTensor;
+use kernels::device::cuda::CudaDevice;
+use kernels::device::run::OpRun;
+use kernels::device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
+use serde_json::{Value, json};
+
+use crate::peaks::Peak;
+use crate::report::{commit, driver, percentile};
+
+/// Ops of more FLOPs than this are checked in one run instead of two.
+const LARGE_FLOPS: u64 = 20_000_000_000;
+/// More than the L2 cache of any GPU that the kernels run on.
+const FLUSH_BYTES: usize = 64 << 20;
+
+/// Checks and times every case; those that fail are under `failed`.
+pub(crate) fn run(device: &CudaDevice, cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
+    let peak = Peak::of(&device.name());
+    println!("{} | commit {}", device.name(), commit());
+    println!(
+        "{:<64} {:>10} {:>10} {:>9} {:>9} {:>7}",
+        "case", "ms", "GFLOP/s", "GB/s", "roofline", "error"
+    );
+    let clock = Clock::new(device)?;
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for case in cases {
+        let checked = match check_on_device(case, device, LARGE_FLOPS) {
+            Ok(report) => report,
+            Err(fault) => {
+                println!("FAILED {fault}");
+                failed.push(fault.to_string());
+                continue;
+            }
+        };
+        let ms = clock.median_ms(case, repeats)?;
+        let (flops, bytes) = work(case)?;
+        let share = peak.map(|peak| peak.least_ms(flops, bytes) / ms);
+        println!(
+            "{:<64} {ms:>10.4} {:>10.1} {:>9.1} {:>9} {:>7.3}",
+            case.to_string(),
+            flops / ms / 1e6,
+            bytes / ms / 1e6,
+            share.map_or("?".into(), |share| format!("{:.1}%", 100.0 * share)),
+            checked.worst,
+        );
+        rows.push(json!({
+            "case": case.to_string(), "ms": ms, "flops": flops, "bytes": bytes,
+            "roofline_share": share, "error_over_allowed": checked.worst,
+        }));
+    }
+    let (device, driver) = (device.name(), driver());
+    Ok(json!({
+        "device": device, "driver": driver, "commit": commit(), "repeats": repeats,
+        "cases": rows, "failed": failed,
+    }))
+}
+
+/// FLOPs of a case, and bytes in the device's element types.
+fn work(case: &OpCase) -> anyhow::Result<(f64, f64)> {
+    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+    let (inputs, updates) = (descs(&case.inputs), descs(&case.updates));
+    let outputs = case.op.infer(&inputs, &updates)?;
+    let cost = case.op.cost(&inputs, &outputs);
+    // The op counts bytes of the CPU's types; most are half as long here.
+    let tensors = || inputs.iter().chain(&outputs).chain(&updates);
+    let on_cpu: usize = tensors().map(|t| t.cpu_bytes()).sum();
+    let here: usize = tensors().map(|t| t.cuda_bytes()).sum();
+    Ok((cost.flops as f64, cost.bytes as f64 * here as f64 / on_cpu.max(1) as f64))
+}
+
+/// Times an op between two events. Before each run a copy fills the L2 cache with other data; it
+/// also keeps the GPU busy while the op's launches are queued, so that they follow without a gap.
+struct Clock<'a> {
+    device: &'a CudaDevice,
+    stream: Stream,
+    start: Event,
+    end: Event,
+    flushed: DevicePtr,
+    other_data: Pinned,
+}
+
+impl<'a> Clock<'a> {
+    fn new(device: &'a CudaDevice) -> Result<Self, DeviceError> {
+        Ok(Self {
+            device,
+            stream: device.stream()?,
+            start: device.timing_event()?,
+            end: device.timing_event()?,
+            flushed: device.alloc(FLUSH_BYTES)?,
+            other_data: device.alloc_pinned(FLUSH_BYTES)?,
+        })
+    }
+
+    fn median_ms(&self, case: &OpCase, repeats: usize) -> anyhow::Result<f64> {
+        let Self { device, stream, .. } = self;
+        let run = OpRun::new(*device, *stream, case.op.as_ref(), &case.inputs, &case.updates)?;
+        run.launch()?;
+        let mut ms = Vec::with_capacity(repeats);
+        for _ in 0..repeats {
+            device.upload(*stream, self.flushed, self.other_data, 0, FLUSH_BYTES)?;
+            device.record(self.start, *stream)?;
+            run.launch()?;
+            device.record(self.end, *stream)?;
+            ms.push(f64::from(device.elapsed_ms(self.start, self.end)?));
+        }
+        Ok(percentile(&ms, 0.5))
+    }
+}
+
+impl Drop for Clock<'_> {
+    fn drop(&mut self) {
+        // A device that fails here has said so before.
+        let _ = self.device.free(self.flushed);
+        let _ = self.device.free_pinned(self.other_data);
+    }
+}

@@ -1,0 +1,52 @@
+//! The command `bench`: throughput of the training step, of single ops, of the data pipeline.
+//! A library, so that the tests have the command too.
+
+mod cuda_ops;
+mod data;
+mod full_size;
+mod ops;
+mod parts;
+mod peaks;
+mod report;
+mod step;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use report::commit;
+
+/// Measures onegraph. Without a subcommand: the training step of a preset.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    step: step::StepArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Every case of the table of ops: checked first, then timed.
+    Ops(ops::OpsArgs),
+    /// Decoding and loading, without training.
+    Data(data::DataArgs),
+}
+
+/// Runs the command of this process's arguments.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.what {
+        None => step::run(&cli.step),
+        Some(What::Ops(args)) => ops::run(args),
+        Some(What::Data(args)) => data::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

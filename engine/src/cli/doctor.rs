@@ -1,0 +1,142 @@
+//! `onegraph doctor`: what this machine has to train on.
+
+use std::fmt::Write;
+
+use kernels::device::cuda::{CudaDevice, Gpu, Installed, ptx};
+use kernels::device::manifest::Manifest;
+use kernels::device::{Device, DeviceError};
+
+use crate::EngineError;
+use crate::runtime::Machine;
+
+pub(super) fn run() -> Result<(), EngineError> {
+    let machine = Machine::here();
+    let installed = Installed::find();
+    // Opened for a moment: what `--device auto` would do is tried, not guessed.
+    let opened = installed.as_ref().map_err(Clone::clone).and_then(|_| {
+        let device = CudaDevice::open(0)?;
+        Ok(device.name())
+    });
+    super::print(&report(&machine, &installed, &opened, ptx::manifest()?))
+}
+
+/// The lines of the report.
+fn report(
+    machine: &Machine,
+    installed: &Result<Installed, DeviceError>,
+    opened: &Result<String, DeviceError>,
+    manifest: &Manifest,
+) -> String {
+    let mut text = String::new();
+    let mut line = |label: &str, value: String| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{label:<8} {value}");
+    };
+    line("onegraph", env!("CARGO_PKG_VERSION").into());
+    line("cpu", format!("{}, {} threads", machine.cpu, machine.threads));
+    line("memory", memory(machine));
+    match installed {
+        Ok(installed) => {
+            line("driver", format!("NVIDIA, for CUDA {}", installed.cuda));
+            for (i, gpu) in installed.gpus.iter().enumerate() {
+                line(&format!("gpu {i}"), describe(gpu));
+            }
+            if installed.gpus.is_empty() {
+                line("gpu", "none that the driver shows".into());
+            }
+        }
+        Err(why) => line("gpu", format!("none: {why}")),
+    }
+    let count: usize = manifest.sources.iter().map(|s| s.kernels.len()).sum();
+    let (files, compiler) = (manifest.sources.len(), &manifest.compiler);
+    line("kernels", format!("{count} in {files} files, compiled by {compiler}"));
+    let choice = match opened {
+        Ok(name) => format!("--device auto trains on the GPU: {name}"),
+        Err(DeviceError::Absent(_)) => "--device auto trains on the CPU".into(),
+        Err(fault) => format!("--device auto fails ({fault}); use --device cpu"),
+    };
+    line("auto", choice);
+    text
+}
+
+fn memory(machine: &Machine) -> String {
+    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+    match machine.memory {
+        Some((total, free)) => format!("{:.1} GiB, {:.1} GiB of it free", gib(total), gib(free)),
+        None => "unknown: /proc/meminfo cannot be read".into(),
+    }
+}
+
+fn describe(gpu: &Gpu) -> String {
+    let (major, minor) = gpu.capability;
+    let gib = gpu.memory_bytes as f64 / (1u64 << 30) as f64;
+    let text = format!("{}, {gib:.1} GiB, compute capability {major}.{minor}", gpu.name);
+    match &gpu.refused {
+        Some(why) => format!("{text}; not used: {why}"),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine { cpu: "Some CPU".into(), threads: 16, memory: Some((64 << 30, 48 << 30)) }
+    }
+
+    fn said(
+        installed: Result<Installed, DeviceError>,
+        opened: Result<&str, DeviceError>,
+    ) -> String {
+        let manifest = ptx::manifest().expect("the kernels of this build");
+        let text = report(&machine(), &installed, &opened.map(str::to_string), manifest);
+        assert!(text.lines().all(|line| line.len() > 9 && !line.ends_with(' ')), "{text}");
+        text
+    }
+
+    fn gpu(name: &str, capability: (i32, i32), refused: Option<&str>) -> Gpu {
+        let refused = refused.map(str::to_string);
+        Gpu { name: name.into(), capability, memory_bytes: 80 << 30, refused }
+    }
+
+    #[test]
+    fn without_a_driver_it_says_why_and_takes_the_cpu() {
+        let none = || DeviceError::Absent("no driver is installed".into());
+        let text = said(Err(none()), Err(none()));
+        assert!(text.contains("cpu      Some CPU, 16 threads\n"), "{text}");
+        assert!(text.contains("memory   64.0 GiB, 48.0 GiB of it free\n"), "{text}");
+        assert!(text.contains("gpu      none: no driver is installed\n"), "{text}");
+        assert!(text.ends_with("auto     --device auto trains on the CPU\n"), "{text}");
+    }
+
+    #[test]
+    fn each_gpu_has_a_line_and_auto_names_its_choice() {
+        let gpus = vec![gpu("A100", (8, 0), None), gpu("V100", (7, 0), Some("too old"))];
+        let text = said(Ok(Installed { cuda: "12.2".into(), gpus }), Ok("A100, driver"));
+        for line in [
+            "driver   NVIDIA, for CUDA 12.2\n",
+            "gpu 0    A100, 80.0 GiB, compute capability 8.0\n",
+            "gpu 1    V100, 80.0 GiB, compute capability 7.0; not used: too old\n",
+            "auto     --device auto trains on the GPU: A100, driver\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_fails_to_open_is_no_silent_cpu() {
+        let installed = Installed { cuda: "12.2".into(), gpus: vec![gpu("A100", (8, 0), None)] };
+        let fault = DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
+        let text = said(Ok(installed), Err(fault));
+        assert!(text.ends_with("--device auto fails (opening: ECC); use --device cpu\n"), "{text}");
+    }
+
+    #[test]
+    fn the_kernels_are_counted() {
+        let text = said(Err(DeviceError::Absent("x".into())), Err(DeviceError::Absent("x".into())));
+        let line = text.lines().find(|l| l.starts_with("kernels")).expect("a line");
+        let count: usize = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect(line);
+        assert!(count > 50 && line.contains("compiled by"), "{line}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Single steps: the values of the first one, and two padded shapes in turn.
+
+use dali::loader::OwnedSlot;
+use engine::model::{ImageSize, Inject, LOSS_NAMES};
+use kernels::cpu::HostTensor;
+
+use super::program::{OnCpu, OnDevice, SQUARE, images, inputs, inputs_from, micro, slot_shape};
+use super::{Open, folder, norm, relative};
+
+const PROPOSALS: [&str; 3] = ["proposals", "proposal_anchor_idx", "proposal_counts"];
+
+/// The first step: the same anchors are sampled, the same RoIs from the same proposals, and losses
+/// and gradients are those of f32 within what fp16 costs.
+pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
+    let place = folder();
+    let store = images(place.path());
+    let config = micro(&["model.roi.canonical_size=20"]);
+    let batch = [0, 3];
+    let observe = Inject { observe: true, ..Inject::default() };
+    let mut free = OnCpu::new(&store, &config, SQUARE, observe.clone());
+    inputs(&store, &batch).iter().for_each(|(name, bytes)| free.write(name, bytes));
+    free.run();
+    let injected = Inject { proposals: true, ..observe };
+    let mut cpu = OnCpu::new(&store, &config, SQUARE, injected.clone());
+    let mut device = OnDevice::new(&store, &config, &[SQUARE], injected, open(Some(7)));
+    let proposals = PROPOSALS.map(|name| (name, free.read(name).bytes().to_vec()));
+    for (name, bytes) in inputs(&store, &batch).into_iter().chain(proposals) {
+        cpu.write(name, &bytes);
+        device.write(0, name, &bytes);
+    }
+    cpu.run();
+    device.run(0);
+    for name in ["rpn_labels", "rpn_sample_idx", "rois", "roi_labels", "roi_matched", "num_rois"] {
+        assert_eq!(device.read(0, name), cpu.read(name), "{name}");
+    }
+    for name in LOSS_NAMES {
+        let [got, want] = [device.read(0, name), cpu.read(name)].map(|t| f64::from(t.as_f32()[0]));
+        println!("{name:<18} f32 {want:.6} fp16 {got:.6} off {:.2e}", relative(got, want));
+        assert!(relative(got, want) < 0.01, "{name}: {got}, in f32 {want}");
+    }
+    let norms = [device.read(0, "grad_norms"), cpu.read("grad_norms")];
+    let total = norms.each_ref().map(|n| f64::from(*n.as_f32().last().expect("a total")));
+    println!("total norm off {:.2e}", relative(total[0], total[1]));
+    assert!(relative(total[0], total[1]) < 0.03, "total norm {total:?}");
+    let mut worst = (0.0, "");
+    for name in &cpu.trained {
+        let name_of = format!("grad/{name}");
+        let [got, want] = [device.read(0, &name_of), cpu.read(&name_of)];
+        let off = relative(norm(got.as_f32()), norm(want.as_f32()));
+        let difference: Vec<f32> =
+            got.as_f32().iter().zip(want.as_f32()).map(|(g, w)| g - w).collect();
+        let apart = norm(&difference) / norm(want.as_f32());
+        assert!(off < 0.10 && apart < 0.25, "{name}: norm off {off:.3}, apart {apart:.3}");
+        if apart > worst.0 {
+            worst = (apart, name);
+        }
+    }
+    println!("gradients of {} parameters, worst distance {worst:?}", cpu.trained.len());
+}
+
+/// What follows the used part of an input is of some earlier step: it changes no bit of a result.
+pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
+    let place = folder();
+    let store = images(place.path());
+    let config = micro(&["model.roi.canonical_size=20"]);
+    let batch = [1, 4];
+    let mut stale = OwnedSlot::new(slot_shape(&store, batch.len()));
+    stale.pixels.fill(0x5A);
+    stale.gt_boxes.fill(31.5);
+    stale.coords.fill(17.25);
+    let OwnedSlot { gt_classes, segm_index, segm_parts, runs, .. } = &mut stale;
+    for indices in [gt_classes, segm_index, segm_parts, runs] {
+        indices.fill(2);
+    }
+    let clean = inputs(&store, &batch);
+    let dirty = inputs_from(&store, &batch, stale);
+    assert!(clean != dirty, "no input has room behind it: nothing was tested");
+    let [clean, dirty] = [clean, dirty].map(|inputs| {
+        let none = Inject::default();
+        let mut device = OnDevice::new(&store, &config, &[SQUARE], none.clone(), open(None));
+        let mut cpu = OnCpu::new(&store, &config, SQUARE, none);
+        for (name, bytes) in &inputs {
+            device.write(0, name, bytes);
+            cpu.write(name, bytes);
+        }
+        device.run(0);
+        cpu.run();
+        let kept = ["grad_norms", "control"].into_iter().chain(LOSS_NAMES);
+        kept.map(|name| [device.read(0, name), cpu.read(name)]).collect::<Vec<_>>()
+    });
+    assert_eq!(clean, dirty);
+}
+
+/// Two padded shapes in turn share state and arena: each step is what the CPU makes of it.
+pub fn two_shapes_alternate(open: &Open) {
+    let place = folder();
+    let store = images(place.path());
+    let config = micro(&["solver.learning_rate=0.01"]);
+    let wide = ImageSize { height: 64, width: 96 };
+    let shapes = [SQUARE, wide];
+    let none = Inject::default();
+    let mut device = OnDevice::new(&store, &config, &shapes, none.clone(), open(Some(11)));
+    let mut cpus = shapes.map(|shape| OnCpu::new(&store, &config, shape, none.clone()));
+    let mut state = cpus[0].state.clone();
+    for step in 0..6 {
+        let which = step % 2;
+        for (name, bytes) in inputs(&store, &[step, step + 1]) {
+            device.write(which, name, &bytes);
+            cpus[which].write(name, &bytes);
+        }
+        device.run(which);
+        cpus[which].executor.run(&mut state);
+        let total = |read: &dyn Fn(&str) -> HostTensor| -> f64 {
+            LOSS_NAMES.iter().map(|name| f64::from(read(name).as_f32()[0])).sum()
+        };
+        let got = total(&|name| device.read(which, name));
+        let want = total(&|name| cpus[which].read(name));
+        assert!(relative(got, want) < 0.05, "step {step}: {got}, in f32 {want}");
+    }
+    let steps = device.state.fetch().expect("the state").get("step").expect("a state").clone();
+    assert_eq!(steps.as_i32(), [6]);
+}

@@ -1,0 +1,49 @@
+//! The whole training step in fp16 on a device, against f32 on the CPU: values, order, loss scale,
+//! resume, and what a step asks of the host. Each check panics with what it found wrong.
+
+mod first;
+mod program;
+mod training;
+
+use std::sync::Arc;
+
+use kernels::device::Device;
+use tempfile::TempDir;
+
+pub use first::{
+    a_step_in_fp16_is_that_of_f32, two_shapes_alternate,
+    what_lies_behind_the_counts_changes_nothing,
+};
+pub use training::{
+    a_step_is_one_launch_and_no_wait, resuming_is_exact,
+    the_loss_scale_grows_and_an_overflow_is_skipped, twenty_steps_learn_as_on_the_cpu,
+    two_micro_steps_of_two_are_one_step_of_four,
+};
+pub(crate) use training::{bits, steps};
+
+/// Gives the device to run on. A seed asks a device that can for an odd order of work.
+pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
+
+/// All checks, with the names that a report gives them.
+pub const CHECKS: [(&str, fn(&Open<'_>)); 8] = [
+    ("first step against f32", a_step_in_fp16_is_that_of_f32),
+    ("bytes behind the counts", what_lies_behind_the_counts_changes_nothing),
+    ("two shapes in turn", two_shapes_alternate),
+    ("one launch, no wait", a_step_is_one_launch_and_no_wait),
+    ("loss scale and overflow", the_loss_scale_grows_and_an_overflow_is_skipped),
+    ("resume", resuming_is_exact),
+    ("micro-steps", two_micro_steps_of_two_are_one_step_of_four),
+    ("twenty steps", twenty_steps_learn_as_on_the_cpu),
+];
+
+pub(crate) fn relative(got: f64, want: f64) -> f64 {
+    (got - want).abs() / want.abs().max(1e-30)
+}
+
+fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}

@@ -1,0 +1,173 @@
+//! Training: losses over steps, what a step asks of the host, loss scale, resume, micro-steps.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use configs::Config;
+use engine::checkpoint::{self, Snapshot};
+use engine::dataset::{DataSet, Split};
+use engine::metrics::StepRecord;
+use engine::progress::Progress;
+use engine::runtime::Backend;
+use engine::train::Trainer;
+use graph::StateSet;
+use kernels::device::Device;
+
+use super::program::micro;
+use super::{Open, folder, relative};
+
+/// A trainer of `micro` on drawn images.
+struct Run {
+    config: Config,
+    data: DataSet,
+}
+
+impl Run {
+    fn new(folder: &Path, set: &[&str]) -> Self {
+        let dir = format!("data.synthetic.dir={}", folder.join("drawn").display());
+        let all: Vec<&str> = set.iter().copied().chain([dir.as_str()]).collect();
+        let config = micro(&all);
+        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
+        Self { config, data }
+    }
+
+    fn trainer(&self, backend: &Backend) -> Trainer {
+        Trainer::new(&self.config, &self.data, backend).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn on(&self, device: Arc<dyn Device>) -> (Arc<dyn Device>, Trainer) {
+        let trainer = self.trainer(&Backend::Device(device.clone()));
+        (device, trainer)
+    }
+}
+
+pub(crate) fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
+    let until = trainer.batches() + count;
+    (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+pub(crate) fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
+    let state = trainer.state().fetch().expect("the state");
+    state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
+}
+
+/// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.
+pub fn twenty_steps_learn_as_on_the_cpu(open: &Open) {
+    let place = folder();
+    let run = Run::new(place.path(), &["solver.initial_loss_scale=1024"]);
+    let cpu = steps(&mut run.trainer(&Backend::Cpu), 20);
+    let (_, mut trainer) = run.on(open(Some(5)));
+    let device = steps(&mut trainer, 20);
+    for window in 0..4 {
+        let mean = |records: &[StepRecord]| {
+            let part = &records[5 * window..5 * window + 5];
+            part.iter().map(|r| f64::from(r.loss)).sum::<f64>() / 5.0
+        };
+        let (got, want) = (mean(&device), mean(&cpu));
+        println!("steps {}..: f32 {want:.4} fp16 {got:.4}", 5 * window);
+        assert!(relative(got, want) < 0.05, "window {window}: {got}, in f32 {want}");
+    }
+    assert!(device[19].loss < 0.85 * device[0].loss, "{} to {}", device[0].loss, device[19].loss);
+    let (_, mut again) = run.on(open(None));
+    let repeated = steps(&mut again, 20);
+    let losses = |records: &[StepRecord]| records.iter().map(|r| r.loss).collect::<Vec<_>>();
+    assert_eq!(losses(&repeated), losses(&device), "the same bits in another order of work");
+    assert_eq!(bits(&mut again), bits(&mut trainer));
+}
+
+/// Over 50 steps: one graph launch and one copy each, and the host never waits for the device.
+pub fn a_step_is_one_launch_and_no_wait(open: &Open) {
+    let place = folder();
+    let run = Run::new(place.path(), &[]);
+    let (device, mut trainer) = run.on(open(Some(9)));
+    let before = device.counts();
+    let records = steps(&mut trainer, 50);
+    let after = device.counts();
+    assert_eq!(records.len(), 50);
+    assert_eq!(after.graph_launches - before.graph_launches, 50);
+    assert_eq!(after.uploads - before.uploads, 50);
+    assert_eq!(after.host_waits - before.host_waits, 0);
+    assert_eq!(after.downloads - before.downloads, 0);
+    assert_eq!(after.kernel_launches - before.kernel_launches, 0);
+    assert_eq!(after.allocations - before.allocations, 0);
+}
+
+/// The loss scale doubles after clean steps; a step whose gradients overflow leaves every bit of
+/// the weights and their momentum as it was, and halves the scale.
+pub fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
+    let place = folder();
+    let scaled = |initial: &str| {
+        let initial = format!("solver.initial_loss_scale={initial}");
+        let interval = "solver.loss_scale_growth_interval=3";
+        Run::new(place.path(), &["solver.dynamic_loss_scale=true", interval, &initial])
+    };
+    let (_, mut clean) = scaled("256").on(open(None));
+    let scales: Vec<f32> = steps(&mut clean, 7).iter().map(|r| r.loss_scale).collect();
+    assert_eq!(scales, [256.0, 256.0, 256.0, 512.0, 512.0, 512.0, 1024.0]);
+    let (_, mut trainer) = scaled("1e12").on(open(None));
+    let before = bits(&mut trainer);
+    let record = steps(&mut trainer, 1).remove(0);
+    assert!(!record.applied && record.loss.is_finite(), "{record:?}");
+    let after = bits(&mut trainer);
+    let changed: Vec<&str> = before
+        .iter()
+        .zip(&after)
+        .filter(|(b, a)| b != a)
+        .map(|((name, _), _)| name.as_str())
+        .collect();
+    assert_eq!(changed, ["loss_scale", "skipped_steps"]);
+    assert_eq!(steps(&mut trainer, 1)[0].loss_scale, 0.5e12);
+}
+
+/// A run that was saved and taken up again makes the bits of one that went on.
+pub fn resuming_is_exact(open: &Open) {
+    let place = folder();
+    let run = Run::new(place.path(), &["solver.initial_loss_scale=1024"]);
+    let (_, mut whole) = run.on(open(None));
+    steps(&mut whole, 3);
+    let config = run.config.to_toml().expect("a config");
+    let params = whole.params().to_vec();
+    let snapshot = Snapshot {
+        state: whole.state().fetch().expect("the state"),
+        params: &params,
+        batches: 3,
+        categories: &run.data.categories(),
+        config: &config,
+    };
+    let saved = checkpoint::save(&place.path().join("run"), &snapshot, 0).expect("a checkpoint");
+    let on = steps(&mut whole, 3);
+    let (_, mut resumed) = run.on(open(Some(3)));
+    let restore = |state: &mut StateSet| checkpoint::restore(&saved, state);
+    resumed.state().change(restore).unwrap_or_else(|e| panic!("{e}"));
+    resumed.resume_at(3);
+    let again = steps(&mut resumed, 3);
+    let losses = |records: &[StepRecord]| records.iter().map(|r| r.loss).collect::<Vec<_>>();
+    assert_eq!(losses(&again), losses(&on));
+    assert_eq!(bits(&mut resumed), bits(&mut whole));
+}
+
+/// Four images in two micro-steps of two make the update of four at once.
+pub fn two_micro_steps_of_two_are_one_step_of_four(open: &Open) {
+    let place = folder();
+    let set = ["train.batch_size=4", "train.images_per_group=2", "solver.initial_loss_scale=1024"];
+    let of = |micro: &str| Run::new(place.path(), &[&set[..], &[micro]].concat());
+    let (whole, parts) = (of("train.micro_steps=1"), of("train.micro_steps=2"));
+    for device in [None, Some(open(Some(13)))] {
+        let [mut one, mut two] = [&whole, &parts].map(|run| match &device {
+            None => run.trainer(&Backend::Cpu),
+            Some(device) => run.on(device.clone()).1,
+        });
+        for (a, b) in steps(&mut one, 3).iter().zip(&steps(&mut two, 3)) {
+            assert!(relative(b.loss.into(), a.loss.into()) < 2e-3, "{a:?} {b:?}");
+            assert!(relative(b.grad_norm.into(), a.grad_norm.into()) < 1e-2, "{a:?} {b:?}");
+        }
+        let states = [&mut one, &mut two].map(|t| t.state().fetch().expect("the state").clone());
+        for (name, tensor) in states[0].iter().filter(|(name, _)| name.ends_with(".weight")) {
+            let got = states[1].get(name).expect("the same model");
+            let pairs = tensor.as_f32().iter().zip(got.as_f32());
+            let apart = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            let largest = tensor.as_f32().iter().fold(0.0f32, |m, v| m.max(v.abs()));
+            assert!(apart <= 2e-3 * largest, "{name}: {apart} of {largest}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `--device` of every command that runs programs, `onegraph doctor`, and `bench` at a given shape,
+//! on a machine without a GPU.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Place, Said, micro, said};
+use kernels::device::cuda::CudaDevice;
+
+/// Exit code where no GPU can be used, or one failed.
+const NO_DEVICE: i32 = 7;
+
+/// The sentence that says why there is no GPU; none where there is one.
+fn no_gpu() -> Option<String> {
+    let absent = CudaDevice::open(0).err().map(|e| e.to_string());
+    if absent.is_none() {
+        println!("SKIPPED: there is a GPU here");
+    }
+    absent
+}
+
+fn bench(place: &Place, arguments: &str) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
+    said(command.args(arguments.split_whitespace()).current_dir(place.path()))
+}
+
+#[test]
+fn doctor_describes_the_machine_and_what_auto_takes() {
+    let Some(sentence) = no_gpu() else { return };
+    let place = Place::new();
+    let text = place.good("doctor");
+    let line = |head: &str| text.lines().find(|line| line.starts_with(head)).unwrap_or_default();
+    for head in ["onegraph", "cpu", "memory", "kernels"] {
+        assert!(line(head).len() > 12, "{head}: {text}");
+    }
+    assert!(line("cpu").ends_with(" threads"), "{text}");
+    assert_eq!(line("gpu"), format!("gpu      none: {sentence}"));
+    assert_eq!(line("auto"), "auto     --device auto trains on the CPU");
+}
+
+#[test]
+fn every_command_takes_the_device_that_it_is_told() {
+    let Some(sentence) = no_gpu() else { return };
+    let place = Place::new();
+    for (run, device) in [("runs/micro", "--device cpu"), ("runs/micro-2", "--device auto")] {
+        place.good(&micro(&format!("--set train.steps=2 {device}")));
+        assert!(place.text(&format!("{run}/log.txt")).contains("device cpu ("), "{device}");
+        let told = place.json(&format!("{run}/report.json"));
+        assert!(told["device"].as_str().is_some_and(|d| d.starts_with("cpu (")), "{told}");
+        place.good(&format!("eval --run {run} {device}"));
+        let images = "runs/data/micro/val-8x64-seed0/images";
+        place.good(&format!("predict --run {run} --out {run}/found {device} {images}"));
+    }
+    for command in [
+        micro("--set train.steps=2"),
+        "eval --run runs/micro".into(),
+        "predict --run runs/micro --out none runs/data/micro/val-8x64-seed0/images".into(),
+    ] {
+        place.bad(&format!("{command} --device cuda"), NO_DEVICE, &[&sentence]);
+    }
+    assert_eq!(place.names("runs"), ["data", "micro", "micro-2"], "a run that never began");
+}
+
+#[test]
+fn bench_times_steps_of_a_given_shape_without_data() {
+    let Some(sentence) = no_gpu() else { return };
+    let place = Place::new();
+    let shaped = "--preset micro --padded 64x96 --warmup 1 --json b.json";
+    for device in ["cpu", "auto"] {
+        let said = bench(&place, &format!("--steps 3 {shaped} --device {device}"));
+        assert_eq!(said.code, 0, "{}", said.err);
+        let told = place.json("b.json");
+        assert_eq!((&told["padded"][0], &told["steps"]), (&"64x96".into(), &3.into()), "{told}");
+        assert!(told["device"].as_str().is_some_and(|d| d.starts_with("cpu: ")), "{told}");
+        assert!(told["images_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{told}");
+        assert!(told["parts"].as_object().is_some_and(|parts| parts.len() > 3), "{told}");
+        assert_eq!(told["finite_losses"], 3, "{told}");
+    }
+    let said = bench(&place, &format!("--steps 1000000 --seconds 0.3 {shaped}"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let steps = place.json("b.json")["steps"].as_u64().expect("a count");
+    assert!(steps > 0 && said.out.contains(&format!("over {steps} of 1000000 steps")));
+    for arguments in [format!("--steps 3 {shaped}"), "ops --filter sum".into()] {
+        let said = bench(&place, &format!("{arguments} --device cuda"));
+        assert_eq!((said.code, said.err.trim()), (1, format!("error: {sentence}").as_str()));
+    }
+    let odd = bench(&place, "--preset micro --padded 65x96");
+    assert!(odd.err.contains("multiples of input.size_divisor, which is 16"), "{}", odd.err);
+}
