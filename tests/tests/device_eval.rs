@@ -161,14 +161,12 @@ fn detections_in_fp16_are_those_of_f32() {
     println!("{count} detections, scores at most {worst:.4} apart, masks' mean IoU {masks:.4}");
     assert!(count >= 7, "only {count} detections: nothing was compared");
     assert!(worst < SCORE_BOUND && masks > 0.95, "{worst} {masks}");
-    let plans = trained.data().shapes.len();
-    let taken = device.memory().expect("memory").free;
     drop(evaluator);
-    let given_back = device.memory().expect("memory").free - taken;
-    // Two images of pixels with little beside, in three places on the device and two of the host.
-    let slots = plans * 5 * 2 * (trained.data().slot_shape().pixels + 4096);
-    assert!(given_back <= slots, "{given_back} bytes, {slots} for slots: an arena of its own");
+    let before = device.counts().allocations;
     let mut evaluator = trained.evaluator(&backend, trainer.state());
+    let places = 4 * trained.data().shapes.len() as u64;
+    let made = device.counts().allocations - before;
+    assert_eq!(made, places, "two slots, inputs and index a shape, but no arena of its own");
     // A batch of its own says the same as a place beside another image.
     let alone = evaluator.detect(trainer.state(), &[3], &quiet).expect("detections");
     assert_eq!(alone[0], got[3]);
