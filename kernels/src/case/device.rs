@@ -165,8 +165,8 @@ fn close(got: &[f32], expected: &[f32], floor: f64, half: bool) -> Result<f64, S
         let (g, e) = (f64::from(g), f64::from(e));
         let allowed = relative * e.abs() + floor * rms + least;
         let error = if g == e { 0.0 } else { (g - e).abs() / allowed };
-        // NaN compares as not less: it is the worst of all.
-        if !(error <= worst.0) {
+        // NaN is the worst of all.
+        if error.is_nan() || error > worst.0 {
             worst = (error, i);
         }
         if error.is_nan() {
