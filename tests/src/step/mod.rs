@@ -21,8 +21,11 @@ pub(crate) use training::{bits, steps};
 /// Gives the device to run on. A seed asks a device that can for an odd order of work.
 pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 
-/// All checks, with the names that a report gives them.
-pub const CHECKS: [(&str, fn(&Open<'_>)); 7] = [
+/// A check, with the name that a report gives it.
+pub type Check = (&'static str, fn(&Open<'_>));
+
+/// All checks.
+pub const CHECKS: [Check; 7] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
     ("two shapes in turn", two_shapes_alternate),
     ("one launch, no wait", a_step_is_one_launch_and_no_wait),
