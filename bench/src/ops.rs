@@ -1,4 +1,4 @@
-//! `bench ops`: the table of op cases, on the CPU or a GPU. Each case is checked before it is timed.
+//! `bench ops`: the table of op cases, on the CPU or a GPU, each checked before it is timed.
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,6 +1,9 @@
 //! onegraph's engine: the detector as Programs, the training loop, evaluation, checkpoints, and
 //! the command line on top.
 
+// In a test a panic is the report; everywhere else faults are values.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod checkpoint;
 pub mod cli;
 pub mod dataset;

@@ -122,8 +122,8 @@ fn draw_object(rng: &mut Rng, height: u32, width: u32, rgb: &mut [u8]) -> Drawn 
     Drawn { class_idx, outline, mask, full_area }
 }
 
-/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform but for the smallest
-/// sixth of the range, which is drawn again once, so that tiny shapes stay rare (3 %).
+/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform but for the
+/// smallest sixth of the range, which is drawn again once, so that tiny shapes stay rare (3 %).
 fn draw_side(rng: &mut Rng, size: u32) -> u32 {
     let (least, most) = (size.div_ceil(14), size / 2);
     let mut share = rng.uniform();

@@ -71,14 +71,15 @@ mod tests {
 
     #[test]
     fn auto_takes_the_gpu_if_it_opens_and_else_the_cpu() {
-        assert_eq!(choose(Choice::Auto, Ok(7)).unwrap(), Some(7));
-        assert_eq!(choose(Choice::Auto, absent()).unwrap(), None);
+        assert_eq!(choose(Choice::Auto, Ok(7)).expect("it opened"), Some(7));
+        assert_eq!(choose(Choice::Auto, absent()).expect("the CPU"), None);
     }
 
     #[test]
     fn cuda_says_why_there_is_none() {
-        assert_eq!(choose(Choice::Cuda, Ok(7)).unwrap(), Some(7));
-        assert_eq!(choose(Choice::Cuda, absent()).unwrap_err().to_string(), "no GPU");
+        assert_eq!(choose(Choice::Cuda, Ok(7)).expect("it opened"), Some(7));
+        let error = choose(Choice::Cuda, absent()).expect_err("there is none");
+        assert_eq!(error.to_string(), "no GPU");
     }
 
     /// A GPU that is there and out of order is no reason to train on the CPU for a week.
@@ -86,7 +87,7 @@ mod tests {
     fn a_broken_gpu_is_told_even_to_auto() {
         let broken = || DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
         for choice in [Choice::Auto, Choice::Cuda] {
-            let error = choose::<u8>(choice, Err(broken())).unwrap_err();
+            let error = choose::<u8>(choice, Err(broken())).expect_err("it is broken");
             assert_eq!(error.to_string(), "opening: ECC");
         }
     }

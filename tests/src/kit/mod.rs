@@ -16,11 +16,14 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, Subcommand};
 use kernels::device::{Device, DeviceError};
 
+/// A device, or the sentence that says why there is none.
+pub type Opened = Result<Arc<dyn Device>, DeviceError>;
+
 /// The device that a kit is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Kit {
     /// Opens it. A seed asks a device that can for an odd order of work.
-    pub open: fn(Option<u64>) -> Result<Arc<dyn Device>, DeviceError>,
+    pub open: fn(Option<u64>) -> Opened,
     /// It is the emulated one: what only a GPU can show is left out.
     pub emulated: bool,
 }

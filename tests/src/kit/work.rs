@@ -51,7 +51,10 @@ enum What {
 /// Does the work of one stage. What is wrong is the last line, after `error: `.
 pub(super) fn run(kit: &Kit, args: &WorkArgs) -> ExitCode {
     panic::set_hook(Box::new(|fault| {
-        let said = fault.payload_as_str().unwrap_or("a panic without words").replace('\n', "; ");
+        let payload = fault.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied());
+        let said = text.unwrap_or("a panic without words").replace('\n', "; ");
         let place = fault.location().map(|at| format!(" [{}:{}]", at.file(), at.line()));
         eprintln!("error: {said}{}", place.unwrap_or_default());
     }));

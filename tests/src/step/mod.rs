@@ -24,8 +24,11 @@ pub(crate) use training::{bits, steps};
 /// Gives the device to run on. A seed asks a device that can for an odd order of work.
 pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 
-/// All checks, with the names that a report gives them.
-pub const CHECKS: [(&str, fn(&Open<'_>)); 8] = [
+/// A check, with the name that a report gives it.
+pub type Check = (&'static str, fn(&Open<'_>));
+
+/// All checks.
+pub const CHECKS: [Check; 8] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
     ("bytes behind the counts", what_lies_behind_the_counts_changes_nothing),
     ("two shapes in turn", two_shapes_alternate),
