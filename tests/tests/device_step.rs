@@ -71,7 +71,7 @@ fn two_micro_steps_of_two_are_one_step_of_four() {
 fn too_large_a_batch_is_refused_with_one_that_fits() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let set = [
-        "train.batch_size=80",
+        "train.batch_size=160",
         "train.images_per_group=1",
         "input.min_size=1600",
         "input.max_size=1600",
@@ -83,6 +83,6 @@ fn too_large_a_batch_is_refused_with_one_that_fits() {
     let device = Arc::new(EmulatedDevice::new(Order::Given));
     let refused = Trainer::new(&config, &data, &Backend::Device(device));
     let error = refused.map(|_| "it fits").expect_err("more than the device has").to_string();
-    assert!(error.contains("a batch of 80 images needs"), "{error}");
+    assert!(error.contains("a batch of 160 images needs"), "{error}");
     assert!(error.contains("train.batch_size="), "{error}");
 }
