@@ -38,6 +38,14 @@ impl Backend {
         }
     }
 
+    /// `cpu`, or the device's name.
+    pub fn name(&self) -> String {
+        match self {
+            Backend::Cpu => "cpu".into(),
+            Backend::Device(device) => device.name(),
+        }
+    }
+
     /// Name for people.
     pub fn describe(&self) -> String {
         match self {

@@ -333,7 +333,7 @@ impl Session {
             "seconds": self.started.elapsed().as_secs_f64(),
             "train_seconds": self.train_seconds,
             "images_per_second": self.images_seen as f64 / self.train_seconds.max(1e-9),
-            "device": self.options.backend.describe(),
+            "device": self.options.backend.name(),
             "threads": std::thread::available_parallelism().map_or(1, usize::from),
             "target_reached": outcome == Outcome::TargetReached,
             "config_sha256": digest.iter().map(|b| format!("{b:02x}")).collect::<String>(),
