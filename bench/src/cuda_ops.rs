@@ -2,7 +2,6 @@
 
 use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
-use kernels::device::cuda::CudaDevice;
 use kernels::device::run::OpRun;
 use kernels::device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ const LARGE_FLOPS: u64 = 20_000_000_000;
 const FLUSH_BYTES: usize = 64 << 20;
 
 /// Checks and times every case; those that fail are under `failed`.
-pub(crate) fn run(device: &CudaDevice, cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
+pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
     let peak = Peak::of(&device.name());
     println!("{} | commit {}", device.name(), commit());
     println!(
@@ -73,7 +72,7 @@ fn work(case: &OpCase) -> anyhow::Result<(f64, f64)> {
 /// Times an op between two events. Before each run a copy fills the L2 cache with other data; it
 /// also keeps the GPU busy while the op's launches are queued, so that they follow without a gap.
 struct Clock<'a> {
-    device: &'a CudaDevice,
+    device: &'a dyn Device,
     stream: Stream,
     start: Event,
     end: Event,
@@ -82,7 +81,7 @@ struct Clock<'a> {
 }
 
 impl<'a> Clock<'a> {
-    fn new(device: &'a CudaDevice) -> Result<Self, DeviceError> {
+    fn new(device: &'a dyn Device) -> Result<Self, DeviceError> {
         Ok(Self {
             device,
             stream: device.stream()?,

@@ -13,6 +13,7 @@ mod step;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use engine::cli::{OpenDevice, open_gpu};
 
 pub use report::commit;
 
@@ -36,10 +37,15 @@ enum What {
 
 /// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {
+    main_on(open_gpu)
+}
+
+/// The same, where `--device cuda` means the device that `open` gives.
+pub fn main_on(open: OpenDevice) -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.what {
-        None => step::run(&cli.step),
-        Some(What::Ops(args)) => ops::run(args),
+        None => step::run(&cli.step, open),
+        Some(What::Ops(args)) => ops::run(args, open),
         Some(What::Data(args)) => data::run(args),
     };
     match result {

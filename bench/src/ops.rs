@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use engine::cli::DeviceArgs;
+use engine::cli::{DeviceArgs, OpenDevice};
 use kernels::case::{OpCase, all, check_gradients, check_runs};
 use kernels::cpu::{HostTensor, run_updating};
 use serde_json::{Value, json};
@@ -27,12 +27,12 @@ pub(crate) struct OpsArgs {
     device: DeviceArgs,
 }
 
-pub(crate) fn run(args: &OpsArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &OpsArgs, open: OpenDevice) -> anyhow::Result<()> {
     let cases: Vec<OpCase> =
         all().into_iter().filter(|case| case.to_string().contains(&args.filter)).collect();
     anyhow::ensure!(!cases.is_empty(), "no case's name holds `{}`", args.filter);
-    let value = match args.device.open_cuda()? {
-        Some(device) => cuda_ops::run(&device, &cases, args.repeats.max(1)),
+    let value = match args.device.open_with(open)? {
+        Some(device) => cuda_ops::run(device.as_ref(), &cases, args.repeats.max(1)),
         None => on_cpu(&cases, args.repeats.max(1)),
     }?;
     if let Some(path) = &args.json {

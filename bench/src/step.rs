@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use configs::Config;
-use engine::cli::DeviceArgs;
+use engine::cli::{DeviceArgs, OpenDevice};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::progress::Progress;
@@ -62,10 +62,10 @@ struct Asked {
     host_waits: f64,
 }
 
-pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &StepArgs, open: OpenDevice) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
     let mut config = Config::load(&args.preset, &args.set)?;
-    let backend = args.device.open()?;
+    let backend = args.device.open_with(open)?.map_or(Backend::Cpu, Backend::Device);
     let progress = Progress::loud();
     let data = match args.padded {
         Some(Padded(shape)) => full_size::open(&mut config, shape, &progress)?,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use kernels::device::DeviceError;
 use kernels::device::cuda::CudaDevice;
+use kernels::device::{Device, DeviceError};
 
 use crate::EngineError;
 use crate::runtime::Backend;
@@ -31,25 +31,37 @@ impl DeviceArgs {
     /// Opens the device.
     ///
     /// # Errors
-    /// As [`Self::open_cuda`].
+    /// As [`Self::open_with`].
     pub fn open(&self) -> Result<Backend, EngineError> {
-        Ok(match self.open_cuda()? {
+        Ok(match self.open_with(open_gpu)? {
             Some(device) => Backend::Device(device),
             None => Backend::Cpu,
         })
     }
 
-    /// Opens the GPU; none if the CPU was asked for, or is all that `auto` finds.
+    /// Opens the device that `cuda` means, with `open`; none if the CPU was asked for, or is all
+    /// that `auto` finds.
     ///
     /// # Errors
     /// [`EngineError::Device`] with one sentence if `cuda` was asked for and no GPU opens; and
     /// always if there is a GPU that should open and fails.
-    pub fn open_cuda(&self) -> Result<Option<Arc<CudaDevice>>, EngineError> {
-        if self.device == Choice::Cpu {
-            return Ok(None);
+    pub fn open_with(&self, open: OpenDevice) -> Result<Option<Arc<dyn Device>>, EngineError> {
+        match self.device {
+            Choice::Cpu => Ok(None),
+            choice => choose(choice, open()),
         }
-        choose(self.device, CudaDevice::open(ORDINAL)).map(|device| device.map(Arc::new))
     }
+}
+
+/// Opens the device that `--device cuda` means: the GPU, or, in tests, one that stands in for it.
+pub type OpenDevice = fn() -> Result<Arc<dyn Device>, DeviceError>;
+
+/// Opens the first GPU that is visible.
+///
+/// # Errors
+/// Those of [`CudaDevice::open`].
+pub fn open_gpu() -> Result<Arc<dyn Device>, DeviceError> {
+    Ok(Arc::new(CudaDevice::open(ORDINAL)?))
 }
 
 /// What a choice makes of an attempt to open the GPU.

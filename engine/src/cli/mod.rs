@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub use device::DeviceArgs;
+pub use device::{DeviceArgs, OpenDevice, open_gpu};
 
 use crate::EngineError;
 use crate::progress::Progress;

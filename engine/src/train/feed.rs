@@ -7,11 +7,16 @@ use dali::order::Order;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::runtime::Backend;
 
 /// Slots that the loader fills ahead of the step.
 const SLOTS: usize = 3;
-/// Threads that decode; the step itself uses all cores.
-const THREADS: usize = 1;
+/// Threads that decode beside steps on the CPU, which use all cores.
+const THREADS_BESIDE_CPU: usize = 1;
+/// Most threads that decode for a device.
+const MAX_THREADS: usize = 8;
+/// Cores left to the training loop and the driver.
+const RESERVED_CORES: usize = 2;
 
 /// A batch ready to be copied into a program's inputs.
 #[derive(Debug)]
@@ -34,6 +39,8 @@ pub(super) struct Feed {
     batch_size: usize,
     micro_steps: usize,
     seed: u64,
+    /// Threads that decode.
+    threads: usize,
     running: Option<Running>,
 }
 
@@ -44,12 +51,24 @@ struct Running {
 }
 
 impl Feed {
-    pub(super) fn new(config: &Config, data: &DataSet) -> Result<Self, EngineError> {
+    pub(super) fn new(
+        config: &Config,
+        data: &DataSet,
+        backend: &Backend,
+    ) -> Result<Self, EngineError> {
         let batch_size = config.train.batch_size;
         let seed = config.train.seed;
         let order = Order::new(&data.sizes, &data.shapes, batch_size, seed)?;
         let micro_steps = config.train.micro_steps;
-        Ok(Self { data: data.clone(), order, batch_size, micro_steps, seed, running: None })
+        let threads = match backend {
+            Backend::Cpu => THREADS_BESIDE_CPU,
+            Backend::Device(_) => {
+                let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+                cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
+            }
+        };
+        let data = data.clone();
+        Ok(Self { data, order, batch_size, micro_steps, seed, threads, running: None })
     }
 
     pub(super) fn batches_per_epoch(&self) -> u64 {
@@ -120,7 +139,7 @@ impl Feed {
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
         let store = self.data.store.clone();
-        Ok(Loader::new(store, batches, shape, SLOTS, THREADS)?)
+        Ok(Loader::new(store, batches, shape, SLOTS, self.threads)?)
     }
 }
 

@@ -89,7 +89,7 @@ impl Trainer {
             fold(&mut state, &params, eps);
         }
         let (steps, state) = make_steps(built, state, backend, config, data)?;
-        let feed = Feed::new(config, data)?;
+        let feed = Feed::new(config, data, backend)?;
         Ok(Self {
             steps,
             state,

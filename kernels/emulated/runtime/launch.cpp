@@ -81,6 +81,7 @@ struct Grid {
   size_t dynamic_bytes;
   void** arguments;
   uint64_t seed;
+  bool cut_sums;
   size_t os_threads;
   // Relaxed: TSan must not take it for an order between blocks.
   std::atomic<bool> failed{false};
@@ -109,6 +110,7 @@ static std::string work(Grid& grid, size_t w) {
   b.kernel = grid.kernel;
   b.arguments = grid.arguments;
   b.dynamic_bytes = grid.dynamic_bytes;
+  b.cut_sums = grid.cut_sums;
   make_fibers(keep);
 #ifdef EMULATED_TSAN
   b.tsan_scheduler = __tsan_get_current_fiber();
@@ -233,8 +235,8 @@ EXPORTED void emulated_copy(void* to, const void* from, size_t bytes, void* devi
 // Runs a kernel. `spans` are the bytes that it may reach: first byte and length, in turn.
 EXPORTED int emulated_launch(const char* name, const unsigned* blocks, const unsigned* threads,
                              size_t dynamic_bytes, void** arguments, const uint64_t* spans,
-                             size_t span_count, uint64_t seed, unsigned os_threads, char* error,
-                             size_t capacity) {
+                             size_t span_count, uint64_t seed, unsigned os_threads,
+                             int cut_sums, char* error, size_t capacity) {
   const auto found = kernels().find(name);
   if (found == kernels().end()) {
     answer(error, capacity, "no kernel of this name was compiled");
@@ -247,6 +249,7 @@ EXPORTED int emulated_launch(const char* name, const unsigned* blocks, const uns
   grid.dynamic_bytes = dynamic_bytes;
   grid.arguments = arguments;
   grid.seed = seed;
+  grid.cut_sums = cut_sums != 0;
 #ifdef EMULATED_ASAN
   for (size_t i = 0; i < span_count; i++)
     ASAN_UNPOISON_MEMORY_REGION((void*)spans[2 * i], spans[2 * i + 1]);

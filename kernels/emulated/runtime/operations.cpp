@@ -1,6 +1,7 @@
 // What collectives do with the memory of kernels: this file is instrumented as kernels are, so that
 // TSan sees the accesses. The rest of the runtime is not.
-#include "emulated.h"
+#include "runtime.h"
+#include <cmath>
 #include <immintrin.h>
 
 namespace emulated {
@@ -65,6 +66,33 @@ struct Sums {
 static __m256 widen(const unsigned* words) {
   return _mm256_cvtph_ps(_mm_load_si128((const __m128i*)words));
 }
+// c + sum of a[k] * b[k], as an A100 does it: eight products and c are aligned to the largest of
+// them, with one bit more than fp32 has, cut off there, added exactly, and cut off again to fp32.
+// (Fasi et al. 2021, PeerJ CS 7:e330; Khattak and Mikaitis 2025, arXiv 2512.07004. An H100 adds
+// sixteen at a time with one more bit, so it errs less.) NaN and infinity pass through.
+static float cut_sum(const float* a, const float* b, float c) {
+  constexpr int GROUP = 8, BITS = 24 + 1;
+  for (int first = 0; first < 16; first += GROUP) {
+    double terms[GROUP + 1] = {c}, largest = std::fabs((double)c);
+    for (int k = 0; k < GROUP; k++) {
+      terms[k + 1] = (double)a[first + k] * (double)b[first + k];
+      largest = std::fmax(largest, std::fabs(terms[k + 1]));
+    }
+    double plain = 0;
+    for (double term : terms) plain += term;
+    if (!std::isfinite(plain)) return (float)plain;
+    if (largest == 0) return 0.0f;
+    int exponent;
+    std::frexp(largest, &exponent);
+    const double unit = std::ldexp(1.0, exponent - BITS), per_unit = std::ldexp(1.0, BITS - exponent);
+    double units = 0;
+    for (double term : terms) units += std::trunc(term * per_unit);
+    const double sum = units * unit;
+    c = (float)sum;
+    if (std::fabs((double)c) > std::fabs(sum)) c = std::nextafter(c, 0.0f);
+  }
+  return c;
+}
 static void multiply_meeting(const Lanes& lanes, const void*) {
   // Gathered into whole matrices: a[row][k], and b[k][column], so that columns run in vectors. A
   // product of two halves is exact in fp32: a fused multiply-add rounds as two operations would.
@@ -82,9 +110,12 @@ static void multiply_meeting(const Lanes& lanes, const void*) {
   for (unsigned j = 0; j < 8; j++)
     for (unsigned h = 0; h < 2; h++)
       _mm256_store_ps(&b_columns[j][8 * h], widen(&b_words[j][4 * h]));
+  const bool cut = running_block().cut_sums;
+  for (unsigned i = 0; cut && i < 16; i++)
+    for (unsigned j = 0; j < 8; j++) d[i][j] = cut_sum(a[i], b_columns[j], d[i][j]);
   for (unsigned k = 0; k < 16; k++)
     for (unsigned j = 0; j < 8; j++) b[k][j] = b_columns[j][k];
-  for (unsigned first = 0; first < 16; first += 8) {
+  for (unsigned first = 0; !cut && first < 16; first += 8) {
     __m256 sum[8];
     for (unsigned i = 0; i < 8; i++) sum[i] = _mm256_load_ps(d[first + i]);
     for (unsigned k = 0; k < 16; k++) {

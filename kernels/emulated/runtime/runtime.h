@@ -67,6 +67,7 @@ struct Block : BlockIndex {
   std::vector<unsigned> order;  // the thread at each position
   void* scheduler_stack_pointer;
   bool failed;
+  bool cut_sums;  // products are summed as tensor cores do
   std::string error;
   const Kernel* kernel;
   void** arguments;

@@ -132,6 +132,7 @@ impl Capture {
         let name = |i: usize| match &self.nodes[i].command {
             Command::Launch(launch) => format!("`{}` (node {i})", launch.kernel),
             Command::Upload { .. } => format!("a copy (node {i})"),
+            Command::Stamp(_) => format!("a timing event (node {i})"),
         };
         DeviceError::Driver {
             call: "end_capture".into(),
@@ -166,5 +167,6 @@ fn touches(command: &Command) -> Vec<Touch> {
             Touch { ptr: *to, bytes: *bytes, access: Access::Write },
             Touch { ptr: *from, bytes: *bytes, access: Access::Read },
         ],
+        Command::Stamp(_) => vec![],
     }
 }

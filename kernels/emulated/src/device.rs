@@ -1,14 +1,19 @@
 //! The device: calls go into queues, and the queues run when the host waits.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
+use kernels::device::cuda::ptx;
 use kernels::device::{
-    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, Pinned,
-    Stream,
+    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, ModuleLoad,
+    Pinned, Stream,
 };
 
 use crate::capture::{Capture, Graph};
+use crate::library::Way;
 use crate::memory::{Memory, TOTAL_BYTES};
+use crate::planted::Planted;
 use crate::queue::{Command, Item, Next, Queues, Ticket};
 
 /// In which order work runs that no stream and no event orders.
@@ -25,6 +30,8 @@ pub enum Order {
 pub struct EmulatedDevice {
     order: Order,
     os_threads: u32,
+    tensor_core_sums: bool,
+    planted: Planted,
     inner: Mutex<Inner>,
 }
 
@@ -34,6 +41,8 @@ struct Inner {
     pinned: Vec<(DevicePtr, usize)>,
     queues: Queues,
     events: Vec<Option<Ticket>>,
+    /// When each timing event was reached.
+    stamps: BTreeMap<u32, Option<Instant>>,
     graphs: Vec<Arc<Graph>>,
     capture: Option<Capture>,
     counts: Counts,
@@ -50,7 +59,21 @@ impl EmulatedDevice {
             Order::Random(seed) => seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
         };
         let inner = Mutex::new(Inner { random, ..Inner::default() });
-        Self { order, os_threads: 1, inner }
+        let planted = Planted::default();
+        Self { order, os_threads: 1, tensor_core_sums: false, planted, inner }
+    }
+
+    /// Sums products as tensor cores do: a group of products and the running sum are aligned to
+    /// the largest of them and cut off, not rounded. Without it, each sum is rounded to nearest.
+    pub fn with_tensor_core_sums(mut self) -> Self {
+        self.tensor_core_sums = true;
+        self
+    }
+
+    /// A device that fails as planted.
+    pub fn with_planted(mut self, planted: Planted) -> Self {
+        self.planted = planted;
+        self
     }
 
     /// Spreads the blocks of a launch over as many threads of the machine.
@@ -84,12 +107,17 @@ impl EmulatedDevice {
         let result = match &command {
             Command::Launch(launch) => {
                 let seed = if random { next_random(&mut inner.random) } else { 0 };
-                inner.memory.run(launch, seed, self.os_threads)
+                let way = Way { seed, os_threads: self.os_threads, cut: self.tensor_core_sums };
+                self.planted.at(launch).and_then(|()| inner.memory.run(launch, way))
             }
             Command::Upload { to, from, bytes } => {
                 let mut copy = vec![0; *bytes];
                 inner.memory.read(*from, &mut copy);
                 inner.memory.write(*to, &copy);
+                Ok(())
+            }
+            Command::Stamp(event) => {
+                inner.stamps.insert(*event, Some(Instant::now()));
                 Ok(())
             }
         };
@@ -195,9 +223,37 @@ impl Device for EmulatedDevice {
         Ok(Event(inner.events.len() as u32 - 1))
     }
 
+    fn timing_event(&self) -> Result<Event, DeviceError> {
+        let event = self.event()?;
+        self.lock().stamps.insert(event.0, None);
+        Ok(event)
+    }
+
+    fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError> {
+        let mut inner = self.lock();
+        inner.not_capturing("a wait of the host")?;
+        inner.counts.host_waits += 1;
+        self.drain(&mut inner)?;
+        let at = |event: Event| match inner.stamps.get(&event.0) {
+            Some(Some(at)) => *at,
+            _ => panic!("{event:?} takes no time, or was not recorded"),
+        };
+        Ok(1e3 * at(end).duration_since(at(start)).as_secs_f32())
+    }
+
+    fn load_kernels(&self) -> Vec<ModuleLoad> {
+        let sources = &ptx::manifest().unwrap_or_else(|e| panic!("{e}")).sources;
+        let load = |path: &str| ModuleLoad { path: path.into(), result: self.planted.load(path) };
+        sources.iter().map(|source| load(&source.path)).collect()
+    }
+
     fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError> {
         let mut inner = self.lock();
         let s = inner.checked(stream);
+        if inner.stamps.contains_key(&event.0) {
+            inner.not_capturing("a timing event")?;
+            inner.queues.push(s, Item::Run(Command::Stamp(event.0)));
+        }
         match &mut inner.capture {
             Some(capture) if capture.holds(s) => capture.record(event.0, s),
             _ => {
@@ -230,6 +286,7 @@ impl Device for EmulatedDevice {
     fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError> {
         {
             let mut inner = self.lock();
+            self.planted.load_module_of(launch.kernel)?;
             inner.memory.check(launch)?;
             let s = inner.checked(stream);
             let captured = inner.capture.as_ref().is_some_and(|c| c.holds(s));
@@ -286,6 +343,7 @@ impl Device for EmulatedDevice {
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         let mut inner = self.lock();
         inner.not_capturing("a second capture")?;
+        self.planted.load_everything()?;
         let s = inner.checked(stream);
         inner.capture = Some(Capture::new(s));
         Ok(())

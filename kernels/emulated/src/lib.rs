@@ -11,7 +11,7 @@
 //! `sanitize` runs all of it under the compiler's sanitizers, which see what the device cannot:
 //! reads out of bounds, misaligned vectors, races.
 //!
-//! Not modelled: the order in which tensor cores sum, weak memory, speed.
+//! On request, products are summed as tensor cores do. Not modelled: weak memory, speed.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -19,10 +19,12 @@ mod capture;
 mod device;
 mod library;
 mod memory;
+mod planted;
 mod queue;
 
 pub use device::{EmulatedDevice, Order};
 pub use library::kernel_names;
+pub use planted::Planted;
 
 /// The sanitizers that the kernels were built with, as given in `ONEGRAPH_EMULATED_SANITIZE`; empty
 /// for none.

@@ -16,6 +16,7 @@ type LaunchFn = unsafe extern "C" fn(
     usize,
     u64,
     u32,
+    c_int,
     *mut c_char,
     usize,
 ) -> c_int;
@@ -142,9 +143,20 @@ impl Block {
     }
 }
 
+/// How a launch runs where CUDA leaves it open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    /// Order of blocks and threads; 0: by their index.
+    pub(crate) seed: u64,
+    /// Threads of the machine that share the blocks.
+    pub(crate) os_threads: u32,
+    /// Sums of products are cut off as in tensor cores.
+    pub(crate) cut: bool,
+}
+
 /// Runs a launch to its end. The caller has checked the sizes of the arguments, and that everything
 /// that the launch declares lies in allocations that are alive.
-pub(crate) fn launch(launch: &Launch, seed: u64, os_threads: u32) -> Result<(), DeviceError> {
+pub(crate) fn launch(launch: &Launch, way: Way) -> Result<(), DeviceError> {
     let fault = |reason: String| DeviceError::Kernel { kernel: launch.kernel.to_string(), reason };
     let name = CString::new(launch.kernel).map_err(|e| fault(e.to_string()))?;
     let memory: Vec<Vec<u128>> = launch.args.iter().map(aligned).collect();
@@ -166,8 +178,9 @@ pub(crate) fn launch(launch: &Launch, seed: u64, os_threads: u32) -> Result<(), 
             pointers.as_mut_ptr(),
             spans.as_ptr(),
             spans.len() / 2,
-            seed,
-            os_threads,
+            way.seed,
+            way.os_threads,
+            way.cut.into(),
             text.as_mut_ptr().cast(),
             text.len(),
         )

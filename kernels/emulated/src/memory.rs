@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kernels::device::{DeviceError, DevicePtr, Launch};
 
-use crate::library::{self, Block};
+use crate::library::{self, Block, Way};
 
 /// All memory of the emulated device: small enough that a runaway test shows.
 pub(crate) const TOTAL_BYTES: usize = 6 << 30;
@@ -101,14 +101,14 @@ impl Memory {
     }
 
     /// Runs a launch, and looks at what it may not have changed.
-    pub(crate) fn run(&self, launch: &Launch, seed: u64, threads: u32) -> Result<(), DeviceError> {
+    pub(crate) fn run(&self, launch: &Launch, way: Way) -> Result<(), DeviceError> {
         let watched: Vec<_> = launch
             .touches()
             .filter(|t| !t.access.writes() && t.bytes <= WATCHED_BYTES)
             .filter(|t| !launch.touches().any(|w| w.access.writes() && overlap(w, *t)))
             .map(|t| (t, self.copy_of(t.ptr, t.bytes)))
             .collect();
-        library::launch(launch, seed, threads)?;
+        library::launch(launch, way)?;
         for (touch, before) in watched {
             if self.copy_of(touch.ptr, touch.bytes) != before {
                 let bytes = touch.bytes;

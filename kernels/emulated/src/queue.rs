@@ -20,6 +20,8 @@ pub(crate) enum Command {
         from: DevicePtr,
         bytes: usize,
     },
+    /// Takes the time for this timing event.
+    Stamp(u32),
 }
 
 #[derive(Debug)]

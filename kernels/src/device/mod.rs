@@ -93,6 +93,15 @@ pub struct Counts {
     pub allocations: u64,
 }
 
+/// How loading one module of kernels ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleLoad {
+    /// Its CUDA source, from the checkout's root.
+    pub path: String,
+    /// What the device says of it.
+    pub result: Result<(), DeviceError>,
+}
+
 /// Memory of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
@@ -194,6 +203,23 @@ pub trait Device: Debug + Send + Sync {
     /// # Errors
     /// The driver's.
     fn event(&self) -> Result<Event, DeviceError>;
+
+    /// A new event that also takes the time, for [`Device::elapsed_ms`]. Not for captures.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn timing_event(&self) -> Result<Event, DeviceError>;
+
+    /// Milliseconds from one recorded event of [`Device::timing_event`] to another. Waits for the
+    /// second.
+    ///
+    /// # Errors
+    /// The driver's, or [`DeviceError::NotCapturable`].
+    fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError>;
+
+    /// Loads every module of kernels that is not loaded yet. One that fails does not keep the
+    /// others from being tried.
+    fn load_kernels(&self) -> Vec<ModuleLoad>;
 
     /// Marks with `event` what `stream` holds up to now.
     ///

@@ -129,6 +129,8 @@ impl DeviceExecutor {
             .iter()
             .map(|p| Ok(capture(device.as_ref(), &whole_step(p, &place, &ends)?)?))
             .collect::<Result<_, GraphError>>()?;
+        // Graphs are uploaded on the stream of their capture, and replayed on another.
+        device.synchronize()?;
         Ok(Self {
             device,
             programs,

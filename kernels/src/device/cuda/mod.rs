@@ -22,8 +22,8 @@ use memory::{Allocation, PinnedMemory};
 use module::Kernels;
 
 use super::{
-    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, Pinned,
-    Stream,
+    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, ModuleLoad,
+    Pinned, Stream,
 };
 
 /// Short beside a step, long beside a look at pinned memory.
@@ -67,29 +67,6 @@ impl CudaDevice {
         let context = Context::open(ordinal)?;
         let kernels = Kernels::new(&context);
         Ok(Self { state: Mutex::default(), kernels, context })
-    }
-
-    /// An event that also takes the time, for [`CudaDevice::elapsed_ms`].
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn timing_event(&self) -> Result<Event, DeviceError> {
-        self.new_event(true)
-    }
-
-    /// Milliseconds from one event to another, both of [`CudaDevice::timing_event`] and recorded.
-    /// Waits for the second.
-    ///
-    /// # Errors
-    /// The driver's, or [`DeviceError::NotCapturable`].
-    pub fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError> {
-        let (start, end) = {
-            let mut state = self.lock();
-            state.not_capturing("a wait of the host")?;
-            state.counts.host_waits += 1;
-            (state.event(start), state.event(end))
-        };
-        end.ms_since(&start)
     }
 
     fn new_event(&self, timing: bool) -> Result<Event, DeviceError> {
@@ -209,6 +186,24 @@ impl Device for CudaDevice {
         self.new_event(false)
     }
 
+    fn timing_event(&self) -> Result<Event, DeviceError> {
+        self.new_event(true)
+    }
+
+    fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError> {
+        let (start, end) = {
+            let mut state = self.lock();
+            state.not_capturing("a wait of the host")?;
+            state.counts.host_waits += 1;
+            (state.event(start), state.event(end))
+        };
+        end.ms_since(&start)
+    }
+
+    fn load_kernels(&self) -> Vec<ModuleLoad> {
+        self.kernels.load_all()
+    }
+
     fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError> {
         let (event, stream) = {
             let state = self.lock();
@@ -291,7 +286,8 @@ impl Device for CudaDevice {
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         let mut state = self.lock();
         state.not_capturing("a second capture")?;
-        self.kernels.load_all()?;
+        // The driver may have to wait for the GPU to load a module, which no capture could hold.
+        self.kernels.load_all().into_iter().try_for_each(|module| module.result)?;
         state.stream(stream).begin_capture()?;
         state.capture = Some(stream);
         Ok(())

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUfunction_attribute_enum as Attribute, CUjit_option_enum as Jit};
@@ -12,11 +11,8 @@ use cudarc::driver::{DriverError, result};
 
 use super::context::{Context, OrFault, reason};
 use super::ptx;
-use crate::device::DeviceError;
 use crate::device::manifest::{Kernel, Source};
-
-/// Shared memory that a block has without asking.
-const SHARED_BYTES: u32 = 48 << 10;
+use crate::device::{DeviceError, ModuleLoad};
 
 /// The kernels of the manifest, each made into code when it is first asked for.
 #[derive(Debug)]
@@ -43,16 +39,23 @@ impl Kernels {
         loaded.get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
     }
 
-    /// Makes code of all that is left. The driver may have to wait for the GPU for it, which no
-    /// capture could hold.
-    pub(super) fn load_all(&self) -> Result<(), DeviceError> {
+    /// JIT-compiles the remaining modules. All are tried, whatever becomes of one.
+    pub(super) fn load_all(&self) -> Vec<ModuleLoad> {
+        let manifest = match ptx::manifest() {
+            Ok(manifest) => manifest,
+            Err(e) => return vec![ModuleLoad { path: "ptx/".into(), result: Err(e) }],
+        };
         let mut loaded = self.lock();
-        for source in &ptx::manifest()?.sources {
-            if source.kernels.first().is_some_and(|k| !loaded.contains_key(k.name.as_str())) {
-                load(&self.context, source, &mut loaded)?;
-            }
-        }
-        Ok(())
+        let load = |source: &'static Source| ModuleLoad {
+            path: source.path.clone(),
+            result: match source.kernels.first() {
+                Some(kernel) if !loaded.contains_key(kernel.name.as_str()) => {
+                    load(&self.context, source, &mut loaded)
+                }
+                _ => Ok(()),
+            },
+        };
+        manifest.sources.iter().map(load).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Arc<Function>>> {
@@ -133,8 +136,14 @@ impl Module {
         // SAFETY: the function was found just now.
         let shared = unsafe { result::function::get_function_attribute(raw, attribute) };
         let static_shared_bytes = shared.map_err(failed)?.max(0) as u32;
-        let opted_in = AtomicBool::new(false);
-        Ok(Function { raw, kernel, static_shared_bytes, opted_in, module: self.clone() })
+        // All the dynamic shared memory that the GPU has, and at once: a capture is no place to
+        // change an attribute, and what a launch takes is said by the launch.
+        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let bytes = self.context.max_shared_bytes.saturating_sub(static_shared_bytes) as i32;
+        // SAFETY: as above.
+        unsafe { result::function::set_function_attribute(raw, attribute, bytes) }
+            .or_fault(|| format!("giving `{}` {bytes} bytes of shared memory", kernel.name))?;
+        Ok(Function { raw, kernel, _module: self.clone() })
     }
 }
 
@@ -154,10 +163,8 @@ pub(super) struct Function {
     raw: sys::CUfunction,
     /// What the manifest says of it.
     pub(super) kernel: &'static Kernel,
-    static_shared_bytes: u32,
-    /// Whether it may have more shared memory than [`SHARED_BYTES`].
-    opted_in: AtomicBool,
-    module: Arc<Module>,
+    /// Keeps the code alive.
+    _module: Arc<Module>,
 }
 
 // SAFETY: a function is a handle that any thread that has the context current may use, at the same
@@ -170,22 +177,5 @@ impl Function {
     /// The driver's handle; alive as long as `self`.
     pub(super) fn raw(&self) -> sys::CUfunction {
         self.raw
-    }
-
-    /// Sees to it that a launch may have so much dynamic shared memory. The context is current.
-    pub(super) fn allow_shared(&self, dynamic_bytes: u32) -> Result<(), DeviceError> {
-        let wanted = dynamic_bytes.saturating_add(self.static_shared_bytes);
-        if wanted <= SHARED_BYTES || self.opted_in.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        // All that the GPU has, once: what a launch takes is said by the launch.
-        let most = self.module.context.max_shared_bytes;
-        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let bytes = most.saturating_sub(self.static_shared_bytes) as i32;
-        // SAFETY: the function is alive.
-        unsafe { result::function::set_function_attribute(self.raw, attribute, bytes) }
-            .or_fault(|| format!("giving `{}` {bytes} bytes of shared memory", self.kernel.name))?;
-        self.opted_in.store(true, Ordering::Relaxed);
-        Ok(())
     }
 }

@@ -67,7 +67,6 @@ impl Stream {
         pointers: &mut [*mut c_void],
     ) -> Result<(), DeviceError> {
         self.context.bind()?;
-        function.allow_shared(launch.shared_bytes)?;
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         // SAFETY: function and stream are alive, and of one context; graphs that hold the function
         // are dropped before its module. The arguments were packed to the sizes of the kernel's

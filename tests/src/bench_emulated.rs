@@ -1,0 +1,10 @@
+//! The command `bench` where `--device cuda` means the emulated device: for the test of the GPU kit.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use emulated::{EmulatedDevice, Order};
+
+fn main() -> ExitCode {
+    bench::main_on(|| Ok(Arc::new(EmulatedDevice::new(Order::Given))))
+}
