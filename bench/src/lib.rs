@@ -4,6 +4,7 @@
 mod cuda_ops;
 mod data;
 mod full_size;
+mod infer;
 mod ops;
 mod parts;
 mod peaks;
@@ -31,6 +32,9 @@ struct Cli {
 enum What {
     /// Every case of the table of ops: checked first, then timed.
     Ops(ops::OpsArgs),
+    /// Detection, as evaluation and prediction run it; also spelled `bench --infer`.
+    #[command(long_flag = "infer")]
+    Infer(infer::InferArgs),
     /// Decoding and loading, without training.
     Data(data::DataArgs),
 }
@@ -46,6 +50,7 @@ pub fn main_on(open: OpenDevice) -> ExitCode {
     let result = match &cli.what {
         None => step::run(&cli.step, open),
         Some(What::Ops(args)) => ops::run(args, open),
+        Some(What::Infer(args)) => infer::run(args, open),
         Some(What::Data(args)) => data::run(args),
     };
     match result {
