@@ -1,9 +1,11 @@
-//! The command `bench`: throughput of the training step, of single ops, of the data pipeline.
+//! The command `bench`: throughput of the training step, of detection, of single ops, of the data
+//! pipeline, and the history of it all.
 //! A library, so that the tests have the command too.
 
 mod cuda_ops;
 mod data;
 mod full_size;
+mod history;
 mod infer;
 mod ops;
 mod parts;
@@ -37,6 +39,8 @@ enum What {
     Infer(infer::InferArgs),
     /// Decoding and loading, without training.
     Data(data::DataArgs),
+    /// The sessions of bench/history: trends, new ones, tables of docs/measurements.md.
+    History(history::HistoryArgs),
 }
 
 /// Runs the command of this process's arguments.
@@ -52,6 +56,7 @@ pub fn main_on(open: OpenDevice) -> ExitCode {
         Some(What::Ops(args)) => ops::run(args, open),
         Some(What::Infer(args)) => infer::run(args, open),
         Some(What::Data(args)) => data::run(args),
+        Some(What::History(args)) => history::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -249,6 +249,21 @@ impl Session {
         format!("{} {}", self.date, self.commit)
     }
 
+    /// How many figures of each kind it holds.
+    pub(crate) fn contents(&self) -> String {
+        let kinds = [
+            (self.steps.len(), "steps"),
+            (self.infer.len(), "detection"),
+            (self.peers.len(), "peers"),
+            (self.nodes.len(), "nodes"),
+            (self.ops.len(), "ops"),
+            (self.probe.len(), "probe"),
+            (self.counts.len(), "counts"),
+        ];
+        let there = kinds.iter().filter(|(count, _)| *count > 0);
+        there.map(|(count, kind)| format!("{kind} {count}")).collect::<Vec<_>>().join(", ")
+    }
+
     /// As JSON for a file in git: one figure a line.
     pub(crate) fn text(&self) -> serde_json::Result<String> {
         let value = serde_json::to_value(self)?;
