@@ -18,11 +18,11 @@ pub(super) fn take(value: &Value, session: &mut Session) -> Result<(), String> {
     match text(value, "/kind").unwrap_or_default().as_str() {
         "infer" => infer(value, session),
         "torchvision_eval" => torchvision_eval(value, session),
-        "nodes" => nodes(value, session),
         "figures" => figures(value, session),
-        "probe" => probe(value, session),
         "" if has("/step_ms/p50") && has("/preset") => step(value, session),
         "" if has("/cases/0/case") => ops(value, session),
+        "" if has("/ceilings") && has("/repeats") => nodes(value, session),
+        "" if has("/results") && has("/gpu") => probe(value, session),
         "" if has("/images_per_second") && has("/threads") => data(value, session),
         "" if has("/0/img_s_median") => torchvision_step(value, session),
         "" => Err("holds no figures that this version knows".into()),
@@ -38,11 +38,11 @@ pub(super) fn is_known(value: &Value) -> bool {
 
 /// Commit, device and CUDA version of one of our own commands: the same in all of a session.
 fn tell_device(value: &Value, session: &mut Session) -> Result<(), String> {
-    let Ok(commit) = text(value, "/commit") else { return Ok(()) };
+    let (Ok(commit), Ok(device)) = (text(value, "/commit"), text(value, "/device")) else {
+        return Ok(());
+    };
     same("commit", &commit, &mut session.commit)?;
-    if let Ok(device) = text(value, "/device") {
-        same("device", &device, &mut session.device)?;
-    }
+    same("device", &device, &mut session.device)?;
     if let Ok(driver) = text(value, "/driver") {
         session.cuda = Some(driver);
     }
@@ -167,18 +167,38 @@ fn torchvision_step(value: &Value, session: &mut Session) -> Result<(), String> 
     Ok(())
 }
 
+/// A step taken apart, as far as it came.
 fn nodes(value: &Value, session: &mut Session) -> Result<(), String> {
-    for node in list(value, "/nodes")? {
+    let nowhere = Vec::new();
+    for row in list(value, "/rows").unwrap_or(&nowhere) {
+        let kernel = |part: &Value| Ok((text(part, "/kernel")?, number(part, "/us")?));
+        let kernels = list(row, "/kernels")?.iter().map(kernel).collect::<Result<_, String>>()?;
         session.nodes.push(Node {
-            part: text(node, "/part")?,
-            kernel: text(node, "/kernel")?,
-            shape: text(node, "/shape")?,
-            launches: count(node, "/launches")?,
-            us: number(node, "/us")?,
-            flops: number(node, "/flops").ok(),
-            bytes: number(node, "/bytes").ok(),
+            op: text(row, "/op")?,
+            pass: text(row, "/pass")?,
+            shapes: text(row, "/shapes")?,
+            first: text(row, "/nodes/0")?,
+            count: count(row, "/count")?.max(1),
+            us: number(row, "/us")?,
+            kernels,
+            flops: number(row, "/flops")?,
+            bytes: number(row, "/bytes")?,
+            share_of_ceiling: number(row, "/share_of_ceiling").ok(),
             prediction: None,
         });
+    }
+    let (preset, batch) = (text(value, "/preset")?, count(value, "/batch_size")?);
+    let step = format!("{preset}, batch {batch}, {}", text(value, "/padded")?);
+    let whole = [
+        ("/launches/sum_ms", "sum of launches, ms"),
+        ("/graph/ms", "graph, ms"),
+        ("/graph_on_one_stream/ms", "graph on one stream, ms"),
+        ("/gap_ms", "graph less its launches, ms"),
+    ];
+    for (pointer, name) in whole {
+        if let Ok(ms) = number(value, pointer) {
+            session.counts.insert(format!("{step}: {name}"), ms);
+        }
     }
     Ok(())
 }
@@ -198,16 +218,29 @@ fn figures(value: &Value, session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-/// `{"kind": "probe", "figures": [{"name", "value", "unit", "expected"}]}`.
+/// Variants of kernels. What is expected is their speed, and what could not be measured is told.
 fn probe(value: &Value, session: &mut Session) -> Result<(), String> {
-    for figure in list(value, "/figures")? {
-        let expected = |value| Prediction { value, margin: None, source: "the probe".into() };
-        session.probe.push(Probe {
-            name: text(figure, "/name")?,
-            value: number(figure, "/value")?,
-            unit: text(figure, "/unit")?,
-            prediction: number(figure, "/expected").ok().map(expected),
-        });
+    let commit = text(value, "/commit")?;
+    if commit != "unknown" {
+        same("commit", &commit, &mut session.commit)?;
+    }
+    for result in list(value, "/results")? {
+        let name = format!("{} on {}", text(result, "/variant")?, text(result, "/on")?);
+        let status = text(result, "/status")?;
+        let is_as_expected = result["holds"] == result["expected"];
+        if status == "measured" {
+            let source = "the probe's table".to_string();
+            let expected = |value| Prediction { value, margin: None, source };
+            session.probe.push(Probe {
+                name,
+                value: number(result, "/figures/tflops")?,
+                unit: "TFLOP/s".into(),
+                prediction: number(result, "/figures/expected_tflops").ok().map(expected),
+            });
+        } else if status != "skipped" && !(status == "read" && is_as_expected) {
+            let why = text(result, "/reason").or(text(result, "/instead")).unwrap_or_default();
+            session.remarks.push(format!("probe {name} {status}: {why}"));
+        }
     }
     Ok(())
 }
@@ -236,4 +269,66 @@ pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> Result<&'a Vec<Value>
 fn texts(value: &Value, pointer: &str) -> Result<String, String> {
     let parts: Vec<&str> = list(value, pointer)?.iter().filter_map(Value::as_str).collect();
     Ok(parts.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_step_taken_apart_is_known_as_far_as_it_came() {
+        let mut value = json!({
+            "device": "G", "driver": "CUDA 12.8", "commit": "abc", "preset": "torchvision_r50",
+            "batch_size": 12, "padded": "800x1344", "repeats": 7, "ceilings": null,
+        });
+        let mut session = Session::default();
+        take(&value, &mut session).expect("the head alone");
+        assert!(session.nodes.is_empty() && session.counts.is_empty());
+        value["rows"] = json!([{
+            "op": "conv2d_grad_weight", "pass": "backward", "shapes": "1 2 -> 3", "count": 2,
+            "us": 3600.0, "each_us": 1800.0, "flops": 1e9, "bytes": 1e6, "share_of_ceiling": null,
+            "nodes": ["mask_head.predictor.x#124", "other"],
+            "kernels": [{"kernel": "a", "us": 3500.0}, {"kernel": "b", "us": 100.0}],
+        }]);
+        value["gap_ms"] = 1.5.into();
+        value["graph"] = json!({"ms": 66.0, "least_ms": 65.0});
+        take(&value, &mut session).expect("rows");
+        let node = &session.nodes[0];
+        assert_eq!((node.each_us(), node.kernels.len()), (1800.0, 2));
+        assert_eq!(
+            (node.first.as_str(), node.share_of_ceiling),
+            ("mask_head.predictor.x#124", None)
+        );
+        let step = "torchvision_r50, batch 12, 800x1344: ";
+        assert_eq!(session.counts[&format!("{step}graph, ms")], 66.0);
+        assert_eq!(session.counts[&format!("{step}graph less its launches, ms")], 1.5);
+        assert_eq!(session.counts.len(), 2, "{:?}", session.counts);
+    }
+
+    #[test]
+    fn a_probe_tells_speeds_and_what_was_not_as_expected() {
+        let read = |on: &str, holds: bool| {
+            json!({"variant": "identity", "on": on, "status": "read", "holds": holds,
+                   "expected": true, "instead": if holds { None } else { Some("rows swapped") }})
+        };
+        let value = json!({
+            "gpu": "NVIDIA H100 80GB HBM3", "driver_cuda": "12.8", "commit": "unknown",
+            "results": [
+                {"variant": "pointers", "on": "fpn_p2", "status": "measured",
+                 "figures": {"tflops": 400.0, "expected_tflops": 410.4}},
+                read("a", true), read("b", false),
+                {"variant": "wgmma", "on": "p2", "status": "skipped", "reason": "no time"},
+                {"variant": "wgmma", "on": "p3", "status": "failed", "reason": "it differs"},
+            ],
+        });
+        let mut session = Session::default();
+        take(&value, &mut session).expect("a probe");
+        assert_eq!(session.probe.len(), 1);
+        assert_eq!(session.probe[0].prediction.as_ref().map(|p| p.value), Some(410.4));
+        let remarks =
+            ["probe identity on b read: rows swapped", "probe wgmma on p3 failed: it differs"];
+        assert_eq!(session.remarks, remarks);
+    }
 }

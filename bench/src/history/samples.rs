@@ -17,15 +17,18 @@ fn step(padded: &str, p50_ms: f64) -> Step {
     }
 }
 
-fn node(part: &str, kernel: &str, launches: u64, us: f64) -> Node {
+fn node(op: &str, pass: &str, shapes: &str, count: u64, us: f64) -> Node {
     Node {
-        part: part.into(),
-        kernel: kernel.into(),
-        shape: "12x200x336x256".into(),
-        launches,
+        op: op.into(),
+        pass: pass.into(),
+        shapes: shapes.into(),
+        first: format!("part.{op}#7"),
+        count,
         us,
-        flops: Some(1e9),
-        bytes: None,
+        kernels: vec![(format!("{op}_f16"), us)],
+        flops: 1e9,
+        bytes: 1e6,
+        share_of_ceiling: None,
         prediction: None,
     }
 }
@@ -64,10 +67,15 @@ pub(super) fn gpu(date: &str, commit: &str, p50_ms: f64) -> Session {
             detections_per_image: Some(100.0),
         }],
         nodes: vec![
-            node("fpn.output forward", "conv2d_f16_large", 1, 2000.0),
-            node("fpn.output forward", "conv2d_f16_large", 1, 500.0),
-            node("backbone.layer1 backward", "relu_mask_f16", 10, 300.0),
-            node("backbone.layer2 backward", "sum_f16", 20, 200.0),
+            node(
+                "conv2d",
+                "forward",
+                "12x200x336x256 256x3x3x256 256 -> 12x200x336x256",
+                2,
+                4000.0,
+            ),
+            node("relu_mask", "backward", "12x200x336x256 -> 12x200x336x256", 10, 3000.0),
+            node("sum", "backward", "12x100x168x256 -> 12x100x168x256", 20, 4000.0),
         ],
         ..Session::default()
     }

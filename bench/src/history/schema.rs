@@ -172,27 +172,32 @@ pub(crate) struct Peer {
     pub(crate) detections_per_image: Option<f64>,
 }
 
-/// A kernel at one shape, as it stands in the step.
+/// Nodes of the same op and shapes, as they stand in the step (`bench nodes`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Node {
-    /// Part of the model and pass, such as `fpn.output forward`.
-    pub(crate) part: String,
-    /// Kernel.
-    pub(crate) kernel: String,
-    /// What it works on.
-    pub(crate) shape: String,
-    /// Launches of it in a step.
-    pub(crate) launches: u64,
-    /// Microseconds of one.
+    /// Op, or the launch at either end of a step.
+    pub(crate) op: String,
+    /// `forward`, `backward`, `update`, or `step` at either end.
+    pub(crate) pass: String,
+    /// Inputs and outputs.
+    pub(crate) shapes: String,
+    /// The first of them, by its name in the program.
+    pub(crate) first: String,
+    /// How many there are in a step.
+    pub(crate) count: u64,
+    /// Microseconds of all of them.
     pub(crate) us: f64,
+    /// Each kernel of theirs, with the microseconds of all its launches.
+    pub(crate) kernels: Vec<(String, f64)>,
     /// Operations of one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) flops: Option<f64>,
+    pub(crate) flops: f64,
     /// Bytes of one.
+    pub(crate) bytes: f64,
+    /// Of the ceiling that bounds it, 0..1, where ceilings were known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bytes: Option<f64>,
-    /// Of `us`.
+    pub(crate) share_of_ceiling: Option<f64>,
+    /// Microseconds of one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<Prediction>,
 }
@@ -224,6 +229,13 @@ pub(crate) struct Probe {
     /// Of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<Prediction>,
+}
+
+impl Node {
+    /// Microseconds of one of them.
+    pub(crate) fn each_us(&self) -> f64 {
+        self.us / self.count as f64
+    }
 }
 
 impl Session {

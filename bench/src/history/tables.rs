@@ -125,16 +125,16 @@ fn of_nodes(text: &mut String, session: &Session) -> std::fmt::Result {
     if session.nodes.is_empty() {
         return Ok(());
     }
-    let of_step = |node: &super::schema::Node| node.launches as f64 * node.us / 1e3;
     let mut nodes: Vec<_> = session.nodes.iter().collect();
-    nodes.sort_by(|a, b| of_step(b).total_cmp(&of_step(a)));
-    let sum: f64 = nodes.iter().map(|node| of_step(node)).sum();
-    writeln!(text, "| ms a step, of {} in all | launches | node | kernel |", short(sum))?;
+    nodes.sort_by(|a, b| b.us.total_cmp(&a.us));
+    let sum: f64 = nodes.iter().map(|node| node.us / 1e3).sum();
+    writeln!(text, "| ms a step, of {} in all | nodes | op | of the ceiling |", short(sum))?;
     writeln!(text, "|---|---|---|---|")?;
     for node in nodes.into_iter().take(NODES) {
-        let (ms, launches) = (short(of_step(node)), node.launches);
-        let (part, shape, kernel) = (&node.part, &node.shape, &node.kernel);
-        writeln!(text, "| {ms} | {launches} | {part}, {shape} | `{kernel}` |")?;
+        let (ms, count) = (short(node.us / 1e3), node.count);
+        let share = node.share_of_ceiling.map_or("".into(), |s| format!("{:.0} %", 100.0 * s));
+        let (op, pass, shapes) = (&node.op, &node.pass, &node.shapes);
+        writeln!(text, "| {ms} | {count} | `{op}` {pass}, {shapes} | {share} |")?;
     }
     writeln!(text)
 }
@@ -195,7 +195,7 @@ mod tests {
         assert!(!text.contains("commit aaa"), "{text}");
         assert!(text.contains("| 66 +- 7 ms | 99.00 ms: wrong by +50.0 % |"), "{text}");
         assert!(text.contains("| torchvision_r50, 800x1344 | 12 | 121.2 | 99.00 |"), "{text}");
-        assert!(text.contains("| 4.000 | 20 | backbone.layer2 backward"), "{text}");
+        assert!(text.contains("| 4.000 | 20 | `sum` backward, 12x100x168x256"), "{text}");
         assert!(text.contains("not verified on hardware"), "nothing ran on an A100");
     }
 

@@ -161,7 +161,7 @@ fn figures(session: &Session) -> Vec<Figure> {
         add(name.clone(), *value, "", None);
     }
     if !session.nodes.is_empty() {
-        let ms = session.nodes.iter().map(|n| n.launches as f64 * n.us / 1e3).sum();
+        let ms = session.nodes.iter().map(|node| node.us / 1e3).sum();
         add("all nodes of a step".into(), ms, "ms", None);
     }
     if !session.ops.is_empty() {
@@ -173,8 +173,8 @@ fn figures(session: &Session) -> Vec<Figure> {
         Figure { name, value, unit, prediction, is_detail: true }
     };
     for node in &session.nodes {
-        let name = format!("node {} {} {}", node.part, node.kernel, node.shape);
-        all.push(detail(name, node.us, "us", node.prediction.clone()));
+        let name = format!("node {} {}, {}", node.op, node.pass, node.shapes);
+        all.push(detail(name, node.each_us(), "us", node.prediction.clone()));
     }
     let op = |op: &super::schema::Op| detail(format!("op {}", op.case), op.ms, "ms", None);
     all.extend(session.ops.iter().map(op));
@@ -217,13 +217,13 @@ mod tests {
         let said = "predicted 66.00: wrong by -50.0 %";
         assert!(!lines[1].contains(said), "the samples carry none: {text}");
         assert!(of_h100.contains("66 +- 7 ms  measured 33.00 ms: wrong by -50.0 %"), "{text}");
-        assert!(!text.contains("node fpn.output"), "details are not asked for");
+        assert!(!text.contains("node conv2d"), "details are not asked for");
     }
 
     #[test]
     fn details_are_shown_where_they_are_asked_for() {
-        let text = text(&[gpu("2026-12-01", "aaa", 66.0)], Some("fpn.output"));
-        assert!(text.contains("node fpn.output forward conv2d_f16_large"), "{text}");
-        assert!(!text.contains("relu_mask_f16 12x"), "{text}");
+        let text = text(&[gpu("2026-12-01", "aaa", 66.0)], Some("node conv2d"));
+        assert!(text.contains("node conv2d forward, 12x200x336x256"), "{text}");
+        assert!(!text.contains("node relu_mask"), "{text}");
     }
 }
