@@ -1,9 +1,9 @@
 //! Compiles the CUDA sources of `kernels/src` into `ptx/`, and says what the result holds.
 //!
 //! Only developers need it: users run the PTX that is checked in. The compiler is pinned, so that
-//! the same sources give the same bytes on every machine; [`run`] writes them or compares them. With
-//! them it records what the assembler makes of the hot kernels ([`sass`]), and lets no figure of
-//! theirs become worse without a reason.
+//! the same sources give the same bytes on every machine; [`run`] writes them or compares them.
+//! With them it records what the assembler makes of the hot kernels ([`sass`]), and lets no figure
+//! of theirs become worse without a reason.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -19,7 +19,8 @@ struct Arguments {
     #[arg(long, conflicts_with = "check")]
     sass: bool,
     /// Record figures of hot kernels that are worse than the recorded ones, with the reason.
-    #[arg(long, value_name = "REASON", value_parser = reason, conflicts_with_all = ["check", "sass"])]
+    #[arg(long, value_name = "REASON", value_parser = reason)]
+    #[arg(conflicts_with_all = ["check", "sass"])]
     accept_worse: Option<String>,
     /// Folder of the unpacked toolkit wheels (it holds `nvidia/cuda_nvrtc` and others).
     #[arg(long, value_name = "DIR", required_unless_present = "fetch")]

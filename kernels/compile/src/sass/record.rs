@@ -57,7 +57,7 @@ impl Record {
         serde_json::from_str(text).map_err(|e| Fault(format!("{}: {e}", Self::FILE)))
     }
 
-    /// The record as JSON with a line for each kernel and GPU, so that a change of one shows as one.
+    /// The record as JSON with a line for each kernel and GPU: a change of one shows as one.
     ///
     /// # Errors
     /// None for counts that can be written.

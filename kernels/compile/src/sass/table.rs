@@ -6,8 +6,8 @@ use super::figures::issue_slots;
 use super::record::Record;
 
 const MATRIX: &str = "\
-| kernel | instructions per block of k | HMMA, LDSM, LDGSTS | INT | INT per HMMA | before the first \
-HMMA | issue slots per HMMA cycle | 16-bit loads: main loop, all loops |
+| kernel | instructions per block of k | HMMA, LDSM, LDGSTS | INT | INT per HMMA \
+| before the first HMMA | issue slots per HMMA cycle | 16-bit loads: main loop, all loops |
 |---|---|---|---|---|---|---|---|
 ";
 const PLAIN: &str = "\
