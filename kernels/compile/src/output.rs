@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::nvrtc::Nvrtc;
 use crate::ptx::{Entry, compiler_version, entries};
-use crate::ptxas::{SPILLS_ALLOWED, assemble, spill_fault};
+use crate::ptxas::{SPILLS_ALLOWED, resources, spill_fault};
 use crate::sass::record::Record;
 use crate::sass::{self, Measured, PLAIN, Target, hot};
 use crate::sources::{HEADERS, find, sha256, source_sha256, stem};
@@ -178,7 +178,7 @@ impl Compiler<'_> {
         let file = self.scratch.join(format!("{}.ptx", stem(path)));
         fs::write(&file, ptx).map_err(|e| Fault(format!("{}: {e}", file.display())))?;
         let of = |target: Target| {
-            assemble(&self.toolkit.ptxas(), &file, target.name(), &self.cubin(path, target))
+            resources(&self.toolkit.ptxas(), &file, target.name(), &self.cubin(path, target))
         };
         let (sm_80, sm_90a) = (of(Target::Sm80)?, of(Target::Sm90a)?);
         let (mut kernels, mut faults) = (Vec::new(), Vec::new());

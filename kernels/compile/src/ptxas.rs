@@ -13,7 +13,7 @@ use crate::Fault;
 pub const SPILLS_ALLOWED: &[(&str, &str)] = &[];
 
 /// Assembles a PTX file for `target` into `cubin` and returns what each kernel takes.
-pub(crate) fn assemble(
+pub(crate) fn resources(
     ptxas: &Path,
     ptx: &Path,
     target: &str,

@@ -20,49 +20,12 @@ const WARPS: u32 = 4;
 /// predicates, and moves, in a thread's own registers. `IMAD.MOV` and the like are `IMAD`. Not
 /// among them: the uniform datapath (`UIADD3`, `ULDC`), loads of constants (`LDC`), conversions
 /// from and to floats (`I2F`), branches and barriers.
-const INT: [&str; 40] = [
-    // The integer instructions of NVIDIA's list for Ampere and Hopper, but IMMA.
-    "BMSK",
-    "BREV",
-    "FLO",
-    "IABS",
-    "IADD",
-    "IADD3",
-    "IADD32I",
-    "IDP",
-    "IDP4A",
-    "IMAD",
-    "IMNMX",
-    "IMUL",
-    "IMUL32I",
-    "ISCADD",
-    "ISCADD32I",
-    "ISETP",
-    "LEA",
-    "LOP",
-    "LOP3",
-    "LOP32I",
-    "POPC",
-    "SHF",
-    "SHL",
-    "SHR",
-    "VABSDIFF",
-    "VABSDIFF4",
-    "VHMNMX",
-    "VIADD",
-    "VIADDMNMX",
-    "VIMNMX",
-    "VIMNMX3", // Moves and predicates.
-    "MOV",
-    "MOV32I",
-    "PRMT",
-    "SEL",
-    "SGXT",
-    "PLOP3",
-    "PSETP",
-    "P2R",
-    "R2P",
-];
+///
+/// They are the integer instructions that NVIDIA lists for Ampere and Hopper, but for `IMMA`, then
+/// moves and predicates.
+const INT: &str = "BMSK BREV FLO IABS IADD IADD3 IADD32I IDP IDP4A IMAD IMNMX IMUL IMUL32I ISCADD \
+    ISCADD32I ISETP LEA LOP LOP3 LOP32I POPC SHF SHL SHR VABSDIFF VABSDIFF4 VHMNMX VIADD VIADDMNMX \
+    VIMNMX VIMNMX3 MOV MOV32I PRMT SEL SGXT PLOP3 PSETP P2R R2P";
 
 /// What a kernel's code holds, in instructions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,7 +126,7 @@ fn main_loop(code: &Code, flow: &Flow) -> Result<MainLoop, Fault> {
     Ok(MainLoop {
         blocks: hmma / hmma_per_block,
         instructions: count(|_| true),
-        int: count(|instruction| INT.contains(&instruction.base())),
+        int: count(is_int),
         hmma,
         ldsm: count(|instruction| instruction.base() == "LDSM"),
         ldgsts: count(|instruction| instruction.base() == "LDGSTS"),
@@ -193,6 +156,10 @@ fn count<'a>(
 
 fn is_hmma(instruction: &Instruction) -> bool {
     instruction.base() == "HMMA"
+}
+
+fn is_int(instruction: &Instruction) -> bool {
+    INT.split_whitespace().any(|opcode| opcode == instruction.base())
 }
 
 fn is_local(instruction: &Instruction) -> bool {
@@ -239,6 +206,19 @@ mod tests {
         "BRA `(.L_9)",
     ];
     const END: [&str; 1] = [".L_9:"];
+
+    #[test]
+    fn int_is_the_work_of_a_thread_on_integers() {
+        let lines = ["IMAD.MOV.U32 R1, RZ, RZ, R3", "@!P0 PLOP3.LUT P0, PT, P0, P1, PT, 0x80, 0x0"];
+        let others =
+            ["UIADD3 UR4, UR4, 0x1, URZ", "I2F R1, R2", "FADD R1, R2, R3", "LDC R1, c[0x0]"];
+        let is_int = |lines: &[&str]| {
+            let listing = listing_of("k", lines);
+            parse(&listing).unwrap()[0].instructions.iter().map(super::is_int).collect::<Vec<_>>()
+        };
+        assert_eq!(is_int(&lines), [true; 2]);
+        assert_eq!(is_int(&others), [false; 4]);
+    }
 
     #[test]
     fn the_main_loop_is_found_and_its_fill_counts() {

@@ -147,8 +147,8 @@ mod tests {
             [
                 "k on sm_80: instructions per block of k was 272 and is 280; mend the kernel, or \
                  record it with --accept-worse REASON",
-                "k on sm_80: INT per HMMA was 2.500 and is 2.625; mend the kernel, or record it with \
-                 --accept-worse REASON",
+                "k on sm_80: INT per HMMA was 2.500 and is 2.625; mend the kernel, or record it \
+                 with --accept-worse REASON",
                 "k on sm_80: issue slots per HMMA cycle was 53.1 % and is 54.7 %; mend the kernel, \
                  or record it with --accept-worse REASON",
                 "l on sm_80: 16-bit global loads in loops was 0 and is 2; mend the kernel, or \

@@ -68,3 +68,43 @@ fn per_block(body: &MainLoop, count: u32) -> String {
 fn pair([a, b]: [String; 2]) -> String {
     if a == b { a } else { format!("{a} / {b}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sass::Measured;
+
+    #[test]
+    fn both_gpus_stand_in_one_row_and_loops_are_told_by_the_block() {
+        // The forward pass in large tiles, on an H100 unrolled to two blocks of k.
+        let on = |target, kernel: &str, blocks: u32, instructions: u32| {
+            let body = MainLoop {
+                blocks,
+                instructions: instructions * blocks,
+                int: 163 * blocks,
+                hmma: 64 * blocks,
+                ldsm: 16 * blocks,
+                ldgsts: 8 * blocks,
+                loads_16_bit: 0,
+                before_hmma: 195,
+            };
+            let main_loop = (kernel == "k").then_some(body);
+            let counts =
+                Counts { instructions, in_loops: 9, loads_16_bit: 32, local: 0, main_loop };
+            Measured { kernel: kernel.into(), target, counts }
+        };
+        let (a100, h100) = (Target::Sm80, Target::Sm90a);
+        let mut record = Record::default();
+        record.add("a.ptx", "1", &[on(h100, "k", 2, 283), on(a100, "k", 1, 272)]);
+        record.add("b.ptx", "1", &[on(h100, "l", 1, 90), on(a100, "l", 1, 80)]);
+        let table = table(&record);
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| `")).collect();
+        assert_eq!(
+            rows,
+            [
+                "| `k` | 272 / 283 | 64, 16, 8 | 163 | 2.55 | 195 | 53 % / 70 % | 0, 32 |",
+                "| `l` | 80 / 90 | 9 | 32 |",
+            ]
+        );
+    }
+}
