@@ -10,7 +10,8 @@ use super::schema::{Infer, Node, Op, Peer, Prediction, Probe, Rate, Session, Ste
 /// # Errors
 /// What is wrong with it, to be read after the file's name.
 pub(super) fn take(value: &Value, session: &mut Session) -> Result<(), String> {
-    if value.is_null() {
+    // What was skipped, or found nothing it could measure.
+    if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
         return Ok(());
     }
     tell_device(value, session)?;
@@ -250,9 +251,11 @@ pub(super) fn text(value: &Value, pointer: &str) -> Result<String, String> {
     found.ok_or_else(|| format!("has no text at `{pointer}`"))
 }
 
+/// To six digits: no figure is known better, and files in git are read by people.
 pub(super) fn number(value: &Value, pointer: &str) -> Result<f64, String> {
     let found = value.pointer(pointer).and_then(Value::as_f64);
-    found.ok_or_else(|| format!("has no number at `{pointer}`"))
+    let short = |number: f64| format!("{number:.5e}").parse().unwrap_or(number);
+    found.map(short).ok_or_else(|| format!("has no number at `{pointer}`"))
 }
 
 fn count(value: &Value, pointer: &str) -> Result<u64, String> {
@@ -305,6 +308,8 @@ mod tests {
         assert_eq!(session.counts[&format!("{step}graph, ms")], 66.0);
         assert_eq!(session.counts[&format!("{step}graph less its launches, ms")], 1.5);
         assert_eq!(session.counts.len(), 2, "{:?}", session.counts);
+        let sixth = number(&json!(0.177_697_768_044), "").expect("a number");
+        assert_eq!(sixth, 0.177698, "six digits");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::predictions::{judged, verdict};
-use super::schema::{Prediction, Session};
+use super::schema::{Infer, Prediction, Session};
 
 /// A figure of a session.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +15,8 @@ struct Figure {
     unit: String,
     /// With its value in the figure's own unit.
     prediction: Option<Prediction>,
+    /// What a reader must know beside it.
+    note: String,
     /// Listed only where it is asked for: there are hundreds.
     is_detail: bool,
 }
@@ -46,7 +48,8 @@ fn of_device(
     for session in sessions {
         let told = [&session.cuda, &session.driver, &session.clocks, &session.power];
         let told: Vec<&str> = told.into_iter().flatten().map(String::as_str).collect();
-        writeln!(text, "  {}  {}", session.title(), told.join(" | "))?;
+        let line = format!("  {}  {}", session.title(), told.join(" | "));
+        writeln!(text, "{}", line.trim_end())?;
         session.remarks.iter().try_for_each(|remark| writeln!(text, "    {remark}"))?;
     }
     let figures: Vec<Vec<Figure>> = sessions.iter().map(|session| figures(session)).collect();
@@ -65,8 +68,10 @@ fn of_device(
                 let verdict = verdict(p.value, p.margin, figure.value);
                 format!("  predicted {}: {verdict}", short(p.value))
             });
-            let (value, unit) = (short(figure.value), &figure.unit);
-            writeln!(text, "    {title:<28} {value:>10} {unit:<9}{ratios}{said}")?;
+            let Figure { unit, note, .. } = figure;
+            let value = short(figure.value);
+            let line = format!("    {title:<28} {value:>10} {unit:<9}{ratios}{said}{note}");
+            writeln!(text, "{}", line.trim_end())?;
         }
     }
     let said = sessions.last().map(|session| judged(session)).unwrap_or_default();
@@ -124,61 +129,61 @@ pub(super) fn short(value: f64) -> String {
 /// Every figure of a session, under a name that holds all that it depends on.
 fn figures(session: &Session) -> Vec<Figure> {
     let mut all = Vec::new();
-    let mut add = |name: String, value: f64, unit: &str, prediction: Option<Prediction>| {
-        let (unit, is_detail) = (unit.to_string(), false);
-        all.push(Figure { name, value, unit, prediction, is_detail });
+    let figure = |name: String, value: f64, unit: &str| {
+        let (unit, note) = (unit.to_string(), String::new());
+        Figure { name, value, unit, prediction: None, note, is_detail: false }
     };
     for step in &session.steps {
         let name = format!("step {}, batch {}, {}", step.preset, step.batch, step.padded);
-        add(name.clone(), step.images_per_second, "images/s", None);
-        add(format!("{name}: p50"), step.p50_ms, "ms", step.prediction.clone());
+        all.push(figure(name.clone(), step.images_per_second, "images/s"));
+        let p50 = figure(format!("{name}: p50"), step.p50_ms, "ms");
+        all.push(Figure { prediction: step.prediction.clone(), ..p50 });
     }
-    for infer in &session.infer {
-        let name = format!(
-            "infer {}, batch {}, {}, {} detections",
-            infer.preset,
-            infer.batch,
-            infer.padded,
-            short(infer.detections_per_image)
-        );
-        for (part, rate) in
-            [("program", &infer.program), ("boxes", &infer.boxes), ("masks", &infer.masks)]
-        {
-            add(format!("{name}: {part}"), rate.images_per_second, "images/s", None);
-        }
-        add(format!("{name}: scored"), infer.scored_images_per_second, "images/s", None);
-        let p50 = infer.masks.p50_ms;
-        add(format!("{name}: masks p50"), p50, "ms", infer.prediction.clone());
-    }
+    session.infer.iter().for_each(|infer| detection(infer, &mut all));
     for peer in &session.peers {
-        add(format!("{} {}", peer.product, peer.what), peer.value, &peer.unit, None);
+        all.push(figure(format!("{} {}", peer.product, peer.what), peer.value, &peer.unit));
     }
     for probe in &session.probe {
-        let name = format!("probe {}", probe.name);
-        add(name, probe.value, &probe.unit, probe.prediction.clone());
+        let speed = figure(format!("probe {}", probe.name), probe.value, &probe.unit);
+        all.push(Figure { prediction: probe.prediction.clone(), ..speed });
     }
-    for (name, value) in &session.counts {
-        add(name.clone(), *value, "", None);
-    }
+    all.extend(session.counts.iter().map(|(name, value)| figure(name.clone(), *value, "")));
     if !session.nodes.is_empty() {
         let ms = session.nodes.iter().map(|node| node.us / 1e3).sum();
-        add("all nodes of a step".into(), ms, "ms", None);
+        all.push(figure("all nodes of a step".into(), ms, "ms"));
     }
     if !session.ops.is_empty() {
         let ms = session.ops.iter().map(|op| op.ms).sum();
-        add(format!("all of {} cases of ops", session.ops.len()), ms, "ms", None);
+        all.push(figure(format!("all of {} cases of ops", session.ops.len()), ms, "ms"));
     }
-    let detail = |name: String, value: f64, unit: &str, prediction: Option<Prediction>| {
-        let unit = unit.to_string();
-        Figure { name, value, unit, prediction, is_detail: true }
-    };
     for node in &session.nodes {
         let name = format!("node {} {}, {}", node.op, node.pass, node.shapes);
-        all.push(detail(name, node.each_us(), "us", node.prediction.clone()));
+        let (prediction, is_detail) = (node.prediction.clone(), true);
+        all.push(Figure { prediction, is_detail, ..figure(name, node.each_us(), "us") });
     }
-    let op = |op: &super::schema::Op| detail(format!("op {}", op.case), op.ms, "ms", None);
-    all.extend(session.ops.iter().map(op));
+    for op in &session.ops {
+        let ms = figure(format!("op {}", op.case), op.ms, "ms");
+        all.push(Figure { is_detail: true, ..ms });
+    }
     all
+}
+
+/// Rates at each depth of detection, and the latency of the deepest.
+fn detection(infer: &Infer, all: &mut Vec<Figure>) {
+    let Infer { preset, batch, padded, weights, score_threshold, .. } = infer;
+    let name = format!(
+        "infer {preset}, batch {batch}, {padded}, weights {weights}, scores over {score_threshold}"
+    );
+    let note = format!("  {} detections an image", short(infer.detections_per_image));
+    let mut add = |what: &str, value: f64, unit: &str, prediction: Option<Prediction>| {
+        let (name, unit, note) = (format!("{name}: {what}"), unit.to_string(), note.clone());
+        all.push(Figure { name, value, unit, prediction, note, is_detail: false });
+    };
+    add("program", infer.program.images_per_second, "images/s", None);
+    add("+ read (boxes)", infer.boxes.images_per_second, "images/s", None);
+    add("+ masks", infer.masks.images_per_second, "images/s", None);
+    add("+ scores", infer.scored_images_per_second, "images/s", None);
+    add("+ masks, p50", infer.masks.p50_ms, "ms", infer.prediction.clone());
 }
 
 #[cfg(test)]
