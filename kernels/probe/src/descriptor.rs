@@ -64,8 +64,8 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// The 64 bits: address / 16 in bits 0-13 (here 0), leading offset / 16 in 16-29, stride offset
-    /// / 16 in 32-45, base offset in 49-51 (0: patterns begin at multiples of their length), swizzle
-    /// in 62-63. Panics for offsets that do not fit.
+    /// / 16 in 32-45, base offset in 49-51 (0: patterns begin at multiples of their length),
+    /// swizzle in 62-63. Panics for offsets that do not fit.
     pub fn bits(&self) -> u64 {
         let field = |bytes: usize| {
             assert!(bytes.is_multiple_of(16) && bytes >> 4 < 1 << 14, "an offset of {bytes} bytes");
@@ -99,7 +99,8 @@ mod tests {
         assert_eq!(none(0, 0), 0);
         // 2,048 / 16 = 128, 128 / 16 = 8.
         assert_eq!(none(2048, 128), 0x0000_0008_0080_0000);
-        // The largest that fit: 14 bits of ones in each field, 13 zeros and two fields of 2 between.
+        // The largest that fit: 14 bits of ones in each field, 13 zeros and two fields of 2
+        // between.
         assert_eq!(none(0x3fff << 4, 0x3fff << 4), 0x0000_3fff_3fff_0000);
     }
 

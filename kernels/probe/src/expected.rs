@@ -1,4 +1,8 @@
 //! What is expected of each variant, to be put beside what is measured: predictions to falsify.
+//!
+//! They come from a review of commit 8ab8d50, which read the code that the assembler makes and
+//! modelled the step launch by launch; its rates are guesses of +-10 %, and nothing had run on a
+//! GPU.
 
 use crate::shapes::Shape;
 use crate::variants::Variant;
@@ -34,9 +38,9 @@ pub struct Expected {
 }
 
 /// TFLOP/s of the baseline on A100, H100 and H200. The review's section 2: 3x3 of 256 channels
-/// forward 210 and 380; the third convolutions with residual of res2 and res4 34/99 and 51/159; res5
-/// has 396 tiles, 1.83 waves of an A100's 216 slots and 1.5 of an H100's 264, so 92 % and 75 % of
-/// the first. An H200 differs in memory alone, and none of these is bound by it yet.
+/// forward 210 and 380; the third convolutions with residual of res2 and res4 34/99 and 51/159;
+/// res5 has 396 tiles, 1.83 waves of an A100's 216 slots and 1.5 of an H100's 264, so 92 % and 75 %
+/// of the first. An H200 differs in memory alone, and none of these is bound by it yet.
 pub const BASELINE: [(&str, [f64; 3]); 4] = [
     ("fpn_p2", [210.0, 380.0, 380.0]),
     ("res2_c3", [34.0, 51.0, 51.0]),
@@ -48,11 +52,11 @@ pub const BASELINE: [(&str, [f64; 3]); 4] = [
 /// on A100, on Hopper].
 ///
 /// The review's section 3 gives step 6 (the main loop) 90.1 -> 81.5 ms on an A100 and 51.6 -> 45.4
-/// on an H100, of which the loops are about 85 %: 1.126 and 1.165 in all. How that is shared between
-/// the four changes is a guess of this table: the counts of instructions give half to the addresses.
-/// Step 3 gives 4.0 -> 2.4 ms for the third convolutions on an H100 (1.67), and 104 -> 101 ms of the
-/// step on an A100, where they take about 6 (1.5 of them at best: memory allows 1.45).
-/// A depth of 64 leaves an A100 one block a multiprocessor instead of two.
+/// on an H100, of which the loops are about 85 %: 1.126 and 1.165 in all. How that is shared
+/// between the four changes is a guess of this table: the counts of instructions give half to the
+/// addresses. Step 3 gives 4.0 -> 2.4 ms for the third convolutions on an H100 (1.67), and 104 ->
+/// 101 ms of the step on an A100, where they take about 6 (1.5 of them at best: memory allows
+/// 1.45). A depth of 64 leaves an A100 one block a multiprocessor instead of two.
 pub const RATIOS: [(&str, [f64; 4]); 11] = [
     ("baseline", [1.0, 1.0, 1.0, 1.0]),
     ("control", [1.0, 1.0, 1.0, 1.0]),
@@ -67,8 +71,8 @@ pub const RATIOS: [(&str, [f64; 4]); 11] = [
     ("combined_deep", [0.9, 1.15, 1.3, 1.65]),
 ];
 
-/// TFLOP/s of the two wgmma tiles on Hopper. CuTe's tutorial of the same structure (cp.async, no warp
-/// of its own for the copies) reached 409 on an H200; 500 to 550 are expected with such a warp
+/// TFLOP/s of the two wgmma tiles on Hopper. CuTe's tutorial of the same structure (cp.async, no
+/// warp of its own for the copies) reached 409 on an H200; 500 to 550 are expected with such a warp
 /// (section 4), 590 with TMA (section 3, step 10). res5 makes 1.5 waves of tiles of 128x256 in 132
 /// slots, and of 128x128 in 264; the 1x1s keep today's epilogue, which bounds them.
 pub const WGMMA: [(&str, [f64; 2]); 4] = [

@@ -1,8 +1,8 @@
 //! Which descriptors mean what they are taken to mean: products with the identity matrix.
 //!
-//! A is the identity, and every value of B a different number, so D is B transposed, and where it is
-//! not, each of its values says which element of B the tensor core read instead. Each candidate is
-//! a layout of both operands in memory with the offsets that describe it; those with offsets
+//! A is the identity, and every value of B a different number, so D is B transposed, and where it
+//! is not, each of its values says which element of B the tensor core read instead. Each candidate
+//! is a layout of both operands in memory with the offsets that describe it; those with offsets
 //! exchanged are there to tell the two apart. The host makes the memory's image and the
 //! descriptor's bits; the kernel only adds the address.
 
@@ -284,10 +284,10 @@ mod tests {
         }
     }
 
-    /// By hand, from the ISA's figures: (row 9, k 3) without swizzle is matrix 1 of the first column
-    /// of matrices, row 1: 128 + 16 + 6; k 11 is in the next column, 8 matrices (64 rows) on. In the
-    /// swizzle of 128 bytes row 9 is line 9, chunk 0 ^ 1. Where rows run along lines, (row 70, k 9)
-    /// of k 64 is in pattern 8 + 1, line 1, byte 12 of chunk 0 ^ 1.
+    /// By hand, from the ISA's figures: (row 9, k 3) without swizzle is matrix 1 of the first
+    /// column of matrices, row 1: 128 + 16 + 6; k 11 is in the next column, 8 matrices (64 rows)
+    /// on. In the swizzle of 128 bytes row 9 is line 9, chunk 0 ^ 1. Where rows run along lines,
+    /// (row 70, k 9) of k 64 is in pattern 8 + 1, line 1, byte 12 of chunk 0 ^ 1.
     #[test]
     fn places_are_those_of_the_isa() {
         let plain = rows(Layout::None, false);

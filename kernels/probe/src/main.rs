@@ -137,8 +137,8 @@ impl Work {
     }
 }
 
-/// What is to be done, in order: the descriptors before the variants that hang on them, and shape by
-/// shape, so that a run that is cut short has answered for the largest.
+/// What is to be done, in order: the descriptors before the variants that hang on them, and shape
+/// by shape, so that a run that is cut short has answered for the largest.
 fn plan(arguments: &Arguments) -> anyhow::Result<Vec<Work>> {
     for name in &arguments.only {
         if name != "identity" && Variant::named(name).is_none() {

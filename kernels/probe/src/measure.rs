@@ -16,7 +16,8 @@ use crate::variants::{VARIANTS, Variant};
 const FLUSH_BYTES: usize = 128 << 20;
 /// Runs before the first that counts: code and clocks are warm after them.
 const WARM_UP: usize = 10;
-/// Times that a variant must be faster than the baseline to pay: less is within what repeats differ.
+/// Times that a variant must be faster than the baseline to pay: less is within what repeats
+/// differ.
 pub const PAYS: f64 = 1.02;
 
 /// What was measured of a variant on a shape.

@@ -60,13 +60,13 @@ pub const VARIANTS: [Variant; 13] = [
     Variant {
         name: "predicated",
         kernel: "probe_predicated",
-        question: "does a fill without a branch, part of it in each k16 step, overlap the products?",
+        question: "does a fill without a branch, half in each k16 step, overlap the products?",
         ..TODAY
     },
     Variant {
         name: "pointers",
         kernel: "probe_pointers",
-        question: "do kept addresses, a mask of taps and one step pay, where 150 INT made them anew?",
+        question: "do kept addresses, a mask of taps and one step for all of them pay?",
         ..TODAY
     },
     Variant {
@@ -121,7 +121,7 @@ pub const VARIANTS: [Variant; 13] = [
     Variant {
         name: "wgmma_n256",
         kernel: "probe_wgmma_n256",
-        question: "what does wgmma reach with today's gather, tile 128x256, one block a multiprocessor?",
+        question: "what does wgmma reach with today's gather and a tile of 128x256?",
         tile: [128, 256],
         depth: 64,
         stages: 4,

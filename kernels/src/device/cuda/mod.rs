@@ -70,8 +70,8 @@ impl CudaDevice {
         Ok(Self { state: Mutex::default(), kernels, context })
     }
 
-    /// Makes code of kernels that are not among those of `ptx/`, so that launches find them by name:
-    /// for tools that try out others. Once for each source.
+    /// Makes code of kernels that are not among those of `ptx/`, so that launches find them by
+    /// name: for tools that try out others. Once for each source.
     ///
     /// # Errors
     /// [`DeviceError::Kernel`] for a name that `ptx/` has; the driver's, with what it says of the
