@@ -8,11 +8,11 @@ use configs::{Config, WarmupRule};
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use graph::plan::ALIGNMENT;
-use graph::{CpuExecutor, StateSet};
+use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::TensorDesc;
 
-use super::feed::Feed;
-use super::steps::{CpuSteps, DeviceSteps, Steps};
+use super::feed::{Batch, Feed};
+use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
@@ -145,12 +145,36 @@ impl Trainer {
         })
     }
 
+    /// Makes the next step on a device with each of its micro-steps given by `submit` in place of
+    /// the graph's launch, and ends it: to look at it, or to time it. It is a step of training
+    /// like any other.
+    ///
+    /// Panics while steps are in flight.
+    ///
+    /// # Errors
+    /// As [`Self::step`]; [`EngineError::Usage`] on the CPU.
+    pub fn step_by(&mut self, submit: &mut Submit<'_>) -> Result<StepRecord, EngineError> {
+        assert!(self.begun.is_empty(), "steps are in flight");
+        let begun =
+            self.begin_each(self.batches, &mut |steps, batch, _| steps.begin_by(batch, submit))?;
+        self.begun.push_back(begun);
+        self.step(self.batches + 1)
+    }
+
     /// Begins all micro-steps of a step.
     fn begin(&mut self, step: u64) -> Result<Begun, EngineError> {
+        self.begin_each(step, &mut |steps, batch, state| steps.begin(batch, state))
+    }
+
+    fn begin_each(
+        &mut self,
+        step: u64,
+        begin: &mut dyn FnMut(&mut dyn Steps, &Batch, &mut ModelState) -> Result<(), EngineError>,
+    ) -> Result<Begun, EngineError> {
         let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
         for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
             let batch = self.feed.next(micro)?;
-            self.steps.begin(&batch, &mut self.state)?;
+            begin(self.steps.as_mut(), &batch, &mut self.state)?;
             begun.epoch = batch.epoch;
             begun.images += batch.num_images;
             begun.data_seconds += batch.waited_seconds;
@@ -212,6 +236,12 @@ impl Trainer {
     /// A device's captured graphs, one a padded shape (with micro-steps, two); none on the CPU.
     pub fn graphs(&self) -> &[CapturedGraph] {
         self.steps.graphs()
+    }
+
+    /// What runs the programs on a device, one a padded shape (with micro-steps, two); none on the
+    /// CPU.
+    pub fn device_executor(&mut self) -> Option<&mut DeviceExecutor> {
+        self.steps.device_executor()
     }
 
     /// What the run needs in memory.

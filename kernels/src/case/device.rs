@@ -133,7 +133,7 @@ impl Check<'_> {
 }
 
 /// The largest error over what is allowed, at most 1.
-fn worst(got: &HostTensor, expected: &HostTensor, floor: f64) -> Result<f64, String> {
+pub(super) fn worst(got: &HostTensor, expected: &HostTensor, floor: f64) -> Result<f64, String> {
     match (&got.data, &expected.data) {
         (HostData::I32(g), HostData::I32(e)) => equal(g, e),
         (HostData::U8(g), HostData::U8(e)) => equal(g, e),
