@@ -104,7 +104,8 @@ fn download(
 ) -> Result<Vec<u64>, GraphError> {
     let mut bytes = vec![0; stamps * STAMP_BYTES];
     device.download(stream, from, &mut bytes)?;
-    Ok(bytemuck::pod_collect_to_vec(&bytes))
+    let words = bytes.as_chunks::<STAMP_BYTES>().0;
+    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
 /// What stamps cost, and how fine their clock is, from a graph of nothing but stamps on a stream.
