@@ -121,7 +121,7 @@ fn compare(program: &Program, seen: &Seen) -> Result<f64, String> {
     expected.append(&mut updates);
     expected.iter_mut().for_each(overflow);
     let got: Vec<HostTensor> = seen.outputs.iter().chain(&seen.after).cloned().collect();
-    compare_with_reference(op, &seen.inputs, &got, &expected)
+    compare_with_reference(op, &seen.inputs, &got, &expected, seen.after.len())
 }
 
 /// Makes infinite what fp16 cannot hold: a gradient may overflow, and the step is then skipped.

@@ -34,6 +34,11 @@ pub trait Op: Any + Debug + Send + Sync {
         Cost::streaming(inputs, outputs, 0)
     }
 
+    /// True if the first output holds sums of products that tensor cores make: a matrix product.
+    fn on_tensor_cores(&self) -> bool {
+        false
+    }
+
     /// How gradients flow back, as ops to run. Empty for an op without gradients.
     fn backward(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> BackwardRule {
         let _ = (inputs, outputs);

@@ -82,7 +82,7 @@ static float cut_sum(const float* a, const float* b, float c) {
     double plain = 0;
     for (double term : terms) plain += term;
     if (!std::isfinite(plain)) return (float)plain;
-    if (largest == 0) return 0.0f;
+    if (largest == 0) continue;
     int exponent;
     std::frexp(largest, &exponent);
     const double unit = std::ldexp(1.0, exponent - BITS), per_unit = std::ldexp(1.0, BITS - exponent);

@@ -12,11 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use emulated::{EmulatedDevice, Order};
+use kernels::Cost;
 use kernels::case::{CaseError, OpCase, all, check_on_device};
 use kernels::cpu::HostTensor;
 
 /// Ops of more FLOPs than this run once instead of twice: emulation makes 0.3 to 0.6 GFLOP/s.
 const LARGE_FLOPS: u64 = 200_000_000;
+/// Ops of up to this many FLOPs sum as tensor cores do, which takes ten times as long.
+const CUT_FLOPS: u64 = 20_000_000;
 
 #[derive(Debug, Default)]
 struct Row {
@@ -28,6 +31,7 @@ struct Row {
 }
 
 fn run(case: &OpCase, index: usize) -> Result<(usize, f64), CaseError> {
+    let cut = case.op.on_tensor_cores() && cost(case).flops <= CUT_FLOPS;
     // Half of the cases run in an odd order of blocks and threads.
     let order = if index.is_multiple_of(2) { Order::Given } else { Order::Random(index as u64) };
     // Races between blocks show only where blocks share no thread of the machine; but threads that
@@ -35,6 +39,7 @@ fn run(case: &OpCase, index: usize) -> Result<(usize, f64), CaseError> {
     let apart = emulated::SANITIZE == "thread" && index.is_multiple_of(8);
     let os_threads = if apart { 2 } else { 1 };
     let device = EmulatedDevice::new(order).with_os_threads(os_threads);
+    let device = if cut { device.with_tensor_core_sums() } else { device };
     check_on_device(case, &device, LARGE_FLOPS).map(|report| (report.ops, report.worst))
 }
 
@@ -42,11 +47,15 @@ fn run(case: &OpCase, index: usize) -> Result<(usize, f64), CaseError> {
 fn small_enough(case: &OpCase) -> bool {
     let Ok(most) = std::env::var("ONEGRAPH_MAX_FLOPS") else { return true };
     let most: u64 = most.parse().expect("ONEGRAPH_MAX_FLOPS is a number");
+    let cost = cost(case);
+    cost.flops.max(cost.bytes) <= most
+}
+
+fn cost(case: &OpCase) -> Cost {
     let descs = |tensors: &[HostTensor]| tensors.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
     let (inputs, updates) = (descs(&case.inputs), descs(&case.updates));
     let outputs = case.op.infer(&inputs, &updates).expect("a case fits its op");
-    let cost = case.op.cost(&inputs, &outputs);
-    cost.flops.max(cost.bytes) <= most
+    case.op.cost(&inputs, &outputs)
 }
 
 #[test]

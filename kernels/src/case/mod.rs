@@ -9,7 +9,7 @@ use crate::cpu::{HostData, HostTensor, run, run_updating};
 use crate::philox::philox4x32;
 use crate::{DType, OpError, OpRef, Role, Source, Target, TensorDesc, ops};
 
-pub use device::{DeviceReport, check_on_device};
+pub use device::{CUT_FLOOR, DeviceReport, check_on_device};
 pub use node::compare_with_reference;
 
 /// An op at given shapes and values.

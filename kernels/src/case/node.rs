@@ -4,7 +4,7 @@
 use std::any::Any;
 
 use super::ORDER_FLOOR;
-use super::device::worst;
+use super::device::{cut_floor, worst};
 use crate::Op;
 use crate::cpu::HostTensor;
 use crate::ops::conv2d::{Conv2dGradInput, SCALED_FLOOR};
@@ -18,8 +18,9 @@ fn floor_of(op: &dyn Op) -> f64 {
     }
 }
 
-/// Compares what a device wrote, outputs and then updates, with what the reference makes of the
-/// same inputs, as [`super::check_on_device`] does. Gives the largest error over what is allowed.
+/// Compares what a device wrote, outputs and then `num_updates` updates, with what the reference
+/// makes of the same inputs, as [`super::check_on_device`] does. Gives the largest error over what
+/// is allowed.
 ///
 /// # Errors
 /// A sentence with the first tensor in which an element is off by more than is allowed.
@@ -28,10 +29,12 @@ pub fn compare_with_reference(
     inputs: &[HostTensor],
     got: &[HostTensor],
     expected: &[HostTensor],
+    num_updates: usize,
 ) -> Result<f64, String> {
     assert_eq!(got.len(), expected.len(), "outputs and updates of {}", op.name());
-    let _ = inputs;
-    let floor = floor_of(op);
+    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+    let (inputs, outputs) = (descs(inputs), descs(&expected[..expected.len() - num_updates]));
+    let floor = floor_of(op) + cut_floor(op, op.cost(&inputs, &outputs).flops, &outputs);
     let mut largest = 0.0f64;
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
         let error = worst(got, expected, floor)

@@ -41,11 +41,4 @@ typedef unsigned long long uint64_t;
 // Pointers that do not alias; kernels take all tensors this way.
 #define RESTRICT __restrict__
 
-// A word whose other bits other threads may be setting by atomics: read whole, whenever.
-#ifdef __CUDACC__
-DEVICE uint64_t load_relaxed(const uint64_t* p) { return *(const volatile uint64_t*)p; }
-#else
-DEVICE uint64_t load_relaxed(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
-#endif
-
 DEVICE int ceil_div(int a, int b) { return (a + b - 1) / b; }

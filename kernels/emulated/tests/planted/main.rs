@@ -9,4 +9,5 @@ mod sanitizers;
 mod speed;
 mod streams;
 mod support;
+mod tensor_cores;
 mod threads;

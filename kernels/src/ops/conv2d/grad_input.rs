@@ -77,6 +77,10 @@ impl Op for Conv2dGradInput {
         Cost::streaming(inputs, outputs, self.shape(inputs).map_or(0, |s| s.flops()))
     }
 
+    fn on_tensor_cores(&self) -> bool {
+        true
+    }
+
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         self.shape(inputs).map_or(0, |s| gather_workspace_len(&s))
     }

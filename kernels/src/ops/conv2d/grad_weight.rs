@@ -79,6 +79,10 @@ impl Op for Conv2dGradWeight {
         Cost::streaming(inputs, outputs, self.shape(inputs).map_or(0, |s| s.flops()))
     }
 
+    fn on_tensor_cores(&self) -> bool {
+        true
+    }
+
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         self.shape(inputs).map_or(0, |s| reduce_workspace_len(&s))
     }

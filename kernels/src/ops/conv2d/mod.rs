@@ -191,6 +191,10 @@ impl Op for Conv2d {
         Cost::streaming(inputs, outputs, self.shape(inputs).map_or(0, |s| s.flops()))
     }
 
+    fn on_tensor_cores(&self) -> bool {
+        true
+    }
+
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let slots = self.slots();
         let (x, w) = (&inputs[0].shape, &inputs[1].shape);

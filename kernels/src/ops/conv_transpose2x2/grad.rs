@@ -69,6 +69,10 @@ impl Op for ConvTranspose2x2GradInput {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
+    fn on_tensor_cores(&self) -> bool {
+        true
+    }
+
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
         gather_workspace_len(&conv_shape(extents(&outputs[0]), inputs[0].dim(3)))
     }
@@ -119,6 +123,10 @@ impl Op for ConvTranspose2x2GradWeight {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let shape = conv_shape(extents(&inputs[0]), inputs[1].dim(3));
         Cost::streaming(inputs, outputs, shape.flops())
+    }
+
+    fn on_tensor_cores(&self) -> bool {
+        true
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {

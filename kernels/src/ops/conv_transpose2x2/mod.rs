@@ -93,6 +93,10 @@ impl Op for ConvTranspose2x2 {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
+    fn on_tensor_cores(&self) -> bool {
+        true
+    }
+
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let counted = self.counted;
         let count: &[Source] = if counted { &[Source::Input(3)] } else { &[] };

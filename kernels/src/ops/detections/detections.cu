@@ -135,13 +135,12 @@ DEVICE int suppress(const Box* RESTRICT boxes, const uint64_t* keys, int count,
     }
     total += __popcll(stay);
     for (int i = first + NMS_CHUNK + (int)threadIdx.x; i < count; i += THREADS) {
-      if (load_relaxed(&removed[i / NMS_CHUNK]) >> i % NMS_CHUNK & 1) continue;
       const Box b = boxes[i];
       bool over = false;
-      for (uint64_t left = stay; left != 0 && !over; left &= left - 1) {
-        const Box by = chunk[__ffsll((long long)left) - 1];
-        over = box_iou(by, b, setting.plus_one) > setting.nms_threshold;
-      }
+      // Walking the set bits instead spills registers on sm_90a.
+      for (int by = 0; by < in_chunk && !over; by++)
+        over = *survivors >> by & 1 &&
+               box_iou(chunk[by], b, setting.plus_one) > setting.nms_threshold;
       if (over) atomicOr(&removed[i / NMS_CHUNK], 1ull << i % NMS_CHUNK);
     }
     __syncthreads();

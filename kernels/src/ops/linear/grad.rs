@@ -81,6 +81,10 @@ impl Op for LinearGradInput {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
+    fn on_tensor_cores(&self) -> bool {
+        true
+    }
+
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         let (g, w) = (&inputs[0], &inputs[1]);
         gather_workspace_len(&ConvShape::matrix(g.dim(0), row_len(w), w.dim(0)))
@@ -135,6 +139,10 @@ impl Op for LinearGradWeight {
         let (x, g) = (&inputs[0], &inputs[1]);
         let shape = ConvShape::matrix(x.dim(0), row_len(x), g.dim(1));
         Cost::streaming(inputs, outputs, shape.flops())
+    }
+
+    fn on_tensor_cores(&self) -> bool {
+        true
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {

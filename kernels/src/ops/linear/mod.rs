@@ -83,6 +83,10 @@ impl Op for Linear {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
+    fn on_tensor_cores(&self) -> bool {
+        true
+    }
+
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let counted = self.counted;
         let count: &[Source] = if counted { &[Source::Input(3)] } else { &[] };
