@@ -128,9 +128,13 @@ pub(crate) fn draw(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     );
     legend(&mut svg, bars);
     axes(&mut svg, &layout);
-    for (i, bar) in bars.iter().enumerate() {
+    let mut drawn = vec![0usize; layout.streams];
+    for bar in bars {
         let rank = longest.iter().position(|other| std::ptr::eq(*other, bar));
-        draw_bar(&mut svg, &layout, bar, i, rank);
+        // Neighbours of one colour stay apart.
+        let opacity = if drawn[bar.stream].is_multiple_of(2) { "1" } else { "0.8" };
+        drawn[bar.stream] += 1;
+        draw_bar(&mut svg, &layout, bar, opacity, rank);
     }
     list(&mut svg, &layout, &longest);
     svg += "</svg>\n";
@@ -187,6 +191,11 @@ fn axes(svg: &mut String, layout: &Layout) {
     }
 }
 
+/// In microseconds, or milliseconds from one on.
+fn duration(us: f64) -> String {
+    if us < 1e3 { format!("{us:.1} us") } else { format!("{:.3} ms", us / 1e3) }
+}
+
 /// Up to three decimals, none that is not needed.
 fn decimals(ms: f64) -> String {
     let text = format!("{ms:.3}");
@@ -194,22 +203,20 @@ fn decimals(ms: f64) -> String {
 }
 
 /// A bar, with its name if that fits, else its rank if it is listed and that fits.
-fn draw_bar(svg: &mut String, layout: &Layout, bar: &Bar, i: usize, rank: Option<usize>) {
+fn draw_bar(svg: &mut String, layout: &Layout, bar: &Bar, opacity: &str, rank: Option<usize>) {
     let colour = KINDS.iter().find(|(kind, ..)| *kind == bar.kind).map_or("#000000", |k| k.2);
     let pieces: Vec<_> = layout.pieces(bar.start_us, bar.end_us).collect();
     let widest = pieces.iter().map(|piece| piece.2).fold(0.0, f64::max);
     let name = escaped(&bar.name);
     let _ = writeln!(
         svg,
-        "<g><title>{name}: {:.1} us from {:.3} ms on</title>",
-        bar.us(),
+        "<g><title>{name}: {} from {:.3} ms on</title>",
+        duration(bar.us()),
         bar.start_us / 1e3
     );
     let mut labelled = false;
     for (row, x, width) in pieces {
         let y = layout.lane_top(row, bar.stream);
-        // Neighbours of one colour stay apart.
-        let opacity = if i.is_multiple_of(2) { "1" } else { "0.8" };
         let _ = write!(
             svg,
             "<rect x=\"{x:.2}\" y=\"{y:.1}\" width=\"{:.2}\" height=\"{LANE}\" \
@@ -254,10 +261,10 @@ fn list(svg: &mut String, layout: &Layout, longest: &[&Bar]) {
         let _ = writeln!(
             svg,
             "<text x=\"{x}\" y=\"{y:.1}\" font-size=\"12\">{}. {} \
-             <tspan fill=\"#444444\">{:.1} us, stream {}, from {:.3} ms on</tspan></text>",
+             <tspan fill=\"#444444\">{}, stream {}, from {:.3} ms on</tspan></text>",
             i + 1,
             escaped(&bar.name),
-            bar.us(),
+            duration(bar.us()),
             bar.stream,
             bar.start_us / 1e3,
         );

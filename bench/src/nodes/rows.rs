@@ -163,7 +163,7 @@ fn shapes(descs: &[TensorDesc]) -> String {
 /// Prints the first `most` rows, and what the others come to.
 pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
     println!(
-        "{:>9} {:>5} {:>9} {:>8} {:>8} {:>8}  kernel | op, shapes",
+        "{:>9} {:>5} {:>9} {:>8} {:>8} {:>8}  kernel | op, shapes (first node)",
         "us", "count", "each", "TFLOP/s", "GB/s", "ceiling"
     );
     for row in rows.iter().take(most) {
@@ -175,7 +175,7 @@ pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
         };
         let (several, first) = (row.kernels.len() > 1, &row.kernels[0].0);
         println!(
-            "{:>9.1} {:>5} {each:>9.1} {:>8.1} {:>8.0} {:>8}  {} | {}, {}{mark}",
+            "{:>9.1} {:>5} {each:>9.1} {:>8.1} {:>8.0} {:>8}  {} | {}, {} ({}){mark}",
             row.us(),
             row.nodes.len(),
             row.flops / each / 1e6,
@@ -184,15 +184,11 @@ pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
             if several { format!("{} kernels", row.kernels.len()) } else { first.clone() },
             row.op,
             row.shapes,
+            row.nodes[0],
         );
         for (name, us) in row.kernels.iter().filter(|_| several) {
-            println!(
-                "{:>9} {:>5} {:>9.1} {:>26}    {name}",
-                "",
-                "",
-                us / row.nodes.len() as f64,
-                ""
-            );
+            let each = us / row.nodes.len() as f64;
+            println!("{:>15} {each:>9.1} {:>26}    {name}", "", "");
         }
     }
     if let Some(rest) = rows.get(most..).filter(|rest| !rest.is_empty()) {
