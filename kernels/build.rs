@@ -17,12 +17,15 @@ fn list() -> Result<(), Error> {
     let variable = |name| env::var_os(name).map(PathBuf::from).unwrap_or_default();
     let folder = variable("CARGO_MANIFEST_DIR").join("../ptx");
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed={}", folder.display());
     let mut names: Vec<String> = fs::read_dir(&folder)?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<Result<_, Error>>()?;
     names.retain(|name| name.ends_with(".ptx"));
     names.sort();
+    // Not the folder: what is recorded there beside the kernels is no reason to build again.
+    for name in names.iter().map(String::as_str).chain(["manifest.json"]) {
+        println!("cargo:rerun-if-changed={}", folder.join(name).display());
+    }
     let include = |name: &str| format!("include_str!({:?})", folder.join(name));
     let mut code = String::new();
     for name in &names {

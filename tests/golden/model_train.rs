@@ -6,6 +6,12 @@ use engine::weights::to_torchvision;
 use crate::model_setup::{GoldenModel, Loaded, row};
 use crate::support::{Case, Family, Report};
 
+/// README of the golden data: every norm agrees to this share of it.
+const GRAD_NORM_TOLERANCE: f64 = 1e-4;
+/// README of the golden data: where a ReLU's input is within rounding of 0, single values may be
+/// off by this share of the largest.
+const GRAD_VALUE_TOLERANCE: f64 = 3e-3;
+
 /// Everything computed, samplers in hash order, intermediate tensors readable.
 fn observed(model: &GoldenModel) -> Loaded {
     let inject =
@@ -119,9 +125,7 @@ pub(crate) fn grads() {
         return;
     };
     let Some(loaded) = injected_step(&model) else { return };
-    // README: a float32 run of the reference differs from float64 by up to 1e-6 of the largest
-    // value; the norms are held to 1e-3 as the issue asks, the values to 1e-3 of the largest.
-    let mut report = Report::new("model_grads", 1e-3);
+    let mut report = Report::new("model_grads", GRAD_NORM_TOLERANCE);
     let case = golden.case("grads");
     let trained = loaded.params.iter().filter(|p| p.trained.is_some());
     for param in trained {
@@ -132,7 +136,8 @@ pub(crate) fn grads() {
         report.close(case.name(), &format!("norm/{}", param.name), &[norm], &want);
         let full = format!("full/{}", param.name);
         if case.has(&full) {
-            report.close(case.name(), &full, &got, &case.f32(&full).data);
+            let want = &case.f32(&full).data;
+            report.close_within(case.name(), &full, &got, want, GRAD_VALUE_TOLERANCE);
             continue;
         }
         let strided = |key: &String| {
@@ -142,7 +147,8 @@ pub(crate) fn grads() {
         let stride = golden.keys().iter().find_map(strided).expect("full or strided values");
         let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
         let key = format!("every{stride}/{}", param.name);
-        report.close(case.name(), &key, &got, &case.f32(&key).data);
+        let want = &case.f32(&key).data;
+        report.close_within(case.name(), &key, &got, want, GRAD_VALUE_TOLERANCE);
     }
     report.done_case();
     report.finish();

@@ -2,6 +2,8 @@
 //!
 //! Only developers need it: users run the PTX that is checked in. The compiler is pinned, so that
 //! the same sources give the same bytes on every machine; [`run`] writes them or compares them.
+//! With them it records what the assembler makes of the hot kernels ([`sass`]), and lets no figure
+//! of theirs become worse without a reason.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -9,13 +11,17 @@ mod nvrtc;
 pub mod output;
 mod ptx;
 mod ptxas;
+pub mod sass;
 pub mod sources;
 pub mod toolkit;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use output::Compiled;
 pub use ptxas::SPILLS_ALLOWED;
+use sass::ratchet::{self, Verdict};
+use sass::record::Record;
 use toolkit::Toolkit;
 
 /// The folder of what is compiled, from the checkout's root.
@@ -31,21 +37,159 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles everything. With `check`, compares the result with what is checked in and returns one
-/// sentence a difference; without, writes it and returns none.
+/// What to do with what was compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task<'a> {
+    /// Compare it with what is checked in.
+    Check,
+    /// Write it, if no figure is worse than recorded.
+    Write,
+    /// Write it, and record this reason at the kernels of which a figure is worse.
+    WriteWorse(&'a str),
+}
+
+/// How what was compiled compares with what was checked in.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// One sentence for each figure that is worse than recorded.
+    pub worse: Vec<String>,
+    /// One sentence for each figure that is better, and for kernels that are new or gone.
+    pub unrecorded: Vec<String>,
+    /// One sentence for each other difference between files.
+    pub differences: Vec<String>,
+    /// The folder holds it now.
+    pub written: bool,
+}
+
+/// Compiles everything, and compares or writes it. [`Task::Write`] writes nothing while a figure is
+/// worse than recorded.
 ///
 /// # Errors
-/// Sources that do not compile, kernels that spill, files that cannot be written.
-pub fn run(root: &Path, toolkit: &Toolkit, check: bool) -> Result<Vec<String>, Fault> {
-    let files = output::compile(root, toolkit)?;
-    let folder = root.join(FOLDER);
-    if check {
-        return Ok(output::differences(&files, &output::present(&folder)?));
+/// Sources that do not compile, kernels that spill, files that cannot be written, a reason although
+/// nothing is worse.
+pub fn run(root: &Path, toolkit: &Toolkit, task: Task) -> Result<Outcome, Fault> {
+    settle(&root.join(FOLDER), output::compile(root, toolkit)?, task)
+}
+
+fn settle(folder: &Path, compiled: Compiled, task: Task) -> Result<Outcome, Fault> {
+    let present = output::present(folder)?;
+    let recorded = ratchet::recorded(present.get(Record::FILE))?;
+    let reason = if let Task::WriteWorse(reason) = task { Some(reason) } else { None };
+    let verdict = ratchet::judge(&recorded, compiled.record, reason);
+    let Verdict { record, worse, mut unrecorded } = verdict;
+    if !present.contains_key(Record::FILE) {
+        unrecorded.clear(); // that the file is missing says it all
     }
-    output::write(&folder, &files)?;
-    Ok(Vec::new())
+    let written = match task {
+        Task::Check => false,
+        Task::Write => worse.is_empty(),
+        Task::WriteWorse(_) if worse.is_empty() => {
+            return Err(Fault("no figure is worse than recorded; leave out --accept-worse".into()));
+        }
+        Task::WriteWorse(_) => true,
+    };
+    let mut files = compiled.files;
+    files.insert(Record::FILE.into(), record.text()?);
+    let mut differences = output::differences(&files, &present);
+    if !(worse.is_empty() && unrecorded.is_empty()) {
+        // The sentences on figures say more than one on the first line that differs.
+        let file = format!("{FOLDER}/{}", Record::FILE);
+        differences.retain(|difference| !difference.starts_with(&file));
+    }
+    if written {
+        output::write(folder, &files)?;
+    }
+    Ok(Outcome { worse, unrecorded, differences, written })
+}
+
+/// The counts of the hot kernels as the sources are now, as a table; writes and compares nothing.
+///
+/// # Errors
+/// Those of compiling.
+pub fn sass_table(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
+    Ok(sass::table(&output::compile(root, toolkit)?.record))
 }
 
 fn read(path: &Path) -> Result<String, Fault> {
     fs::read_to_string(path).map_err(|e| Fault(format!("{}: {e}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sass::counts::Counts;
+    use crate::sass::{Measured, Target};
+
+    /// What a source with one hot kernel became, in so many instructions.
+    fn compiled(instructions: u32) -> Compiled {
+        let counts =
+            Counts { instructions, in_loops: 0, loads_16_bit: 0, local: 0, main_loop: None };
+        let measured = Measured { kernel: "k".into(), target: Target::Sm80, counts };
+        let mut record = Record::default();
+        record.add("a.ptx", "1", &[measured]);
+        Compiled { files: [("a.ptx".into(), instructions.to_string())].into(), record }
+    }
+
+    /// A folder of its own, that holds what was compiled to 90 instructions.
+    fn folder(name: &str) -> PathBuf {
+        let name = format!("compile-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let outcome = settle(&folder, compiled(90), Task::Write).unwrap();
+        assert!(outcome.written && outcome.worse.is_empty() && outcome.unrecorded.is_empty());
+        assert_eq!(settle(&folder, compiled(90), Task::Check).unwrap(), Outcome::default());
+        folder
+    }
+
+    #[test]
+    fn what_is_worse_is_written_with_a_reason_alone() {
+        let folder = folder("worse");
+        let before = output::present(&folder).unwrap();
+        let refused = settle(&folder, compiled(91), Task::Write).unwrap();
+        assert_eq!((refused.worse.len(), refused.written), (1, false), "{refused:?}");
+        assert_eq!(output::present(&folder).unwrap(), before, "nothing is written");
+        let checked = settle(&folder, compiled(91), Task::Check).unwrap();
+        assert_eq!(checked.worse, refused.worse);
+        let accepted = settle(&folder, compiled(91), Task::WriteWorse("wider loads")).unwrap();
+        assert!(accepted.written && accepted.worse == refused.worse);
+        let text = &output::present(&folder).unwrap()[Record::FILE];
+        assert!(text.contains("\"accepted\":\"wider loads\""), "{text}");
+        assert_eq!(settle(&folder, compiled(91), Task::Check).unwrap(), Outcome::default());
+        let fault = settle(&folder, compiled(91), Task::WriteWorse("again")).unwrap_err();
+        assert!(fault.0.starts_with("no figure is worse"), "{fault}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_better_must_be_written_down() {
+        let folder = folder("better");
+        let checked = settle(&folder, compiled(89), Task::Check).unwrap();
+        assert_eq!(
+            checked.unrecorded,
+            ["k on sm_80: instructions was 90 and is 89, which is better"]
+        );
+        assert_eq!(checked.differences.len(), 1, "the PTX: {checked:?}");
+        assert!(settle(&folder, compiled(89), Task::Write).unwrap().written);
+        assert_eq!(settle(&folder, compiled(89), Task::Check).unwrap(), Outcome::default());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_record_that_is_missing_old_or_broken_is_told() {
+        let folder = folder("missing");
+        let file = folder.join(Record::FILE);
+        let text = read(&file).unwrap();
+        fs::write(&file, text.replace("\"ptx_sha256\": \"1\"", "\"ptx_sha256\": \"0\"")).unwrap();
+        let old = settle(&folder, compiled(90), Task::Check).unwrap();
+        assert!(old.differences[0].starts_with("ptx/sass.json differs"), "{old:?}");
+        fs::remove_file(&file).unwrap();
+        let missing = settle(&folder, compiled(90), Task::Check).unwrap();
+        assert_eq!(missing.differences, ["ptx/sass.json is missing"]);
+        assert!(missing.unrecorded.is_empty());
+        fs::write(&file, "{").unwrap();
+        for task in [Task::Check, Task::Write] {
+            let fault = settle(&folder, compiled(90), task).unwrap_err();
+            assert!(fault.0.ends_with("take the file from the last commit"), "{fault}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

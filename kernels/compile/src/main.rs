@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use compile::sass::ratchet::reason;
 use compile::toolkit::Toolkit;
-use compile::{FOLDER, Fault, root, run};
+use compile::{FOLDER, Fault, Outcome, Task, root, run, sass_table};
 
 /// Compiles kernels/src/**/*.cu with the pinned NVRTC into ptx/.
 #[derive(Debug, Parser)]
@@ -14,6 +15,13 @@ struct Arguments {
     /// Compare with what is checked in instead of writing; exit code 1 if it differs.
     #[arg(long)]
     check: bool,
+    /// Print what the assembler makes of the hot kernels, as a table, instead of writing.
+    #[arg(long, conflicts_with = "check")]
+    sass: bool,
+    /// Record figures of hot kernels that are worse than the recorded ones, with the reason.
+    #[arg(long, value_name = "REASON", value_parser = reason)]
+    #[arg(conflicts_with_all = ["check", "sass"])]
+    accept_worse: Option<String>,
     /// Folder of the unpacked toolkit wheels (it holds `nvidia/cuda_nvrtc` and others).
     #[arg(long, value_name = "DIR", required_unless_present = "fetch")]
     toolkit: Option<PathBuf>,
@@ -38,17 +46,41 @@ fn compile(arguments: &Arguments) -> Result<ExitCode, Fault> {
         Some(folder) => Toolkit::open(folder)?,
         None => Toolkit::fetch(&root)?,
     };
-    let begin = Instant::now();
-    let differences = run(&root, &toolkit, arguments.check)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    if differences.is_empty() {
-        let done = if arguments.check { "is as compiled" } else { "written" };
-        println!("{FOLDER}/: {done} ({seconds:.1} s)");
+    if arguments.sass {
+        print!("{}", sass_table(&root, &toolkit)?);
         return Ok(ExitCode::SUCCESS);
     }
-    for difference in &differences {
-        eprintln!("{difference}");
+    let task = match &arguments.accept_worse {
+        Some(reason) => Task::WriteWorse(reason),
+        None if arguments.check => Task::Check,
+        None => Task::Write,
+    };
+    let begin = Instant::now();
+    let outcome = run(&root, &toolkit, task)?;
+    Ok(report(&outcome, arguments.check, begin.elapsed().as_secs_f64()))
+}
+
+fn report(outcome: &Outcome, check: bool, seconds: f64) -> ExitCode {
+    let Outcome { worse, unrecorded, differences, written } = outcome;
+    for sentence in worse.iter().chain(unrecorded) {
+        eprintln!("{sentence}");
     }
-    eprintln!("run `cargo run --release -p compile -- --fetch` and commit {FOLDER}/");
-    Ok(ExitCode::FAILURE)
+    if *written {
+        println!("{FOLDER}/: written ({seconds:.1} s)");
+        return ExitCode::SUCCESS;
+    }
+    if !check {
+        eprintln!("{FOLDER}/: not written, since figures are worse than recorded");
+        return ExitCode::FAILURE;
+    }
+    for sentence in differences {
+        eprintln!("{sentence}");
+    }
+    if !(unrecorded.is_empty() && differences.is_empty()) {
+        eprintln!("run `cargo run --release -p compile -- --fetch` and commit {FOLDER}/");
+    } else if worse.is_empty() {
+        println!("{FOLDER}/: is as compiled ({seconds:.1} s)");
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
 }

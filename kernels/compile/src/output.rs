@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use kernels::device::manifest::{Kernel, Manifest, Source};
@@ -11,8 +11,10 @@ use serde::Serialize;
 use crate::nvrtc::Nvrtc;
 use crate::ptx::{Entry, compiler_version, entries};
 use crate::ptxas::{SPILLS_ALLOWED, resources, spill_fault};
+use crate::sass::record::Record;
+use crate::sass::{self, Measured, PLAIN, Target, hot};
 use crate::sources::{HEADERS, find, sha256, source_sha256, stem};
-use crate::toolkit::{Toolkit, VERSION};
+use crate::toolkit::{NVDISASM_VERSION, Toolkit, VERSION};
 use crate::{FOLDER, Fault, read};
 
 /// Names and texts of all files of the folder.
@@ -25,12 +27,29 @@ const FLAGS: [&str; 3] = ["--gpu-architecture=compute_80", "--std=c++17", "--fma
 /// NVRTC and the assembler take about as long as each other, and wait for each other's files.
 const THREADS: usize = 2;
 
+/// What all sources became.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The manifest and the PTX.
+    pub files: Files,
+    /// What was counted in the hot kernels.
+    pub record: Record,
+}
+
+/// What one source became.
+struct One {
+    source: Source,
+    ptx: String,
+    measured: Vec<Measured>,
+}
+
 /// Compiles all sources.
 ///
 /// # Errors
 /// All sources that do not compile, and kernels that must not be as they are.
-pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Files, Fault> {
+pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Compiled, Fault> {
     let nvrtc = Nvrtc::open(&toolkit.nvrtc())?;
+    sass::check_version(&toolkit.nvdisasm(), NVDISASM_VERSION)?;
     let scratch = root.join("target/compile-kernels");
     fs::create_dir_all(&scratch).map_err(|e| Fault(format!("{}: {e}", scratch.display())))?;
     let compiler = Compiler { root, toolkit, nvrtc, scratch: &scratch };
@@ -61,22 +80,40 @@ pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Files, Fault> {
     if !faults.is_empty() {
         return Err(Fault(faults.join("\n")));
     }
-    compiled.sort_by(|a, b| a.0.path.cmp(&b.0.path));
+    compiled.sort_by(|a, b| a.source.path.cmp(&b.source.path));
+    gathered(compiled)
+}
+
+/// The files of all sources, and the record of their hot kernels.
+fn gathered(compiled: Vec<One>) -> Result<Compiled, Fault> {
     let mut files = Files::new();
+    let mut record = Record {
+        assembler: format!("ptxas {VERSION}"),
+        disassembler: format!("nvdisasm {NVDISASM_VERSION}"),
+        sources: Vec::new(),
+    };
     let mut manifest = Manifest {
         compiler: format!("NVRTC {VERSION}"),
         flags: FLAGS.map(String::from).to_vec(),
         sources: Vec::new(),
     };
-    for (source, ptx) in compiled {
+    for One { source, ptx, measured } in compiled {
         files.insert(source.ptx.clone(), ptx);
+        if !measured.is_empty() {
+            record.add(&source.ptx, &source.ptx_sha256, &measured);
+        }
         manifest.sources.push(source);
     }
     if let Some(fault) = duplicate(&manifest) {
         return Err(fault);
     }
+    let counted = |name: &&&str| record.kernels().any(|kernel| kernel.name == **name);
+    if let Some(name) = PLAIN.iter().find(|name| !counted(name)) {
+        let file = "kernels/compile/src/sass/mod.rs";
+        return Err(Fault(format!("{file}: there is no kernel `{name}` to count in")));
+    }
     files.insert(Manifest::FILE.into(), manifest_text(&manifest)?);
-    Ok(files)
+    Ok(Compiled { files, record })
 }
 
 struct Compiler<'a> {
@@ -87,8 +124,8 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// One source: its entry in the manifest, and its PTX.
-    fn source(&self, path: &str) -> Result<(Source, String), Fault> {
+    /// One source: its entry in the manifest, its PTX, and what its hot kernels hold.
+    fn source(&self, path: &str) -> Result<One, Fault> {
         let text = read(&self.root.join(path))?;
         let name = stem(path);
         let own = self.root.join(path).parent().map(Path::to_path_buf).unwrap_or_default();
@@ -118,14 +155,32 @@ impl Compiler<'_> {
             ptx_sha256: sha256(ptx.as_bytes()),
             kernels: self.kernels(path, &ptx)?,
         };
-        Ok((source, ptx))
+        let measured = self.measured(path, &hot(&ptx))?;
+        Ok(One { source, ptx, measured })
+    }
+
+    /// Where the assembler leaves what it made of a source for a GPU.
+    fn cubin(&self, path: &str, target: Target) -> PathBuf {
+        self.scratch.join(format!("{}.{}.cubin", stem(path), target.name()))
+    }
+
+    fn measured(&self, path: &str, hot: &[&str]) -> Result<Vec<Measured>, Fault> {
+        let mut measured = Vec::new();
+        for target in Target::ALL.into_iter().filter(|_| !hot.is_empty()) {
+            let cubin = self.cubin(path, target);
+            let counted = sass::measure(&self.toolkit.nvdisasm(), &cubin, target, hot);
+            measured.extend(counted.map_err(|fault| Fault(format!("{path}: {fault}")))?);
+        }
+        Ok(measured)
     }
 
     fn kernels(&self, path: &str, ptx: &str) -> Result<Vec<Kernel>, Fault> {
         let file = self.scratch.join(format!("{}.ptx", stem(path)));
         fs::write(&file, ptx).map_err(|e| Fault(format!("{}: {e}", file.display())))?;
-        let of = |target| resources(&self.toolkit.ptxas(), &file, target);
-        let (sm_80, sm_90a) = (of("sm_80")?, of("sm_90a")?);
+        let of = |target: Target| {
+            resources(&self.toolkit.ptxas(), &file, target.name(), &self.cubin(path, target))
+        };
+        let (sm_80, sm_90a) = (of(Target::Sm80)?, of(Target::Sm90a)?);
         let (mut kernels, mut faults) = (Vec::new(), Vec::new());
         for entry in entries(ptx)? {
             let (Some(&on_80), Some(&on_90a)) = (sm_80.get(&entry.name), sm_90a.get(&entry.name))

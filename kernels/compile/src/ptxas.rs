@@ -12,15 +12,16 @@ use crate::Fault;
 /// innermost place, so it must be meant.
 pub const SPILLS_ALLOWED: &[(&str, &str)] = &[];
 
-/// Assembles a PTX file for `target` and returns what each kernel takes.
+/// Assembles a PTX file for `target` into `cubin` and returns what each kernel takes.
 pub(crate) fn resources(
     ptxas: &Path,
     ptx: &Path,
     target: &str,
+    cubin: &Path,
 ) -> Result<BTreeMap<String, Resources>, Fault> {
     let fault = |reason: &dyn std::fmt::Display| Fault(format!("{}: {reason}", ptxas.display()));
     let mut command = Command::new(ptxas);
-    command.args(["-v", &format!("-arch={target}"), "-o", "/dev/null"]).arg(ptx);
+    command.args(["-v", &format!("-arch={target}"), "-o"]).arg(cubin).arg(ptx);
     let output = command.output().map_err(|e| fault(&e))?;
     let report = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {

@@ -11,8 +11,15 @@ use crate::Fault;
 /// The toolkit's version. Its PTX is what the oldest supported driver (535, CUDA 12.2) can load.
 pub const VERSION: &str = "12.2.140";
 
-const WHEELS: [&str; 3] =
-    ["nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-nvcc-cu12"];
+/// The disassembler's version. It reads what older assemblers made.
+pub const NVDISASM_VERSION: &str = "13.3.73";
+
+const WHEELS: [(&str, &str); 4] = [
+    ("nvidia-cuda-nvrtc-cu12", VERSION),
+    ("nvidia-cuda-runtime-cu12", VERSION),
+    ("nvidia-cuda-nvcc-cu12", VERSION),
+    ("nvidia-cuda-nvdisasm", NVDISASM_VERSION),
+];
 
 /// Where the parts of the toolkit lie.
 #[derive(Debug)]
@@ -30,7 +37,8 @@ impl Toolkit {
         let folder = fs::canonicalize(folder)
             .map_err(|e| Fault(format!("{}: {e}; use --fetch", folder.display())))?;
         let toolkit = Self { folder: folder.join("nvidia") };
-        for part in [toolkit.nvrtc(), toolkit.ptxas()].iter().chain(&toolkit.includes()) {
+        let tools = [toolkit.nvrtc(), toolkit.ptxas(), toolkit.nvdisasm()];
+        for part in tools.iter().chain(&toolkit.includes()) {
             if !part.exists() {
                 let part = part.display();
                 return Err(Fault(format!(
@@ -49,7 +57,8 @@ impl Toolkit {
     pub fn fetch(root: &Path) -> Result<Self, Fault> {
         let folder = root.join("target").join(format!("cuda-{VERSION}"));
         let complete = folder.join("complete");
-        if !complete.exists() {
+        // It holds the names of what was unpacked: a folder of other wheels is completed.
+        if fs::read_to_string(&complete).ok() != Some(wheels().join("\n")) {
             let wheels_folder = folder.join("wheels");
             let mut pip = python(&["-m", "pip", "download", "--no-deps", "--quiet"]);
             pip.args(["--disable-pip-version-check", "--only-binary=:all:", "--dest"]);
@@ -57,11 +66,13 @@ impl Toolkit {
             for wheel in files(&wheels_folder)? {
                 run(python(&["-m", "zipfile", "-e"]).arg(wheel).arg(&folder))?;
             }
-            // The archive's own bits are lost: make the assembler a program again.
+            // The archive's own bits are lost: make programs of the programs again.
             let toolkit = Self::open(&folder)?;
-            fs::set_permissions(toolkit.ptxas(), fs::Permissions::from_mode(0o755))
+            let program = |path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
+            program(toolkit.ptxas())
+                .and_then(|()| program(toolkit.nvdisasm()))
                 .and_then(|()| fs::remove_dir_all(wheels_folder))
-                .and_then(|()| fs::write(complete, ""))
+                .and_then(|()| fs::write(complete, wheels().join("\n")))
                 .map_err(|e| Fault(format!("{}: {e}", folder.display())))?;
         }
         Self::open(&folder)
@@ -81,10 +92,15 @@ impl Toolkit {
     pub(crate) fn ptxas(&self) -> PathBuf {
         self.folder.join("cuda_nvcc/bin/ptxas")
     }
+
+    /// The disassembler.
+    pub(crate) fn nvdisasm(&self) -> PathBuf {
+        self.folder.join("cu13/bin/nvdisasm")
+    }
 }
 
 fn wheels() -> Vec<String> {
-    WHEELS.iter().map(|name| format!("{name}=={VERSION}")).collect()
+    WHEELS.iter().map(|(name, version)| format!("{name}=={version}")).collect()
 }
 
 fn python(arguments: &[&str]) -> Command {
