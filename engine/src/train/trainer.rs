@@ -11,7 +11,7 @@ use graph::plan::ALIGNMENT;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::TensorDesc;
 
-use super::feed::{Batch, Feed};
+use super::feed::Feed;
 use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -117,7 +117,7 @@ impl Trainer {
             if next >= until {
                 break;
             }
-            match self.begin(next) {
+            match self.begin(next, None) {
                 Ok(begun) => self.begun.push_back(begun),
                 Err(e) => self.failed = Some(e),
             }
@@ -155,26 +155,24 @@ impl Trainer {
     /// As [`Self::step`]; [`EngineError::Usage`] on the CPU.
     pub fn step_by(&mut self, submit: &mut Submit<'_>) -> Result<StepRecord, EngineError> {
         assert!(self.begun.is_empty(), "steps are in flight");
-        let begun =
-            self.begin_each(self.batches, &mut |steps, batch, _| steps.begin_by(batch, submit))?;
+        let begun = self.begin(self.batches, Some(submit))?;
         self.begun.push_back(begun);
         self.step(self.batches + 1)
     }
 
-    /// Begins all micro-steps of a step.
-    fn begin(&mut self, step: u64) -> Result<Begun, EngineError> {
-        self.begin_each(step, &mut |steps, batch, state| steps.begin(batch, state))
-    }
-
-    fn begin_each(
+    /// Begins all micro-steps of a step, in a way of the caller's if there is one.
+    fn begin(
         &mut self,
         step: u64,
-        begin: &mut dyn FnMut(&mut dyn Steps, &Batch, &mut ModelState) -> Result<(), EngineError>,
+        mut submit: Option<&mut Submit<'_>>,
     ) -> Result<Begun, EngineError> {
         let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
         for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
             let batch = self.feed.next(micro)?;
-            begin(self.steps.as_mut(), &batch, &mut self.state)?;
+            match &mut submit {
+                None => self.steps.begin(&batch, &mut self.state)?,
+                Some(submit) => self.steps.begin_by(&batch, submit)?,
+            }
             begun.epoch = batch.epoch;
             begun.images += batch.num_images;
             begun.data_seconds += batch.waited_seconds;
