@@ -192,8 +192,8 @@ fn spans_keep_to_streams_and_waits() {
     }
 }
 
-/// A kernel that computes something else than its reference is found and named, and nothing else is;
-/// each node is named before it runs.
+/// A kernel that computes something else than its reference is found and named, and nothing else
+/// is; each node is named before it runs.
 #[test]
 fn a_wrong_kernel_is_found_by_name() {
     let mut run = Run::on(EmulatedDevice::new(Order::Given), true);

@@ -1,5 +1,5 @@
-//! `bench nodes --shapes FILE`: the distinct convolutions and linear layers of the step, for another
-//! program that times the same products.
+//! `bench nodes --shapes FILE`: the distinct convolutions and linear layers of the step, for
+//! another program that times the same products.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -26,8 +26,8 @@ pub(super) struct Measured {
     pub(super) applied: bool,
 }
 
-/// Gives a step of a program to a device, as [`DeviceExecutor::submit`] does: it may look at the step
-/// or time it, and makes exactly one.
+/// Gives a step of a program to a device, as [`DeviceExecutor::submit`] does: it may look at the
+/// step or time it, and makes exactly one.
 pub type Submit<'a> = dyn FnMut(&mut DeviceExecutor, usize) -> Result<(), GraphError> + 'a;
 
 /// Runs training steps in order.
