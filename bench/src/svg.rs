@@ -48,7 +48,7 @@ const LANE: f64 = 26.0;
 const LANE_GAP: f64 = 3.0;
 const AXIS: f64 = 34.0;
 /// Advance of a letter of 11 px in a sans-serif face, on the wide side.
-const LETTER: f64 = 6.3;
+const LETTER: f64 = 6.8;
 /// Bars of a row at most, on the average; more rows than [`MOST_ROWS`] are too many to take in.
 const BARS_OF_ROW: usize = 55;
 const MOST_ROWS: usize = 9;
@@ -145,6 +145,9 @@ pub(crate) fn draw(title: &str, subtitle: &str, bars: &[Bar]) -> String {
 fn legend(svg: &mut String, bars: &[Bar]) {
     let mut x = 16.0;
     for (kind, name, colour) in KINDS {
+        if !bars.iter().any(|bar| bar.kind == kind) {
+            continue;
+        }
         let us: f64 = bars.iter().filter(|bar| bar.kind == kind).map(Bar::us).sum();
         let text = format!("{name}: {:.3} ms of bars", us / 1e3);
         let _ = writeln!(
