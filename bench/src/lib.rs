@@ -4,11 +4,14 @@
 mod cuda_ops;
 mod data;
 mod full_size;
+mod nodes;
 mod ops;
 mod parts;
 mod peaks;
 mod report;
 mod step;
+mod svg;
+mod work;
 
 use std::process::ExitCode;
 
@@ -31,6 +34,8 @@ struct Cli {
 enum What {
     /// Every case of the table of ops: checked first, then timed.
     Ops(ops::OpsArgs),
+    /// A training step on a device taken apart: each op checked, each launch timed, a time line.
+    Nodes(nodes::NodesArgs),
     /// Decoding and loading, without training.
     Data(data::DataArgs),
 }
@@ -46,6 +51,7 @@ pub fn main_on(open: OpenDevice) -> ExitCode {
     let result = match &cli.what {
         None => step::run(&cli.step, open),
         Some(What::Ops(args)) => ops::run(args, open),
+        Some(What::Nodes(args)) => nodes::run(args, open),
         Some(What::Data(args)) => data::run(args),
     };
     match result {
