@@ -1,9 +1,12 @@
-//! The command `bench`: throughput of the training step, of single ops, of the data pipeline.
+//! The command `bench`: throughput of the training step, of detection, of single ops, of the data
+//! pipeline, and the history of it all.
 //! A library, so that the tests have the command too.
 
 mod cuda_ops;
 mod data;
 mod full_size;
+mod history;
+mod infer;
 mod nodes;
 mod ops;
 mod parts;
@@ -36,8 +39,13 @@ enum What {
     Ops(ops::OpsArgs),
     /// A training step on a device taken apart: each op checked, each launch timed, a time line.
     Nodes(nodes::NodesArgs),
+    /// Detection, as evaluation and prediction run it; also spelled `bench --infer`.
+    #[command(long_flag = "infer")]
+    Infer(infer::InferArgs),
     /// Decoding and loading, without training.
     Data(data::DataArgs),
+    /// The sessions of bench/history: trends, new ones, tables of docs/measurements.md.
+    History(history::HistoryArgs),
 }
 
 /// Runs the command of this process's arguments.
@@ -52,7 +60,9 @@ pub fn main_on(open: OpenDevice) -> ExitCode {
         None => step::run(&cli.step, open),
         Some(What::Ops(args)) => ops::run(args, open),
         Some(What::Nodes(args)) => nodes::run(args, open),
+        Some(What::Infer(args)) => infer::run(args, open),
         Some(What::Data(args)) => data::run(args),
+        Some(What::History(args)) => history::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

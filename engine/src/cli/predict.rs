@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::Config;
 use dali::order::PaddedShape;
-use graph::{Program, StateSet};
 use image::RgbImage;
 
 use super::device::DeviceArgs;
@@ -14,14 +13,11 @@ use crate::EngineError;
 use crate::checkpoint;
 use crate::dataset::network_size;
 use crate::draw::picture;
-use crate::evaluate::{Detector, Image, ImageDetections};
-use crate::model::{
-    ImageSize, Inject, MicroStep, ModelSpec, Param, SlotShape, classes_of, detection_program,
-};
+use crate::evaluate::{DetectionModel, Detector, Image, ImageDetections};
+use crate::model::{Param, classes_of};
 use crate::progress::Progress;
 use crate::run_dir::make_dir;
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{fold, initial_state, load_weights};
 
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
@@ -91,37 +87,15 @@ pub(super) fn open_model(
     let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
     let (meta, _) = checkpoint::open(&path)?;
     let config = Config::load(path.join("config.toml"), overrides)?;
-    let side = config.input.size_divisor;
-    let spec = ModelSpec {
-        config: &config,
-        num_classes: meta.categories.len().max(config.model.num_classes),
-        images: 1,
-        padded: ImageSize { height: side, width: side },
-        slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
-        device: backend.kind(),
-        micro: MicroStep::Whole,
-        inject: Inject::default(),
-    };
-    let built = detection_program(&spec)?;
-    let eps = config.model.backbone.norm_eps;
-    let mut state = initial_state(&built.program, &built.params, 0, eps);
+    let classes = meta.categories.len().max(config.model.num_classes);
     let weights = checkpoint::weights_path(&path);
-    let report = load_weights(&weights, &built.params, &mut state)?;
-    if let Some(name) = report.missing.first() {
+    let model = DetectionModel::new(&config, classes, Some(&weights), backend)?;
+    if let Some(name) = model.loaded.as_ref().and_then(|report| report.missing.first()) {
         let reason = format!("its weights lack `{name}`");
         return Err(EngineError::Checkpoint { path, reason });
     }
-    fold(&mut state, &built.params, eps);
-    let state = place(state, &built.program, backend)?;
-    Ok(TrainedModel { config, params: built.params, state, categories: meta.categories })
-}
-
-/// The state where the backend wants it.
-fn place(state: StateSet, program: &Program, backend: &Backend) -> Result<ModelState, EngineError> {
-    match backend {
-        Backend::Cpu => Ok(ModelState::host(state)),
-        Backend::Device(device) => ModelState::on_device(state, device.clone(), &[program]),
-    }
+    let DetectionModel { params, state, .. } = model;
+    Ok(TrainedModel { config, params, state, categories: meta.categories })
 }
 
 /// Detects on one image. `planned` keeps the program of the last padded shape: images of one

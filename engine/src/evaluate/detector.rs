@@ -1,9 +1,11 @@
 //! The detector: the planned detection pass of each padded shape, fed with images.
 
+use std::time::Instant;
+
 use configs::Config;
 use dali::order::PaddedShape;
 
-use super::postprocess::{ImageDetections, split};
+use super::postprocess::{ImageDetections, Outputs};
 use crate::dataset::network_size;
 use crate::error::EngineError;
 use crate::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program};
@@ -20,6 +22,20 @@ pub struct Image {
     pub width: usize,
     /// Pixels, height x width x 3.
     pub rgb: Vec<u8>,
+}
+
+/// Seconds of the stages of one run, one after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stages {
+    /// Writing images and sizes to where the program, or the copy to a device, takes them.
+    pub fill: f64,
+    /// The program, from its start until the host sees its end: resizing, network, boxes, mask
+    /// probabilities. On a device it begins with the copy of the inputs.
+    pub program: f64,
+    /// Bringing what it found to the host.
+    pub read: f64,
+    /// Boxes at the images' sizes; masks pasted, thresholded and run-length encoded.
+    pub paste: f64,
 }
 
 /// Runs the detection pass.
@@ -82,13 +98,44 @@ impl Detector {
         images: &[Image],
         state: &mut ModelState,
     ) -> Result<Vec<ImageDetections>, EngineError> {
+        Ok(self.run_timed(shape, images, state)?.0)
+    }
+
+    /// As [`Self::run`], with the time that each stage took. Planning is in none of them: it is
+    /// done before the first run of a shape, and again for larger source images.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_timed(
+        &mut self,
+        shape: usize,
+        images: &[Image],
+        state: &mut ModelState,
+    ) -> Result<(Vec<ImageDetections>, Stages), EngineError> {
         assert!(images.len() <= self.batch_size, "{} images in a batch", images.len());
         let pixels = images.iter().map(|i| i.rgb.len()).max().unwrap_or(0);
         self.plan(shape, pixels, state)?;
         let Some(executor) = &mut self.executors[shape] else { unreachable!("planned above") };
+        let mut last = Instant::now();
+        let mut lap = || {
+            let started = std::mem::replace(&mut last, Instant::now());
+            last.duration_since(started).as_secs_f64()
+        };
         let sizes = fill(executor, &self.config, images)?;
+        let fill = lap();
         executor.run(state)?;
-        split(executor, &self.config, images, &sizes)
+        let program = lap();
+        let outputs = Outputs::read(executor)?;
+        let read = lap();
+        let found = outputs.split(&self.config, images, &sizes);
+        Ok((found, Stages { fill, program, read, paste: lap() }))
+    }
+
+    /// Bytes of a batch's inputs.
+    pub fn input_bytes(&self, shape: usize) -> usize {
+        let kind = self.backend.kind();
+        let program = self.executors[shape].as_ref().map(Executor::program);
+        program.map_or(0, |p| p.inputs().map(|(_, tensor)| kind.bytes(&tensor.desc)).sum())
     }
 
     /// Plans a shape's program, or plans it anew for larger source images.

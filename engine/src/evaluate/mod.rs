@@ -2,6 +2,7 @@
 
 mod detector;
 mod ground_truth;
+mod model;
 mod postprocess;
 
 use std::path::Path;
@@ -14,7 +15,8 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
 
-pub use detector::{Detector, Image};
+pub use detector::{Detector, Image, Stages};
+pub use model::DetectionModel;
 pub use postprocess::{Found, ImageDetections};
 
 /// Scores of a model on a data set.
@@ -101,6 +103,15 @@ impl Evaluator {
         progress: &Progress,
     ) -> Result<Evaluation, EngineError> {
         let found = self.detect(state, &self.images.clone(), progress)?;
+        self.score(&found)
+    }
+
+    /// Scores what was found on the images of the evaluation: boxes, and masks if the model has
+    /// them. An image that `found` does not name counts as one without detections.
+    ///
+    /// # Errors
+    /// Detections that are no COCO results.
+    pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
         let detections: Vec<Detection> =
             found.iter().flat_map(|image| image.to_coco(&ids)).collect();
@@ -122,16 +133,14 @@ impl Evaluator {
     ) -> Result<Vec<ImageDetections>, EngineError> {
         let bar = progress.bar("evaluating", images.len() as u64);
         let mut results: Vec<Option<ImageDetections>> = vec![None; images.len()];
-        for (shape, positions) in self.by_shape(images) {
-            for chunk in positions.chunks(self.detector.batch_size()) {
-                let batch =
-                    chunk.iter().map(|&p| self.load(images[p])).collect::<Result<Vec<_>, _>>()?;
-                let found = self.detector.run(shape, &batch, state)?;
-                for (&position, found) in chunk.iter().zip(found) {
-                    results[position] = Some(found);
-                }
-                bar.inc(chunk.len() as u64);
+        for (shape, chunk) in self.batches(images) {
+            let batch =
+                chunk.iter().map(|&p| self.load(images[p])).collect::<Result<Vec<_>, _>>()?;
+            let found = self.detector.run(shape, &batch, state)?;
+            for (&position, found) in chunk.iter().zip(found) {
+                results[position] = Some(found);
             }
+            bar.inc(chunk.len() as u64);
         }
         bar.finish_and_clear();
         Ok(results.into_iter().flatten().collect())
@@ -157,6 +166,27 @@ impl Evaluator {
             width: record.width as usize,
             rgb,
         })
+    }
+
+    /// The batches that [`Self::detect`] runs: the position of a padded shape, and positions in
+    /// `images`, up to a batch of them.
+    pub fn batches(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
+        let size = self.detector.batch_size();
+        let split = |(shape, positions): (usize, Vec<usize>)| {
+            let chunks = positions.chunks(size).map(|chunk| (shape, chunk.to_vec()));
+            chunks.collect::<Vec<_>>()
+        };
+        self.by_shape(images).into_iter().flat_map(split).collect()
+    }
+
+    /// The images of the evaluation, by position in the data set.
+    pub fn images(&self) -> &[usize] {
+        &self.images
+    }
+
+    /// The detector that runs the batches.
+    pub fn detector_mut(&mut self) -> &mut Detector {
+        &mut self.detector
     }
 
     /// Positions in `images` by the smallest padded shape that holds each.

@@ -2,6 +2,7 @@
 
 use configs::Config;
 use dali::score::{Detection, Rle};
+use kernels::cpu::HostTensor;
 use kernels::paste::paste_mask;
 use rayon::prelude::*;
 
@@ -48,47 +49,72 @@ impl ImageDetections {
     }
 }
 
-/// Splits a batch's outputs by image. `sizes` are the images' network sizes (height, width).
-pub(super) fn split(
-    executor: &Executor,
-    config: &Config,
-    images: &[Image],
-    sizes: &[(u32, u32)],
-) -> Result<Vec<ImageDetections>, EngineError> {
-    let (boxes, scores) = (executor.read("det_boxes")?, executor.read("det_scores")?);
-    let (labels, image_idx) = (executor.read("det_labels")?, executor.read("det_image_idx")?);
-    let (boxes, scores) = (boxes.as_f32(), scores.as_f32());
-    let (labels, image_idx) = (labels.as_i32(), image_idx.as_i32());
-    let count = executor.read("num_detections")?.as_i32()[0] as usize;
-    // The last batch may hold fewer images than the program was planned for; what is found on the
-    // places left over means nothing. Detections come in image order.
-    let count = image_idx[..count].partition_point(|image| (*image as usize) < images.len());
-    let probs = match executor.program().find("mask_probs") {
-        Some(_) => Some(executor.read("mask_probs")?),
-        None => None,
-    };
-    let probs = probs.as_ref().map(|probs| (probs.as_f32(), probs.desc.dim(1)));
-    let threshold = config.model.detections.mask_threshold;
-    let found = (0..count).into_par_iter().map(|i| {
-        let image = image_idx[i] as usize;
-        let Image { height, width, .. } = images[image];
-        let ratio = (width as f32 / sizes[image].1 as f32, height as f32 / sizes[image].0 as f32);
-        let at = |k: usize| boxes[4 * i + k] * if k.is_multiple_of(2) { ratio.0 } else { ratio.1 };
-        let bbox = [at(0), at(1), at(2), at(3)];
-        let mask = probs.map(|(probs, side)| {
-            let prob = &probs[i * side * side..(i + 1) * side * side];
-            let counts = paste_mask(prob, side, bbox, height, width).runs(threshold);
-            Rle { height: height as u32, width: width as u32, counts }
-        });
-        (image, Found { label: labels[i] as usize, score: scores[i], bbox, mask })
-    });
-    let found: Vec<_> = found.collect();
-    let mut results: Vec<ImageDetections> = images
-        .iter()
-        .map(|image| ImageDetections { image_id: image.id, objects: Vec::new() })
-        .collect();
-    for (image, object) in found {
-        results[image].objects.push(object);
+/// A batch's outputs on the host.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    boxes: HostTensor,
+    scores: HostTensor,
+    labels: HostTensor,
+    image_idx: HostTensor,
+    count: usize,
+    /// Of a model that predicts masks.
+    mask_probs: Option<HostTensor>,
+}
+
+impl Outputs {
+    /// Brings over what the last run found.
+    pub(super) fn read(executor: &Executor) -> Result<Self, EngineError> {
+        let mask_probs = match executor.program().find("mask_probs") {
+            Some(_) => Some(executor.read("mask_probs")?),
+            None => None,
+        };
+        Ok(Self {
+            boxes: executor.read("det_boxes")?,
+            scores: executor.read("det_scores")?,
+            labels: executor.read("det_labels")?,
+            image_idx: executor.read("det_image_idx")?,
+            count: executor.read("num_detections")?.as_i32()[0] as usize,
+            mask_probs,
+        })
     }
-    Ok(results)
+
+    /// Splits them by image. `sizes` are the images' network sizes (height, width).
+    pub(super) fn split(
+        &self,
+        config: &Config,
+        images: &[Image],
+        sizes: &[(u32, u32)],
+    ) -> Vec<ImageDetections> {
+        let (boxes, scores) = (self.boxes.as_f32(), self.scores.as_f32());
+        let (labels, image_idx) = (self.labels.as_i32(), self.image_idx.as_i32());
+        // The last batch may hold fewer images than the program was planned for; what is found on
+        // the places left over means nothing. Detections come in image order.
+        let is_here = |image: &i32| (*image as usize) < images.len();
+        let count = image_idx[..self.count].partition_point(is_here);
+        let probs = self.mask_probs.as_ref().map(|probs| (probs.as_f32(), probs.desc.dim(1)));
+        let threshold = config.model.detections.mask_threshold;
+        let found = (0..count).into_par_iter().map(|i| {
+            let image = image_idx[i] as usize;
+            let Image { height, width, .. } = images[image];
+            let ratio =
+                (width as f32 / sizes[image].1 as f32, height as f32 / sizes[image].0 as f32);
+            let scale = |k: usize| if k.is_multiple_of(2) { ratio.0 } else { ratio.1 };
+            let bbox = [0, 1, 2, 3].map(|k| boxes[4 * i + k] * scale(k));
+            let mask = probs.map(|(probs, side)| {
+                let prob = &probs[i * side * side..(i + 1) * side * side];
+                let counts = paste_mask(prob, side, bbox, height, width).runs(threshold);
+                Rle { height: height as u32, width: width as u32, counts }
+            });
+            (image, Found { label: labels[i] as usize, score: scores[i], bbox, mask })
+        });
+        let found: Vec<_> = found.collect();
+        let mut results: Vec<ImageDetections> = images
+            .iter()
+            .map(|image| ImageDetections { image_id: image.id, objects: Vec::new() })
+            .collect();
+        for (image, object) in found {
+            results[image].objects.push(object);
+        }
+        results
+    }
 }

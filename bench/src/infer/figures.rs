@@ -1,0 +1,186 @@
+//! What the runs of `bench infer` come to: rates and latencies at each depth of the way from pixels
+//! to scores.
+
+use engine::evaluate::{ImageDetections, Stages};
+use serde_json::{Value, json};
+
+use crate::report::percentile;
+
+/// One run of a batch.
+pub(super) struct Run {
+    stages: Stages,
+    detections: usize,
+}
+
+/// All runs of one batch size.
+pub(super) struct Case {
+    /// Images a run.
+    pub(super) size: usize,
+    /// Padded shapes that ran.
+    pub(super) padded: Vec<String>,
+    pub(super) runs: Vec<Run>,
+    /// Milliseconds that scoring took, an image.
+    pub(super) score_ms: f64,
+    /// Images that were scored.
+    pub(super) scored: usize,
+    /// Of the inputs of a run.
+    pub(super) input_bytes: usize,
+    /// Milliseconds of copying them to a device, by its clock.
+    pub(super) copy_ms: Option<f64>,
+}
+
+/// Seconds of a run, up to some stage.
+type Depth = fn(&Stages) -> f64;
+
+/// How far the clock runs, by name, in the order of the way.
+const DEPTHS: [(&str, Depth); 3] = [
+    ("program", |s| s.program),
+    ("boxes", |s| s.fill + s.program + s.read),
+    ("masks", |s| s.fill + s.program + s.read + s.paste),
+];
+
+impl Run {
+    pub(super) fn new(stages: Stages, found: &[ImageDetections]) -> Self {
+        Self { stages, detections: found.iter().map(|image| image.objects.len()).sum() }
+    }
+}
+
+impl Case {
+    fn images(&self) -> usize {
+        self.size * self.runs.len()
+    }
+
+    fn detections_per_image(&self) -> f64 {
+        self.runs.iter().map(|run| run.detections).sum::<usize>() as f64 / self.images() as f64
+    }
+
+    /// Images a second, median and 95th percentile of a run's milliseconds.
+    fn timed(&self, depth: Depth) -> (f64, f64, f64) {
+        let ms: Vec<f64> = self.runs.iter().map(|run| 1e3 * depth(&run.stages)).collect();
+        let rate = 1e3 * self.images() as f64 / ms.iter().sum::<f64>();
+        (rate, percentile(&ms, 0.5), percentile(&ms, 0.95))
+    }
+
+    /// Images a second with everything, scoring included.
+    fn scored_rate(&self) -> f64 {
+        1.0 / (1.0 / self.timed(DEPTHS[2].1).0 + self.score_ms / 1e3)
+    }
+
+    fn padded(&self) -> String {
+        self.padded.join(" ")
+    }
+
+    pub(super) fn print(&self) {
+        let rates = DEPTHS.map(|(_, depth)| self.timed(depth));
+        let rate = |i: usize| {
+            let (rate, p50, p95) = rates[i];
+            format!("{rate:>9.2} {p50:>8.2} {p95:>8.2}")
+        };
+        println!(
+            "{:>5} {:>12} {:>6} {:>10.1} {} {} {} {:>9.2}",
+            self.size,
+            self.padded(),
+            self.images(),
+            self.detections_per_image(),
+            rate(0),
+            rate(1),
+            rate(2),
+            self.scored_rate(),
+        );
+        if let Some(ms) = self.copy_ms {
+            let mib = self.input_bytes as f64 / (1 << 20) as f64;
+            println!("      `program` begins with copying {mib:.2} MiB of inputs: {ms:.3} ms");
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let stage = |depth: Depth| self.timed(depth).1;
+        let mut value = json!({
+            "batch_size": self.size,
+            "padded": self.padded,
+            "images": self.images(),
+            "runs": self.runs.len(),
+            "detections_per_image": self.detections_per_image(),
+            "fill_ms": stage(|s| s.fill),
+            "read_ms": stage(|s| s.read),
+            "paste_ms": stage(|s| s.paste),
+            "input_bytes": self.input_bytes,
+            "copy_ms": self.copy_ms,
+            "scored_images": self.scored,
+            "score_ms_per_image": self.score_ms,
+            "scored": {"images_per_second": self.scored_rate()},
+        });
+        for (name, depth) in DEPTHS {
+            let (rate, p50, p95) = self.timed(depth);
+            value[name] = json!({"images_per_second": rate, "p50_ms": p50, "p95_ms": p95});
+        }
+        value
+    }
+}
+
+pub(super) fn print_head() {
+    let columns = "   images/s  p50 ms   p95 ms";
+    println!(
+        "{:>36} {columns:>27} {columns:>27} {columns:>27}  images/s",
+        "", // what the columns stand for is on the next line
+    );
+    println!(
+        "{:>5} {:>12} {:>6} {:>10} {:>27} {:>27} {:>27} {:>9}",
+        "batch",
+        "padded",
+        "images",
+        "found each",
+        "program",
+        "+ read (boxes)",
+        "+ masks",
+        "+ scores"
+    );
+}
+
+pub(super) fn print_foot(is_device: bool) {
+    let copy = if is_device { " (with the copy of the inputs)" } else { "" };
+    println!(
+        "program: resizing to mask probabilities{copy}; + read: filling the inputs before it, and \
+         bringing what it found to the host; + masks: pasting, threshold, run lengths; + scores: \
+         COCO's scores of the set, by image. Decoding is in none."
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(size: usize, program: &[f64]) -> Case {
+        let run = |program: &f64| {
+            let stages = Stages { fill: 0.001, program: *program, read: 0.002, paste: 0.003 };
+            Run { stages, detections: 3 * size }
+        };
+        Case {
+            size,
+            padded: vec!["64x64".into()],
+            runs: program.iter().map(run).collect(),
+            score_ms: 4.0,
+            scored: 2,
+            input_bytes: 9,
+            copy_ms: None,
+        }
+    }
+
+    #[test]
+    fn each_depth_holds_the_stages_before_it() {
+        let value = case(2, &[0.010, 0.014, 0.012]).json();
+        let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64).expect(pointer);
+        let close = |pointer: &str, wanted: f64| {
+            assert!((number(pointer) / wanted - 1.0).abs() < 1e-9, "{pointer}: {value}");
+        };
+        close("/program/images_per_second", 6.0 / 0.036);
+        close("/program/p50_ms", 12.0);
+        close("/boxes/p50_ms", 15.0);
+        close("/masks/p50_ms", 18.0);
+        close("/masks/p95_ms", 19.8);
+        close("/masks/images_per_second", 6.0 / 0.054);
+        // 9 ms an image, and 4 ms of scoring.
+        close("/scored/images_per_second", 1.0 / 0.013);
+        close("/detections_per_image", 3.0);
+    }
+}

@@ -1,0 +1,231 @@
+//! `bench infer`: images a second of detection, as `onegraph eval` and `predict` run it, with the
+//! time of each of its stages.
+
+mod figures;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::Args;
+use configs::Config;
+use engine::cli::{DeviceArgs, OpenDevice};
+use engine::dataset::{DataSet, Split};
+use engine::evaluate::{DetectionModel, Evaluator, ImageDetections, Stages};
+use engine::model::ParamKind;
+use engine::progress::Progress;
+use engine::runtime::Backend;
+use engine::weights::fold;
+use kernels::cpu::HostTensor;
+use kernels::device::Device;
+use serde_json::{Value, json};
+
+use crate::full_size::{self, Padded};
+use crate::report::{commit, cpu, driver, percentile, write_json};
+use figures::{Case, Run, print_head};
+
+#[derive(Debug, Args)]
+pub(crate) struct InferArgs {
+    /// Images a run, one size after the other.
+    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    batch: Vec<usize>,
+    /// Images to time at each size; those of the data come again where it has fewer.
+    #[arg(long, default_value_t = 64)]
+    images: usize,
+    /// Runs before the clock starts.
+    #[arg(long, default_value_t = 2)]
+    warmup: usize,
+    /// Stop each size after so many seconds, with the images done by then.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Config file, or the name of a preset.
+    #[arg(long, default_value = "quickstart")]
+    preset: String,
+    /// Change a value of the config.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Detect on drawn images that fill this padded shape, instead of the config's data.
+    #[arg(long, value_name = "HEIGHTxWIDTH")]
+    padded: Option<Padded>,
+    /// Weights of the model (safetensors); without it those of model.backbone.weights, and else
+    /// initial ones, which are random.
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
+    /// Least score of a detection. Weights that are random in part give scores of no meaning: 0
+    /// with them, so that each image has as many detections as it may; else the config's.
+    #[arg(long, value_name = "SCORE")]
+    score_threshold: Option<f32>,
+    /// Write the figures here, as they come.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub(crate) fn run(args: &InferArgs, open: OpenDevice) -> anyhow::Result<()> {
+    anyhow::ensure!(args.images > 0, "--images must be at least 1");
+    anyhow::ensure!(!args.batch.contains(&0), "--batch 0: a run takes at least one image");
+    let mut config = Config::load(&args.preset, &args.set)?;
+    let backend = args.device.open_with(open)?.map_or(Backend::Cpu, Backend::Device);
+    let data = open_data(args, &mut config)?;
+    let classes = config.model.num_classes.max(data.num_classes());
+    let weights = args.weights.clone();
+    let weights = weights.or_else(|| config.model.backbone.weights.as_ref().map(PathBuf::from));
+    let mut model = DetectionModel::new(&config, classes, weights.as_deref(), &backend)?;
+    let random = model.loaded.as_ref().map_or(model.params.len(), |report| report.missing.len());
+    if random > 0 {
+        calm(&config, &mut model)?;
+    }
+    let chosen = args.score_threshold.or((random > 0).then_some(0.0));
+    if let Some(score) = chosen {
+        config.model.detections.score_threshold = score;
+    }
+    let told = match &weights {
+        None => "random".to_string(),
+        Some(path) if random == 0 => path.display().to_string(),
+        Some(path) => format!("{}, {random} tensors of it random", path.display()),
+    };
+    let threshold = config.model.detections.score_threshold;
+    let (device, is_device) = match &backend {
+        Backend::Cpu => (cpu(), false),
+        Backend::Device(device) => (device.name(), true),
+    };
+    println!(
+        "{device} | commit {} | preset {} | weights {told} | scores over {threshold}, {} an image \
+         at most",
+        commit(),
+        args.preset,
+        config.model.detections.per_image,
+    );
+    let mut value = json!({
+        "kind": "infer", "device": device, "driver": driver().filter(|_| is_device),
+        "commit": commit(), "preset": args.preset, "weights": told,
+        "score_threshold": threshold, "most_detections": config.model.detections.per_image,
+        "cases": [],
+    });
+    print_head();
+    for batch in &args.batch {
+        config.eval.batch_size = *batch;
+        config.eval.max_images = args.images;
+        let state = &mut model.state;
+        let mut evaluator = Evaluator::new(&config, data.clone(), classes, &backend, state)?;
+        let case = time(args, &mut evaluator, &mut model, &backend)?;
+        case.print();
+        if let Value::Array(cases) = &mut value["cases"] {
+            cases.push(case.json());
+        }
+        args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))?;
+    }
+    figures::print_foot(is_device);
+    Ok(())
+}
+
+/// Scales frozen norms down where they are as they begin. At 1, activations of random weights grow
+/// with each residual sum, beyond what fp16 holds; the peer's script does the same.
+fn calm(config: &Config, model: &mut DetectionModel) -> anyhow::Result<()> {
+    let DetectionModel { params, state, loaded } = model;
+    let initial = |name: &String| loaded.as_ref().is_none_or(|r| r.missing.contains(name));
+    let norms = params.iter().filter(|p| p.kind == ParamKind::Frozen).map(|p| &p.name);
+    let weights: Vec<_> = norms.filter(|n| n.ends_with(".weight") && initial(n)).collect();
+    state.change(|set| {
+        for name in weights {
+            let scale = if name.ends_with("bn3.weight") { 0.3 } else { 0.8 };
+            let values = set.get_mut(name).map(HostTensor::as_f32_mut);
+            values.into_iter().flatten().for_each(|v| *v = scale);
+        }
+        fold(set, params, config.model.backbone.norm_eps);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Drawn images of the shape that was asked for, else those that `onegraph eval` would take.
+fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
+    let progress = Progress::loud();
+    if let Some(Padded(shape)) = args.padded {
+        return full_size::open(config, shape, &progress);
+    }
+    let split = if config.eval.train_set { Split::Train } else { Split::Val };
+    Ok(DataSet::open(config, split, &progress)?)
+}
+
+/// Runs full batches until the images, or the time, are used up; then scores what was found.
+fn time(
+    args: &InferArgs,
+    evaluator: &mut Evaluator,
+    model: &mut DetectionModel,
+    backend: &Backend,
+) -> anyhow::Result<Case> {
+    let images = evaluator.images().to_vec();
+    let size = evaluator.detector_mut().batch_size();
+    let mut batches = evaluator.batches(&images);
+    for (_, batch) in &mut batches {
+        let whole = batch.iter().copied().cycle().take(size).collect();
+        *batch = whole;
+    }
+    let (shape, first) =
+        batches.first().cloned().context("the data holds no image to detect on")?;
+    let mut found: Vec<Option<ImageDetections>> = vec![None; images.len()];
+    for _ in 0..args.warmup {
+        one(evaluator, model, &images, (shape, &first))?;
+    }
+    let (mut runs, wanted) = (Vec::new(), args.images.div_ceil(size));
+    let limit = args.seconds.unwrap_or(f64::INFINITY);
+    let bar = Progress::loud().bar("runs", wanted as u64);
+    let started = Instant::now();
+    for (shape, batch) in batches.iter().cycle().take(wanted) {
+        if started.elapsed().as_secs_f64() > limit && !runs.is_empty() {
+            break;
+        }
+        let (here, stages) = one(evaluator, model, &images, (*shape, batch))?;
+        runs.push(Run::new(stages, &here));
+        for (position, image) in batch.iter().zip(here) {
+            found[*position] = Some(image);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let found: Vec<ImageDetections> = found.into_iter().flatten().collect();
+    let started = Instant::now();
+    evaluator.score(&found)?;
+    let score_ms = 1e3 * started.elapsed().as_secs_f64() / found.len() as f64;
+    let mut shapes: Vec<usize> = batches.iter().take(wanted).map(|(shape, _)| *shape).collect();
+    shapes.dedup();
+    let padded = shapes.iter().map(|s| evaluator.data().shapes[*s].to_string()).collect();
+    let input_bytes = evaluator.detector_mut().input_bytes(shape);
+    let copy_ms = match backend {
+        Backend::Cpu => None,
+        Backend::Device(device) => Some(copy_ms(device.as_ref(), input_bytes)?),
+    };
+    Ok(Case { size, padded, runs, score_ms, scored: found.len(), input_bytes, copy_ms })
+}
+
+/// One batch; reading and decoding its images are not part of what is timed.
+fn one(
+    evaluator: &mut Evaluator,
+    model: &mut DetectionModel,
+    images: &[usize],
+    (shape, batch): (usize, &[usize]),
+) -> anyhow::Result<(Vec<ImageDetections>, Stages)> {
+    let load = |position: &usize| evaluator.load(images[*position]);
+    let batch = batch.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    Ok(evaluator.detector_mut().run_timed(shape, &batch, &mut model.state)?)
+}
+
+/// Median milliseconds of copying so many bytes to the device, by its own clock: what of a
+/// program's time the images' way there is.
+fn copy_ms(device: &dyn Device, bytes: usize) -> anyhow::Result<f64> {
+    let (stream, memory) = (device.stream()?, device.alloc(bytes)?);
+    let (start, end) = (device.timing_event()?, device.timing_event()?);
+    let pinned = device.alloc_pinned(bytes)?;
+    let mut ms = Vec::new();
+    for _ in 0..6 {
+        device.record(start, stream)?;
+        device.upload(stream, memory, pinned, 0, bytes)?;
+        device.record(end, stream)?;
+        ms.push(f64::from(device.elapsed_ms(start, end)?));
+    }
+    device.free(memory)?;
+    device.free_pinned(pinned)?;
+    Ok(percentile(&ms[1..], 0.5))
+}

@@ -1,0 +1,64 @@
+//! A model for detection alone: its parameters, and their values where the programs run.
+
+use std::path::Path;
+
+use configs::Config;
+
+use crate::error::EngineError;
+use crate::model::{ImageSize, Inject, MicroStep, ModelSpec, Param, SlotShape, detection_program};
+use crate::runtime::{Backend, ModelState};
+use crate::weights::{LoadReport, fold, initial_state, load_weights};
+
+/// What a detector needs of a model.
+#[derive(Debug)]
+pub struct DetectionModel {
+    /// Its parameters.
+    pub params: Vec<Param>,
+    /// Their values.
+    pub state: ModelState,
+    /// What a file of weights held of them; the others have their initial values.
+    pub loaded: Option<LoadReport>,
+}
+
+impl DetectionModel {
+    /// A model of `classes` foreground classes, with initial values for `train.seed` where
+    /// `weights` holds none.
+    ///
+    /// # Errors
+    /// A config that describes no program, weights that cannot be read or are another model's; a
+    /// fault of the device.
+    pub fn new(
+        config: &Config,
+        classes: usize,
+        weights: Option<&Path>,
+        backend: &Backend,
+    ) -> Result<Self, EngineError> {
+        // Parameters do not depend on the size of images: the smallest will do.
+        let side = config.input.size_divisor;
+        let spec = ModelSpec {
+            config,
+            num_classes: classes,
+            images: 1,
+            padded: ImageSize { height: side, width: side },
+            slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
+            device: backend.kind(),
+            micro: MicroStep::Whole,
+            inject: Inject::default(),
+        };
+        let built = detection_program(&spec)?;
+        let eps = config.model.backbone.norm_eps;
+        let mut state = initial_state(&built.program, &built.params, config.train.seed, eps);
+        let mut loaded = None;
+        if let Some(path) = weights {
+            loaded = Some(load_weights(path, &built.params, &mut state)?);
+            fold(&mut state, &built.params, eps);
+        }
+        let state = match backend {
+            Backend::Cpu => ModelState::host(state),
+            Backend::Device(device) => {
+                ModelState::on_device(state, device.clone(), &[&built.program])?
+            }
+        };
+        Ok(Self { params: built.params, state, loaded })
+    }
+}

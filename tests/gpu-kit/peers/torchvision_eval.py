@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Detection by torchvision's maskrcnn_resnet50_fpn, to set beside `bench infer`.
+
+Eval mode, random weights, no download. What is timed is model(images): resizing, network, boxes,
+and with `masks` the pasting of masks at the images' size (not thresholded, not encoded); `boxes`
+leaves the pasting out. Images are random noise of the network's own size, on the device before the
+clock starts. Works with torch 1.13 and torchvision 0.14, and with newer ones.
+
+Random weights give scores of no meaning: with --score-threshold 0 every image has as many
+detections as the model allows (--detections), as with `bench infer`; at the usual 0.05 it has none.
+"""
+import argparse
+import json
+import statistics
+import sys
+import time
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--padded", default="800x1344", help="HEIGHTxWIDTH of the images")
+    parser.add_argument("--batch", default="1,8", help="images a run, one size after the other")
+    parser.add_argument("--variants", default="", help="of fp32, amp, each + _nchw; default: fp32 "
+                        "on a CPU; fp32,amp on a GPU. channels_last unless _nchw")
+    parser.add_argument("--images", type=int, default=64, help="images to time at each size")
+    parser.add_argument("--warmup", type=int, default=2, help="runs before the clock starts")
+    parser.add_argument("--score-threshold", type=float, default=0.0)
+    parser.add_argument("--detections", type=int, default=100, help="most of an image")
+    parser.add_argument("--classes", type=int, default=91, help="with the background")
+    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: torch's own choice")
+    parser.add_argument("--budget", type=float, default=240, help="seconds for all of it")
+    parser.add_argument("--json", help="write the figures here, as they come")
+    return parser.parse_args()
+
+
+def make_model(args, torch):
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
+    from torchvision.models.resnet import resnet50
+    from torchvision.ops import FrozenBatchNorm2d
+
+    torch.manual_seed(0)
+    # maskrcnn_resnet50_fpn as it is with published weights: frozen norms.
+    body = resnet50(weights=None, norm_layer=FrozenBatchNorm2d)
+    for name, module in body.named_modules():
+        if isinstance(module, FrozenBatchNorm2d):
+            # Activations that random weights do not let grow out of fp16.
+            module.weight.fill_(0.3 if name.endswith("bn3") else 0.8)
+    height, width = (int(side) for side in args.padded.split("x"))
+    return MaskRCNN(
+        _resnet_fpn_extractor(body, 3),
+        args.classes,
+        min_size=min(height, width),
+        max_size=max(height, width),
+        box_score_thresh=args.score_threshold,
+        box_detections_per_img=args.detections,
+    ).eval()
+
+
+class Peer:
+    """The model on a device, with the clock."""
+
+    def __init__(self, args, torch, device):
+        self.args, self.torch, self.device = args, torch, device
+        self.cuda = device.type == "cuda"
+        self.model = make_model(args, torch).to(device)
+        self.paste = self.model.transform.postprocess
+
+    def wait(self):
+        if self.cuda:
+            self.torch.cuda.synchronize()
+
+    def run(self, variant, batch, paste, left):
+        """Times one case; stops early when `left` seconds are used up."""
+        torch, args = self.torch, self.args
+        channels_last = not variant.endswith("_nchw")
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        self.model.to(memory_format=layout)
+        self.model.transform.postprocess = self.paste if paste else lambda found, *sizes: found
+        height, width = (int(side) for side in args.padded.split("x"))
+        images = [torch.rand(3, height, width, device=self.device) for _ in range(batch)]
+        amp = variant.startswith("amp")
+        half = torch.float16 if self.cuda else torch.bfloat16
+        times, found, began = [], 0, time.perf_counter()
+        runs = max(1, -(-args.images // batch))
+        with torch.inference_mode(), torch.autocast(self.device.type, dtype=half, enabled=amp):
+            for i in range(-args.warmup, runs):
+                self.wait()
+                started = time.perf_counter()
+                results = self.model(images)
+                self.wait()
+                if i >= 0:
+                    times.append(1e3 * (time.perf_counter() - started))
+                    found += sum(len(result["boxes"]) for result in results)
+                    if time.perf_counter() - began > left:
+                        break
+        times.sort()
+        return {
+            "variant": variant,
+            "channels_last": channels_last,
+            "part": "masks" if paste else "boxes",
+            "batch_size": batch,
+            "padded": args.padded,
+            "images": batch * len(times),
+            "runs": len(times),
+            "images_per_second": 1e3 * batch * len(times) / sum(times),
+            "p50_ms": statistics.median(times),
+            "p95_ms": quantile(times, 0.95),
+            "detections_per_image": found / (batch * len(times)),
+        }
+
+
+def quantile(ordered, share):
+    """By linear interpolation, as `bench` does it."""
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def describe(args, torch, torchvision, device):
+    cuda = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if cuda else "cpu, %d threads" % torch.get_num_threads()
+    return {
+        "kind": "torchvision_eval",
+        "device": name,
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,
+        "weights": "random",
+        "score_threshold": args.score_threshold,
+        "most_detections": args.detections,
+        "cases": [],
+        "failed": [],
+    }
+
+
+def main():
+    args = parse()
+    started = time.perf_counter()
+    try:
+        import torch
+        import torchvision
+    except Exception as fault:  # a package that is broken is as good as none
+        print("SKIPPED: torchvision cannot be imported: %s" % str(fault).splitlines()[0])
+        return 0
+    wanted = args.device
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        print("SKIPPED: torch %s finds no GPU" % torch.__version__)
+        return 0
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    device = torch.device(wanted)
+    if wanted == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+    report = describe(args, torch, torchvision, device)
+    print("torchvision %(torchvision)s, torch %(torch)s | %(device)s" % report, flush=True)
+    peer = Peer(args, torch, device)
+    variants = args.variants or ("fp32,amp" if wanted == "cuda" else "fp32")
+    cases = [
+        (variant, int(batch), paste)
+        for batch in args.batch.split(",")
+        for variant in variants.split(",")
+        for paste in (True, False)
+    ]
+    for i, (variant, batch, paste) in enumerate(cases):
+        left = args.budget - (time.perf_counter() - started)
+        if left <= 0:
+            print("SKIPPED for want of time: %s, batch %d" % (variant, batch), flush=True)
+            continue
+        try:
+            # What is left is shared by the cases to come.
+            case = peer.run(variant, batch, paste, left / (len(cases) - i))
+            report["cases"].append(case)
+            print(
+                "%(variant)-10s batch %(batch_size)2d  %(part)-5s  %(images_per_second)9.3f images/s"
+                "  p50 %(p50_ms)9.2f ms  p95 %(p95_ms)9.2f ms  %(detections_per_image)6.1f "
+                "detections an image" % case,
+                flush=True,
+            )
+        except Exception as fault:  # out of memory, or a type that an operator lacks
+            why = "%s, batch %d: %s" % (variant, batch, str(fault).splitlines()[0])
+            report["failed"].append(why)
+            print("FAILED " + why, flush=True)
+        if args.json:
+            with open(args.json, "w") as file:
+                json.dump(report, file, indent=1)
+    return 0 if report["cases"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+//! `bench infer` on the CPU and on the emulated device, and the history of what it measures.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Place, Said, micro, said};
+use serde_json::Value;
+
+fn run(program: &str, place: &Place, arguments: &str) -> Said {
+    said(Command::new(program).args(arguments.split_whitespace()).current_dir(place.path()))
+}
+
+fn bench(place: &Place, arguments: &str) -> String {
+    let said = run(env!("CARGO_BIN_EXE_bench-under-test"), place, arguments);
+    assert_eq!(said.code, 0, "{arguments}: {}{}", said.out, said.err);
+    said.out
+}
+
+/// The same where `cuda` is the emulated device.
+fn on_device(place: &Place, arguments: &str) -> String {
+    let said = run(env!("CARGO_BIN_EXE_bench-emulated"), place, arguments);
+    assert_eq!(said.code, 0, "{arguments}: {}{}", said.out, said.err);
+    said.out
+}
+
+fn refused(place: &Place, arguments: &str) -> String {
+    let said = run(env!("CARGO_BIN_EXE_bench-under-test"), place, arguments);
+    assert_eq!(said.code, 1, "{arguments}: {}", said.out);
+    let one_line = said.err.trim().lines().count() == 1;
+    assert!(one_line && said.err.starts_with("error: "), "{}", said.err);
+    said.err
+}
+
+fn number(value: &Value, pointer: &str) -> f64 {
+    let number = value.pointer(pointer).and_then(Value::as_f64);
+    number.unwrap_or_else(|| panic!("{pointer}: {value}"))
+}
+
+/// Every figure of a case is there, and the way grows longer with each part of it.
+fn check_case(case: &Value, size: u64, images: u64) {
+    assert_eq!((&case["batch_size"], &case["images"]), (&size.into(), &images.into()), "{case}");
+    let rate = |part: &str| number(case, &format!("/{part}/images_per_second"));
+    let parts = ["program", "boxes", "masks", "scored"].map(rate);
+    assert!(parts[3] > 0.0 && parts.is_sorted_by(|a, b| a >= b), "{parts:?}");
+    for part in ["program", "boxes", "masks"] {
+        let at = |what: &str| number(case, &format!("/{part}/{what}"));
+        assert!(at("p50_ms") > 0.0 && at("p95_ms") >= at("p50_ms"), "{case}");
+    }
+}
+
+#[test]
+fn detection_is_measured_on_the_cpu_and_on_a_device() {
+    let place = Place::new();
+    let wanted = "--preset micro --batch 1,3 --images 5 --warmup 1 --json i.json";
+    let mut found = Vec::new();
+    for device in ["cpu", "cuda"] {
+        let told = on_device(&place, &format!("infer {wanted} --device {device}"));
+        let value = place.json("i.json");
+        assert_eq!((&value["kind"], &value["weights"]), (&"infer".into(), &"random".into()));
+        let cases = value["cases"].as_array().expect("cases");
+        assert_eq!(cases.len(), 2);
+        check_case(&cases[0], 1, 5);
+        check_case(&cases[1], 3, 6);
+        let is_device = device == "cuda";
+        assert_eq!(cases[0]["copy_ms"].is_number(), is_device, "{value}");
+        assert_eq!(told.contains("begins with copying"), is_device, "{told}");
+        // Random weights: no threshold, and as many detections as the preset allows.
+        assert_eq!(number(&value, "/score_threshold"), 0.0);
+        found.push(number(&cases[0], "/detections_per_image"));
+    }
+    assert_eq!(found, [10.0, 10.0]);
+    // The spelling as a flag, drawn images of a shape, a time that is up at once.
+    let told = bench(&place, "--infer --preset micro --padded 64x96 --batch 2 --seconds 0");
+    assert!(told.contains(" 64x96      2 "), "{told}");
+    let told = refused(&place, "--infer --preset micro --batch 1,0");
+    assert!(told.contains("--batch 0: a run takes at least one image"), "{told}");
+}
+
+#[test]
+fn trained_weights_keep_the_threshold_of_the_config() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=2 --device cpu"));
+    let weights = "runs/micro/checkpoints/step_00000002/model.safetensors";
+    let told = bench(&place, &format!("infer --preset micro --weights {weights} --json i.json"));
+    assert!(told.contains(&format!("weights {weights} | scores over 0.05")), "{told}");
+    let value = place.json("i.json");
+    assert!((number(&value, "/score_threshold") - 0.05).abs() < 1e-6, "{value}");
+    let told = refused(&place, "infer --preset micro --weights none.safetensors");
+    assert!(told.contains("none.safetensors"), "{told}");
+}
+
+#[test]
+fn a_session_goes_into_the_history_once() {
+    let place = Place::new();
+    for folder in ["a", "b"] {
+        std::fs::create_dir(place.join(folder)).expect("a folder");
+    }
+    on_device(&place, "--preset micro --steps 2 --warmup 1 --device cuda --json a/step.json");
+    on_device(
+        &place,
+        "infer --preset micro --batch 2 --images 2 --device cuda --json b/infer.json",
+    );
+    let add = "history --add a b --into kept --date 2026-12-01 --remark emulated";
+    let told = bench(&place, add);
+    assert!(told.starts_with("wrote kept/2026-12-01-") && told.contains("steps 1, detection 1"));
+    let fault = refused(&place, add);
+    assert!(fault.contains("is there already"), "{fault}");
+    assert!(bench(&place, &format!("{add} --replace")).starts_with("replaced "));
+    let told = bench(&place, "history --into kept");
+    for wanted in ["emulated", "step micro, batch 2, 64x64", "infer micro, batch 2", "2026-12-01"] {
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+    place.write("d.md", "A\n<!-- history: begin -->\n<!-- history: end -->\nB\n");
+    let tables = "history --into kept --tables --document d.md";
+    assert!(bench(&place, tables).contains("was made anew"));
+    assert!(place.text("d.md").contains("| micro, 64x64 | 2 |"), "{}", place.text("d.md"));
+    assert!(bench(&place, tables).contains("is as it was"));
+    place.write("a/odd.json", "{\"colour\": 1}");
+    let fault = refused(&place, &format!("{add} --replace"));
+    assert!(fault.contains("a/odd.json: holds no figures that this version knows"), "{fault}");
+}
