@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::peaks::Peak;
 use crate::report::{commit, driver, percentile};
+use crate::work;
 
 /// Ops of more FLOPs than this are checked in one run instead of two.
 const LARGE_FLOPS: u64 = 20_000_000_000;
@@ -34,7 +35,7 @@ pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyh
             }
         };
         let ms = clock.median_ms(case, repeats)?;
-        let (flops, bytes) = work(case)?;
+        let (flops, bytes) = work_of(case)?;
         let share = peak.map(|peak| peak.least_ms(flops, bytes) / ms);
         println!(
             "{:<64} {ms:>10.4} {:>10.1} {:>9.1} {:>9} {:>7.3}",
@@ -57,16 +58,11 @@ pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyh
 }
 
 /// FLOPs of a case, and bytes in the device's element types.
-fn work(case: &OpCase) -> anyhow::Result<(f64, f64)> {
+fn work_of(case: &OpCase) -> anyhow::Result<(f64, f64)> {
     let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
     let (inputs, updates) = (descs(&case.inputs), descs(&case.updates));
     let outputs = case.op.infer(&inputs, &updates)?;
-    let cost = case.op.cost(&inputs, &outputs);
-    // The op counts bytes of the CPU's types; most are half as long here.
-    let tensors = || inputs.iter().chain(&outputs).chain(&updates);
-    let on_cpu: usize = tensors().map(|t| t.cpu_bytes()).sum();
-    let here: usize = tensors().map(|t| t.cuda_bytes()).sum();
-    Ok((cost.flops as f64, cost.bytes as f64 * here as f64 / on_cpu.max(1) as f64))
+    Ok(work::on_device(case.op.as_ref(), &inputs, &outputs, &updates))
 }
 
 /// Times an op between two events. Before each run a copy fills the L2 cache with other data; it

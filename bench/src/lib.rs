@@ -7,11 +7,14 @@ mod data;
 mod full_size;
 mod history;
 mod infer;
+mod nodes;
 mod ops;
 mod parts;
 mod peaks;
 mod report;
 mod step;
+mod svg;
+mod work;
 
 use std::process::ExitCode;
 
@@ -34,6 +37,8 @@ struct Cli {
 enum What {
     /// Every case of the table of ops: checked first, then timed.
     Ops(ops::OpsArgs),
+    /// A training step on a device taken apart: each op checked, each launch timed, a time line.
+    Nodes(nodes::NodesArgs),
     /// Detection, as evaluation and prediction run it; also spelled `bench --infer`.
     #[command(long_flag = "infer")]
     Infer(infer::InferArgs),
@@ -54,6 +59,7 @@ pub fn main_on(open: OpenDevice) -> ExitCode {
     let result = match &cli.what {
         None => step::run(&cli.step, open),
         Some(What::Ops(args)) => ops::run(args, open),
+        Some(What::Nodes(args)) => nodes::run(args, open),
         Some(What::Infer(args)) => infer::run(args, open),
         Some(What::Data(args)) => data::run(args),
         Some(What::History(args)) => history::run(args),

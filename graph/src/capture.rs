@@ -178,6 +178,12 @@ impl LaunchList {
         self.works.iter().map(|w| w.stream + 1).max().unwrap_or(1)
     }
 
+    /// The same work in the same order, all on one stream.
+    pub fn on_one_stream(&self) -> Self {
+        let alone = |work: &Work| Work { stream: 0, waits: vec![], ..work.clone() };
+        Self { works: self.works.iter().map(alone).collect() }
+    }
+
     /// Kernels that run when the list does.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.works.iter().flat_map(Work::kernels)

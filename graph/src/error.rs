@@ -76,6 +76,14 @@ pub enum GraphError {
     /// A node whose op has no kernels.
     #[error("{0} has no CUDA kernels: it runs on the CPU alone")]
     NoLaunches(String),
+    /// The device failed at a node.
+    #[error("{node}: {source}")]
+    Node {
+        /// Name of the node, or of the launch at either end of a step.
+        node: String,
+        /// What went wrong.
+        source: Box<GraphError>,
+    },
     /// A step that does not end.
     #[error("the device has not finished step {step} after {seconds} s")]
     Hangs {

@@ -71,6 +71,7 @@
 
 pub mod autodiff;
 pub mod capture;
+pub mod check;
 mod error;
 pub mod exec;
 pub mod plan;
@@ -79,6 +80,7 @@ pub mod prune;
 pub mod report;
 pub mod schedule;
 pub mod state;
+pub mod timeline;
 
 pub use error::GraphError;
 pub use exec::{CpuExecutor, DeviceExecutor, DeviceState};

@@ -1,5 +1,6 @@
 //! Tests of the passes over a Program and of its execution, on toy ops of their own.
 
+mod anatomy;
 mod autodiff;
 mod common;
 mod device;

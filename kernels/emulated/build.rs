@@ -1,6 +1,7 @@
 //! Compiles every CUDA source and the runtime with g++ into one shared library.
 //!
-//! The kernels are those of the ops, and those of `planted`, which are there to be caught by tests.
+//! The kernels are those of the ops, those of `planted`, which are there to be caught by tests, and
+//! the variants of `probe`.
 //! A file is compiled again only if it, a header, or the flags changed: there are many kernels, and
 //! one of them is being worked on. `ONEGRAPH_EMULATED_SANITIZE` (`address,undefined` or `thread`)
 //! asks for instrumented code; the tests then need the sanitizer's library preloaded.
@@ -49,7 +50,8 @@ fn build() -> Result<(), Error> {
     let kernels = here.parent().unwrap_or(&here).to_path_buf();
     let (ops, headers) = (kernels.join("src/ops"), kernels.join("src/cuda"));
     let (runtime, planted) = (here.join("runtime"), here.join("planted"));
-    for folder in [&ops, &headers, &runtime, &planted] {
+    let probe = kernels.join("probe/cuda");
+    for folder in [&ops, &headers, &runtime, &planted, &probe] {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
     for variable in ["ONEGRAPH_EMULATED_SANITIZE", "CXX"] {
@@ -67,14 +69,16 @@ fn build() -> Result<(), Error> {
     }
     flags.extend([&headers, &runtime].map(|folder| format!("-I{}", folder.display())));
     let compiler = compiler()?;
-    let folders = [(&ops, "cu"), (&headers, "cu"), (&planted, "cu"), (&runtime, "cpp")];
+    let folders =
+        [(&ops, "cu"), (&headers, "cu"), (&planted, "cu"), (&probe, "cu"), (&runtime, "cpp")];
     let sources: Vec<Vec<PathBuf>> = folders
         .iter()
         .map(|(folder, extension)| files(folder, extension))
         .collect::<Result<_, _>>()?;
     let sources = sources.concat();
     let mut common = hash_text(&flags.join(" "));
-    for (folder, extension) in [(&headers, "cuh"), (&runtime, "h"), (&ops, "cuh")] {
+    for (folder, extension) in [(&headers, "cuh"), (&runtime, "h"), (&ops, "cuh"), (&probe, "cuh")]
+    {
         common = hash(&files(folder, extension)?, common)?;
     }
     let object = |source: &Path| out.join(object_name(source, &kernels));

@@ -1,5 +1,6 @@
 //! The contract of an op: shapes, cost, backward rule as data, and the CPU reference.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use crate::{OpError, TensorDesc};
 /// A shared op; programs and backward rules hold ops through it.
 pub type OpRef = Arc<dyn Op>;
 
-/// One operator with its parameters. Tensors come in by position, as each op documents.
-pub trait Op: Debug + Send + Sync {
+/// One operator with its parameters. Tensors come in by position, as each op documents. Who must
+/// know which op it is asks it as [`Any`].
+pub trait Op: Any + Debug + Send + Sync {
     /// Name in snake case, as in error messages, dumps and reports.
     fn name(&self) -> &'static str;
 

@@ -1,4 +1,4 @@
-//! The command `bench` where `--device cuda` means the emulated device: for the test of the GPU kit.
+//! The command `bench` where `--device cuda` means the emulated device: for tests.
 
 use std::process::ExitCode;
 use std::sync::Arc;

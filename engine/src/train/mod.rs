@@ -7,4 +7,5 @@ mod steps;
 mod trainer;
 
 pub use session::{Outcome, Session, SessionOptions};
+pub use steps::Submit;
 pub use trainer::{MemoryNeed, Trainer};

@@ -8,11 +8,11 @@ use configs::{Config, WarmupRule};
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use graph::plan::ALIGNMENT;
-use graph::{CpuExecutor, StateSet};
+use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::TensorDesc;
 
 use super::feed::Feed;
-use super::steps::{CpuSteps, DeviceSteps, Steps};
+use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
@@ -117,7 +117,7 @@ impl Trainer {
             if next >= until {
                 break;
             }
-            match self.begin(next) {
+            match self.begin(next, None) {
                 Ok(begun) => self.begun.push_back(begun),
                 Err(e) => self.failed = Some(e),
             }
@@ -145,12 +145,34 @@ impl Trainer {
         })
     }
 
-    /// Begins all micro-steps of a step.
-    fn begin(&mut self, step: u64) -> Result<Begun, EngineError> {
+    /// Makes the next step on a device with each of its micro-steps given by `submit` in place of
+    /// the graph's launch, and ends it: to look at it, or to time it. It is a step of training
+    /// like any other.
+    ///
+    /// Panics while steps are in flight.
+    ///
+    /// # Errors
+    /// As [`Self::step`]; [`EngineError::Usage`] on the CPU.
+    pub fn step_by(&mut self, submit: &mut Submit<'_>) -> Result<StepRecord, EngineError> {
+        assert!(self.begun.is_empty(), "steps are in flight");
+        let begun = self.begin(self.batches, Some(submit))?;
+        self.begun.push_back(begun);
+        self.step(self.batches + 1)
+    }
+
+    /// Begins all micro-steps of a step, in a way of the caller's if there is one.
+    fn begin(
+        &mut self,
+        step: u64,
+        mut submit: Option<&mut Submit<'_>>,
+    ) -> Result<Begun, EngineError> {
         let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
         for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
             let batch = self.feed.next(micro)?;
-            self.steps.begin(&batch, &mut self.state)?;
+            match &mut submit {
+                None => self.steps.begin(&batch, &mut self.state)?,
+                Some(submit) => self.steps.begin_by(&batch, submit)?,
+            }
             begun.epoch = batch.epoch;
             begun.images += batch.num_images;
             begun.data_seconds += batch.waited_seconds;
@@ -212,6 +234,12 @@ impl Trainer {
     /// A device's captured graphs, one a padded shape (with micro-steps, two); none on the CPU.
     pub fn graphs(&self) -> &[CapturedGraph] {
         self.steps.graphs()
+    }
+
+    /// What runs the programs on a device, one a padded shape (with micro-steps, two); none on the
+    /// CPU.
+    pub fn device_executor(&mut self) -> Option<&mut DeviceExecutor> {
+        self.steps.device_executor()
     }
 
     /// What the run needs in memory.

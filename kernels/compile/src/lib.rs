@@ -7,10 +7,10 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod nvrtc;
+pub mod nvrtc;
 pub mod output;
-mod ptx;
-mod ptxas;
+pub mod ptx;
+pub mod ptxas;
 pub mod sass;
 pub mod sources;
 pub mod toolkit;

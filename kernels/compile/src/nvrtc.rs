@@ -15,7 +15,7 @@ type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
 /// The loaded compiler. Its functions may be called from several threads, each on programs of its
 /// own.
-pub(crate) struct Nvrtc {
+pub struct Nvrtc {
     create: unsafe extern "C" fn(
         *mut Program,
         *const c_char,
@@ -37,15 +37,19 @@ pub(crate) struct Nvrtc {
 
 /// What the compiler made of a source.
 #[derive(Debug)]
-pub(crate) struct Compiled {
-    pub(crate) ptx: String,
+pub struct Compiled {
+    /// The PTX.
+    pub ptx: String,
     /// Warnings, or nothing.
-    pub(crate) log: String,
+    pub log: String,
 }
 
 impl Nvrtc {
     /// Loads the library of a folder.
-    pub(crate) fn open(folder: &Path) -> Result<Self, Fault> {
+    ///
+    /// # Errors
+    /// A library that is missing or lacks a function.
+    pub fn open(folder: &Path) -> Result<Self, Fault> {
         Self::load(folder).map_err(|e| Fault(format!("{}: NVRTC: {e}", folder.display())))
     }
 
@@ -71,13 +75,11 @@ impl Nvrtc {
         }
     }
 
-    /// Compiles one source; `name` is what the compiler calls it. Fails with its report.
-    pub(crate) fn compile(
-        &self,
-        name: &str,
-        source: &str,
-        options: &[String],
-    ) -> Result<Compiled, Fault> {
+    /// Compiles one source; `name` is what the compiler calls it.
+    ///
+    /// # Errors
+    /// The compiler's report.
+    pub fn compile(&self, name: &str, source: &str, options: &[String]) -> Result<Compiled, Fault> {
         let (source, file) = (c_string(source)?, c_string(name)?);
         let options = options.iter().map(|o| c_string(o)).collect::<Result<Vec<_>, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();

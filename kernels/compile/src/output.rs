@@ -222,7 +222,10 @@ fn duplicate(manifest: &Manifest) -> Option<Fault> {
 }
 
 /// The manifest as JSON with a line for each kernel, so that a change of one shows as one.
-fn manifest_text(manifest: &Manifest) -> Result<String, Fault> {
+///
+/// # Errors
+/// Text that is no JSON: none is known.
+pub fn manifest_text(manifest: &Manifest) -> Result<String, Fault> {
     let mut text = format!(
         "{{\n  \"compiler\": {},\n  \"flags\": {},\n  \"sources\": [",
         json(&manifest.compiler)?,

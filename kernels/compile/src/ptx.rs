@@ -4,14 +4,18 @@ use crate::Fault;
 
 /// A kernel of a PTX file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) name: String,
+pub struct Entry {
+    /// The `extern "C"` name.
+    pub name: String,
     /// Sizes of the parameters, in order.
-    pub(crate) parameter_bytes: Vec<usize>,
+    pub parameter_bytes: Vec<usize>,
 }
 
 /// The kernels of a PTX text, by name.
-pub(crate) fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
+///
+/// # Errors
+/// A kernel whose parameters are not understood.
+pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     let mut entries = Vec::new();
     for piece in ptx.split(".visible .entry ").skip(1) {
         let fault = || Fault(format!("the PTX of a kernel has no list of parameters: {piece:.60}"));
@@ -29,7 +33,7 @@ pub(crate) fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
 }
 
 /// The compiler's version, as the head of a PTX text has it: `12.2.140`.
-pub(crate) fn compiler_version(ptx: &str) -> Option<&str> {
+pub fn compiler_version(ptx: &str) -> Option<&str> {
     let line = ptx.lines().find(|line| line.contains("Cuda compilation tools"))?;
     line.rsplit_once(", V").map(|(_, version)| version.trim())
 }

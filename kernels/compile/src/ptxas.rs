@@ -31,7 +31,7 @@ pub(crate) fn resources(
 }
 
 /// One sentence if the kernel spills and may not.
-pub(crate) fn spill_fault(
+pub fn spill_fault(
     kernel: &str,
     target: &str,
     resources: &Resources,
@@ -48,9 +48,11 @@ pub(crate) fn spill_fault(
     })
 }
 
+/// What each kernel takes, from the text that the assembler prints with `-v`.
+///
 /// Functions that are not inlined follow their kernel in the report; what they spill and stack is
 /// the kernel's.
-fn parse(report: &str) -> BTreeMap<String, Resources> {
+pub fn parse(report: &str) -> BTreeMap<String, Resources> {
     let mut kernels: BTreeMap<String, Resources> = BTreeMap::new();
     let mut current: Option<&mut Resources> = None;
     for line in report.lines() {

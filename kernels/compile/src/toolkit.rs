@@ -79,17 +79,17 @@ impl Toolkit {
     }
 
     /// Folder of the compiler's libraries.
-    pub(crate) fn nvrtc(&self) -> PathBuf {
+    pub fn nvrtc(&self) -> PathBuf {
         self.folder.join("cuda_nvrtc/lib")
     }
 
     /// Folders of the toolkit's headers.
-    pub(crate) fn includes(&self) -> [PathBuf; 2] {
+    pub fn includes(&self) -> [PathBuf; 2] {
         ["cuda_runtime/include", "cuda_nvcc/include"].map(|part| self.folder.join(part))
     }
 
     /// The assembler.
-    pub(crate) fn ptxas(&self) -> PathBuf {
+    pub fn ptxas(&self) -> PathBuf {
         self.folder.join("cuda_nvcc/bin/ptxas")
     }
 

@@ -243,6 +243,7 @@ void copy_async_wait(int pending);
 void load_matrix_x4(unsigned (&r)[4], const void* row, bool transposed, const char* file, int line);
 void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                       const char* file, int line);
+uint64_t global_timer();
 
 // ---------------------------------------------------------------- atomics on integers
 template <class T>

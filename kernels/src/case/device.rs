@@ -141,7 +141,7 @@ impl Check<'_> {
 }
 
 /// What cutting off in tensor cores may add to the floor of an op of `flops` operations.
-fn cut_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 {
+pub(super) fn cut_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 {
     let products = match outputs.first() {
         Some(output) if op.on_tensor_cores() => flops / (2 * output.len().max(1) as u64),
         _ => 0,
@@ -150,7 +150,7 @@ fn cut_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 {
 }
 
 /// The largest error over what is allowed, at most 1.
-fn worst(got: &HostTensor, expected: &HostTensor, floor: f64) -> Result<f64, String> {
+pub(super) fn worst(got: &HostTensor, expected: &HostTensor, floor: f64) -> Result<f64, String> {
     match (&got.data, &expected.data) {
         (HostData::I32(g), HostData::I32(e)) => equal(g, e),
         (HostData::U8(g), HostData::U8(e)) => equal(g, e),

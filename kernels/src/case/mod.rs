@@ -1,6 +1,7 @@
 //! The table of op cases: one list drives comparison, gradient check, determinism and the bench.
 
 mod device;
+mod node;
 
 use std::fmt;
 
@@ -9,6 +10,7 @@ use crate::philox::philox4x32;
 use crate::{DType, OpError, OpRef, Role, Source, Target, TensorDesc, ops};
 
 pub use device::{CUT_FLOOR, DeviceReport, check_on_device};
+pub use node::compare_with_reference;
 
 /// An op at given shapes and values.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
-// The kernels' only door to PTX: asynchronous copies, ldmatrix and tensor-core products. Wrappers
-// take pointers. On the emulated device they are warp collectives with the same results, except
-// that the product sums in fp32 in order of k.
+// The kernels' only door to PTX: asynchronous copies, ldmatrix, tensor-core products and the clock.
+// Wrappers take pointers. On the emulated device they are warp collectives with the same results,
+// except that the product sums in fp32 in order of k, and that the clock is the host's.
 #pragma once
 #include "platform.cuh"
 
@@ -48,6 +48,13 @@ DEVICE void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0,
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Nanoseconds on a clock that all multiprocessors share. Its step is the GPU's own, 32 ns to 1 us.
+DEVICE uint64_t global_timer() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;\n" : "=l"(ns)::"memory");
+  return ns;
+}
+
 #else
 
 #define copy_async_16(...) ::emulated::copy_async_16(__FILE__, __LINE__, __VA_ARGS__)
@@ -61,5 +68,6 @@ inline void copy_async_wait() {
   (::emulated::load_matrix_x4)(r, row, true, __FILE__, __LINE__)
 #define multiply_16x8x16(d, a, b0, b1) \
   ::emulated::multiply_16x8x16(d, a, b0, b1, __FILE__, __LINE__)
+#define global_timer() ::emulated::global_timer()
 
 #endif

@@ -11,6 +11,7 @@ pub mod launch;
 pub mod manifest;
 pub mod run;
 pub mod slots;
+pub mod stamp;
 
 use std::fmt::Debug;
 

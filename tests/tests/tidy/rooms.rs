@@ -12,6 +12,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("kernels", &[]),
     ("emulated", &["kernels"]),
     ("compile", &["kernels"]),
+    ("probe", &["kernels", "emulated", "compile"]),
     ("graph", &["kernels", "emulated"]),
     ("dali", &["configs"]),
     ("engine", &["configs", "kernels", "graph", "dali"]),
@@ -19,11 +20,15 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("tests", &["configs", "kernels", "emulated", "compile", "graph", "dali", "engine", "bench"]),
 ];
 
-/// Rooms that only tests may import: no program for users holds them.
+/// Rooms that only tests may import, and tools of developers: no program for users holds them.
 const FOR_TESTS: &[&str] = &["emulated", "compile"];
 
+/// Rooms that are no program for users, whatever their tables say.
+const FOR_DEVELOPERS: &[&str] = &["tests", "probe"];
+
 /// Rooms that stand within another's folder; all others stand in the folder of their name.
-const INNER: &[(&str, &str)] = &[("emulated", "kernels/emulated"), ("compile", "kernels/compile")];
+const INNER: &[(&str, &str)] =
+    &[("emulated", "kernels/emulated"), ("compile", "kernels/compile"), ("probe", "kernels/probe")];
 
 /// The folder of a package, from the checkout's root.
 fn folder(package: &str) -> &str {
@@ -97,8 +102,8 @@ pub(crate) fn import_faults(packages: &[String], edges: &[Edge]) -> Vec<String> 
         // A package without a row has had its sentence above.
         let Some((_, allowed)) = ROOMS.iter().find(|(room, _)| room == from) else { continue };
         let for_tests = FOR_TESTS.contains(&to.as_str()) && *table != "dev-dependencies";
-        // The room of tests is no program for users, whatever its tables say.
-        if from != "tests" && for_tests && allowed.contains(&to.as_str()) {
+        let for_developers = FOR_DEVELOPERS.contains(&from.as_str());
+        if !for_developers && for_tests && allowed.contains(&to.as_str()) {
             faults.push(format!(
                 "{}/Cargo.toml: `{from}` imports `{to}` ([{table}]), which is for tests; move it \
                  to [dev-dependencies]",

@@ -7,7 +7,7 @@ use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use kernels::device::{Device, Pinned};
 
-use super::{Measured, Steps, measured};
+use super::{Measured, Steps, Submit, measured};
 use crate::error::EngineError;
 use crate::model::RingLayout;
 use crate::runtime::{ModelState, RING};
@@ -60,10 +60,16 @@ impl Steps for DeviceSteps {
     }
 
     fn begin(&mut self, batch: &Batch, _state: &mut ModelState) -> Result<(), EngineError> {
+        self.begin_by(batch, &mut |executor, program| executor.submit(program).map(drop))
+    }
+
+    fn begin_by(&mut self, batch: &Batch, submit: &mut Submit<'_>) -> Result<(), EngineError> {
         let executor = &mut self.executor;
         let program = batch.shape + if batch.last { 0 } else { self.shapes };
         batch.write(|name, bytes| Ok(executor.write_input(program, name, bytes)?))?;
-        executor.submit(program)?;
+        let before = executor.submitted();
+        submit(executor, program)?;
+        assert_eq!(executor.submitted(), before.wrapping_add(1), "one step was to be made");
         Ok(())
     }
 
@@ -92,5 +98,9 @@ impl Steps for DeviceSteps {
 
     fn graphs(&self) -> &[CapturedGraph] {
         self.executor.graphs()
+    }
+
+    fn device_executor(&mut self) -> Option<&mut DeviceExecutor> {
+        Some(&mut self.executor)
     }
 }

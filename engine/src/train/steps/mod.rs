@@ -6,6 +6,7 @@ mod device;
 use std::fmt::Debug;
 
 use graph::capture::CapturedGraph;
+use graph::{DeviceExecutor, GraphError};
 
 use super::feed::Batch;
 use crate::error::EngineError;
@@ -25,6 +26,10 @@ pub(super) struct Measured {
     pub(super) applied: bool,
 }
 
+/// Gives a step of a program to a device, as [`DeviceExecutor::submit`] does: it may look at the
+/// step or time it, and makes exactly one.
+pub type Submit<'a> = dyn FnMut(&mut DeviceExecutor, usize) -> Result<(), GraphError> + 'a;
+
 /// Runs training steps in order.
 pub(super) trait Steps: Debug {
     /// Steps that may be begun before the oldest is measured.
@@ -32,6 +37,15 @@ pub(super) trait Steps: Debug {
 
     /// Begins a micro-step.
     fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError>;
+
+    /// Begins a micro-step in a way of the caller's.
+    ///
+    /// # Errors
+    /// As [`Self::begin`]; [`EngineError::Usage`] on the CPU, where there is one way.
+    fn begin_by(&mut self, batch: &Batch, submit: &mut Submit<'_>) -> Result<(), EngineError> {
+        let _ = (batch, submit);
+        Err(EngineError::Usage("steps on the CPU are not given launch by launch".into()))
+    }
 
     /// The oldest step that was begun and not measured yet, once it is done.
     fn measure(&mut self) -> Result<Measured, EngineError>;
@@ -47,6 +61,11 @@ pub(super) trait Steps: Debug {
     /// A device's captured graphs, one a program.
     fn graphs(&self) -> &[CapturedGraph] {
         &[]
+    }
+
+    /// A device's executor.
+    fn device_executor(&mut self) -> Option<&mut DeviceExecutor> {
+        None
     }
 
     /// The CPU's executors, whose nodes can be timed one by one.

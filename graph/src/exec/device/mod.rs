@@ -6,8 +6,11 @@
 //! a count in mapped memory that the graph's last kernel raises, and only when it is two steps
 //! ahead.
 
+mod anatomy;
+mod look;
 mod prepared;
 mod state;
+mod stopwatch;
 #[cfg(test)]
 mod tests;
 
@@ -24,8 +27,13 @@ use crate::capture::{CapturedGraph, LaunchList, Task, Work, capture};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, TensorId};
 
+pub use anatomy::{GivenLaunches, OneStream, StampedStep};
+pub use look::{Look, Seen};
 pub use prepared::{Place, Prepared};
 pub use state::DeviceState;
+pub use stopwatch::{EventCost, Stopwatch};
+
+use look::Homes;
 
 /// How long the host waits for one step before it says that the device hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -78,7 +86,11 @@ struct Slot {
 pub struct DeviceExecutor {
     device: Arc<dyn Device>,
     programs: Vec<Prepared>,
+    /// What each graph was captured from.
+    lists: Vec<LaunchList>,
     graphs: Vec<CapturedGraph>,
+    /// Where the tensors of each program lie.
+    homes: Vec<Homes>,
     arena: Arc<SharedArena>,
     slots: [Slot; 2],
     inputs: DevicePtr,
@@ -125,16 +137,23 @@ impl DeviceExecutor {
         };
         let address = |name: &str| state.ptr(name);
         let place = Place { arena: arena.ptr, inputs, state: &address };
-        let graphs = programs
+        let lists = programs
             .iter()
-            .map(|p| Ok(capture(device.as_ref(), &whole_step(p, &place, &ends)?)?))
+            .map(|p| whole_step(p, &place, &ends))
+            .collect::<Result<Vec<_>, GraphError>>()?;
+        let graphs = lists
+            .iter()
+            .map(|list| Ok(capture(device.as_ref(), list)?))
             .collect::<Result<_, GraphError>>()?;
+        let homes = programs.iter().map(|p| p.homes(&place, state)).collect();
         // Graphs are uploaded on the stream of their capture, and replayed on another.
         device.synchronize()?;
         Ok(Self {
             device,
             programs,
+            lists,
             graphs,
+            homes,
             arena,
             slots,
             inputs,
@@ -154,6 +173,12 @@ impl DeviceExecutor {
     /// Their captured graphs.
     pub fn graphs(&self) -> &[CapturedGraph] {
         &self.graphs
+    }
+
+    /// What their graphs were captured from: the inputs come from their slot, then each launch of
+    /// the schedule is one work, then the turn is over.
+    pub fn launch_lists(&self) -> &[LaunchList] {
+        &self.lists
     }
 
     /// The device.
@@ -202,6 +227,13 @@ impl DeviceExecutor {
     /// # Errors
     /// The device's own.
     pub fn submit(&mut self, program: usize) -> Result<u32, GraphError> {
+        self.bring_inputs(program)?;
+        self.device.replay(self.graphs[program].handle, self.main)?;
+        self.close_step()
+    }
+
+    /// Copies the inputs into their slot; what follows on the main stream finds them there.
+    fn bring_inputs(&self, program: usize) -> Result<(), GraphError> {
         let bytes = self.programs[program].input_bytes();
         let slot = &self.slots[self.submitted as usize % 2];
         let device = self.device.as_ref();
@@ -210,10 +242,20 @@ impl DeviceExecutor {
         device.upload(self.copies, slot.memory, slot.staging, 0, bytes)?;
         device.record(slot.filled, self.copies)?;
         device.wait(self.main, slot.filled)?;
-        device.replay(self.graphs[program].handle, self.main)?;
-        device.record(slot.free, self.main)?;
+        Ok(())
+    }
+
+    /// Marks the end of a step that was given to the main stream, and returns its number.
+    fn close_step(&mut self) -> Result<u32, GraphError> {
+        let slot = &self.slots[self.submitted as usize % 2];
+        self.device.record(slot.free, self.main)?;
         self.submitted = self.submitted.wrapping_add(1);
         Ok(self.submitted)
+    }
+
+    /// Steps given to the device. Begins again at 0 after 2^32.
+    pub fn submitted(&self) -> u32 {
+        self.submitted
     }
 
     /// Steps that the device has finished, as the mapped count says. Begins again at 0 after 2^32.

@@ -51,7 +51,7 @@ impl Target {
     /// It makes 16 x 8 x 16 = 2,048 products. A scheduler's tensor core makes 256 a cycle on an
     /// A100 (312 TFLOP/s are 108 multiprocessors of 4 at 1.41 GHz): 8 cycles. On an H100 it makes
     /// 512 (989 TFLOP/s, 132, 1.83 GHz), so 4 cycles at best; but `mma.sync` reaches 62.9 % of that
-    /// peak in published microbenchmarks (Luo et al., arXiv 2402.13499), so 6.36.
+    /// peak in published microbenchmarks, so 6.36.
     pub(crate) fn cycles_per_hmma(self) -> f64 {
         match self {
             Self::Sm80 => 8.0,

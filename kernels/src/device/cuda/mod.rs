@@ -21,6 +21,7 @@ pub use context::{Gpu, Installed};
 use memory::{Allocation, PinnedMemory};
 use module::Kernels;
 
+use super::manifest::Source;
 use super::{
     Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, ModuleLoad,
     Pinned, Stream,
@@ -67,6 +68,16 @@ impl CudaDevice {
         let context = Context::open(ordinal)?;
         let kernels = Kernels::new(&context);
         Ok(Self { state: Mutex::default(), kernels, context })
+    }
+
+    /// Makes code of kernels that are not among those of `ptx/`, so that launches find them by
+    /// name: for tools that try out others. Once for each source.
+    ///
+    /// # Errors
+    /// [`DeviceError::Kernel`] for a name that `ptx/` has; the driver's, with what it says of the
+    /// PTX.
+    pub fn add_kernels(&self, source: &'static Source, ptx: &str) -> Result<(), DeviceError> {
+        self.kernels.add(source, ptx)
     }
 
     fn new_event(&self, timing: bool) -> Result<Event, DeviceError> {

@@ -39,6 +39,17 @@ impl Kernels {
         loaded.get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
     }
 
+    /// Adds the kernels of a source that is not in `ptx/`.
+    pub(super) fn add(&self, source: &'static Source, text: &str) -> Result<(), DeviceError> {
+        for kernel in &source.kernels {
+            // What is replaced would be unloaded under the graphs that hold it.
+            if ptx::manifest()?.kernel(&kernel.name).is_some() {
+                return Err(fault(&kernel.name, "ptx/ has a kernel of this name"));
+            }
+        }
+        insert(&self.context, source, text, &mut self.lock())
+    }
+
     /// JIT-compiles the remaining modules. All are tried, whatever becomes of one.
     pub(super) fn load_all(&self) -> Vec<ModuleLoad> {
         let manifest = match ptx::manifest() {
@@ -73,6 +84,16 @@ fn load(
         let reason = "its PTX is not in this program".into();
         return Err(DeviceError::Driver { call: format!("loading {}", source.path), reason });
     };
+    insert(context, source, text, loaded)
+}
+
+/// Adds the kernels of one source, whose PTX is `text`.
+fn insert(
+    context: &Arc<Context>,
+    source: &'static Source,
+    text: &str,
+    loaded: &mut HashMap<&'static str, Arc<Function>>,
+) -> Result<(), DeviceError> {
     let module = Arc::new(Module::new(context, &source.path, text)?);
     for kernel in &source.kernels {
         loaded.insert(&kernel.name, Arc::new(module.function(kernel)?));

@@ -1,0 +1,253 @@
+//! The stages behind the check: each launch, the graph, the graph on one stream, the time line.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use engine::train::Trainer;
+use graph::exec::device::{EventCost, Prepared, Stopwatch};
+use graph::program::Pass;
+use graph::timeline::{Span, StampCost};
+use graph::{DeviceExecutor, GraphError};
+use kernels::device::Device;
+use serde_json::{Value, json};
+
+use super::Figures;
+use super::ceilings::Ceilings;
+use super::check::Standings;
+use super::rows::{self, Row};
+use crate::report::percentile;
+use crate::svg::{self, Bar, Kind};
+
+/// Steps by the graph alone, before anything is timed.
+const WARM_UP: usize = 2;
+/// Stamps that their cost is measured with.
+const STAMPS: usize = 1000;
+/// The one program of the one padded shape.
+const PROGRAM: usize = 0;
+
+/// What to measure, and against what.
+pub(super) struct Options<'a> {
+    pub(super) repeats: usize,
+    /// Rows to print.
+    pub(super) rows: usize,
+    pub(super) ceilings: Option<&'a Ceilings>,
+    pub(super) standings: Option<&'a Standings>,
+    pub(super) timeline: Option<&'a Path>,
+}
+
+/// Microseconds of the pieces of several steps.
+struct Runs {
+    /// One list a step.
+    us: Vec<Vec<f64>>,
+    /// Steps in which the host gave its work later than the device asked for it.
+    late: usize,
+    /// Milliseconds of the host, the longest.
+    host_ms: f64,
+}
+
+impl Runs {
+    /// The median of each piece.
+    fn medians(&self) -> Vec<f64> {
+        let pieces = self.us.first().map_or(0, Vec::len);
+        let piece = |i: usize| self.us.iter().map(|run| run[i]).collect::<Vec<_>>();
+        (0..pieces).map(|i| percentile(&piece(i), 0.5)).collect()
+    }
+
+    /// Milliseconds of whole steps: median, least and most.
+    fn ms(&self) -> [f64; 3] {
+        let sums: Vec<f64> = self.us.iter().map(|run| run.iter().sum::<f64>() / 1e3).collect();
+        [0.5, 0.0, 1.0].map(|share| percentile(&sums, share))
+    }
+
+    fn json(&self) -> Value {
+        let [ms, least, most] = self.ms();
+        json!({"ms": ms, "least_ms": least, "most_ms": most, "late": self.late})
+    }
+}
+
+/// Gives a step to the device and times it.
+type Timed<'a> = dyn FnMut(&mut DeviceExecutor, &mut Stopwatch) -> Result<(), GraphError> + 'a;
+
+pub(super) fn run(
+    mut trainer: Trainer,
+    device: &Arc<dyn Device>,
+    options: &Options<'_>,
+    figures: &mut Figures<'_>,
+) -> anyhow::Result<()> {
+    let kernels = trainer.graphs()[PROGRAM].kernels;
+    let mut watch = Stopwatch::new(device.clone(), kernels)?;
+    for _ in 0..WARM_UP {
+        trainer.step_by(&mut |executor, program| executor.submit(program).map(drop))?;
+    }
+    let cost = Stopwatch::cost(device)?;
+    println!(
+        "timing: {:.2} us between two events, {:.2} us with an empty launch between",
+        cost.empty_us, cost.launch_us
+    );
+    let value = json!({"empty_us": cost.empty_us, "launch_us": cost.launch_us});
+    figures.add("event_cost", value)?;
+
+    let launches = steps(&mut trainer, &mut watch, options.repeats, &mut |executor, watch| {
+        executor.submit_launches(PROGRAM, watch).map(drop)
+    })?;
+    let rows = of_launches(&mut trainer, &launches, options)?;
+    let list = rows.iter().map(|row| row.json(options.ceilings)).collect();
+    figures.add("rows", Value::Array(list))?;
+    let sum_ms = launches.medians().iter().sum::<f64>() / 1e3;
+    let value = json!({
+        "kernels": kernels, "sum_ms": sum_ms, "late": launches.late, "host_ms": launches.host_ms,
+        "events_ms": kernels as f64 * cost.empty_us / 1e3,
+    });
+    figures.add("launches", value)?;
+
+    let graph = steps(&mut trainer, &mut watch, options.repeats, &mut |executor, watch| {
+        executor.submit_timed(PROGRAM, watch).map(drop)
+    })?;
+    figures.add("graph", graph.json())?;
+    figures.add("gap_ms", (graph.ms()[0] - sum_ms).into())?;
+
+    let one = executor(&mut trainer)?.capture_on_one_stream(PROGRAM)?;
+    let alone = steps(&mut trainer, &mut watch, options.repeats, &mut |executor, watch| {
+        executor.submit_on_one_stream(&one, watch).map(drop)
+    })?;
+    figures.add("graph_on_one_stream", alone.json())?;
+    print_whole(kernels, sum_ms, &cost, &launches, &graph, &alone);
+    match options.timeline {
+        Some(path) => time_line(&mut trainer, device, &mut watch, path, figures),
+        None => Ok(()),
+    }
+}
+
+fn executor(trainer: &mut Trainer) -> anyhow::Result<&mut DeviceExecutor> {
+    trainer.device_executor().context("the trainer is not on a device")
+}
+
+/// Makes `repeats` steps behind one that shows how long a lead they need.
+fn steps(
+    trainer: &mut Trainer,
+    watch: &mut Stopwatch,
+    repeats: usize,
+    submit: &mut Timed<'_>,
+) -> anyhow::Result<Runs> {
+    let mut runs = Runs { us: vec![], late: 0, host_ms: 0.0 };
+    for repeat in 0..=repeats {
+        trainer.step_by(&mut |executor, _| submit(executor, watch))?;
+        let late = watch.host_ms() > watch.lead_ms()?;
+        let us = watch.read_us()?;
+        if repeat > 0 {
+            runs.us.push(us);
+            runs.late += usize::from(late);
+            runs.host_ms = runs.host_ms.max(watch.host_ms());
+        }
+    }
+    Ok(runs)
+}
+
+/// The table of launches.
+fn of_launches(
+    trainer: &mut Trainer,
+    launches: &Runs,
+    options: &Options<'_>,
+) -> anyhow::Result<Vec<Row>> {
+    let executor = executor(trainer)?;
+    let (prepared, list) = (&executor.programs()[PROGRAM], &executor.launch_lists()[PROGRAM]);
+    let medians = launches.medians();
+    let rows = rows::rows(prepared, list, &medians, options.ceilings, options.standings);
+    rows::print(&rows, options.rows, options.ceilings);
+    Ok(rows)
+}
+
+fn print_whole(
+    kernels: usize,
+    sum_ms: f64,
+    cost: &EventCost,
+    launches: &Runs,
+    graph: &Runs,
+    alone: &Runs,
+) {
+    let ([ms, least, most], [one, ..]) = (graph.ms(), alone.ms());
+    println!(
+        "sum of {kernels} launches {sum_ms:.3} ms (events alone would be {:.3} ms)",
+        kernels as f64 * cost.empty_us / 1e3
+    );
+    println!(
+        "the graph {ms:.3} ms ({least:.3} to {most:.3}), {:.3} ms beyond that sum",
+        ms - sum_ms
+    );
+    println!("the graph on one stream {one:.3} ms: its streams save {:.3} ms", one - ms);
+    let late = launches.late + graph.late + alone.late;
+    if late > 0 {
+        println!("the host was behind the device in {late} of these steps: they hold waits for it");
+    }
+}
+
+/// Stamps a replay, and draws it.
+fn time_line(
+    trainer: &mut Trainer,
+    device: &Arc<dyn Device>,
+    watch: &mut Stopwatch,
+    path: &Path,
+    figures: &mut Figures<'_>,
+) -> anyhow::Result<()> {
+    let cost = StampCost::measure(device.as_ref(), STAMPS)?;
+    let stamped = executor(trainer)?.capture_with_stamps(PROGRAM)?;
+    // The first replay of a graph is not the one to look at.
+    let run = steps(trainer, watch, 1, &mut |executor, watch| {
+        executor.submit_with_stamps(&stamped, watch).map(drop)
+    })?;
+    let spans = stamped.spans()?;
+    let prepared = &executor(trainer)?.programs()[PROGRAM];
+    let bars: Vec<Bar> = spans.iter().map(|span| bar(prepared, span)).collect();
+    let [ms, ..] = run.ms();
+    let about = format!(
+        "one replay with {} stamps: {ms:.3} ms; a stamp alone takes {:.2} us, and the clock goes \
+         in steps of {} ns ({} different times of {} stamps)",
+        2 * spans.len(),
+        cost.each_us,
+        cost.step_ns,
+        cost.distinct,
+        cost.stamps,
+    );
+    println!("time line: {about}");
+    let text = |key: &str| figures.value[key].as_str().unwrap_or_default().to_string();
+    let title = format!(
+        "{} | commit {} | {} | batch {} | {}",
+        text("device"),
+        text("commit"),
+        text("preset"),
+        figures.value["batch_size"],
+        text("padded"),
+    );
+    let drawing = svg::draw(&title, &about, &bars);
+    engine::run_dir::write_whole(path, drawing.as_bytes())
+        .with_context(|| path.display().to_string())?;
+    let span = |(span, bar): (&Span, &Bar)| {
+        json!({
+            "name": span.name, "stream": span.stream, "kind": svg::word(bar.kind),
+            "start_ns": span.start_ns, "end_ns": span.end_ns,
+        })
+    };
+    let spans: Vec<Value> = spans.iter().zip(&bars).map(span).collect();
+    let value = json!({
+        "ms": ms, "stamp_us": cost.each_us, "clock_step_ns": cost.step_ns,
+        "distinct_times": cost.distinct, "stamps_measured": cost.stamps, "spans": spans,
+    });
+    figures.add("timeline", value)
+}
+
+fn bar(prepared: &Prepared, span: &Span) -> Bar {
+    let kind = match rows::node_at(prepared, span.work).map(|node| node.pass) {
+        Some(Pass::Forward) => Kind::Forward,
+        Some(Pass::Backward) => Kind::Backward,
+        Some(Pass::Update) => Kind::Update,
+        None => Kind::Ends,
+    };
+    Bar {
+        name: span.name.clone(),
+        stream: span.stream,
+        start_us: span.start_ns as f64 / 1e3,
+        end_us: span.end_ns as f64 / 1e3,
+        kind,
+    }
+}

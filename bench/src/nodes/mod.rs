@@ -1,0 +1,179 @@
+//! `bench nodes`: one training step taken apart on a device. Each op is checked, then each launch
+//! is timed where it stands; then the graph as a whole, on its streams and on one, and a time line.
+
+mod ceilings;
+mod check;
+mod measure;
+mod rows;
+mod shapes;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use configs::Config;
+use engine::cli::{DeviceArgs, OpenDevice};
+use engine::dataset::{DataSet, Split};
+use engine::progress::Progress;
+use engine::runtime::Backend;
+use engine::train::Trainer;
+use kernels::device::Device;
+use serde_json::{Value, json};
+
+use crate::full_size::{self, Padded};
+use crate::report::{commit, driver, write_json};
+use ceilings::Ceilings;
+use check::Check;
+
+#[derive(Debug, Args)]
+pub(crate) struct NodesArgs {
+    /// Steps of each measurement, behind one that is not counted.
+    #[arg(long, default_value_t = 7)]
+    repeats: usize,
+    /// Config file, or the name of a preset.
+    #[arg(long, default_value = "quickstart")]
+    preset: String,
+    /// Change a value of the config.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Train on drawn images that fill this padded shape, instead of the config's data.
+    #[arg(long, value_name = "HEIGHTxWIDTH")]
+    padded: Option<Padded>,
+    /// Ceilings to set launches against, {"copy_gb_per_s": .., "fp16_tflops": ..}; the data
+    /// sheet's without it.
+    #[arg(long, value_name = "FILE")]
+    ceilings: Option<PathBuf>,
+    /// Compare each op of a step of one image with the CPU reference: before the clock, only that,
+    /// or not at all.
+    #[arg(
+        long,
+        value_enum,
+        num_args = 0..=1,
+        default_value = "first",
+        default_missing_value = "only"
+    )]
+    check: When,
+    /// Leave out of the check what takes the CPU more GFLOP than this.
+    #[arg(long, value_name = "GFLOP", default_value_t = 200.0)]
+    check_gflop: f64,
+    /// Rows of the table that are printed; the JSON holds all.
+    #[arg(long, default_value_t = 60)]
+    rows: usize,
+    /// Draw the time line of one replay here.
+    #[arg(long, value_name = "FILE.svg")]
+    timeline: Option<PathBuf>,
+    /// Write the figures here, again after each stage; with --timeline its spans too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only write the shapes of the step's convolutions and linear layers here; needs no device.
+    #[arg(long, value_name = "FILE")]
+    shapes: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum When {
+    First,
+    Only,
+    Skip,
+}
+
+/// The figures so far, written as they come.
+struct Figures<'a> {
+    value: Value,
+    path: Option<&'a Path>,
+}
+
+impl Figures<'_> {
+    fn add(&mut self, key: &str, value: Value) -> anyhow::Result<()> {
+        self.value[key] = value;
+        self.path.map_or(Ok(()), |path| write_json(path, &self.value))
+    }
+}
+
+pub(crate) fn run(args: &NodesArgs, open: OpenDevice) -> anyhow::Result<()> {
+    anyhow::ensure!(args.repeats > 0, "--repeats must be at least 1");
+    let mut config = Config::load(&args.preset, &args.set)?;
+    if let Some(path) = &args.shapes {
+        let Some(Padded(shape)) = args.padded else {
+            bail!("--shapes needs --padded HEIGHTxWIDTH, the shape of the step's images");
+        };
+        return write_json(path, &shapes::shapes(&config, &args.preset, shape)?);
+    }
+    let Some(device) = args.device.open_with(open)? else {
+        bail!(
+            "a step is taken apart launch by launch on a GPU; on the CPU `bench` shows its parts"
+        );
+    };
+    let ceilings = Ceilings::of(args.ceilings.as_deref(), &device.name())?;
+    let data = open_data(args, &mut config)?;
+    let head = head(args, &config, &data, device.as_ref(), ceilings.as_ref());
+    let mut figures = Figures { value: head, path: args.json.as_deref() };
+    let mut checked: Option<Check> = None;
+    if args.check != When::Skip {
+        let most_flops = (1e9 * args.check_gflop) as u64;
+        let check = check::run(&config, &data, &device, most_flops)?;
+        figures.add("check", check.json.clone())?;
+        checked = Some(check);
+    }
+    if args.check != When::Only {
+        let trainer = Trainer::new(&config, &data, &Backend::Device(device.clone()))?;
+        let standings = checked.as_ref().map(|check| &check.standings);
+        let options = measure::Options {
+            repeats: args.repeats,
+            rows: args.rows,
+            ceilings: ceilings.as_ref(),
+            standings,
+            timeline: args.timeline.as_deref(),
+        };
+        measure::run(trainer, &device, &options, &mut figures)?;
+    }
+    let failed = checked.map_or(0, |check| check.failed);
+    anyhow::ensure!(failed == 0, "{failed} ops differ from the CPU reference");
+    Ok(())
+}
+
+/// The data of the step, which has one padded shape.
+fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
+    let progress = Progress::loud();
+    let data = match args.padded {
+        Some(Padded(shape)) => full_size::open(config, shape, &progress)?,
+        None => DataSet::open(config, Split::Train, &progress)?,
+    };
+    anyhow::ensure!(
+        data.shapes.len() == 1,
+        "these images have {} padded shapes, and one step has one: choose it with --padded",
+        data.shapes.len()
+    );
+    anyhow::ensure!(
+        config.train.micro_steps == 1,
+        "a step of several graphs is not taken apart: add --set train.micro_steps=1"
+    );
+    Ok(data)
+}
+
+/// Prints and gives what the figures are of.
+fn head(
+    args: &NodesArgs,
+    config: &Config,
+    data: &DataSet,
+    device: &dyn Device,
+    ceilings: Option<&Ceilings>,
+) -> Value {
+    let shape = data.shapes[0].to_string();
+    let (name, commit, batch) = (device.name(), commit(), config.train.batch_size);
+    println!("{name} | commit {commit} | preset {} | batch {batch} | padded {shape}", args.preset);
+    match ceilings {
+        Some(Ceilings { peak, source }) => println!(
+            "ceilings: {:.0} TFLOP/s and {:.0} GB/s ({source})",
+            peak.tflops, peak.gb_per_s
+        ),
+        None => println!("ceilings: none is known of this device; --ceilings gives measured ones"),
+    }
+    json!({
+        "device": name, "driver": driver(), "commit": commit, "preset": args.preset,
+        "batch_size": batch, "padded": shape, "repeats": args.repeats,
+        "ceilings": ceilings.map(Ceilings::json),
+    })
+}

@@ -1,0 +1,177 @@
+//! `bench nodes --shapes FILE`: the distinct convolutions and linear layers of the step, for
+//! another program that times the same products.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use configs::Config;
+use dali::order::PaddedShape;
+use engine::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program};
+use graph::{Node, Program};
+use kernels::TensorDesc;
+use kernels::device::DeviceKind;
+use kernels::ops::conv_transpose2x2::{
+    ConvTranspose2x2, ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight,
+};
+use kernels::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use kernels::ops::linear::{Linear, LinearGradInput, LinearGradWeight};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// COCO's classes, for a config that leaves the number to the data.
+const CLASSES: usize = 80;
+/// Objects an image: no product depends on it.
+const OBJECTS: usize = 100;
+
+/// A product: the convolution of `n` maps of `h` x `w` x `c` with `k` filters of `r` x `s`, forward
+/// or one of its gradients. Of a linear layer `n` is the rows. Of a transposed convolution `h` and
+/// `w` are the input's, and its output is `stride` times as large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct Product {
+    op: &'static str,
+    pass: &'static str,
+    n: usize,
+    h: usize,
+    w: usize,
+    c: usize,
+    k: usize,
+    r: usize,
+    s: usize,
+    stride: usize,
+    pad: usize,
+}
+
+/// The shapes of a preset's step, with how often each occurs.
+pub(crate) fn shapes(config: &Config, preset: &str, padded: PaddedShape) -> anyhow::Result<Value> {
+    let program = program(config, padded)?;
+    let mut counts: BTreeMap<Product, usize> = BTreeMap::new();
+    for product in program.nodes().iter().filter_map(|node| product(&program, node)) {
+        *counts.entry(product).or_default() += 1;
+    }
+    let with_count = |(product, count): (Product, usize)| -> serde_json::Result<Value> {
+        let mut value = serde_json::to_value(product)?;
+        value["count"] = count.into();
+        Ok(value)
+    };
+    let shapes: Vec<Value> = counts.into_iter().map(with_count).collect::<Result<_, _>>()?;
+    let batch = config.train.batch_size / config.train.micro_steps;
+    Ok(json!({
+        "preset": preset, "batch": batch, "padded": padded.to_string(), "shapes": shapes,
+    }))
+}
+
+fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
+    let classes = config.model.num_classes;
+    let spec = ModelSpec {
+        config,
+        num_classes: if classes > 0 { classes } else { CLASSES },
+        images: config.train.batch_size / config.train.micro_steps,
+        padded: ImageSize { height: padded.height, width: padded.width },
+        slot: SlotShape {
+            pixels: 3 * padded.height * padded.width,
+            objects: OBJECTS,
+            parts: 4 * OBJECTS,
+            coords: 128 * OBJECTS,
+            runs: 1024,
+        },
+        device: DeviceKind::Cuda,
+        // Of several micro-steps the last holds all that the others do.
+        micro: if config.train.micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last },
+        inject: Inject::default(),
+    };
+    Ok(training_program(&spec)?.program)
+}
+
+/// The product that a node is, if it is one.
+fn product(program: &Program, node: &Node) -> Option<Product> {
+    let op: &dyn Any = node.op.as_ref();
+    let input = |i: usize| program.desc(node.inputs[i]);
+    let output = || program.desc(node.outputs[0]);
+    // Maps of the input, filters, and what the op is called.
+    let conv = |pass, x: &TensorDesc, w: &TensorDesc, stride, pad| {
+        let [n, h, w_, c] = [0, 1, 2, 3].map(|i| x.dim(i));
+        let (k, r, s) = (w.dim(0), w.dim(1), w.dim(2));
+        Some(Product { op: "conv2d", pass, n, h, w: w_, c, k, r, s, stride, pad })
+    };
+    if let Some(op) = op.downcast_ref::<Conv2d>() {
+        return conv("forward", input(0), input(1), op.stride, op.pad);
+    }
+    if let Some(op) = op.downcast_ref::<Conv2dGradInput>() {
+        return conv("grad_input", output(), input(1), op.stride, op.pad);
+    }
+    if let Some(op) = op.downcast_ref::<Conv2dGradWeight>() {
+        return conv("grad_weight", input(0), output(), op.stride, op.pad);
+    }
+    let linear = |pass, x: &TensorDesc, k: usize| {
+        let (n, c) = (x.dim(0), x.len() / x.dim(0).max(1));
+        let op = "linear";
+        Some(Product { op, pass, n, h: 1, w: 1, c, k, r: 1, s: 1, stride: 1, pad: 0 })
+    };
+    if op.is::<Linear>() {
+        return linear("forward", input(0), input(1).dim(0));
+    }
+    if op.is::<LinearGradInput>() {
+        return linear("grad_input", output(), input(1).dim(0));
+    }
+    if op.is::<LinearGradWeight>() {
+        return linear("grad_weight", input(0), output().dim(0));
+    }
+    // Weights are `[C, 2, 2, K]`.
+    let transposed = |pass, x: &TensorDesc, w: &TensorDesc| {
+        let [n, h, w_, c] = [0, 1, 2, 3].map(|i| x.dim(i));
+        let (op, k) = ("conv_transpose2d", w.dim(3));
+        Some(Product { op, pass, n, h, w: w_, c, k, r: 2, s: 2, stride: 2, pad: 0 })
+    };
+    if op.is::<ConvTranspose2x2>() {
+        return transposed("forward", input(0), input(1));
+    }
+    if op.is::<ConvTranspose2x2GradInput>() {
+        return transposed("grad_input", output(), input(1));
+    }
+    if op.is::<ConvTranspose2x2GradWeight>() {
+        return transposed("grad_weight", input(0), output());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use configs::Config;
+    use dali::order::PaddedShape;
+
+    use super::shapes;
+
+    /// R50-FPN's layers as its paper and torchvision have them, found by hand.
+    #[test]
+    fn the_shapes_of_r50_are_those_of_its_layers() {
+        let set = ["train.batch_size=12".to_string()];
+        let config = Config::load("torchvision_r50", &set).expect("the preset loads");
+        let padded = PaddedShape { height: 800, width: 1344 };
+        let value = shapes(&config, "torchvision_r50", padded).expect("a program");
+        let all = value["shapes"].as_array().expect("a list");
+        let find = |op: &str, pass: &str, extents: [u64; 9]| {
+            let names = ["n", "h", "w", "c", "k", "r", "s", "stride", "pad"];
+            let is = |v: &&serde_json::Value| {
+                v["op"] == op
+                    && v["pass"] == pass
+                    && names.iter().zip(extents).all(|(n, e)| v[n] == e)
+            };
+            all.iter().find(is).map(|v| v["count"].as_u64().expect("a count"))
+        };
+        let stem = [12, 800, 1344, 3, 64, 7, 7, 2, 3];
+        assert_eq!(find("conv2d", "forward", stem), Some(1));
+        assert_eq!(find("conv2d", "grad_weight", stem), None, "the stem is frozen");
+        // 3x3 of res2's three blocks; of P2: the FPN's output and the RPN's hidden layer.
+        assert_eq!(find("conv2d", "forward", [12, 200, 336, 64, 64, 3, 3, 1, 1]), Some(3));
+        assert_eq!(find("conv2d", "forward", [12, 200, 336, 256, 256, 3, 3, 1, 1]), Some(2));
+        // fc6 of 512 RoIs an image.
+        assert_eq!(
+            find("linear", "grad_weight", [6144, 1, 1, 256 * 49, 1024, 1, 1, 1, 0]),
+            Some(1)
+        );
+        let deconv = all.iter().filter(|v| v["op"] == "conv_transpose2d");
+        assert_eq!(deconv.count(), 3, "forward and both gradients");
+        assert_eq!(value["padded"], "800x1344");
+        assert!((90..200).contains(&all.len()), "{} shapes", all.len());
+    }
+}

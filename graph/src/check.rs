@@ -1,0 +1,136 @@
+//! The nodes of a program on a device against the CPU reference, each on the values that it met.
+//!
+//! A node is given to the reference with the inputs that the device gave it, so errors do not add
+//! up along the program. An op writes every element of its outputs from its inputs alone, so all
+//! elements are compared, those behind a count too.
+
+use std::collections::BTreeMap;
+
+use half::f16;
+use kernels::case::compare_with_reference;
+use kernels::cpu::{HostData, HostTensor, run_updating};
+use kernels::{DType, TensorDesc};
+
+use crate::exec::device::{Look, Seen};
+use crate::report::node_cost;
+use crate::{NodeId, Program, TensorId};
+
+/// What became of an op at given shapes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// The largest error was so much of what is allowed.
+    Agrees(f64),
+    /// What is wrong.
+    Differs(String),
+    /// The reference would take too long: so many FLOPs.
+    Skipped(u64),
+}
+
+/// An op at given shapes, and the first node that ran it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checked {
+    /// Name of that node.
+    pub node: String,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// Compares the first node of each op at each shape.
+pub struct NodeCheck<'a> {
+    /// References of more FLOPs are skipped.
+    most_flops: u64,
+    /// Told the name of each node before it runs.
+    tell: Box<dyn FnMut(&str) + 'a>,
+    checked: Vec<Checked>,
+    /// Place in `checked` by op and shapes.
+    places: BTreeMap<String, usize>,
+    /// Place in `checked` of each node seen.
+    of_node: BTreeMap<NodeId, usize>,
+}
+
+impl<'a> NodeCheck<'a> {
+    /// A check that skips references of more than `most_flops`, and tells `tell` the name of each
+    /// node before it runs.
+    pub fn new(most_flops: u64, tell: impl FnMut(&str) + 'a) -> Self {
+        let (places, of_node) = (BTreeMap::new(), BTreeMap::new());
+        Self { most_flops, tell: Box::new(tell), checked: vec![], places, of_node }
+    }
+
+    /// Each op at each shape, in the order in which they were met.
+    pub fn checked(&self) -> &[Checked] {
+        &self.checked
+    }
+
+    /// What became of the op and the shapes of a node.
+    pub fn of_node(&self, node: NodeId) -> Option<&Checked> {
+        self.of_node.get(&node).map(|place| &self.checked[*place])
+    }
+
+    /// The largest error over what is allowed, of those that agree.
+    pub fn worst(&self) -> f64 {
+        let error = |checked: &Checked| match checked.verdict {
+            Verdict::Agrees(error) => Some(error),
+            _ => None,
+        };
+        self.checked.iter().filter_map(error).fold(0.0, f64::max)
+    }
+}
+
+impl Look for NodeCheck<'_> {
+    fn wants(&mut self, program: &Program, node: NodeId) -> bool {
+        let name = program.node_name(node);
+        (self.tell)(&name);
+        let key = key(program, node);
+        if let Some(place) = self.places.get(&key) {
+            self.of_node.insert(node, *place);
+            return false;
+        }
+        self.of_node.insert(node, self.checked.len());
+        self.places.insert(key, self.checked.len());
+        let flops = node_cost(program, &program.nodes()[node.index()]).flops;
+        // Replaced when it has run.
+        self.checked.push(Checked { node: name, verdict: Verdict::Skipped(flops) });
+        flops <= self.most_flops
+    }
+
+    fn see(&mut self, program: &Program, seen: Seen) {
+        let place = self.of_node[&seen.node];
+        self.checked[place].verdict = match compare(program, &seen) {
+            Ok(error) => Verdict::Agrees(error),
+            Err(reason) => Verdict::Differs(reason),
+        };
+    }
+}
+
+/// The op with its parameters, and the shapes.
+fn key(program: &Program, node: NodeId) -> String {
+    let node = &program.nodes()[node.index()];
+    let descs =
+        |ids: &[TensorId]| -> Vec<&TensorDesc> { ids.iter().map(|id| program.desc(*id)).collect() };
+    let (inputs, outputs, updates) =
+        (descs(&node.inputs), descs(&node.outputs), descs(&node.updates));
+    format!("{:?} {inputs:?} {outputs:?} {updates:?}", node.op)
+}
+
+/// The largest error over what is allowed; what is wrong, if it is more than 1.
+fn compare(program: &Program, seen: &Seen) -> Result<f64, String> {
+    let op = program.nodes()[seen.node.index()].op.as_ref();
+    let mut updates = seen.before.clone();
+    let mut expected =
+        run_updating(op, &seen.inputs, &mut updates).map_err(|fault| fault.to_string())?;
+    expected.append(&mut updates);
+    expected.iter_mut().for_each(overflow);
+    let got: Vec<HostTensor> = seen.outputs.iter().chain(&seen.after).cloned().collect();
+    compare_with_reference(op, &seen.inputs, &got, &expected, seen.after.len())
+}
+
+/// Makes infinite what fp16 cannot hold: a gradient may overflow, and the step is then skipped.
+fn overflow(tensor: &mut HostTensor) {
+    if let (HostData::F32(values), DType::F16) = (&mut tensor.data, tensor.desc.role.cuda_dtype()) {
+        for value in values {
+            if f16::from_f32(*value).is_infinite() {
+                *value = f32::INFINITY.copysign(*value);
+            }
+        }
+    }
+}

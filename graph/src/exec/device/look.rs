@@ -1,0 +1,134 @@
+//! A step that stops at each node, so that what a node read and wrote can be looked at.
+
+use kernels::TensorDesc;
+use kernels::cpu::HostTensor;
+use kernels::device::run::host_tensor;
+use kernels::device::{Device, DevicePtr, Pinned, Stream};
+
+use super::{DeviceExecutor, DeviceState, Place, Prepared};
+use crate::{GraphError, NodeId, Program, TensorId, TensorKind};
+
+/// What a node read and wrote, floats widened to f32.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The node.
+    pub node: NodeId,
+    /// What it read.
+    pub inputs: Vec<HostTensor>,
+    /// The state that it updates, as it was.
+    pub before: Vec<HostTensor>,
+    /// What it wrote.
+    pub outputs: Vec<HostTensor>,
+    /// The state that it updates, as it left it.
+    pub after: Vec<HostTensor>,
+}
+
+/// Who looks.
+pub trait Look {
+    /// A node is about to run. True if its tensors are wanted.
+    fn wants(&mut self, program: &Program, node: NodeId) -> bool;
+
+    /// It ran, and was wanted.
+    fn see(&mut self, program: &Program, seen: Seen);
+}
+
+/// Where the tensors of a program lie, by index.
+#[derive(Debug)]
+pub(super) struct Homes(Vec<Option<Home>>);
+
+#[derive(Debug, Clone, Copy)]
+enum Home {
+    Memory(DevicePtr),
+    /// Host memory that kernels write: the device is not asked for it.
+    Mapped(Pinned),
+}
+
+impl Prepared {
+    pub(super) fn homes(&self, place: &Place<'_>, state: &DeviceState) -> Homes {
+        let home = |(index, tensor): (usize, &crate::Tensor)| {
+            let id = TensorId(index as u32);
+            let at = |base: DevicePtr, offset: usize| Home::Memory(base + offset as DevicePtr);
+            match tensor.kind {
+                TensorKind::State => match state.mapped(&tensor.name) {
+                    Some(pinned) => Some(Home::Mapped(pinned)),
+                    None => state.ptr(&tensor.name).map(Home::Memory),
+                },
+                TensorKind::Input => self.input_offset(id).map(|o| at(place.inputs, o)),
+                TensorKind::Value => self.plan.offset(id).map(|o| at(place.arena, o)),
+            }
+        };
+        Homes(self.program.tensors().iter().enumerate().map(home).collect())
+    }
+}
+
+impl Homes {
+    /// The contents of tensors. Waits for the device.
+    fn read(
+        &self,
+        device: &dyn Device,
+        stream: Stream,
+        program: &Program,
+        ids: &[TensorId],
+    ) -> Result<Vec<HostTensor>, GraphError> {
+        let read = |id: &TensorId| {
+            let desc: &TensorDesc = program.desc(*id);
+            let mut bytes = vec![0; desc.cuda_bytes()];
+            match self.0[id.index()] {
+                Some(Home::Memory(ptr)) => device.download(stream, ptr, &mut bytes)?,
+                Some(Home::Mapped(pinned)) => {
+                    device.synchronize()?;
+                    device.read_pinned(pinned, 0, &mut bytes);
+                }
+                None => unreachable!("a node's tensor without memory was refused at the start"),
+            }
+            Ok(host_tensor(desc, &bytes))
+        };
+        ids.iter().map(read).collect()
+    }
+}
+
+impl DeviceExecutor {
+    /// As [`Self::submit`], but node by node on one stream; the host waits for each, and `look`
+    /// sees what it wants to. A fault of the device is told with the node that it came in.
+    ///
+    /// # Errors
+    /// The device's own, as [`GraphError::Node`].
+    pub fn submit_watched(
+        &mut self,
+        program: usize,
+        look: &mut dyn Look,
+    ) -> Result<u32, GraphError> {
+        self.bring_inputs(program)?;
+        let (device, stream) = (self.device.as_ref(), self.main);
+        let prepared = &self.programs[program];
+        let program_ref = prepared.program.as_ref();
+        let read = |ids: &[TensorId]| self.homes[program].read(device, stream, program_ref, ids);
+        let works = self.lists[program].works();
+        let mut nodes = prepared.schedule.launches().iter().map(|launch| launch.node);
+        for (position, work) in works.iter().enumerate() {
+            let run = || -> Result<(), GraphError> {
+                let launches = work.kernels().iter().filter(|launch| !launch.is_empty());
+                launches.into_iter().try_for_each(|launch| device.launch(stream, launch))?;
+                Ok(device.synchronize()?)
+            };
+            let at =
+                |source| GraphError::Node { node: work.name.clone(), source: Box::new(source) };
+            // The first work takes the inputs, the last hands the turn over.
+            let node = if position == 0 { None } else { nodes.next() };
+            let Some(node) = node else {
+                run().map_err(at)?;
+                continue;
+            };
+            if !look.wants(program_ref, node) {
+                run().map_err(at)?;
+                continue;
+            }
+            let of = &program_ref.nodes()[node.index()];
+            let (inputs, before) = (read(&of.inputs)?, read(&of.updates)?);
+            run().map_err(at)?;
+            let (outputs, after) = (read(&of.outputs)?, read(&of.updates)?);
+            look.see(program_ref, Seen { node, inputs, before, outputs, after });
+        }
+        self.close_step()
+    }
+}

@@ -1,0 +1,172 @@
+//! When each work of a launch list runs, by stamps of the device's clock around it: a time line of
+//! one replay that needs no profiler.
+//!
+//! The stamps are kernels in a list of their own making. They lengthen what they measure: a work's
+//! span holds the start of its kernels and that of the stamp behind it. What that comes to shows
+//! [`StampCost::measure`], in a graph of nothing but stamps.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kernels::device::stamp::{STAMP_BYTES, stamp};
+use kernels::device::{Device, DevicePtr, Stream};
+
+use crate::GraphError;
+use crate::capture::{LaunchList, Task, Work, capture};
+
+/// When a work began and ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Position of the work in its list.
+    pub work: usize,
+    /// Its name.
+    pub name: String,
+    /// The stream that ran it.
+    pub stream: usize,
+    /// Nanoseconds from the first stamp of all to the stamp before it.
+    pub start_ns: u64,
+    /// Nanoseconds from the first stamp of all to the stamp behind it.
+    pub end_ns: u64,
+}
+
+/// Device memory that the stamps of a list write into, two a work.
+#[derive(Debug)]
+pub struct Stamps {
+    device: Arc<dyn Device>,
+    stream: Stream,
+    memory: DevicePtr,
+    /// Name and stream of each work.
+    works: Vec<(String, usize)>,
+}
+
+impl Stamps {
+    /// `list` with a stamp before and behind each work, on the work's stream. What waited for a
+    /// work waits for the stamp behind it.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn around(
+        device: Arc<dyn Device>,
+        list: &LaunchList,
+    ) -> Result<(LaunchList, Self), GraphError> {
+        let works: Vec<_> =
+            list.works().iter().map(|work| (work.name.clone(), work.stream)).collect();
+        let memory = device.alloc((2 * works.len() * STAMP_BYTES).max(STAMP_BYTES))?;
+        let stream = device.stream()?;
+        let mut stamped = LaunchList::default();
+        for (position, work) in list.works().iter().enumerate() {
+            let stamp = |behind: usize, waits: Vec<usize>| {
+                let to = memory + ((2 * position + behind) * STAMP_BYTES) as DevicePtr;
+                let side = ["before", "behind"][behind];
+                let name = format!("stamp {side} {}", work.name);
+                Work { name, task: Task::Kernels(vec![stamp(to)]), stream: work.stream, waits }
+            };
+            // Each work has become three; the last of them is its end.
+            stamped.push(stamp(0, work.waits.iter().map(|wait| 3 * wait + 2).collect()));
+            stamped.push(Work { waits: vec![], ..work.clone() });
+            stamped.push(stamp(1, vec![]));
+        }
+        Ok((stamped, Self { device, stream, memory, works }))
+    }
+
+    /// The spans of the last run, in the order of the list. Waits for the device.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn read(&self) -> Result<Vec<Span>, GraphError> {
+        self.device.synchronize()?;
+        let times = download(self.device.as_ref(), self.stream, self.memory, 2 * self.works.len())?;
+        let first = times.iter().copied().min().unwrap_or(0);
+        let spans = self.works.iter().zip(times.chunks_exact(2)).enumerate();
+        let span = |(work, ((name, stream), pair)): (usize, (&(String, usize), &[u64]))| Span {
+            work,
+            name: name.clone(),
+            stream: *stream,
+            start_ns: pair[0] - first,
+            end_ns: pair[1] - first,
+        };
+        Ok(spans.map(span).collect())
+    }
+}
+
+impl Drop for Stamps {
+    fn drop(&mut self) {
+        // A device that fails here has said so before.
+        let _ = self.device.free(self.memory);
+    }
+}
+
+fn download(
+    device: &dyn Device,
+    stream: Stream,
+    from: DevicePtr,
+    stamps: usize,
+) -> Result<Vec<u64>, GraphError> {
+    let mut bytes = vec![0; stamps * STAMP_BYTES];
+    device.download(stream, from, &mut bytes)?;
+    let words = bytes.as_chunks::<STAMP_BYTES>().0;
+    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+}
+
+/// What stamps cost, and how fine their clock is, from a graph of nothing but stamps on a stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StampCost {
+    /// Stamps in that graph.
+    pub stamps: usize,
+    /// Microseconds from the first to the last, shared among them.
+    pub each_us: f64,
+    /// The smallest step of the clock that was seen, nanoseconds; 0 if it never moved.
+    pub step_ns: u64,
+    /// How many different times were seen.
+    pub distinct: usize,
+}
+
+impl StampCost {
+    /// Captures `stamps` stamps, runs them twice, and looks at the second run.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn measure(device: &dyn Device, stamps: usize) -> Result<Self, GraphError> {
+        assert!(stamps > 1, "one stamp shows no difference");
+        let (memory, stream) = (device.alloc(stamps * STAMP_BYTES)?, device.stream()?);
+        let mut list = LaunchList::default();
+        for i in 0..stamps {
+            let to = memory + (i * STAMP_BYTES) as DevicePtr;
+            list.push(Work::new("stamp", Task::Kernels(vec![stamp(to)])));
+        }
+        let graph = capture(device, &list)?;
+        device.synchronize()?;
+        for _ in 0..2 {
+            device.replay(graph.handle, stream)?;
+        }
+        let times = download(device, stream, memory, stamps);
+        device.free(memory)?;
+        Ok(Self::of(&times?))
+    }
+
+    /// Of stamps one after the other.
+    fn of(times: &[u64]) -> Self {
+        let steps = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        let whole = times[times.len() - 1].saturating_sub(times[0]);
+        Self {
+            stamps: times.len(),
+            each_us: whole as f64 / 1e3 / (times.len() - 1) as f64,
+            step_ns: steps.filter(|step| *step > 0).min().unwrap_or(0),
+            distinct: times.iter().collect::<BTreeSet<_>>().len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StampCost;
+
+    #[test]
+    fn a_coarse_clock_is_told_by_its_steps() {
+        let fine = StampCost::of(&[100, 2_132, 4_100, 6_100]);
+        assert_eq!((fine.stamps, fine.each_us, fine.step_ns, fine.distinct), (4, 2.0, 1_968, 4));
+        let coarse = StampCost::of(&[1_024, 1_024, 1_024, 2_048, 2_048]);
+        assert_eq!((coarse.each_us, coarse.step_ns, coarse.distinct), (0.256, 1_024, 2));
+        assert_eq!(StampCost::of(&[7, 7]).step_ns, 0);
+    }
+}

@@ -1,0 +1,56 @@
+//! `probe --list`: what there is to measure, and what is expected.
+
+use kernels::device::cuda::ptx;
+use kernels::device::manifest::Resources;
+use probe::compiled;
+use probe::expected::{Gpu, expected};
+use probe::identity::CANDIDATES;
+use probe::shapes::STEP;
+use probe::variants::VARIANTS;
+
+/// Prints all tables.
+pub(crate) fn print() -> anyhow::Result<()> {
+    println!("{:<14} {:>15} {:>11}  question", "variant", "registers 80/90", "shared KiB");
+    for variant in VARIANTS {
+        let manifest = if variant.is_baseline() { ptx::manifest()? } else { compiled::manifest()? };
+        let registers = |taken: Resources| match taken.registers {
+            0 => "-".to_string(),
+            registers => registers.to_string(),
+        };
+        let taken = match manifest.kernel(variant.kernel) {
+            Some((_, kernel)) => {
+                format!("{}/{}", registers(kernel.sm_80), registers(kernel.sm_90a))
+            }
+            None => "not compiled".into(),
+        };
+        let shared = variant.shared_bytes() / 1024;
+        println!("{:<14} {taken:>15} {shared:>11}  {}", variant.name, variant.question);
+    }
+    println!("\n{:<14} {:>9} {:>7}  node of the step", "shape", "GFLOP", "MB");
+    for shape in STEP {
+        let (gflop, mb) = (shape.flops() / 1e9, shape.bytes() / 1e6);
+        println!("{:<14} {gflop:>9.1} {mb:>7.1}  {}", shape.name, shape.node);
+    }
+    println!("\nexpected TFLOP/s on A100 / H100 / H200: predictions, not verified on hardware");
+    print!("{:<14}", "");
+    STEP.iter().for_each(|shape| print!(" {:>17}", shape.name));
+    println!();
+    for variant in VARIANTS {
+        print!("{:<14}", variant.name);
+        for shape in STEP {
+            let figure = |gpu| match expected(&variant, &shape, gpu) {
+                Some(expected) => format!("{:.0}", expected.tflops),
+                None => "-".into(),
+            };
+            let cell = [Gpu::A100, Gpu::H100, Gpu::H200].map(figure).join("/");
+            print!(" {cell:>17}");
+        }
+        println!();
+    }
+    println!("\nidentity: descriptors of sm_90a, checked before the wgmma variants run");
+    for candidate in CANDIDATES {
+        let holds = if candidate.holds { "holds" } else { "does not hold" };
+        println!("{:<24} expected: {holds}", candidate.name);
+    }
+    Ok(())
+}

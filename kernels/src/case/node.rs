@@ -1,0 +1,45 @@
+//! What a device made of an op on values that no case fixes, such as those of a training step,
+//! against the CPU reference: the tolerances of the cases.
+
+use std::any::Any;
+
+use super::ORDER_FLOOR;
+use super::device::{cut_floor, worst};
+use crate::Op;
+use crate::cpu::HostTensor;
+use crate::ops::conv2d::{Conv2dGradInput, SCALED_FLOOR};
+
+/// The floor that an op's cases are allowed: see [`super::OpCase::device_floor`].
+fn floor_of(op: &dyn Op) -> f64 {
+    let op: &dyn Any = op;
+    match op.downcast_ref::<Conv2dGradInput>() {
+        Some(grad) if grad.scale => SCALED_FLOOR,
+        _ => ORDER_FLOOR,
+    }
+}
+
+/// Compares what a device wrote, outputs and then `num_updates` updates, with what the reference
+/// makes of the same inputs, as [`super::check_on_device`] does. Gives the largest error over what
+/// is allowed.
+///
+/// # Errors
+/// A sentence with the first tensor in which an element is off by more than is allowed.
+pub fn compare_with_reference(
+    op: &dyn Op,
+    inputs: &[HostTensor],
+    got: &[HostTensor],
+    expected: &[HostTensor],
+    num_updates: usize,
+) -> Result<f64, String> {
+    assert_eq!(got.len(), expected.len(), "outputs and updates of {}", op.name());
+    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+    let (inputs, outputs) = (descs(inputs), descs(&expected[..expected.len() - num_updates]));
+    let floor = floor_of(op) + cut_floor(op, op.cost(&inputs, &outputs).flops, &outputs);
+    let mut largest = 0.0f64;
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let error = worst(got, expected, floor)
+            .map_err(|reason| format!("output {i} {:?}: {reason}", expected.desc))?;
+        largest = largest.max(error);
+    }
+    Ok(largest)
+}

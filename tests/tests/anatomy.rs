@@ -1,0 +1,139 @@
+//! `bench nodes` on the emulated device: what it tells of a step is whole, and training goes on
+//! behind the steps that it makes as if they were any others.
+
+mod common;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use common::{Place, Said, said};
+use configs::Config;
+use emulated::{EmulatedDevice, Order};
+use engine::dataset::{DataSet, Split};
+use engine::progress::Progress;
+use engine::runtime::Backend;
+use engine::train::Trainer;
+use graph::exec::device::Stopwatch;
+use kernels::device::Device;
+
+fn nodes(place: &Place, arguments: &str) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bench-emulated"));
+    said(command.arg("nodes").args(arguments.split_whitespace()).current_dir(place.path()))
+}
+
+#[test]
+fn a_step_is_told_whole() {
+    let place = Place::new();
+    std::fs::write(place.path().join("c.json"), r#"{"copy_gb_per_s": 1, "fp16_tflops": 0.001}"#)
+        .expect("a file");
+    let said = nodes(
+        &place,
+        "--preset micro --device cuda --repeats 1 --rows 3 --ceilings c.json --json n.json \
+         --timeline t.svg",
+    );
+    assert_eq!(said.code, 0, "{}", said.err);
+    let told = place.json("n.json");
+    let number = |pointer: &str| told.pointer(pointer).and_then(|v| v.as_f64()).expect(pointer);
+    assert!(number("/check/agree") > 150.0 && number("/check/worst_error_over_allowed") < 1.0);
+    assert_eq!(told["check"]["failed"].as_array().map(Vec::len), Some(0));
+    let rows = told["rows"].as_array().expect("rows");
+    let kernels: u64 = rows
+        .iter()
+        .map(|row| {
+            let each = row["kernels"].as_array().expect("kernels").len() as u64;
+            each * row["count"].as_u64().expect("a count")
+        })
+        .sum();
+    assert_eq!(told["launches"]["kernels"], kernels, "a row for each launch");
+    let us: f64 = rows.iter().map(|row| row["us"].as_f64().expect("a time")).sum();
+    assert!((us / 1e3 - number("/launches/sum_ms")).abs() < 1e-6 * us);
+    assert!(rows.iter().all(|row| row["us"].as_f64().expect("a time") >= 0.0));
+    for row in rows.iter().filter(|row| row["pass"] != "step") {
+        assert_eq!(row["checked"], "agrees", "{row}");
+        assert!(row["share_of_ceiling"].as_f64().is_some_and(|share| share >= 0.0), "{row}");
+    }
+    assert!(number("/graph/ms") > 0.0 && number("/graph_on_one_stream/ms") > 0.0);
+    let gap = number("/graph/ms") - number("/launches/sum_ms");
+    assert!((number("/gap_ms") - gap).abs() < 1e-9);
+    assert!(number("/event_cost/empty_us") < number("/event_cost/launch_us"));
+    let spans = told["timeline"]["spans"].as_array().expect("spans");
+    let works: usize = rows.iter().map(|row| row["nodes"].as_array().expect("nodes").len()).sum();
+    assert_eq!(spans.len(), works);
+    let drawing = place.text("t.svg");
+    assert!(drawing.len() < 1 << 20 && drawing.ends_with("</svg>\n"));
+    assert_eq!(drawing.matches("<title>").count(), works, "a bar for each node and both ends");
+    for words in ["emulated | commit ", "| micro | batch 2 | 64x64", "a stamp alone takes"] {
+        assert!(drawing.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn the_check_says_what_it_left_out() {
+    let place = Place::new();
+    let said = nodes(&place, "--preset micro --device cuda --check --check-gflop 0.0001");
+    assert_eq!(said.code, 0, "{}", said.err);
+    let skipped = said.out.lines().filter(|line| line.starts_with("SKIPPED: ")).count();
+    assert!(skipped > 0 && said.out.contains(&format!("0 differ, {skipped} skipped")));
+    assert!(!said.out.contains("sum of"), "only the check was asked for");
+    // Each node is named before it runs.
+    assert!(said.err.contains("check 1: ") && said.err.matches("check ").count() > 150);
+}
+
+#[test]
+fn shapes_need_no_device_and_mistakes_are_told() {
+    let place = Place::new();
+    let said = nodes(&place, "--preset torchvision_r50 --padded 800x1344 --shapes s.json");
+    assert_eq!(said.code, 0, "{}", said.err);
+    let told = place.json("s.json");
+    assert_eq!((&told["preset"], &told["padded"]), (&"torchvision_r50".into(), &"800x1344".into()));
+    assert!(told["shapes"].as_array().is_some_and(|shapes| shapes.len() > 90));
+    for (arguments, words) in [
+        ("--preset micro --shapes s.json", "--shapes needs --padded"),
+        ("--preset micro --device cpu", "launch by launch on a GPU"),
+        ("--preset micro --device cuda --ceilings none.json", "none.json"),
+        (
+            "--preset micro --device cuda --set train.micro_steps=2 --set train.images_per_group=1",
+            "add --set train.micro_steps=1",
+        ),
+    ] {
+        let said = nodes(&place, arguments);
+        assert!(said.code == 1 && said.err.contains(words), "{arguments}: {}", said.err);
+    }
+}
+
+/// Steps that were timed, stamped or captured anew leave the bits of ordinary ones.
+#[test]
+fn training_goes_on_behind_measured_steps() {
+    let place = Place::new();
+    let dir = format!("data.synthetic.dir={}", place.path().join("drawn").display());
+    let config = Config::load("micro", &[dir]).expect("the preset loads");
+    let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
+    let trainer = || {
+        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));
+        let trainer = Trainer::new(&config, &data, &Backend::Device(device.clone()));
+        (device, trainer.unwrap_or_else(|e| panic!("{e}")))
+    };
+    let (_, mut plain) = trainer();
+    let (device, mut measured) = trainer();
+    let mut watch = Stopwatch::new(device, measured.graphs()[0].kernels).expect("memory");
+    let executor = measured.device_executor().expect("a device");
+    let stamped = executor.capture_with_stamps(0).expect("a capture");
+    for step in 1..=4 {
+        let record = match step {
+            1 => measured.step_by(&mut |executor, program| {
+                executor.submit_launches(program, &mut watch).map(drop)
+            }),
+            3 => measured.step_by(&mut |executor, _| {
+                executor.submit_with_stamps(&stamped, &mut watch).map(drop)
+            }),
+            _ => measured.step(step),
+        };
+        let (got, want) = (record.expect("a step"), plain.step(step).expect("a step"));
+        assert_eq!((got.step, got.loss, got.grad_norm), (step, want.loss, want.grad_norm));
+    }
+    let states = [&mut plain, &mut measured].map(|trainer| {
+        let state = trainer.state().fetch().expect("the state");
+        state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect::<Vec<_>>()
+    });
+    assert!(states[0] == states[1], "the same bits");
+}
