@@ -101,9 +101,13 @@ fn a_session_goes_into_the_history_once() {
         &place,
         "infer --preset micro --batch 2 --images 2 --device cuda --json b/infer.json",
     );
+    let apart = "--preset micro --device cuda --check skip --repeats 1 --json b/nodes.json";
+    on_device(&place, &format!("nodes {apart}"));
     let add = "history --add a b --into kept --date 2026-12-01 --remark emulated";
     let told = bench(&place, add);
-    assert!(told.starts_with("wrote kept/2026-12-01-") && told.contains("steps 1, detection 1"));
+    assert!(
+        told.starts_with("wrote kept/2026-12-01-") && told.contains("steps 1, detection 1, nodes ")
+    );
     let fault = refused(&place, add);
     assert!(fault.contains("is there already"), "{fault}");
     assert!(bench(&place, &format!("{add} --replace")).starts_with("replaced "));
@@ -111,6 +115,8 @@ fn a_session_goes_into_the_history_once() {
     for wanted in ["emulated", "step micro, batch 2, 64x64", "infer micro, batch 2", "2026-12-01"] {
         assert!(told.contains(wanted), "{wanted}: {told}");
     }
+    let told = bench(&place, "history --into kept --filter conv2d_grad_weight");
+    assert!(told.contains("node conv2d_grad_weight backward, "), "{told}");
     place.write("d.md", "A\n<!-- history: begin -->\n<!-- history: end -->\nB\n");
     let tables = "history --into kept --tables --document d.md";
     assert!(bench(&place, tables).contains("was made anew"));

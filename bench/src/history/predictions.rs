@@ -1,5 +1,5 @@
-//! What was predicted before anything ran on a GPU, as data, so that a measurement can say how wrong
-//! it was.
+//! What was predicted before anything ran on a GPU, as data, so that a measurement can say how
+//! wrong it was.
 
 use super::schema::{Node, Prediction, Session};
 
@@ -272,7 +272,7 @@ mod tests {
             let ours = rows.iter().filter(|r| r.0 == op && r.1 == pass && r.2.contains(held));
             let parts: Vec<&str> = ours.map(|row| row.3.as_str()).collect();
             assert!(parts.contains(&part), "{of:?} is found in {parts:?}");
-            // The RPN's head on P2 is the same convolution; two blocks and one more have the same c3.
+            // The RPN's head on P2 is the same convolution; three blocks have the same c3.
             assert!(parts.len() <= 3, "{of:?} is found in {parts:?}");
         }
     }
