@@ -11,6 +11,7 @@ mod nodes;
 mod ops;
 mod parts;
 mod peaks;
+mod random_weights;
 mod report;
 mod step;
 mod svg;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::full_size::{self, Padded};
 use crate::parts::{anatomy, print_parts};
+use crate::random_weights;
 use crate::report::{commit, cpu, driver, gemm_gflops, percentile, write_json};
 
 #[derive(Debug, Args)]
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &StepArgs, open: OpenDevice) -> anyhow::Result<()> {
         Some(Padded(shape)) => full_size::open(&mut config, shape, &progress)?,
         None => DataSet::open(&config, Split::Train, &progress)?,
     };
-    let mut trainer = Trainer::new(&config, &data, &backend)?;
+    let mut trainer = random_weights::trainer(&config, &data, &backend)?;
     let shapes: Vec<String> = data.shapes.iter().map(ToString::to_string).collect();
     let name = match &backend {
         Backend::Cpu => cpu(),

@@ -12,15 +12,13 @@ use configs::Config;
 use engine::cli::{DeviceArgs, OpenDevice};
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{DetectionModel, Evaluator, ImageDetections, Stages};
-use engine::model::ParamKind;
 use engine::progress::Progress;
 use engine::runtime::Backend;
-use engine::weights::fold;
-use kernels::cpu::HostTensor;
 use kernels::device::Device;
 use serde_json::{Value, json};
 
 use crate::full_size::{self, Padded};
+use crate::random_weights::calm;
 use crate::report::{commit, cpu, driver, percentile, write_json};
 use figures::{Case, Run, print_head};
 
@@ -74,7 +72,8 @@ pub(crate) fn run(args: &InferArgs, open: OpenDevice) -> anyhow::Result<()> {
     let mut model = DetectionModel::new(&config, classes, weights.as_deref(), &backend)?;
     let random = model.loaded.as_ref().map_or(model.params.len(), |report| report.missing.len());
     if random > 0 {
-        calm(&config, &mut model)?;
+        let DetectionModel { params, state, loaded } = &mut model;
+        calm(&config, params, loaded.as_ref(), state)?;
     }
     let chosen = args.score_threshold.or((random > 0).then_some(0.0));
     if let Some(score) = chosen {
@@ -117,25 +116,6 @@ pub(crate) fn run(args: &InferArgs, open: OpenDevice) -> anyhow::Result<()> {
         args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))?;
     }
     figures::print_foot(is_device);
-    Ok(())
-}
-
-/// Scales frozen norms down where they are as they begin. At 1, activations of random weights grow
-/// with each residual sum, beyond what fp16 holds; the peer's script does the same.
-fn calm(config: &Config, model: &mut DetectionModel) -> anyhow::Result<()> {
-    let DetectionModel { params, state, loaded } = model;
-    let initial = |name: &String| loaded.as_ref().is_none_or(|r| r.missing.contains(name));
-    let norms = params.iter().filter(|p| p.kind == ParamKind::Frozen).map(|p| &p.name);
-    let weights: Vec<_> = norms.filter(|n| n.ends_with(".weight") && initial(n)).collect();
-    state.change(|set| {
-        for name in weights {
-            let scale = if name.ends_with("bn3.weight") { 0.3 } else { 0.8 };
-            let values = set.get_mut(name).map(HostTensor::as_f32_mut);
-            values.into_iter().flatten().for_each(|v| *v = scale);
-        }
-        fold(set, params, config.model.backbone.norm_eps);
-        Ok(())
-    })?;
     Ok(())
 }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use configs::Config;
 use engine::dataset::DataSet;
 use engine::runtime::Backend;
-use engine::train::Trainer;
 use graph::Node;
 use graph::check::{NodeCheck, Verdict};
 use kernels::device::Device;
 use serde_json::{Value, json};
+
+use crate::random_weights;
 
 /// What the check said of a node; the worst last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +65,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<Check> {
     let mut config = config.clone();
     (config.train.batch_size, config.train.images_per_group) = (1, 1);
-    let mut trainer = Trainer::new(&config, data, &Backend::Device(device.clone()))?;
+    let mut trainer = random_weights::trainer(&config, data, &Backend::Device(device.clone()))?;
     let mut number = 0;
     let mut check = NodeCheck::new(most_flops, |name| {
         number += 1;

@@ -16,11 +16,11 @@ use engine::cli::{DeviceArgs, OpenDevice};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;
-use engine::train::Trainer;
 use kernels::device::Device;
 use serde_json::{Value, json};
 
 use crate::full_size::{self, Padded};
+use crate::random_weights;
 use crate::report::{commit, driver, write_json};
 use ceilings::Ceilings;
 use check::Check;
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &NodesArgs, open: OpenDevice) -> anyhow::Result<()> {
         checked = Some(check);
     }
     if args.check != When::Only {
-        let trainer = Trainer::new(&config, &data, &Backend::Device(device.clone()))?;
+        let trainer = random_weights::trainer(&config, &data, &Backend::Device(device.clone()))?;
         let standings = checked.as_ref().map(|check| &check.standings);
         let options = measure::Options {
             repeats: args.repeats,

@@ -1,0 +1,52 @@
+//! Random weights under which a deep model's activations stay within fp16, as trained ones do.
+
+use configs::Config;
+use engine::dataset::DataSet;
+use engine::model::{Param, ParamKind};
+use engine::runtime::{Backend, ModelState};
+use engine::train::Trainer;
+use engine::weights::{LoadReport, fold};
+use kernels::cpu::HostTensor;
+
+/// Scale of a frozen norm at the end of a residual branch, and of any other.
+const SCALES: [f32; 2] = [0.3, 0.8];
+
+/// Scales frozen norms down where they are as they begin. At 1, activations of random weights grow
+/// with each residual sum, beyond what fp16 holds; the peers' scripts do the same.
+pub(crate) fn calm(
+    config: &Config,
+    params: &[Param],
+    loaded: Option<&LoadReport>,
+    state: &mut ModelState,
+) -> anyhow::Result<()> {
+    let initial = |name: &String| loaded.is_none_or(|report| report.missing.contains(name));
+    let norms = params.iter().filter(|p| p.kind == ParamKind::Frozen).map(|p| &p.name);
+    let weights: Vec<_> = norms.filter(|n| n.ends_with(".weight") && initial(n)).collect();
+    if weights.is_empty() {
+        return Ok(());
+    }
+    state.change(|set| {
+        for name in weights {
+            let [branch_end, other] = SCALES;
+            let scale = if name.ends_with("bn3.weight") { branch_end } else { other };
+            let values = set.get_mut(name).map(HostTensor::as_f32_mut);
+            values.into_iter().flatten().for_each(|v| *v = scale);
+        }
+        fold(set, params, config.model.backbone.norm_eps);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A trainer whose random weights are calm.
+pub(crate) fn trainer(
+    config: &Config,
+    data: &DataSet,
+    backend: &Backend,
+) -> anyhow::Result<Trainer> {
+    let mut trainer = Trainer::new(config, data, backend)?;
+    let params = trainer.params().to_vec();
+    let loaded = trainer.loaded().cloned();
+    calm(config, &params, loaded.as_ref(), trainer.state())?;
+    Ok(trainer)
+}
