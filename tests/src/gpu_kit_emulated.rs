@@ -1,9 +1,11 @@
-//! The runner of the GPU kit on the emulated device: for the test of the runner.
+//! The runner of the GPU kit on the emulated device: for the test of the runner. Variables of the
+//! environment plant faults: the name of a kernel that faults, of one that never ends, and a part
+//! of the path of a module that does not load.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use emulated::{EmulatedDevice, Order};
+use emulated::{EmulatedDevice, Order, Planted};
 use kernels::device::{Device, DeviceError};
 
 fn main() -> ExitCode {
@@ -11,5 +13,12 @@ fn main() -> ExitCode {
 }
 
 fn open(seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {
-    Ok(Arc::new(EmulatedDevice::new(seed.map_or(Order::Given, Order::Random))))
+    let told = |name: &str| std::env::var(name).ok();
+    let planted = Planted {
+        fault_in: told("ONEGRAPH_PLANT_FAULT"),
+        hang_in: told("ONEGRAPH_PLANT_HANG"),
+        broken_module: told("ONEGRAPH_PLANT_BROKEN"),
+    };
+    let device = EmulatedDevice::new(seed.map_or(Order::Given, Order::Random));
+    Ok(Arc::new(device.with_planted(planted)))
 }

@@ -1,35 +1,67 @@
-//! The GPU kit's runner, where there is no GPU: what it says then, and that all its stages but the
-//! benches pass on the emulated device. And the script that packs it.
+//! The GPU kit's runner, where there is no GPU: what it says then, what the calls leave on the
+//! emulated device, and what still runs there after planted faults. And the scripts of the kit.
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use common::{Place, Said, said};
 use kernels::device::cuda::CudaDevice;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The runner in this folder, on drawn images, with the commands of this build.
-fn run(program: &str, place: &Place, more: &[&str]) -> Said {
-    place.good("prep --synthetic shapes --count 6 --size 64 --seed 3 --out data");
+const ON_GPU: &str = env!("CARGO_BIN_EXE_gpu-kit");
+const EMULATED: &str = env!("CARGO_BIN_EXE_gpu-kit-emulated");
+
+/// The runner in this folder, with the commands of this build.
+fn kit(program: &str, place: &Place, more: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.current_dir(place.path()).args(["run", "--quick", "--out", "out"]);
     command.args(["--images", "data/images", "--annotations", "data/annotations.json"]);
     command.args(["--onegraph", env!("CARGO_BIN_EXE_onegraph-under-test")]);
-    command.args(["--bench", env!("CARGO_BIN_EXE_bench-under-test")]).args(more);
-    said(&mut command)
+    let bench = match program == EMULATED {
+        true => env!("CARGO_BIN_EXE_bench-emulated"),
+        false => env!("CARGO_BIN_EXE_bench-under-test"),
+    };
+    command.args(["--bench", bench, "--total-seconds", "3000"]).args(more);
+    command
 }
 
-/// Stage, result and figure of each row, of the JSON file.
-fn rows(place: &Place) -> Vec<(String, String, String)> {
+/// The same to its end, on drawn images.
+fn run(program: &str, place: &Place, more: &[&str]) -> Said {
+    place.good("prep --synthetic shapes --count 6 --size 64 --seed 3 --out data");
+    said(&mut kit(program, place, more))
+}
+
+/// Each row of the JSON file, by stage.
+fn rows(place: &Place) -> BTreeMap<String, Value> {
     let report = place.json("out/report.json");
-    let text = |row: &Value, key: &str| row[key].as_str().expect("text").to_string();
-    let stages = report["stages"].as_array().expect("stages");
-    stages
-        .iter()
-        .map(|row| ["stage", "result", "figure"].map(|key| text(row, key)).into())
-        .collect()
+    let rows = report["stages"].as_array().expect("stages").iter();
+    rows.map(|row| (row["stage"].as_str().expect("a name").to_string(), row.clone())).collect()
+}
+
+fn result(row: &Value) -> (&str, &str) {
+    let text = |key: &str| row[key].as_str().expect("text");
+    (text("result"), text("figure"))
+}
+
+/// At most eight flat files of at most 16 MiB, and every JSON file reads.
+fn check_archive(folder: &Path) {
+    let entries: Vec<_> = fs::read_dir(folder).expect("a folder").flatten().collect();
+    assert!(entries.len() <= 8, "{entries:?}");
+    for entry in entries {
+        let (path, data) = (entry.path(), entry.metadata().expect("a file"));
+        assert!(data.is_file() && data.len() < 16 << 20, "{}", path.display());
+        if path.extension().is_some_and(|kind| kind == "json") {
+            let read = serde_json::from_slice::<Value>(&fs::read(&path).expect("a file"));
+            assert!(read.is_ok(), "{}: {read:?}", path.display());
+        }
+    }
 }
 
 #[test]
@@ -38,90 +70,296 @@ fn without_a_gpu_every_stage_that_needs_one_fails_with_the_sentence() {
         println!("SKIPPED: there is a GPU here");
         return;
     };
-    let place = Place::new();
-    let said = run(
-        env!("CARGO_BIN_EXE_gpu-kit"),
-        &place,
-        &["--only", "doctor,device,ops,step,train,repeat,bench"],
-    );
-    assert_eq!(said.code, 1, "{}", said.err);
-    let rows = rows(&place);
-    assert_eq!(rows.len(), 10, "{rows:?}");
-    for (stage, result, figure) in &rows {
-        // The machine is described, whatever it has.
-        let (want, sentence) = match stage.as_str() {
-            "doctor" => ("ok", "--device auto trains on the CPU".into()),
-            _ => ("FAILED", sentence.to_string()),
-        };
-        assert_eq!((result.as_str(), figure), (want, &sentence), "{stage}");
-        assert!(said.out.contains(&format!("{stage:<18} {want:<8}")), "{}", said.out);
+    let sentence = sentence.to_string();
+    for (call, stages, failed) in [("a", 12, 10), ("b", 7, 6), ("c", 11, 9)] {
+        let place = Place::new();
+        let started = Instant::now();
+        let said = run(ON_GPU, &place, &["--call", call]);
+        assert_eq!(said.code, 1, "{}", said.err);
+        assert!(started.elapsed() < Duration::from_secs(60), "call {call} takes seconds here");
+        let rows = rows(&place);
+        assert_eq!(rows.len(), stages, "{rows:?}");
+        for (stage, row) in &rows {
+            match stage.as_str() {
+                // The machine is described, whatever it has.
+                "doctor" => assert_eq!(result(row), ("ok", "--device auto trains on the CPU")),
+                "clocks" | "shapes" => assert_ne!(result(row).1, sentence, "{stage}"),
+                _ => assert_eq!(result(row), ("FAILED", sentence.as_str()), "{stage}"),
+            }
+        }
+        let with_the_sentence = rows.values().filter(|row| result(row).1 == sentence).count();
+        assert_eq!(with_the_sentence, failed, "call {call}");
+        check_archive(&place.join("out"));
     }
-    assert!(said.out.contains("10 stages, 9 failed, 0 skipped"), "{}", said.out);
 }
 
 #[test]
-fn on_the_emulated_device_every_stage_but_the_benches_passes() {
+fn call_a_passes_on_the_emulated_device() {
     let place = Place::new();
-    let tool = place
-        .write("tool", "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n");
-    executable(&tool);
-    let only = "doctor,device,ops,step,train,repeat,check";
-    let tool = tool.display().to_string();
-    let said = run(
-        env!("CARGO_BIN_EXE_gpu-kit-emulated"),
-        &place,
-        &["--total-seconds", "3000", "--only", only, "--sanitizer", &tool],
+    let tool = place.write(
+        "tool",
+        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\n\"$@\" && \
+                echo '========= ERROR SUMMARY: 0 errors'\n",
     );
+    executable(&tool);
+    let tool = tool.display().to_string();
+    let said = run(EMULATED, &place, &["--call", "a", "--sanitizer", &tool]);
     print!("{}", said.out);
     assert_eq!(said.code, 0, "{}", said.out);
     let rows = rows(&place);
-    let names: Vec<&str> = rows.iter().map(|(stage, ..)| stage.as_str()).collect();
-    let wanted = ["doctor", "device", "ops", "step", "train", "repeat", "memcheck", "racecheck"];
-    assert_eq!(names, wanted);
-    assert!(rows.iter().all(|(_, result, _)| result == "ok"), "{rows:?}");
+    assert_eq!(rows.len(), 12, "{rows:?}");
+    for (stage, row) in &rows {
+        let left_out = ["clocks", "ceilings"].contains(&stage.as_str());
+        assert!(result(row).0 == "ok" || left_out, "{stage}: {row}");
+    }
+    assert!(result(&rows["memcheck"]).1.starts_with("0 errors; "), "{}", rows["memcheck"]);
+    assert!(rows["bench 12x800x1344"]["details"]["images_per_second"].is_number());
+    assert_eq!(rows["ops"]["details"]["not_run"], 0);
+    let log = place.text("out/log.txt");
+    assert!(log.contains("\n===== step =====\n") && log.contains("::item 0 "), "{log}");
+    assert_eq!(place.json("out/ops.json")["failed"], serde_json::json!([]));
+    check_archive(&place.join("out"));
 }
 
-/// A tool that finds something, a stage that hangs, and images that are not there.
+/// Stages of commands that this build's bench does not have are named on standard output.
+#[test]
+fn calls_b_and_c_leave_their_archives_on_the_emulated_device() {
+    let tools = Place::new();
+    let refuses = "#!/bin/sh\nwhile [ \"$1\" != --log-file ]; do shift; done\n\
+                   echo '==ERROR== ERR_NVGPUCTRPERM' > \"$2\"\nexit 1\n";
+    let ncu = tools.write("ncu", refuses);
+    executable(&ncu);
+    let ncu = ncu.display().to_string();
+    for (call, stages) in [("b", 7), ("c", 11)] {
+        let place = Place::new();
+        let said = run(EMULATED, &place, &["--call", call, "--ncu", &ncu, "--peers", "none"]);
+        print!("{}", said.out);
+        let rows = rows(&place);
+        assert_eq!(rows.len(), stages, "{rows:?}");
+        for (stage, row) in &rows {
+            let (result, figure) = result(row);
+            if figure.starts_with("unrecognized subcommand") {
+                println!("SKIPPED: {stage}: {figure}");
+                continue;
+            }
+            assert_ne!(result, "FAILED", "{stage}: {figure}");
+            let refused = "SKIPPED: ncu refuses: ERR_NVGPUCTRPERM";
+            assert!(!stage.starts_with("ncu") || figure == refused, "{stage}: {figure}");
+        }
+        assert_eq!(result(&rows["device"]).0, "ok");
+        check_archive(&place.join("out"));
+    }
+}
+
+/// One kernel faults, so that its device is lost, and one never ends: all that does not need them
+/// is run all the same.
+#[test]
+fn a_fault_and_a_hang_are_named_and_the_rest_runs() {
+    let place = Place::new();
+    let mut command = kit(EMULATED, &place, &["--only", "ops,step", "--item-seconds", "8"]);
+    command.env("ONEGRAPH_PLANT_FAULT", "encode_boxes");
+    command.env("ONEGRAPH_PLANT_HANG", "giou_loss_f16");
+    let said = said(&mut command);
+    print!("{}", said.out);
+    assert_eq!(said.code, 1);
+    let rows = rows(&place);
+    let ops = &rows["ops"]["details"];
+    let count = |key: &str| ops[key].as_u64().expect("a count");
+    let names = |key: &str| -> Vec<&str> {
+        let list = ops[key].as_array().expect("a list").iter();
+        list.map(|item| item["name"].as_str().expect("a name")).collect()
+    };
+    // Four processes that end at once, and two that hang, are the most that an op may cost.
+    assert_eq!((count("failed"), count("restarts"), count("not_run")), (6, 6, 0));
+    assert_eq!(count("passed") + count("failed") + count("skipped"), count("items"));
+    let planted =
+        |name: &&str| name.starts_with("encode_boxes (") || name.starts_with("giou_loss (");
+    assert!(names("failures").iter().all(planted), "{ops}");
+    assert!(names("skips").iter().all(planted) && !names("skips").is_empty(), "{ops}");
+    assert!(count("passed") > 300, "{ops}");
+    let (_, figure) = result(&rows["ops"]);
+    assert!(figure.contains("planted") || figure.contains("no end after 8 s"), "{figure}");
+    // Each check by itself: the first one's fault is not the end of the second.
+    let step = &rows["step"]["details"];
+    assert_eq!((&step["failed"], &step["not_run"]), (&2.into(), &0.into()), "{step}");
+    check_archive(&place.join("out"));
+}
+
+#[test]
+fn a_module_that_does_not_load_is_named_and_the_others_are_tried() {
+    let place = Place::new();
+    let mut command = kit(EMULATED, &place, &["--only", "device"]);
+    let said = said(command.env("ONEGRAPH_PLANT_BROKEN", "top_k_per_level"));
+    assert_eq!(said.code, 1, "{}", said.out);
+    let rows = rows(&place);
+    let details = &rows["device"]["details"];
+    let failures: Vec<&str> = details["failures"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|item| item["name"].as_str().expect("a name"))
+        .collect();
+    let module = "kernels/src/ops/top_k_per_level/top_k_per_level.cu";
+    // A capture loads all kernels first.
+    assert_eq!(failures, [module, "a graph of one kernel"], "{details}");
+    assert!(details["passed"].as_u64() > Some(40) && details["not_run"] == 0, "{details}");
+}
+
+/// Whenever the runner is killed, what it knew is there, and its work does not go on.
+#[test]
+fn a_killed_runner_leaves_all_rows_so_far() {
+    let start = |place: &Place| -> Child {
+        let mut command = kit(EMULATED, place, &["--only", "doctor,device,ops"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the runner starts")
+    };
+    for ms in [20, 60, 120, 250, 500] {
+        let place = Place::new();
+        let mut runner = start(&place);
+        sleep(Duration::from_millis(ms));
+        runner.kill().expect("it runs still");
+        runner.wait().expect("it has ended");
+        if place.join("out").is_dir() {
+            check_archive(&place.join("out"));
+        }
+    }
+    let place = Place::new();
+    let mut runner = start(&place);
+    let begun =
+        || fs::read_to_string(place.join("out/log.txt")).is_ok_and(|l| l.contains("::item 2"));
+    let known = || place.join("out/report.json").is_file() && rows(&place).len() == 2;
+    let started = Instant::now();
+    while !(known() && begun()) {
+        assert!(started.elapsed() < Duration::from_secs(120), "no second row");
+        sleep(Duration::from_millis(10));
+    }
+    runner.kill().expect("it runs still");
+    runner.wait().expect("it has ended");
+    assert_eq!(rows(&place).keys().collect::<Vec<_>>(), ["device", "doctor"]);
+    check_archive(&place.join("out"));
+}
+
+/// Asked to end, the runner ends its stage and writes the row.
+#[test]
+fn an_interrupted_runner_says_so() {
+    let place = Place::new();
+    let sleeper = place.write("sleeper", "#!/bin/sh\necho begun\nexec sleep 600\n");
+    executable(&sleeper);
+    let mut command = Command::new(EMULATED);
+    command.current_dir(place.path()).args(["run", "--out", "out", "--only", "doctor,device"]);
+    command.arg("--onegraph").arg(&sleeper).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut runner = command.spawn().expect("the runner starts");
+    let begun = || fs::read_to_string(place.join("out/log.txt")).is_ok_and(|l| l.contains("begun"));
+    while !begun() {
+        sleep(Duration::from_millis(10));
+    }
+    let pid = Pid::from_raw(runner.id() as i32).expect("a process");
+    kill_process(pid, Signal::TERM).expect("it runs still");
+    assert_eq!(runner.wait().expect("it ends").code(), Some(1));
+    let report = place.json("out/report.json");
+    assert_eq!(report["stages_in_all"], 2);
+    let rows = rows(&place);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(result(&rows["doctor"]), ("FAILED", "interrupted; last said: begun"));
+}
+
+/// A stage that says too much, one that hangs, a tool that finds something, images that are not
+/// there, and a stage for which no time is left.
 #[test]
 fn what_goes_wrong_is_a_row_of_the_table() {
     let place = Place::new();
     let tool = place.write("tool", "#!/bin/sh\necho ========= ERROR SUMMARY: 3 errors\nexit 9\n");
     executable(&tool);
-    let tool = tool.display().to_string();
-    let more =
-        ["--sanitizer", &tool, "--only", "memcheck,train,hang", "--hang", "--images", "none"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-kit-emulated"));
+    let long = "#!/bin/sh\necho begun\nyes 01234567890123456789012345678901 | head -c 9000000\n\
+                echo auto picks\n";
+    let talker = place.write("talker", long);
+    executable(&talker);
+    let [tool, talker] = [tool, talker].map(|path| path.display().to_string());
+    let more = ["--sanitizer", &tool, "--onegraph", &talker, "--images", "none", "--hang"];
+    let mut command = Command::new(EMULATED);
     command.current_dir(place.path()).args(["run", "--quick", "--out", "out"]).args(more);
-    let said = said(&mut command);
-    assert_eq!(said.code, 1, "{}", said.out);
-    let rows = rows(&place);
-    let row = |name: &str| rows.iter().find(|(stage, ..)| stage == name).expect("a row");
-    assert_eq!(row("memcheck").1, "FAILED");
-    assert!(row("memcheck").2.starts_with("3 errors"), "{rows:?}");
-    assert_eq!(row("hang").1, "FAILED");
-    assert!(row("hang").2.starts_with("no end after 1 s"), "{rows:?}");
-    assert_eq!(row("train").1, "SKIPPED");
-    assert!(row("train").2.contains("the kit holds no"), "{rows:?}");
+    command.args(["--only", "doctor,memcheck,train,hang", "--total-seconds", "600"]);
+    let ended = said(&mut command);
+    assert_eq!(ended.code, 1, "{}", ended.out);
+    let found = rows(&place);
+    assert_eq!(result(&found["memcheck"]), ("FAILED", "3 errors"));
+    assert!(result(&found["hang"]).1.starts_with("no end after 1 s"), "{found:?}");
+    assert_eq!(result(&found["train"]).0, "SKIPPED");
+    assert!(result(&found["train"]).1.contains("the kit holds no"), "{found:?}");
+    let log = place.text("out/log.txt");
+    assert!(log.len() < 1 << 20 && log.contains("[cut: ") && log.contains("auto picks"));
+    check_archive(&place.join("out"));
+
+    let late = ["--only", "ops,train", "--total-seconds", "0"];
+    let ended = said(Command::new(EMULATED).current_dir(place.path()).arg("run").args(late));
+    assert_eq!(ended.code, 1, "{}", ended.out);
+    let none = "no time was left for it";
+    assert!(ended.out.contains(&format!("FAILED       0.0  {none}")), "{}", ended.out);
+    assert!(ended.out.contains(&format!("SKIPPED      0.0  SKIPPED: {none}")), "{}", ended.out);
 }
 
-/// The scripts parse, and a folder that is no kit is left alone.
+/// The scripts parse, a folder that is no kit is left alone, and a call finds the kit around it.
 #[test]
 fn the_scripts_are_sound() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu-kit");
-    for script in ["pack", "run"] {
+    let place = Place::new();
+    fs::create_dir_all(place.join("kit/bin")).expect("a folder");
+    for script in ["pack", "run", "call-a", "call-b", "call-c"] {
         let said = said(Command::new("bash").arg("-n").arg(scripts.join(script)));
         assert_eq!(said.code, 0, "{}", said.err);
+        fs::copy(scripts.join(script), place.join("kit").join(script)).expect("a copy");
     }
-    let place = Place::new();
     place.write("photos/a.jpg", "mine");
-    let said = said(Command::new(scripts.join("pack")).arg(place.join("photos")));
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("exists and is no kit"), "{}", said.err);
+    let packed = said(Command::new(scripts.join("pack")).arg(place.join("photos")));
+    assert_eq!(packed.code, 1);
+    assert!(packed.err.contains("exists and is no kit"), "{}", packed.err);
     assert_eq!(place.names("photos"), ["a.jpg"]);
+
+    std::os::unix::fs::symlink(EMULATED, place.join("kit/bin/gpu-kit")).expect("a link");
+    for (call, out) in [("call-a", Some("mine")), ("call-c", None)] {
+        let mut command = Command::new(place.join("kit").join(call));
+        command.args(["--only", "device"]).current_dir(place.path()).env_remove("OUT");
+        command.envs(out.map(|out| ("OUT", place.join(out))));
+        let said = said(&mut command);
+        assert_eq!(said.code, 0, "{}", said.err);
+        let left = out.map_or(format!("kit/out/{call}"), String::from);
+        assert_eq!(place.names(&left), ["log.txt", "report.json"]);
+    }
+}
+
+/// The peers' scripts that are ours say what they miss, or run in small where PyTorch is there.
+#[test]
+fn the_peers_are_sound() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu-kit/peers");
+    let place = Place::new();
+    let shape = r#"{"op": "conv2d", "pass": "grad_weight", "n": 1, "h": 8, "w": 8, "c": 4, "k": 4,
+                   "r": 3, "s": 3, "stride": 2, "pad": 1, "count": 2}"#;
+    let linear = r#"{"op": "linear", "pass": "forward", "n": 5, "h": 1, "w": 1, "c": 4, "k": 3,
+                   "r": 1, "s": 1, "stride": 1, "pad": 0, "count": 1}"#;
+    place.write("shapes.json", format!(r#"{{"batch": 1, "shapes": [{linear}, {shape}]}}"#));
+    for (script, more) in
+        [("ceilings.py", &[][..]), ("convolutions.py", &["--shapes", "shapes.json"][..])]
+    {
+        let mut command = Command::new("python3");
+        command.current_dir(place.path()).arg(scripts.join(script)).args(more);
+        command.args(["--device", "cpu", "--tiny", "--json", "figures.json"]);
+        let Ok(output) = command.output() else {
+            println!("SKIPPED: there is no python3");
+            return;
+        };
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        if out.starts_with("SKIPPED: no PyTorch") {
+            println!("SKIPPED: {script} finds no PyTorch");
+            continue;
+        }
+        assert!(out.lines().last().is_some_and(|line| line.starts_with("figure: ")), "{out}");
+        let figures = place.json("figures.json");
+        assert_eq!(figures["figures"].as_array().map(Vec::len), Some(2), "{figures}");
+    }
 }
 
 fn executable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
-    let rights = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(path, rights).expect("a file of ours");
+    let rights = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(path, rights).expect("a file of ours");
 }

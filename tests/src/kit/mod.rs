@@ -1,20 +1,39 @@
 //! The GPU kit's runner: stages, each in a process of its own with a time limit, and a table.
 //!
 //! A stage that crashes, hangs or takes the GPU down with it ends as a row of the table, and the
-//! others still run.
+//! others still run. What is known is written down as it comes.
 
+mod archive;
+mod calls;
 mod child;
+mod clocks;
+mod items;
+mod protocol;
+mod reading;
 mod report;
-mod stages;
+mod runner;
+mod stage;
+mod tools;
 mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use kernels::device::{Device, DeviceError};
+
+use archive::Archive;
+use calls::Call;
+use clocks::Clocks;
+use report::{Outcome, Report, Row};
+use runner::Runner;
+use stage::Stage;
+use tools::Tools;
+
+/// How much longer stages may take where kernels run on the processor.
+const EMULATED_PATIENCE: u32 = 10;
 
 /// A device, or the sentence that says why there is none.
 pub type Opened = Result<Arc<dyn Device>, DeviceError>;
@@ -38,7 +57,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// All stages, a table, and a JSON file.
+    /// The stages of a call, a table, and a folder of at most eight files.
     Run(Box<RunArgs>),
     /// One stage's own work, in this process.
     #[command(hide = true)]
@@ -47,18 +66,30 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Folder for logs, figures and the report.
-    #[arg(long, default_value = "gpu-kit-out")]
+    /// Which stages: those of call a, b or c, or all.
+    #[arg(long, value_enum, default_value = "all")]
+    call: Call,
+    /// Folder for the report, the log and the figures.
+    #[arg(long, default_value = "gpu-kit-out", overrides_with = "out")]
     out: PathBuf,
-    /// Folder with the commands onegraph and bench.
+    /// Folder with the commands onegraph, bench and probe. Default: this program's own.
     #[arg(long)]
     bin: Option<PathBuf>,
-    /// The command onegraph. Default: in the folder of commands, which is this program's own.
+    /// The command onegraph. Default: in the folder of commands.
     #[arg(long)]
     onegraph: Option<PathBuf>,
     /// The command bench.
     #[arg(long)]
     bench: Option<PathBuf>,
+    /// The command probe.
+    #[arg(long)]
+    probe: Option<PathBuf>,
+    /// Python, for what others' software does on the same GPU.
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// Folder with the peers' scripts.
+    #[arg(long, default_value = "peers")]
+    peers: PathBuf,
     /// Folder with the training images of coco-open.
     #[arg(long, default_value = "data/train2017")]
     images: PathBuf,
@@ -68,18 +99,21 @@ struct RunArgs {
     /// The tool compute-sanitizer. Default: looked for in PATH.
     #[arg(long)]
     sanitizer: Option<PathBuf>,
-    /// Only stages whose name holds one of these.
+    /// The tool ncu. Default: looked for in PATH.
+    #[arg(long)]
+    ncu: Option<PathBuf>,
+    /// Only these stages: a name, or a part of names.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seconds for each bench.
-    #[arg(long, default_value_t = 45)]
-    bench_seconds: u64,
-    /// Seconds for everything; what has no time left fails.
-    #[arg(long, default_value_t = 470)]
-    total_seconds: u64,
+    /// Seconds for everything; every stage is cut to what is left. Default: 400, for all 1200.
+    #[arg(long)]
+    total_seconds: Option<u64>,
     /// Small versions of all stages, for the test of the runner.
     #[arg(long, hide = true)]
     quick: bool,
+    /// Seconds for each item of a stage, for the test of the runner.
+    #[arg(long, hide = true)]
+    item_seconds: Option<u64>,
     /// A stage that hangs, for the test of the runner.
     #[arg(long, hide = true)]
     hang: bool,
@@ -100,28 +134,59 @@ pub fn main(kit: Kit) -> ExitCode {
     }
 }
 
+/// The stages that the arguments ask for, with their limits.
+fn stages(kit: &Kit, args: &RunArgs, tools: &Tools) -> Result<Vec<Stage>, String> {
+    let mut stages = calls::stages(args.call, tools);
+    if kit.emulated {
+        stages.iter_mut().for_each(|stage| stage.slower(EMULATED_PATIENCE));
+    }
+    if let Some(seconds) = args.item_seconds {
+        stages.iter_mut().for_each(|stage| stage.bound_items(seconds));
+    }
+    if args.hang {
+        stages.push(tools.hang());
+    }
+    let names: Vec<String> = stages.iter().map(|stage| stage.name.clone()).collect();
+    stages.retain(|stage| calls::wanted(&stage.name, &args.only, &names));
+    if stages.is_empty() {
+        let names = names.join(", ");
+        return Err(format!("no stage's name holds what --only asks for; there are {names}"));
+    }
+    Ok(stages)
+}
+
 /// All stages; true if none failed.
 fn run(kit: &Kit, args: &RunArgs) -> Result<bool, String> {
-    let io = |e: std::io::Error| format!("{}: {e}", args.out.display());
-    std::fs::create_dir_all(&args.out).map_err(io)?;
-    let out = args.out.canonicalize().map_err(io)?;
-    let started = Instant::now();
-    let total = Duration::from_secs(args.total_seconds);
-    let mut rows = Vec::new();
-    for stage in stages::all(kit, args)? {
-        let left = total.saturating_sub(started.elapsed());
+    let scratch = tempfile::tempdir().map_err(|e| format!("a folder to work in: {e}"))?;
+    let tools = Tools::new(kit, args, scratch.path())?;
+    let stages = stages(kit, args, &tools)?;
+    let total = Duration::from_secs(args.total_seconds.unwrap_or(args.call.seconds()));
+    let archive = Archive::new(&args.out, scratch.path())?;
+    let clocks = if kit.emulated { None } else { Clocks::start() };
+    let mut runner = Runner::new(archive, scratch.path().to_path_buf(), total, clocks)?;
+    let (call, count) = (args.call.name().to_string(), stages.len());
+    let mut report = Report { call, stages: count, rows: Vec::new(), seconds: 0.0 };
+    // Why no device opens, once that is known.
+    let mut absent: Option<String> = None;
+    for stage in &stages {
+        if runner.interrupted() {
+            break;
+        }
         eprintln!("{} ...", stage.name);
-        let row = stage.run(&out, left);
+        let row = match absent.as_ref().filter(|_| stage.needs_device) {
+            Some(why) => Row::new(&stage.name, Outcome::Failed, 0.0, why),
+            None => stage.run(&mut runner),
+        };
+        // A device of which not one item came to its end did not open.
+        if stage.name == "device" && row.outcome == Outcome::Failed && row.details["passed"] == 0 {
+            absent = Some(row.figure.clone());
+        }
         eprintln!("{row}");
-        rows.push(row);
+        report.rows.push(row);
+        report.seconds = runner.seconds();
+        runner.archive.write(archive::REPORT, report.json().into_bytes())?;
     }
-    if rows.is_empty() {
-        return Err("no stage's name holds what --only asks for".into());
-    }
-    let report = report::Report { rows, seconds: started.elapsed().as_secs_f64() };
     print!("{report}");
-    let path = out.join("report.json");
-    std::fs::write(&path, report.json()).map_err(|e| format!("{}: {e}", path.display()))?;
-    println!("report: {}", path.display());
-    Ok(report.failed() == 0)
+    println!("report: {}", runner.archive.path(archive::REPORT).display());
+    Ok(report.failed() == 0 && report.rows.len() == report.stages)
 }

@@ -22,11 +22,16 @@ pub(super) struct Row {
     pub(super) figure: String,
     /// All figures, where the stage wrote some.
     pub(super) details: Value,
+    /// Clocks, power and temperature while it ran.
+    pub(super) clocks: Value,
 }
 
-/// All stages.
+/// All stages so far.
 #[derive(Debug)]
 pub(super) struct Report {
+    pub(super) call: String,
+    /// How many stages the call has.
+    pub(super) stages: usize,
     pub(super) rows: Vec<Row>,
     pub(super) seconds: f64,
 }
@@ -38,6 +43,14 @@ impl fmt::Display for Outcome {
             Outcome::Skipped => "SKIPPED",
             Outcome::Failed => "FAILED",
         })
+    }
+}
+
+impl Row {
+    /// A row of a stage that did not run, or whose figures are not known.
+    pub(super) fn new(stage: &str, outcome: Outcome, seconds: f64, figure: &str) -> Self {
+        let (stage, figure) = (stage.to_string(), figure.to_string());
+        Self { stage, outcome, seconds, figure, details: Value::Null, clocks: Value::Null }
     }
 }
 
@@ -61,12 +74,15 @@ impl Report {
                 "seconds": row.seconds,
                 "figure": row.figure,
                 "details": row.details,
+                "clocks": row.clocks,
             })
         };
         let stages: Vec<Value> = self.rows.iter().map(row).collect();
         let value = json!({
             "commit": bench::commit(),
+            "call": self.call,
             "seconds": self.seconds,
+            "stages_in_all": self.stages,
             "failed": self.failed(),
             "stages": stages,
         });
@@ -79,6 +95,9 @@ impl fmt::Display for Report {
         writeln!(f, "{:<18} {:<8} {:>7}  figure", "stage", "result", "seconds")?;
         self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
         let skipped = self.rows.iter().filter(|row| row.outcome == Outcome::Skipped).count();
+        if self.rows.len() < self.stages {
+            writeln!(f, "{} stages were not run", self.stages - self.rows.len())?;
+        }
         writeln!(
             f,
             "{} stages, {} failed, {skipped} skipped, {:.0} s, commit {}",

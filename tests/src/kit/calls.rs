@@ -1,0 +1,149 @@
+//! The three calls: what each runs, in which order, for how long at most.
+//!
+//! Each is for a machine that is there for minutes: under seven, useful alone, what tells most
+//! first. Call A asks whether it runs and how fast, B where a step's time goes, C what a change
+//! would buy.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::stage::Stage;
+use super::tools::Tools;
+
+/// Which stages are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Call {
+    /// Truth: does it run, with the same bits, how fast, beside which ceilings.
+    A,
+    /// Anatomy: every node of a step by itself.
+    B,
+    /// Decisions: variants of kernels, peers, other batches.
+    C,
+    /// All of them, each stage once.
+    All,
+}
+
+impl Call {
+    /// Seconds for all stages, where none are told. With the start of a machine a call stays under
+    /// seven minutes.
+    pub(super) fn seconds(self) -> u64 {
+        match self {
+            Call::All => 1200,
+            _ => 400,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Call::A => "a",
+            Call::B => "b",
+            Call::C => "c",
+            Call::All => "all",
+        }
+    }
+}
+
+/// The stages of a call, in the order in which they run.
+pub(super) fn stages(call: Call, tools: &Tools) -> Vec<Stage> {
+    let parts: &[fn(&Tools) -> Vec<Stage>] = match call {
+        Call::A => &[truth],
+        Call::B => &[anatomy],
+        Call::C => &[decisions],
+        Call::All => &[truth, anatomy, decisions],
+    };
+    let mut stages: Vec<Stage> = Vec::new();
+    for stage in parts.iter().flat_map(|part| part(tools)) {
+        if !stages.iter().any(|earlier| earlier.name == stage.name) {
+            stages.push(stage);
+        }
+    }
+    stages
+}
+
+/// Call A.
+fn truth(tools: &Tools) -> Vec<Stage> {
+    vec![
+        tools.clocks(),
+        tools.doctor(),
+        tools.device(),
+        tools.ops(),
+        tools.step(),
+        tools.repeat(),
+        tools.bench(12, "800x1344", 100, 30),
+        tools.bench(12, "800x1088", 100, 30),
+        tools.ceilings(),
+        tools.bench_ops(),
+        tools.train(),
+        tools.sanitizer("memcheck"),
+    ]
+}
+
+/// Call B.
+fn anatomy(tools: &Tools) -> Vec<Stage> {
+    vec![
+        tools.clocks(),
+        tools.device(),
+        tools.ceilings(),
+        tools.nodes_check(),
+        tools.nodes(),
+        tools.ncu_nodes(),
+        tools.ncu_kernels(),
+    ]
+}
+
+/// Call C.
+fn decisions(tools: &Tools) -> Vec<Stage> {
+    vec![
+        tools.clocks(),
+        tools.device(),
+        tools.probe(),
+        tools.shapes(),
+        tools.convolutions(),
+        tools.torchvision_step(),
+        tools.bench(4, "800x1344", 100, 20),
+        tools.bench(24, "800x1344", 60, 20),
+        tools.infer(),
+        tools.torchvision_eval(),
+        tools.sanitizer("racecheck"),
+    ]
+}
+
+/// The file of this name in PATH.
+pub(super) fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Whether `--only` asks for a stage: by its name, else by a part of it.
+pub(super) fn wanted(stage: &str, only: &[String], names: &[String]) -> bool {
+    let named = |part: &String| match names.contains(part) {
+        true => part == stage,
+        false => stage.contains(part.as_str()),
+    };
+    only.is_empty() || only.iter().any(named)
+}
+
+/// A path that holds in any folder.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or(path.to_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_name_asks_for_no_other_stage() {
+        let names = ["ops", "bench ops", "bench 4x800x1344"].map(String::from);
+        let asked = |only: &str| -> Vec<&str> {
+            let only = [only.to_string()];
+            let wanted = names.iter().filter(|name| wanted(name, &only, &names));
+            wanted.map(String::as_str).collect()
+        };
+        assert_eq!(asked("ops"), ["ops"]);
+        assert_eq!(asked("bench"), ["bench ops", "bench 4x800x1344"]);
+        assert_eq!(asked("none"), [""; 0]);
+        assert!(wanted("ops", &[], &names));
+    }
+}
