@@ -343,7 +343,6 @@ impl Device for EmulatedDevice {
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         let mut inner = self.lock();
         inner.not_capturing("a second capture")?;
-        self.planted.load_everything()?;
         let s = inner.checked(stream);
         inner.capture = Some(Capture::new(s));
         Ok(())

@@ -44,9 +44,4 @@ impl Planted {
         let source = ptx::manifest()?.kernel(kernel).map(|(source, _)| source);
         source.map_or(Ok(()), |source| self.load(&source.path))
     }
-
-    /// The same for all modules, as before a capture.
-    pub(crate) fn load_everything(&self) -> Result<(), DeviceError> {
-        ptx::manifest()?.sources.iter().try_for_each(|source| self.load(&source.path))
-    }
 }

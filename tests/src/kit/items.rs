@@ -171,6 +171,7 @@ impl Tally {
             }
             Line::Failed(_, why) => {
                 let Some((_, name)) = self.current.take() else { return };
+                let why = why.strip_prefix(&format!("{name}: ")).unwrap_or(&why).to_string();
                 self.failed.push((name, why));
             }
             Line::Skipped(_, why) => {

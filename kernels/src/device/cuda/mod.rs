@@ -298,7 +298,8 @@ impl Device for CudaDevice {
         let mut state = self.lock();
         state.not_capturing("a second capture")?;
         // The driver may have to wait for the GPU to load a module, which no capture could hold.
-        self.kernels.load_all().into_iter().try_for_each(|module| module.result)?;
+        // One that does not load is told at the launch of its kernels, if there is any.
+        self.kernels.load_all();
         state.stream(stream).begin_capture()?;
         state.capture = Some(stream);
         Ok(())
