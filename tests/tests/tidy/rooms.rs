@@ -14,7 +14,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("compile", &["kernels"]),
     ("probe", &["kernels", "emulated", "compile"]),
     ("graph", &["kernels", "emulated"]),
-    ("dali", &["configs"]),
+    ("dali", &[]),
     ("engine", &["configs", "kernels", "graph", "dali"]),
     ("bench", &["configs", "kernels", "graph", "dali", "engine"]),
     ("tests", &["configs", "kernels", "emulated", "compile", "graph", "dali", "engine", "bench"]),

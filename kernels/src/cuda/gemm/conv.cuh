@@ -2,7 +2,7 @@
 #pragma once
 #include "platform.cuh"
 
-// Equal to `ConvArgs` of device/gemm.rs.
+// Built field by field by `conv_arg` of device/gemm.rs.
 struct Conv {
   int images, height, width, channels;           // N, H, W, C
   int filters, kernel_h, kernel_w, stride, pad;  // K, R, S

@@ -1,8 +1,8 @@
 // What a step does, decided on the device: learning rate, clip factor, loss scale, and whether the
 // update is applied. Matches the CPU reference in every bit but for the cosine's last place.
 //
-// Tensors: norms [n + 1] float, finite [1] int (in) -> control [4] float (overwritten); step [1]
-// int, scale [1] float, growth [1] int, skipped [1] int (updated).
+// Tensors: norm [1] float, of all gradients, finite [1] int (in) -> control [4] float (overwritten);
+// step [1] int, scale [1] float, growth [1] int, skipped [1] int (updated).
 // Launch: one thread. Bound by latency: a few loads, some double arithmetic, a few stores.
 // Numerics: learning rates in double, rounded once. Edges: see the contract in mod.rs.
 #include "platform.cuh"
