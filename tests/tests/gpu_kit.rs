@@ -98,7 +98,7 @@ fn call_a_passes_on_the_emulated_device() {
     let place = Place::new();
     let tool = place.write(
         "tool",
-        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\n\"$@\" && \
+        "#!/bin/sh\n[ \"$1 $3\" = '--tool --error-exitcode' ] || exit 2\nshift 4\n\"$@\" && \
                 echo '========= ERROR SUMMARY: 0 errors'\n",
     );
     executable(&tool);

@@ -58,8 +58,11 @@ enum What {
 /// Does the work of one stage. What is wrong is the last line, after `error: `.
 pub(super) fn run(kit: &Kit, args: &WorkArgs) -> ExitCode {
     use rustix::process::{Signal, set_parent_process_death_signal};
-    // A runner that is killed leaves no work behind that would keep the device.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // A runner that is killed leaves no work behind that would keep the device. But a tool may
+    // start its program from a thread that ends first, and that, too, sends the signal.
+    if !matches!(args.what, What::SmallOps) {
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
     panic::set_hook(Box::new(|fault| {
         let said = said(fault.payload()).replace('\n', "; ");
         let place = fault.location().map(|at| format!(" [{}:{}]", at.file(), at.line()));
