@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use half::f16;
-use kernels::case::compare_with_reference;
+use kernels::case::{compare_with_reference, reference_inputs};
 use kernels::cpu::{HostData, HostTensor, run_updating};
 use kernels::{DType, TensorDesc};
 
@@ -116,8 +116,9 @@ fn key(program: &Program, node: NodeId) -> String {
 fn compare(program: &Program, seen: &Seen) -> Result<f64, String> {
     let op = program.nodes()[seen.node.index()].op.as_ref();
     let mut updates = seen.before.clone();
+    let inputs = reference_inputs(op, &seen.inputs);
     let mut expected =
-        run_updating(op, &seen.inputs, &mut updates).map_err(|fault| fault.to_string())?;
+        run_updating(op, &inputs, &mut updates).map_err(|fault| fault.to_string())?;
     expected.append(&mut updates);
     expected.iter_mut().for_each(overflow);
     let got: Vec<HostTensor> = seen.outputs.iter().chain(&seen.after).cloned().collect();

@@ -10,7 +10,7 @@ use crate::philox::philox4x32;
 use crate::{DType, OpError, OpRef, Role, Source, Target, TensorDesc, ops};
 
 pub use device::{CUT_FLOOR, DeviceReport, check_on_device};
-pub use node::compare_with_reference;
+pub use node::{compare_with_reference, reference_inputs};
 
 /// An op at given shapes and values.
 #[derive(Debug, Clone)]

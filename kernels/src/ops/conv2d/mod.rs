@@ -29,7 +29,6 @@ use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
 
-pub(crate) use cases::SCALED_FLOOR;
 pub use cases::cases;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
