@@ -1,9 +1,9 @@
 //! `bench ops` on a GPU: each case is compared with the CPU reference, then timed with events.
 
+use device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
 use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
-use kernels::device::run::OpRun;
-use kernels::device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
+use kernels::on_device::OpRun;
 use serde_json::{Value, json};
 
 use crate::peaks::Peak;

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Context;
+use device::cuda::Installed;
 use engine::runtime::Machine;
-use kernels::device::cuda::Installed;
 use serde_json::Value;
 
 /// The value below which `share` (0..1) of the values lie, by linear interpolation.

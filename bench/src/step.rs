@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use configs::Config;
+use device::Counts;
 use engine::cli::{DeviceArgs, OpenDevice};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
@@ -12,7 +13,6 @@ use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::CpuExecutor;
-use kernels::device::Counts;
 use serde_json::{Value, json};
 
 use crate::full_size::{self, Padded};

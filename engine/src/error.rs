@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use device::DeviceError;
 use graph::GraphError;
 use graph::capture::CaptureError;
-use kernels::device::DeviceError;
 
 /// A fault that ends the command, told in one sentence.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@
 
 use kernels::ops::fill::Fill;
 use kernels::ops::sum::Sum;
-use kernels::{BackwardRule, BackwardStep, Role, Source, Target, TensorDesc};
+use kernels::{BackwardRule, BackwardStep, Role, Sink, Source, TensorDesc};
 
 use crate::program::Pass;
 use crate::{GraphError, NodeId, Program, TensorId};
@@ -148,13 +148,13 @@ impl<'a> Differentiation<'a> {
         assert_eq!(step.outputs.len(), outputs.len(), "{}: rule and op differ", step.op.name());
         for (target, &output) in step.outputs.iter().zip(outputs) {
             match *target {
-                Target::GradInput(i) => {
+                Sink::GradInput(i) => {
                     let input = node.inputs[i].index();
                     if self.wanted[input] {
                         self.arriving[input].push(output);
                     }
                 }
-                Target::Temp(i) => {
+                Sink::Temp(i) => {
                     if known.temps.len() <= i {
                         known.temps.resize(i + 1, None);
                     }
@@ -209,7 +209,7 @@ fn rule_of(program: &Program, node: &crate::Node) -> BackwardRule {
 }
 
 fn gives_gradient(rule: &BackwardRule, input: usize) -> bool {
-    let by_step = |s: &BackwardStep| s.outputs.contains(&Target::GradInput(input));
+    let by_step = |s: &BackwardStep| s.outputs.contains(&Sink::GradInput(input));
     rule.steps.iter().any(by_step) || rule.aliases.iter().any(|(_, i)| *i == input)
 }
 
@@ -226,8 +226,8 @@ fn live_steps(rule: &BackwardRule, wanted: impl Fn(usize) -> bool) -> Vec<usize>
     let mut live = Vec::new();
     for (i, step) in rule.steps.iter().enumerate().rev() {
         let needed = step.outputs.iter().any(|t| match *t {
-            Target::GradInput(input) => wanted(input),
-            Target::Temp(i) => needed_temps.contains(&i),
+            Sink::GradInput(input) => wanted(input),
+            Sink::Temp(i) => needed_temps.contains(&i),
         });
         if needed {
             live.push(i);

@@ -10,7 +10,7 @@
 //! ```
 //! use emulated::{EmulatedDevice, Order};
 //! use graph::capture::{LaunchList, Task, Work, capture};
-//! use kernels::device::{Access, Arg, Device, Launch, Touch};
+//! use device::{Access, Arg, Device, Launch, Touch};
 //!
 //! let device = EmulatedDevice::new(Order::Random(1));
 //! let (dy, y, g) = (device.alloc(4)?, device.alloc(4)?, device.alloc(4)?);
@@ -44,7 +44,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use kernels::device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Pinned, Stream};
+use device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Pinned, Stream};
 
 /// What a piece of work does.
 #[derive(Debug, Clone, PartialEq)]

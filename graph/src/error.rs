@@ -1,7 +1,7 @@
 //! What can be wrong with a program.
 
+use device::DeviceError;
 use kernels::OpError;
-use kernels::device::DeviceError;
 
 use crate::capture::CaptureError;
 

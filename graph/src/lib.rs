@@ -13,7 +13,7 @@
 //! use graph::autodiff::differentiate;
 //! use graph::{CpuExecutor, Plan, Program, Schedule, StateSet};
 //! use kernels::cpu::HostTensor;
-//! use kernels::device::DeviceKind;
+//! use device::Target;
 //! use kernels::ops::sum::Sum;
 //! use kernels::{Role, TensorDesc};
 //!
@@ -28,7 +28,7 @@
 //! program.keep("grad/w", gradients[0]);
 //!
 //! let schedule = Schedule::single_stream(&program)?;
-//! let plan = Plan::new(&program, &schedule, DeviceKind::Cpu);
+//! let plan = Plan::new(&program, &schedule, &Target::Cpu);
 //! assert!(plan.arena_bytes() >= plan.peak_live_bytes(&schedule));
 //!
 //! let mut state = StateSet::new();

@@ -8,8 +8,8 @@
 
 use std::cmp::Reverse;
 
-use kernels::TensorDesc;
-use kernels::device::DeviceKind;
+use device::Target;
+use kernels::{TensorDesc, workspace_bytes};
 
 use crate::schedule::BitSet;
 use crate::{Program, Schedule, TensorId, TensorKind};
@@ -50,9 +50,9 @@ pub enum Owner {
 }
 
 impl Plan {
-    /// Plans the memory of a program on a kind of device.
-    pub fn new(program: &Program, schedule: &Schedule, kind: DeviceKind) -> Self {
-        let mut blocks = collect(program, schedule, kind);
+    /// Plans the memory of a program for a target.
+    pub fn new(program: &Program, schedule: &Schedule, target: &Target) -> Self {
+        let mut blocks = collect(program, schedule, target);
         let rivals = rivals(&blocks, schedule);
         let bound = peak_live(&blocks, schedule.launches().len());
         let (mut offsets, mut arena_bytes) = (Vec::new(), usize::MAX);
@@ -153,7 +153,7 @@ fn round(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-fn collect(program: &Program, schedule: &Schedule, kind: DeviceKind) -> Vec<Block> {
+fn collect(program: &Program, schedule: &Schedule, target: &Target) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut block_of = vec![None; program.tensors().len()];
     for (position, launch) in schedule.launches().iter().enumerate() {
@@ -166,7 +166,7 @@ fn collect(program: &Program, schedule: &Schedule, kind: DeviceKind) -> Vec<Bloc
             list.iter().map(|t| program.desc(*t).clone()).collect()
         };
         let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
-        let bytes = kind.workspace_bytes(node.op.as_ref(), &inputs, &outputs);
+        let bytes = workspace_bytes(target, node.op.as_ref(), &inputs, &outputs);
         if bytes > 0 {
             let owner = Owner::Workspace(position);
             let users = vec![position];
@@ -178,7 +178,7 @@ fn collect(program: &Program, schedule: &Schedule, kind: DeviceKind) -> Vec<Bloc
             blocks.push(Block {
                 owner: Owner::Tensor(*t),
                 offset: 0,
-                bytes: kind.bytes(program.desc(*t)),
+                bytes: target.bytes(program.desc(*t)),
                 users: vec![position],
                 kept: program.kept().contains(t),
             });

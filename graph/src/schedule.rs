@@ -1,5 +1,7 @@
 //! Schedule: which stream runs each node, in which order, and which nodes wait for which.
 
+use device::Target;
+
 use crate::program::Pass;
 use crate::{GraphError, Node, NodeId, Program, TensorId};
 
@@ -27,6 +29,17 @@ pub struct Launch {
 }
 
 impl Schedule {
+    /// The schedule of a target: one stream on the CPU, two on a GPU.
+    ///
+    /// # Errors
+    /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
+    pub fn new(program: &Program, target: &Target) -> Result<Self, GraphError> {
+        match target {
+            Target::Cpu => Self::single_stream(program),
+            Target::Gpu(_) => Self::two_streams(program),
+        }
+    }
+
     /// All nodes in program order on one stream.
     ///
     /// # Errors

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kernels::device::stamp::{STAMP_BYTES, stamp};
-use kernels::device::{Device, DevicePtr, Stream};
+use device::stamp::{STAMP_BYTES, stamp};
+use device::{Device, DevicePtr, Stream};
 
 use crate::GraphError;
 use crate::capture::{LaunchList, Task, Work, capture};

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use device::{Device, Launch, LaunchArgs, Target};
 use emulated::{EmulatedDevice, Order, Planted};
 use graph::check::{NodeCheck, Verdict};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena, Stopwatch};
@@ -11,7 +12,6 @@ use graph::program::Pass;
 use graph::timeline::StampCost;
 use graph::{Program, StateSet};
 use kernels::cpu::{CpuArgs, HostTensor};
-use kernels::device::{Device, Launch, LaunchArgs};
 use kernels::ops::accumulate::Accumulate;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
@@ -79,7 +79,8 @@ struct Run {
 impl Run {
     fn on(device: EmulatedDevice, wrong: bool) -> Self {
         let device: Arc<dyn Device> = Arc::new(device);
-        let prepared = Prepared::new(Arc::new(program(wrong))).expect("a schedule");
+        let prepared = Prepared::new(Arc::new(program(wrong)), Target::Gpu(device.gpu().clone()))
+            .expect("a schedule");
         let mut set = StateSet::new();
         for (_, tensor) in prepared.program.states() {
             let zero = match tensor.desc.role {

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
+use device::{Counts, Device, Gpu, Launch, LaunchArgs, Target};
 use emulated::{EmulatedDevice, Order};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::plan::ALIGNMENT;
 use graph::program::Pass;
 use graph::{CpuExecutor, Program, Schedule, StateSet};
 use kernels::cpu::{CpuArgs, HostTensor};
-use kernels::device::{Counts, Device, Launch, LaunchArgs};
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{OpError, Role, TensorDesc};
 
 const LEN: usize = 3000;
+
+fn target() -> Target {
+    Target::Gpu(Gpu::a100())
+}
 
 /// `a`, `b` -> several gradients of ReLUs, some of them on the second stream.
 fn program() -> Arc<Program> {
@@ -47,7 +51,7 @@ fn executor_on(
     programs: usize,
 ) -> (Arc<EmulatedDevice>, DeviceExecutor) {
     let prepared: Vec<_> =
-        (0..programs).map(|_| Prepared::new(program()).expect("a schedule")).collect();
+        (0..programs).map(|_| Prepared::new(program(), target()).expect("a schedule")).collect();
     let shared: Arc<dyn Device> = device.clone();
     let all: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let state =
@@ -149,7 +153,7 @@ fn a_fault_in_a_step_is_told_at_the_next_one() {
     let x = program.input("x", TensorDesc::new(Role::Gradient, &[ALIGNMENT / 2]));
     let y = program.apply1(TooLong, &[x]).expect("any shape");
     program.keep("y", y);
-    let prepared = Prepared::new(Arc::new(program)).expect("a schedule");
+    let prepared = Prepared::new(Arc::new(program), target()).expect("a schedule");
     let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));
     let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
     let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
@@ -203,7 +207,7 @@ fn a_wait_that_is_missing_is_found_at_capture() {
     use graph::capture::{Task, capture};
     let (device, _) = executor(Order::Given, 1);
     let shared: Arc<dyn Device> = device.clone();
-    let prepared = Prepared::new(program()).expect("a schedule");
+    let prepared = Prepared::new(program(), target()).expect("a schedule");
     assert!(prepared.schedule.launches().iter().any(|l| l.stream == 1 && !l.waits.is_empty()));
     let state = DeviceState::new(shared.clone(), &[&prepared.program], &[], &StateSet::new());
     let arena = device.alloc(prepared.plan.arena_bytes()).expect("memory");

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use device::{Buffer, Device, DevicePtr, Gpu, LaunchArgs, Stream, Target, Workspace};
 use emulated::{EmulatedDevice, Order};
 use graph::capture::{LaunchList, Task, Work, capture};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
@@ -10,8 +11,7 @@ use graph::plan::Owner;
 use graph::prune::prune;
 use graph::{CpuExecutor, Program, Schedule, StateSet, TensorId, TensorKind};
 use kernels::cpu::HostTensor;
-use kernels::device::run::host_tensor;
-use kernels::device::{Buffer, Device, DeviceKind, DevicePtr, LaunchArgs, Stream, Workspace};
+use kernels::on_device::host_tensor;
 use kernels::ops::fill::Fill;
 use kernels::ops::publish::Publish;
 use kernels::ops::relu_mask::ReluMask;
@@ -104,7 +104,7 @@ fn prepared(seed: u32, nodes: usize, count: usize) -> Prepared {
     let program = program(seed, nodes);
     let streams = streams(seed, &program, count);
     let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
-    Prepared::with_schedule(Arc::new(program), schedule, DeviceKind::Cuda)
+    Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()))
 }
 
 /// The CPU's kept tensors and state after each of `steps` steps.
@@ -182,7 +182,7 @@ fn a_step_that_counts_as_done_is_done_on_every_stream() {
     let mut streams = vec![1; program.nodes().len()];
     *streams.last_mut().expect("nodes") = 2;
     let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
-    let prepared = Prepared::with_schedule(Arc::new(program), schedule, DeviceKind::Cuda);
+    let prepared = Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()));
     for order in 1..5 {
         let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Random(order)));
         let memory = DeviceState::new(device.clone(), &[&prepared.program], &["ring"], &state());
@@ -248,6 +248,7 @@ impl Bench {
         for launch in prepared.schedule.launches() {
             let node = &program.nodes()[launch.node.index()];
             let args = LaunchArgs {
+                gpu: self.device.gpu(),
                 inputs: buffers(&node.inputs),
                 outputs: buffers(&node.outputs),
                 updates: buffers(&node.updates),

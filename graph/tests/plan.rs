@@ -6,7 +6,7 @@ use graph::{Plan, Program, Schedule};
 use crate::common::checker::{first_clash, regions};
 use crate::common::mix::Mix;
 use crate::common::random::{sample, streams};
-use kernels::device::DeviceKind;
+use device::Target;
 
 /// Programs a property is tried on; each differs in everything but its number of nodes.
 const PROGRAMS: u32 = 300;
@@ -23,7 +23,7 @@ fn blocks_that_overlap_are_ordered_in_every_order() {
         let count = 1 + seed as usize % 5;
         let streams = streams(seed, &sample.program, count);
         let schedule = Schedule::with_streams(&sample.program, &streams).expect("ordered");
-        let plan = Plan::new(&sample.program, &schedule, DeviceKind::Cpu);
+        let plan = Plan::new(&sample.program, &schedule, &Target::Cpu);
         let regions = regions(&sample.program, &schedule, &plan);
         assert_eq!(first_clash(&regions, &schedule), None, "seed {seed}, {count} streams");
         for r in &regions {
@@ -44,7 +44,7 @@ fn the_checker_catches_a_broken_plan() {
         let sample = sample(seed, 20);
         let streams = streams(seed, &sample.program, 3);
         let schedule = Schedule::with_streams(&sample.program, &streams).expect("ordered");
-        let plan = Plan::new(&sample.program, &schedule, DeviceKind::Cpu);
+        let plan = Plan::new(&sample.program, &schedule, &Target::Cpu);
         let mut regions = regions(&sample.program, &schedule, &plan);
         // An output moved onto another output of the same launch: alive together in any order.
         let together = |a: usize, b: usize, regions: &[crate::common::checker::Region]| {
@@ -67,7 +67,7 @@ fn the_checker_catches_a_plan_made_for_fewer_streams() {
     for seed in 0..50 {
         let sample = sample(seed, 30);
         let single = Schedule::single_stream(&sample.program).expect("ordered");
-        let plan = Plan::new(&sample.program, &single, DeviceKind::Cpu);
+        let plan = Plan::new(&sample.program, &single, &Target::Cpu);
         let streams = streams(seed, &sample.program, 4);
         let many = Schedule::with_streams(&sample.program, &streams).expect("ordered");
         let regions = regions(&sample.program, &many, &plan);
@@ -82,7 +82,7 @@ fn the_arena_is_close_to_the_lower_bound() {
     for seed in 0..PROGRAMS {
         let sample = sample(seed, 5 + seed as usize % 80);
         let schedule = Schedule::single_stream(&sample.program).expect("ordered");
-        let plan = Plan::new(&sample.program, &schedule, DeviceKind::Cpu);
+        let plan = Plan::new(&sample.program, &schedule, &Target::Cpu);
         let bound = plan.peak_live_bytes(&schedule);
         assert!(plan.arena_bytes() >= bound, "seed {seed}: below what is alive at once");
         let ratio = plan.arena_bytes() as f64 / bound.max(1) as f64;
@@ -104,7 +104,7 @@ fn the_lower_bound_counts_what_is_alive() {
     for seed in 0..50 {
         let sample = sample(seed, 25);
         let schedule = Schedule::single_stream(&sample.program).expect("ordered");
-        let plan = Plan::new(&sample.program, &schedule, DeviceKind::Cpu);
+        let plan = Plan::new(&sample.program, &schedule, &Target::Cpu);
         let regions = regions(&sample.program, &schedule, &plan);
         let alive_at = |launch: usize| -> usize {
             let alive = regions.iter().filter(|r| {
@@ -126,7 +126,7 @@ fn a_chain_needs_two_buffers_only() {
         x = program.apply1(mix(&[64]), &[x]).expect("mix");
     }
     let schedule = Schedule::single_stream(&program).expect("ordered");
-    let plan = Plan::new(&program, &schedule, DeviceKind::Cpu);
+    let plan = Plan::new(&program, &schedule, &Target::Cpu);
     assert_eq!(plan.arena_bytes(), 2 * 256);
     assert_eq!(plan.unshared_bytes(), 10 * 256);
 }
@@ -140,7 +140,7 @@ fn a_kept_tensor_shares_with_nothing_that_comes_later() {
     for _ in 0..5 {
         x = program.apply1(mix(&[64]), &[x]).expect("mix");
         let schedule = Schedule::single_stream(&program).expect("ordered");
-        let plan = Plan::new(&program, &schedule, DeviceKind::Cpu);
+        let plan = Plan::new(&program, &schedule, &Target::Cpu);
         assert_ne!(plan.offset(x), plan.offset(first));
     }
 }
@@ -150,7 +150,7 @@ fn a_program_without_nodes_needs_nothing() {
     let mut program = Program::new();
     let x = program.input("x", crate::common::vector(64));
     let schedule = Schedule::single_stream(&program).expect("ordered");
-    let plan = Plan::new(&program, &schedule, DeviceKind::Cpu);
+    let plan = Plan::new(&program, &schedule, &Target::Cpu);
     assert_eq!((plan.arena_bytes(), plan.peak_live_bytes(&schedule)), (0, 0));
     assert_eq!(plan.offset(x), None);
 }

@@ -7,7 +7,7 @@ use graph::{Plan, Program, Schedule};
 
 use crate::common::toy::Toy;
 use crate::common::vector;
-use kernels::device::DeviceKind;
+use device::Target;
 
 /// Planning a step of this many nodes must take less than a second.
 const NODES: usize = 2000;
@@ -47,7 +47,7 @@ fn two_thousand_nodes_are_planned_in_a_second() {
         let seconds = (0..3).map(|_| {
             let started = Instant::now();
             let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
-            let plan = Plan::new(&program, &schedule, DeviceKind::Cpu);
+            let plan = Plan::new(&program, &schedule, &Target::Cpu);
             let seconds = started.elapsed().as_secs_f64();
             let peak = plan.peak_live_bytes(&schedule);
             let ratio = plan.arena_bytes() as f64 / peak as f64;

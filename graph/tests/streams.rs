@@ -4,7 +4,7 @@ use graph::{Plan, Schedule};
 
 use crate::common::interpreter::{Adversary, naive};
 use crate::common::random::{Rng, sample, streams};
-use kernels::device::DeviceKind;
+use device::Target;
 
 #[test]
 fn every_allowed_order_gives_the_naive_result() {
@@ -12,7 +12,7 @@ fn every_allowed_order_gives_the_naive_result() {
         let sample = sample(seed, 5 + seed as usize % 30);
         let streams = streams(seed, &sample.program, 1 + seed as usize % 6);
         let schedule = Schedule::with_streams(&sample.program, &streams).expect("ordered");
-        let plan = Plan::new(&sample.program, &schedule, DeviceKind::Cpu);
+        let plan = Plan::new(&sample.program, &schedule, &Target::Cpu);
         let truth = naive(&sample);
         for order in 0..3 {
             let run = Adversary::new(&sample, &schedule, &plan, 1000 * seed + order).run();
@@ -32,7 +32,7 @@ fn the_adversary_finds_a_plan_made_for_fewer_streams() {
     for seed in 0..40 {
         let sample = sample(seed, 30);
         let single = Schedule::single_stream(&sample.program).expect("ordered");
-        let plan = Plan::new(&sample.program, &single, DeviceKind::Cpu);
+        let plan = Plan::new(&sample.program, &single, &Target::Cpu);
         let streams = streams(seed, &sample.program, 4);
         let many = Schedule::with_streams(&sample.program, &streams).expect("ordered");
         let truth = naive(&sample);

@@ -1,4 +1,4 @@
-//! Operators of onegraph and the devices that run them.
+//! Operators of onegraph.
 //!
 //! One folder an op in [`ops`], with everything about it: the contract (shapes, roles), its cost,
 //! its backward rule as data, and the CPU reference, which is the oracle of every other device.
@@ -10,22 +10,22 @@
 pub mod boxes;
 pub mod case;
 pub mod coco;
+pub mod compiled;
 mod contract;
 mod counted;
 pub mod cpu;
-pub mod device;
 mod dims;
 mod error;
 pub mod frozen_bn;
 pub mod losses;
 mod matmul;
+pub mod on_device;
 pub mod op;
 pub mod ops;
 pub mod paste;
 pub mod philox;
 pub mod resize;
-pub mod tensor;
 
+pub use device::tensor::{DType, Role, TensorDesc};
 pub use error::OpError;
-pub use op::{BackwardRule, BackwardStep, Cost, Op, OpRef, Source, Target};
-pub use tensor::{DType, Role, TensorDesc};
+pub use op::{BackwardRule, BackwardStep, Cost, Op, OpRef, Sink, Source, workspace_bytes};

@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
+use device::{Gpu, Launch, LaunchArgs, Target};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::{OpError, TensorDesc};
 
 /// A shared op; programs and backward rules hold ops through it.
@@ -51,9 +52,14 @@ pub trait Op: Any + Debug + Send + Sync {
         0
     }
 
-    /// Scratch memory of the CUDA launches, in bytes.
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        let _ = (inputs, outputs);
+    /// Scratch memory of the launches on a GPU, in bytes.
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+    ) -> usize {
+        let _ = (gpu, inputs, outputs);
         0
     }
 
@@ -67,6 +73,19 @@ pub trait Op: Any + Debug + Send + Sync {
 
     /// Runs the CPU reference. Every element of every output is written, whatever it held.
     fn run_cpu(&self, args: &mut CpuArgs<'_>);
+}
+
+/// Bytes of scratch memory that an op takes on a target.
+pub fn workspace_bytes(
+    target: &Target,
+    op: &dyn Op,
+    inputs: &[TensorDesc],
+    outputs: &[TensorDesc],
+) -> usize {
+    match target {
+        Target::Cpu => size_of::<f32>() * op.cpu_workspace_len(inputs, outputs),
+        Target::Gpu(gpu) => op.cuda_workspace_bytes(gpu, inputs, outputs),
+    }
 }
 
 /// Floating-point operations and memory traffic.
@@ -114,7 +133,7 @@ pub enum Source {
 
 /// A tensor that a backward step writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum Sink {
     /// Gradient of an input of the forward op.
     GradInput(usize),
     /// Intermediate result for later steps of the same rule.
@@ -129,7 +148,7 @@ pub struct BackwardStep {
     /// What it reads, in the order of its inputs.
     pub inputs: Vec<Source>,
     /// What it writes, in the order of its outputs.
-    pub outputs: Vec<Target>,
+    pub outputs: Vec<Sink>,
 }
 
 /// How the gradients of an op's inputs follow from those of its outputs.
@@ -145,7 +164,7 @@ pub struct BackwardRule {
 
 impl BackwardRule {
     /// Adds a step.
-    pub fn step(mut self, op: impl Op + 'static, inputs: &[Source], outputs: &[Target]) -> Self {
+    pub fn step(mut self, op: impl Op + 'static, inputs: &[Source], outputs: &[Sink]) -> Self {
         self.steps.push(BackwardStep {
             op: Arc::new(op),
             inputs: inputs.to_vec(),

@@ -5,9 +5,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use device::cuda::CudaDevice;
+use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
 use half::f16;
-use kernels::device::cuda::CudaDevice;
-use kernels::device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
 
 /// Elements: some whole vectors of the kernel, and a rest.
 const LEN: usize = 8 * 256 * 3 + 5;
@@ -18,7 +18,7 @@ fn device() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
     // All devices of a GPU share its context, and who waits for it spoils another's capture.
     static ONE_TEST: Mutex<()> = Mutex::new(());
     let turn = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
-    match CudaDevice::open(0) {
+    match kernels::compiled::open(0) {
         Ok(device) => Some((turn, device)),
         Err(DeviceError::Absent(why)) => {
             println!("SKIPPED: {why}");

@@ -103,7 +103,7 @@ impl GoldenModel {
             images: self.images.len(),
             padded,
             slot: self.slot(),
-            device: kernels::device::DeviceKind::Cpu,
+            target: device::Target::Cpu,
             micro: engine::model::MicroStep::Whole,
             inject,
         };

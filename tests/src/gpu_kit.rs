@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kernels::device::cuda::CudaDevice;
-use kernels::device::{Device, DeviceError};
+use device::cuda::CudaDevice;
+use device::{Device, DeviceError};
 
 fn main() -> ExitCode {
     tests::kit::main(tests::kit::Kit { open, emulated: false })
@@ -16,7 +16,7 @@ fn open(_seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let device = match opened.as_ref() {
         Some(device) => device.clone(),
-        None => Arc::new(CudaDevice::open(0)?),
+        None => Arc::new(kernels::compiled::open(0)?),
     };
     *opened = Some(device.clone());
     Ok(device)

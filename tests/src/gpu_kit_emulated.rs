@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use device::{Device, DeviceError};
 use emulated::{EmulatedDevice, Order, Planted};
-use kernels::device::{Device, DeviceError};
 
 fn main() -> ExitCode {
     tests::kit::main(tests::kit::Kit { open, emulated: true })

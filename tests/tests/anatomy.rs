@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use common::{Place, Said, said};
 use configs::Config;
+use device::Device;
 use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::exec::device::Stopwatch;
-use kernels::device::Device;
 
 fn nodes(place: &Place, arguments: &str) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench-emulated"));

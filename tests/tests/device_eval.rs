@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use configs::Config;
 use dali::order::PaddedShape;
 use dali::score::Rle;
+use device::Device;
 use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{Detector, Evaluator, Found, Image, ImageDetections};
@@ -17,7 +18,6 @@ use engine::run_dir::RunDir;
 use engine::runtime::{Backend, ModelState};
 use engine::train::{Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
-use kernels::device::Device;
 
 use common::Place;
 

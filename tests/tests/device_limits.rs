@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use configs::Config;
+use device::manifest::{Kernel, Resources};
+use device::{DevicePtr, Gpu, Launch, Target, Touch};
 use engine::model::{
     ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program, training_program,
 };
@@ -12,9 +14,7 @@ use engine::runtime::imagined_addresses;
 use graph::capture::Work;
 use graph::exec::device::{Place, Prepared};
 use graph::report::node_cost;
-use kernels::device::cuda::ptx;
-use kernels::device::manifest::{Kernel, Resources};
-use kernels::device::{DeviceKind, DevicePtr, Launch, Touch};
+use kernels::compiled::kernels;
 
 /// Images of a batch: the least, a GPU's usual share, and more than any run had.
 const BATCHES: [usize; 3] = [1, 12, 48];
@@ -40,9 +40,9 @@ const INPUTS: DevicePtr = 1 << 43;
 /// The largest block of each kernel, from `__launch_bounds__`.
 static MAX_THREADS: LazyLock<BTreeMap<&str, u32>> = LazyLock::new(|| {
     let mut bounds = BTreeMap::new();
-    for source in &ptx::manifest().expect("a manifest").sources {
+    for source in &kernels().manifest().sources {
         let mut entry = None;
-        for line in ptx::text(&source.ptx).expect("the manifest's PTX").lines() {
+        for line in kernels().ptx(source).lines() {
             if let Some((_, rest)) = line.split_once(".entry ") {
                 entry = rest.split('(').next();
             }
@@ -80,7 +80,8 @@ impl Memory {
 
 /// What a GPU would refuse of a launch, or do wrong; empty if nothing.
 fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
-    let Some((_, kernel)) = ptx::manifest().expect("a manifest").kernel(launch.kernel) else {
+    let a100 = Gpu::a100().capability;
+    let Some((_, kernel)) = kernels().manifest().kernel(launch.kernel, a100) else {
         return vec!["is not in ptx/".into()];
     };
     let mut faults = argument_faults(launch, kernel);
@@ -94,9 +95,9 @@ fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     if threads == 0 || threads > bound || !threads.is_multiple_of(32) {
         faults.push(format!("has {threads} threads a block, and is compiled for {bound}"));
     }
-    for (target, resources) in [("sm_80", &kernel.sm_80), ("sm_90a", &kernel.sm_90a)] {
+    for (sm, resources) in &kernel.on {
         let fault = resource_fault(launch, threads, resources);
-        faults.extend(fault.map(|fault| format!("{fault} on {target}")));
+        faults.extend(fault.map(|fault| format!("{fault} on {sm}")));
     }
     for touch in launch.touches().filter(|touch| touch.bytes > 0) {
         let whole = touch.bytes.min(VECTOR_BYTES).next_power_of_two();
@@ -158,7 +159,7 @@ fn spec(config: &Config, images: usize, padded: ImageSize) -> ModelSpec<'_> {
         images,
         padded,
         slot,
-        device: DeviceKind::Cuda,
+        target: Target::Gpu(Gpu::a100()),
         micro: MicroStep::Whole,
         inject: Inject::default(),
     }
@@ -171,7 +172,8 @@ fn preset(name: &str, set: &[&str]) -> Config {
 
 fn prepare(spec: &ModelSpec<'_>, detection: bool) -> Prepared {
     let build = if detection { detection_program } else { training_program };
-    Prepared::new(Arc::new(build(spec).expect("a program").program)).expect("a schedule")
+    let program = Arc::new(build(spec).expect("a program").program);
+    Prepared::new(program, spec.target.clone()).expect("a schedule")
 }
 
 /// The works of a program, each a node's launches, and the memory that they may reach.
@@ -255,7 +257,7 @@ fn a_launch_that_a_gpu_would_refuse_is_told() {
     told(&|l| l.args.extend(vec![sound.args[8].clone(); 100]), "of at most 4096");
     let moved = |by: DevicePtr| {
         move |launch: &mut Launch| match &mut launch.args[0] {
-            kernels::device::Arg::Buffer(touch) => touch.ptr += by,
+            device::Arg::Buffer(touch) => touch.ptr += by,
             other => panic!("{other:?} is no pointer"),
         }
     };
@@ -266,8 +268,8 @@ fn a_launch_that_a_gpu_would_refuse_is_told() {
 /// Nothing is left to link: a driver of CUDA 12.2 loads each file as it is, on A100 and later.
 #[test]
 fn the_ptx_stands_alone() {
-    for source in &ptx::manifest().expect("a manifest").sources {
-        let text = ptx::text(&source.ptx).expect("the manifest's PTX");
+    for source in &kernels().manifest().sources {
+        let text = kernels().ptx(source);
         let says = |line: &str| text.lines().any(|l| l.trim() == line);
         assert!(says(".version 8.2") && says(".target sm_80"), "{}", source.ptx);
         let foreign = |l: &&str| l.contains(".extern") && !l.contains(".extern .shared");
@@ -284,10 +286,9 @@ fn the_ptx_stands_alone() {
 fn kernels_keep_their_arrays_in_registers() {
     // Its cosine reduces large arguments by a table.
     let one_thread = ["control_step"];
-    for source in &ptx::manifest().expect("a manifest").sources {
+    for source in &kernels().manifest().sources {
         for kernel in source.kernels.iter().filter(|k| !one_thread.contains(&k.name.as_str())) {
-            let stacks = [kernel.sm_80.stack_bytes, kernel.sm_90a.stack_bytes];
-            assert_eq!(stacks, [0, 0], "{}", kernel.name);
+            assert!(kernel.on.values().all(|on| on.stack_bytes == 0), "{}", kernel.name);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use configs::Config;
+use device::{Access, Arg, Device, Launch, Touch};
 use emulated::{EmulatedDevice, Order};
 use engine::checkpoint::{self, Snapshot};
 use engine::dataset::{DataSet, Split};
@@ -14,7 +15,6 @@ use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::StateSet;
-use kernels::device::{Access, Arg, Device, Launch, Touch};
 
 use common::Place;
 

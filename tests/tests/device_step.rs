@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use configs::Config;
+use device::Device;
 use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
-use kernels::device::Device;
 use tests::step;
 
 fn emulated(seed: Option<u64>) -> Arc<dyn Device> {

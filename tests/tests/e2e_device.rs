@@ -6,14 +6,13 @@ mod common;
 use std::process::Command;
 
 use common::{Place, Said, micro, said};
-use kernels::device::cuda::CudaDevice;
 
 /// Exit code where no GPU can be used, or one failed.
 const NO_DEVICE: i32 = 7;
 
 /// The sentence that says why there is no GPU; none where there is one.
 fn no_gpu() -> Option<String> {
-    let absent = CudaDevice::open(0).err().map(|e| e.to_string());
+    let absent = kernels::compiled::open(0).err().map(|e| e.to_string());
     if absent.is_none() {
         println!("SKIPPED: there is a GPU here");
     }

@@ -67,7 +67,7 @@ impl Step {
                 coords: shape.coords,
                 runs: shape.runs,
             },
-            device: kernels::device::DeviceKind::Cpu,
+            target: device::Target::Cpu,
             micro: engine::model::MicroStep::Whole,
             inject,
         };

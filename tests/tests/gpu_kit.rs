@@ -11,7 +11,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{Place, Said, said};
-use kernels::device::cuda::CudaDevice;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -66,7 +65,7 @@ fn check_archive(folder: &Path) {
 
 #[test]
 fn without_a_gpu_every_stage_that_needs_one_fails_with_the_sentence() {
-    let Err(sentence) = CudaDevice::open(0) else {
+    let Err(sentence) = kernels::compiled::open(0) else {
         println!("SKIPPED: there is a GPU here");
         return;
     };

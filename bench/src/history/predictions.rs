@@ -195,9 +195,9 @@ pub(super) fn source() -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use device::{Gpu, Target};
     use engine::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program};
     use graph::TensorId;
-    use kernels::device::DeviceKind;
 
     use super::*;
     use crate::history::samples;
@@ -240,7 +240,7 @@ mod tests {
             images: 12,
             padded: ImageSize { height: 800, width: 1344 },
             slot: SlotShape { pixels: 9, objects: 9, parts: 9, coords: 9, runs: 9 },
-            device: DeviceKind::Cuda,
+            target: Target::Gpu(Gpu::h100()),
             micro: MicroStep::Whole,
             inject: Inject::default(),
         };

@@ -9,12 +9,12 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use configs::Config;
+use device::Device;
 use engine::cli::{DeviceArgs, OpenDevice};
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{DetectionModel, Evaluator, ImageDetections, Stages};
 use engine::progress::Progress;
 use engine::runtime::Backend;
-use kernels::device::Device;
 use serde_json::{Value, json};
 
 use crate::full_size::{self, Padded};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use configs::Config;
+use device::Device;
 use engine::dataset::DataSet;
 use engine::runtime::Backend;
 use graph::Node;
 use graph::check::{NodeCheck, Verdict};
-use kernels::device::Device;
 use serde_json::{Value, json};
 
 use crate::random_weights;

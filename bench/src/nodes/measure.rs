@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use device::Device;
 use engine::train::Trainer;
 use graph::exec::device::{EventCost, Prepared, Stopwatch};
 use graph::program::Pass;
 use graph::timeline::{Span, StampCost};
 use graph::{DeviceExecutor, GraphError};
-use kernels::device::Device;
 use serde_json::{Value, json};
 
 use super::Figures;

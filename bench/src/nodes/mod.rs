@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use configs::Config;
+use device::Device;
 use engine::cli::{DeviceArgs, OpenDevice};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;
-use kernels::device::Device;
 use serde_json::{Value, json};
 
 use crate::full_size::{self, Padded};

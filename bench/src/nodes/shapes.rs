@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use configs::Config;
 use dali::order::PaddedShape;
+use device::{Gpu, Target};
 use engine::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program};
 use graph::{Node, Program};
 use kernels::TensorDesc;
-use kernels::device::DeviceKind;
 use kernels::ops::conv_transpose2x2::{
     ConvTranspose2x2, ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight,
 };
@@ -74,7 +74,7 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
             coords: 128 * OBJECTS,
             runs: 1024,
         },
-        device: DeviceKind::Cuda,
+        target: Target::Gpu(Gpu::h100()),
         // Of several micro-steps the last holds all that the others do.
         micro: if config.train.micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last },
         inject: Inject::default(),

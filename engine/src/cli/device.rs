@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use kernels::device::cuda::CudaDevice;
-use kernels::device::{Device, DeviceError};
+use device::{Device, DeviceError};
 
 use crate::EngineError;
 use crate::runtime::Backend;
@@ -59,9 +58,9 @@ pub type OpenDevice = fn() -> Result<Arc<dyn Device>, DeviceError>;
 /// Opens the first GPU that is visible.
 ///
 /// # Errors
-/// Those of [`CudaDevice::open`].
+/// Those of [`device::cuda::CudaDevice::open`].
 pub fn open_gpu() -> Result<Arc<dyn Device>, DeviceError> {
-    Ok(Arc::new(CudaDevice::open(ORDINAL)?))
+    Ok(Arc::new(kernels::compiled::open(ORDINAL)?))
 }
 
 /// What a choice makes of an attempt to open the GPU.

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use kernels::device::cuda::{CudaDevice, Gpu, Installed, ptx};
-use kernels::device::manifest::Manifest;
-use kernels::device::{Device, DeviceError};
+use device::cuda::{Installed, InstalledGpu};
+use device::manifest::Manifest;
+use device::{Device, DeviceError};
 
 use crate::EngineError;
 use crate::runtime::Machine;
@@ -14,10 +14,10 @@ pub(super) fn run() -> Result<(), EngineError> {
     let installed = Installed::find();
     // Opened for a moment: what `--device auto` would do is tried, not guessed.
     let opened = installed.as_ref().map_err(Clone::clone).and_then(|_| {
-        let device = CudaDevice::open(0)?;
+        let device = kernels::compiled::open(0)?;
         Ok(device.name())
     });
-    super::print(&report(&machine, &installed, &opened, ptx::manifest()?))
+    super::print(&report(&machine, &installed, &opened, kernels::compiled::kernels().manifest()))
 }
 
 /// The lines of the report.
@@ -67,10 +67,9 @@ fn memory(machine: &Machine) -> String {
     }
 }
 
-fn describe(gpu: &Gpu) -> String {
-    let (major, minor) = gpu.capability;
+fn describe(gpu: &InstalledGpu) -> String {
     let gib = gpu.memory_bytes as f64 / (1u64 << 30) as f64;
-    let text = format!("{}, {gib:.1} GiB, compute capability {major}.{minor}", gpu.name);
+    let text = format!("{}, {gib:.1} GiB, compute capability {}", gpu.name, gpu.capability);
     match &gpu.refused {
         Some(why) => format!("{text}; not used: {why}"),
         None => text,
@@ -79,6 +78,8 @@ fn describe(gpu: &Gpu) -> String {
 
 #[cfg(test)]
 mod tests {
+    use device::architecture::Capability;
+
     use super::*;
 
     fn machine() -> Machine {
@@ -89,15 +90,16 @@ mod tests {
         installed: Result<Installed, DeviceError>,
         opened: Result<&str, DeviceError>,
     ) -> String {
-        let manifest = ptx::manifest().expect("the kernels of this build");
+        let manifest = kernels::compiled::kernels().manifest();
         let text = report(&machine(), &installed, &opened.map(str::to_string), manifest);
         assert!(text.lines().all(|line| line.len() > 9 && !line.ends_with(' ')), "{text}");
         text
     }
 
-    fn gpu(name: &str, capability: (i32, i32), refused: Option<&str>) -> Gpu {
+    fn gpu(name: &str, (major, minor): (u32, u32), refused: Option<&str>) -> InstalledGpu {
+        let capability = Capability { major, minor };
         let refused = refused.map(str::to_string);
-        Gpu { name: name.into(), capability, memory_bytes: 80 << 30, refused }
+        InstalledGpu { name: name.into(), capability, memory_bytes: 80 << 30, refused }
     }
 
     #[test]

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use configs::Config;
+use device::{Gpu, Target};
+use graph::Program;
 use graph::exec::device::{Place, Prepared};
 use graph::plan::Owner;
 use graph::report::{part_costs, to_text};
-use graph::{Program, Schedule};
 
 use crate::EngineError;
 use crate::model::{
     ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program, training_program,
 };
 use crate::runtime::imagined_addresses;
-use kernels::device::DeviceKind;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
@@ -46,6 +46,24 @@ pub(super) struct InspectArgs {
     /// is needed for either.
     #[arg(long, value_enum, default_value = "cpu")]
     device: Kind,
+    /// The GPU that CUDA's program is planned for: a100, h100 or h200.
+    #[arg(long, value_name = "GPU", default_value = "h100")]
+    gpu: String,
+}
+
+impl InspectArgs {
+    fn target(&self) -> Result<Target, EngineError> {
+        match self.device {
+            Kind::Cpu => Ok(Target::Cpu),
+            Kind::Cuda => Gpu::named(&self.gpu).map(Target::Gpu).ok_or_else(|| {
+                let known = Gpu::NAMES.join(", ");
+                EngineError::Usage(format!(
+                    "--gpu {} is not known; choose one of {known}",
+                    self.gpu
+                ))
+            }),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -84,10 +102,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
             coords: 128 * args.objects,
             runs: 1024,
         },
-        device: match args.device {
-            Kind::Cpu => DeviceKind::Cpu,
-            Kind::Cuda => DeviceKind::Cuda,
-        },
+        target: args.target()?,
         // Of several micro-steps the last holds all that the others do.
         micro: if config.train.micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last },
         inject: Inject::default(),
@@ -100,32 +115,20 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     }
 }
 
-/// A program with its schedule and plan, for either kind of device.
-fn prepare(program: Program, kind: DeviceKind) -> Result<Prepared, EngineError> {
-    let program = Arc::new(program);
-    match kind {
-        DeviceKind::Cuda => Ok(Prepared::new(program)?),
-        DeviceKind::Cpu => {
-            let schedule = Schedule::single_stream(&program)?;
-            Ok(Prepared::with_schedule(program, schedule, kind))
-        }
-    }
-}
-
 fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineError> {
-    let kind = spec.device;
-    let prepared = prepare(program, kind)?;
+    let target = &spec.target;
+    let prepared = Prepared::new(Arc::new(program), target.clone())?;
     let Prepared { program, schedule, plan, .. } = &prepared;
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
-    let states: usize = program.states().map(|(_, t)| kind.bytes(&t.desc)).sum();
-    let inputs: usize = program.inputs().map(|(_, t)| kind.bytes(&t.desc)).sum();
-    let places = if kind == DeviceKind::Cpu { 1 } else { 3 };
+    let states: usize = program.states().map(|(_, t)| target.bytes(&t.desc)).sum();
+    let inputs: usize = program.inputs().map(|(_, t)| target.bytes(&t.desc)).sum();
+    let places = if target.is_cpu() { 1 } else { 3 };
     let mut text = format!(
         "{} images of {}x{}, {}: {} nodes\n",
         spec.images,
         spec.padded.height,
         spec.padded.width,
-        if kind == DeviceKind::Cpu { "f32" } else { "fp16" },
+        if target.is_cpu() { "f32" } else { "fp16" },
         program.nodes().len(),
     );
     text += &format!(
@@ -136,10 +139,10 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
         gib(plan.unshared_bytes()),
         gib(states),
         gib(inputs),
-        if kind == DeviceKind::Cpu { "" } else { "  (three times: two slots and the step's own)" },
+        if target.is_cpu() { "" } else { "  (three times: two slots and the step's own)" },
         gib(plan.arena_bytes() + states + places * inputs),
     );
-    if kind == DeviceKind::Cuda {
+    if !target.is_cpu() {
         text += &launch_text(&prepared)?;
     }
     text += &cost_text(program);

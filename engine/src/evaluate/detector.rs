@@ -133,9 +133,9 @@ impl Detector {
 
     /// Bytes of a batch's inputs.
     pub fn input_bytes(&self, shape: usize) -> usize {
-        let kind = self.backend.kind();
+        let target = self.backend.target();
         let program = self.executors[shape].as_ref().map(Executor::program);
-        program.map_or(0, |p| p.inputs().map(|(_, tensor)| kind.bytes(&tensor.desc)).sum())
+        program.map_or(0, |p| p.inputs().map(|(_, tensor)| target.bytes(&tensor.desc)).sum())
     }
 
     /// Plans a shape's program, or plans it anew for larger source images.
@@ -159,7 +159,7 @@ impl Detector {
             images: self.batch_size,
             padded: ImageSize { height, width },
             slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
-            device: self.backend.kind(),
+            target: self.backend.target(),
             micro: MicroStep::Whole,
             inject: Inject::default(),
         };

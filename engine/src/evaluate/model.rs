@@ -41,7 +41,7 @@ impl DetectionModel {
             images: 1,
             padded: ImageSize { height: side, width: side },
             slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
-            device: backend.kind(),
+            target: backend.target(),
             micro: MicroStep::Whole,
             inject: Inject::default(),
         };

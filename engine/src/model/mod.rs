@@ -20,8 +20,8 @@ pub use ring::RingLayout;
 pub use train_step::{LOSS_NAMES, training_program};
 
 use configs::Config;
+use device::Target;
 use graph::Program;
-use kernels::device::DeviceKind;
 
 /// Height and width in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ pub struct ModelSpec<'a> {
     /// Capacities of the loader's slot.
     pub slot: SlotShape,
     /// What it will run on: fp16 weights have fp32 masters, and the step publishes its losses.
-    pub device: DeviceKind,
+    pub target: Target,
     /// Which part of a step with several micro-steps it is.
     pub micro: MicroStep,
     /// What tests put in place of computed tensors.

@@ -7,7 +7,6 @@ use graph::autodiff::differentiate;
 use graph::program::Pass;
 use graph::prune::prune;
 use graph::{GraphError, TensorId};
-use kernels::device::DeviceKind;
 use kernels::ops::accumulate::{Accumulate, AddAccumulated};
 use kernels::ops::control_step::{ControlStep, LrSchedule};
 use kernels::ops::decide_flips::DecideFlips;
@@ -310,7 +309,7 @@ fn optimize(
             results = solve(net, &trained, grads, loss_scale)?;
         }
     }
-    if net.spec.device == DeviceKind::Cpu {
+    if net.spec.target.is_cpu() {
         return Ok(None);
     }
     publish(net, named, &results, trained.len() + 1).map(Some)
@@ -385,7 +384,7 @@ fn update(
     grads: Vec<TensorId>,
     control: TensorId,
 ) -> Result<(), GraphError> {
-    let on_device = net.spec.device == DeviceKind::Cuda;
+    let on_device = !net.spec.target.is_cpu();
     let has_master =
         |net: &Net<'_>, t: &Trained| on_device && net.program.desc(t.weight).role == Role::Weight;
     let beside = |net: &mut Net<'_>, prefix: &str, t: &Trained| {

@@ -31,7 +31,7 @@ impl Executor {
         let program = Arc::new(program);
         match (backend, state.memory().cloned()) {
             (Backend::Device(device), Some(memory)) => {
-                let prepared = Prepared::new(program)?;
+                let prepared = Prepared::new(program, backend.target())?;
                 let arena = state.arena(device, &[&prepared])?;
                 let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;
                 Ok(Executor::Device(Box::new(executor)))

@@ -6,8 +6,8 @@ mod state;
 
 use std::sync::Arc;
 
+use device::{Device, DevicePtr, Target};
 use graph::Program;
-use kernels::device::{Device, DeviceKind, DevicePtr};
 
 pub use executor::Executor;
 pub use machine::Machine;
@@ -30,11 +30,11 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Which kind of program it wants.
-    pub fn kind(&self) -> DeviceKind {
+    /// What its programs are planned for.
+    pub fn target(&self) -> Target {
         match self {
-            Backend::Cpu => DeviceKind::Cpu,
-            Backend::Device(_) => DeviceKind::Cuda,
+            Backend::Cpu => Target::Cpu,
+            Backend::Device(device) => Target::Gpu(device.gpu().clone()),
         }
     }
 

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use device::Device;
 use graph::exec::device::{Prepared, SharedArena};
 use graph::{DeviceState, Program, StateSet};
 use kernels::DType;
-use kernels::device::Device;
 
 use super::{MASTER, RING, RING_STEP};
 use crate::error::EngineError;

@@ -273,7 +273,7 @@ fn build_all(
                 images: images / config.train.micro_steps,
                 padded: ImageSize { height: shape.height, width: shape.width },
                 slot: data.slot_shape(),
-                device: backend.kind(),
+                target: backend.target(),
                 micro: *micro,
                 inject: Inject::default(),
             };
@@ -300,7 +300,7 @@ fn make_steps(
     };
     let prepared = built
         .into_iter()
-        .map(|b| Ok(Prepared::new(Arc::new(b.program))?))
+        .map(|b| Ok(Prepared::new(Arc::new(b.program), backend.target())?))
         .collect::<Result<Vec<_>, EngineError>>()?;
     fits(&prepared, device.memory().map_err(graph::GraphError::from)?.free, config, data, backend)?;
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
@@ -340,7 +340,8 @@ fn fits(
     let mut fitting = None;
     for images in (1..config.train.batch_size / group).rev().map(|groups| groups * group) {
         let smaller = build_all(config, data, backend, images)?;
-        let smaller = smaller.into_iter().map(|b| Ok(Prepared::new(Arc::new(b.program))?));
+        let smaller =
+            smaller.into_iter().map(|b| Ok(Prepared::new(Arc::new(b.program), backend.target())?));
         if need(&smaller.collect::<Result<Vec<_>, EngineError>>()?) <= free {
             fitting = Some(images);
             break;

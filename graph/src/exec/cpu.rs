@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytemuck::{cast_slice, cast_slice_mut};
+use device::Target;
 use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
-use kernels::device::DeviceKind;
 
 use super::arena::{Arena, Piece};
 use crate::{GraphError, Plan, Program, Schedule, StateSet, TensorId, TensorKind};
@@ -89,8 +89,8 @@ impl CpuExecutor {
     /// # Errors
     /// State missing from the set or of another shape; state read after its update.
     pub fn new(program: Arc<Program>, state: &StateSet) -> Result<Self, GraphError> {
-        let schedule = Schedule::single_stream(&program)?;
-        let plan = Plan::new(&program, &schedule, DeviceKind::Cpu);
+        let schedule = Schedule::new(&program, &Target::Cpu)?;
+        let plan = Plan::new(&program, &schedule, &Target::Cpu);
         let states = state.bind(&program)?;
         let inputs = program
             .tensors()

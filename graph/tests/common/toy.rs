@@ -3,10 +3,10 @@
 
 use kernels::cpu::{CpuArgs, TensorRef};
 use kernels::op::check;
-use kernels::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use kernels::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
+use Sink::GradInput;
 use Source::{GradOutput, Input, Temp};
-use Target::GradInput;
 
 /// The toy ops; all but `Total` and `Spread` are elementwise over inputs of one shape.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,7 @@ impl Op for Toy {
             Toy::Scale(c) => rule.step(Toy::Scale(*c), &[g], &[GradInput(0)]),
             Toy::Square | Toy::WrongSquare => {
                 let factor = if *self == Toy::Square { 2.0 } else { 1.0 };
-                rule.step(Toy::Mul, &[g, Input(0)], &[Target::Temp(0)]).step(
+                rule.step(Toy::Mul, &[g, Input(0)], &[Sink::Temp(0)]).step(
                     Toy::Scale(factor),
                     &[Temp(0)],
                     &[GradInput(0)],

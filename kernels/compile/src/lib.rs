@@ -1,4 +1,8 @@
-//! Compiles the CUDA sources of `kernels/src` into `ptx/`, and says what the result holds.
+//! Compiles the CUDA sources into the PTX that is checked in, and says what the result holds.
+//!
+//! Each [`Set`] of sources has a folder of its own: `ptx/` for the kernels of training,
+//! `kernels/probe/ptx` for the variants beside them. A source is compiled for each architecture
+//! that it names, most for `compute_80` alone.
 //!
 //! Only developers need it: users run the PTX that is checked in. The compiler is pinned, so that
 //! the same sources give the same bytes on every machine; [`run`] writes them or compares them.
@@ -7,11 +11,13 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod files;
 pub mod nvrtc;
 pub mod output;
 pub mod ptx;
 pub mod ptxas;
 pub mod sass;
+pub mod set;
 pub mod sources;
 pub mod toolkit;
 
@@ -22,10 +28,8 @@ use output::Compiled;
 pub use ptxas::SPILLS_ALLOWED;
 use sass::ratchet::{self, Verdict};
 use sass::record::Record;
+use set::Set;
 use toolkit::Toolkit;
-
-/// The folder of what is compiled, from the checkout's root.
-pub const FOLDER: &str = "ptx";
 
 /// Why nothing came out: one sentence, or the compiler's own report.
 #[derive(Debug, thiserror::Error)]
@@ -67,12 +71,25 @@ pub struct Outcome {
 /// # Errors
 /// Sources that do not compile, kernels that spill, files that cannot be written, a reason although
 /// nothing is worse.
-pub fn run(root: &Path, toolkit: &Toolkit, task: Task) -> Result<Outcome, Fault> {
-    settle(&root.join(FOLDER), output::compile(root, toolkit)?, task)
+pub fn run(root: &Path, toolkit: &Toolkit, set: &Set, task: Task) -> Result<Outcome, Fault> {
+    let compiled = output::compile(root, toolkit, set)?;
+    if set.counted {
+        return settle(&root.join(set.folder), set.folder, compiled, task);
+    }
+    if let Task::WriteWorse(_) = task {
+        return Ok(Outcome::default());
+    }
+    let folder = root.join(set.folder);
+    let written = task == Task::Write;
+    let differences = files::differences(set.folder, &compiled.files, &files::present(&folder)?);
+    if written {
+        files::write(&folder, &compiled.files)?;
+    }
+    Ok(Outcome { differences, written, ..Outcome::default() })
 }
 
-fn settle(folder: &Path, compiled: Compiled, task: Task) -> Result<Outcome, Fault> {
-    let present = output::present(folder)?;
+fn settle(folder: &Path, name: &str, compiled: Compiled, task: Task) -> Result<Outcome, Fault> {
+    let present = files::present(folder)?;
     let recorded = ratchet::recorded(present.get(Record::FILE))?;
     let reason = if let Task::WriteWorse(reason) = task { Some(reason) } else { None };
     let verdict = ratchet::judge(&recorded, compiled.record, reason);
@@ -88,16 +105,16 @@ fn settle(folder: &Path, compiled: Compiled, task: Task) -> Result<Outcome, Faul
         }
         Task::WriteWorse(_) => true,
     };
-    let mut files = compiled.files;
-    files.insert(Record::FILE.into(), record.text()?);
-    let mut differences = output::differences(&files, &present);
+    let mut made = compiled.files;
+    made.insert(Record::FILE.into(), record.text()?);
+    let mut differences = files::differences(name, &made, &present);
     if !(worse.is_empty() && unrecorded.is_empty()) {
         // The sentences on figures say more than one on the first line that differs.
-        let file = format!("{FOLDER}/{}", Record::FILE);
+        let file = format!("{name}/{}", Record::FILE);
         differences.retain(|difference| !difference.starts_with(&file));
     }
     if written {
-        output::write(folder, &files)?;
+        files::write(folder, &made)?;
     }
     Ok(Outcome { worse, unrecorded, differences, written })
 }
@@ -107,7 +124,7 @@ fn settle(folder: &Path, compiled: Compiled, task: Task) -> Result<Outcome, Faul
 /// # Errors
 /// Those of compiling.
 pub fn sass_table(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
-    Ok(sass::table(&output::compile(root, toolkit)?.record))
+    Ok(sass::table(&output::compile(root, toolkit, &set::KERNELS)?.record))
 }
 
 fn read(path: &Path) -> Result<String, Fault> {
@@ -118,13 +135,13 @@ fn read(path: &Path) -> Result<String, Fault> {
 mod tests {
     use super::*;
     use crate::sass::counts::Counts;
-    use crate::sass::{Measured, Target};
+    use crate::sass::{Measured, Sm};
 
     /// What a source with one hot kernel became, in so many instructions.
     fn compiled(instructions: u32) -> Compiled {
         let counts =
             Counts { instructions, in_loops: 0, loads_16_bit: 0, local: 0, main_loop: None };
-        let measured = Measured { kernel: "k".into(), target: Target::Sm80, counts };
+        let measured = Measured { kernel: "k".into(), target: Sm::Sm80, counts };
         let mut record = Record::default();
         record.add("a.ptx", "1", &[measured]);
         Compiled { files: [("a.ptx".into(), instructions.to_string())].into(), record }
@@ -134,27 +151,28 @@ mod tests {
     fn folder(name: &str) -> PathBuf {
         let name = format!("compile-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        let outcome = settle(&folder, compiled(90), Task::Write).unwrap();
+        let outcome = settle(&folder, "ptx", compiled(90), Task::Write).unwrap();
         assert!(outcome.written && outcome.worse.is_empty() && outcome.unrecorded.is_empty());
-        assert_eq!(settle(&folder, compiled(90), Task::Check).unwrap(), Outcome::default());
+        assert_eq!(settle(&folder, "ptx", compiled(90), Task::Check).unwrap(), Outcome::default());
         folder
     }
 
     #[test]
     fn what_is_worse_is_written_with_a_reason_alone() {
         let folder = folder("worse");
-        let before = output::present(&folder).unwrap();
-        let refused = settle(&folder, compiled(91), Task::Write).unwrap();
+        let before = files::present(&folder).unwrap();
+        let refused = settle(&folder, "ptx", compiled(91), Task::Write).unwrap();
         assert_eq!((refused.worse.len(), refused.written), (1, false), "{refused:?}");
-        assert_eq!(output::present(&folder).unwrap(), before, "nothing is written");
-        let checked = settle(&folder, compiled(91), Task::Check).unwrap();
+        assert_eq!(files::present(&folder).unwrap(), before, "nothing is written");
+        let checked = settle(&folder, "ptx", compiled(91), Task::Check).unwrap();
         assert_eq!(checked.worse, refused.worse);
-        let accepted = settle(&folder, compiled(91), Task::WriteWorse("wider loads")).unwrap();
+        let accepted =
+            settle(&folder, "ptx", compiled(91), Task::WriteWorse("wider loads")).unwrap();
         assert!(accepted.written && accepted.worse == refused.worse);
-        let text = &output::present(&folder).unwrap()[Record::FILE];
+        let text = &files::present(&folder).unwrap()[Record::FILE];
         assert!(text.contains("\"accepted\":\"wider loads\""), "{text}");
-        assert_eq!(settle(&folder, compiled(91), Task::Check).unwrap(), Outcome::default());
-        let fault = settle(&folder, compiled(91), Task::WriteWorse("again")).unwrap_err();
+        assert_eq!(settle(&folder, "ptx", compiled(91), Task::Check).unwrap(), Outcome::default());
+        let fault = settle(&folder, "ptx", compiled(91), Task::WriteWorse("again")).unwrap_err();
         assert!(fault.0.starts_with("no figure is worse"), "{fault}");
         fs::remove_dir_all(folder).unwrap();
     }
@@ -162,14 +180,14 @@ mod tests {
     #[test]
     fn what_is_better_must_be_written_down() {
         let folder = folder("better");
-        let checked = settle(&folder, compiled(89), Task::Check).unwrap();
+        let checked = settle(&folder, "ptx", compiled(89), Task::Check).unwrap();
         assert_eq!(
             checked.unrecorded,
             ["k on sm_80: instructions was 90 and is 89, which is better"]
         );
         assert_eq!(checked.differences.len(), 1, "the PTX: {checked:?}");
-        assert!(settle(&folder, compiled(89), Task::Write).unwrap().written);
-        assert_eq!(settle(&folder, compiled(89), Task::Check).unwrap(), Outcome::default());
+        assert!(settle(&folder, "ptx", compiled(89), Task::Write).unwrap().written);
+        assert_eq!(settle(&folder, "ptx", compiled(89), Task::Check).unwrap(), Outcome::default());
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -179,15 +197,15 @@ mod tests {
         let file = folder.join(Record::FILE);
         let text = read(&file).unwrap();
         fs::write(&file, text.replace("\"ptx_sha256\": \"1\"", "\"ptx_sha256\": \"0\"")).unwrap();
-        let old = settle(&folder, compiled(90), Task::Check).unwrap();
+        let old = settle(&folder, "ptx", compiled(90), Task::Check).unwrap();
         assert!(old.differences[0].starts_with("ptx/sass.json differs"), "{old:?}");
         fs::remove_file(&file).unwrap();
-        let missing = settle(&folder, compiled(90), Task::Check).unwrap();
+        let missing = settle(&folder, "ptx", compiled(90), Task::Check).unwrap();
         assert_eq!(missing.differences, ["ptx/sass.json is missing"]);
         assert!(missing.unrecorded.is_empty());
         fs::write(&file, "{").unwrap();
         for task in [Task::Check, Task::Write] {
-            let fault = settle(&folder, compiled(90), task).unwrap_err();
+            let fault = settle(&folder, "ptx", compiled(90), task).unwrap_err();
             assert!(fault.0.ends_with("take the file from the last commit"), "{fault}");
         }
         fs::remove_dir_all(folder).unwrap();

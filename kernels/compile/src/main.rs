@@ -1,4 +1,5 @@
-//! `compile-kernels`: compiles the CUDA sources into `ptx/`, or checks what is there.
+//! `compile-kernels`: compiles the CUDA sources into `ptx/` and `kernels/probe/ptx`, or checks what
+//! is there.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,10 +7,12 @@ use std::time::Instant;
 
 use clap::Parser;
 use compile::sass::ratchet::reason;
+use compile::set::SETS;
 use compile::toolkit::Toolkit;
-use compile::{FOLDER, Fault, Outcome, Task, root, run, sass_table};
+use compile::{Fault, Outcome, Task, root, run, sass_table};
 
-/// Compiles kernels/src/**/*.cu with the pinned NVRTC into ptx/.
+/// Compiles kernels/src/**/*.cu with the pinned NVRTC into ptx/, and the variants of
+/// kernels/probe/cuda into kernels/probe/ptx/.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Compare with what is checked in instead of writing; exit code 1 if it differs.
@@ -55,32 +58,38 @@ fn compile(arguments: &Arguments) -> Result<ExitCode, Fault> {
         None if arguments.check => Task::Check,
         None => Task::Write,
     };
-    let begin = Instant::now();
-    let outcome = run(&root, &toolkit, task)?;
-    Ok(report(&outcome, arguments.check, begin.elapsed().as_secs_f64()))
+    let mut all_well = true;
+    for set in &SETS {
+        let begin = Instant::now();
+        let outcome = run(&root, &toolkit, set, task)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        all_well &= report(set.folder, &outcome, arguments.check, seconds);
+    }
+    Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn report(outcome: &Outcome, check: bool, seconds: f64) -> ExitCode {
+/// Prints how a folder fared; true if it is as compiled.
+fn report(folder: &str, outcome: &Outcome, check: bool, seconds: f64) -> bool {
     let Outcome { worse, unrecorded, differences, written } = outcome;
     for sentence in worse.iter().chain(unrecorded) {
         eprintln!("{sentence}");
     }
     if *written {
-        println!("{FOLDER}/: written ({seconds:.1} s)");
-        return ExitCode::SUCCESS;
+        println!("{folder}/: written ({seconds:.1} s)");
+        return true;
     }
     if !check {
-        eprintln!("{FOLDER}/: not written, since figures are worse than recorded");
-        return ExitCode::FAILURE;
+        eprintln!("{folder}/: not written, since figures are worse than recorded");
+        return false;
     }
     for sentence in differences {
         eprintln!("{sentence}");
     }
     if !(unrecorded.is_empty() && differences.is_empty()) {
-        eprintln!("run `cargo run --release -p compile -- --fetch` and commit {FOLDER}/");
+        eprintln!("run `cargo run --release -p compile -- --fetch` and commit {folder}/");
     } else if worse.is_empty() {
-        println!("{FOLDER}/: is as compiled ({seconds:.1} s)");
-        return ExitCode::SUCCESS;
+        println!("{folder}/: is as compiled ({seconds:.1} s)");
+        return true;
     }
-    ExitCode::FAILURE
+    false
 }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use device::architecture::{Architecture, NoArchitecture};
 use sha2::{Digest, Sha256};
 
 use crate::Fault;
 
-/// Where CUDA sources are looked for, from the checkout's root.
-pub const SOURCES: &str = "kernels/src";
 /// Where headers are looked for that do not stand beside the file that includes them.
 pub const HEADERS: &str = "kernels/src/cuda";
 
@@ -61,13 +60,26 @@ pub fn exported(text: &str) -> Vec<&str> {
     names
 }
 
-/// CUDA sources below [`SOURCES`], sorted, from the checkout's root.
+/// What a source is compiled for: the architectures in `ARCHITECTURES(compute_80, compute_90a)`,
+/// or `compute_80` where nothing says otherwise.
+///
+/// # Errors
+/// A name that is no architecture.
+pub fn architectures(text: &str) -> Result<Vec<Architecture>, NoArchitecture> {
+    let list = text.lines().find_map(|line| line.trim().strip_prefix("ARCHITECTURES("));
+    match list.and_then(|rest| rest.split_once(')')) {
+        Some((names, _)) => names.split(',').map(|name| name.trim().parse()).collect(),
+        None => Ok(vec![Architecture::COMPUTE_80]),
+    }
+}
+
+/// CUDA sources below a folder, sorted, from the checkout's root.
 ///
 /// # Errors
 /// A folder that cannot be read, and two sources of one name: a source's name is its PTX's.
-pub fn find(root: &Path) -> Result<Vec<String>, Fault> {
+pub fn find(root: &Path, folder: &str) -> Result<Vec<String>, Fault> {
     let mut found = Vec::new();
-    let mut folders = vec![SOURCES.to_string()];
+    let mut folders = vec![folder.to_string()];
     while let Some(folder) = folders.pop() {
         let fault = |e| Fault(format!("{folder}: {e}"));
         for entry in fs::read_dir(root.join(&folder)).map_err(fault)? {
@@ -159,6 +171,15 @@ mod tests {
         // printf 'kernels/src/ops/a/a.cu\0x\0' | sha256sum
         assert_eq!(hash(&[(SOURCE, "x")]), sha256(b"kernels/src/ops/a/a.cu\0x\0"));
         assert_eq!(sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+
+    #[test]
+    fn a_source_names_its_architectures() {
+        let both = [Architecture::COMPUTE_80, Architecture::COMPUTE_90A];
+        assert_eq!(architectures("a\nARCHITECTURES(compute_80, compute_90a)\n").unwrap(), both);
+        assert_eq!(architectures("// ARCHITECTURES(compute_90a)").unwrap(), both[..1]);
+        let fault = architectures("ARCHITECTURES(sm_90a)").unwrap_err();
+        assert!(fault.to_string().starts_with("`sm_90a` is not an architecture"), "{fault}");
     }
 
     #[test]

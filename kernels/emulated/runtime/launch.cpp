@@ -183,6 +183,12 @@ EXPORTED void emulated_place(const char* name, char* text, size_t capacity) {
   answer(text, capacity, found == kernels().end() ? "" : describe(found->second.place));
 }
 
+// The source file of a kernel, as it was given to the compiler.
+EXPORTED void emulated_source(const char* name, char* text, size_t capacity) {
+  const auto found = kernels().find(name);
+  answer(text, capacity, found == kernels().end() ? "" : found->second.place.file);
+}
+
 // Device memory, all bits set, with a red zone on each side.
 EXPORTED void* emulated_alloc(size_t bytes) {
   const size_t all = whole(bytes) + 2 * MEMORY_RED_ZONE;

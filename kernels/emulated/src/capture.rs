@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kernels::device::{DeviceError, Touch};
+use device::{DeviceError, Touch};
 
 use crate::queue::Command;
 
@@ -160,7 +160,7 @@ fn ancestors(nodes: &[Node]) -> Vec<HashSet<usize>> {
 }
 
 fn touches(command: &Command) -> Vec<Touch> {
-    use kernels::device::Access;
+    use device::Access;
     match command {
         Command::Launch(launch) => launch.touches().collect(),
         Command::Upload { to, from, bytes } => vec![

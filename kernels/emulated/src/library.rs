@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
 
-use kernels::device::{Arg, DeviceError, DevicePtr, Launch, Touch};
+use device::{Arg, DeviceError, DevicePtr, Launch, Touch};
 
 type LaunchFn = unsafe extern "C" fn(
     *const c_char,
@@ -26,6 +26,7 @@ struct Functions {
     names: unsafe extern "C" fn() -> *const c_char,
     parameters: unsafe extern "C" fn(*const c_char, *mut *const u32) -> c_int,
     place: unsafe extern "C" fn(*const c_char, *mut c_char, usize),
+    source: unsafe extern "C" fn(*const c_char, *mut c_char, usize),
     alloc: unsafe extern "C" fn(usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void, usize),
     red_zone: unsafe extern "C" fn(*mut c_void, usize) -> c_long,
@@ -51,6 +52,7 @@ fn load() -> Result<Functions, libloading::Error> {
             names: *library.get(b"emulated_kernels")?,
             parameters: *library.get(b"emulated_parameters")?,
             place: *library.get(b"emulated_place")?,
+            source: *library.get(b"emulated_source")?,
             alloc: *library.get(b"emulated_alloc")?,
             free: *library.get(b"emulated_free")?,
             red_zone: *library.get(b"emulated_red_zone")?,
@@ -92,6 +94,18 @@ pub(crate) fn place(kernel: &str) -> String {
     // SAFETY: `name` is zero-ended, and the answer is written zero-ended into `text`'s length.
     unsafe { (functions().place)(name.as_ptr(), text.as_mut_ptr().cast(), text.len()) }
     until_zero(&text)
+}
+
+/// The CUDA source that holds a kernel, from the checkout's root; empty if there is no such kernel.
+pub(crate) fn source(kernel: &str) -> String {
+    let Ok(name) = CString::new(kernel) else { return String::new() };
+    let mut text = vec![0u8; 4096];
+    // SAFETY: as in `place`.
+    unsafe { (functions().source)(name.as_ptr(), text.as_mut_ptr().cast(), text.len()) }
+    let path = until_zero(&text);
+    let kernels = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+    let kernels = kernels.strip_suffix("emulated/").unwrap_or(kernels);
+    path.strip_prefix(kernels).map_or(path.clone(), |rest| format!("kernels/{rest}"))
 }
 
 /// Poisoned memory between red zones; none if there is none left.
@@ -213,24 +227,32 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    use kernels::device::cuda::ptx::manifest;
-    use kernels::device::manifest::Manifest;
+    use device::architecture::Architecture;
+    use device::manifest::Manifest;
 
-    use super::{kernel_names, parameter_sizes};
+    use super::{kernel_names, parameter_sizes, source};
 
     /// What runs on GPUs is what is tested here: no kernel is missing on either side, and both
     /// compilers lay out its parameters alike.
     #[test]
     fn the_compiled_kernels_are_the_emulated_ones() {
-        let variants = Path::new(env!("CARGO_MANIFEST_DIR")).join("../probe/ptx/manifest.json");
-        let variants = Manifest::load(&variants).unwrap().sources;
-        // Those for Hopper alone run on no other device, this one included.
-        let variants = variants.iter().filter(|source| !source.ptx.starts_with("wgmma"));
-        let sources = manifest().unwrap().sources.iter().chain(variants);
+        let sources: Vec<_> = ["../../ptx", "../probe/ptx"]
+            .into_iter()
+            .flat_map(|folder| {
+                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+                Manifest::load(&folder.join(Manifest::FILE)).unwrap().sources
+            })
+            // Those for Hopper alone run on no other device, this one included.
+            .filter(|source| source.architecture == Architecture::COMPUTE_80)
+            .collect();
         let compiled: BTreeMap<&str, &[usize]> = sources
+            .iter()
             .flat_map(|source| &source.kernels)
             .map(|kernel| (kernel.name.as_str(), kernel.parameter_bytes.as_slice()))
             .collect();
+        for file in &sources {
+            file.kernels.iter().for_each(|kernel| assert_eq!(source(&kernel.name), file.path));
+        }
         let names = kernel_names();
         // Wrong kernels, planted for the tests of this device, run on no GPU.
         for name in names.iter().filter(|name| !name.starts_with("planted_")) {

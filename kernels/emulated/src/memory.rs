@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kernels::device::{DeviceError, DevicePtr, Launch};
+use device::{DeviceError, DevicePtr, Launch};
 
 use crate::library::{self, Block, Way};
 
@@ -140,7 +140,7 @@ impl Drop for Memory {
     }
 }
 
-fn overlap(a: kernels::device::Touch, b: kernels::device::Touch) -> bool {
+fn overlap(a: device::Touch, b: device::Touch) -> bool {
     a.ptr < b.ptr + b.bytes as u64 && b.ptr < a.ptr + a.bytes as u64
 }
 

@@ -1,7 +1,8 @@
 //! Faults of a GPU that can be planted: a kernel that faults or hangs, a module that does not load.
 
-use kernels::device::cuda::ptx;
-use kernels::device::{DeviceError, Launch};
+use device::{DeviceError, Launch};
+
+use crate::library::source;
 
 /// What goes wrong; nothing by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +42,6 @@ impl Planted {
 
     /// The same for the module that holds a kernel.
     pub(crate) fn load_module_of(&self, kernel: &str) -> Result<(), DeviceError> {
-        let source = ptx::manifest()?.kernel(kernel).map(|(source, _)| source);
-        source.map_or(Ok(()), |source| self.load(&source.path))
+        self.load(&source(kernel))
     }
 }

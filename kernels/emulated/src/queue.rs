@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use kernels::device::{DevicePtr, Launch};
+use device::{DevicePtr, Launch};
 
 use crate::capture::Graph;
 

@@ -7,6 +7,8 @@
 // (overwritten). Launch: 128 threads; 128 KiB of dynamic shared memory.
 #include "platform.cuh"
 
+ARCHITECTURES(compute_90a)
+
 #ifdef __CUDACC__
 #include "wgmma.cuh"
 

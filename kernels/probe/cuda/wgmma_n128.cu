@@ -4,6 +4,8 @@
 // verified on hardware.
 #include "platform.cuh"
 
+ARCHITECTURES(compute_90a)
+
 #ifdef __CUDACC__
 #include "wgmma_loop.cuh"
 

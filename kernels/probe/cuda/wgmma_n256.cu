@@ -5,6 +5,8 @@
 // block. sm_90a alone; assembled, not verified on hardware.
 #include "platform.cuh"
 
+ARCHITECTURES(compute_90a)
+
 #ifdef __CUDACC__
 #include "wgmma_loop.cuh"
 

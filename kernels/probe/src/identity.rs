@@ -6,7 +6,7 @@
 //! exchanged are there to tell the two apart. The host makes the memory's image and the
 //! descriptor's bits; the kernel only adds the address.
 
-use kernels::device::{Access, Arg, Device, DeviceError, Launch, Touch};
+use device::{Access, Arg, Device, DeviceError, Launch, Touch};
 
 use crate::descriptor::{Descriptor, Layout};
 use crate::memory::Memory;

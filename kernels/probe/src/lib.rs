@@ -1,8 +1,8 @@
 //! Which changes of the forward loop pay on a GPU: variants of it, each beside today's.
 //!
 //! A variant is a CUDA source of `cuda/` that differs from `conv2d_f16_large` in what its head asks
-//! about. It is compiled ahead (`compile-probe`), held to the baseline's output, bit for bit where
-//! it sums in the same order, and only then timed, beside the baseline and beside the figure that
+//! about. It is compiled ahead, held to the baseline's output, bit for bit where it sums in the
+//! same order, and only then timed, beside the baseline and beside the figure that
 //! was expected of it. The variants of sm_90a come with a check of their descriptors, which runs
 //! first.
 //!

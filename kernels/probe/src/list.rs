@@ -1,8 +1,8 @@
 //! `probe --list`: what there is to measure, and what is expected.
 
-use kernels::device::cuda::ptx;
-use kernels::device::manifest::Resources;
-use probe::compiled;
+use device::manifest::Kernel;
+use kernels::compiled::kernels;
+use probe::compiled::variants;
 use probe::expected::{Gpu, expected};
 use probe::identity::CANDIDATES;
 use probe::shapes::STEP;
@@ -12,14 +12,15 @@ use probe::variants::VARIANTS;
 pub(crate) fn print() -> anyhow::Result<()> {
     println!("{:<14} {:>15} {:>11}  question", "variant", "registers 80/90", "shared KiB");
     for variant in VARIANTS {
-        let manifest = if variant.is_baseline() { ptx::manifest()? } else { compiled::manifest()? };
-        let registers = |taken: Resources| match taken.registers {
-            0 => "-".to_string(),
-            registers => registers.to_string(),
+        let set = if variant.is_baseline() { kernels() } else { variants() };
+        let registers = |kernel: &Kernel, sm: &str| match kernel.on.get(sm) {
+            Some(taken) => taken.registers.to_string(),
+            None => "-".to_string(),
         };
-        let taken = match manifest.kernel(variant.kernel) {
+        let h100 = device::Gpu::h100().capability;
+        let taken = match set.manifest().kernel(variant.kernel, h100) {
             Some((_, kernel)) => {
-                format!("{}/{}", registers(kernel.sm_80), registers(kernel.sm_90a))
+                format!("{}/{}", registers(kernel, "sm_80"), registers(kernel, "sm_90a"))
             }
             None => "not compiled".into(),
         };

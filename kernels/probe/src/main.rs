@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
-use kernels::device::cuda::Installed;
+use device::architecture::Architecture;
+use device::cuda::Installed;
 use probe::identity::{CANDIDATES, Candidate};
 use probe::measure::{self, Figures};
 use probe::shapes::{STEP, Shape};
@@ -171,7 +172,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         bail!("{refused}");
     }
     let mut journal = Journal::new(&gpu.name, &installed.cuda, arguments.json.clone())?;
-    let hopper = gpu.capability == (9, 0);
+    let hopper = Architecture::COMPUTE_90A.runs_on(gpu.capability);
     let program = std::env::current_exe().context("this program's own file")?;
     let began = Instant::now();
     let mut fine = true;

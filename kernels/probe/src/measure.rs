@@ -1,8 +1,8 @@
 //! One variant on one shape on a GPU: checked, then timed beside the baseline.
 
-use anyhow::{Context, bail};
-use kernels::device::cuda::CudaDevice;
-use kernels::device::{Device, DeviceError, DevicePtr, Event, Launch, Stream};
+use anyhow::bail;
+use device::cuda::CudaDevice;
+use device::{Device, DeviceError, DevicePtr, Event, Launch, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::compiled;
@@ -45,15 +45,9 @@ pub struct Figures {
     pub pays: bool,
 }
 
-/// Opens a GPU and adds the kernels of these names to it.
-fn open(ordinal: usize, kernels: &[&str]) -> anyhow::Result<CudaDevice> {
-    let device = CudaDevice::open(ordinal)?;
-    for kernel in kernels {
-        let source = compiled::source(kernel)?;
-        let (source, ptx) = source.with_context(|| format!("`{kernel}` is not compiled"))?;
-        device.add_kernels(source, ptx)?;
-    }
-    Ok(device)
+/// Opens a GPU with the kernels of training and the variants.
+fn open(ordinal: usize) -> anyhow::Result<CudaDevice> {
+    Ok(CudaDevice::open(ordinal, &[kernels::compiled::kernels(), compiled::variants()])?)
 }
 
 /// Runs a candidate for the descriptors of sm_90a: one sentence on what was read if it is not what
@@ -62,7 +56,7 @@ fn open(ordinal: usize, kernels: &[&str]) -> anyhow::Result<CudaDevice> {
 /// # Errors
 /// The device's sentence.
 pub fn identity(ordinal: usize, candidate: &Candidate) -> anyhow::Result<Option<String>> {
-    let device = open(ordinal, &[candidate.kernel])?;
+    let device = open(ordinal)?;
     Ok(identity::run(&device, candidate)?)
 }
 
@@ -76,9 +70,7 @@ pub fn variant(
     shape: &Shape,
     repeats: usize,
 ) -> anyhow::Result<Figures> {
-    let own = if variant.is_baseline() { None } else { Some(variant.kernel) };
-    let kernels: Vec<&str> = ["probe_fill"].into_iter().chain(own).collect();
-    let device = open(ordinal, &kernels)?;
+    let device = open(ordinal)?;
     let [baseline, ..] = &VARIANTS;
     let mut trial = Trial::new(&device, *shape, baseline)?;
     let agreement = trial.check(variant)?;

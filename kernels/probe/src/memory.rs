@@ -1,6 +1,6 @@
 //! Device memory of a trial, released at its end.
 
-use kernels::device::{Device, DeviceError, DevicePtr, Pinned, Stream};
+use device::{Device, DeviceError, DevicePtr, Pinned, Stream};
 
 /// Memory on a device, and the one stream that all work of a trial goes to.
 pub(crate) struct Memory<'a> {

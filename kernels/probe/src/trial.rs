@@ -1,6 +1,6 @@
 //! A shape with its tensors on a device: the baseline's output, and how a variant's compares.
 
-use kernels::device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Touch};
+use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Touch};
 
 use crate::memory::{Memory, words};
 use crate::shapes::Shape;

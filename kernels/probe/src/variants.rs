@@ -1,6 +1,6 @@
 //! The variants: what each asks, which kernel answers, how it is launched and what it must match.
 
-use kernels::device::{Access, Arg, DevicePtr, Launch, StructArg, Touch};
+use device::{Access, Arg, DevicePtr, Launch, StructArg, Touch};
 
 use crate::descriptor::{Layout, hopper_operand};
 use crate::shapes::Shape;
@@ -233,8 +233,8 @@ fn conv_arg(shape: &Shape) -> Arg {
 
 #[cfg(test)]
 mod tests {
+    use device::{Buffer, Gpu, LaunchArgs, Workspace};
     use kernels::Role;
-    use kernels::device::{Buffer, LaunchArgs, Workspace};
     use kernels::ops::conv2d::Conv2d;
     use kernels::{Op, TensorDesc};
 
@@ -264,6 +264,7 @@ mod tests {
                 list.iter().map(|(desc, ptr)| Buffer { desc, ptr: *ptr }).collect()
             };
             let args = LaunchArgs {
+                gpu: &Gpu::h100(),
                 inputs: buffers(inputs.leak()),
                 outputs: buffers(Box::leak(Box::new(outputs))),
                 updates: vec![],

@@ -2,8 +2,8 @@
 //! same bits where it sums in the same order, else within rounding. The wgmma variants do not run
 //! here.
 
+use device::Device;
 use emulated::{EmulatedDevice, Order};
-use kernels::device::Device;
 use probe::Trial;
 use probe::shapes::{SMALL, Shape};
 use probe::variants::{VARIANTS, Variant};

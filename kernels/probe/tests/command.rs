@@ -2,8 +2,8 @@
 
 use std::process::{Command, Output};
 
-use kernels::device::DeviceError;
-use kernels::device::cuda::Installed;
+use device::DeviceError;
+use device::cuda::Installed;
 
 fn probe(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_probe"));

@@ -1,16 +1,16 @@
 //! The table of op cases: one list drives comparison, gradient check, determinism and the bench.
 
-mod device;
 mod node;
+mod on_device;
 
 use std::fmt;
 
 use crate::cpu::{HostData, HostTensor, run, run_updating};
 use crate::philox::philox4x32;
-use crate::{DType, OpError, OpRef, Role, Source, Target, TensorDesc, ops};
+use crate::{DType, OpError, OpRef, Role, Sink, Source, TensorDesc, ops};
 
-pub use device::{CUT_FLOOR, DeviceReport, check_on_device};
 pub use node::{compare_with_reference, reference_inputs};
+pub use on_device::{CUT_FLOOR, DeviceReport, check_on_device};
 
 /// An op at given shapes and values.
 #[derive(Debug, Clone)]
@@ -304,8 +304,8 @@ pub fn gradient_of(
         let results = run(step.op.as_ref(), &inputs)?;
         for (target, result) in step.outputs.iter().zip(results) {
             let (list, idx) = match *target {
-                Target::GradInput(i) => (&mut grads, i),
-                Target::Temp(i) => (&mut temps, i),
+                Sink::GradInput(i) => (&mut grads, i),
+                Sink::Temp(i) => (&mut temps, i),
             };
             if list.len() <= idx {
                 list.resize(idx + 1, None);

@@ -6,7 +6,7 @@ use std::any::Any;
 use half::f16;
 
 use super::ORDER_FLOOR;
-use super::device::{cut_floor, worst};
+use super::on_device::{cut_floor, worst};
 use crate::Op;
 use crate::cpu::HostTensor;
 use crate::ops::conv2d::Conv2dGradInput;

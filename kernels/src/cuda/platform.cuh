@@ -38,6 +38,10 @@ typedef unsigned long long uint64_t;
 #include "emulated.h"
 #endif
 
+// ARCHITECTURES(compute_80, compute_90a): what a source is compiled for, one PTX file for each.
+// Only the compile tool reads it; a source that names none is for compute_80.
+#define ARCHITECTURES(...)
+
 // Pointers that do not alias; kernels take all tensors this way.
 #define RESTRICT __restrict__
 

@@ -2,7 +2,8 @@
 //!
 //! The structs equal those of `cuda/losses.cuh`.
 
-use crate::device::{Arg, Buffer, StructArg};
+use device::{Arg, Buffer, StructArg};
+
 use crate::{DType, TensorDesc};
 
 /// Threads of a block that works on rows.

@@ -14,6 +14,7 @@ mod class;
 mod epilogue;
 mod gather;
 mod grid;
+pub(crate) mod launch;
 mod pack;
 mod reduce;
 mod rows;

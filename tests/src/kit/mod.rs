@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use kernels::device::{Device, DeviceError};
+use device::{Device, DeviceError};
 
 use archive::Archive;
 use calls::Call;

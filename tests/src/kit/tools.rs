@@ -343,13 +343,15 @@ impl Tools {
 
 #[cfg(test)]
 mod tests {
+    use device::Gpu;
+
     use super::NCU_KERNELS;
 
     #[test]
     fn the_kernels_for_ncu_exist() {
-        let manifest = kernels::device::cuda::ptx::manifest().expect("the manifest reads");
+        let manifest = kernels::compiled::kernels().manifest();
         for name in NCU_KERNELS {
-            assert!(manifest.kernel(name).is_some(), "{name}");
+            assert!(manifest.kernel(name, Gpu::h100().capability).is_some(), "{name}");
         }
     }
 }

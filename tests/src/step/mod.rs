@@ -7,7 +7,7 @@ mod training;
 
 use std::sync::Arc;
 
-use kernels::device::Device;
+use device::Device;
 use tempfile::TempDir;
 
 pub use first::{

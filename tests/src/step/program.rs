@@ -7,6 +7,7 @@ use configs::Config;
 use dali::loader::{self, OwnedSlot, fill_slot};
 use dali::store::Store;
 use dali::synthetic::SyntheticOptions;
+use device::{Device, Target};
 use engine::model::{
     BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program,
 };
@@ -15,7 +16,6 @@ use engine::weights::initial_state;
 use graph::exec::device::{Prepared, SharedArena};
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::cpu::HostTensor;
-use kernels::device::{Device, DeviceKind};
 
 /// What the tests multiply the gradients with: fp16 then holds small ones.
 const LOSS_SCALE: f32 = 1024.0;
@@ -49,7 +49,7 @@ fn build(
     store: &Store,
     config: &Config,
     padded: ImageSize,
-    device: DeviceKind,
+    target: Target,
     inject: Inject,
 ) -> (BuiltProgram, StateSet) {
     let shape = slot_shape(store, config.train.batch_size);
@@ -65,7 +65,7 @@ fn build(
             coords: shape.coords,
             runs: shape.runs,
         },
-        device,
+        target,
         micro: MicroStep::Whole,
         inject,
     };
@@ -117,7 +117,7 @@ pub(super) struct OnCpu {
 
 impl OnCpu {
     pub(super) fn new(store: &Store, config: &Config, padded: ImageSize, inject: Inject) -> Self {
-        let (built, state) = build(store, config, padded, DeviceKind::Cpu, inject);
+        let (built, state) = build(store, config, padded, Target::Cpu, inject);
         let trained = built.params.iter().filter(|p| p.trained.is_some());
         let trained = trained.map(|p| p.name.clone()).collect();
         let executor = CpuExecutor::new(Arc::new(built.program), &state).expect("a plan");
@@ -152,12 +152,14 @@ impl OnDevice {
         inject: Inject,
         device: Arc<dyn Device>,
     ) -> Self {
+        let target = Target::Gpu(device.gpu().clone());
         let mut first = None;
         let mut prepared = Vec::new();
         for shape in shapes {
-            let (built, state) = build(store, config, *shape, DeviceKind::Cuda, inject.clone());
+            let (built, state) = build(store, config, *shape, target.clone(), inject.clone());
             first.get_or_insert(state);
-            prepared.push(Prepared::new(Arc::new(built.program)).expect("a schedule"));
+            prepared
+                .push(Prepared::new(Arc::new(built.program), target.clone()).expect("a schedule"));
         }
         let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
         let state = first.expect("a shape");

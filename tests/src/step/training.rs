@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use configs::Config;
+use device::Device;
 use engine::checkpoint::{self, Snapshot};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
@@ -11,7 +12,6 @@ use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::StateSet;
-use kernels::device::Device;
 use sha2::{Digest, Sha256};
 
 use super::program::micro;

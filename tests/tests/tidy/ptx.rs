@@ -4,16 +4,14 @@
 use std::collections::BTreeMap;
 
 use compile::sass::record::{Record, RecordedPtx};
-use compile::sass::{Target, hot};
-use compile::sources::{SOURCES, exported, sha256, source_sha256};
-use kernels::device::manifest::{Manifest, Source};
+use compile::sass::{Sm, hot};
+use compile::set::{SETS, Set};
+use compile::sources::{architectures, exported, sha256, source_sha256};
+use device::manifest::{Manifest, Source};
 
 use super::files::File;
 
-const FOLDER: &str = "ptx/";
-const MANIFEST: &str = "ptx/manifest.json";
-const SASS: &str = "ptx/sass.json";
-/// The most that all of `ptx/` may weigh: every clone and every program carries it.
+/// The most that a folder may weigh: every clone and every program carries it.
 const MAX_BYTES: usize = 8 << 20;
 const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
 
@@ -21,45 +19,64 @@ const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let texts: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-    let Some(text) = texts.get(MANIFEST) else {
-        return vec![format!("{MANIFEST}: is missing; {MEND}")];
+    SETS.iter().flat_map(|set| set_faults(set, &texts)).collect()
+}
+
+fn set_faults(set: &Set, texts: &BTreeMap<&str, &str>) -> Vec<String> {
+    let folder = format!("{}/", set.folder);
+    let listed = format!("{folder}{}", Manifest::FILE);
+    let Some(text) = texts.get(listed.as_str()) else {
+        return vec![format!("{listed}: is missing; {MEND}")];
     };
     let manifest = match Manifest::parse(text) {
         Ok(manifest) => manifest,
-        Err(fault) => return vec![format!("{FOLDER}{fault}; {MEND}")],
+        Err(fault) => return vec![format!("{folder}{fault}; {MEND}")],
     };
     let mut faults = Vec::new();
-    let is_source = |path: &str| path.starts_with(SOURCES) && path.ends_with(".cu");
+    let is_source =
+        |path: &str| path.starts_with(&format!("{}/", set.sources)) && path.ends_with(".cu");
     for (path, text) in texts.iter().filter(|(path, _)| is_source(path)) {
-        match manifest.sources.iter().find(|source| source.path == *path) {
-            Some(source) => faults.extend(source_faults(source, text, &texts)),
-            None => faults.push(format!("{path}: is not in {MANIFEST}; {MEND}")),
+        for architecture in architectures(text).unwrap_or_default() {
+            let is_it = |s: &&Source| s.path == *path && s.architecture == architecture;
+            match manifest.sources.iter().find(is_it) {
+                Some(source) => faults.extend(source_faults(&listed, source, text, texts)),
+                None => {
+                    faults.push(format!("{path}: is not in {listed} for {architecture}; {MEND}"))
+                }
+            }
         }
     }
     for source in &manifest.sources {
         if !texts.contains_key(source.path.as_str()) {
-            faults.push(format!("{MANIFEST}: names {}, which is gone; {MEND}", source.path));
+            faults.push(format!("{listed}: names {}, which is gone; {MEND}", source.path));
         }
-        let ptx = format!("{FOLDER}{}", source.ptx);
+        let ptx = format!("{folder}{}", source.ptx);
         match texts.get(ptx.as_str()) {
             Some(text) if sha256(text.as_bytes()) == source.ptx_sha256 => {}
             Some(_) => faults.push(format!("{ptx}: is not what {} became; {MEND}", source.path)),
             None => faults.push(format!("{ptx}: is missing; {MEND}")),
         }
     }
-    faults.extend(sass_faults(&manifest, &texts));
-    let ours = texts.iter().filter(|(path, _)| path.starts_with(FOLDER));
+    if set.counted {
+        faults.extend(sass_faults(&folder, &manifest, texts));
+    }
+    let ours = texts.iter().filter(|(path, _)| path.starts_with(&folder));
     let bytes: usize = ours.map(|(_, text)| text.len()).sum();
     if bytes > MAX_BYTES {
-        faults.push(format!("{FOLDER}: {bytes} bytes; {MAX_BYTES} are the most"));
+        faults.push(format!("{folder}: {bytes} bytes; {MAX_BYTES} are the most"));
     }
     if manifest.sources.is_empty() {
-        faults.push(format!("{MANIFEST}: holds no source; this check proves nothing"));
+        faults.push(format!("{listed}: holds no source; this check proves nothing"));
     }
     faults
 }
 
-fn source_faults(source: &Source, text: &str, texts: &BTreeMap<&str, &str>) -> Vec<String> {
+fn source_faults(
+    listed: &str,
+    source: &Source,
+    text: &str,
+    texts: &BTreeMap<&str, &str>,
+) -> Vec<String> {
     let path = &source.path;
     let read = |path: &str| texts.get(path).map(|text| text.to_string());
     let mut faults = Vec::new();
@@ -69,59 +86,63 @@ fn source_faults(source: &Source, text: &str, texts: &BTreeMap<&str, &str>) -> V
     }
     for kernel in exported(text) {
         if !source.kernels.iter().any(|compiled| compiled.name == kernel) {
-            faults.push(format!("{path}: exports `{kernel}`, which {MANIFEST} lacks; {MEND}"));
+            faults.push(format!("{path}: exports `{kernel}`, which {listed} lacks; {MEND}"));
         }
     }
     faults
 }
 
 /// Hot kernels without counts, and counts of other code than what is there.
-fn sass_faults(manifest: &Manifest, texts: &BTreeMap<&str, &str>) -> Vec<String> {
-    let Some(text) = texts.get(SASS) else { return vec![format!("{SASS}: is missing; {MEND}")] };
+fn sass_faults(folder: &str, manifest: &Manifest, texts: &BTreeMap<&str, &str>) -> Vec<String> {
+    let sass = format!("{folder}{}", Record::FILE);
+    let Some(text) = texts.get(sass.as_str()) else {
+        return vec![format!("{sass}: is missing; {MEND}")];
+    };
     let record = match Record::parse(text) {
         Ok(record) => record,
-        Err(fault) => return vec![format!("{FOLDER}{fault}; take it from the last commit")],
+        Err(fault) => return vec![format!("{folder}{fault}; take it from the last commit")],
     };
     let mut faults = Vec::new();
     for source in &manifest.sources {
-        let ptx = texts.get(format!("{FOLDER}{}", source.ptx).as_str());
+        let ptx = texts.get(format!("{folder}{}", source.ptx).as_str());
         let hot = ptx.map(|text| hot(text)).unwrap_or_default();
         match record.sources.iter().find(|recorded| recorded.ptx == source.ptx) {
-            Some(recorded) => faults.extend(counts_faults(source, recorded, &hot)),
+            Some(recorded) => faults.extend(counts_faults(&sass, source, recorded, &hot)),
             None if hot.is_empty() => {}
-            None => faults.push(format!("{SASS}: lacks the kernels of {}; {MEND}", source.ptx)),
+            None => faults.push(format!("{sass}: lacks the kernels of {}; {MEND}", source.ptx)),
         }
     }
     for RecordedPtx { ptx, .. } in &record.sources {
         if !manifest.sources.iter().any(|source| source.ptx == *ptx) {
-            faults.push(format!("{SASS}: counts in {ptx}, which is gone; {MEND}"));
+            faults.push(format!("{sass}: counts in {ptx}, which is gone; {MEND}"));
         }
     }
     faults
 }
 
-fn counts_faults(source: &Source, recorded: &RecordedPtx, hot: &[&str]) -> Vec<String> {
+fn counts_faults(sass: &str, source: &Source, recorded: &RecordedPtx, hot: &[&str]) -> Vec<String> {
     let mut faults = Vec::new();
     if recorded.ptx_sha256 != source.ptx_sha256 {
         faults
-            .push(format!("{SASS}: {} changed since its kernels were counted; {MEND}", source.ptx));
+            .push(format!("{sass}: {} changed since its kernels were counted; {MEND}", source.ptx));
     }
-    for (kernel, target) in hot.iter().flat_map(|kernel| Target::ALL.map(|target| (kernel, target)))
-    {
-        let target = target.name();
+    let on_each = |kernel| Sm::running(source.architecture).map(move |sm| (kernel, sm.name()));
+    for (kernel, target) in hot.iter().flat_map(on_each) {
         if !recorded.kernels.iter().any(|one| one.name == *kernel && one.target == target) {
-            faults.push(format!("{SASS}: lacks `{kernel}` on {target}; {MEND}"));
+            faults.push(format!("{sass}: lacks `{kernel}` on {target}; {MEND}"));
         }
     }
     let strange = recorded.kernels.iter().filter(|one| !hot.contains(&one.name.as_str()));
-    faults.extend(strange.map(|one| format!("{SASS}: `{}` is no hot kernel; {MEND}", one.name)));
+    faults.extend(strange.map(|one| format!("{sass}: `{}` is no hot kernel; {MEND}", one.name)));
     faults
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_BYTES, MEND, faults};
-    use crate::tidy::files::File;
+    use std::collections::BTreeMap;
+
+    use super::{MAX_BYTES, MEND, set_faults};
+    use compile::set::KERNELS;
     use compile::sources::{sha256, source_sha256};
 
     const SOURCE: &str = "#include \"h.cuh\"\nKERNEL(1) k() {}\nEXPORT(k)\n";
@@ -139,8 +160,10 @@ mod tests {
                      \"spill_store_bytes\":0,\"spill_load_bytes\":0}";
         let manifest = format!(
             "{{\"compiler\":\"c\",\"flags\":[],\"sources\":[{{\"path\":\"{source}\",\
-             \"sha256\":\"{hash}\",\"ptx\":\"a.ptx\",\"ptx_sha256\":\"{}\",\"kernels\":\
-             [{{\"name\":\"k\",\"parameter_bytes\":[],\"sm_80\":{zeros},\"sm_90a\":{zeros}}}]}}]}}",
+             \"architecture\":\"compute_80\",\"sha256\":\"{hash}\",\
+             \"ptx\":\"a.ptx\",\"ptx_sha256\":\"{}\",\"kernels\":\
+             [{{\"name\":\"k\",\"parameter_bytes\":[],\"on\":\
+             {{\"sm_80\":{zeros},\"sm_90a\":{zeros}}}}}]}}]}}",
             sha256(PTX.as_bytes())
         );
         let counts = "{\"instructions\":9,\"in_loops\":0,\"loads_16_bit\":0,\"local\":0}";
@@ -159,9 +182,12 @@ mod tests {
             ("ptx/manifest.json", manifest),
             ("ptx/sass.json", sass),
         ];
-        let changed = files.map(|(path, text)| File::new(path, &change(path, text)));
+        let changed = files.map(|(path, text)| (path, change(path, text)));
         // A text made empty is a file taken away.
-        faults(&changed.into_iter().filter(|file| !file.text.is_empty()).collect::<Vec<_>>())
+        let there = changed.iter().filter(|(_, text)| !text.is_empty());
+        let texts: BTreeMap<&str, &str> =
+            there.map(|(path, text)| (*path, text.as_str())).collect();
+        set_faults(&KERNELS, &texts)
     }
 
     fn with(path: &str, change: impl Fn(String) -> String) -> Vec<String> {

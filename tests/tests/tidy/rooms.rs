@@ -9,15 +9,22 @@ use super::files::File;
 /// Each room with the rooms that it may import, in its code, its tests and its build.
 pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("configs", &[]),
-    ("kernels", &[]),
-    ("emulated", &["kernels"]),
-    ("compile", &["kernels"]),
-    ("probe", &["kernels", "emulated", "compile"]),
-    ("graph", &["kernels", "emulated"]),
+    ("device", &[]),
+    ("emulated", &["device"]),
+    ("compile", &["device"]),
+    ("kernels", &["device"]),
+    ("probe", &["device", "kernels", "emulated"]),
+    ("graph", &["device", "kernels", "emulated"]),
     ("dali", &[]),
-    ("engine", &["configs", "kernels", "graph", "dali"]),
-    ("bench", &["configs", "kernels", "graph", "dali", "engine"]),
-    ("tests", &["configs", "kernels", "emulated", "compile", "graph", "dali", "engine", "bench"]),
+    ("engine", &["configs", "device", "kernels", "graph", "dali"]),
+    ("bench", &["configs", "device", "kernels", "graph", "dali", "engine"]),
+    (
+        "tests",
+        &[
+            "configs", "device", "emulated", "compile", "kernels", "graph", "dali", "engine",
+            "bench",
+        ],
+    ),
 ];
 
 /// Rooms that only tests may import, and tools of developers: no program for users holds them.
@@ -27,8 +34,12 @@ const FOR_TESTS: &[&str] = &["emulated", "compile"];
 const FOR_DEVELOPERS: &[&str] = &["tests", "probe"];
 
 /// Rooms that stand within another's folder; all others stand in the folder of their name.
-const INNER: &[(&str, &str)] =
-    &[("emulated", "kernels/emulated"), ("compile", "kernels/compile"), ("probe", "kernels/probe")];
+const INNER: &[(&str, &str)] = &[
+    ("device", "kernels/device"),
+    ("emulated", "kernels/emulated"),
+    ("compile", "kernels/compile"),
+    ("probe", "kernels/probe"),
+];
 
 /// The folder of a package, from the checkout's root.
 fn folder(package: &str) -> &str {

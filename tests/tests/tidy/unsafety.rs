@@ -19,19 +19,19 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "the shared library of compiled kernels is reached through C functions",
     ),
     (
-        "kernels/src/device/cuda/context.rs",
+        "kernels/device/src/cuda/context.rs",
         "the driver is reached through C functions; here: version, GPU, context",
     ),
     (
-        "kernels/src/device/cuda/memory.rs",
+        "kernels/device/src/cuda/memory.rs",
         "the driver gives memory by address; what the GPU writes too is read by volatile reads",
     ),
     (
-        "kernels/src/device/cuda/module.rs",
+        "kernels/device/src/cuda/module.rs",
         "the driver is reached through C functions; here: code and its attributes",
     ),
     (
-        "kernels/src/device/cuda/stream.rs",
+        "kernels/device/src/cuda/stream.rs",
         "the driver is reached through C functions; here: launches, copies, captured graphs",
     ),
     (

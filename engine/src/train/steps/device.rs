@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use device::{Device, Pinned};
 use graph::DeviceExecutor;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
-use kernels::device::{Device, Pinned};
 
 use super::{Measured, Steps, Submit, measured};
 use crate::error::EngineError;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kernels::device::Device;
+use device::Device;
 
 use super::{DeviceExecutor, Stopwatch};
 use crate::GraphError;

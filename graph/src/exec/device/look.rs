@@ -1,9 +1,9 @@
 //! A step that stops at each node, so that what a node read and wrote can be looked at.
 
+use device::{Device, DevicePtr, Pinned, Stream};
 use kernels::TensorDesc;
 use kernels::cpu::HostTensor;
-use kernels::device::run::host_tensor;
-use kernels::device::{Device, DevicePtr, Pinned, Stream};
+use kernels::on_device::host_tensor;
 
 use super::{DeviceExecutor, DeviceState, Place, Prepared};
 use crate::{GraphError, NodeId, Program, TensorId, TensorKind};

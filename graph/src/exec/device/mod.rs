@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use device::slots::{Slots, finish_step, take_slot};
+use device::{Device, DevicePtr, Event, Pinned, Stream};
 use kernels::cpu::HostTensor;
-use kernels::device::run::host_tensor;
-use kernels::device::slots::{Slots, finish_step, take_slot};
-use kernels::device::{Device, DevicePtr, Event, Pinned, Stream};
+use kernels::on_device::host_tensor;
 
 use crate::capture::{CapturedGraph, LaunchList, Task, Work, capture};
 use crate::plan::ALIGNMENT;
@@ -104,6 +104,8 @@ pub struct DeviceExecutor {
 impl DeviceExecutor {
     /// Captures the programs. `arena` and `state` must have been made with all of them.
     ///
+    /// Panics if a program was planned for another GPU than this device.
+    ///
     /// # Errors
     /// What cannot be captured; the device's own.
     pub fn new(
@@ -112,6 +114,10 @@ impl DeviceExecutor {
         arena: Arc<SharedArena>,
         state: &DeviceState,
     ) -> Result<Self, GraphError> {
+        for prepared in &programs {
+            let planned = prepared.target.gpu();
+            assert_eq!(planned, Some(device.gpu()), "a plan for another target");
+        }
         let bytes = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0).max(ALIGNMENT);
         let slot = || -> Result<Slot, GraphError> {
             Ok(Slot {

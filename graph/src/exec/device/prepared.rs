@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use device::{Buffer, DevicePtr, LaunchArgs, Target, Workspace};
 use kernels::TensorDesc;
-use kernels::device::{Buffer, DeviceKind, DevicePtr, LaunchArgs, Workspace};
 
 use crate::capture::{LaunchList, Task, Work};
 use crate::plan::ALIGNMENT;
@@ -14,6 +14,8 @@ use crate::{GraphError, Plan, Program, Schedule, TensorId, TensorKind};
 pub struct Prepared {
     /// The program.
     pub program: Arc<Program>,
+    /// What schedule and plan are for.
+    pub target: Target,
     /// Order and streams.
     pub schedule: Schedule,
     /// Where values live in the arena.
@@ -24,25 +26,25 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Schedules the program on two streams and plans its memory.
+    /// Schedules the program for a target and plans its memory.
     ///
     /// # Errors
     /// State read after its update.
-    pub fn new(program: Arc<Program>) -> Result<Self, GraphError> {
-        let schedule = Schedule::two_streams(&program)?;
-        Ok(Self::with_schedule(program, schedule, DeviceKind::Cuda))
+    pub fn new(program: Arc<Program>, target: Target) -> Result<Self, GraphError> {
+        let schedule = Schedule::new(&program, &target)?;
+        Ok(Self::with_schedule(program, schedule, target))
     }
 
-    /// Plans the memory of a program with a schedule of the caller's, for a kind of device.
-    pub fn with_schedule(program: Arc<Program>, schedule: Schedule, kind: DeviceKind) -> Self {
-        let plan = Plan::new(&program, &schedule, kind);
+    /// Plans the memory of a program with a schedule of the caller's.
+    pub fn with_schedule(program: Arc<Program>, schedule: Schedule, target: Target) -> Self {
+        let plan = Plan::new(&program, &schedule, &target);
         let mut inputs = vec![None; program.tensors().len()];
         let mut input_bytes = 0;
         for (id, tensor) in program.inputs() {
             inputs[id.index()] = Some(input_bytes);
-            input_bytes += kind.bytes(&tensor.desc).next_multiple_of(ALIGNMENT);
+            input_bytes += target.bytes(&tensor.desc).next_multiple_of(ALIGNMENT);
         }
-        Self { program, schedule, plan, inputs, input_bytes }
+        Self { program, target, schedule, plan, inputs, input_bytes }
     }
 
     /// Bytes of all inputs, each aligned.
@@ -57,10 +59,13 @@ impl Prepared {
 
     /// The launches of all nodes, with the program's memory at these addresses.
     ///
+    /// Panics if the plan is for the CPU, which launches nothing.
+    ///
     /// # Errors
     /// [`GraphError::MissingState`]; [`GraphError::NoLaunches`] names a node that only the CPU
     /// runs.
     pub fn launches(&self, place: &Place<'_>) -> Result<LaunchList, GraphError> {
+        let Target::Gpu(gpu) = &self.target else { panic!("launches of a plan for the CPU") };
         let mut list = LaunchList::default();
         for (position, launch) in self.schedule.launches().iter().enumerate() {
             let node = &self.program.nodes()[launch.node.index()];
@@ -69,6 +74,7 @@ impl Prepared {
             };
             let (offset, bytes) = self.plan.workspace(position).unwrap_or((0, 0));
             let args = LaunchArgs {
+                gpu,
                 inputs: buffers(&node.inputs)?,
                 outputs: buffers(&node.outputs)?,
                 updates: buffers(&node.updates)?,

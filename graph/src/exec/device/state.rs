@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use device::{Device, DevicePtr, Pinned, Stream};
 use kernels::TensorDesc;
-use kernels::device::run::{device_bytes, host_tensor};
-use kernels::device::{Device, DevicePtr, Pinned, Stream};
+use kernels::on_device::{device_bytes, host_tensor};
 
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, Program, StateSet};

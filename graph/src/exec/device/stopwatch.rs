@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kernels::device::stamp::{STAMP_BYTES, stamp};
-use kernels::device::{Device, DevicePtr, Event, Pinned, Stream};
+use device::stamp::{STAMP_BYTES, stamp};
+use device::{Device, DevicePtr, Event, Pinned, Stream};
 
 use crate::GraphError;
 use crate::plan::ALIGNMENT;
@@ -113,7 +113,7 @@ impl Stopwatch {
         self.host_ms
     }
 
-    fn us(&self, start: Event, end: Event) -> Result<f64, kernels::device::DeviceError> {
+    fn us(&self, start: Event, end: Event) -> Result<f64, device::DeviceError> {
         Ok(1e3 * f64::from(self.device.elapsed_ms(start, end)?))
     }
 

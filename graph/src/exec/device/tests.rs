@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use device::{Gpu, Target};
 use emulated::{EmulatedDevice, Order};
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{Role, TensorDesc};
@@ -17,7 +18,7 @@ fn the_count_of_steps_goes_round() {
     let x = program.input("x", desc);
     let y = program.apply1(ReluMask, &[x, x]).expect("shapes that fit");
     program.keep("y", y);
-    let prepared = Prepared::new(Arc::new(program)).expect("a schedule");
+    let prepared = Prepared::new(Arc::new(program), Target::Gpu(Gpu::a100())).expect("a schedule");
     for seed in 1..4 {
         let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Random(seed)));
         let none = StateSet::new();

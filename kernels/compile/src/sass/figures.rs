@@ -1,6 +1,6 @@
 //! The figures that may not become worse. Of each, less is better.
 
-use super::Target;
+use super::Sm;
 use super::counts::Counts;
 
 /// One figure of a kernel on a GPU.
@@ -14,7 +14,7 @@ pub(crate) struct Figure {
 
 /// The figures of a kernel: those of its main loop if it multiplies matrices, else of all its code.
 /// Quotients of equal fractions are equal, so values may be compared.
-pub(crate) fn figures(counts: &Counts, target: Target) -> Vec<Figure> {
+pub(crate) fn figures(counts: &Counts, target: Sm) -> Vec<Figure> {
     let whole = |name, count: u32| Figure { name, value: count.into(), text: count.to_string() };
     let mut figures = match &counts.main_loop {
         Some(body) => {
@@ -48,7 +48,7 @@ pub(crate) fn figures(counts: &Counts, target: Target) -> Vec<Figure> {
 /// Instructions that a warp scheduler has to issue in the cycles that its tensor core takes for the
 /// `HMMA` among them. It issues one a cycle, so from 1 on the tensor core must wait. However many
 /// warps a scheduler has, they share both.
-pub(crate) fn issue_slots(counts: &Counts, target: Target) -> Option<f64> {
+pub(crate) fn issue_slots(counts: &Counts, target: Sm) -> Option<f64> {
     let body = counts.main_loop.as_ref()?;
     Some(f64::from(body.instructions) / f64::from(body.hmma) / target.cycles_per_hmma())
 }

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::Command;
 
 use counts::{Counts, counts};
+use device::architecture::{Architecture, Capability};
 pub(crate) use table::table;
 
 use crate::Fault;
@@ -27,14 +28,14 @@ pub const PLAIN: [&str; 5] =
 
 /// The GPUs that are assembled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum Sm {
     /// A100.
     Sm80,
     /// H100 and H200.
     Sm90a,
 }
 
-impl Target {
+impl Sm {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Sm80, Self::Sm90a];
 
@@ -44,6 +45,19 @@ impl Target {
             Self::Sm80 => "sm_80",
             Self::Sm90a => "sm_90a",
         }
+    }
+
+    /// Those that run PTX of this architecture.
+    pub fn running(architecture: Architecture) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |sm| architecture.runs_on(sm.capability()))
+    }
+
+    fn capability(self) -> Capability {
+        let major = match self {
+            Self::Sm80 => 8,
+            Self::Sm90a => 9,
+        };
+        Capability { major, minor: 0 }
     }
 
     /// Cycles for which an `HMMA.16816.F32` keeps the tensor core of one warp scheduler busy.
@@ -66,7 +80,7 @@ pub struct Measured {
     /// The `extern "C"` name.
     pub kernel: String,
     /// For which GPU.
-    pub target: Target,
+    pub target: Sm,
     /// The counts.
     pub counts: Counts,
 }
@@ -88,7 +102,7 @@ pub fn hot(ptx: &str) -> Vec<&str> {
 pub(crate) fn measure(
     nvdisasm: &Path,
     cubin: &Path,
-    target: Target,
+    target: Sm,
     hot: &[&str],
 ) -> Result<Vec<Measured>, Fault> {
     // Without the analysis that names the targets of indirect branches: it takes time, knows no

@@ -2,7 +2,8 @@
 
 use super::figures::figures;
 use super::record::{Record, RecordedKernel};
-use crate::{FOLDER, Fault};
+use crate::Fault;
+use crate::set::KERNELS;
 
 /// How to take what is worse.
 const MEND: &str = "mend the kernel, or record it with --accept-worse REASON";
@@ -74,8 +75,9 @@ fn changes(old: &RecordedKernel, new: &RecordedKernel) -> (Vec<String>, Vec<Stri
 /// A file that is no record: what it held must not be forgotten.
 pub fn recorded(text: Option<&String>) -> Result<Record, Fault> {
     let Some(text) = text else { return Ok(Record::default()) };
+    let folder = KERNELS.folder;
     Record::parse(text)
-        .map_err(|fault| Fault(format!("{FOLDER}/{fault}; take the file from the last commit")))
+        .map_err(|fault| Fault(format!("{folder}/{fault}; take the file from the last commit")))
 }
 
 /// Reads a reason for what is worse.
@@ -94,7 +96,7 @@ pub fn reason(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
     use crate::sass::counts::{Counts, MainLoop};
-    use crate::sass::{Measured, Target};
+    use crate::sass::{Measured, Sm};
 
     fn plain(instructions: u32, loads_16_bit: u32) -> Counts {
         Counts { instructions, in_loops: 10, loads_16_bit, local: 0, main_loop: None }
@@ -122,7 +124,7 @@ mod tests {
             .iter()
             .map(|(name, counts)| Measured {
                 kernel: name.to_string(),
-                target: Target::Sm80,
+                target: Sm::Sm80,
                 counts: counts.clone(),
             })
             .collect();

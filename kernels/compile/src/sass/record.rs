@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::counts::Counts;
-use super::{Measured, Target};
+use super::{Measured, Sm};
 use crate::Fault;
 
 /// What is recorded of the hot kernels.
@@ -107,8 +107,8 @@ impl Record {
 
 impl RecordedKernel {
     /// The GPU; `None` for one that is not assembled for any more.
-    pub(crate) fn target(&self) -> Option<Target> {
-        Target::ALL.into_iter().find(|target| target.name() == self.target)
+    pub(crate) fn target(&self) -> Option<Sm> {
+        Sm::ALL.into_iter().find(|target| target.name() == self.target)
     }
 }
 

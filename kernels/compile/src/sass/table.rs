@@ -1,6 +1,6 @@
 //! The counts as a table for people: Markdown, as `docs/measurements.md` has it.
 
-use super::Target;
+use super::Sm;
 use super::counts::{Counts, MainLoop};
 use super::figures::issue_slots;
 use super::record::Record;
@@ -22,7 +22,7 @@ pub(crate) fn table(record: &Record) -> String {
     let mut names: Vec<&str> = record.kernels().map(|kernel| kernel.name.as_str()).collect();
     names.dedup();
     for name in names {
-        let on = Target::ALL.map(|target| Some((target, record.kernel(name, target.name())?)));
+        let on = Sm::ALL.map(|target| Some((target, record.kernel(name, target.name())?)));
         let [Some(a), Some(b)] = on else { continue };
         let both = [(a.0, &a.1.counts), (b.0, &b.1.counts)];
         match [&a.1.counts.main_loop, &b.1.counts.main_loop] {
@@ -33,7 +33,7 @@ pub(crate) fn table(record: &Record) -> String {
     format!("{matrix}\n{plain}")
 }
 
-fn matrix_row(name: &str, both: [(Target, &Counts); 2], bodies: [&MainLoop; 2]) -> String {
+fn matrix_row(name: &str, both: [(Sm, &Counts); 2], bodies: [&MainLoop; 2]) -> String {
     let of = |text: fn(&MainLoop) -> String| pair(bodies.map(text));
     let slots = both.map(|(target, counts)| {
         format!("{:.0} %", 100.0 * issue_slots(counts, target).unwrap_or_default())
@@ -51,7 +51,7 @@ fn matrix_row(name: &str, both: [(Target, &Counts); 2], bodies: [&MainLoop; 2]) 
     format!("| `{name}` | {} |\n", cells.join(" | "))
 }
 
-fn plain_row(name: &str, both: [(Target, &Counts); 2]) -> String {
+fn plain_row(name: &str, both: [(Sm, &Counts); 2]) -> String {
     let of = |count: fn(&Counts) -> u32| pair(both.map(|(_, counts)| count(counts).to_string()));
     let cells = [of(|c| c.instructions), of(|c| c.in_loops), of(|c| c.loads_16_bit)];
     format!("| `{name}` | {} |\n", cells.join(" | "))
@@ -93,7 +93,7 @@ mod tests {
                 Counts { instructions, in_loops: 9, loads_16_bit: 32, local: 0, main_loop };
             Measured { kernel: kernel.into(), target, counts }
         };
-        let (a100, h100) = (Target::Sm80, Target::Sm90a);
+        let (a100, h100) = (Sm::Sm80, Sm::Sm90a);
         let mut record = Record::default();
         record.add("a.ptx", "1", &[on(h100, "k", 2, 283), on(a100, "k", 1, 272)]);
         record.add("b.ptx", "1", &[on(h100, "l", 1, 90), on(a100, "l", 1, 80)]);

@@ -1,8 +1,8 @@
 //! Right kernels, and what CUDA's documents say of their results.
 
+use device::Launch;
 use emulated::{EmulatedDevice, Order};
 use half::f16;
-use kernels::device::Launch;
 
 use crate::support::{Bench, orders};
 

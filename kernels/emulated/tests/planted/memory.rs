@@ -1,7 +1,7 @@
 //! Bugs in what a launch reaches, and in what it is given.
 
+use device::{Access, Arg, Device, DeviceError, Launch, Touch};
 use emulated::{EmulatedDevice, Order};
-use kernels::device::{Access, Arg, Device, DeviceError, Launch, Touch};
 
 use crate::support::{Bench, Memory, assert_says, fault};
 

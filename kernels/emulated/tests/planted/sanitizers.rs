@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
+use device::Launch;
 use emulated::{EmulatedDevice, Order};
-use kernels::device::Launch;
 
 use crate::support::{Bench, assert_says, place};
 

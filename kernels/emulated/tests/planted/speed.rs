@@ -1,7 +1,7 @@
 //! How fast emulation is: every test of a kernel waits for it. Prints; asserts nothing.
 
+use device::Launch;
 use emulated::{EmulatedDevice, Order};
-use kernels::device::Launch;
 
 use crate::support::Bench;
 

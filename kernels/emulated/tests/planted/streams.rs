@@ -1,7 +1,7 @@
 //! Bugs of the host: streams without events, staging memory reused too soon, and captures.
 
+use device::{Device, DeviceError, GraphHandle, Launch, Stream};
 use emulated::Order;
-use kernels::device::{Device, DeviceError, GraphHandle, Launch, Stream};
 
 use crate::support::{Bench, Memory, assert_says, orders};
 

@@ -1,8 +1,8 @@
 //! What the tests share: buffers on a device, launches, and where a bug was planted.
 
 use bytemuck::Pod;
+use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Stream, Touch};
 use emulated::{EmulatedDevice, Order};
-use kernels::device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Stream, Touch};
 
 /// Orders in which a right kernel gives the same, and a wrong one some day does not.
 pub(crate) fn orders() -> impl Iterator<Item = Order> {

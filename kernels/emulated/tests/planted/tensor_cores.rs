@@ -1,10 +1,9 @@
 //! Sums as tensor cores make them: aligned and cut off, where fp32 on the processor rounds. What it
-//! costs is the measurement behind the floor that the op cases allow ([`CUT_FLOOR`]).
+//! costs is the measurement behind [`CUT_PER_PRODUCT`].
 
-use emulated::{EmulatedDevice, Order};
+use device::Launch;
+use emulated::{CUT_PER_PRODUCT, EmulatedDevice, Order};
 use half::f16;
-use kernels::case::CUT_FLOOR;
-use kernels::device::Launch;
 
 use crate::support::Bench;
 
@@ -79,13 +78,13 @@ fn a_sum_is_cut_off_below_the_largest_term() {
 }
 
 /// The error of cutting grows with the length of the sum, beyond what rounding would show, and
-/// stays within half of what the cases allow for it.
+/// stays within [`CUT_PER_PRODUCT`].
 #[test]
 fn what_cutting_costs_grows_with_the_length_of_the_sum() {
     println!("products  rounding  cutting   for each product");
     for k in PRODUCTS {
         let (rounding, cutting) = (worst(false, k), worst(true, k));
         println!("{k:>8}  {rounding:.2e}   {cutting:.2e}   {:.2e}", cutting / k as f64);
-        assert!(cutting <= CUT_FLOOR / 2.0 * k as f64, "{k}: {cutting:e}");
+        assert!(cutting <= CUT_PER_PRODUCT * k as f64, "{k}: {cutting:e}");
     }
 }

@@ -1,7 +1,7 @@
 //! Bugs between the threads of a block: barriers, warp operations, shared memory, waits.
 
+use device::Launch;
 use emulated::Order;
-use kernels::device::Launch;
 
 use crate::support::{Bench, assert_says, fault, orders, place};
 

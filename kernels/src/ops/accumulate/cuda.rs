@@ -1,6 +1,6 @@
 //! CUDA launches of `accumulate` and `add_accumulated`: many parameters each.
 
-use crate::device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 /// Parameters of a launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;

@@ -15,8 +15,9 @@
 mod cases;
 mod cuda;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
 

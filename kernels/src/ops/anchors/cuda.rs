@@ -1,8 +1,9 @@
 //! CUDA launches of `anchors`: one for a usual pyramid.
 
+use device::{Arg, BLOCK, Launch, LaunchArgs, StructArg};
+
 use super::Anchors;
 use crate::boxes::{AnchorLevel, Box4};
-use crate::device::{Arg, BLOCK, Launch, LaunchArgs, StructArg};
 
 /// Cells and parts of a launch, as in `anchors.cu`.
 const MAX_CELLS: usize = 64;

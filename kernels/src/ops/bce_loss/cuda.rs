@@ -1,6 +1,7 @@
 //! CUDA launches of `bce_loss` and its gradient.
 
-use crate::device::{Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
+
 use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {

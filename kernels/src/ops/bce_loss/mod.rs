@@ -14,11 +14,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::losses::check_group;
 use crate::op::check;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::BceLossGrad;
@@ -71,7 +72,7 @@ impl Op for BceLoss {
             Source::Input(3),
             Source::GradOutput(0),
         ];
-        BackwardRule::default().step(BceLossGrad { ipg: self.ipg }, &reads, &[Target::GradInput(0)])
+        BackwardRule::default().step(BceLossGrad { ipg: self.ipg }, &reads, &[Sink::GradInput(0)])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

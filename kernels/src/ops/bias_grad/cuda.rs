@@ -1,6 +1,7 @@
 //! CUDA launches of `bias_grad`: sums of chunks of rows, then their sum.
 
-use crate::device::{Access, Arg, Launch, LaunchArgs};
+use device::{Access, Arg, Launch, LaunchArgs};
+
 use crate::{DType, TensorDesc};
 
 /// Vectors of columns that a block has side by side; as in `vector.cuh`.

@@ -1,7 +1,8 @@
 //! CUDA launch of `control_step`.
 
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
+
 use super::{ControlStep, LrSchedule, MAX_MILESTONES};
-use crate::device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
 pub(super) fn launches(op: &ControlStep, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let [step, scale, growth, skipped] = args.updates[..] else {

@@ -23,8 +23,9 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Op, OpError, Role, TensorDesc, contract};
 

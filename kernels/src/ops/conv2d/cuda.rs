@@ -1,9 +1,10 @@
 //! CUDA launches of `conv2d` and its gradients.
 
+use device::{Launch, LaunchArgs};
+
 use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
-use crate::device::gemm::{self, Extras};
-use crate::device::{Launch, LaunchArgs};
 use crate::matmul::ConvShape;
+use crate::matmul::launch::{self, Extras};
 
 pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let slots = op.slots();
@@ -16,7 +17,7 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
         count: input(slots.count),
     };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
-    gemm::forward(shape, tensors, extras, &args.workspace)
+    launch::forward(args, shape, tensors, extras)
 }
 
 pub(super) fn grad_input(
@@ -25,9 +26,9 @@ pub(super) fn grad_input(
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
     let scale = op.scale.then(|| args.inputs[2]);
-    let extras = Extras { scale, ..gemm::counted(args, op.counted) };
+    let extras = Extras { scale, ..launch::counted(args, op.counted) };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
-    gemm::grad_input(shape, tensors, extras, &args.workspace)
+    launch::grad_input(args, shape, tensors, extras)
 }
 
 pub(super) fn grad_weight(
@@ -36,7 +37,7 @@ pub(super) fn grad_weight(
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
     let scale = op.scale.then(|| args.inputs[2]);
-    let extras = Extras { scale, ..gemm::counted(args, op.counted) };
+    let extras = Extras { scale, ..launch::counted(args, op.counted) };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
-    gemm::grad_weight(shape, tensors, extras, &args.workspace)
+    launch::grad_weight(args, shape, tensors, extras)
 }

@@ -6,10 +6,11 @@
 //! Strided convolutions are split by residue of the position, so that no product with a zero is
 //! made. Bound by compute; deterministic.
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
-use crate::device::gemm;
-use crate::device::{Launch, LaunchArgs};
+use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
@@ -85,8 +86,13 @@ impl Op for Conv2dGradInput {
         self.shape(inputs).map_or(0, |s| gather_workspace_len(&s))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        let bytes = |s| gemm::grad_input_workspace_bytes(&s, self.scale);
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        let bytes = |s| launch::grad_input_workspace_bytes(gpu, &s, self.scale);
         self.shape(inputs).map_or(0, bytes)
     }
 

@@ -5,10 +5,11 @@
 //! `torch.nn.grad.conv2d_weight(x, shape, g) * scale`. With `counted`, images from `count` on do
 //! not contribute. Bound by compute; sums over positions in order, in blocks of 256: deterministic.
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
-use crate::device::gemm;
-use crate::device::{Launch, LaunchArgs};
+use crate::matmul::launch;
 use crate::matmul::{ConvShape, conv_grad_weight, reduce_workspace_len};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
@@ -87,8 +88,13 @@ impl Op for Conv2dGradWeight {
         self.shape(inputs).map_or(0, |s| reduce_workspace_len(&s))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        self.shape(inputs).map_or(0, |s| gemm::grad_weight_workspace_bytes(&s))
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        self.shape(inputs).map_or(0, |s| launch::grad_weight_workspace_bytes(gpu, &s))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

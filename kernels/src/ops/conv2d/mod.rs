@@ -19,15 +19,16 @@ mod grad_weight;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
-use crate::device::gemm;
-use crate::device::{Launch, LaunchArgs};
+use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
 use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad_input::Conv2dGradInput;
@@ -201,7 +202,7 @@ impl Op for Conv2d {
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
         if self.relu {
-            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
             g = Source::Temp(0);
         }
         let extra = |slots: &[Option<usize>]| -> Vec<Source> {
@@ -210,14 +211,14 @@ impl Op for Conv2d {
         let tail = extra(&[slots.scale, slots.count]);
         let grad_input = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted };
         let from = [&[g, Source::Input(1)], &tail[..]].concat();
-        rule = rule.step(grad_input, &from, &[Target::GradInput(0)]);
+        rule = rule.step(grad_input, &from, &[Sink::GradInput(0)]);
         let (kernel_h, kernel_w) = (w[1], w[2]);
         let grad_weight = Conv2dGradWeight { stride, pad, kernel_h, kernel_w, scale, counted };
         let from = [&[Source::Input(0), g], &tail[..]].concat();
-        rule = rule.step(grad_weight, &from, &[Target::GradInput(1)]);
+        rule = rule.step(grad_weight, &from, &[Sink::GradInput(1)]);
         if let Some(bias) = slots.bias {
             let from = [&[g], &extra(&[slots.count])[..]].concat();
-            rule = rule.step(BiasGrad { counted }, &from, &[Target::GradInput(bias)]);
+            rule = rule.step(BiasGrad { counted }, &from, &[Sink::GradInput(bias)]);
         }
         if let Some(residual) = slots.residual {
             rule = rule.alias(g, residual);
@@ -229,8 +230,13 @@ impl Op for Conv2d {
         self.shape(inputs).map_or(0, |s| gather_workspace_len(&s))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        self.shape(inputs).map_or(0, |s| gemm::forward_workspace_bytes(&s))
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        self.shape(inputs).map_or(0, |s| launch::forward_workspace_bytes(gpu, &s))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

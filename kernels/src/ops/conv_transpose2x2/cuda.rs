@@ -2,43 +2,48 @@
 //! whose gradient it is. Each residue class of its input's gradient is one of the four products
 //! `x * w[:, a, b]`, written to every second row and column of `y`.
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use super::{conv_shape, extents};
 use crate::TensorDesc;
-use crate::device::gemm::{self, Extras};
-use crate::device::{Launch, LaunchArgs};
 use crate::matmul::ConvShape;
+use crate::matmul::launch::{self, Extras};
 
 /// The convolution for the tensor of H x W and the one of 2H x 2W.
 fn shape(small: &TensorDesc, large: &TensorDesc) -> ConvShape {
     conv_shape(extents(small), large.dim(3))
 }
 
-pub(super) fn workspace_bytes(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-    gemm::grad_input_workspace_bytes(&shape(&inputs[0], &outputs[0]), false)
+pub(super) fn workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+    launch::grad_input_workspace_bytes(gpu, &shape(&inputs[0], &outputs[0]), false)
 }
 
 pub(super) fn launches(relu: bool, counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let ([x, w, b], y) = ([0, 1, 2].map(|i| args.inputs[i]), args.outputs[0]);
-    let extras = Extras { bias: Some(b), relu, ..gemm::counted(args, counted) };
-    gemm::grad_input(&shape(x.desc, y.desc), [x, w, y], extras, &args.workspace)
+    let extras = Extras { bias: Some(b), relu, ..launch::counted(args, counted) };
+    launch::grad_input(args, &shape(x.desc, y.desc), [x, w, y], extras)
 }
 
-pub(super) fn grad_input_workspace_bytes(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-    gemm::forward_workspace_bytes(&shape(&outputs[0], &inputs[0]))
+pub(super) fn grad_input_workspace_bytes(
+    gpu: &Gpu,
+    inputs: &[TensorDesc],
+    outputs: &[TensorDesc],
+) -> usize {
+    launch::forward_workspace_bytes(gpu, &shape(&outputs[0], &inputs[0]))
 }
 
 pub(super) fn grad_input(counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let ([g, w], dx) = ([0, 1].map(|i| args.inputs[i]), args.outputs[0]);
-    let extras = gemm::counted(args, counted);
-    gemm::forward(&shape(dx.desc, g.desc), [g, w, dx], extras, &args.workspace)
+    let extras = launch::counted(args, counted);
+    launch::forward(args, &shape(dx.desc, g.desc), [g, w, dx], extras)
 }
 
-pub(super) fn grad_weight_workspace_bytes(inputs: &[TensorDesc]) -> usize {
-    gemm::grad_weight_workspace_bytes(&shape(&inputs[0], &inputs[1]))
+pub(super) fn grad_weight_workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc]) -> usize {
+    launch::grad_weight_workspace_bytes(gpu, &shape(&inputs[0], &inputs[1]))
 }
 
 pub(super) fn grad_weight(counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let ([x, g], dw) = ([0, 1].map(|i| args.inputs[i]), args.outputs[0]);
-    let extras = gemm::counted(args, counted);
-    gemm::grad_weight(&shape(x.desc, g.desc), [g, x, dw], extras, &args.workspace)
+    let extras = launch::counted(args, counted);
+    launch::grad_weight(args, &shape(x.desc, g.desc), [g, x, dw], extras)
 }

@@ -5,9 +5,10 @@
 //! `g [N,2H,2W,K]`, `[count]` -> `dw [C,2,2,K]`; images from `count` on do not contribute. Outputs
 //! are overwritten; both are bound by compute and deterministic.
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{
     Epilogue, conv_forward, conv_grad_weight, gather_workspace_len, reduce_workspace_len,
 };
@@ -77,8 +78,13 @@ impl Op for ConvTranspose2x2GradInput {
         gather_workspace_len(&conv_shape(extents(&outputs[0]), inputs[0].dim(3)))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        cuda::grad_input_workspace_bytes(inputs, outputs)
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::grad_input_workspace_bytes(gpu, inputs, outputs)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -133,8 +139,13 @@ impl Op for ConvTranspose2x2GradWeight {
         reduce_workspace_len(&conv_shape(extents(&inputs[0]), inputs[1].dim(3)))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        cuda::grad_weight_workspace_bytes(inputs)
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::grad_weight_workspace_bytes(gpu, inputs)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

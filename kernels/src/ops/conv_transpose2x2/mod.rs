@@ -16,14 +16,15 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
 use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::{ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight};
@@ -103,29 +104,34 @@ impl Op for ConvTranspose2x2 {
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
         if self.relu {
-            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
             g = Source::Temp(0);
         }
         let with_count = |sources: &[Source]| [sources, count].concat();
         rule.step(
             ConvTranspose2x2GradInput { counted },
             &with_count(&[g, Source::Input(1)]),
-            &[Target::GradInput(0)],
+            &[Sink::GradInput(0)],
         )
         .step(
             ConvTranspose2x2GradWeight { counted },
             &with_count(&[Source::Input(0), g]),
-            &[Target::GradInput(1)],
+            &[Sink::GradInput(1)],
         )
-        .step(BiasGrad { counted }, &with_count(&[g]), &[Target::GradInput(2)])
+        .step(BiasGrad { counted }, &with_count(&[g]), &[Sink::GradInput(2)])
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         gather_workspace_len(&conv_shape(extents(&inputs[0]), inputs[1].dim(3)))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        cuda::workspace_bytes(inputs, outputs)
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::workspace_bytes(gpu, inputs, outputs)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -1,7 +1,8 @@
 //! CUDA launch of `decide_flips`.
 
+use device::{Launch, LaunchArgs};
+
 use super::DecideFlips;
-use crate::device::{Launch, LaunchArgs};
 
 pub(super) fn launches(op: &DecideFlips, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (keys, flips) = (args.inputs[0], args.outputs[0]);

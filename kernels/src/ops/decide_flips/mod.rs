@@ -7,8 +7,9 @@
 mod cases;
 mod cuda;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::philox::{Purpose, keyed};

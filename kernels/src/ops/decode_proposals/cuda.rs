@@ -1,8 +1,9 @@
 //! CUDA launches of `decode_proposals`: one for each [`MAX_LEVELS`] levels.
 
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
+
 use super::{DecodeProposals, FIRST_MAP};
 use crate::DType;
-use crate::device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 /// Levels of a launch, as in `decode_proposals.cu`.
 const MAX_LEVELS: usize = 8;

@@ -1,7 +1,8 @@
 //! CUDA launches of `detections`: scores, classes, count, merge.
 
+use device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
+
 use super::Detections;
-use crate::device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
 use crate::{DType, TensorDesc};
 
 /// Boxes of a chunk of NMS, as in `nms.cuh`.

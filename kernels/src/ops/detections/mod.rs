@@ -18,8 +18,9 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -85,7 +86,12 @@ impl Op for Detections {
         Cost::streaming(inputs, outputs, 5 * inputs[0].len() as u64)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::workspace_bytes(self, inputs)
     }
 

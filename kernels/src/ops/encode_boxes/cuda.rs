@@ -1,7 +1,8 @@
 //! CUDA launch of `encode_boxes`.
 
+use device::{Arg, Launch, LaunchArgs};
+
 use super::EncodeBoxes;
-use crate::device::{Arg, Launch, LaunchArgs};
 
 pub(super) fn launches(op: &EncodeBoxes, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (rows, gt_boxes) = (args.inputs[1].len(), args.inputs[3]);

@@ -12,9 +12,10 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::boxes::{as_boxes, as_boxes_mut, encode};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 

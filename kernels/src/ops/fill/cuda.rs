@@ -1,7 +1,8 @@
 //! CUDA launch of `fill`.
 
+use device::{Launch, LaunchArgs};
+
 use crate::DType;
-use crate::device::{Launch, LaunchArgs};
 
 /// Bytes that a thread writes.
 const VECTOR_BYTES: usize = 16;

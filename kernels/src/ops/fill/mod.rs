@@ -4,9 +4,10 @@
 
 mod cuda;
 
+use device::{Launch, LaunchArgs};
+
 use crate::case::OpCase;
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{DType, Op, OpError, Role, TensorDesc};
 

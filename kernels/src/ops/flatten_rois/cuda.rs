@@ -1,6 +1,6 @@
 //! CUDA launch of `flatten_rois`.
 
-use crate::device::{BLOCK, Launch, LaunchArgs};
+use device::{BLOCK, Launch, LaunchArgs};
 
 pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (proposals, counts) = (args.inputs[0], args.inputs[1]);

@@ -7,9 +7,10 @@
 mod cases;
 mod cuda;
 
+use device::{Launch, LaunchArgs};
+
 use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Op, OpError, Role, TensorDesc};
 

@@ -1,6 +1,6 @@
 //! CUDA launch of `gather_anchors`.
 
-use crate::device::{Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let rows = args.outputs[1].len();

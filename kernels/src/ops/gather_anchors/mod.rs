@@ -8,9 +8,10 @@
 mod cases;
 mod cuda;
 
+use device::{Launch, LaunchArgs};
+
 use crate::boxes::{as_boxes, as_boxes_mut};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 

@@ -1,7 +1,8 @@
 //! CUDA launches of `gather_patches` and its gradient.
 
+use device::{Buffer, Launch, LaunchArgs};
+
 use super::{GatherPatches, GatherPatchesGrad};
-use crate::device::{Buffer, Launch, LaunchArgs};
 use crate::ops::roi_align::pyramid::Pyramid;
 
 pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> {

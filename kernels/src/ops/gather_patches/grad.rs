@@ -4,9 +4,10 @@
 //! [N, h_l, w_l, C]` for each level (overwritten). Patches that overlap are added in the order of
 //! their rows, so the result is deterministic.
 
+use device::{Launch, LaunchArgs};
+
 use super::cpu;
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 

@@ -14,10 +14,11 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
-use crate::{BackwardRule, Op, OpError, Source, Target, TensorDesc, contract};
+use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc, contract};
 
 pub use cases::cases;
 pub use grad::GatherPatchesGrad;
@@ -65,7 +66,7 @@ impl Op for GatherPatches {
         let sizes = inputs[..levels].iter().map(|f| [f.shape[1], f.shape[2]]).collect();
         let grad =
             GatherPatchesGrad { anchors_per_cell: self.anchors_per_cell, level_sizes: sizes };
-        let writes: Vec<_> = (0..levels).map(Target::GradInput).collect();
+        let writes: Vec<_> = (0..levels).map(Sink::GradInput).collect();
         BackwardRule::default().step(grad, &[Source::GradOutput(0), Source::Input(levels)], &writes)
     }
 

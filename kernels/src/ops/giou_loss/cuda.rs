@@ -1,7 +1,8 @@
 //! CUDA launches of `giou_loss` and its gradient.
 
+use device::{Arg, BLOCK, Launch, LaunchArgs};
+
 use super::{GiouLoss, GiouLossGrad};
-use crate::device::{Arg, BLOCK, Launch, LaunchArgs};
 use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
 
 /// What both kernels take first.

@@ -15,11 +15,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::losses::check_group;
 use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc, contract};
 
 pub use cases::cases;
 pub use grad::GiouLossGrad;
@@ -77,7 +78,7 @@ impl Op for GiouLoss {
         BackwardRule::default().step(
             GiouLossGrad { weights: self.weights, ipg: self.ipg },
             &reads,
-            &[Target::GradInput(0)],
+            &[Sink::GradInput(0)],
         )
     }
 

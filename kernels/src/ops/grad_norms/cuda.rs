@@ -1,6 +1,7 @@
 //! CUDA launches of `grad_norms`: sums of squares by block, then the norms.
 
-use crate::device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+
 use crate::{DType, TensorDesc};
 
 /// Tensors of a launch: their struct must stay under 4 KiB.

@@ -1,8 +1,9 @@
 //! CUDA launches of `group_norm` and its gradients.
 
+use device::{Access, Arg, Launch, LaunchArgs, StructArg};
+
 use super::GroupNorm;
 use crate::TensorDesc;
-use crate::device::{Access, Arg, Launch, LaunchArgs, StructArg};
 
 /// Vectors of channels that a block has side by side; as in `vector.cuh`.
 const TILE: usize = 32;

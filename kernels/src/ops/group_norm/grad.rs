@@ -6,8 +6,9 @@
 //! `group_norm_grad_params`: `sums` -> `dgamma [C]`, `dbeta [C]`, the sums over images. Outputs are
 //! overwritten. Bound by memory; sums of 128 positions in f32, the rest in f64, in order.
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
@@ -76,7 +77,12 @@ impl Op for GroupNormGradSums {
         cpu::Map::new(&inputs[1], self.groups).partial_len()
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::partial_bytes(&inputs[1], self.groups)
     }
 
@@ -116,7 +122,12 @@ impl Op for GroupNormGradInput {
         Cost::streaming(inputs, outputs, 5 * outputs[0].len() as u64)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::corrections_bytes(&inputs[1], self.groups)
     }
 

@@ -18,11 +18,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::{GroupNormGradInput, GroupNormGradParams, GroupNormGradSums};
@@ -92,22 +93,22 @@ impl Op for GroupNorm {
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
         if self.relu {
-            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
             g = Source::Temp(0);
         }
         let (x, gamma, stats) = (Source::Input(0), Source::Input(1), Source::Output(1));
         let sums = usize::from(self.relu);
         rule = rule
-            .step(GroupNormGradSums { groups }, &[g, x, stats], &[Target::Temp(sums)])
+            .step(GroupNormGradSums { groups }, &[g, x, stats], &[Sink::Temp(sums)])
             .step(
                 GroupNormGradInput { groups },
                 &[g, x, gamma, stats, Source::Temp(sums)],
-                &[Target::GradInput(0)],
+                &[Sink::GradInput(0)],
             )
             .step(
                 GroupNormGradParams,
                 &[Source::Temp(sums)],
-                &[Target::GradInput(1), Target::GradInput(2)],
+                &[Sink::GradInput(1), Sink::GradInput(2)],
             );
         if self.residual { rule.alias(g, 3) } else { rule }
     }
@@ -116,7 +117,12 @@ impl Op for GroupNorm {
         cpu::Map::new(&inputs[0], self.groups).partial_len()
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::partial_bytes(&inputs[0], self.groups)
     }
 

@@ -5,9 +5,10 @@
 //! row_shape..]` = g^T * x; rows from `count` on do not contribute. Outputs are overwritten; both
 //! are bound by compute and deterministic.
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{
     ConvShape, Epilogue, conv_grad_input, conv_grad_weight, gather_workspace_len,
     reduce_workspace_len,
@@ -90,8 +91,13 @@ impl Op for LinearGradInput {
         gather_workspace_len(&ConvShape::matrix(g.dim(0), row_len(w), w.dim(0)))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        cuda::grad_input_workspace_bytes(inputs)
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::grad_input_workspace_bytes(gpu, inputs)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -150,8 +156,13 @@ impl Op for LinearGradWeight {
         reduce_workspace_len(&ConvShape::matrix(x.dim(0), row_len(x), g.dim(1)))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        cuda::grad_weight_workspace_bytes(inputs)
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::grad_weight_workspace_bytes(gpu, inputs)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

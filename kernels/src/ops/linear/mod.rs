@@ -14,14 +14,15 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::counted::{check_count, filled};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
 use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::{LinearGradInput, LinearGradWeight};
@@ -93,29 +94,34 @@ impl Op for Linear {
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
         if self.relu {
-            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
             g = Source::Temp(0);
         }
         let with_count = |sources: &[Source]| [sources, count].concat();
         rule.step(
             LinearGradInput { row_shape: inputs[0].shape[1..].to_vec(), counted },
             &with_count(&[g, Source::Input(1)]),
-            &[Target::GradInput(0)],
+            &[Sink::GradInput(0)],
         )
         .step(
             LinearGradWeight { row_shape: inputs[1].shape[1..].to_vec(), counted },
             &with_count(&[Source::Input(0), g]),
-            &[Target::GradInput(1)],
+            &[Sink::GradInput(1)],
         )
-        .step(BiasGrad { counted }, &with_count(&[g]), &[Target::GradInput(2)])
+        .step(BiasGrad { counted }, &with_count(&[g]), &[Sink::GradInput(2)])
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         gather_workspace_len(&matrix(&inputs[0], &inputs[1]))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        cuda::workspace_bytes(inputs)
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::workspace_bytes(gpu, inputs)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -1,6 +1,7 @@
 //! CUDA launches of `mask_bce_loss` and its gradient.
 
-use crate::device::{Access, Launch, LaunchArgs};
+use device::{Access, Launch, LaunchArgs};
+
 use crate::losses::launch::{LossRows, assert_half, loss_gradient, partial_bytes};
 use crate::{DType, TensorDesc};
 

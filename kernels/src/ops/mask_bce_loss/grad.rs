@@ -3,9 +3,10 @@
 //! Tensors: those of the loss, then `grad_output [1]` (all in) -> `grad_mask_logits
 //! [M, S, S, K+1]` (overwritten; 0 in other channels and in rows that are not positive).
 
+use device::{Launch, LaunchArgs};
+
 use super::{check_inputs, cpu, cuda};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 

@@ -16,11 +16,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::losses::check_group;
 use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc, contract};
 
 pub use cases::cases;
 pub use grad::MaskBceLossGrad;
@@ -73,11 +74,16 @@ impl Op for MaskBceLoss {
         BackwardRule::default().step(
             MaskBceLossGrad { ipg: self.ipg },
             &reads,
-            &[Target::GradInput(0)],
+            &[Sink::GradInput(0)],
         )
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::workspace_bytes(&inputs[0])
     }
 

@@ -1,7 +1,8 @@
 //! CUDA launch of `mask_probabilities`.
 
+use device::{Launch, LaunchArgs};
+
 use crate::DType;
-use crate::device::{Launch, LaunchArgs};
 
 pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (logits, probs) = (args.inputs[0], args.outputs[0]);

@@ -9,11 +9,11 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::contract::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::losses::sigmoid;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};

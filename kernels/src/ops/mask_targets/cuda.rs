@@ -1,7 +1,8 @@
 //! CUDA launches of `mask_targets`.
 
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
+
 use super::{MaskRule, MaskTargets};
-use crate::device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 /// Source columns of a strip.
 const STRIP: usize = 32;

@@ -27,8 +27,9 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Op, OpError, Role, TensorDesc, contract};
 

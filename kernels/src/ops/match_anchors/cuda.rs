@@ -1,7 +1,8 @@
 //! CUDA launches of `match_anchors`.
 
+use device::{Access, Launch, LaunchArgs, StructArg};
+
 use super::MatchAnchors;
-use crate::device::{Access, Launch, LaunchArgs, StructArg};
 
 /// Anchors a block labels.
 const ANCHORS_A_BLOCK: usize = 256 * 4;

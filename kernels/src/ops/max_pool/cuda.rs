@@ -1,7 +1,8 @@
 //! CUDA launches of `max_pool` and its gradient.
 
+use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
+
 use super::MaxPool;
-use crate::device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 
 /// The kernel's `Pool`, for maps like `x` and outputs like `y`.
 fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {

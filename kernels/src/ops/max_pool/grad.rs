@@ -4,8 +4,9 @@
 //! may share a maximum; their gradients are added in row-major order of the windows. Bound by
 //! memory.
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 

@@ -15,11 +15,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::matmul::out_extent;
 use crate::op::check;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::MaxPoolGrad;
@@ -85,7 +86,7 @@ impl Op for MaxPool {
         BackwardRule::default().step(
             MaxPoolGrad { pool: self.clone(), height, width },
             &[Source::GradOutput(0), Source::Output(1)],
-            &[Target::GradInput(0)],
+            &[Sink::GradInput(0)],
         )
     }
 

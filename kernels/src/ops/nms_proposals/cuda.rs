@@ -1,8 +1,9 @@
 //! CUDA launches of `nms_proposals`: sort, compare, walk, merge.
 
+use device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
+
 use super::{NmsProposals, ProposalScope};
 use crate::TensorDesc;
-use crate::device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
 
 /// Sizes of the passes, as in `nms_proposals.cu`.
 const SORT_THREADS: u32 = 1024;

@@ -1,8 +1,9 @@
 //! CUDA launch of `preprocess`.
 
+use device::{Launch, LaunchArgs, StructArg};
+
 use super::Preprocess;
 use crate::DType;
-use crate::device::{Launch, LaunchArgs, StructArg};
 
 /// Pixels of a row that a block makes; as in `preprocess.cu`.
 const PIXELS: usize = 256;

@@ -1,8 +1,9 @@
 //! CUDA launch of `publish`.
 
+use device::{Buffer, Launch, LaunchArgs, StructArg};
+
 use super::MAX_INPUTS;
 use crate::DType;
-use crate::device::{Buffer, Launch, LaunchArgs, StructArg};
 
 pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (ring, step) = (args.updates[0], args.updates[1]);

@@ -1,6 +1,6 @@
 //! CUDA launch of `relu_mask`.
 
-use crate::device::{BLOCK, Launch, LaunchArgs};
+use device::{BLOCK, Launch, LaunchArgs};
 
 /// Elements a thread works on: one 16-byte load of halves.
 const VECTOR: usize = 8;

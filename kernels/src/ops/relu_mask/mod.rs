@@ -6,10 +6,10 @@
 mod cases;
 mod cuda;
 
+use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 

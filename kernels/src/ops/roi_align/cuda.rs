@@ -1,8 +1,9 @@
 //! CUDA launches of `roi_align` and its gradient.
 
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+
 use super::pyramid::Pyramid;
 use super::{RoiAlign, RoiAlignGrad};
-use crate::device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 /// Shared memory of a block without asking for more.
 const SHARED_BYTES: usize = 48 << 10;

@@ -4,9 +4,10 @@
 //! `count [1]` i32 (all in) -> `grad_feature_l [N, h_l, w_l, C]` for each level (overwritten).
 //! Deterministic without atomics: a place sums its RoIs in their order. On CUDA P is at most 32.
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use super::{check_rois, cpu, taps};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 
@@ -59,7 +60,12 @@ impl Op for RoiAlignGrad {
         Cost::streaming(inputs, outputs, (inputs[0].len() * samples * 8) as u64)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         super::cuda::backward_workspace(self, inputs[1].dim(0))
     }
 

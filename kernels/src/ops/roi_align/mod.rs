@@ -21,10 +21,11 @@ pub(crate) mod taps;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Source, Target, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Sink, Source, TensorDesc, contract};
 
 pub use cases::cases;
 pub use grad::RoiAlignGrad;
@@ -108,7 +109,7 @@ impl Op for RoiAlign {
         };
         let mut reads = vec![Source::GradOutput(0)];
         reads.extend((levels..levels + 4).map(Source::Input));
-        let writes: Vec<_> = (0..levels).map(Target::GradInput).collect();
+        let writes: Vec<_> = (0..levels).map(Sink::GradInput).collect();
         BackwardRule::default().step(grad, &reads, &writes)
     }
 

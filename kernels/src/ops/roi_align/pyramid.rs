@@ -1,6 +1,6 @@
 //! The maps of a pyramid as an argument of kernels: `Pyramid` in `roi.cuh`.
 
-use crate::device::{Arg, StructArg};
+use device::{Arg, StructArg};
 
 /// Levels that a kernel takes.
 const MOST_LEVELS: usize = 8;

@@ -1,7 +1,8 @@
 //! CUDA launch of `roi_candidates`.
 
+use device::{BLOCK, Launch, LaunchArgs};
+
 use super::RoiCandidates;
-use crate::device::{BLOCK, Launch, LaunchArgs};
 
 pub(super) fn launches(op: &RoiCandidates, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (proposals, gts) = (args.inputs[0], args.inputs[3]);

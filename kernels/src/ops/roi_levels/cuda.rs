@@ -1,7 +1,8 @@
 //! CUDA launch of `roi_levels`.
 
+use device::{Launch, LaunchArgs};
+
 use super::RoiLevels;
-use crate::device::{Launch, LaunchArgs};
 
 pub(super) fn launches(op: &RoiLevels, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let levels = args.outputs[0];

@@ -12,9 +12,10 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::boxes::{as_boxes, roi_level};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};

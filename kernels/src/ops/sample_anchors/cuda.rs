@@ -1,8 +1,9 @@
 //! CUDA launches of `sample_anchors`.
 
+use device::{Access, Launch, LaunchArgs, StructArg};
+
 use super::SampleAnchors;
 use crate::boxes::{SampleKey, max_positives};
-use crate::device::{Access, Launch, LaunchArgs, StructArg};
 
 /// Anchors a block draws from.
 const CHUNK: usize = 256 * 16;

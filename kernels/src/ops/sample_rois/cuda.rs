@@ -1,8 +1,9 @@
 //! CUDA launches of `sample_rois`.
 
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+
 use super::SampleRois;
 use crate::boxes::{SampleKey, max_positives};
-use crate::device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 /// Threads that draw from the candidates of an image.
 const DRAW_THREADS: u32 = 1024;

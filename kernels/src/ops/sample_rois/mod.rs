@@ -19,9 +19,10 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::boxes::{SampleKey, max_positives};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -77,7 +78,12 @@ impl Op for SampleRois {
         Cost::streaming(inputs, outputs, 60 * inputs[1].len() as u64)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::workspace_bytes(self, inputs[1].dim(0))
     }
 

@@ -1,8 +1,9 @@
 //! CUDA launches of `select_columns` and its gradient.
 
+use device::{BLOCK, Launch, LaunchArgs};
+
 use super::{SelectColumns, SelectColumnsGrad};
 use crate::DType;
-use crate::device::{BLOCK, Launch, LaunchArgs};
 
 /// Elements of the gradient that a thread writes: one 16-byte store of halves.
 const VECTOR: usize = 8;

@@ -3,11 +3,11 @@
 //! Tensors: `grad_output [M, width]` f32, `index` of M i32 in any shape (in) ->
 //! `grad_x [M, columns]` (overwritten; 0 in the columns that were not selected).
 
+use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use super::{check_columns, cuda, first_column};
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Op, OpError, Role, TensorDesc, contract};
 

@@ -10,10 +10,11 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
-use crate::{BackwardRule, Op, OpError, Source, Target, TensorDesc, contract};
+use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc, contract};
 
 pub use cases::cases;
 pub use grad::SelectColumnsGrad;
@@ -72,7 +73,7 @@ impl Op for SelectColumns {
         BackwardRule::default().step(
             grad,
             &[Source::GradOutput(0), Source::Input(1)],
-            &[Target::GradInput(0)],
+            &[Sink::GradInput(0)],
         )
     }
 

@@ -1,8 +1,9 @@
 //! CUDA launches of `sgd`: many parameters each.
 
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
+
 use super::{Sgd, SgdGroup};
 use crate::DType;
-use crate::device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 /// Parameters of a launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;

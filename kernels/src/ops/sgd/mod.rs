@@ -19,10 +19,10 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
 

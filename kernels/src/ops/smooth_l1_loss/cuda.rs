@@ -1,7 +1,8 @@
 //! CUDA launches of `smooth_l1_loss` and its gradient.
 
+use device::{Launch, LaunchArgs};
+
 use crate::DType;
-use crate::device::{Launch, LaunchArgs};
 use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {

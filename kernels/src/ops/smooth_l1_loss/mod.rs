@@ -14,11 +14,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::losses::check_group;
 use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Source, Target, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc, contract};
 
 pub use cases::cases;
 pub use grad::SmoothL1LossGrad;
@@ -80,7 +81,7 @@ impl Op for SmoothL1Loss {
         BackwardRule::default().step(
             SmoothL1LossGrad { beta: self.beta, ipg: self.ipg },
             &reads,
-            &[Target::GradInput(0)],
+            &[Sink::GradInput(0)],
         )
     }
 

@@ -1,7 +1,8 @@
 //! CUDA launches of `softmax_cross_entropy` and its gradient.
 
+use device::{Access, Launch, LaunchArgs};
+
 use crate::TensorDesc;
-use crate::device::{Access, Launch, LaunchArgs};
 use crate::losses::launch::{
     LossRows, MAX_BLOCKS, ROW_THREADS, assert_half, blocks, loss_gradient, partial_bytes,
 };

@@ -1,6 +1,7 @@
 //! CUDA launches of `sum`: one for each [`MOST_TERMS`] terms.
 
-use crate::device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+
 use crate::{DType, TensorDesc};
 
 /// Terms of a launch; as in `sum.cu`.

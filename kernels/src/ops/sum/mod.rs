@@ -7,7 +7,8 @@ mod cases;
 mod cpu;
 mod cuda;
 
-use crate::device::{Launch, LaunchArgs};
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::op::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Source, TensorDesc};
 
@@ -55,7 +56,12 @@ impl Op for Sum {
             .fold(BackwardRule::default(), |rule, i| rule.alias(Source::GradOutput(0), i))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::workspace_bytes(inputs)
     }
 

@@ -1,8 +1,9 @@
 //! CUDA launches of `top_k_per_level`: radix selection, then a sort; for each [`MAX_LEVELS`]
 //! levels.
 
+use device::{Access, Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg, Workspace};
+
 use super::TopKPerLevel;
-use crate::device::{Access, Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg, Workspace};
 use crate::{DType, TensorDesc};
 
 /// Levels of a launch, and sizes of the selection, as in `top_k_per_level.cu`.

@@ -14,8 +14,9 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use device::{Gpu, Launch, LaunchArgs};
+
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
@@ -57,7 +58,12 @@ impl Op for TopKPerLevel {
         Cost::streaming(inputs, outputs, inputs.iter().map(|d| d.len() as u64).sum())
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
         cuda::workspace_bytes(self, inputs)
     }
 

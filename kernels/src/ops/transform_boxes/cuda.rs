@@ -1,7 +1,8 @@
 //! CUDA launch of `transform_boxes`.
 
+use device::{Launch, LaunchArgs};
+
 use super::TransformBoxes;
-use crate::device::{Launch, LaunchArgs};
 
 pub(super) fn launches(op: &TransformBoxes, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (boxes, out) = (args.inputs[0], args.outputs[0]);

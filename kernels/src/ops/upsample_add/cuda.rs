@@ -1,6 +1,6 @@
 //! CUDA launches of `upsample_add` and its gradient.
 
-use crate::device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
+use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 
 /// The kernel's `Sizes`, and whether channels come in vectors of 8.
 fn sizes(big: &Buffer<'_>, small: &Buffer<'_>) -> (Arg, bool) {

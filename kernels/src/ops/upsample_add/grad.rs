@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 

@@ -13,12 +13,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
-use crate::device::{Launch, LaunchArgs};
 use crate::op::check;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Source, Target, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::UpsampleGrad;
@@ -64,7 +64,7 @@ impl Op for UpsampleAdd {
         BackwardRule::default().alias(Source::GradOutput(0), 0).step(
             UpsampleGrad { height, width },
             &[Source::GradOutput(0)],
-            &[Target::GradInput(1)],
+            &[Sink::GradInput(1)],
         )
     }
 

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use device::{Access, Arg, Device, DeviceError, Launch, Touch};
 use graph::capture::{LaunchList, Task, Work, capture};
 use kernels::case::{OpCase, all, check_on_device};
 use kernels::cpu::HostTensor;
-use kernels::device::{Access, Arg, Device, DeviceError, Launch, Touch};
 use serde_json::{Value, json};
 
 use super::super::Kit;

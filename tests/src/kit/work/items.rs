@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernels::device::Device;
+use device::Device;
 use serde_json::Value;
 
 use super::super::items::group;

@@ -2,134 +2,20 @@
 //!
 //! All of them are one of three passes over a [`ConvShape`], the same as on the CPU: a linear layer
 //! is a 1x1 convolution of images of one pixel, a transposed convolution the gradient of a
-//! convolution. Here it is decided, from shapes alone, which tile a pass uses and into how many
-//! parts its reduction is split; the kernels are in `ops/conv2d/*.cu` and `cuda/gemm/*.cuh`.
+//! convolution. [`variants`] lists the kernels for each pass; [`plan`] chooses one, and the number
+//! of splits of its reduction. The kernels are in `ops/conv2d/*.cu` and `cuda/gemm/*.cuh`.
 
-use super::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Workspace};
+mod plan;
+mod variants;
+
+use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
+
+use super::ConvShape;
 use crate::DType;
-use crate::matmul::ConvShape;
+use plan::Plan;
 
-/// Threads of a block.
-const THREADS: u32 = 128;
-/// Values of the reduction in a stage.
-const DEPTH: usize = 32;
-/// Stages in shared memory.
-const STAGES: usize = 4;
-/// Values in the 16 bytes that a copy moves.
+/// Values in the 16 bytes that one copy moves.
 const CHUNK: usize = 8;
-/// Blocks that fill a device: two on each of the 132 multiprocessors of an H100. A constant, so
-/// that the order of a sum does not depend on the device.
-const FULL: usize = 264;
-/// Blocks from which on large tiles use a device better than four times as many small ones.
-const LARGE_FROM: usize = 108;
-/// Splits that large tiles may count on to become so many, and the stages that each must then have:
-/// the partial sums of more would cost what the larger tile saves.
-const LARGE_SPLITS: [usize; 2] = [4, 16];
-/// Stages that a split should have at least, to be worth its partial sums.
-const LEAST_SHARE: usize = 8;
-
-/// A side of the tile that a block makes, and the kernel for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tile {
-    /// 128 x 128.
-    Large,
-    /// 64 x 64.
-    Small,
-    /// 64 x 64, values read one by one: some count of channels is no multiple of 8.
-    Unaligned,
-}
-
-/// The matrices of a pass and how they are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Plan {
-    tile: Tile,
-    /// Tiles of the output.
-    tiles: usize,
-    /// Parts of the reduction, summed by a second kernel if there are several.
-    splits: usize,
-    /// Elements of the output.
-    len: usize,
-}
-
-impl Plan {
-    /// A plan for `classes` products of `rows x columns`, each over `blocks` stages.
-    fn new(
-        [rows, columns, classes]: [usize; 3],
-        len: usize,
-        blocks: usize,
-        aligned: bool,
-        large_from: usize,
-    ) -> Self {
-        let tiles = |side: usize| rows.div_ceil(side) * columns.div_ceil(side);
-        let [most, stages] = LARGE_SPLITS;
-        let large_blocks = tiles(128) * classes * (blocks / stages).clamp(1, most);
-        let large = aligned && rows.min(columns) > 64 && large_blocks >= large_from;
-        let (tile, tiles) = match (aligned, large) {
-            (false, _) => (Tile::Unaligned, tiles(64)),
-            (true, false) => (Tile::Small, tiles(64)),
-            (true, true) => (Tile::Large, tiles(128)),
-        };
-        let wanted = FULL / (tiles * classes).max(1);
-        let splits = wanted.min(blocks / LEAST_SHARE).max(1);
-        Self { tile, tiles, splits, len }
-    }
-
-    fn forward(s: &ConvShape) -> Self {
-        let (rows, aligned) = (s.out_positions(), s.channels.is_multiple_of(CHUNK));
-        let blocks = stages(s.kernel_h * s.kernel_w, s.channels, aligned);
-        Self::new([rows, s.filters, 1], rows * s.filters, blocks, aligned, LARGE_FROM)
-    }
-
-    fn grad_input(s: &ConvShape) -> Self {
-        let largest = s.height.div_ceil(s.stride) * s.width.div_ceil(s.stride);
-        let aligned = is_aligned(s);
-        let taps = s.kernel_h.div_ceil(s.stride) * s.kernel_w.div_ceil(s.stride);
-        let blocks = stages(taps, s.filters, aligned);
-        let len = s.images * s.height * s.width * s.channels;
-        let extents = [s.images * largest, s.channels, s.stride * s.stride];
-        Self::new(extents, len, blocks, aligned, LARGE_FROM)
-    }
-
-    /// Splits make the blocks that tiles do not: the large tile is right even if alone.
-    fn grad_weight(s: &ConvShape) -> Self {
-        let blocks = s.out_positions().div_ceil(DEPTH);
-        let len = s.filters * s.filter_len();
-        Self::new([s.filters, s.filter_len(), 1], len, blocks, is_aligned(s), 1)
-    }
-
-    fn side(&self) -> usize {
-        if self.tile == Tile::Large { 128 } else { 64 }
-    }
-
-    /// Bytes of the partial sums, 0 if the reduction is not split.
-    fn partial_bytes(&self) -> usize {
-        if self.splits > 1 { self.splits * self.len * 4 } else { 0 }
-    }
-
-    fn partials(&self, workspace: &Workspace, offset: usize, access: Access) -> Arg {
-        match self.partial_bytes() {
-            0 => Arg::Null,
-            bytes => workspace.piece(offset, bytes, access),
-        }
-    }
-
-    /// A launch of one of the kernels for the large, the small and the unaligned tile.
-    fn launch(&self, kernels: [&'static str; 3], classes: usize) -> Launch {
-        let kernel = kernels[self.tile as usize];
-        let shared = STAGES * 2 * self.side() * DEPTH * 2;
-        Launch::new(kernel, [self.tiles, classes, self.splits]).block(THREADS).shared(shared)
-    }
-}
-
-/// True if all tensors of a gradient can be read in 16-byte chunks.
-fn is_aligned(s: &ConvShape) -> bool {
-    s.channels.is_multiple_of(CHUNK) && s.filters.is_multiple_of(CHUNK)
-}
-
-/// Stages of a reduction over taps and channels, as the kernels walk it.
-fn stages(taps: usize, channels: usize, aligned: bool) -> usize {
-    if aligned { taps * channels.div_ceil(DEPTH) } else { (taps * channels).div_ceil(DEPTH) }
-}
 
 /// The kernels' `struct Conv`. Also the place where sizes that do not fit their `int`s are refused.
 fn conv_arg(s: &ConvShape) -> Arg {
@@ -184,22 +70,21 @@ pub(crate) struct Extras<'a> {
 }
 
 /// Scratch of [`forward`].
-pub(crate) fn forward_workspace_bytes(s: &ConvShape) -> usize {
-    Plan::forward(s).partial_bytes()
+pub(crate) fn forward_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
+    Plan::forward(gpu, s).partial_bytes()
 }
 
 /// `y = relu(conv(x, w) * scale + bias + residual)` from `x`, `w` to `y`.
 pub(crate) fn forward(
+    args: &LaunchArgs<'_>,
     s: &ConvShape,
     [x, w, y]: [Buffer<'_>; 3],
     extras: Extras<'_>,
-    workspace: &Workspace,
 ) -> Vec<Launch> {
-    const KERNELS: [&str; 3] = ["conv2d_f16_large", "conv2d_f16_small", "conv2d_f16_unaligned"];
     check_half(&[x, w, y]);
-    let plan = Plan::forward(s);
+    let (plan, workspace) = (Plan::forward(args.gpu, s), &args.workspace);
     let product = plan
-        .launch(KERNELS, 1)
+        .launch(1)
         .arg(x.read())
         .arg(w.read())
         .arg(read(extras.scale))
@@ -244,25 +129,20 @@ fn scaled_bytes(s: &ConvShape, scaled: bool) -> usize {
 }
 
 /// Scratch of [`grad_input`], `scaled` with a scale.
-pub(crate) fn grad_input_workspace_bytes(s: &ConvShape, scaled: bool) -> usize {
-    scaled_bytes(s, scaled) + Plan::grad_input(s).partial_bytes()
+pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
+    scaled_bytes(s, scaled) + Plan::grad_input(gpu, s).partial_bytes()
 }
 
 /// `dx = relu(conv_transposed(g * scale, w) + bias)` from `g`, `w` to `dx`. The scale is one of the
 /// K channels of `g`, and multiplied into the weights, in half: a rounding of 2^-11 for a product.
 pub(crate) fn grad_input(
+    args: &LaunchArgs<'_>,
     s: &ConvShape,
     [g, w, dx]: [Buffer<'_>; 3],
     extras: Extras<'_>,
-    workspace: &Workspace,
 ) -> Vec<Launch> {
-    const KERNELS: [&str; 3] = [
-        "conv2d_grad_input_f16_large",
-        "conv2d_grad_input_f16_small",
-        "conv2d_grad_input_f16_unaligned",
-    ];
     check_half(&[g, w, dx]);
-    let plan = Plan::grad_input(s);
+    let (plan, workspace) = (Plan::grad_input(args.gpu, s), &args.workspace);
     let offset = scaled_bytes(s, extras.scale.is_some());
     let scale_weights = extras.scale.map(|scale| {
         Launch::over("conv2d_scale_weights_f16", s.filters * s.filter_len().div_ceil(CHUNK))
@@ -277,7 +157,7 @@ pub(crate) fn grad_input(
         None => w.read(),
     };
     let product = plan
-        .launch(KERNELS, s.stride * s.stride)
+        .launch(s.stride * s.stride)
         .arg(g.read())
         .arg(weights)
         .arg(read(extras.bias))
@@ -294,27 +174,22 @@ pub(crate) fn grad_input(
 }
 
 /// Scratch of [`grad_weight`].
-pub(crate) fn grad_weight_workspace_bytes(s: &ConvShape) -> usize {
-    Plan::grad_weight(s).partial_bytes()
+pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
+    Plan::grad_weight(gpu, s).partial_bytes()
 }
 
 /// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32.
 pub(crate) fn grad_weight(
+    args: &LaunchArgs<'_>,
     s: &ConvShape,
     [x, g, dw]: [Buffer<'_>; 3],
     extras: Extras<'_>,
-    workspace: &Workspace,
 ) -> Vec<Launch> {
-    const KERNELS: [&str; 3] = [
-        "conv2d_grad_weight_f16_large",
-        "conv2d_grad_weight_f16_small",
-        "conv2d_grad_weight_f16_unaligned",
-    ];
     check_half(&[x, g]);
     assert_eq!(dw.dtype(), DType::F32, "{:?} in a matrix product", dw.desc);
-    let plan = Plan::grad_weight(s);
+    let (plan, workspace) = (Plan::grad_weight(args.gpu, s), &args.workspace);
     let product = plan
-        .launch(KERNELS, 1)
+        .launch(1)
         .arg(x.read())
         .arg(g.read())
         .arg(read(extras.scale))
@@ -366,30 +241,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn plans_follow_the_shape() {
-        let conv = |images: usize, side: usize, channels: usize| ConvShape {
-            images,
-            height: side,
-            width: side,
-            channels,
-            filters: 256,
-            kernel_h: 3,
-            kernel_w: 3,
-            stride: 1,
-            pad: 1,
-            out_height: side,
-            out_width: side,
-        };
-        let large = Plan::forward(&conv(12, 100, 256));
-        assert_eq!((large.tile, large.splits, large.partial_bytes()), (Tile::Large, 1, 0));
-        assert_eq!(Plan::forward(&conv(1, 13, 255)).tile, Tile::Unaligned);
-        // Twelve small tiles: 22 splits would fill the device, a share of 8 stages allows 9.
-        let split = Plan::forward(&conv(1, 13, 256));
-        assert_eq!((split.tile, split.tiles, split.splits), (Tile::Small, 12, 9));
-        let weight = Plan::grad_weight(&conv(12, 100, 256));
-        assert_eq!((weight.tile, weight.tiles, weight.splits), (Tile::Large, 36, 7));
     }
 }

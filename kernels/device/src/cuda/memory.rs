@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::context::{Context, OrFault};
-use crate::device::{DeviceError, DevicePtr};
+use crate::{DeviceError, DevicePtr};
 
 /// A piece of device memory.
 #[derive(Debug)]

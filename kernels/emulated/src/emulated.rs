@@ -1,17 +1,16 @@
 //! The device: calls go into queues, and the queues run when the host waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use kernels::device::cuda::ptx;
-use kernels::device::{
-    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, ModuleLoad,
-    Pinned, Stream,
+use device::{
+    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, Gpu, GraphHandle, Launch,
+    ModuleLoad, Pinned, Stream,
 };
 
 use crate::capture::{Capture, Graph};
-use crate::library::Way;
+use crate::library::{Way, kernel_names, source};
 use crate::memory::{Memory, TOTAL_BYTES};
 use crate::planted::Planted;
 use crate::queue::{Command, Item, Next, Queues, Ticket};
@@ -32,6 +31,7 @@ pub struct EmulatedDevice {
     os_threads: u32,
     tensor_core_sums: bool,
     planted: Planted,
+    gpu: Gpu,
     inner: Mutex<Inner>,
 }
 
@@ -60,7 +60,14 @@ impl EmulatedDevice {
         };
         let inner = Mutex::new(Inner { random, ..Inner::default() });
         let planted = Planted::default();
-        Self { order, os_threads: 1, tensor_core_sums: false, planted, inner }
+        let gpu = Gpu::a100();
+        Self { order, os_threads: 1, tensor_core_sums: false, planted, gpu, inner }
+    }
+
+    /// Takes the place of this GPU in planning; an A100's without it.
+    pub fn with_gpu(mut self, gpu: Gpu) -> Self {
+        self.gpu = gpu;
+        self
     }
 
     /// Sums products as tensor cores do: a group of products and the running sum are aligned to
@@ -173,6 +180,10 @@ impl Device for EmulatedDevice {
         "emulated".into()
     }
 
+    fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     fn memory(&self) -> Result<DeviceMemory, DeviceError> {
         let used = self.lock().memory.used();
         Ok(DeviceMemory { free: TOTAL_BYTES - used, total: TOTAL_BYTES })
@@ -242,9 +253,10 @@ impl Device for EmulatedDevice {
     }
 
     fn load_kernels(&self) -> Vec<ModuleLoad> {
-        let sources = &ptx::manifest().unwrap_or_else(|e| panic!("{e}")).sources;
-        let load = |path: &str| ModuleLoad { path: path.into(), result: self.planted.load(path) };
-        sources.iter().map(|source| load(&source.path)).collect()
+        let sources: BTreeSet<String> = kernel_names().iter().map(|name| source(name)).collect();
+        let load = |path: String| ModuleLoad { result: self.planted.load(&path), path };
+        let of_training = sources.into_iter().filter(|path| path.starts_with("kernels/src/"));
+        of_training.map(load).collect()
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError> {

@@ -1,57 +1,38 @@
 //! Devices: memory, streams, events, launches, capture and replay, behind one trait.
 //!
+//! | what | where |
+//! |---|---|
+//! | a tensor's shape and role | [`TensorDesc`], [`Role`] |
+//! | a kernel launch as data, with the bytes that it may reach | [`Launch`], [`Touch`] |
+//! | what a plan is made for | [`Target`], [`Gpu`] |
+//! | what the CUDA sources were compiled to | [`manifest`], [`architecture`] |
+//! | the device itself | [`Device`], [`cuda::CudaDevice`] |
+//! | launches that open and close a captured step | [`slots`], [`stamp`](mod@stamp) |
+//!
 //! Two devices implement [`Device`]: CUDA, and the emulated one of the tests, which runs the same
 //! kernels compiled for the processor. All work is asynchronous and ordered by streams and events;
 //! what is captured runs when it is replayed. Only [`Device::download`] and
 //! [`Device::synchronize`] make the host wait for the device, and both are counted.
 
+// In a test a panic is the report; everywhere else faults are values.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod architecture;
 pub mod cuda;
-pub(crate) mod gemm;
 pub mod launch;
 pub mod manifest;
-pub mod run;
 pub mod slots;
 pub mod stamp;
+pub mod target;
+pub mod tensor;
 
 use std::fmt::Debug;
-
-use crate::{Op, TensorDesc};
 
 pub use launch::{
     Access, Arg, BLOCK, Buffer, DevicePtr, Launch, LaunchArgs, StructArg, Touch, Workspace,
 };
-
-/// Which kind of device a plan is for: decides element types and scratch memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceKind {
-    /// The CPU reference: f32 throughout.
-    Cpu,
-    /// CUDA, and the emulated device: fp16 where [`crate::Role::cuda_dtype`] says so.
-    Cuda,
-}
-
-impl DeviceKind {
-    /// Bytes of a tensor.
-    pub fn bytes(self, desc: &TensorDesc) -> usize {
-        match self {
-            DeviceKind::Cpu => desc.cpu_bytes(),
-            DeviceKind::Cuda => desc.cuda_bytes(),
-        }
-    }
-
-    /// Bytes of scratch memory of an op.
-    pub fn workspace_bytes(
-        self,
-        op: &dyn Op,
-        inputs: &[TensorDesc],
-        outputs: &[TensorDesc],
-    ) -> usize {
-        match self {
-            DeviceKind::Cpu => size_of::<f32>() * op.cpu_workspace_len(inputs, outputs),
-            DeviceKind::Cuda => op.cuda_workspace_bytes(inputs, outputs),
-        }
-    }
-}
+pub use target::{Gpu, Target};
+pub use tensor::{DType, Role, TensorDesc};
 
 /// A queue of work that runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -154,6 +135,9 @@ pub enum DeviceError {
 pub trait Device: Debug + Send + Sync {
     /// Name and driver, for reports.
     fn name(&self) -> String;
+
+    /// What plans for this device are made for.
+    fn gpu(&self) -> &Gpu;
 
     /// Free and total memory.
     ///

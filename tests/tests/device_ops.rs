@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use emulated::{EmulatedDevice, Order};
 use kernels::Cost;
-use kernels::case::{CaseError, OpCase, all, check_on_device};
+use kernels::case::{CUT_FLOOR, CaseError, OpCase, all, check_on_device};
 use kernels::cpu::HostTensor;
 
 /// Ops of more FLOPs than this run once instead of twice: emulation makes 0.3 to 0.6 GFLOP/s.
@@ -117,4 +117,10 @@ fn report(rows: &BTreeMap<&'static str, Row>) {
     println!("{:<24} {:>5} {:>5}", "all", sum(|row| row.cases), sum(|row| row.ops));
     let shown: Vec<_> = failed.iter().take(12).map(|s| s.as_str()).collect();
     assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), shown.join("\n"));
+}
+
+/// Cases allow twice what the model of tensor cores shows.
+#[test]
+fn cases_allow_twice_what_cutting_costs() {
+    assert_eq!(CUT_FLOOR, 2.0 * emulated::CUT_PER_PRODUCT);
 }

@@ -6,12 +6,12 @@
 
 use bytemuck::Pod;
 
-use crate::{DType, TensorDesc};
+use crate::{DType, Gpu, TensorDesc};
 
 /// Address in a device's memory.
 pub type DevicePtr = u64;
 
-/// Threads of a block where nothing speaks for another number.
+/// Default threads per block.
 pub const BLOCK: u32 = 256;
 
 /// How a kernel uses a buffer.
@@ -289,13 +289,15 @@ impl Buffer<'_> {
 /// Everything that a launch of an op may use.
 #[derive(Debug, Clone)]
 pub struct LaunchArgs<'a> {
+    /// The GPU that the launches are for.
+    pub gpu: &'a Gpu,
     /// Read only.
     pub inputs: Vec<Buffer<'a>>,
     /// Overwritten in full.
     pub outputs: Vec<Buffer<'a>>,
     /// State, read and updated in place.
     pub updates: Vec<Buffer<'a>>,
-    /// Scratch of [`crate::Op::cuda_workspace_bytes`], 256-byte aligned, contents undefined.
+    /// Scratch that the op asked for, 256-byte aligned, contents undefined.
     pub workspace: Workspace,
 }
 

@@ -13,7 +13,7 @@ use cudarc::driver::{DriverError, result};
 use super::context::{Context, OrFault, reason};
 use super::memory::PinnedMemory;
 use super::module::Function;
-use crate::device::{DeviceError, DevicePtr, Launch};
+use crate::{DeviceError, DevicePtr, Launch};
 
 /// A queue of work.
 #[derive(Debug)]

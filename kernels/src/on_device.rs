@@ -2,11 +2,11 @@
 
 use half::f16;
 
-use super::{
-    Buffer, Device, DeviceError, DevicePtr, Launch, LaunchArgs, Pinned, Stream, Workspace,
-};
 use crate::cpu::{HostData, HostTensor};
 use crate::{DType, Op, OpError, TensorDesc};
+use device::{
+    Buffer, Device, DeviceError, DevicePtr, Launch, LaunchArgs, Pinned, Stream, Workspace,
+};
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -99,9 +99,10 @@ impl<'a> OpRun<'a> {
         let poison = |desc: &TensorDesc| vec![0xFFu8; desc.cuda_bytes()];
         let output_ptrs: Vec<_> =
             output_descs.iter().map(|d| memory.upload(&poison(d))).collect::<Result<_, _>>()?;
-        let bytes = op.cuda_workspace_bytes(&input_descs, &output_descs);
+        let bytes = op.cuda_workspace_bytes(device.gpu(), &input_descs, &output_descs);
         let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
         let launches = op.launches(&LaunchArgs {
+            gpu: device.gpu(),
             inputs: buffers(&input_descs, &input_ptrs),
             outputs: buffers(&output_descs, &output_ptrs),
             updates: buffers(&update_descs, &update_ptrs),

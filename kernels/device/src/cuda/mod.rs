@@ -1,14 +1,13 @@
 //! NVIDIA GPUs, through the driver that is installed.
 //!
 //! The driver's library is looked for when a device is opened: one build serves machines with and
-//! without a GPU, and what is missing is said in one sentence. The kernels are the PTX of `ptx/`,
-//! which the driver compiles for the GPU that it finds and keeps in its cache.
+//! without a GPU, and what is missing is said in one sentence. The driver compiles the kernels' PTX
+//! for the GPU that it finds, and keeps the code in its cache.
 
 mod args;
 mod context;
 mod memory;
 mod module;
-pub mod ptx;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -17,14 +16,14 @@ use std::time::Duration;
 
 use args::PackedArgs;
 use context::Context;
-pub use context::{Gpu, Installed};
+pub use context::{Installed, InstalledGpu};
 use memory::{Allocation, PinnedMemory};
 use module::Kernels;
 
-use super::manifest::Source;
-use super::{
-    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, ModuleLoad,
-    Pinned, Stream,
+use crate::manifest::Compiled;
+use crate::{
+    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, Gpu, GraphHandle, Launch,
+    ModuleLoad, Pinned, Stream,
 };
 
 /// Short beside a step, long beside a look at pinned memory.
@@ -59,25 +58,16 @@ struct State {
 }
 
 impl CudaDevice {
-    /// Opens the GPU of this number, as `CUDA_VISIBLE_DEVICES` counts them.
+    /// Opens the GPU of this number, as `CUDA_VISIBLE_DEVICES` counts them. Launches find kernels
+    /// by name in the first set that has them.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] with one sentence if there is no such GPU, or no driver that can run
     /// the kernels; never a panic.
-    pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
+    pub fn open(ordinal: usize, kernels: &[&'static Compiled]) -> Result<Self, DeviceError> {
         let context = Context::open(ordinal)?;
-        let kernels = Kernels::new(&context);
+        let kernels = Kernels::new(&context, kernels);
         Ok(Self { state: Mutex::default(), kernels, context })
-    }
-
-    /// Makes code of kernels that are not among those of `ptx/`, so that launches find them by
-    /// name: for tools that try out others. Once for each source.
-    ///
-    /// # Errors
-    /// [`DeviceError::Kernel`] for a name that `ptx/` has; the driver's, with what it says of the
-    /// PTX.
-    pub fn add_kernels(&self, source: &'static Source, ptx: &str) -> Result<(), DeviceError> {
-        self.kernels.add(source, ptx)
     }
 
     fn new_event(&self, timing: bool) -> Result<Event, DeviceError> {
@@ -125,6 +115,10 @@ impl State {
 impl Device for CudaDevice {
     fn name(&self) -> String {
         self.context.name.clone()
+    }
+
+    fn gpu(&self) -> &Gpu {
+        &self.context.gpu
     }
 
     fn memory(&self) -> Result<DeviceMemory, DeviceError> {
@@ -354,7 +348,7 @@ mod tests {
     /// The sentence that users see where there is no GPU; never a panic.
     #[test]
     fn a_machine_without_a_gpu_is_told_so_in_one_sentence() {
-        match CudaDevice::open(0) {
+        match CudaDevice::open(0, &[]) {
             Ok(device) => println!("SKIPPED: there is a GPU here ({})", device.name()),
             Err(DeviceError::Absent(sentence)) => {
                 println!("{sentence}");
@@ -364,6 +358,6 @@ mod tests {
             Err(other) => panic!("{other}"),
         }
         // No machine has so many.
-        assert!(matches!(CudaDevice::open(1 << 20), Err(DeviceError::Absent(_))));
+        assert!(matches!(CudaDevice::open(1 << 20, &[]), Err(DeviceError::Absent(_))));
     }
 }

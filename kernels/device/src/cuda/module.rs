@@ -10,95 +10,81 @@ use cudarc::driver::sys::{self, CUfunction_attribute_enum as Attribute, CUjit_op
 use cudarc::driver::{DriverError, result};
 
 use super::context::{Context, OrFault, reason};
-use super::ptx;
-use crate::device::manifest::{Kernel, Source};
-use crate::device::{DeviceError, ModuleLoad};
+use crate::manifest::{Compiled, Kernel, Source};
+use crate::{DeviceError, ModuleLoad};
 
-/// The kernels of the manifest, each made into code when it is first asked for.
+/// Compiled kernels, each module made into code when one of its kernels is first asked for.
 #[derive(Debug)]
 pub(super) struct Kernels {
     context: Arc<Context>,
+    sets: Vec<&'static Compiled>,
     loaded: Mutex<HashMap<&'static str, Arc<Function>>>,
 }
 
 impl Kernels {
-    pub(super) fn new(context: &Arc<Context>) -> Self {
-        Self { context: context.clone(), loaded: Mutex::default() }
+    pub(super) fn new(context: &Arc<Context>, sets: &[&'static Compiled]) -> Self {
+        Self { context: context.clone(), sets: sets.to_vec(), loaded: Mutex::default() }
     }
 
-    /// A kernel by name.
+    /// A kernel by name, for the latest architecture that the GPU runs.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Function>, DeviceError> {
         let mut loaded = self.lock();
         if let Some(function) = loaded.get(name) {
             return Ok(function.clone());
         }
-        let Some((source, _)) = ptx::manifest()?.kernel(name) else {
-            return Err(fault(name, "there is no such kernel in ptx/"));
+        let capability = self.context.gpu.capability;
+        let found = self.sets.iter().find_map(|set| {
+            let (source, _) = set.manifest().kernel(name, capability)?;
+            Some((set, source))
+        });
+        let Some((set, source)) = found else {
+            let reason = format!("no compiled kernel of this name runs on sm_{capability}");
+            return Err(fault(name, &reason));
         };
-        load(&self.context, source, &mut loaded)?;
+        self.load(set, source, &mut loaded)?;
         loaded.get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
     }
 
-    /// Adds the kernels of a source that is not in `ptx/`.
-    pub(super) fn add(&self, source: &'static Source, text: &str) -> Result<(), DeviceError> {
-        for kernel in &source.kernels {
-            // What is replaced would be unloaded under the graphs that hold it.
-            if ptx::manifest()?.kernel(&kernel.name).is_some() {
-                return Err(fault(&kernel.name, "ptx/ has a kernel of this name"));
+    /// JIT-compiles the remaining modules of the first set, which is what training runs. All are
+    /// tried, whatever becomes of one.
+    pub(super) fn load_all(&self) -> Vec<ModuleLoad> {
+        let mut loaded = self.lock();
+        let capability = self.context.gpu.capability;
+        let mut loads = Vec::new();
+        for set in self.sets.iter().take(1) {
+            let manifest = set.manifest();
+            for source in manifest.for_gpu(capability) {
+                let missing = |kernel: &&Kernel| !loaded.contains_key(kernel.name.as_str());
+                let result = match source.kernels.iter().find(missing) {
+                    Some(_) => self.load(set, source, &mut loaded),
+                    None => Ok(()),
+                };
+                loads.push(ModuleLoad { path: source.path.clone(), result });
             }
         }
-        insert(&self.context, source, text, &mut self.lock())
+        loads
     }
 
-    /// JIT-compiles the remaining modules. All are tried, whatever becomes of one.
-    pub(super) fn load_all(&self) -> Vec<ModuleLoad> {
-        let manifest = match ptx::manifest() {
-            Ok(manifest) => manifest,
-            Err(e) => return vec![ModuleLoad { path: "ptx/".into(), result: Err(e) }],
-        };
-        let mut loaded = self.lock();
-        let load = |source: &'static Source| ModuleLoad {
-            path: source.path.clone(),
-            result: match source.kernels.first() {
-                Some(kernel) if !loaded.contains_key(kernel.name.as_str()) => {
-                    load(&self.context, source, &mut loaded)
-                }
-                _ => Ok(()),
-            },
-        };
-        manifest.sources.iter().map(load).collect()
+    /// Adds those kernels of a module that no later architecture has.
+    fn load(
+        &self,
+        set: &'static Compiled,
+        source: &'static Source,
+        loaded: &mut HashMap<&'static str, Arc<Function>>,
+    ) -> Result<(), DeviceError> {
+        let module = Arc::new(Module::new(&self.context, &source.path, set.ptx(source))?);
+        for kernel in &source.kernels {
+            let best = set.manifest().kernel(&kernel.name, self.context.gpu.capability);
+            if best.is_some_and(|(best, _)| std::ptr::eq(best, source)) {
+                loaded.insert(&kernel.name, Arc::new(module.function(kernel)?));
+            }
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Arc<Function>>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Adds the kernels of one source.
-fn load(
-    context: &Arc<Context>,
-    source: &'static Source,
-    loaded: &mut HashMap<&'static str, Arc<Function>>,
-) -> Result<(), DeviceError> {
-    let Some(text) = ptx::text(&source.ptx) else {
-        let reason = "its PTX is not in this program".into();
-        return Err(DeviceError::Driver { call: format!("loading {}", source.path), reason });
-    };
-    insert(context, source, text, loaded)
-}
-
-/// Adds the kernels of one source, whose PTX is `text`.
-fn insert(
-    context: &Arc<Context>,
-    source: &'static Source,
-    text: &str,
-    loaded: &mut HashMap<&'static str, Arc<Function>>,
-) -> Result<(), DeviceError> {
-    let module = Arc::new(Module::new(context, &source.path, text)?);
-    for kernel in &source.kernels {
-        loaded.insert(&kernel.name, Arc::new(module.function(kernel)?));
-    }
-    Ok(())
 }
 
 fn fault(kernel: &str, reason: &str) -> DeviceError {
@@ -160,7 +146,8 @@ impl Module {
         // All the dynamic shared memory that the GPU has, and at once: a capture is no place to
         // change an attribute, and what a launch takes is said by the launch.
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let bytes = self.context.max_shared_bytes.saturating_sub(static_shared_bytes) as i32;
+        let most = self.context.gpu.shared_bytes as u32;
+        let bytes = most.saturating_sub(static_shared_bytes) as i32;
         // SAFETY: as above.
         unsafe { result::function::set_function_attribute(raw, attribute, bytes) }
             .or_fault(|| format!("giving `{}` {bytes} bytes of shared memory", kernel.name))?;

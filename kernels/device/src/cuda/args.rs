@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use crate::device::manifest::Kernel;
-use crate::device::{Arg, DeviceError, Launch};
+use crate::manifest::Kernel;
+use crate::{Arg, DeviceError, Launch};
 
 /// Arguments of one launch, in as many bytes as the kernel's parameters have.
 #[derive(Debug)]
@@ -52,14 +52,13 @@ fn aligned(arg: &Arg) -> Vec<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Access, StructArg, Touch};
+    use crate::{Access, StructArg, Touch};
 
     fn kernel(parameter_bytes: &[usize]) -> Kernel {
         Kernel {
             name: "k".into(),
             parameter_bytes: parameter_bytes.to_vec(),
-            sm_80: Default::default(),
-            sm_90a: Default::default(),
+            on: Default::default(),
         }
     }
 

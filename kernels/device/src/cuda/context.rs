@@ -6,12 +6,13 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{DriverError, result};
 
-use crate::device::{DeviceError, DeviceMemory};
+use crate::architecture::Capability;
+use crate::{DeviceError, DeviceMemory, Gpu};
 
 /// CUDA 12.2, whose PTX the kernels are compiled to; driver 535 brought it.
 const OLDEST_CUDA: i32 = 12020;
 /// A100: asynchronous copies and tensor cores for 16x8x16 products.
-const OLDEST_CAPABILITY: (i32, i32) = (8, 0);
+const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
 /// The primary context of one GPU. All handles of the device hold it alive.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(super) struct Context {
     raw: sys::CUcontext,
     /// The GPU's name and the driver's CUDA version, for reports.
     pub(super) name: String,
-    /// Most shared memory that a block can ask for.
-    pub(super) max_shared_bytes: u32,
+    /// The GPU as planning sees it.
+    pub(super) gpu: Gpu,
 }
 
 // SAFETY: a context is a handle; the driver lets any thread make it current and use it, at the same
@@ -41,14 +42,21 @@ impl Context {
         check_ordinal(ordinal, count)?;
         let device = result::device::get(ordinal as i32).map_err(no_driver)?;
         let name = result::device::get_name(device).map_err(no_driver)?;
-        check_capability(ordinal, &name, capability(device)?)?;
-        let max_shared_bytes =
-            attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let capability = capability(device)?;
+        check_capability(ordinal, &name, capability)?;
+        let size = |attribute| size(device, attribute);
+        let gpu = Gpu {
+            name: name.clone(),
+            capability,
+            multiprocessors: size(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            shared_bytes: size(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            l2_bytes: size(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+        };
         // SAFETY: as above; the context is released once, in `drop`.
         let raw = unsafe { result::primary_ctx::retain(device) }
             .or_fault(|| format!("opening GPU {ordinal} ({name})"))?;
         let name = format!("{name}, driver for CUDA {}", version_text(version));
-        Ok(Arc::new(Self { device, raw, name, max_shared_bytes: max_shared_bytes.max(0) as u32 }))
+        Ok(Arc::new(Self { device, raw, name, gpu }))
     }
 
     /// Makes the context this thread's current one; every use of a handle begins so.
@@ -86,16 +94,16 @@ pub struct Installed {
     /// CUDA version that the driver is for, such as `12.2`.
     pub cuda: String,
     /// GPUs by number, as `CUDA_VISIBLE_DEVICES` counts them.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<InstalledGpu>,
 }
 
 /// A GPU as the driver describes it. It need not be one that can run the kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gpu {
+pub struct InstalledGpu {
     /// Its name.
     pub name: String,
-    /// Compute capability, major and minor.
-    pub capability: (i32, i32),
+    /// Compute capability.
+    pub capability: Capability,
     /// All of its memory.
     pub memory_bytes: usize,
     /// Why the kernels do not run on it.
@@ -115,14 +123,15 @@ impl Installed {
     }
 }
 
-fn describe(ordinal: i32) -> Result<Gpu, DeviceError> {
+fn describe(ordinal: i32) -> Result<InstalledGpu, DeviceError> {
     let device = result::device::get(ordinal).map_err(no_driver)?;
     let name = result::device::get_name(device).map_err(no_driver)?;
     let capability = capability(device)?;
     // SAFETY: `device` is what the driver gave.
     let memory_bytes = unsafe { result::device::total_mem(device) }.map_err(no_driver)?;
     let refused = check_capability(ordinal.max(0) as usize, &name, capability);
-    Ok(Gpu { name, capability, memory_bytes, refused: refused.err().map(|e| e.to_string()) })
+    let refused = refused.err().map(|e| e.to_string());
+    Ok(InstalledGpu { name, capability, memory_bytes, refused })
 }
 
 /// Loads and initialises the driver; its CUDA version.
@@ -145,10 +154,16 @@ fn attribute(device: sys::CUdevice, attribute: Attribute) -> Result<i32, DeviceE
     unsafe { result::device::get_attribute(device, attribute) }.map_err(no_driver)
 }
 
-fn capability(device: sys::CUdevice) -> Result<(i32, i32), DeviceError> {
-    let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-    let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-    Ok((major, minor))
+/// An attribute that is a count or a length.
+fn size(device: sys::CUdevice, which: Attribute) -> Result<usize, DeviceError> {
+    Ok(usize::try_from(attribute(device, which)?).unwrap_or(0))
+}
+
+fn capability(device: sys::CUdevice) -> Result<Capability, DeviceError> {
+    let number = |which| Ok(u32::try_from(attribute(device, which)?).unwrap_or(0));
+    let major = number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    Ok(Capability { major, minor })
 }
 
 /// What the driver says, with what it was asked to do.
@@ -211,13 +226,12 @@ fn check_ordinal(ordinal: usize, count: i32) -> Result<(), DeviceError> {
     )))
 }
 
-fn check_capability(ordinal: usize, name: &str, found: (i32, i32)) -> Result<(), DeviceError> {
+fn check_capability(ordinal: usize, name: &str, found: Capability) -> Result<(), DeviceError> {
     if found >= OLDEST_CAPABILITY {
         return Ok(());
     }
-    let ((major, minor), (oldest, _)) = (found, OLDEST_CAPABILITY);
     Err(DeviceError::Absent(format!(
-        "GPU {ordinal} ({name}) has compute capability {major}.{minor}, and {oldest}.0 (A100) is \
+        "GPU {ordinal} ({name}) has compute capability {found}, and {OLDEST_CAPABILITY} (A100) is \
          the least; choose another GPU, or use --device cpu"
     )))
 }
@@ -253,9 +267,12 @@ mod tests {
 
     #[test]
     fn gpus_older_than_a100_are_refused() {
-        assert_eq!(check_capability(0, "A100", (8, 0)), Ok(()));
-        assert_eq!(check_capability(0, "H200", (9, 0)), Ok(()));
-        let said = sentence(check_capability(2, "V100", (7, 5)));
+        let check = |ordinal, name, major, minor| {
+            check_capability(ordinal, name, Capability { major, minor })
+        };
+        assert_eq!(check(0, "A100", 8, 0), Ok(()));
+        assert_eq!(check(0, "H200", 9, 0), Ok(()));
+        let said = sentence(check(2, "V100", 7, 5));
         assert!(said.starts_with("GPU 2 (V100) has compute capability 7.5, and 8.0 "), "{said}");
     }
 }

@@ -6,7 +6,7 @@
 //! decided by an index in device memory.
 
 use super::{Access, Arg, Launch, Touch};
-use crate::device::DevicePtr;
+use crate::DevicePtr;
 
 /// Both slots, the index of the one whose turn it is, and where the step expects its inputs.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,11 @@
 //! A case on a device against the CPU reference: forward, and every op of the backward rule.
 
+use device::{Device, DeviceError, Stream};
+
 use super::{CaseError, OpCase, output_weights, resolve};
 use crate::cpu::{self, HostData, HostTensor};
-use crate::device::run::{OpRun, RunError, rounded};
-use crate::device::{Device, DeviceError, Stream};
-use crate::{DType, Op, Target, TensorDesc};
+use crate::on_device::{OpRun, RunError, rounded};
+use crate::{DType, Op, Sink, TensorDesc};
 
 /// What a case showed on a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -22,8 +23,7 @@ const F16_RELATIVE: f64 = 1.0 / 1024.0;
 const F32_RELATIVE: f64 = 4e-6;
 /// Error allowed in a sum of products on tensor cores, per product, in units of the output's root
 /// mean square. Tensor cores cut off where fp32 rounds, so the error grows with the length of the
-/// sum. Twice what a model of an A100 shows on the emulated device: 7.0e-9 to 8.9e-9 per product,
-/// for sums of 512 to 32,768.
+/// sum. Twice what the model of an A100 shows on the emulated device.
 pub const CUT_FLOOR: f64 = 2e-8;
 /// Half of the least fp16 above zero.
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
@@ -86,7 +86,7 @@ impl Check<'_> {
             let inputs: Vec<HostTensor> = step.inputs.iter().map(find).collect();
             let results = self.compare(step.op.as_ref(), &inputs, &[])?;
             for (target, result) in step.outputs.iter().zip(&results) {
-                if let Target::Temp(i) = *target {
+                if let Sink::Temp(i) = *target {
                     temps.resize(temps.len().max(i + 1), None);
                     temps[i] = Some(rounded(result));
                 }

@@ -1,0 +1,125 @@
+//! The files of a folder of compiled kernels: read, written, compared.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::{Fault, read};
+
+/// Names, from the folder on, and texts of all files of a folder.
+pub type Files = BTreeMap<String, String>;
+
+/// What the folder holds now; nothing if there is none.
+///
+/// # Errors
+/// Files that cannot be read.
+pub fn present(folder: &Path) -> Result<Files, Fault> {
+    let mut files = Files::new();
+    if folder.exists() {
+        collect(folder, "", &mut files)?;
+    }
+    Ok(files)
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut Files) -> Result<(), Fault> {
+    let fault = |e| Fault(format!("{}: {e}", folder.display()));
+    for entry in fs::read_dir(folder).map_err(fault)? {
+        let entry = entry.map_err(fault)?;
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type().map_err(fault)?.is_dir() {
+            collect(&entry.path(), &format!("{name}/"), files)?;
+        } else {
+            files.insert(name, read(&entry.path())?);
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder hold these files and no others; files that are as they should be are not
+/// touched, so that nothing is built again for them.
+///
+/// # Errors
+/// Files that cannot be written.
+pub fn write(folder: &Path, files: &Files) -> Result<(), Fault> {
+    let fault = |e| Fault(format!("{}: {e}", folder.display()));
+    fs::create_dir_all(folder).map_err(fault)?;
+    let old = present(folder)?;
+    for name in old.keys().filter(|name| !files.contains_key(*name)) {
+        fs::remove_file(folder.join(name)).map_err(fault)?;
+    }
+    for (name, text) in files.iter().filter(|(name, text)| old.get(*name) != Some(text)) {
+        let file = folder.join(name);
+        fs::create_dir_all(file.parent().unwrap_or(folder)).map_err(fault)?;
+        fs::write(file, text).map_err(fault)?;
+    }
+    Ok(())
+}
+
+/// One sentence for each file in which `folder` differs from what was compiled.
+pub fn differences(folder: &str, compiled: &Files, present: &Files) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for (name, text) in compiled {
+        match present.get(name) {
+            None => sentences.push(format!("{folder}/{name} is missing")),
+            Some(old) if old != text => {
+                let (line, was, is) = first_difference(old, text);
+                sentences.push(format!(
+                    "{folder}/{name} differs from what its source compiles to: line {line} is \
+                     `{was}` and should be `{is}`"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    let extra = present.keys().filter(|name| !compiled.contains_key(*name));
+    sentences.extend(extra.map(|name| format!("{folder}/{name} has no source")));
+    sentences
+}
+
+/// Number, from 1, and beginnings of the first line that differs.
+fn first_difference(old: &str, new: &str) -> (usize, String, String) {
+    let begin = |line: Option<&str>| line.unwrap_or("").trim().chars().take(60).collect();
+    let (mut old, mut new) = (old.lines(), new.lines());
+    for number in 1.. {
+        let (a, b) = (old.next(), new.next());
+        if a != b || a.is_none() {
+            return (number, begin(a), begin(b));
+        }
+    }
+    (0, String::new(), String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(list: &[(&str, &str)]) -> Files {
+        list.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect()
+    }
+
+    #[test]
+    fn each_difference_is_a_sentence() {
+        let compiled = files(&[("a.ptx", "1\n2\n"), ("b.ptx", "1"), ("c.ptx", "1")]);
+        let present = files(&[("a.ptx", "1\n3\n"), ("c.ptx", "1"), ("d.ptx", "1")]);
+        assert_eq!(
+            differences("ptx", &compiled, &present),
+            [
+                "ptx/a.ptx differs from what its source compiles to: line 2 is `3` and should be \
+                 `2`",
+                "ptx/b.ptx is missing",
+                "ptx/d.ptx has no source",
+            ]
+        );
+        assert!(differences("ptx", &compiled, &compiled).is_empty());
+    }
+
+    #[test]
+    fn writing_leaves_what_was_compiled_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("compile-kernels-{}", std::process::id()));
+        write(&folder, &files(&[("a.ptx", "1"), ("x/old.ptx", "1")])).unwrap();
+        let compiled = files(&[("a.ptx", "2"), ("x/b.ptx", "1")]);
+        write(&folder, &compiled).unwrap();
+        assert_eq!(present(&folder).unwrap(), compiled);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

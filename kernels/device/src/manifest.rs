@@ -1,0 +1,234 @@
+//! What CUDA sources were compiled to: the manifest beside the PTX, and both as a program holds
+//! them.
+//!
+//! The tool `compile-kernels` writes it, the CUDA device checks launches
+//! against it, and a test holds it to the sources. A source may have several entries, one for each
+//! architecture that it was compiled for; a GPU gets the latest that it runs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::architecture::{Architecture, Capability};
+
+/// What is wrong with a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct ManifestError {
+    /// The file.
+    pub path: String,
+    /// Why it is no manifest.
+    pub reason: String,
+}
+
+/// Everything in `ptx/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Name and version of the compiler.
+    pub compiler: String,
+    /// Its flags, paths left out.
+    pub flags: Vec<String>,
+    /// Compiled files, by path and architecture.
+    pub sources: Vec<Source>,
+}
+
+/// One CUDA source, compiled for one architecture.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// From the checkout's root, with `/`.
+    pub path: String,
+    /// What it was compiled for.
+    pub architecture: Architecture,
+    /// Hash of the source and of all that it includes.
+    pub sha256: String,
+    /// The file beside the manifest, `compute_80/sum.ptx`.
+    pub ptx: String,
+    /// Hash of that file.
+    pub ptx_sha256: String,
+    /// Its kernels, by name.
+    pub kernels: Vec<Kernel>,
+}
+
+/// One kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    /// The `extern "C"` name.
+    pub name: String,
+    /// Sizes of the parameters, in order.
+    pub parameter_bytes: Vec<usize>,
+    /// What it takes on each GPU that it was assembled for: `sm_80` (A100), `sm_90a` (H100, H200).
+    pub on: BTreeMap<String, Resources>,
+}
+
+/// What a kernel takes of a GPU, as the assembler says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resources {
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Static shared memory of a block.
+    pub shared_bytes: u32,
+    /// Stack of a thread.
+    pub stack_bytes: u32,
+    /// Registers stored to memory for want of more, in bytes of code.
+    pub spill_store_bytes: u32,
+    /// Registers loaded back.
+    pub spill_load_bytes: u32,
+}
+
+impl Manifest {
+    /// The name of its file in `ptx/`.
+    pub const FILE: &str = "manifest.json";
+
+    /// Reads a manifest's text.
+    ///
+    /// # Errors
+    /// Text that is no manifest.
+    pub fn parse(text: &str) -> Result<Self, ManifestError> {
+        serde_json::from_str(text).map_err(|e| error(Self::FILE, &e))
+    }
+
+    /// Reads a manifest's file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is no manifest.
+    pub fn load(path: &Path) -> Result<Self, ManifestError> {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|e| error(&name, &e))?;
+        serde_json::from_str(&text).map_err(|e| error(&name, &e))
+    }
+
+    /// A kernel and the source that holds it, as compiled for the latest architecture that a GPU of
+    /// this capability runs.
+    pub fn kernel(&self, name: &str, gpu: Capability) -> Option<(&Source, &Kernel)> {
+        let fitting = self.sources.iter().filter(|source| source.architecture.runs_on(gpu));
+        let holding = fitting.filter_map(|source| {
+            let kernel = source.kernels.iter().find(|kernel| kernel.name == name)?;
+            Some((source, kernel))
+        });
+        holding.max_by_key(|(source, _)| source.architecture)
+    }
+
+    /// The sources that a GPU of this capability takes kernels from.
+    pub fn for_gpu(&self, gpu: Capability) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(move |source| {
+            let best = |kernel: &Kernel| self.kernel(&kernel.name, gpu);
+            let mut best = source.kernels.iter().filter_map(best);
+            best.any(|(best, _)| std::ptr::eq(best, *source))
+        })
+    }
+}
+
+/// PTX files with their manifest, as a binary holds them.
+#[derive(Debug)]
+pub struct Compiled {
+    manifest: Manifest,
+    texts: &'static [(&'static str, &'static str)],
+}
+
+impl Compiled {
+    /// From the manifest's text, and the name and text of each PTX file.
+    ///
+    /// # Errors
+    /// Text that is no manifest, and a source whose PTX is not among the texts.
+    pub fn new(
+        manifest: &str,
+        texts: &'static [(&'static str, &'static str)],
+    ) -> Result<Self, ManifestError> {
+        let manifest = Manifest::parse(manifest)?;
+        let there = |source: &&Source| texts.iter().any(|(name, _)| *name == source.ptx);
+        match manifest.sources.iter().find(|source| !there(source)) {
+            Some(source) => Err(error(Manifest::FILE, &format!("{} is missing", source.ptx))),
+            None => Ok(Self { manifest, texts }),
+        }
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The PTX of a source of this manifest.
+    ///
+    /// Panics if the source is of another.
+    pub fn ptx(&self, source: &Source) -> &'static str {
+        let found = self.texts.iter().find(|(name, _)| *name == source.ptx);
+        found.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx)).1
+    }
+}
+
+fn error(path: &str, reason: &dyn std::fmt::Display) -> ManifestError {
+    ManifestError { path: path.into(), reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, architecture: &str, kernels: &[&str]) -> String {
+        let kernel = |name: &&str| {
+            format!(
+                r#"{{"name": "{name}", "parameter_bytes": [8, 4], "on": {{"sm_90a": {{
+                "registers": 8, "shared_bytes": 0, "stack_bytes": 0, "spill_store_bytes": 0,
+                "spill_load_bytes": 0}}}}}}"#
+            )
+        };
+        let kernels = kernels.iter().map(kernel).collect::<Vec<_>>().join(",");
+        format!(
+            r#"{{"path": "{path}", "architecture": "{architecture}", "sha256": "1",
+            "ptx": "{architecture}/{path}", "ptx_sha256": "2", "kernels": [{kernels}]}}"#
+        )
+    }
+
+    fn manifest(sources: &[String]) -> String {
+        let sources = sources.join(",");
+        format!(r#"{{"compiler": "c", "flags": [], "sources": [{sources}]}}"#)
+    }
+
+    #[test]
+    fn a_gpu_gets_the_latest_architecture_that_it_runs() {
+        let sources = [source("a", "compute_80", &["k", "l"]), source("a", "compute_90a", &["k"])];
+        let manifest = Manifest::parse(&manifest(&sources)).unwrap();
+        let found = |kernel: &str, major, minor| {
+            let found = manifest.kernel(kernel, Capability { major, minor });
+            found.map(|(source, _)| source.ptx.as_str())
+        };
+        assert_eq!(found("k", 8, 0), Some("compute_80/a"));
+        assert_eq!(found("k", 9, 0), Some("compute_90a/a"));
+        assert_eq!(found("l", 9, 0), Some("compute_80/a"));
+        assert_eq!(found("k", 10, 0), Some("compute_80/a"), "a specific one runs nowhere else");
+        assert_eq!(found("k", 7, 0), None);
+        assert_eq!(found("m", 9, 0), None);
+        let taken = |major| {
+            let sources = manifest.for_gpu(Capability { major, minor: 0 });
+            sources.map(|source| source.ptx.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(8), ["compute_80/a"]);
+        assert_eq!(taken(9), ["compute_80/a", "compute_90a/a"], "`l` is in the first alone");
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_refused_with_its_name() {
+        let fault = Manifest::parse("{}").unwrap_err();
+        assert!(fault.to_string().starts_with("manifest.json: missing field"), "{fault}");
+        let fault = Manifest::load(Path::new("nowhere/manifest.json")).unwrap_err();
+        assert!(fault.to_string().starts_with("nowhere/manifest.json: "), "{fault}");
+        let text = manifest(&[source("a", "sm_80", &[])]);
+        let fault = Manifest::parse(&text).unwrap_err().to_string();
+        assert!(fault.contains("`sm_80` is not an architecture"), "{fault}");
+    }
+
+    #[test]
+    fn a_set_without_one_of_its_texts_is_refused() {
+        let text = manifest(&[source("a", "compute_80", &["k"])]);
+        let whole = Compiled::new(&text, &[("compute_80/a", "PTX")]).unwrap();
+        assert_eq!(whole.ptx(&whole.manifest().sources[0]), "PTX");
+        let fault = Compiled::new(&text, &[]).unwrap_err();
+        assert_eq!(fault.to_string(), "manifest.json: compute_80/a is missing");
+    }
+}

@@ -1,0 +1,106 @@
+//! What a plan is made for: the CPU, or a GPU with the sizes that tiles and splits may follow.
+//!
+//! A device reports its own [`Gpu`]; the named ones serve planning where there is no device.
+
+use crate::TensorDesc;
+use crate::architecture::Capability;
+
+/// What a program is planned for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The CPU reference: f32 throughout.
+    Cpu,
+    /// A GPU: fp16 where [`crate::Role::cuda_dtype`] says so.
+    Gpu(Gpu),
+}
+
+impl Target {
+    /// Bytes of a tensor.
+    pub fn bytes(&self, desc: &TensorDesc) -> usize {
+        match self {
+            Target::Cpu => desc.cpu_bytes(),
+            Target::Gpu(_) => desc.cuda_bytes(),
+        }
+    }
+
+    /// The GPU, unless this is the CPU.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        match self {
+            Target::Cpu => None,
+            Target::Gpu(gpu) => Some(gpu),
+        }
+    }
+
+    /// True on the CPU.
+    pub fn is_cpu(&self) -> bool {
+        *self == Target::Cpu
+    }
+}
+
+/// A GPU as planning sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// Name, in reports.
+    pub name: String,
+    /// Compute capability.
+    pub capability: Capability,
+    /// Streaming multiprocessors.
+    pub multiprocessors: usize,
+    /// Shared memory that one block can ask for, in bytes.
+    pub shared_bytes: usize,
+    /// L2 cache, in bytes.
+    pub l2_bytes: usize,
+}
+
+impl Gpu {
+    /// Names that [`Gpu::named`] knows.
+    pub const NAMES: [&str; 3] = ["a100", "h100", "h200"];
+
+    /// A GPU by name: `a100`, `h100` or `h200`, all as SXM modules.
+    ///
+    /// Source: NVIDIA's architecture white papers, and the CUDA programming guide, table of
+    /// technical specifications by compute capability.
+    pub fn named(name: &str) -> Option<Self> {
+        let (major, multiprocessors, shared_kib, l2_mib) = match name {
+            "a100" => (8, 108, 163, 40),
+            "h100" | "h200" => (9, 132, 227, 50),
+            _ => return None,
+        };
+        Some(Self {
+            name: name.to_uppercase(),
+            capability: Capability { major, minor: 0 },
+            multiprocessors,
+            shared_bytes: shared_kib << 10,
+            l2_bytes: l2_mib << 20,
+        })
+    }
+
+    /// The A100 of [`Gpu::named`]: the oldest GPU that runs the kernels.
+    pub fn a100() -> Self {
+        Self::known("a100")
+    }
+
+    /// The H100 of [`Gpu::named`].
+    pub fn h100() -> Self {
+        Self::known("h100")
+    }
+
+    fn known(name: &str) -> Self {
+        Self::named(name).unwrap_or_else(|| unreachable!("{name} is in the table"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_known_and_no_other() {
+        for name in Gpu::NAMES {
+            assert_eq!(Gpu::named(name).unwrap().name, name.to_uppercase());
+        }
+        assert_eq!(Gpu::named("v100"), None);
+        assert_eq!(Gpu::a100().multiprocessors, 108);
+        assert!(Gpu::a100().capability < Gpu::h100().capability);
+    }
+}
