@@ -5,11 +5,11 @@
 //! needs the host while it runs (a read-back, an allocation, a wait) cannot be captured, and
 //! [`capture`] says which work that is and why.
 //!
-//! Any kernel of the device can be launched this way; no [`Program`](crate::Program) is needed:
+//! Any task of the device can be given this way; no [`Program`](crate::Program) is needed:
 //!
 //! ```
 //! use emulated::{EmulatedDevice, Order};
-//! use graph::capture::{LaunchList, Task, Work, capture};
+//! use graph::capture::{HostWork, LaunchList, Work, capture};
 //! use device::{Access, Arg, Device, Launch, Touch};
 //!
 //! let device = EmulatedDevice::new(Order::Random(1));
@@ -21,7 +21,7 @@
 //!     .arg(buffer(g, Access::Write))
 //!     .len(2);
 //! let mut list = LaunchList::default();
-//! list.push(Work::new("gradient of the ReLU", Task::Kernels(vec![relu])));
+//! list.push(Work::new("gradient of the ReLU", vec![relu.into()]));
 //! let graph = capture(&device, &list)?;
 //!
 //! // Two halves each: 1.0 and 2.0 pass where y is 1.0, not where it is -1.0.
@@ -38,30 +38,26 @@
 //! assert_eq!(device.counts().graph_launches, 1);
 //!
 //! // What the host would have to wait for is refused, with the reason.
-//! list.push(Work::new("look at it", Task::Download { from: g, bytes: 4 }));
+//! list.push(Work::on_host("look at it", HostWork::Download { from: g, bytes: 4 }));
 //! let refused = capture(&device, &list).expect_err("a read by the host");
 //! assert!(refused.to_string().starts_with("`look at it` cannot be captured: the host reads"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Pinned, Stream};
+use device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Stream, Task};
 
 /// What a piece of work does.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Task {
-    /// Kernels, one after the other.
-    Kernels(Vec<Launch>),
-    /// A copy from pinned host memory to the device.
-    Upload {
-        /// First byte on the device.
-        to: DevicePtr,
-        /// Where it comes from.
-        from: Pinned,
-        /// First byte there.
-        offset: usize,
-        /// Length.
-        bytes: usize,
-    },
+pub enum Body {
+    /// Tasks of the device, one after the other: kernels, copies, sums over ranks.
+    Tasks(Vec<Task>),
+    /// Work of the host, which no graph can hold.
+    Host(HostWork),
+}
+
+/// Work for which the host is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostWork {
     /// A copy from the device that the host waits for.
     Download {
         /// First byte on the device.
@@ -84,7 +80,7 @@ pub struct Work {
     /// Name in messages.
     pub name: String,
     /// What it does.
-    pub task: Task,
+    pub body: Body,
     /// Stream that runs it, after the earlier work of the same stream.
     pub stream: usize,
     /// Positions of earlier work of other streams that it waits for.
@@ -92,27 +88,38 @@ pub struct Work {
 }
 
 impl Work {
-    /// Work on stream 0 that waits for nothing but the work before it there.
-    pub fn new(name: &str, task: Task) -> Self {
-        Self { name: name.to_string(), task, stream: 0, waits: vec![] }
+    /// Tasks on stream 0 that wait for nothing but the work before them there.
+    pub fn new(name: &str, tasks: Vec<Task>) -> Self {
+        Self { name: name.to_string(), body: Body::Tasks(tasks), stream: 0, waits: vec![] }
     }
 
-    /// Its kernels.
-    pub fn kernels(&self) -> &[Launch] {
-        match &self.task {
-            Task::Kernels(launches) => launches,
-            _ => &[],
-        }
+    /// Work of the host, in the place of stream 0.
+    pub fn on_host(name: &str, work: HostWork) -> Self {
+        Self { name: name.to_string(), body: Body::Host(work), stream: 0, waits: vec![] }
+    }
+
+    /// Its tasks that have something to do.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        let tasks: &[Task] = match &self.body {
+            Body::Tasks(tasks) => tasks,
+            Body::Host(_) => &[],
+        };
+        tasks.iter().filter(|task| !task.is_empty())
+    }
+
+    /// Its kernels that have something to do.
+    pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
+        self.tasks().filter_map(Task::kernel)
     }
 
     /// Why a captured graph cannot hold it.
     fn obstacle(&self) -> Option<&'static str> {
-        match self.task {
-            Task::Kernels(_) | Task::Upload { .. } => None,
-            Task::Download { .. } => Some("the host reads device memory, and would have to wait"),
-            Task::Alloc { .. } => Some("a graph's addresses are fixed when it is captured"),
-            Task::Synchronize => Some("the host waits for the device"),
-        }
+        let Body::Host(work) = &self.body else { return None };
+        Some(match work {
+            HostWork::Download { .. } => "the host reads device memory, and would have to wait",
+            HostWork::Alloc { .. } => "a graph's addresses are fixed when it is captured",
+            HostWork::Synchronize => "the host waits for the device",
+        })
     }
 }
 
@@ -184,6 +191,11 @@ impl LaunchList {
         Self { works: self.works.iter().map(alone).collect() }
     }
 
+    /// Tasks that run when the list does.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.works.iter().flat_map(Work::tasks)
+    }
+
     /// Kernels that run when the list does.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.works.iter().flat_map(Work::kernels)
@@ -216,7 +228,7 @@ pub fn capture(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, 
     // The capture is ended whatever happened in it: the device would stay in it otherwise.
     let ended = device.end_capture(streams[0]);
     recorded?;
-    let kernels = list.kernels().filter(|l| !l.is_empty()).count();
+    let kernels = list.kernels().count();
     Ok(CapturedGraph { handle: ended?, kernels, streams: streams.len() })
 }
 
@@ -250,7 +262,7 @@ impl Recorder<'_> {
             for event in work.waits.iter().filter_map(|w| self.marks[*w]) {
                 device.wait(stream, event)?;
             }
-            self.give(&work.task, stream).map_err(name_it)?;
+            work.tasks().try_for_each(|task| task.submit(device, stream)).map_err(name_it)?;
             if let Some(event) = self.marks[position] {
                 device.record(event, stream)?;
             }
@@ -261,18 +273,5 @@ impl Recorder<'_> {
             device.wait(self.streams[0], end)?;
         }
         Ok(())
-    }
-
-    fn give(&self, task: &Task, stream: Stream) -> Result<(), DeviceError> {
-        match task {
-            Task::Kernels(launches) => launches
-                .iter()
-                .filter(|launch| !launch.is_empty())
-                .try_for_each(|launch| self.device.launch(stream, launch)),
-            Task::Upload { to, from, offset, bytes } => {
-                self.device.upload(stream, *to, *from, *offset, *bytes)
-            }
-            other => unreachable!("checked before: {other:?}"),
-        }
     }
 }

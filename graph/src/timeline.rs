@@ -12,7 +12,7 @@ use device::stamp::{STAMP_BYTES, stamp};
 use device::{Device, DevicePtr, Stream};
 
 use crate::GraphError;
-use crate::capture::{LaunchList, Task, Work, capture};
+use crate::capture::{Body, LaunchList, Work, capture};
 
 /// When a work began and ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Stamps {
                 let to = memory + ((2 * position + behind) * STAMP_BYTES) as DevicePtr;
                 let side = ["before", "behind"][behind];
                 let name = format!("stamp {side} {}", work.name);
-                Work { name, task: Task::Kernels(vec![stamp(to)]), stream: work.stream, waits }
+                Work { name, body: Body::Tasks(vec![stamp(to).into()]), stream: work.stream, waits }
             };
             // Each work has become three; the last of them is its end.
             stamped.push(stamp(0, work.waits.iter().map(|wait| 3 * wait + 2).collect()));
@@ -132,7 +132,7 @@ impl StampCost {
         let mut list = LaunchList::default();
         for i in 0..stamps {
             let to = memory + (i * STAMP_BYTES) as DevicePtr;
-            list.push(Work::new("stamp", Task::Kernels(vec![stamp(to)])));
+            list.push(Work::new("stamp", vec![stamp(to).into()]));
         }
         let graph = capture(device, &list)?;
         device.synchronize()?;

@@ -204,7 +204,7 @@ fn state_is_sent_in_few_large_copies() {
 /// The schedule knows the waits; without them the device finds two launches that race.
 #[test]
 fn a_wait_that_is_missing_is_found_at_capture() {
-    use graph::capture::{Task, capture};
+    use graph::capture::capture;
     let (device, _) = executor(Order::Given, 1);
     let shared: Arc<dyn Device> = device.clone();
     let prepared = Prepared::new(program(), target()).expect("a schedule");
@@ -219,7 +219,7 @@ fn a_wait_that_is_missing_is_found_at_capture() {
     capture(device.as_ref(), &list).expect("all waits are there");
     let mut without = graph::capture::LaunchList::default();
     for work in list.works() {
-        assert!(matches!(work.task, Task::Kernels(_)));
+        assert!(work.kernels().count() > 0);
         let mut work = work.clone();
         work.waits.clear();
         without.push(work);

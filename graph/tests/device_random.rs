@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use device::{Buffer, Device, DevicePtr, Gpu, LaunchArgs, Stream, Target, Workspace};
 use emulated::{EmulatedDevice, Order};
-use graph::capture::{LaunchList, Task, Work, capture};
+use graph::capture::{Body, LaunchList, Work, capture};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::plan::Owner;
 use graph::prune::prune;
@@ -256,7 +256,7 @@ impl Bench {
             };
             list.push(Work {
                 name: program.node_name(launch.node),
-                task: Task::Kernels(node.op.launches(&args)),
+                body: Body::Tasks(node.op.tasks(&args)),
                 stream: launch.stream,
                 waits: launch.waits.clone(),
             });

@@ -11,3 +11,4 @@ mod program;
 mod scale;
 mod schedule;
 mod streams;
+mod tasks;

@@ -4,9 +4,7 @@ use half::f16;
 
 use crate::cpu::{HostData, HostTensor};
 use crate::{DType, Op, OpError, TensorDesc};
-use device::{
-    Buffer, Device, DeviceError, DevicePtr, Launch, LaunchArgs, Pinned, Stream, Workspace,
-};
+use device::{Buffer, Device, DeviceError, DevicePtr, LaunchArgs, Pinned, Stream, Task, Workspace};
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +69,7 @@ pub fn run_updating(
 /// One op with its tensors in a device's memory, to be launched any number of times.
 pub struct OpRun<'a> {
     memory: Memory<'a>,
-    launches: Vec<Launch>,
+    tasks: Vec<Task>,
     outputs: Vec<(TensorDesc, DevicePtr)>,
     updates: Vec<(TensorDesc, DevicePtr)>,
 }
@@ -101,7 +99,7 @@ impl<'a> OpRun<'a> {
             output_descs.iter().map(|d| memory.upload(&poison(d))).collect::<Result<_, _>>()?;
         let bytes = op.cuda_workspace_bytes(device.gpu(), &input_descs, &output_descs);
         let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
-        let launches = op.launches(&LaunchArgs {
+        let tasks = op.tasks(&LaunchArgs {
             gpu: device.gpu(),
             inputs: buffers(&input_descs, &input_ptrs),
             outputs: buffers(&output_descs, &output_ptrs),
@@ -109,12 +107,12 @@ impl<'a> OpRun<'a> {
             workspace,
         });
         let work = output_descs.iter().chain(&update_descs).any(|d| !d.is_empty());
-        if work && launches.is_empty() {
+        if work && tasks.is_empty() {
             return Err(RunError::NoLaunches);
         }
         let outputs = output_descs.into_iter().zip(output_ptrs).collect();
         let updates = update_descs.into_iter().zip(update_ptrs).collect();
-        Ok(Self { memory, launches, outputs, updates })
+        Ok(Self { memory, tasks, outputs, updates })
     }
 
     /// Gives the op's launches to the stream.
@@ -122,8 +120,8 @@ impl<'a> OpRun<'a> {
     /// # Errors
     /// What the device says.
     pub fn launch(&self) -> Result<(), DeviceError> {
-        let launches = self.launches.iter().filter(|launch| !launch.is_empty());
-        launches.into_iter().try_for_each(|l| self.memory.device.launch(self.memory.stream, l))
+        let (device, stream) = (self.memory.device, self.memory.stream);
+        self.tasks.iter().try_for_each(|task| task.submit(device, stream))
     }
 
     /// The outputs as the last launch left them. Waits for it.

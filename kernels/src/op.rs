@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
-use device::{Gpu, Launch, LaunchArgs, Target};
+use device::{Gpu, Launch, LaunchArgs, Target, Task};
 
 use crate::cpu::CpuArgs;
 use crate::{OpError, TensorDesc};
@@ -69,6 +69,11 @@ pub trait Op: Any + Debug + Send + Sync {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
         vec![]
+    }
+
+    /// What a node of this op becomes on a GPU: its launches, unless it is another kind of task.
+    fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
+        self.launches(args).into_iter().map(Task::Launch).collect()
     }
 
     /// Runs the CPU reference. Every element of every output is written, whatever it held.

@@ -238,8 +238,9 @@ fn a_launch_that_a_gpu_would_refuse_is_told() {
     let config = preset("torchvision_r50", &[]);
     let prepared = prepare(&spec(&config, 1, LANDSCAPE), false);
     let (works, memory) = works(&prepared);
-    let conv = works.iter().flat_map(|work| work.kernels());
-    let sound = conv.clone().find(|l| l.kernel == "conv2d_f16_large").expect("a convolution");
+    let kernels: Vec<_> = works.iter().flat_map(|work| work.kernels()).collect();
+    let is_conv = |launch: &&&Launch| launch.kernel == "conv2d_f16_large";
+    let sound = *kernels.iter().find(is_conv).expect("a convolution");
     assert_eq!(faults(sound, &memory), [""; 0]);
     let told = |change: &dyn Fn(&mut Launch), words: &str| {
         let mut launch = sound.clone();
@@ -341,7 +342,7 @@ fn node_seconds(prepared: &Prepared, position: usize, work: &Work) -> f64 {
                 let tiles = launch.grid[0] as usize * launch.grid[1] as usize * side * side;
                 flops * (tiles as f64 / program.desc(node.outputs[0]).len() as f64) / rate
             }
-            None if counted || work.kernels().iter().any(|l| product(l.kernel).is_some()) => 0.0,
+            None if counted || work.kernels().any(|l| product(l.kernel).is_some()) => 0.0,
             None => flops / SCALAR_RATE,
         };
         counted = true;
@@ -364,7 +365,7 @@ fn the_modelled_step_of_r50_does_not_grow() {
     let total: f64 = nodes.iter().map(|(ms, _)| ms).sum();
     let mut kernels: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for (ms, work) in &nodes {
-        if let Some(first) = work.kernels().iter().max_by_key(|l| product(l.kernel).is_some()) {
+        if let Some(first) = work.kernels().max_by_key(|l| product(l.kernel).is_some()) {
             let entry = kernels.entry(first.kernel).or_default();
             *entry = (entry.0 + 1, entry.1 + ms);
         }
@@ -374,7 +375,7 @@ fn the_modelled_step_of_r50_does_not_grow() {
     nodes.sort_by(|a, b| b.0.total_cmp(&a.0));
     println!("modelled step of 12 images, one stream: {total:.1} ms");
     for (ms, work) in nodes.iter().take(24) {
-        let kernels: Vec<&str> = work.kernels().iter().map(|l| l.kernel).collect();
+        let kernels: Vec<&str> = work.kernels().map(|l| l.kernel).collect();
         println!("{ms:>8.3} ms  {}  ({})", work.name, kernels.join(", "));
     }
     for (kernel, (count, ms)) in kernels.iter().take(20) {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use device::Task;
 use graph::capture::{LaunchList, Work};
 use graph::exec::device::Prepared;
 use graph::{Node, TensorId};
@@ -104,7 +105,7 @@ pub(crate) fn rows(
 }
 
 fn launches(work: &Work) -> impl Iterator<Item = &'static str> {
-    work.kernels().iter().filter(|launch| !launch.is_empty()).map(|launch| launch.kernel)
+    work.tasks().map(Task::name)
 }
 
 /// The node of a work's position; none at either end of the step.
@@ -126,7 +127,7 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
     };
     let Some(node) = node_at(prepared, position) else {
         // Nothing is computed there: what it writes was read elsewhere.
-        let written = work.kernels().iter().flat_map(|l| l.touches()).filter(|t| t.access.writes());
+        let written = work.tasks().flat_map(Task::touches).filter(|t| t.access.writes());
         row.bytes = 2.0 * written.map(|t| t.bytes as f64).sum::<f64>();
         return row;
     };

@@ -159,7 +159,7 @@ fn launch_text(prepared: &Prepared) -> Result<String, EngineError> {
     let mut text = format!("{stream:<7} {works:>6} {kernels:>8} {waits:>6}\n");
     for stream in 0..list.streams() {
         let works: Vec<_> = list.works().iter().filter(|w| w.stream == stream).collect();
-        let kernels: usize = works.iter().map(|w| w.kernels().len()).sum();
+        let kernels: usize = works.iter().map(|w| w.kernels().count()).sum();
         let waits: usize = works.iter().map(|w| w.waits.len()).sum();
         text += &format!("{stream:<7} {:>6} {kernels:>8} {waits:>6}\n", works.len());
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a tensor's shape and role | [`TensorDesc`], [`Role`] |
 //! | a kernel launch as data, with the bytes that it may reach | [`Launch`], [`Touch`] |
+//! | whatever a stream runs: launch, copy, sum over ranks | [`Task`] |
 //! | what a plan is made for | [`Target`], [`Gpu`] |
 //! | what the CUDA sources were compiled to | [`manifest`], [`architecture`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
@@ -24,6 +25,7 @@ pub mod manifest;
 pub mod slots;
 pub mod stamp;
 pub mod target;
+pub mod task;
 pub mod tensor;
 
 use std::fmt::Debug;
@@ -32,6 +34,7 @@ pub use launch::{
     Access, Arg, BLOCK, Buffer, DevicePtr, Launch, LaunchArgs, StructArg, Touch, Workspace,
 };
 pub use target::{Gpu, Target};
+pub use task::{AllReduce, DeviceCopy, Task, Upload};
 pub use tensor::{DType, Role, TensorDesc};
 
 /// A queue of work that runs in order.
@@ -56,6 +59,20 @@ pub struct Pinned {
     pub bytes: usize,
     /// Address for kernels.
     pub device_ptr: DevicePtr,
+}
+
+/// The group of devices that a device belongs to: one process each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ranks {
+    /// This device's number.
+    pub rank: usize,
+    /// Devices of the group.
+    pub count: usize,
+}
+
+impl Ranks {
+    /// A device on its own.
+    pub const ALONE: Self = Self { rank: 0, count: 1 };
 }
 
 /// What a device was asked to do since it was made.
@@ -236,6 +253,21 @@ pub trait Device: Debug + Send + Sync {
         offset: usize,
         bytes: usize,
     ) -> Result<(), DeviceError>;
+
+    /// Copies within device memory, asynchronously.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copy(&self, stream: Stream, copy: &DeviceCopy) -> Result<(), DeviceError>;
+
+    /// The group that [`Device::all_reduce`] sums over.
+    fn ranks(&self) -> Ranks;
+
+    /// Sums over the ranks of the group, asynchronously. Nothing to do for a device on its own.
+    ///
+    /// # Errors
+    /// The driver's, or another rank that does not take part.
+    fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError>;
 
     /// Waits for the stream, then copies device memory out.
     ///

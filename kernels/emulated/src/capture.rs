@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use device::{DeviceError, Touch};
+use device::{DeviceError, Task, Touch};
 
 use crate::queue::Command;
 
@@ -111,6 +111,15 @@ impl Capture {
                 if let (false, Some(bytes)) = (ordered, self.race(first, second)) {
                     return Err(self.racing(first, second, bytes));
                 }
+                let sums =
+                    is_sum(&self.nodes[first].command) && is_sum(&self.nodes[second].command);
+                if !ordered && sums {
+                    let reason = format!(
+                        "the sums over ranks of nodes {first} and {second} have no order: two \
+                         ranks could make them in different ones"
+                    );
+                    return Err(DeviceError::Driver { call: "end_capture".into(), reason });
+                }
             }
         }
         Ok(Graph { nodes: self.nodes })
@@ -130,8 +139,8 @@ impl Capture {
 
     fn racing(&self, first: usize, second: usize, bytes: usize) -> DeviceError {
         let name = |i: usize| match &self.nodes[i].command {
-            Command::Launch(launch) => format!("`{}` (node {i})", launch.kernel),
-            Command::Upload { .. } => format!("a copy (node {i})"),
+            Command::Task(Task::Launch(launch)) => format!("`{}` (node {i})", launch.kernel),
+            Command::Task(task) => format!("a task `{}` (node {i})", task.name()),
             Command::Stamp(_) => format!("a timing event (node {i})"),
         };
         DeviceError::Driver {
@@ -160,13 +169,12 @@ fn ancestors(nodes: &[Node]) -> Vec<HashSet<usize>> {
 }
 
 fn touches(command: &Command) -> Vec<Touch> {
-    use device::Access;
     match command {
-        Command::Launch(launch) => launch.touches().collect(),
-        Command::Upload { to, from, bytes } => vec![
-            Touch { ptr: *to, bytes: *bytes, access: Access::Write },
-            Touch { ptr: *from, bytes: *bytes, access: Access::Read },
-        ],
+        Command::Task(task) => task.touches(),
         Command::Stamp(_) => vec![],
     }
+}
+
+fn is_sum(command: &Command) -> bool {
+    matches!(command, Command::Task(Task::AllReduce(_)))
 }

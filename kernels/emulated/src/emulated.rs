@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use device::{
-    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, Gpu, GraphHandle, Launch,
-    ModuleLoad, Pinned, Stream,
+    AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
+    GraphHandle, Launch, ModuleLoad, Pinned, Ranks, Stream, Task, Upload,
 };
 
 use crate::capture::{Capture, Graph};
@@ -14,6 +14,7 @@ use crate::library::{Way, kernel_names, source};
 use crate::memory::{Memory, TOTAL_BYTES};
 use crate::planted::Planted;
 use crate::queue::{Command, Item, Next, Queues, Ticket};
+use crate::ranks::Member;
 
 /// In which order work runs that no stream and no event orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct EmulatedDevice {
     tensor_core_sums: bool,
     planted: Planted,
     gpu: Gpu,
+    /// None for a device on its own.
+    member: Option<Member>,
     inner: Mutex<Inner>,
 }
 
@@ -61,7 +64,13 @@ impl EmulatedDevice {
         let inner = Mutex::new(Inner { random, ..Inner::default() });
         let planted = Planted::default();
         let gpu = Gpu::a100();
-        Self { order, os_threads: 1, tensor_core_sums: false, planted, gpu, inner }
+        Self { order, os_threads: 1, tensor_core_sums: false, planted, gpu, member: None, inner }
+    }
+
+    /// A group of devices whose all-reduces meet. Each belongs to a thread of its own: a rank that
+    /// comes to a sum waits for the others.
+    pub fn group(order: Order, count: usize) -> Vec<Self> {
+        Member::group(count).map(|m| Self { member: Some(m), ..Self::new(order) }).collect()
     }
 
     /// Takes the place of this GPU in planning; an A100's without it.
@@ -112,17 +121,20 @@ impl EmulatedDevice {
             Next::Stuck => panic!("streams wait for one another: no work can go on"),
         };
         let result = match &command {
-            Command::Launch(launch) => {
+            Command::Task(Task::Launch(launch)) => {
                 let seed = if random { next_random(&mut inner.random) } else { 0 };
                 let way = Way { seed, os_threads: self.os_threads, cut: self.tensor_core_sums };
                 self.planted.at(launch).and_then(|()| inner.memory.run(launch, way))
             }
-            Command::Upload { to, from, bytes } => {
-                let mut copy = vec![0; *bytes];
-                inner.memory.read(*from, &mut copy);
-                inner.memory.write(*to, &copy);
+            Command::Task(Task::Upload(Upload { to, from, offset, bytes })) => {
+                inner.memory.copy(*to, from.device_ptr + *offset as DevicePtr, *bytes);
                 Ok(())
             }
+            Command::Task(Task::Copy(DeviceCopy { to, from, bytes })) => {
+                inner.memory.copy(*to, *from, *bytes);
+                Ok(())
+            }
+            Command::Task(Task::AllReduce(sum)) => self.sum(inner, sum),
             Command::Stamp(event) => {
                 inner.stamps.insert(*event, Some(Instant::now()));
                 Ok(())
@@ -134,13 +146,23 @@ impl EmulatedDevice {
         true
     }
 
+    /// Takes part in a sum over ranks.
+    fn sum(&self, inner: &mut Inner, sum: &AllReduce) -> Result<(), DeviceError> {
+        let Some(member) = &self.member else { return Ok(()) };
+        let mut mine = vec![0; sum.bytes()];
+        inner.memory.read(sum.ptr, &mut mine);
+        inner.memory.write(sum.ptr, &member.sum(sum, mine)?);
+        Ok(())
+    }
+
     /// Runs everything, and says what went wrong. A fault stays, as a CUDA context's does.
     fn drain(&self, inner: &mut Inner) -> Result<(), DeviceError> {
         while self.advance(inner) {}
         inner.fault.clone().map_or(Ok(()), Err)
     }
 
-    fn submit(&self, stream: Stream, command: Command) {
+    fn submit(&self, stream: Stream, task: Task) {
+        let command = Command::Task(task);
         let mut inner = self.lock();
         let s = inner.checked(stream);
         match &mut inner.capture {
@@ -304,7 +326,7 @@ impl Device for EmulatedDevice {
             let captured = inner.capture.as_ref().is_some_and(|c| c.holds(s));
             inner.counts.kernel_launches += u64::from(!captured);
         }
-        self.submit(stream, Command::Launch(launch.clone()));
+        self.submit(stream, Task::Launch(launch.clone()));
         Ok(())
     }
 
@@ -322,8 +344,25 @@ impl Device for EmulatedDevice {
             assert!(inner.memory.holding(to, bytes).is_some(), "an upload outside device memory");
             inner.counts.uploads += 1;
         }
-        let from = from.device_ptr + offset as u64;
-        self.submit(stream, Command::Upload { to, from, bytes });
+        self.submit(stream, Task::Upload(Upload { to, from, offset, bytes }));
+        Ok(())
+    }
+
+    fn copy(&self, stream: Stream, copy: &DeviceCopy) -> Result<(), DeviceError> {
+        let holds = |ptr| self.lock().memory.holding(ptr, copy.bytes).is_some();
+        assert!(holds(copy.to) && holds(copy.from), "a copy outside of device memory");
+        self.submit(stream, Task::Copy(*copy));
+        Ok(())
+    }
+
+    fn ranks(&self) -> Ranks {
+        self.member.as_ref().map_or(Ranks::ALONE, |member| member.ranks)
+    }
+
+    fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError> {
+        let inside = self.lock().memory.holding(sum.ptr, sum.bytes()).is_some();
+        assert!(inside, "a sum outside of device memory");
+        self.submit(stream, Task::AllReduce(*sum));
         Ok(())
     }
 

@@ -21,6 +21,7 @@ mod library;
 mod memory;
 mod planted;
 mod queue;
+mod ranks;
 
 pub use emulated::{EmulatedDevice, Order};
 pub use library::kernel_names;

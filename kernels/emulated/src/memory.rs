@@ -67,6 +67,13 @@ impl Memory {
         block.write((ptr - block.ptr) as usize, bytes);
     }
 
+    /// Copies within device memory.
+    pub(crate) fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize) {
+        let mut copy = vec![0; bytes];
+        self.read(from, &mut copy);
+        self.write(to, &copy);
+    }
+
     fn expect(&self, ptr: DevicePtr, bytes: usize) -> Block {
         match self.holding(ptr, bytes) {
             Some(block) => block,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use device::{DevicePtr, Launch};
+use device::Task;
 
 use crate::capture::Graph;
 
@@ -13,13 +13,7 @@ pub(crate) type Ticket = u64;
 /// A piece of work.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
-    Launch(Launch),
-    /// Copies `bytes` from pinned memory to device memory.
-    Upload {
-        to: DevicePtr,
-        from: DevicePtr,
-        bytes: usize,
-    },
+    Task(Task),
     /// Takes the time for this timing event.
     Stamp(u32),
 }

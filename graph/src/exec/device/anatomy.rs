@@ -52,8 +52,7 @@ impl StampedStep {
 impl DeviceExecutor {
     /// As [`Self::submit`], but the launches go to one stream one by one, in the order of the
     /// launch list, with an event after each: [`Stopwatch::read_us`] gives the time of each launch,
-    /// in the order of [`LaunchList::kernels`](crate::capture::LaunchList::kernels), empty ones
-    /// left out. The host waits for nothing.
+    /// in the order of [`LaunchList::tasks`](crate::capture::LaunchList::tasks). The host waits for nothing.
     ///
     /// # Errors
     /// The device's own.
@@ -65,8 +64,8 @@ impl DeviceExecutor {
         self.bring_inputs(program)?;
         watch.begin(self.main)?;
         let mut launches = 0;
-        for launch in self.lists[program].kernels().filter(|launch| !launch.is_empty()) {
-            self.device.launch(self.main, launch)?;
+        for task in self.lists[program].tasks() {
+            task.submit(self.device.as_ref(), self.main)?;
             watch.mark(self.main)?;
             launches += 1;
         }

@@ -107,8 +107,7 @@ impl DeviceExecutor {
         let mut nodes = prepared.schedule.launches().iter().map(|launch| launch.node);
         for (position, work) in works.iter().enumerate() {
             let run = || -> Result<(), GraphError> {
-                let launches = work.kernels().iter().filter(|launch| !launch.is_empty());
-                launches.into_iter().try_for_each(|launch| device.launch(stream, launch))?;
+                work.tasks().try_for_each(|task| task.submit(device, stream))?;
                 Ok(device.synchronize()?)
             };
             let at =

@@ -23,7 +23,7 @@ use device::{Device, DevicePtr, Event, Pinned, Stream};
 use kernels::cpu::HostTensor;
 use kernels::on_device::host_tensor;
 
-use crate::capture::{CapturedGraph, LaunchList, Task, Work, capture};
+use crate::capture::{Body, CapturedGraph, LaunchList, Work, capture};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, TensorId};
 
@@ -334,7 +334,7 @@ fn whole_step(
 ) -> Result<LaunchList, GraphError> {
     let mut list = LaunchList::default();
     let take = take_slot(ends, prepared.input_bytes());
-    list.push(Work::new("take_slot", Task::Kernels(vec![take])));
+    list.push(Work::new("take_slot", vec![take.into()]));
     let nodes = prepared.launches(place)?;
     // The last work of each stream beside the main line.
     let mut beside = BTreeMap::new();
@@ -352,8 +352,8 @@ fn whole_step(
         }
     }
     // A step that is counted as done is done on every stream.
-    let finish = Task::Kernels(vec![finish_step(ends)]);
+    let body = Body::Tasks(vec![finish_step(ends).into()]);
     let waits = beside.into_values().collect();
-    list.push(Work { name: "finish_step".into(), task: finish, stream: 0, waits });
+    list.push(Work { name: "finish_step".into(), body, stream: 0, waits });
     Ok(list)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::{Buffer, DevicePtr, LaunchArgs, Target, Workspace};
 use kernels::TensorDesc;
 
-use crate::capture::{LaunchList, Task, Work};
+use crate::capture::{Body, LaunchList, Work};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, Plan, Program, Schedule, TensorId, TensorKind};
 
@@ -80,14 +80,14 @@ impl Prepared {
                 updates: buffers(&node.updates)?,
                 workspace: Workspace { ptr: place.arena + offset as DevicePtr, bytes },
             };
-            let launches = node.op.launches(&args);
+            let tasks = node.op.tasks(&args);
             let written = args.outputs.iter().chain(&args.updates).any(|b| !b.is_empty());
-            if launches.is_empty() && written {
+            if tasks.is_empty() && written {
                 return Err(GraphError::NoLaunches(self.program.node_name(launch.node)));
             }
             list.push(Work {
                 name: self.program.node_name(launch.node),
-                task: Task::Kernels(launches),
+                body: Body::Tasks(tasks),
                 stream: launch.stream,
                 waits: launch.waits.clone(),
             });

@@ -22,8 +22,8 @@ use module::Kernels;
 
 use crate::manifest::Compiled;
 use crate::{
-    Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, Gpu, GraphHandle, Launch,
-    ModuleLoad, Pinned, Stream,
+    AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
+    GraphHandle, Launch, ModuleLoad, Pinned, Ranks, Stream,
 };
 
 /// Short beside a step, long beside a look at pinned memory.
@@ -260,6 +260,30 @@ impl Device for CudaDevice {
             return Ok(());
         }
         stream.upload(to, &from, offset, bytes)
+    }
+
+    fn copy(&self, stream: Stream, copy: &DeviceCopy) -> Result<(), DeviceError> {
+        let stream = {
+            let state = self.lock();
+            state.check_inside(copy.to, copy.bytes);
+            state.check_inside(copy.from, copy.bytes);
+            state.stream(stream)
+        };
+        if copy.bytes == 0 {
+            return Ok(());
+        }
+        stream.copy(copy)
+    }
+
+    fn ranks(&self) -> Ranks {
+        Ranks::ALONE
+    }
+
+    fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError> {
+        let state = self.lock();
+        state.check_inside(sum.ptr, sum.bytes());
+        state.stream(stream);
+        Ok(())
     }
 
     fn download(

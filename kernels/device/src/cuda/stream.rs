@@ -13,7 +13,7 @@ use cudarc::driver::{DriverError, result};
 use super::context::{Context, OrFault, reason};
 use super::memory::PinnedMemory;
 use super::module::Function;
-use crate::{DeviceError, DevicePtr, Launch};
+use crate::{DeviceCopy, DeviceError, DevicePtr, Launch};
 
 /// A queue of work.
 #[derive(Debug)]
@@ -106,6 +106,17 @@ impl Stream {
         unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, self.raw) }
             .result()
             .or_fault(|| format!("copying {bytes} bytes to the GPU"))
+    }
+
+    /// Copies within device memory.
+    pub(super) fn copy(&self, copy: &DeviceCopy) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        let DeviceCopy { to, from, bytes } = *copy;
+        // SAFETY: both ranges were found inside allocations by the caller; the driver checks them
+        // too.
+        unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.raw) }
+            .result()
+            .or_fault(|| format!("copying {bytes} bytes on the GPU"))
     }
 
     /// Waits for the stream, and copies device memory out.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use device::{Access, Arg, Device, DeviceError, Launch, Touch};
-use graph::capture::{LaunchList, Task, Work, capture};
+use graph::capture::{LaunchList, Work, capture};
 use kernels::case::{OpCase, all, check_on_device};
 use kernels::cpu::HostTensor;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn one_kernel(device: &dyn Device) -> Result<Value, String> {
         .arg(buffer(g, Access::Write))
         .len(2);
     let mut list = LaunchList::default();
-    list.push(Work::new("gradient of the ReLU", Task::Kernels(vec![relu])));
+    list.push(Work::new("gradient of the ReLU", vec![relu.into()]));
     let graph = capture(device, &list).map_err(|e| e.to_string())?;
     // 1.0 and 2.0 pass where y is 1.0, not where it is -1.0.
     let halves: Vec<u8> = [0x3C00u16, 0x4000, 0x3C00, 0xBC00].map(u16::to_ne_bytes).concat();

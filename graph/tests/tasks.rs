@@ -1,0 +1,158 @@
+//! Nodes that are no kernels: a copy, and a sum over the ranks of a group, in captured steps.
+
+use std::sync::Arc;
+
+use device::{AllReduce, Device, DeviceCopy, LaunchArgs, Target, Task};
+use emulated::{EmulatedDevice, Order};
+use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
+use graph::program::Pass;
+use graph::{Program, StateSet};
+use kernels::cpu::CpuArgs;
+use kernels::ops::relu_mask::ReluMask;
+use kernels::{Op, OpError, Role, TensorDesc};
+
+const LEN: usize = 300;
+
+/// `y = sum over ranks of x`: a copy, then an all-reduce in place.
+#[derive(Debug)]
+struct SumOverRanks;
+
+impl Op for SumOverRanks {
+    fn name(&self) -> &'static str {
+        "sum_over_ranks"
+    }
+
+    fn infer(&self, i: &[TensorDesc], _: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        Ok(vec![i[0].clone()])
+    }
+
+    fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
+        let [x, y] = [args.inputs[0], args.outputs[0]];
+        let copy = DeviceCopy { to: y.ptr, from: x.ptr, bytes: y.desc.cuda_bytes() };
+        let sum = AllReduce { ptr: y.ptr, len: y.len(), dtype: y.dtype() };
+        vec![Task::Copy(copy), Task::AllReduce(sum)]
+    }
+
+    fn run_cpu(&self, _: &mut CpuArgs<'_>) {
+        unreachable!("only for the device")
+    }
+}
+
+/// Two sums over ranks between gradients of ReLUs, some of them on the second stream.
+fn program() -> Arc<Program> {
+    let mut program = Program::new();
+    let halves = TensorDesc::new(Role::Gradient, &[LEN]);
+    let (a, b) = (program.input("a", halves.clone()), program.input("b", halves));
+    program.set_pass(Pass::Backward);
+    let x = program.apply1(ReluMask, &[a, b]).expect("shapes that fit");
+    let first = program.apply1(SumOverRanks, &[x]).expect("any shape");
+    let masked = program.apply1(ReluMask, &[first, b]).expect("shapes that fit");
+    let second = program.apply1(SumOverRanks, &[masked]).expect("any shape");
+    program.keep("first", first);
+    program.keep("second", second);
+    Arc::new(program)
+}
+
+/// The kept tensors of three steps on one device.
+fn run(device: EmulatedDevice) -> Vec<f32> {
+    let rank = device.ranks().rank;
+    let device: Arc<dyn Device> = Arc::new(device);
+    let prepared = Prepared::new(program(), Target::Gpu(device.gpu().clone())).expect("a schedule");
+    let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
+    let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
+    let executor = DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state"));
+    let mut executor = executor.expect("a captured step");
+    let mut seen = vec![];
+    for step in 0..3 {
+        let halves = |seed: usize| -> Vec<u8> {
+            let value = |i: usize| ((i * 7 + seed * 5 + rank) % 11) as f32 - 4.0;
+            (0..LEN).flat_map(|i| half::f16::from_f32(value(i)).to_ne_bytes()).collect()
+        };
+        executor.write_input(0, "a", &halves(step)).expect("an input");
+        // The mask is the same on every rank.
+        let mask: Vec<u8> = [half::f16::ONE; LEN].iter().flat_map(|v| v.to_ne_bytes()).collect();
+        executor.write_input(0, "b", &mask).expect("an input");
+        let number = executor.submit(0).expect("a launch");
+        executor.until_done(number).expect("no fault");
+        for name in ["first", "second"] {
+            seen.extend_from_slice(executor.read(0, name).expect("kept").as_f32());
+        }
+    }
+    seen
+}
+
+/// All ranks, each in a thread of its own.
+fn run_group(order: Order, count: usize) -> Vec<Vec<f32>> {
+    std::thread::scope(|scope| {
+        let ranks = EmulatedDevice::group(order, count).into_iter();
+        let threads: Vec<_> = ranks.map(|device| scope.spawn(|| run(device))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn a_node_may_be_a_sum_over_ranks() {
+    for (order, count) in [(Order::Given, 2), (Order::Random(5), 3)] {
+        let ranks = run_group(order, count);
+        assert!(ranks.iter().all(|rank| *rank == ranks[0]), "every rank holds the same bits");
+        let value =
+            |i: usize, step: usize, rank: usize| ((i * 7 + step * 5 + rank) % 11) as f32 - 4.0;
+        let sum = |i, step| (0..count).map(|rank| value(i, step, rank)).sum::<f32>();
+        for (step, kept) in ranks[0].chunks_exact(2 * LEN).enumerate() {
+            for i in 0..LEN {
+                assert_eq!(kept[i], sum(i, step));
+                assert_eq!(kept[LEN + i], count as f32 * sum(i, step));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_device_on_its_own_is_a_group_of_one() {
+    let alone = run(EmulatedDevice::new(Order::Given));
+    assert_eq!(run_group(Order::Given, 1), [alone]);
+}
+
+/// Ranks that bring different lengths are told, all of them, and none hangs.
+#[test]
+fn sums_of_different_lengths_are_a_fault_on_every_rank() {
+    let faults: Vec<String> = std::thread::scope(|scope| {
+        let ranks = EmulatedDevice::group(Order::Given, 2).into_iter().enumerate();
+        let threads: Vec<_> = ranks
+            .map(|(rank, device)| {
+                scope.spawn(move || {
+                    let ptr = device.alloc(64).expect("memory");
+                    let stream = device.stream().expect("a stream");
+                    let sum = AllReduce { ptr, len: 4 + rank, dtype: device::DType::F32 };
+                    device.all_reduce(stream, &sum).expect("it is given");
+                    device.synchronize().expect_err("lengths differ").to_string()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    for (rank, fault) in faults.iter().enumerate() {
+        let wanted = format!("all_reduce, rank {rank}: the ranks brought [16, 20] bytes");
+        assert_eq!(*fault, wanted);
+    }
+}
+
+/// Two sums without an order between them would let ranks make them in different orders.
+#[test]
+fn sums_over_ranks_without_an_order_are_refused() {
+    let device = EmulatedDevice::new(Order::Given);
+    let (a, b) = (device.alloc(16).expect("memory"), device.alloc(16).expect("memory"));
+    let (first, second) = (device.stream().expect("one"), device.stream().expect("one"));
+    let sum = |ptr| AllReduce { ptr, len: 4, dtype: device::DType::F32 };
+    let event = || device.event().expect("an event");
+    device.begin_capture(first).expect("a capture");
+    let (fork, join) = (event(), event());
+    device.record(fork, first).expect("an event");
+    device.wait(second, fork).expect("a wait");
+    device.all_reduce(first, &sum(a)).expect("it is captured");
+    device.all_reduce(second, &sum(b)).expect("it is captured");
+    device.record(join, second).expect("an event");
+    device.wait(first, join).expect("a wait");
+    let refused = device.end_capture(first).expect_err("no order").to_string();
+    assert!(refused.contains("nodes 0 and 1 have no order"), "{refused}");
+}

@@ -1,0 +1,132 @@
+//! What a stream runs, as data: a kernel, a copy, or a sum over ranks.
+//!
+//! Every task says which bytes it reaches and how. So a captured list may hold any of them, and a
+//! node of a program may become any of them.
+
+use crate::{Access, DType, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
+
+/// A piece of work of one stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// A kernel.
+    Launch(Launch),
+    /// A copy from pinned host memory.
+    Upload(Upload),
+    /// A copy within device memory.
+    Copy(DeviceCopy),
+    /// A sum over the ranks of the device's group.
+    AllReduce(AllReduce),
+}
+
+/// A copy from pinned host memory to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upload {
+    /// First byte on the device.
+    pub to: DevicePtr,
+    /// Where it comes from.
+    pub from: Pinned,
+    /// First byte there.
+    pub offset: usize,
+    /// Length.
+    pub bytes: usize,
+}
+
+/// A copy within device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceCopy {
+    /// First byte written.
+    pub to: DevicePtr,
+    /// First byte read.
+    pub from: DevicePtr,
+    /// Length. The two ranges do not overlap.
+    pub bytes: usize,
+}
+
+/// A sum over ranks, in place: afterwards each rank holds the sum of what all of them held.
+///
+/// The order of the sum is that of the ranks, so every rank gets the same bits, and gets them again
+/// the next time. All ranks give their all-reduces in the same order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllReduce {
+    /// First element.
+    pub ptr: DevicePtr,
+    /// Number of elements, the same on every rank.
+    pub len: usize,
+    /// Floats; halves are added in f32 and rounded once.
+    pub dtype: DType,
+}
+
+impl AllReduce {
+    /// Its length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.len * self.dtype.size_bytes()
+    }
+}
+
+impl Task {
+    /// The kernel's name, or what it is.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Task::Launch(launch) => launch.kernel,
+            Task::Upload(_) => "upload",
+            Task::Copy(_) => "copy",
+            Task::AllReduce(_) => "all_reduce",
+        }
+    }
+
+    /// The kernel, if it is one.
+    pub fn kernel(&self) -> Option<&Launch> {
+        match self {
+            Task::Launch(launch) => Some(launch),
+            _ => None,
+        }
+    }
+
+    /// Everything that it reaches, pinned memory included.
+    pub fn touches(&self) -> Vec<Touch> {
+        let touch = |ptr, bytes, access| Touch { ptr, bytes, access };
+        match self {
+            Task::Launch(launch) => launch.touches().collect(),
+            Task::Upload(Upload { to, from, offset, bytes }) => vec![
+                touch(*to, *bytes, Access::Write),
+                touch(from.device_ptr + *offset as DevicePtr, *bytes, Access::Read),
+            ],
+            Task::Copy(DeviceCopy { to, from, bytes }) => {
+                vec![touch(*to, *bytes, Access::Write), touch(*from, *bytes, Access::Read)]
+            }
+            Task::AllReduce(sum) => vec![touch(sum.ptr, sum.bytes(), Access::Update)],
+        }
+    }
+
+    /// True if there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Task::Launch(launch) => launch.is_empty(),
+            Task::Upload(upload) => upload.bytes == 0,
+            Task::Copy(copy) => copy.bytes == 0,
+            Task::AllReduce(sum) => sum.len == 0,
+        }
+    }
+
+    /// Gives it to a stream of a device, unless it is empty.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn submit(&self, device: &dyn Device, stream: Stream) -> Result<(), DeviceError> {
+        match self {
+            _ if self.is_empty() => Ok(()),
+            Task::Launch(launch) => device.launch(stream, launch),
+            Task::Upload(Upload { to, from, offset, bytes }) => {
+                device.upload(stream, *to, *from, *offset, *bytes)
+            }
+            Task::Copy(copy) => device.copy(stream, copy),
+            Task::AllReduce(sum) => device.all_reduce(stream, sum),
+        }
+    }
+}
+
+impl From<Launch> for Task {
+    fn from(launch: Launch) -> Self {
+        Task::Launch(launch)
+    }
+}
