@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 use engine::cli::{DeviceArgs, OpenDevice};
-use kernels::case::{OpCase, all, check_gradients, check_runs};
-use kernels::cpu::{HostTensor, run_updating};
+use kernels::case::{OpCase, check_gradients, check_runs};
+use kernels::cpu::HostTensor;
+use kernels::on_cpu::run_updating;
+use kernels::ops::cases;
 use serde_json::{Value, json};
 
 use crate::cuda_ops;
@@ -29,7 +31,7 @@ pub(crate) struct OpsArgs {
 
 pub(crate) fn run(args: &OpsArgs, open: OpenDevice) -> anyhow::Result<()> {
     let cases: Vec<OpCase> =
-        all().into_iter().filter(|case| case.to_string().contains(&args.filter)).collect();
+        cases().into_iter().filter(|case| case.to_string().contains(&args.filter)).collect();
     anyhow::ensure!(!cases.is_empty(), "no case's name holds `{}`", args.filter);
     let value = match args.device.open_with(open)? {
         Some(device) => cuda_ops::run(device.as_ref(), &cases, args.repeats.max(1)),

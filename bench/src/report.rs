@@ -49,7 +49,7 @@ fn described() -> Option<String> {
 /// GFLOP/s of a 1024 x 1024 x 1024 product on all threads: the best of a few, after a warm-up.
 pub(crate) fn gemm_gflops() -> anyhow::Result<f64> {
     use kernels::case::normal;
-    use kernels::cpu::run;
+    use kernels::on_cpu::run;
     use kernels::ops::linear::Linear;
     use kernels::{Role, TensorDesc};
     let n = 1024;

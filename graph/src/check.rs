@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use half::f16;
 use kernels::case::{compare_with_reference, reference_inputs};
-use kernels::cpu::{HostData, HostTensor, run_updating};
+use kernels::cpu::{HostData, HostTensor};
+use kernels::on_cpu::run_updating;
 use kernels::{DType, TensorDesc};
 
 use crate::exec::device::{Look, Seen};

@@ -19,6 +19,7 @@ mod error;
 pub mod frozen_bn;
 pub mod losses;
 mod matmul;
+pub mod on_cpu;
 pub mod on_device;
 pub mod op;
 pub mod ops;

@@ -1,12 +1,13 @@
 //! Every case of the table on the CPU: all outputs written, twice the same bits, and the backward
 //! rule against finite differences.
 
-use kernels::case::{all, check_gradients, check_runs};
+use kernels::case::{check_gradients, check_runs};
+use kernels::ops::cases;
 
 #[test]
 fn every_case_writes_all_outputs_and_repeats_bitwise() {
     let mut faults = Vec::new();
-    for case in all() {
+    for case in cases() {
         faults.extend(check_runs(&case).err().map(|e| e.to_string()));
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -15,7 +16,7 @@ fn every_case_writes_all_outputs_and_repeats_bitwise() {
 #[test]
 fn every_gradient_is_the_derivative() {
     let mut faults = Vec::new();
-    for case in all().iter().filter(|c| !c.grad_inputs.is_empty()) {
+    for case in cases().iter().filter(|c| !c.grad_inputs.is_empty()) {
         match check_gradients(case) {
             Ok(worst) => println!("{case}: worst {worst:.1e}"),
             Err(e) => faults.push(e.to_string()),

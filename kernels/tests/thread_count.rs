@@ -1,8 +1,10 @@
 //! The bits of every op do not depend on how many threads share the work.
 
 use kernels::OpError;
-use kernels::case::{OpCase, all};
-use kernels::cpu::{HostTensor, run_updating};
+use kernels::case::OpCase;
+use kernels::cpu::HostTensor;
+use kernels::on_cpu::run_updating;
+use kernels::ops::cases;
 
 /// The outputs of a case, then the state it updated.
 fn run(case: &OpCase) -> Result<Vec<HostTensor>, OpError> {
@@ -22,7 +24,7 @@ fn one_thread_and_three_give_the_same_bits() {
         (Err(e), _) | (_, Err(e)) => panic!("no threads for the test: {e}"),
     };
     let mut faults = Vec::new();
-    for case in all() {
+    for case in cases() {
         let alone = one.install(|| run(&case));
         let shared = three.install(|| run(&case));
         match (alone, shared) {

@@ -1,7 +1,8 @@
 //! What the op families share: golden tensors as op inputs, and running an op with its gradients.
 
 use kernels::case::{OpCase, gradient_of};
-use kernels::cpu::{HostTensor, run};
+use kernels::cpu::HostTensor;
+use kernels::on_cpu::run;
 use kernels::{Op, OpRef, Role, TensorDesc};
 use serde_json::Value;
 use std::sync::Arc;

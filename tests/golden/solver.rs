@@ -1,7 +1,8 @@
 //! Golden families `optim` and `lr_schedules`.
 
 use kernels::Role;
-use kernels::cpu::{HostTensor, run_updating};
+use kernels::cpu::HostTensor;
+use kernels::on_cpu::run_updating;
 use kernels::ops::control_step::{ControlStep, LrSchedule};
 use kernels::ops::sgd::{Sgd, SgdGroup};
 

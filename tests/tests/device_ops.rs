@@ -13,8 +13,9 @@ use std::time::Instant;
 
 use emulated::{EmulatedDevice, Order};
 use kernels::Cost;
-use kernels::case::{CUT_FLOOR, CaseError, OpCase, all, check_on_device};
+use kernels::case::{CUT_FLOOR, CaseError, OpCase, check_on_device};
 use kernels::cpu::HostTensor;
+use kernels::ops::cases;
 
 /// Ops of more FLOPs than this run once instead of twice: emulation makes 0.3 to 0.6 GFLOP/s.
 const LARGE_FLOPS: u64 = 200_000_000;
@@ -62,7 +63,7 @@ fn cost(case: &OpCase) -> Cost {
 fn every_op_matches_the_reference() {
     let filter = std::env::var("ONEGRAPH_CASES").unwrap_or_default();
     let wanted = |c: &OpCase| c.to_string().contains(&filter);
-    let cases: Vec<OpCase> = all().into_iter().filter(wanted).collect();
+    let cases: Vec<OpCase> = cases().into_iter().filter(wanted).collect();
     assert!(!cases.is_empty(), "no case's name holds `{filter}`");
     let (cases, large): (Vec<_>, Vec<_>) = cases.into_iter().partition(small_enough);
     if !large.is_empty() {

@@ -59,7 +59,10 @@ pub fn run(
                         sizes.push((task.image.height, task.image.width));
                     }
                 }
-                Err(error) if options.skip_bad_images => report.skip_image(task, &error),
+                Err(error) if options.skip_bad_images => {
+                    let ids = task.annotations.iter().map(|(_, annotation)| annotation.id);
+                    report.skip_image(task.image.id, ids, &error);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::group::ImageTask;
 use super::padding::PaddingPlan;
 use crate::error::DaliError;
 use crate::store::Capacities;
@@ -158,10 +157,16 @@ impl PrepReport {
         self.dropped.values().map(|noted| noted.count).sum()
     }
 
-    pub(super) fn skip_image(&mut self, task: &ImageTask, error: &DaliError) {
-        self.bad_images.push((task.image.id, error.to_string()));
-        for (_, annotation) in &task.annotations {
-            self.dropped.entry(DropReason::BadImage).or_default().note(annotation.id);
+    /// Leaves out an image that cannot be read, and its annotations with it.
+    pub(super) fn skip_image(
+        &mut self,
+        image: u64,
+        annotations: impl Iterator<Item = u64>,
+        error: &DaliError,
+    ) {
+        self.bad_images.push((image, error.to_string()));
+        for annotation in annotations {
+            self.dropped.entry(DropReason::BadImage).or_default().note(annotation);
         }
     }
 

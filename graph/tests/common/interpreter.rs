@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use graph::{Plan, Schedule, StateSet, TensorId, TensorKind};
 use kernels::TensorDesc;
-use kernels::cpu::{HostTensor, run_updating};
+use kernels::cpu::HostTensor;
+use kernels::on_cpu::run_updating;
 
 use super::random::{Rng, Sample};
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use device::{DeviceError, Task, Touch};
 
-use crate::queue::Command;
+use crate::command::Command;
 
 /// A captured graph.
 #[derive(Debug)]

@@ -10,10 +10,11 @@ use device::{
 };
 
 use crate::capture::{Capture, Graph};
+use crate::command::Command;
 use crate::library::{Way, kernel_names, source};
 use crate::memory::{Memory, TOTAL_BYTES};
 use crate::planted::Planted;
-use crate::queue::{Command, Item, Next, Queues, Ticket};
+use crate::queue::{Item, Next, Queues, Ticket};
 use crate::ranks::Member;
 
 /// In which order work runs that no stream and no event orders.

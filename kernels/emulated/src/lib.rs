@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod capture;
+mod command;
 mod emulated;
 mod library;
 mod memory;

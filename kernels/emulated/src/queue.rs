@@ -3,20 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use device::Task;
-
 use crate::capture::Graph;
+use crate::command::Command;
 
 /// Number of a piece of work, in the order in which it was given.
 pub(crate) type Ticket = u64;
-
-/// A piece of work.
-#[derive(Debug, Clone)]
-pub(crate) enum Command {
-    Task(Task),
-    /// Takes the time for this timing event.
-    Stamp(u32),
-}
 
 #[derive(Debug)]
 pub(crate) enum Item {

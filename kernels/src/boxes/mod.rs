@@ -17,7 +17,6 @@ mod rows;
 mod sampling;
 #[cfg(test)]
 mod tests;
-pub(crate) mod values;
 
 pub use anchors::{AnchorLevel, cell_anchors, cell_anchors_detectron, grid_anchors};
 pub use coder::{MAX_LOG_RATIO, decode, encode};

@@ -1,7 +1,7 @@
 //! Box arithmetic by hand, by property, and the vector forms against the scalar ones.
 
-use super::values::box_list;
 use super::*;
+use crate::case::boxes::box_list;
 
 const A: Box4 = [0.0, 0.0, 4.0, 4.0];
 const B: Box4 = [2.0, 2.0, 6.0, 4.0];

@@ -1,13 +1,15 @@
 //! The table of op cases: one list drives comparison, gradient check, determinism and the bench.
 
+pub(crate) mod boxes;
 mod node;
 mod on_device;
 
 use std::fmt;
 
-use crate::cpu::{HostData, HostTensor, run, run_updating};
+use crate::cpu::{HostData, HostTensor};
+use crate::on_cpu::{run, run_updating};
 use crate::philox::philox4x32;
-use crate::{DType, OpError, OpRef, Role, Sink, Source, TensorDesc, ops};
+use crate::{DType, OpError, OpRef, Role, Sink, Source, TensorDesc};
 
 pub use node::{compare_with_reference, reference_inputs};
 pub use on_device::{CUT_FLOOR, DeviceReport, check_on_device};
@@ -84,11 +86,6 @@ impl fmt::Display for OpCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.op.name(), self.label)
     }
-}
-
-/// Every case of every op.
-pub fn all() -> Vec<OpCase> {
-    ops::cases()
 }
 
 /// Standard normal values times `scale`, a function of `seed` alone.

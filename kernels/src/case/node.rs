@@ -76,7 +76,7 @@ mod tests {
         let rounded = [0.3, 0.7].map(|v| f16::from_f32(v).to_f32());
         assert_eq!((inputs[1].as_f32(), inputs[2].as_f32()), (&rounded[..], &[1.0, 1.0][..]));
         let [plain, as_device] = [&given[..], &inputs]
-            .map(|inputs| crate::cpu::run(&op, inputs).expect("a gradient")[0].as_f32()[0]);
+            .map(|inputs| crate::on_cpu::run(&op, inputs).expect("a gradient")[0].as_f32()[0]);
         assert!((plain - as_device).abs() > 0.1, "{plain} and {as_device} tell the two apart");
         op.scale = false;
         assert_eq!(reference_inputs(&op, &given)[1].as_f32(), [1.0, 1.0]);

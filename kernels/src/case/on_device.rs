@@ -3,7 +3,8 @@
 use device::{Device, DeviceError, Stream};
 
 use super::{CaseError, OpCase, output_weights, resolve};
-use crate::cpu::{self, HostData, HostTensor};
+use crate::cpu::{HostData, HostTensor};
+use crate::on_cpu;
 use crate::on_device::{OpRun, RunError, rounded};
 use crate::{DType, Op, Sink, TensorDesc};
 
@@ -109,7 +110,7 @@ impl Check<'_> {
             reason,
         };
         let mut expected_updates = updates.to_vec();
-        let expected = cpu::run_updating(op, inputs, &mut expected_updates)?;
+        let expected = on_cpu::run_updating(op, inputs, &mut expected_updates)?;
         let run = || -> Result<Vec<HostTensor>, RunError> {
             let run = OpRun::new(self.device, self.stream, op, inputs, updates)?;
             run.launch()?;

@@ -45,7 +45,7 @@ pub mod upsample_add;
 use crate::case::OpCase;
 
 /// The cases of every op.
-pub(crate) fn cases() -> Vec<OpCase> {
+pub fn cases() -> Vec<OpCase> {
     [
         accumulate::cases(),
         anchors::cases(),

@@ -4,8 +4,6 @@
 //! first. Call A asks whether it runs and how fast, B where a step's time goes, C what a change
 //! would buy.
 
-use std::path::{Path, PathBuf};
-
 use clap::ValueEnum;
 
 use super::stage::Stage;
@@ -109,12 +107,6 @@ fn decisions(tools: &Tools) -> Vec<Stage> {
     ]
 }
 
-/// The file of this name in PATH.
-pub(super) fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
-}
-
 /// Whether `--only` asks for a stage: by its name, else by a part of it.
 pub(super) fn wanted(stage: &str, only: &[String], names: &[String]) -> bool {
     let named = |part: &String| match names.contains(part) {
@@ -122,11 +114,6 @@ pub(super) fn wanted(stage: &str, only: &[String], names: &[String]) -> bool {
         false => stage.contains(part.as_str()),
     };
     only.is_empty() || only.iter().any(named)
-}
-
-/// A path that holds in any folder.
-pub(super) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or(path.to_path_buf())
 }
 
 #[cfg(test)]

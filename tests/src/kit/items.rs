@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::child::{self, Ended, Event, Limit};
+use super::program::Program;
 use super::protocol::Line;
 use super::report::Outcome;
 use super::runner::Runner;
-use super::stage::Program;
 
 /// Failures that the row names.
 const NAMED: usize = 3;

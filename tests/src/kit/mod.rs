@@ -8,6 +8,7 @@ mod calls;
 mod child;
 mod clocks;
 mod items;
+mod program;
 mod protocol;
 mod reading;
 mod report;

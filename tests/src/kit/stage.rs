@@ -1,8 +1,6 @@
 //! One stage: a process with a limit, and what its end means.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -10,30 +8,13 @@ use serde_json::{Value, json};
 use super::archive::Product;
 use super::child::{self, Ended, Limit};
 use super::items::{self, ItemLimits};
+use super::program::Program;
 use super::reading::Reading;
 use super::report::{Outcome, Row};
 use super::runner::Runner;
 
-/// Stands in the arguments for the seconds that the program is to take.
-pub(super) const SECONDS: &str = "{seconds}";
 /// Of a stage's words in the report.
 const TEXT_BYTES: usize = 16 << 10;
-
-/// What a stage runs.
-#[derive(Debug, Clone)]
-pub(super) struct Program {
-    /// The stage's name.
-    pub(super) stage: String,
-    path: PathBuf,
-    folder: PathBuf,
-    args: Vec<OsString>,
-    /// Options that name a file of the folder, given where it is there by then.
-    files: Vec<(&'static str, &'static str)>,
-    envs: Vec<(&'static str, String)>,
-    most_seconds: u64,
-    /// What it needs beside the seconds that it is told.
-    start_seconds: u64,
-}
 
 /// One row of the table to be.
 #[derive(Debug)]
@@ -59,72 +40,9 @@ pub(super) struct Stage {
     reading: Reading,
 }
 
-impl Program {
-    pub(super) fn new(path: &Path, folder: &Path) -> Self {
-        Self {
-            stage: String::new(),
-            path: path.to_path_buf(),
-            folder: folder.to_path_buf(),
-            args: Vec::new(),
-            files: Vec::new(),
-            envs: Vec::new(),
-            most_seconds: 0,
-            start_seconds: 0,
-        }
-    }
-
-    pub(super) fn args<T: Into<OsString>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
-        self.args.extend(args.into_iter().map(Into::into));
-        self
-    }
-
-    pub(super) fn file(mut self, option: &'static str, file: &'static str) -> Self {
-        self.files.push((option, file));
-        self
-    }
-
-    pub(super) fn env(mut self, name: &'static str, value: &str) -> Self {
-        self.envs.push((name, value.to_string()));
-        self
-    }
-
-    /// [`SECONDS`] becomes what is left less `start`, at most `most`.
-    pub(super) fn seconds(mut self, most: u64, start: u64) -> Self {
-        (self.most_seconds, self.start_seconds) = (most, start);
-        self
-    }
-
-    /// The whole of this program as arguments of another one.
-    pub(super) fn under(self, tool: &Path, args: &[&str]) -> Self {
-        let inner = [self.path.into_os_string()].into_iter().chain(self.args);
-        let args: Vec<OsString> = args.iter().map(OsString::from).chain(inner).collect();
-        Self { path: tool.to_path_buf(), args, ..self }
-    }
-
-    /// The command, where so much time is left.
-    pub(super) fn command(&self, left: Duration) -> Command {
-        let seconds = left.as_secs().saturating_sub(self.start_seconds);
-        let seconds = seconds.clamp(1, self.most_seconds.max(1)).to_string();
-        let mut command = Command::new(&self.path);
-        for arg in &self.args {
-            match arg.to_str() == Some(SECONDS) {
-                true => command.arg(&seconds),
-                false => command.arg(arg),
-            };
-        }
-        for (option, file) in &self.files {
-            if self.folder.join(file).is_file() {
-                command.args([option, file]);
-            }
-        }
-        command.envs(self.envs.iter().cloned()).current_dir(&self.folder);
-        command
-    }
-}
-
 impl Stage {
     pub(super) fn new(name: &str, limit: u64, program: Result<Program, String>) -> Self {
-        let named = |program: Program| Program { stage: name.to_string(), ..program };
+        let named = |program: Program| program.of_stage(name);
         Self {
             name: name.to_string(),
             limit: Duration::from_secs(limit),
@@ -241,7 +159,7 @@ impl Stage {
             );
             return if self.optional { skipped(&why) } else { row(Outcome::Failed, &why) };
         }
-        if let Some(missing) = self.modules.iter().find(|module| !has_module(program, module)) {
+        if let Some(missing) = self.modules.iter().find(|module| !program.has_module(module)) {
             return skipped(&format!("no {missing} for python3"));
         }
         let limit = self.limit.min(left);
@@ -277,16 +195,6 @@ impl Stage {
     }
 }
 
-/// Whether the program, an interpreter of Python, finds a module.
-fn has_module(python: &Program, module: &str) -> bool {
-    let find = format!(
-        "import importlib.util, sys; sys.exit(importlib.util.find_spec('{module}') is None)"
-    );
-    let mut command = Command::new(&python.path);
-    command.args(["-c", &find]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 fn cut(text: &str) -> &str {
     let most = (0..=TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..most.unwrap_or(0)]
@@ -299,6 +207,7 @@ fn json(path: &Path) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::super::archive::Archive;
+    use super::super::program::SECONDS;
     use super::*;
 
     fn runner(folder: &Path, total: Duration) -> Runner {
@@ -350,7 +259,7 @@ mod tests {
         let mut runner = runner(folder.path(), Duration::from_secs(60));
         let row = stage(&["no_such_module"]).run(&mut runner);
         assert_eq!(row.figure, "SKIPPED: no no_such_module for python3");
-        if has_module(&Program::new(Path::new("python3"), folder.path()), "json") {
+        if Program::new(Path::new("python3"), folder.path()).has_module("json") {
             assert_eq!(stage(&["json"]).run(&mut runner).figure, "7");
         }
     }

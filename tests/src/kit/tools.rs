@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::calls::{absolute, in_path};
 use super::items::ItemLimits;
+use super::program::{Program, SECONDS, absolute, in_path};
 use super::reading::Reading;
-use super::stage::{Program, SECONDS, Stage};
+use super::stage::Stage;
 use super::{Kit, RunArgs};
 
 /// What a bench needs beside its timed seconds: drawing, planning, capturing, warming up.

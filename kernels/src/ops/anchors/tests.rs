@@ -2,7 +2,7 @@
 
 use super::Anchors;
 use crate::boxes::{AnchorLevel, as_boxes, cell_anchors};
-use crate::cpu::run;
+use crate::on_cpu::run;
 
 fn level(height: usize, width: usize, stride_h: f32, stride_w: f32) -> AnchorLevel {
     AnchorLevel { height, width, stride_h, stride_w, cells: cell_anchors(&[32.0], &[0.5, 1.0]) }

@@ -1,7 +1,8 @@
 //! The loss by hand, in groups, and ignored rows.
 
 use super::{BceLoss, BceLossGrad};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn ints(values: &[i32]) -> HostTensor {

@@ -83,7 +83,8 @@ impl Op for BiasGrad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::{HostTensor, run};
+    use crate::cpu::HostTensor;
+    use crate::on_cpu::run;
 
     /// 0.1 is no f32: a running f32 sum over a million of them is off by about one in a thousand.
     #[test]

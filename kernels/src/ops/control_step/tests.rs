@@ -1,7 +1,8 @@
 //! The loss scale's life, clipping, and schedules by hand.
 
 use super::{ControlStep, LrSchedule};
-use crate::cpu::{HostTensor, run_updating};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run_updating;
 use crate::{Role, TensorDesc};
 
 fn op(clip_norm: f32, dynamic: bool) -> ControlStep {

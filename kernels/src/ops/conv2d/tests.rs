@@ -2,7 +2,8 @@
 //! many shapes is tested where they are made, in `matmul`.
 
 use super::*;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 
 fn tensor(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())

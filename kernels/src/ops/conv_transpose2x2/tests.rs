@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::case::normal;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 
 const PLAIN: ConvTranspose2x2 = ConvTranspose2x2 { relu: false, counted: false };
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::DecideFlips;
-use crate::boxes::values::image_keys;
 use crate::case::OpCase;
+use crate::case::boxes::image_keys;
 
 /// Batches of no, one and some images, and of a large step.
 pub fn cases() -> Vec<OpCase> {

@@ -69,8 +69,8 @@ impl Op for DecideFlips {
 #[cfg(test)]
 mod tests {
     use super::DecideFlips;
-    use crate::boxes::values::image_keys;
-    use crate::cpu::run;
+    use crate::case::boxes::image_keys;
+    use crate::on_cpu::run;
 
     fn flips(seed: u64, probability: f32, n: usize) -> Vec<i32> {
         let outputs = run(&DecideFlips { seed, probability }, &[image_keys(n)]).unwrap();

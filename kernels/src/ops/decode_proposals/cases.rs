@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::DecodeProposals;
-use crate::boxes::values::{boxes, sizes};
+use crate::case::boxes::{boxes, sizes};
 use crate::case::{OpCase, integers, normal};
 use crate::{Role, TensorDesc};
 

@@ -2,8 +2,9 @@
 
 use super::{DecodeProposals, cases};
 use crate::boxes::as_boxes;
-use crate::boxes::values::{index, sizes};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::{index, sizes};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn tensor(role: Role, shape: &[usize], values: &[f32]) -> HostTensor {

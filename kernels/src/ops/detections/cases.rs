@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Detections;
-use crate::boxes::values::{boxes, constant, index, sizes};
+use crate::case::boxes::{boxes, constant, index, sizes};
 use crate::case::{OpCase, normal};
 use crate::{Role, TensorDesc};
 

@@ -1,9 +1,10 @@
 //! `detections` by hand, and against a plain formulation on random input.
 
 use super::{Detections, cases};
-use crate::boxes::values::{index, sizes};
 use crate::boxes::{ImageSize, as_boxes, batched_nms, clip, decode, is_small};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::{index, sizes};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is of the second image; RoI 3 is beyond the

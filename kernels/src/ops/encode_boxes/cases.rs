@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::EncodeBoxes;
-use crate::boxes::values::boxes;
+use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
 /// No row, no ground truth, one, primes, and 512 RoIs of each of 12 images.

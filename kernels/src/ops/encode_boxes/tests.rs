@@ -1,9 +1,10 @@
 //! `encode_boxes` by hand, and that `decode` undoes it.
 
 use super::{EncodeBoxes, cases};
-use crate::boxes::values::index;
 use crate::boxes::{as_boxes, decode};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::index;
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::FlattenRois;
-use crate::boxes::values::boxes;
+use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
 /// No image, no proposal, one, primes, and 1000 of each of 12 images.

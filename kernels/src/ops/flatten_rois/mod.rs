@@ -69,8 +69,8 @@ impl Op for FlattenRois {
 #[cfg(test)]
 mod tests {
     use super::{FlattenRois, cases};
-    use crate::boxes::values::{boxes, index};
-    use crate::cpu::run;
+    use crate::case::boxes::{boxes, index};
+    use crate::on_cpu::run;
 
     #[test]
     fn by_hand() {

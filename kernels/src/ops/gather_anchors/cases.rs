@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::GatherAnchors;
-use crate::boxes::values::boxes;
+use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
 /// No image, no sample, one, primes, and 256 samples of an 800x1344 image's anchors.

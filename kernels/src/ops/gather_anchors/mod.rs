@@ -79,8 +79,8 @@ impl Op for GatherAnchors {
 #[cfg(test)]
 mod tests {
     use super::{GatherAnchors, cases};
-    use crate::boxes::values::{boxes, index};
-    use crate::cpu::run;
+    use crate::case::boxes::{boxes, index};
+    use crate::on_cpu::run;
 
     #[test]
     fn by_hand() {

@@ -2,7 +2,8 @@
 
 use super::{GatherPatches, GatherPatchesGrad};
 use crate::case::{integers, normal};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 /// Levels 2x3 and 1x2 with 2 anchors a cell: anchor 3 is the cell (0, 1), anchor 14 the second

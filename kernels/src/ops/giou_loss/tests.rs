@@ -1,7 +1,8 @@
 //! The loss by hand: decoding and weights around the plain formula.
 
 use super::{GiouLoss, GiouLossGrad};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn ints(values: &[i32]) -> HostTensor {

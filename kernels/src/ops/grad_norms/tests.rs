@@ -1,7 +1,8 @@
 //! Norms by hand, and values at the ends of f32.
 
 use super::GradNorms;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn norms(grads: &[&[f32]]) -> (Vec<f32>, i32) {

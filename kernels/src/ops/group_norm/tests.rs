@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::case::normal;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 
 fn tensor(role: Role, shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(role, shape), values.to_vec())

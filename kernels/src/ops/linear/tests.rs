@@ -1,7 +1,8 @@
 //! A case drawn by hand, and what rows past the count may do.
 
 use super::*;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 
 fn tensor(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())

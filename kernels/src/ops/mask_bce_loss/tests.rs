@@ -1,7 +1,8 @@
 //! The loss by hand: one channel, and only positives in use.
 
 use super::{MaskBceLoss, MaskBceLossGrad};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn ints(values: &[i32]) -> HostTensor {

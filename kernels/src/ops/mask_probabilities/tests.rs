@@ -1,7 +1,8 @@
 //! Probabilities by hand.
 
 use super::MaskProbabilities;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::{MaskRule, MaskTargets};
 use crate::coco::{Bitmap, encode_runs, rasterize};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 /// One image with one object.

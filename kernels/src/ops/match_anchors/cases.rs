@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::MatchAnchors;
-use crate::boxes::values::{boxes, constant, sizes};
+use crate::case::boxes::{boxes, constant, sizes};
 use crate::case::{OpCase, integers};
 
 /// No image, anchor or ground truth, one, primes, a tile and its neighbours, and the anchors of an

@@ -1,10 +1,11 @@
 //! `match_anchors` by hand, and against the matcher over the whole matrix of overlaps.
 
 use super::{MatchAnchors, cases};
-use crate::boxes::values::{constant, index, sizes};
 use crate::boxes::{BELOW, BETWEEN, ImageSize};
 use crate::boxes::{Thresholds, as_boxes, inside, iou, match_iou};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::{constant, index, sizes};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn op() -> MatchAnchors {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::case::integers;
-use crate::cpu::{HostData, HostTensor, run};
+use crate::cpu::{HostData, HostTensor};
+use crate::on_cpu::run;
 
 fn map(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{NmsProposals, ProposalScope};
-use crate::boxes::values::{boxes, index};
+use crate::case::boxes::{boxes, index};
 use crate::case::{OpCase, integers, uniform};
 use crate::{Role, TensorDesc};
 

@@ -1,9 +1,10 @@
 //! `nms_proposals` by hand, and against a plain formulation on random input.
 
 use super::{NmsProposals, ProposalScope, cases};
-use crate::boxes::values::index;
 use crate::boxes::{as_boxes, iou};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::index;
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn by_hand() -> Vec<HostTensor> {

@@ -2,7 +2,8 @@
 
 use super::Preprocess;
 use crate::case::integers;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn op(height: usize, width: usize) -> Preprocess {

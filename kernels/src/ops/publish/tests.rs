@@ -1,7 +1,8 @@
 //! Rows by hand, and what the contract refuses.
 
 use super::Publish;
-use crate::cpu::{HostTensor, run_updating};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run_updating;
 use crate::{Role, TensorDesc};
 
 fn floats(values: &[f32]) -> HostTensor {

@@ -65,7 +65,8 @@ impl Op for ReluMask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::{HostTensor, run};
+    use crate::cpu::HostTensor;
+    use crate::on_cpu::run;
 
     #[test]
     fn zero_and_negative_outputs_pass_nothing() {

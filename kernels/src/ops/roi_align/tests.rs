@@ -2,7 +2,8 @@
 
 use super::RoiAlign;
 use crate::case::{normal, uniform};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn indices(values: &[i32]) -> HostTensor {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::RoiCandidates;
-use crate::boxes::values::{boxes, constant};
+use crate::case::boxes::{boxes, constant};
 use crate::case::{OpCase, integers};
 
 /// No image, proposal or ground truth, one, primes, around a block of 256 rows, more ground truths,

@@ -1,9 +1,10 @@
 //! `roi_candidates` by hand, and against single overlaps on random input.
 
 use super::{RoiCandidates, cases};
-use crate::boxes::values::{constant, index};
 use crate::boxes::{as_boxes, iou};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::{constant, index};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 #[test]

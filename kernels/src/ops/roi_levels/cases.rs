@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::RoiLevels;
-use crate::boxes::values::boxes;
+use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
 /// No RoI, one, a prime, around a block of 256, and 512 of each of 12 images.

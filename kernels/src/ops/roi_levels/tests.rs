@@ -1,9 +1,10 @@
 //! `roi_levels` by hand, and against a comparison of areas.
 
 use super::{RoiLevels, cases};
-use crate::boxes::values::index;
 use crate::boxes::{area, as_boxes};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::index;
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::SampleAnchors;
 use crate::boxes::SampleKey;
-use crate::boxes::values::image_keys;
+use crate::case::boxes::image_keys;
 use crate::case::{OpCase, integers};
 
 /// No image, no anchor, no room, one, primes, the anchors of a block and its neighbours, and those

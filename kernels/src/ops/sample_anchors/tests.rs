@@ -2,9 +2,10 @@
 
 use super::SampleAnchors;
 use crate::boxes::SampleKey;
-use crate::boxes::values::{constant, image_keys, index};
+use crate::case::boxes::{constant, image_keys, index};
 use crate::case::integers;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 
 fn draw(op: &SampleAnchors, inputs: &[HostTensor]) -> (Vec<i32>, Vec<i32>) {
     let outputs = run(op, inputs).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::SampleRois;
 use crate::boxes::SampleKey;
-use crate::boxes::values::{boxes, image_keys};
+use crate::case::boxes::{boxes, image_keys};
 use crate::case::{OpCase, integers};
 
 /// No image, candidate or room, one, primes, a block and its neighbours, a training step, and keys

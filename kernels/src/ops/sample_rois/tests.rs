@@ -1,10 +1,10 @@
 //! `sample_rois` by hand, and that a draw does not depend on the slots of the candidates.
 
 use super::{SampleRois, cases};
-use crate::boxes::values::{boxes, constant, image_keys, index};
 use crate::boxes::{SampleKey, as_boxes};
+use crate::case::boxes::{boxes, constant, image_keys, index};
 use crate::case::integers;
-use crate::cpu::run;
+use crate::on_cpu::run;
 
 /// Keys of the indices 0..6 in units of 2^32: 0, 0.618, 0.236, 0.854, 0.472, 0.090.
 #[test]

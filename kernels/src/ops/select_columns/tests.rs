@@ -1,7 +1,8 @@
 //! Selection by hand.
 
 use super::{SelectColumns, SelectColumnsGrad};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn index(values: [i32; 3]) -> HostTensor {

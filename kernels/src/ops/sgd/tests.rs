@@ -2,7 +2,8 @@
 
 use super::{Sgd, SgdGroup};
 use crate::case::normal;
-use crate::cpu::{HostTensor, run_updating};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run_updating;
 use crate::{Role, TensorDesc};
 
 fn control(rate: f32, multiplier: f32, apply: f32) -> HostTensor {

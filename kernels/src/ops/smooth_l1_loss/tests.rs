@@ -1,7 +1,8 @@
 //! The loss by hand: positives are summed, all sampled rows divide.
 
 use super::{SmoothL1Loss, SmoothL1LossGrad};
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn ints(values: &[i32]) -> HostTensor {

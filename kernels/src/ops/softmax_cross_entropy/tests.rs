@@ -2,7 +2,8 @@
 
 use super::{SoftmaxCrossEntropy, SoftmaxCrossEntropyGrad};
 use crate::case::normal;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn ints(values: &[i32]) -> HostTensor {

@@ -2,7 +2,8 @@
 
 use super::TopKPerLevel;
 use crate::case::integers;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn logits(shape: &[usize], values: Vec<f32>) -> HostTensor {

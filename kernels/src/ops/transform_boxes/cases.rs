@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::TransformBoxes;
-use crate::boxes::values::{boxes, sizes};
+use crate::case::boxes::{boxes, sizes};
 use crate::case::{OpCase, integers};
 
 /// No image, no room for a box, one, primes, and the batch of a training step.

@@ -2,8 +2,9 @@
 
 use super::TransformBoxes;
 use crate::boxes::as_boxes;
-use crate::boxes::values::{boxes, constant, index, sizes};
-use crate::cpu::{HostTensor, run};
+use crate::case::boxes::{boxes, constant, index, sizes};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 fn transform(plus_one: bool, inputs: &[HostTensor]) -> Vec<[f32; 4]> {

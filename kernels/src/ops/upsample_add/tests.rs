@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::case::normal;
-use crate::cpu::{HostTensor, run};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
 
 fn map(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use device::{Access, Arg, Device, DeviceError, Launch, Touch};
 use graph::capture::{LaunchList, Work, capture};
-use kernels::case::{OpCase, all, check_on_device};
+use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
+use kernels::ops::cases;
 use serde_json::{Value, json};
 
 use super::super::Kit;
@@ -87,7 +88,7 @@ fn one_kernel(device: &dyn Device) -> Result<Value, String> {
 
 /// All cases of at most `most` operations and bytes, against the CPU reference.
 pub(super) fn ops(items: &mut Items, most: u64) {
-    let cases: Vec<OpCase> = all().into_iter().filter(|case| size(case) <= most).collect();
+    let cases: Vec<OpCase> = cases().into_iter().filter(|case| size(case) <= most).collect();
     items.of(cases.len());
     let device = items.device();
     for case in &cases {

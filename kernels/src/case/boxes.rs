@@ -1,7 +1,7 @@
 //! Boxes, sizes and counts for the tables of cases and the tests.
 
-use super::as_boxes_mut;
-use crate::case::uniform;
+use super::uniform;
+use crate::boxes::as_boxes_mut;
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
@@ -19,8 +19,13 @@ pub(crate) fn boxes(shape: &[usize], seed: u32, extent: f32, max_side: f32) -> H
 
 /// The list of boxes of [`boxes`].
 #[cfg(test)]
-pub(crate) fn box_list(len: usize, seed: u32, extent: f32, max_side: f32) -> Vec<super::Box4> {
-    super::as_boxes(boxes(&[len, 4], seed, extent, max_side).as_f32()).to_vec()
+pub(crate) fn box_list(
+    len: usize,
+    seed: u32,
+    extent: f32,
+    max_side: f32,
+) -> Vec<crate::boxes::Box4> {
+    crate::boxes::as_boxes(boxes(&[len, 4], seed, extent, max_side).as_f32()).to_vec()
 }
 
 /// An index tensor.
