@@ -39,8 +39,9 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphErro
     let rpn = Rpn::new(&mut net, maps.clone())?;
     let proposals = rpn.proposals(&mut net, images, false)?;
     net.part("box_head.rois");
-    let flat = net.program.apply(FlattenRois, &[proposals.boxes, proposals.counts])?;
-    let rois = Rois { boxes: flat[0], image_idx: flat[1], count: flat[2] };
+    let [boxes, image_idx, count] =
+        net.program.apply(FlattenRois, &[proposals.boxes, proposals.counts])?;
+    let rois = Rois { boxes, image_idx, count };
     let (logits, deltas) = box_head(&mut net, &maps, rois)?;
     net.part("detections");
     let config = &spec.config.model;
@@ -53,16 +54,22 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphErro
         plus_one: config.boxes.legacy_plus_one,
     };
     let inputs = [logits, deltas, rois.boxes, rois.image_idx, rois.count, images.network_sizes];
-    let found = net.program.apply(op, &inputs)?;
-    let names =
-        ["det_boxes", "det_scores", "det_labels", "det_image_idx", "det_counts", "num_detections"];
-    for (name, tensor) in names.iter().zip(&found) {
-        net.program.keep(name, *tensor);
+    let [boxes, scores, labels, image_idx, counts, count] = net.program.apply(op, &inputs)?;
+    let found = [
+        ("det_boxes", boxes),
+        ("det_scores", scores),
+        ("det_labels", labels),
+        ("det_image_idx", image_idx),
+        ("det_counts", counts),
+        ("num_detections", count),
+    ];
+    for (name, tensor) in found {
+        net.program.keep(name, tensor);
     }
     if config.kind == ModelKind::MaskRcnn {
-        let rois = Rois { boxes: found[0], image_idx: found[3], count: found[5] };
+        let rois = Rois { boxes, image_idx, count };
         let logits = mask_head(&mut net, &maps, rois)?;
-        let inputs = [logits, found[2], rois.count];
+        let inputs = [logits, labels, rois.count];
         let probs = net.program.apply1(MaskProbabilities, &inputs)?;
         net.program.keep("mask_probs", probs);
     }

@@ -45,7 +45,7 @@ pub(super) fn pool(
         .copied()
         .chain([rois.boxes, rois.image_idx, level, rois.count])
         .collect();
-    net.program.apply1(align, &inputs)
+    net.program.apply1(align, inputs)
 }
 
 /// Class logits [M, K+1] and box deltas [M, 4(K+1)].

@@ -157,7 +157,7 @@ impl<'a> Net<'a> {
             counted: false,
         };
         let inputs: Vec<_> = [x, weight, scale, shift].into_iter().chain(after.residual).collect();
-        self.program.apply1(op, &inputs)
+        self.program.apply1(op, inputs)
     }
 
     /// A convolution with bias; `count` limits it to the first rows.
@@ -182,7 +182,7 @@ impl<'a> Net<'a> {
             counted: count.is_some(),
         };
         let inputs: Vec<_> = [x, weight, bias].into_iter().chain(count).collect();
-        self.program.apply1(op, &inputs)
+        self.program.apply1(op, inputs)
     }
 
     /// A convolution with neither bias nor normalisation.
@@ -224,7 +224,8 @@ impl<'a> Net<'a> {
         let (gamma, beta) = (vector("weight", 1.0), vector("bias", 0.0));
         let op = GroupNorm { groups, eps, relu: after.relu, residual: after.residual.is_some() };
         let inputs: Vec<_> = [x, gamma, beta].into_iter().chain(after.residual).collect();
-        Ok(self.program.apply(op, &inputs)?[0])
+        let [y, _stats] = self.program.apply(op, inputs)?;
+        Ok(y)
     }
 
     /// A linear layer over the first `count` rows; `side` > 0 if its input is a map.

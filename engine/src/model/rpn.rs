@@ -138,20 +138,20 @@ impl Rpn {
             return Ok(injected(net, post));
         }
         net.part("rpn.proposals");
-        let top = net.program.apply(TopKPerLevel { k: pre }, &logits)?;
-        let (idx, levels) = (top[0], top[1]);
+        let [idx, levels] = net.program.apply(TopKPerLevel { k: pre }, logits.as_slice())?;
         let inputs: Vec<_> = [idx, self.anchors, images.network_sizes]
             .into_iter()
             .chain(logits)
             .chain(deltas)
             .collect();
-        let decoded = net.program.apply(decode, &inputs)?;
-        let kept = net.program.apply(nms, &[decoded[0], decoded[1], levels, idx])?;
-        net.observe("proposals", kept[0]);
-        net.observe("proposal_scores", kept[1]);
-        net.observe("proposal_anchor_idx", kept[2]);
-        net.observe("proposal_counts", kept[3]);
-        Ok(Proposals { boxes: kept[0], anchor_idx: kept[2], counts: kept[3] })
+        let [boxes, scores] = net.program.apply(decode, inputs)?;
+        let [boxes, scores, anchor_idx, counts] =
+            net.program.apply(nms, &[boxes, scores, levels, idx])?;
+        net.observe("proposals", boxes);
+        net.observe("proposal_scores", scores);
+        net.observe("proposal_anchor_idx", anchor_idx);
+        net.observe("proposal_counts", counts);
+        Ok(Proposals { boxes, anchor_idx, counts })
     }
 
     fn dense_head(&self, net: &mut Net<'_>) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
@@ -196,18 +196,14 @@ impl Rpn {
         };
         let inputs =
             [self.anchors, gt_boxes, objects.gt_counts, images.network_sizes, images.num_images];
-        let matched = net.program.apply(matcher, &inputs)?;
-        let (labels, matched_idx) = (matched[0], matched[1]);
+        let [labels, matched_idx] = net.program.apply(matcher, &inputs)?;
         net.observe("rpn_labels", labels);
         let idx = self.samples(net, labels, objects.image_keys)?;
         let inputs = [self.anchors, idx, labels, matched_idx];
-        let gathered = net.program.apply(GatherAnchors, &inputs)?;
-        let [boxes, image_idx, labels, matched] = gathered[..] else {
-            unreachable!("GatherAnchors has four outputs")
-        };
+        let [boxes, image_idx, labels, matched] = net.program.apply(GatherAnchors, &inputs)?;
         let encode = EncodeBoxes { weights: BOX_WEIGHTS, plus_one };
         let inputs = [boxes, image_idx, matched, gt_boxes, labels];
-        let targets = net.program.apply(encode, &inputs)?[0];
+        let [targets, _matched_boxes] = net.program.apply(encode, &inputs)?;
 
         net.part("rpn.losses");
         let (logits, deltas) = self.sampled_head(net, idx)?;
@@ -239,10 +235,10 @@ impl Rpn {
             seed: net.spec.config.train.seed,
             key: net.spec.inject.sample_key(),
         };
-        let sampled = net.program.apply(sampler, &[labels, image_keys])?;
-        net.observe("rpn_sample_idx", sampled[0]);
-        net.observe("rpn_sample_counts", sampled[1]);
-        Ok(sampled[0])
+        let [idx, counts] = net.program.apply(sampler, &[labels, image_keys])?;
+        net.observe("rpn_sample_idx", idx);
+        net.observe("rpn_sample_counts", counts);
+        Ok(idx)
     }
 
     /// Logits [N*B, 1] and deltas [N*B, 4] of the sampled anchors.
@@ -255,7 +251,7 @@ impl Rpn {
         let cells = self.anchors_per_cell;
         let inputs: Vec<_> = self.maps.iter().copied().chain([idx]).collect();
         let gather = GatherPatches { anchors_per_cell: cells };
-        let patches = net.program.apply1(gather, &inputs)?;
+        let patches = net.program.apply1(gather, inputs)?;
         let linear = |relu| Linear { relu, counted: false };
         let [w, b] = weights.conv;
         let hidden = net.program.apply1(linear(true), &[patches, w, b])?;

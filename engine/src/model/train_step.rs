@@ -156,25 +156,36 @@ fn sample_rois(
         objects.gt_counts,
         images.num_images,
     ];
-    let c = net.program.apply(candidates, &inputs)?;
+    let [candidates, labels, matched, keys, counts] = net.program.apply(candidates, &inputs)?;
     let sampler = SampleRois {
         batch,
         positive_fraction: fraction,
         seed: net.spec.config.train.seed,
         key: net.spec.inject.sample_key(),
     };
-    let inputs = [c[0], c[1], c[2], c[3], c[4], objects.image_keys];
-    let s = net.program.apply(sampler, &inputs)?;
-    let labelled = |s: &[TensorId]| LabelledRois {
-        rois: Rois { boxes: s[0], image_idx: s[1], count: s[4] },
-        labels: s[2],
-        matched: s[3],
-    };
-    let names = ["rois", "roi_image_idx", "roi_labels", "roi_matched", "num_rois"];
-    for (name, tensor) in names.iter().zip(&s) {
-        net.observe(name, *tensor);
-    }
-    Ok(Sampled { all: labelled(&s[..5]), mask: labelled(&s[5..]) })
+    let inputs = [candidates, labels, matched, keys, counts, objects.image_keys];
+    let [
+        boxes,
+        image_idx,
+        labels,
+        matched,
+        count,
+        mask_boxes,
+        mask_image_idx,
+        mask_labels,
+        mask_matched,
+        mask_count,
+    ] = net.program.apply(sampler, &inputs)?;
+    net.observe("rois", boxes);
+    net.observe("roi_image_idx", image_idx);
+    net.observe("roi_labels", labels);
+    net.observe("roi_matched", matched);
+    net.observe("num_rois", count);
+    let mask_rois = Rois { boxes: mask_boxes, image_idx: mask_image_idx, count: mask_count };
+    Ok(Sampled {
+        all: LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched },
+        mask: LabelledRois { rois: mask_rois, labels: mask_labels, matched: mask_matched },
+    })
 }
 
 /// Inputs in place of the sampler's outputs: `{what}s`, `{what}_image_idx`, `{what}_labels`,
@@ -208,8 +219,7 @@ fn box_losses(
     let weights = config.roi.box_weights;
     let encode = EncodeBoxes { weights, plus_one: config.boxes.legacy_plus_one };
     let inputs = [rois.boxes, rois.image_idx, matched, gt_boxes, labels];
-    let encoded = net.program.apply(encode, &inputs)?;
-    let (targets, matched_boxes) = (encoded[0], encoded[1]);
+    let [targets, matched_boxes] = net.program.apply(encode, &inputs)?;
     let inputs = [logits, labels, rois.image_idx, num];
     let classifier = net.program.apply1(SoftmaxCrossEntropy { ipg }, &inputs)?;
     let select = SelectColumns { width: 4, modulo: false };
@@ -362,8 +372,8 @@ fn solve(
         |net: &mut Net<'_>, name: &str| net.program.state(name, TensorDesc::new(Role::Index, &[1]));
     let [step, growth, skipped] =
         ["step", "loss_scale_growth", "skipped_steps"].map(|name| index(net, name));
-    let norms = net.program.apply(GradNorms {}, &grads)?;
-    net.program.keep("grad_norms", norms[0]);
+    let [norms, finite] = net.program.apply(GradNorms {}, grads.as_slice())?;
+    net.program.keep("grad_norms", norms);
     let control = ControlStep {
         schedule: schedule(config),
         clip_norm: config.solver.clip_norm,
@@ -372,10 +382,10 @@ fn solve(
         micro_steps: config.train.micro_steps as u32,
     };
     let updates = [step, loss_scale, growth, skipped];
-    let control = net.program.add(Arc::new(control), &norms, &updates)?[0];
+    let control = net.program.add(Arc::new(control), &[norms, finite], &updates)?[0];
     net.program.keep("control", control);
     update(net, trained, grads, control)?;
-    Ok(vec![control, norms[0]])
+    Ok(vec![control, norms])
 }
 
 /// The node that updates every trained parameter, its momentum, and its master if it has one.
