@@ -1,24 +1,19 @@
 //! The detection pass: images in, boxes, classes, scores and mask probabilities out.
 
-use configs::ModelKind;
 use graph::GraphError;
 use graph::prune::prune;
-use kernels::ops::detections::Detections;
 use kernels::ops::flatten_rois::FlattenRois;
-use kernels::ops::mask_probabilities::MaskProbabilities;
 use kernels::{Role, TensorDesc};
 
 use super::backbone::backbone;
 use super::fpn::fpn;
-use super::heads::{Rois, box_head, mask_head};
 use super::inputs::ImageInputs;
 use super::net::Net;
+use super::preprocess::preprocess;
+use super::roi_heads::RoiHeads;
+use super::rois::Rois;
 use super::rpn::Rpn;
-use super::train_step::preprocess;
 use super::{BuiltProgram, ModelSpec};
-
-/// Boxes smaller than this (network pixels) are no detections, as in torchvision.
-const MIN_BOX_SIZE: f32 = 1e-2;
 
 /// Builds the detection pass. Kept tensors, D detections an image at most, compacted over the
 /// batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`,
@@ -40,39 +35,9 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphErro
     let proposals = rpn.proposals(&mut net, images, false)?;
     net.part("box_head.rois");
     let [boxes, image_idx, count] =
-        net.program.apply(FlattenRois, &[proposals.boxes, proposals.counts])?;
+        net.program.apply(FlattenRois, [proposals.boxes, proposals.counts])?;
     let rois = Rois { boxes, image_idx, count };
-    let (logits, deltas) = box_head(&mut net, &maps, rois)?;
-    net.part("detections");
-    let config = &spec.config.model;
-    let op = Detections {
-        score_threshold: config.detections.score_threshold,
-        nms_threshold: config.detections.nms_threshold,
-        per_image: config.detections.per_image,
-        weights: config.roi.box_weights,
-        min_size: MIN_BOX_SIZE,
-        plus_one: config.boxes.legacy_plus_one,
-    };
-    let inputs = [logits, deltas, rois.boxes, rois.image_idx, rois.count, images.network_sizes];
-    let [boxes, scores, labels, image_idx, counts, count] = net.program.apply(op, &inputs)?;
-    let found = [
-        ("det_boxes", boxes),
-        ("det_scores", scores),
-        ("det_labels", labels),
-        ("det_image_idx", image_idx),
-        ("det_counts", counts),
-        ("num_detections", count),
-    ];
-    for (name, tensor) in found {
-        net.program.keep(name, tensor);
-    }
-    if config.kind == ModelKind::MaskRcnn {
-        let rois = Rois { boxes, image_idx, count };
-        let logits = mask_head(&mut net, &maps, rois)?;
-        let inputs = [logits, labels, rois.count];
-        let probs = net.program.apply1(MaskProbabilities, &inputs)?;
-        net.program.keep("mask_probs", probs);
-    }
+    RoiHeads::of(&spec.config.model).detect(&mut net, &maps, rois, images)?;
     prune(&mut net.program);
     Ok(net.finish())
 }

@@ -7,8 +7,23 @@ use kernels::ops::group_norm::GroupNorm;
 use kernels::ops::linear::Linear;
 use kernels::{Role, TensorDesc};
 
+use super::inputs::{ImageInputs, ObjectInputs};
 use super::params::{Init, Layout, Param, ParamKind};
 use super::{BuiltProgram, ModelSpec};
+
+/// A loss with its name in logs, metrics and reports: `loss_` and a word or more.
+pub(super) type Loss = (&'static str, TensorId);
+
+/// What the images of a training step show.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Truth {
+    pub(super) images: ImageInputs,
+    pub(super) objects: ObjectInputs,
+    /// Mirrored images [N].
+    pub(super) flips: TensorId,
+    /// Boxes [N, G, 4] in network pixels; those of `objects` are in source pixels.
+    pub(super) gt_boxes: TensorId,
+}
 
 /// A program under construction.
 #[derive(Debug)]
@@ -63,7 +78,7 @@ impl<'a> Net<'a> {
     }
 
     pub(super) fn finish(self) -> BuiltProgram {
-        BuiltProgram { program: self.program, params: self.params, ring: None }
+        BuiltProgram { program: self.program, params: self.params, losses: vec![], ring: None }
     }
 
     pub(super) fn params(&self) -> &[Param] {
@@ -204,7 +219,7 @@ impl<'a> Net<'a> {
             relu: false,
             counted: false,
         };
-        self.program.apply1(op, &[x, weight])
+        self.program.apply1(op, [x, weight])
     }
 
     /// Group norm, then the residual, then ReLU.
@@ -247,7 +262,7 @@ impl<'a> Net<'a> {
         let dims = [outputs, fan_in];
         let weight = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
         let bias = self.bias(name, outputs, init);
-        self.program.apply1(Linear { relu, counted: true }, &[x, weight, bias, count])
+        self.program.apply1(Linear { relu, counted: true }, [x, weight, bias, count])
     }
 
     /// The transposed 2x2 convolution with ReLU of the mask head.
@@ -266,6 +281,6 @@ impl<'a> Net<'a> {
         let weight = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
         let bias = self.bias(name, channels, Init::Constant(0.0));
         let op = ConvTranspose2x2 { relu: true, counted: true };
-        self.program.apply1(op, &[x, weight, bias, count])
+        self.program.apply1(op, [x, weight, bias, count])
     }
 }

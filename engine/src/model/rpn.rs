@@ -22,8 +22,8 @@ use kernels::ops::smooth_l1_loss::SmoothL1Loss;
 use kernels::ops::top_k_per_level::TopKPerLevel;
 use kernels::{Role, TensorDesc};
 
-use super::inputs::{ImageInputs, ObjectInputs};
-use super::net::{ConvShape, Net};
+use super::inputs::ImageInputs;
+use super::net::{ConvShape, Loss, Net, Truth};
 use super::params::Init;
 
 const HEAD: &str = "rpn.head";
@@ -43,13 +43,6 @@ pub(super) struct Proposals {
     pub(super) boxes: TensorId,
     pub(super) anchor_idx: TensorId,
     pub(super) counts: TensorId,
-}
-
-/// Losses of the RPN.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RpnLosses {
-    pub(super) objectness: TensorId,
-    pub(super) box_reg: TensorId,
 }
 
 /// Weights of the head, shared by the dense and the sampled path.
@@ -98,7 +91,7 @@ impl Rpn {
             })
             .collect();
         let anchors_per_cell = config.ratios.len();
-        let anchors = net.program.apply1(Anchors { levels }, &[])?;
+        let anchors = net.program.apply1(Anchors { levels }, [])?;
         net.observe("anchors", anchors);
         Ok(Self { maps, anchors, anchors_per_cell })
     }
@@ -146,7 +139,7 @@ impl Rpn {
             .collect();
         let [boxes, scores] = net.program.apply(decode, inputs)?;
         let [boxes, scores, anchor_idx, counts] =
-            net.program.apply(nms, &[boxes, scores, levels, idx])?;
+            net.program.apply(nms, [boxes, scores, levels, idx])?;
         net.observe("proposals", boxes);
         net.observe("proposal_scores", scores);
         net.observe("proposal_anchor_idx", anchor_idx);
@@ -176,13 +169,8 @@ impl Rpn {
     }
 
     /// Losses on the sampled anchors. The dense head must have been added before.
-    pub(super) fn losses(
-        &self,
-        net: &mut Net<'_>,
-        images: ImageInputs,
-        objects: ObjectInputs,
-        gt_boxes: TensorId,
-    ) -> Result<RpnLosses, GraphError> {
+    pub(super) fn losses(&self, net: &mut Net<'_>, truth: &Truth) -> Result<[Loss; 2], GraphError> {
+        let Truth { images, objects, gt_boxes, .. } = *truth;
         let config = &net.spec.config.model.rpn;
         let plus_one = net.spec.config.model.boxes.legacy_plus_one;
         let ipg = net.spec.config.train.images_per_group;
@@ -196,24 +184,24 @@ impl Rpn {
         };
         let inputs =
             [self.anchors, gt_boxes, objects.gt_counts, images.network_sizes, images.num_images];
-        let [labels, matched_idx] = net.program.apply(matcher, &inputs)?;
+        let [labels, matched_idx] = net.program.apply(matcher, inputs)?;
         net.observe("rpn_labels", labels);
         let idx = self.samples(net, labels, objects.image_keys)?;
         let inputs = [self.anchors, idx, labels, matched_idx];
-        let [boxes, image_idx, labels, matched] = net.program.apply(GatherAnchors, &inputs)?;
+        let [boxes, image_idx, labels, matched] = net.program.apply(GatherAnchors, inputs)?;
         let encode = EncodeBoxes { weights: BOX_WEIGHTS, plus_one };
         let inputs = [boxes, image_idx, matched, gt_boxes, labels];
-        let [targets, _matched_boxes] = net.program.apply(encode, &inputs)?;
+        let [targets, _matched_boxes] = net.program.apply(encode, inputs)?;
 
         net.part("rpn.losses");
         let (logits, deltas) = self.sampled_head(net, idx)?;
         let num = images.num_images;
         let bce = BceLoss { ipg };
-        let objectness = net.program.apply1(bce, &[logits, labels, image_idx, num])?;
+        let objectness = net.program.apply1(bce, [logits, labels, image_idx, num])?;
         let smooth = SmoothL1Loss { beta: net.spec.config.model.rpn.beta, ipg };
         let inputs = [deltas, targets, labels, image_idx, num];
-        let box_reg = net.program.apply1(smooth, &inputs)?;
-        Ok(RpnLosses { objectness, box_reg })
+        let box_reg = net.program.apply1(smooth, inputs)?;
+        Ok([("loss_objectness", objectness), ("loss_rpn_box_reg", box_reg)])
     }
 
     /// Sampled anchors [N, B], or the ones a test injects.
@@ -235,7 +223,7 @@ impl Rpn {
             seed: net.spec.config.train.seed,
             key: net.spec.inject.sample_key(),
         };
-        let [idx, counts] = net.program.apply(sampler, &[labels, image_keys])?;
+        let [idx, counts] = net.program.apply(sampler, [labels, image_keys])?;
         net.observe("rpn_sample_idx", idx);
         net.observe("rpn_sample_counts", counts);
         Ok(idx)
@@ -254,11 +242,11 @@ impl Rpn {
         let patches = net.program.apply1(gather, inputs)?;
         let linear = |relu| Linear { relu, counted: false };
         let [w, b] = weights.conv;
-        let hidden = net.program.apply1(linear(true), &[patches, w, b])?;
+        let hidden = net.program.apply1(linear(true), [patches, w, b])?;
         let mut predict = |[w, b]: [TensorId; 2], width| {
-            let all = net.program.apply1(linear(false), &[hidden, w, b])?;
+            let all = net.program.apply1(linear(false), [hidden, w, b])?;
             let select = SelectColumns { width, modulo: true };
-            net.program.apply1(select, &[all, idx])
+            net.program.apply1(select, [all, idx])
         };
         Ok((predict(weights.logits, 1)?, predict(weights.deltas, 4)?))
     }

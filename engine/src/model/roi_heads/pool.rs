@@ -1,0 +1,41 @@
+//! Features of regions of interest, pooled from the pyramid.
+
+use graph::{GraphError, TensorId};
+use kernels::ops::roi_align::RoiAlign;
+use kernels::ops::roi_levels::RoiLevels;
+
+use crate::model::net::Net;
+use crate::model::rois::Rois;
+
+/// Features of the RoIs, [M, pooled, pooled, C], from the level that fits each one's size.
+pub(super) fn pool(
+    net: &mut Net<'_>,
+    maps: &[TensorId],
+    rois: Rois,
+    pooled: usize,
+) -> Result<TensorId, GraphError> {
+    let config = &net.spec.config.model;
+    let levels = net.spec.config.num_backbone_levels();
+    let min_level = config.roi.min_level as i32;
+    let level_op = RoiLevels {
+        min_level,
+        max_level: min_level + levels as i32 - 1,
+        canonical_size: config.roi.canonical_size,
+        canonical_level: config.roi.canonical_level as i32,
+        plus_one: config.boxes.legacy_plus_one,
+    };
+    let strides = net.spec.config.level_strides();
+    let align = RoiAlign {
+        pooled,
+        sampling_ratio: config.roi.sampling_ratio,
+        aligned: config.roi.aligned,
+        spatial_scales: strides[..levels].iter().map(|s| 1.0 / *s as f32).collect(),
+    };
+    let level = net.program.apply1(level_op, [rois.boxes, rois.image_idx])?;
+    let inputs: Vec<_> = maps[..levels]
+        .iter()
+        .copied()
+        .chain([rois.boxes, rois.image_idx, level, rois.count])
+        .collect();
+    net.program.apply1(align, inputs)
+}

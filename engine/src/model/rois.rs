@@ -1,0 +1,108 @@
+//! Regions of interest: proposals with labels, sampled for the heads of a training step.
+
+use graph::{GraphError, TensorId};
+use kernels::ops::roi_candidates::RoiCandidates;
+use kernels::ops::sample_rois::SampleRois;
+use kernels::{Role, TensorDesc};
+
+use super::net::{Net, Truth};
+use super::rpn::Proposals;
+
+/// RoIs of a batch, compacted: boxes [M, 4] in network pixels, images [M], count [1].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rois {
+    pub(super) boxes: TensorId,
+    pub(super) image_idx: TensorId,
+    pub(super) count: TensorId,
+}
+
+/// RoIs with the class [M] and the ground-truth box [M] that each is to predict.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LabelledRois {
+    pub(super) rois: Rois,
+    pub(super) labels: TensorId,
+    pub(super) matched: TensorId,
+}
+
+/// RoIs of a training step: all that were sampled, and the positives alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SampledRois {
+    pub(super) all: LabelledRois,
+    pub(super) positives: LabelledRois,
+}
+
+/// Labels proposals and ground-truth boxes, and samples RoIs among them.
+pub(super) fn sample_rois(
+    net: &mut Net<'_>,
+    proposals: Proposals,
+    truth: &Truth,
+) -> Result<SampledRois, GraphError> {
+    net.part("roi_sampling");
+    let config = &net.spec.config.model;
+    let batch = config.roi.batch_size_per_image;
+    let fraction = config.roi.positive_fraction;
+    if net.spec.inject.roi_samples {
+        let positives = (batch as f32 * fraction) as usize;
+        return Ok(SampledRois {
+            all: injected(net, "roi", batch),
+            positives: injected(net, "mask_roi", positives),
+        });
+    }
+    let candidates = RoiCandidates {
+        fg_iou: config.roi.fg_iou,
+        bg_iou: config.roi.bg_iou,
+        plus_one: config.boxes.legacy_plus_one,
+    };
+    let inputs = [
+        proposals.boxes,
+        proposals.anchor_idx,
+        proposals.counts,
+        truth.gt_boxes,
+        truth.objects.gt_classes,
+        truth.objects.gt_counts,
+        truth.images.num_images,
+    ];
+    let [candidates, labels, matched, keys, counts] = net.program.apply(candidates, inputs)?;
+    let sampler = SampleRois {
+        batch,
+        positive_fraction: fraction,
+        seed: net.spec.config.train.seed,
+        key: net.spec.inject.sample_key(),
+    };
+    let inputs = [candidates, labels, matched, keys, counts, truth.objects.image_keys];
+    // Of all, then of the positives: boxes, image_idx, labels, matched, count.
+    let [b, i, l, m, n, positive_b, positive_i, positive_l, positive_m, positive_n] =
+        net.program.apply(sampler, inputs)?;
+    net.observe("rois", b);
+    net.observe("roi_image_idx", i);
+    net.observe("roi_labels", l);
+    net.observe("roi_matched", m);
+    net.observe("num_rois", n);
+    Ok(SampledRois {
+        all: LabelledRois {
+            rois: Rois { boxes: b, image_idx: i, count: n },
+            labels: l,
+            matched: m,
+        },
+        positives: LabelledRois {
+            rois: Rois { boxes: positive_b, image_idx: positive_i, count: positive_n },
+            labels: positive_l,
+            matched: positive_m,
+        },
+    })
+}
+
+/// Inputs in place of the sampler's outputs: `{what}s`, `{what}_image_idx`, `{what}_labels`,
+/// `{what}_matched`, `num_{what}s`.
+fn injected(net: &mut Net<'_>, what: &str, per_image: usize) -> LabelledRois {
+    let m = net.spec.images * per_image;
+    let mut input = |name: String, role, shape: &[usize]| {
+        net.program.input(&name, TensorDesc::new(role, shape))
+    };
+    let boxes = input(format!("{what}s"), Role::Box, &[m, 4]);
+    let image_idx = input(format!("{what}_image_idx"), Role::Index, &[m]);
+    let labels = input(format!("{what}_labels"), Role::Index, &[m]);
+    let matched = input(format!("{what}_matched"), Role::Index, &[m]);
+    let count = input(format!("num_{what}s"), Role::Index, &[1]);
+    LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
+}
