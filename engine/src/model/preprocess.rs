@@ -3,8 +3,8 @@
 use configs::ChannelOrder;
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
-use kernels::ops::preprocess::Preprocess;
-use kernels::ops::transform_boxes::TransformBoxes;
+use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
+use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
 
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
@@ -34,8 +34,13 @@ pub(super) fn preprocess(
         pixel_scale: input.pixel_scale,
         bgr: input.channel_order == ChannelOrder::Bgr,
     };
-    let inputs =
-        [images.pixels, images.image_sizes, images.network_sizes, flips, images.num_images];
+    let inputs = PreprocessInputs {
+        pixels: images.pixels,
+        source_sizes: images.image_sizes,
+        network_sizes: images.network_sizes,
+        flips,
+        num_images: images.num_images,
+    };
     let x = net.program.apply1(op, inputs)?;
     net.observe("batch", x);
     Ok(x)
@@ -49,8 +54,13 @@ pub(super) fn truth(
     flips: TensorId,
 ) -> Result<Truth, GraphError> {
     let op = TransformBoxes { plus_one: net.spec.config.model.boxes.legacy_plus_one };
-    let inputs =
-        [objects.gt_boxes, objects.gt_counts, images.image_sizes, images.network_sizes, flips];
+    let inputs = TransformBoxesInputs {
+        boxes: objects.gt_boxes,
+        counts: objects.gt_counts,
+        source_sizes: images.image_sizes,
+        network_sizes: images.network_sizes,
+        flips,
+    };
     let gt_boxes = net.program.apply1(op, inputs)?;
     Ok(Truth { images, objects, flips, gt_boxes })
 }

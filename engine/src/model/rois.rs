@@ -1,8 +1,8 @@
 //! Regions of interest: proposals with labels, sampled for the heads of a training step.
 
 use graph::{GraphError, TensorId};
-use kernels::ops::roi_candidates::RoiCandidates;
-use kernels::ops::sample_rois::SampleRois;
+use kernels::ops::roi_candidates::{RoiCandidates, RoiCandidatesInputs};
+use kernels::ops::sample_rois::{SampleRois, SampleRoisInputs};
 use kernels::{Role, TensorDesc};
 
 use super::net::{Net, Truth};
@@ -53,23 +53,24 @@ pub(super) fn sample_rois(
         bg_iou: config.roi.bg_iou,
         plus_one: config.boxes.legacy_plus_one,
     };
-    let inputs = [
-        proposals.boxes,
-        proposals.anchor_idx,
-        proposals.counts,
-        truth.gt_boxes,
-        truth.objects.gt_classes,
-        truth.objects.gt_counts,
-        truth.images.num_images,
-    ];
-    let [candidates, labels, matched, keys, counts] = net.program.apply(candidates, inputs)?;
+    let inputs = RoiCandidatesInputs {
+        proposals: proposals.boxes,
+        proposal_anchor_idx: proposals.anchor_idx,
+        counts: proposals.counts,
+        gt_boxes: truth.gt_boxes,
+        gt_classes: truth.objects.gt_classes,
+        gt_counts: truth.objects.gt_counts,
+        num_images: truth.images.num_images,
+    };
+    let [candidates, labels, matched_idx, keys, counts] = net.program.apply(candidates, inputs)?;
     let sampler = SampleRois {
         batch,
         positive_fraction: fraction,
         seed: net.spec.config.train.seed,
         key: net.spec.inject.sample_key(),
     };
-    let inputs = [candidates, labels, matched, keys, counts, truth.objects.image_keys];
+    let image_keys = truth.objects.image_keys;
+    let inputs = SampleRoisInputs { candidates, labels, matched_idx, keys, counts, image_keys };
     // Of all, then of the positives: boxes, image_idx, labels, matched, count.
     let [b, i, l, m, n, positive_b, positive_i, positive_l, positive_m, positive_n] =
         net.program.apply(sampler, inputs)?;

@@ -8,17 +8,17 @@ use configs::{PostNmsScope, StrideRule};
 use graph::{GraphError, TensorId};
 use kernels::boxes::{AnchorLevel, cell_anchors};
 use kernels::ops::anchors::Anchors;
-use kernels::ops::bce_loss::BceLoss;
-use kernels::ops::decode_proposals::DecodeProposals;
-use kernels::ops::encode_boxes::EncodeBoxes;
-use kernels::ops::gather_anchors::GatherAnchors;
+use kernels::ops::bce_loss::{BceLoss, BceLossInputs};
+use kernels::ops::decode_proposals::{DecodeProposals, DecodeProposalsInputs};
+use kernels::ops::encode_boxes::{EncodeBoxes, EncodeBoxesInputs};
+use kernels::ops::gather_anchors::{GatherAnchors, GatherAnchorsInputs};
 use kernels::ops::gather_patches::GatherPatches;
-use kernels::ops::linear::Linear;
-use kernels::ops::match_anchors::MatchAnchors;
-use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
+use kernels::ops::linear::{Linear, LinearInputs};
+use kernels::ops::match_anchors::{MatchAnchors, MatchAnchorsInputs};
+use kernels::ops::nms_proposals::{NmsProposals, NmsProposalsInputs, ProposalScope};
 use kernels::ops::sample_anchors::SampleAnchors;
 use kernels::ops::select_columns::SelectColumns;
-use kernels::ops::smooth_l1_loss::SmoothL1Loss;
+use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
 use kernels::ops::top_k_per_level::TopKPerLevel;
 use kernels::{Role, TensorDesc};
 
@@ -132,14 +132,11 @@ impl Rpn {
         }
         net.part("rpn.proposals");
         let [idx, levels] = net.program.apply(TopKPerLevel { k: pre }, logits.as_slice())?;
-        let inputs: Vec<_> = [idx, self.anchors, images.network_sizes]
-            .into_iter()
-            .chain(logits)
-            .chain(deltas)
-            .collect();
+        let (anchors, network_sizes) = (self.anchors, images.network_sizes);
+        let inputs = DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas };
         let [boxes, scores] = net.program.apply(decode, inputs)?;
-        let [boxes, scores, anchor_idx, counts] =
-            net.program.apply(nms, [boxes, scores, levels, idx])?;
+        let inputs = NmsProposalsInputs { boxes, scores, levels, idx };
+        let [boxes, scores, anchor_idx, counts] = net.program.apply(nms, inputs)?;
         net.observe("proposals", boxes);
         net.observe("proposal_scores", scores);
         net.observe("proposal_anchor_idx", anchor_idx);
@@ -182,24 +179,24 @@ impl Rpn {
             plus_one,
             straddle_filter: net.spec.config.model.anchors.straddle_filter,
         };
-        let inputs =
-            [self.anchors, gt_boxes, objects.gt_counts, images.network_sizes, images.num_images];
+        let (anchors, num_images) = (self.anchors, images.num_images);
+        let (gt_counts, network_sizes) = (objects.gt_counts, images.network_sizes);
+        let inputs = MatchAnchorsInputs { anchors, gt_boxes, gt_counts, network_sizes, num_images };
         let [labels, matched_idx] = net.program.apply(matcher, inputs)?;
         net.observe("rpn_labels", labels);
         let idx = self.samples(net, labels, objects.image_keys)?;
-        let inputs = [self.anchors, idx, labels, matched_idx];
+        let inputs = GatherAnchorsInputs { anchors, idx, labels, matched_idx };
         let [boxes, image_idx, labels, matched] = net.program.apply(GatherAnchors, inputs)?;
         let encode = EncodeBoxes { weights: BOX_WEIGHTS, plus_one };
-        let inputs = [boxes, image_idx, matched, gt_boxes, labels];
-        let [targets, _matched_boxes] = net.program.apply(encode, inputs)?;
+        let inputs = EncodeBoxesInputs { boxes, image_idx, matched, gt_boxes, labels };
+        let [target, _matched_boxes] = net.program.apply(encode, inputs)?;
 
         net.part("rpn.losses");
-        let (logits, deltas) = self.sampled_head(net, idx)?;
-        let num = images.num_images;
-        let bce = BceLoss { ipg };
-        let objectness = net.program.apply1(bce, [logits, labels, image_idx, num])?;
+        let (logits, pred) = self.sampled_head(net, idx)?;
+        let inputs = BceLossInputs { logits, labels, image_idx, num_images };
+        let objectness = net.program.apply1(BceLoss { ipg }, inputs)?;
         let smooth = SmoothL1Loss { beta: net.spec.config.model.rpn.beta, ipg };
-        let inputs = [deltas, targets, labels, image_idx, num];
+        let inputs = SmoothL1LossInputs { pred, target, labels, image_idx, num_images };
         let box_reg = net.program.apply1(smooth, inputs)?;
         Ok([("loss_objectness", objectness), ("loss_rpn_box_reg", box_reg)])
     }
@@ -241,10 +238,10 @@ impl Rpn {
         let gather = GatherPatches { anchors_per_cell: cells };
         let patches = net.program.apply1(gather, inputs)?;
         let linear = |relu| Linear { relu, counted: false };
-        let [w, b] = weights.conv;
-        let hidden = net.program.apply1(linear(true), [patches, w, b])?;
-        let mut predict = |[w, b]: [TensorId; 2], width| {
-            let all = net.program.apply1(linear(false), [hidden, w, b])?;
+        let on = |x, [w, b]: [TensorId; 2]| LinearInputs { x, w, b, count: None };
+        let hidden = net.program.apply1(linear(true), on(patches, weights.conv))?;
+        let mut predict = |weights, width| {
+            let all = net.program.apply1(linear(false), on(hidden, weights))?;
             let select = SelectColumns { width, modulo: true };
             net.program.apply1(select, [all, idx])
         };

@@ -2,12 +2,12 @@
 
 use configs::BoxLoss;
 use graph::{GraphError, TensorId};
-use kernels::ops::detections as detections_op;
-use kernels::ops::encode_boxes::EncodeBoxes;
-use kernels::ops::giou_loss::GiouLoss;
+use kernels::ops::detections::{self, DetectionsInputs};
+use kernels::ops::encode_boxes::{EncodeBoxes, EncodeBoxesInputs};
+use kernels::ops::giou_loss::{GiouLoss, GiouLossInputs};
 use kernels::ops::select_columns::SelectColumns;
-use kernels::ops::smooth_l1_loss::SmoothL1Loss;
-use kernels::ops::softmax_cross_entropy::SoftmaxCrossEntropy;
+use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
+use kernels::ops::softmax_cross_entropy::{SoftmaxCrossEntropy, SoftmaxCrossEntropyInputs};
 
 use super::Detections;
 use super::pool::pool;
@@ -59,26 +59,35 @@ impl BoxHead {
     ) -> Result<Vec<Loss>, GraphError> {
         let ipg = net.spec.config.train.images_per_group;
         let LabelledRois { rois, labels, matched } = sampled.all;
+        let Rois { boxes, image_idx, .. } = rois;
         let num_images = truth.images.num_images;
         let Predictions { logits, deltas } = self.predict(net, maps, rois)?;
         net.part("box_head.losses");
         let encode = EncodeBoxes { weights: self.weights, plus_one: self.plus_one };
-        let inputs = [rois.boxes, rois.image_idx, matched, truth.gt_boxes, labels];
+        let gt_boxes = truth.gt_boxes;
+        let inputs = EncodeBoxesInputs { boxes, image_idx, matched, gt_boxes, labels };
         let [targets, matched_boxes] = net.program.apply(encode, inputs)?;
-        let inputs = [logits, labels, rois.image_idx, num_images];
+        let inputs = SoftmaxCrossEntropyInputs { logits, labels, image_idx, num_images };
         let classifier = net.program.apply1(SoftmaxCrossEntropy { ipg }, inputs)?;
         let select = SelectColumns { width: 4, modulo: false };
         let deltas = net.program.apply1(select, [deltas, labels])?;
         let box_reg = match self.config.loss {
             BoxLoss::SmoothL1 => {
                 let op = SmoothL1Loss { beta: self.config.beta, ipg };
-                let inputs = [deltas, targets, labels, rois.image_idx, num_images];
+                let (pred, target) = (deltas, targets);
+                let inputs = SmoothL1LossInputs { pred, target, labels, image_idx, num_images };
                 net.program.apply1(op, inputs)?
             }
             BoxLoss::Giou => {
                 let op = GiouLoss { weights: self.weights, ipg };
-                let inputs =
-                    [deltas, rois.boxes, matched_boxes, labels, rois.image_idx, num_images];
+                let inputs = GiouLossInputs {
+                    deltas,
+                    rois: boxes,
+                    matched_boxes,
+                    labels,
+                    image_idx,
+                    num_images,
+                };
                 net.program.apply1(op, inputs)?
             }
         };
@@ -95,7 +104,7 @@ impl BoxHead {
     ) -> Result<Detections, GraphError> {
         let Predictions { logits, deltas } = self.predict(net, maps, proposals)?;
         net.part("detections");
-        let op = detections_op::Detections {
+        let op = detections::Detections {
             score_threshold: self.detections.score_threshold,
             nms_threshold: self.detections.nms_threshold,
             per_image: self.detections.per_image,
@@ -103,8 +112,14 @@ impl BoxHead {
             min_size: MIN_BOX_SIZE,
             plus_one: self.plus_one,
         };
-        let Rois { boxes, image_idx, count } = proposals;
-        let inputs = [logits, deltas, boxes, image_idx, count, images.network_sizes];
+        let inputs = DetectionsInputs {
+            class_logits: logits,
+            box_deltas: deltas,
+            rois: proposals.boxes,
+            image_idx: proposals.image_idx,
+            num_rois: proposals.count,
+            network_sizes: images.network_sizes,
+        };
         let [boxes, scores, labels, image_idx, counts, count] = net.program.apply(op, inputs)?;
         net.program.keep("det_boxes", boxes);
         net.program.keep("det_scores", scores);

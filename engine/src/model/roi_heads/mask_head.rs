@@ -3,9 +3,9 @@
 
 use configs::MaskTargetRule;
 use graph::{GraphError, TensorId};
-use kernels::ops::mask_bce_loss::MaskBceLoss;
+use kernels::ops::mask_bce_loss::{MaskBceLoss, MaskBceLossInputs};
 use kernels::ops::mask_probabilities::MaskProbabilities;
-use kernels::ops::mask_targets::{MaskRule, MaskTargets};
+use kernels::ops::mask_targets::{MaskRule, MaskTargets, MaskTargetsInputs};
 
 use super::pool::pool;
 use super::{Detections, RoiHead};
@@ -68,7 +68,7 @@ impl RoiHead for MaskHead {
         let ipg = net.spec.config.train.images_per_group;
         let LabelledRois { rois, labels, matched } = sampled.positives;
         let (images, objects) = (truth.images, truth.objects);
-        let logits = self.predict(net, maps, rois)?;
+        let mask_logits = self.predict(net, maps, rois)?;
         net.part("mask_head.losses");
         let targets = MaskTargets {
             side: 2 * self.config.pooled,
@@ -78,22 +78,25 @@ impl RoiHead for MaskHead {
             },
             plus_one: self.plus_one,
         };
-        let inputs = [
-            rois.boxes,
-            rois.image_idx,
+        let Rois { boxes, image_idx, count } = rois;
+        let inputs = MaskTargetsInputs {
+            mask_rois: boxes,
+            image_idx,
             matched,
-            rois.count,
-            objects.segm_index,
-            objects.segm_parts,
-            objects.coords,
-            objects.runs,
-            images.image_sizes,
-            images.network_sizes,
-            truth.flips,
-        ];
+            count,
+            segm_index: objects.segm_index,
+            segm_parts: objects.segm_parts,
+            coords: objects.coords,
+            runs: objects.runs,
+            source_sizes: images.image_sizes,
+            network_sizes: images.network_sizes,
+            flips: truth.flips,
+        };
         let targets = net.program.apply1(targets, inputs)?;
         net.observe("mask_targets", targets);
-        let inputs = [logits, labels, targets, rois.image_idx, rois.count, images.num_images];
+        let num_images = images.num_images;
+        let inputs =
+            MaskBceLossInputs { mask_logits, labels, targets, image_idx, count, num_images };
         let loss = net.program.apply1(MaskBceLoss { ipg }, inputs)?;
         Ok(vec![("loss_mask", loss)])
     }

@@ -1,7 +1,7 @@
 //! Features of regions of interest, pooled from the pyramid.
 
 use graph::{GraphError, TensorId};
-use kernels::ops::roi_align::RoiAlign;
+use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs, RoiPlaces};
 use kernels::ops::roi_levels::RoiLevels;
 
 use crate::model::net::Net;
@@ -31,11 +31,9 @@ pub(super) fn pool(
         aligned: config.roi.aligned,
         spatial_scales: strides[..levels].iter().map(|s| 1.0 / *s as f32).collect(),
     };
-    let level = net.program.apply1(level_op, [rois.boxes, rois.image_idx])?;
-    let inputs: Vec<_> = maps[..levels]
-        .iter()
-        .copied()
-        .chain([rois.boxes, rois.image_idx, level, rois.count])
-        .collect();
-    net.program.apply1(align, inputs)
+    let Rois { boxes, image_idx, count } = rois;
+    let features = maps[..levels].to_vec();
+    let levels = net.program.apply1(level_op, [boxes, image_idx])?;
+    let places = RoiPlaces { rois: boxes, image_idx, levels, count };
+    net.program.apply1(align, RoiAlignInputs { features, places })
 }

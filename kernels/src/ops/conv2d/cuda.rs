@@ -1,21 +1,20 @@
 //! CUDA launches of `conv2d` and its gradients.
 
-use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight, Conv2dInputs};
 use crate::device::gemm::{self, Extras};
 use crate::device::{Launch, LaunchArgs};
 use crate::matmul::ConvShape;
 
 pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let slots = op.slots();
-    let input = |slot: Option<usize>| slot.map(|i| args.inputs[i]);
+    let inputs = Conv2dInputs::of(&args.inputs, op.optional());
     let extras = Extras {
-        scale: input(slots.scale),
-        bias: input(slots.bias),
-        residual: input(slots.residual),
+        scale: inputs.scale.copied(),
+        bias: inputs.bias.copied(),
+        residual: inputs.residual.copied(),
         relu: op.relu,
-        count: input(slots.count),
+        count: inputs.count.copied(),
     };
-    let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
+    let tensors = [*inputs.x, *inputs.w, args.outputs[0]];
     gemm::forward(shape, tensors, extras, &args.workspace)
 }
 

@@ -2,7 +2,7 @@
 //! whose gradient it is. Each residue class of its input's gradient is one of the four products
 //! `x * w[:, a, b]`, written to every second row and column of `y`.
 
-use super::{conv_shape, extents};
+use super::{ConvTranspose2x2Inputs, conv_shape, extents};
 use crate::TensorDesc;
 use crate::device::gemm::{self, Extras};
 use crate::device::{Launch, LaunchArgs};
@@ -18,9 +18,11 @@ pub(super) fn workspace_bytes(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> 
 }
 
 pub(super) fn launches(relu: bool, counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let ([x, w, b], y) = ([0, 1, 2].map(|i| args.inputs[i]), args.outputs[0]);
-    let extras = Extras { bias: Some(b), relu, ..gemm::counted(args, counted) };
-    gemm::grad_input(&shape(x.desc, y.desc), [x, w, y], extras, &args.workspace)
+    let y = args.outputs[0];
+    let ConvTranspose2x2Inputs { x, w, b, count } =
+        ConvTranspose2x2Inputs::of(&args.inputs, [counted]);
+    let extras = Extras { bias: Some(*b), relu, count: count.copied(), ..Extras::default() };
+    gemm::grad_input(&shape(x.desc, y.desc), [*x, *w, y], extras, &args.workspace)
 }
 
 pub(super) fn grad_input_workspace_bytes(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {

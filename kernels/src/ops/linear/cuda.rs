@@ -1,7 +1,7 @@
 //! CUDA launches of `linear` and its gradients: those of a 1x1 convolution of images of one pixel,
 //! a row each, so that a count of rows is a count of images.
 
-use super::row_len;
+use super::{LinearInputs, row_len};
 use crate::TensorDesc;
 use crate::device::gemm::{self, Extras};
 use crate::device::{Launch, LaunchArgs};
@@ -29,10 +29,10 @@ pub(super) fn workspace_bytes(inputs: &[TensorDesc]) -> usize {
 }
 
 pub(super) fn launches(relu: bool, counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let [x, w, b] = [0, 1, 2].map(|i| args.inputs[i]);
-    let extras = Extras { bias: Some(b), relu, ..gemm::counted(args, counted) };
+    let LinearInputs { x, w, b, count } = LinearInputs::of(&args.inputs, [counted]);
+    let extras = Extras { bias: Some(*b), relu, count: count.copied(), ..Extras::default() };
     let shape = forward_shape(x.desc, w.desc);
-    gemm::forward(&shape, [x, w, args.outputs[0]], extras, &args.workspace)
+    gemm::forward(&shape, [*x, *w, args.outputs[0]], extras, &args.workspace)
 }
 
 pub(super) fn grad_input_workspace_bytes(inputs: &[TensorDesc]) -> usize {

@@ -1,6 +1,6 @@
 //! CUDA launches of `nms_proposals`: sort, compare, walk, merge.
 
-use super::{NmsProposals, ProposalScope};
+use super::{NmsProposals, NmsProposalsInputs, ProposalScope};
 use crate::TensorDesc;
 use crate::device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
 
@@ -66,7 +66,7 @@ fn scratch(
 
 pub(super) fn launches(op: &NmsProposals, args: &LaunchArgs<'_>) -> Vec<Launch> {
     use Access::{Read, Write};
-    let [boxes, scores, levels, idx] = args.inputs[..] else { unreachable!("infer takes four") };
+    let NmsProposalsInputs { boxes, scores, levels, idx } = NmsProposalsInputs::of(&args.inputs);
     let (n, rows, capacity) = (boxes.dim(0), boxes.dim(1), args.outputs[1].dim(1));
     let (pieces, _) = plan(boxes.desc);
     let scratch = |touched: &[_]| scratch(&pieces, args.workspace, touched);
