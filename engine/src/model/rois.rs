@@ -71,26 +71,21 @@ pub(super) fn sample_rois(
     };
     let image_keys = truth.objects.image_keys;
     let inputs = SampleRoisInputs { candidates, labels, matched_idx, keys, counts, image_keys };
-    // Of all, then of the positives: boxes, image_idx, labels, matched, count.
-    let [b, i, l, m, n, positive_b, positive_i, positive_l, positive_m, positive_n] =
-        net.program.apply(sampler, inputs)?;
-    net.observe("rois", b);
-    net.observe("roi_image_idx", i);
-    net.observe("roi_labels", l);
-    net.observe("roi_matched", m);
-    net.observe("num_rois", n);
-    Ok(SampledRois {
-        all: LabelledRois {
-            rois: Rois { boxes: b, image_idx: i, count: n },
-            labels: l,
-            matched: m,
-        },
-        positives: LabelledRois {
-            rois: Rois { boxes: positive_b, image_idx: positive_i, count: positive_n },
-            labels: positive_l,
-            matched: positive_m,
-        },
-    })
+    let lists: [TensorId; 10] = net.program.apply(sampler, inputs)?;
+    let [all @ .., _, _, _, _, _] = lists;
+    let [_, _, _, _, _, positives @ ..] = lists;
+    let (all, positives) = (labelled(all), labelled(positives));
+    net.observe("rois", all.rois.boxes);
+    net.observe("roi_image_idx", all.rois.image_idx);
+    net.observe("roi_labels", all.labels);
+    net.observe("roi_matched", all.matched);
+    net.observe("num_rois", all.rois.count);
+    Ok(SampledRois { all, positives })
+}
+
+/// A list of the sampler, in the order of its outputs.
+fn labelled([boxes, image_idx, labels, matched, count]: [TensorId; 5]) -> LabelledRois {
+    LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
 }
 
 /// Inputs in place of the sampler's outputs: `{what}s`, `{what}_image_idx`, `{what}_labels`,
