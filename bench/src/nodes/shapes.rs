@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use configs::Config;
 use dali::order::PaddedShape;
-use engine::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program};
+use engine::model::{Inject, MicroStep, ModelSpec, SlotShape, training_program};
 use graph::{Node, Program};
 use kernels::TensorDesc;
 use kernels::device::DeviceKind;
@@ -65,7 +65,7 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
         config,
         num_classes: config.model.classes_or(CLASSES),
         images: config.train.micro_batch(),
-        padded: ImageSize { height: padded.height, width: padded.width },
+        padded: padded.into(),
         slot: SlotShape {
             pixels: 3 * padded.height * padded.width,
             objects: OBJECTS,

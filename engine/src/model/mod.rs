@@ -24,6 +24,7 @@ pub use roi_heads::classes_of;
 pub use train_step::training_program;
 
 use configs::Config;
+use dali::order::PaddedShape;
 use graph::Program;
 use kernels::device::DeviceKind;
 
@@ -34,6 +35,12 @@ pub struct ImageSize {
     pub height: usize,
     /// Pixels from left to right.
     pub width: usize,
+}
+
+impl From<PaddedShape> for ImageSize {
+    fn from(PaddedShape { height, width }: PaddedShape) -> Self {
+        Self { height, width }
+    }
 }
 
 /// Part of a step that a training program makes.

@@ -6,7 +6,7 @@ use kernels::device::DeviceKind;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, training_program};
+use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, training_program};
 
 /// The programs of one padded shape, by position in the list of all.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ impl TrainingPrograms {
                     config,
                     num_classes,
                     images: images / micro_steps,
-                    padded: ImageSize { height: shape.height, width: shape.width },
+                    padded: (*shape).into(),
                     slot: data.slot_shape(),
                     device,
                     micro,
