@@ -69,6 +69,22 @@ impl DataSet {
         self.store.header().categories.len()
     }
 
+    /// Foreground classes of a model that trains on this data: the config's, or the data's.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] if the config gives fewer than the data has.
+    pub fn classes_of_model(&self, config: &Config) -> Result<usize, EngineError> {
+        let found = self.num_classes();
+        let classes = config.model.classes_or(found);
+        if classes >= found {
+            return Ok(classes);
+        }
+        Err(EngineError::Usage(format!(
+            "model.num_classes is {classes}, but the data has {found} classes: set it to 0 to \
+             take the data's"
+        )))
+    }
+
     /// Class names with their COCO ids, in the order of labels 1..K.
     pub fn categories(&self) -> Vec<(String, u64)> {
         let categories = &self.store.header().categories;

@@ -182,7 +182,7 @@ impl<'a> Differentiation<'a> {
                 (None, None) => {
                     let shape = &self.program.desc(node.outputs[i]).shape;
                     let desc = TensorDesc::new(Role::Gradient, shape);
-                    let zeros = self.program.apply1(Fill { desc, value: 0.0 }, &[])?;
+                    let zeros = self.program.apply1(Fill { desc, value: 0.0 }, [])?;
                     *known.zeros[i].insert(zeros)
                 }
             },

@@ -22,7 +22,7 @@
 //! let x = program.input("x", TensorDesc::new(Role::Activation, &[1]));
 //! let seed = program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
 //! let w = program.state("w", TensorDesc::new(Role::Weight, &[1]));
-//! let loss = program.apply1(Sum, &[w, w, x])?;
+//! let loss = program.apply1(Sum, [w, w, x])?;
 //! program.keep("loss", loss);
 //! let gradients = differentiate(&mut program, &[loss], seed, &[w])?;
 //! program.keep("grad/w", gradients[0]);
@@ -54,7 +54,7 @@
 //!
 //! let mut program = Program::new();
 //! let x = program.input("x", TensorDesc::new(Role::Activation, &[2]));
-//! let doubled = program.apply1(Sum, &[x, x])?;
+//! let doubled = program.apply1(Sum, [x, x])?;
 //! program.keep("doubled", doubled);
 //! let mut state = StateSet::new();
 //! let mut executor = CpuExecutor::new(Arc::new(program), &state)?;

@@ -138,16 +138,27 @@ impl Program {
         }
     }
 
-    /// Adds a node and returns its outputs.
+    /// Adds a node and returns its `N` outputs, for the caller to name:
+    /// `let [values, places] = program.apply(op, inputs)?`. Inputs are a list, or the op's struct
+    /// of named inputs.
+    ///
+    /// Panics if the op has another number of outputs.
     ///
     /// # Errors
-    /// [`GraphError::Op`] with the part and what the op says of its inputs.
-    pub fn apply(
+    /// [`GraphError::Op`] with the part and why the op rejected its inputs.
+    pub fn apply<const N: usize>(
         &mut self,
         op: impl Op + 'static,
-        inputs: &[TensorId],
-    ) -> Result<Vec<TensorId>, GraphError> {
-        self.add(OpRef::from(Box::new(op) as Box<dyn Op>), inputs, &[])
+        inputs: impl Into<Vec<TensorId>>,
+    ) -> Result<[TensorId; N], GraphError> {
+        let op = OpRef::from(Box::new(op) as Box<dyn Op>);
+        let name = op.name();
+        let outputs = self.add(op, &inputs.into(), &[])?;
+        let found = outputs.len();
+        let Ok(outputs) = outputs.try_into() else {
+            panic!("{}.{name} has {found} outputs, not {N}", self.part)
+        };
+        Ok(outputs)
     }
 
     /// [`Program::apply`] for an op with one output.
@@ -157,11 +168,10 @@ impl Program {
     pub fn apply1(
         &mut self,
         op: impl Op + 'static,
-        inputs: &[TensorId],
+        inputs: impl Into<Vec<TensorId>>,
     ) -> Result<TensorId, GraphError> {
-        let outputs = self.apply(op, inputs)?;
-        assert_eq!(outputs.len(), 1, "the op has {} outputs", outputs.len());
-        Ok(outputs[0])
+        let [output] = self.apply(op, inputs)?;
+        Ok(output)
     }
 
     /// Adds a node, possibly one that updates state.

@@ -51,17 +51,17 @@ fn program(wrong: bool) -> Program {
     let gradient = program.input("gradient", TensorDesc::new(Role::WeightGradient, &[LEN]));
     let total = program.state("total", TensorDesc::new(Role::Master, &[LEN]));
     let held = program.state("held", TensorDesc::new(Role::Index, &[1]));
-    let mut x = program.apply1(Sum, &[a, b, a]).expect("shapes that fit");
+    let mut x = program.apply1(Sum, [a, b, a]).expect("shapes that fit");
     if wrong {
         program.set_part("planted");
-        x = program.apply1(Wrong, &[x, b]).expect("shapes that fit");
+        x = program.apply1(Wrong, [x, b]).expect("shapes that fit");
         program.set_part("model");
     }
     program.set_pass(Pass::Backward);
     for i in 0..4 {
-        let beside = program.apply1(ReluMask, &[x, b]).expect("shapes that fit");
+        let beside = program.apply1(ReluMask, [x, b]).expect("shapes that fit");
         program.keep(&format!("beside{i}"), beside);
-        x = program.apply1(ReluMask, &[x, if i % 2 == 0 { b } else { a }]).expect("shapes");
+        x = program.apply1(ReluMask, [x, if i % 2 == 0 { b } else { a }]).expect("shapes");
     }
     program.keep("x", x);
     program.set_pass(Pass::Update);

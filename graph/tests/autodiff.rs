@@ -27,10 +27,10 @@ fn random_program(seed: u32) -> (Program, Vec<TensorId>, Vec<TensorId>) {
         let count = if matches!(op, Toy::Scale(_) | Toy::Square) { 1 } else { 2 };
         let inputs: Vec<_> = (0..count).map(|_| tensors[rng.below(tensors.len())]).collect();
         unread.retain(|t| !inputs.contains(t));
-        let outputs = program.apply(op, &inputs).expect("one shape");
+        let outputs = program.add(Arc::new(op), &inputs, &[]).expect("one shape");
         for t in outputs {
             // Halved, so that powers of powers stay near 1.
-            let half = program.apply1(Toy::Scale(0.5), &[t]).expect("one shape");
+            let half = program.apply1(Toy::Scale(0.5), [t]).expect("one shape");
             // One of the two outputs of `Cross` is sometimes left unread.
             if !rng.one_in(4) || tensors.len() < 5 {
                 tensors.push(half);
@@ -44,7 +44,7 @@ fn random_program(seed: u32) -> (Program, Vec<TensorId>, Vec<TensorId>) {
             unread.push(*p);
         }
     }
-    let losses = unread.iter().map(|t| program.apply1(Toy::Total, &[*t]).expect("f32")).collect();
+    let losses = unread.iter().map(|t| program.apply1(Toy::Total, [*t]).expect("f32")).collect();
     (program, losses, params)
 }
 
@@ -86,8 +86,8 @@ fn a_wrong_rule_is_noticed() {
     program.input("x", vector(LEN));
     let mut losses = Vec::new();
     for p in &params {
-        let y = program.apply1(Toy::WrongSquare, &[*p]).expect("f32");
-        losses.push(program.apply1(Toy::Total, &[y]).expect("f32"));
+        let y = program.apply1(Toy::WrongSquare, [*p]).expect("f32");
+        losses.push(program.apply1(Toy::Total, [y]).expect("f32"));
     }
     assert!(worst_error((program, losses, params), 1) > 0.1);
 }
@@ -154,8 +154,8 @@ fn gradients_of_several_readers_add_up() {
     let (mut program, seed, w) = start(2);
     let mut losses = Vec::new();
     for c in [1.0, 2.0, 4.0] {
-        let y = program.apply1(Toy::Scale(c), &[w]).expect("f32");
-        losses.push(program.apply1(Toy::Total, &[y]).expect("f32"));
+        let y = program.apply1(Toy::Scale(c), [w]).expect("f32");
+        losses.push(program.apply1(Toy::Total, [y]).expect("f32"));
     }
     let grad = differentiate(&mut program, &losses, seed, &[w]).expect("reached")[0];
     program.keep("grad", grad);
@@ -167,8 +167,8 @@ fn gradients_of_several_readers_add_up() {
 fn a_tensor_read_twice_by_one_node_gets_both_gradients() {
     for (op, expected) in [(Toy::Mul, [6.0, -2.0]), (Toy::Add, [2.0, 2.0])] {
         let (mut program, seed, w) = start(2);
-        let y = program.apply1(op, &[w, w]).expect("f32");
-        let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+        let y = program.apply1(op, [w, w]).expect("f32");
+        let loss = program.apply1(Toy::Total, [y]).expect("f32");
         let grad = differentiate(&mut program, &[loss], seed, &[w]).expect("reached")[0];
         program.keep("grad", grad);
         assert_eq!(run(program, &[3.0, -1.0], &["grad"]), [expected]);
@@ -179,9 +179,9 @@ fn a_tensor_read_twice_by_one_node_gets_both_gradients() {
 fn an_output_that_nothing_reads_counts_as_zero() {
     for (read, expected) in [(0, [1.0, 1.0]), (1, [6.0, 2.0])] {
         let (mut program, seed, w) = start(2);
-        let b = program.apply1(Toy::Scale(1.0), &[w]).expect("f32");
-        let y = program.apply(Toy::Cross, &[w, b]).expect("f32");
-        let loss = program.apply1(Toy::Total, &[y[read]]).expect("f32");
+        let b = program.apply1(Toy::Scale(1.0), [w]).expect("f32");
+        let y: [TensorId; 2] = program.apply(Toy::Cross, [w, b]).expect("f32");
+        let loss = program.apply1(Toy::Total, [y[read]]).expect("f32");
         let forward = program.nodes().len();
         let grads = differentiate(&mut program, &[loss], seed, &[w, b]).expect("reached");
         program.keep("grad_b", grads[1]);
@@ -197,10 +197,10 @@ fn an_output_that_nothing_reads_counts_as_zero() {
 #[test]
 fn zeros_for_an_unread_output_are_not_its_gradient() {
     let (mut program, seed, w) = start(2);
-    let y = program.apply(Toy::Cross, &[w, w]).expect("f32");
-    program.keep("product", y[1]);
-    let loss = program.apply1(Toy::Total, &[y[0]]).expect("f32");
-    let error = differentiate(&mut program, &[loss], seed, &[w, y[1]]).expect_err("unread");
+    let [sum, product] = program.apply(Toy::Cross, [w, w]).expect("f32");
+    program.keep("product", product);
+    let loss = program.apply1(Toy::Total, [sum]).expect("f32");
+    let error = differentiate(&mut program, &[loss], seed, &[w, product]).expect_err("unread");
     assert_eq!(error.to_string(), "no loss depends on `product`: no gradient reaches it");
 }
 
@@ -211,11 +211,11 @@ fn a_frozen_part_gets_no_backward() {
     program.set_part("stem");
     let mut x = frozen;
     for _ in 0..5 {
-        x = program.apply1(Toy::Square, &[x]).expect("f32");
+        x = program.apply1(Toy::Square, [x]).expect("f32");
     }
     program.set_part("head");
-    let y = program.apply1(Toy::Mul, &[x, w]).expect("f32");
-    let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+    let y = program.apply1(Toy::Mul, [x, w]).expect("f32");
+    let loss = program.apply1(Toy::Total, [y]).expect("f32");
     differentiate(&mut program, &[loss], seed, &[w]).expect("reached");
     let backward: Vec<_> = program
         .nodes()
@@ -231,9 +231,9 @@ fn a_frozen_part_gets_no_backward() {
 fn a_temp_that_leads_nowhere_is_not_computed() {
     let (mut program, seed, w) = start(2);
     let x = program.input("x", vector(2));
-    let squared = program.apply1(Toy::Square, &[x]).expect("f32");
-    let y = program.apply1(Toy::Add, &[squared, w]).expect("f32");
-    let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+    let squared = program.apply1(Toy::Square, [x]).expect("f32");
+    let y = program.apply1(Toy::Add, [squared, w]).expect("f32");
+    let loss = program.apply1(Toy::Total, [y]).expect("f32");
     differentiate(&mut program, &[loss], seed, &[w]).expect("reached");
     assert_eq!(count(&program, "mul", Pass::Backward), 0);
     assert_eq!(count(&program, "spread", Pass::Backward), 1);
@@ -244,12 +244,12 @@ fn a_tensor_without_gradient_is_named_and_the_program_stays_usable() {
     let (mut program, seed, w) = start(2);
     let unused = program.state("layer.unused", vector(2));
     program.set_part("head");
-    let stopped = program.apply1(Toy::Stop, &[unused]).expect("f32");
-    let y = program.apply1(Toy::Mul, &[w, stopped]).expect("f32");
-    let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+    let stopped = program.apply1(Toy::Stop, [unused]).expect("f32");
+    let y = program.apply1(Toy::Mul, [w, stopped]).expect("f32");
+    let loss = program.apply1(Toy::Total, [y]).expect("f32");
     let error = differentiate(&mut program, &[loss], seed, &[w, unused]).expect_err("stopped");
     assert!(matches!(&error, GraphError::NoGradient(name) if name == "layer.unused"), "{error}");
-    program.apply1(Toy::Stop, &[y]).expect("f32");
+    program.apply1(Toy::Stop, [y]).expect("f32");
     let last = program.nodes().last().expect("has nodes");
     assert_eq!((last.part.as_str(), last.pass), ("head", Pass::Forward), "restored");
 }
@@ -260,11 +260,11 @@ fn an_op_that_refuses_its_gradient_says_where() {
     let (mut program, _, w) = start(2);
     let seed = program.input("wide seed", vector(5));
     program.set_part("head");
-    let loss = program.apply1(Toy::Mul, &[w, w]).expect("f32");
+    let loss = program.apply1(Toy::Mul, [w, w]).expect("f32");
     program.set_part("after");
     let error = differentiate(&mut program, &[loss], seed, &[w]).expect_err("refused");
     assert_eq!(error.to_string(), "in `head`: mul: x should have shape [5], got [2]");
-    program.apply1(Toy::Stop, &[loss]).expect("f32");
+    program.apply1(Toy::Stop, [loss]).expect("f32");
     let last = program.nodes().last().expect("has nodes");
     assert_eq!((last.part.as_str(), last.pass), ("after", Pass::Forward));
 }
@@ -275,7 +275,7 @@ fn aliases_through_several_nodes_copy_nothing() {
     let x = program.input("x", vector(1));
     let mut y = w;
     for _ in 0..4 {
-        y = program.apply1(Toy::Add, &[y, x]).expect("f32");
+        y = program.apply1(Toy::Add, [y, x]).expect("f32");
     }
     let forward = program.nodes().len();
     let grads = differentiate(&mut program, &[y], seed, &[w, x]).expect("reached");
@@ -290,8 +290,8 @@ fn aliases_through_several_nodes_copy_nothing() {
 fn two_parameters_may_share_one_gradient_under_two_names() {
     let (mut program, seed, w) = start(2);
     let v = program.state("v", vector(2));
-    let y = program.apply1(Toy::Add, &[w, v]).expect("f32");
-    let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+    let y = program.apply1(Toy::Add, [w, v]).expect("f32");
+    let loss = program.apply1(Toy::Total, [y]).expect("f32");
     let grads = differentiate(&mut program, &[loss], seed, &[w, v]).expect("reached");
     assert_eq!(grads[0], grads[1]);
     program.keep("grad/w", grads[0]);
@@ -306,8 +306,8 @@ fn state_declared_twice_is_one_parameter() {
     let (mut program, seed, w) = start(2);
     let again = program.state("w", vector(2));
     assert_eq!(w, again);
-    let y = program.apply1(Toy::Mul, &[w, again]).expect("f32");
-    let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+    let y = program.apply1(Toy::Mul, [w, again]).expect("f32");
+    let loss = program.apply1(Toy::Total, [y]).expect("f32");
     let grads = differentiate(&mut program, &[loss], seed, &[w, again]).expect("reached");
     assert_eq!(grads[0], grads[1]);
     program.keep("grad", grads[0]);
@@ -317,7 +317,7 @@ fn state_declared_twice_is_one_parameter() {
 #[test]
 fn a_loss_counts_as_often_as_it_is_listed() {
     let (mut program, seed, w) = start(2);
-    let loss = program.apply1(Toy::Total, &[w]).expect("f32");
+    let loss = program.apply1(Toy::Total, [w]).expect("f32");
     let grad = differentiate(&mut program, &[loss, loss], seed, &[w]).expect("reached")[0];
     program.keep("grad", grad);
     assert!(program.nodes()[1..].iter().all(|n| n.pass == Pass::Backward));
@@ -333,8 +333,8 @@ fn a_shared_parameters_sum_is_counted_with_its_part() {
     for part in ["other", "first", "second"] {
         program.set_part(part);
         let from = if part == "other" { x } else { w };
-        let y = program.apply1(Toy::Scale(2.0), &[from]).expect("f32");
-        losses.push(program.apply1(Toy::Total, &[y]).expect("f32"));
+        let y = program.apply1(Toy::Scale(2.0), [from]).expect("f32");
+        losses.push(program.apply1(Toy::Total, [y]).expect("f32"));
     }
     differentiate(&mut program, &losses, seed, &[x, w]).expect("reached");
     let sum = program.nodes().iter().find(|n| n.op.name() == "sum").expect("w is shared");

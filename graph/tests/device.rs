@@ -26,8 +26,8 @@ fn program() -> Arc<Program> {
     let mut x = a;
     program.set_pass(Pass::Backward);
     for i in 0..6 {
-        let beside = program.apply1(ReluMask, &[x, b]).expect("shapes that fit");
-        x = program.apply1(ReluMask, &[x, if i % 2 == 0 { b } else { a }]).expect("shapes");
+        let beside = program.apply1(ReluMask, [x, b]).expect("shapes that fit");
+        x = program.apply1(ReluMask, [x, if i % 2 == 0 { b } else { a }]).expect("shapes");
         program.keep(&format!("beside{i}"), beside);
     }
     program.keep("x", x);
@@ -151,7 +151,7 @@ impl kernels::Op for TooLong {
 fn a_fault_in_a_step_is_told_at_the_next_one() {
     let mut program = Program::new();
     let x = program.input("x", TensorDesc::new(Role::Gradient, &[ALIGNMENT / 2]));
-    let y = program.apply1(TooLong, &[x]).expect("any shape");
+    let y = program.apply1(TooLong, [x]).expect("any shape");
     program.keep("y", y);
     let prepared = Prepared::new(Arc::new(program), target()).expect("a schedule");
     let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));

@@ -46,17 +46,17 @@ fn program(seed: u32, nodes: usize) -> Program {
         let (x, y) = (near(&mut rng, &full), near(&mut rng, &full));
         let (u, v) = (near(&mut rng, &half), near(&mut rng, &half));
         let (made, list) = match rng.below(6) {
-            0 => (p.apply1(ReluMask, &[x, y]), &mut full),
-            1 => (p.apply1(ReluMask, &[u, v]), &mut half),
-            2 => (p.apply1(Sum, &[x, y]), &mut full),
-            3 => (p.apply1(UpsampleAdd, &[x, u]), &mut full),
+            0 => (p.apply1(ReluMask, [x, y]), &mut full),
+            1 => (p.apply1(ReluMask, [u, v]), &mut half),
+            2 => (p.apply1(Sum, [x, y]), &mut full),
+            3 => (p.apply1(UpsampleAdd, [x, u]), &mut full),
             4 => {
                 let value = rng.below(5) as f32 - 2.0;
-                (p.apply1(Fill { desc: map(&HALF), value }, &[]), &mut half)
+                (p.apply1(Fill { desc: map(&HALF), value }, []), &mut half)
             }
             _ => {
                 let desc = TensorDesc::new(Role::Loss, &[1]);
-                (p.apply1(Fill { desc, value: i as f32 }, &[]), &mut losses)
+                (p.apply1(Fill { desc, value: i as f32 }, []), &mut losses)
             }
         };
         let made = made.unwrap_or_else(|e| panic!("{e}"));
@@ -170,14 +170,14 @@ fn a_step_that_counts_as_done_is_done_on_every_stream() {
     let mut program = Program::new();
     let loss = TensorDesc::new(Role::Loss, &[1]);
     let fill = Fill { desc: loss, value: 1.0 };
-    let mut x = program.apply1(fill.clone(), &[]).expect("a fill");
+    let mut x = program.apply1(fill.clone(), []).expect("a fill");
     for _ in 0..8 {
-        x = program.apply1(Sum, &[x, x]).expect("a sum");
+        x = program.apply1(Sum, [x, x]).expect("a sum");
     }
     let ring = program.state("ring", TensorDesc::new(Role::Scalar, &RING));
     let step = program.state("step", TensorDesc::new(Role::Index, &[1]));
     program.add(Arc::new(Publish), &[x], &[ring, step]).expect("room in a row");
-    let beside = program.apply1(fill, &[]).expect("a fill");
+    let beside = program.apply1(fill, []).expect("a fill");
     program.keep("beside", beside);
     let mut streams = vec![1; program.nodes().len()];
     *streams.last_mut().expect("nodes") = 2;

@@ -69,7 +69,7 @@ fn an_update_is_seen_by_the_next_run() {
     let mut program = Program::new();
     let s = program.state("s", vector(1));
     let copy = Mix { outputs: vec![1], scratch: 0, salt: 0.0 };
-    let y = program.apply1(copy, &[s]).expect("mix");
+    let y = program.apply1(copy, [s]).expect("mix");
     program.keep("y", y);
     let step = Mix { outputs: vec![], scratch: 0, salt: 0.25 };
     program.add(Arc::new(step), &[], &[s]).expect("state");
@@ -111,7 +111,7 @@ fn a_state_set_of_another_layout_is_refused() {
     let message = panic_message(|| {
         let mut program = Program::new();
         let s = program.state("s", vector(1));
-        program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, &[s]).expect("mix");
+        program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, [s]).expect("mix");
         let mut state = StateSet::new();
         state.insert("s", tensor(&[0.0]));
         let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
@@ -129,8 +129,8 @@ fn tensors_are_read_by_kept_name_and_type_only() {
     let x = program.input("x", vector(2));
     program.input("count", TensorDesc::new(Role::Index, &[1]));
     program.set_part("part");
-    let y = program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.0 }, &[x]).expect("mix");
-    program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.5 }, &[y]).expect("mix");
+    let y = program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.0 }, [x]).expect("mix");
+    program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.5 }, [y]).expect("mix");
     program.keep("y", y);
     program.keep("also y", y);
     let mut state = StateSet::new();
@@ -157,7 +157,7 @@ fn an_input_called_like_a_node_is_found() {
     let mut program = Program::new();
     program.set_part("part");
     let x = program.input("part.mix", vector(1));
-    program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, &[x]).expect("mix");
+    program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, [x]).expect("mix");
     let mut executor = CpuExecutor::new(Arc::new(program), &StateSet::new()).expect("bound");
     assert!(executor.inputs_mut(["part.mix"]).is_ok());
 }
@@ -178,7 +178,7 @@ fn a_launch_adds_no_measurable_time() {
     let mut x = program.input("x", vector(1));
     for i in 0..NODES {
         let op = Mix { outputs: vec![1], scratch: i % 2, salt: 0.0 };
-        x = program.apply1(op, &[x, weights[i % 300]]).expect("mix");
+        x = program.apply1(op, [x, weights[i % 300]]).expect("mix");
     }
     let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
     executor.input_mut("x").expect("declared").as_f32_mut()[0] = 0.5;

@@ -123,7 +123,7 @@ fn a_chain_needs_two_buffers_only() {
     let mut program = Program::new();
     let mut x = program.input("x", crate::common::vector(64));
     for _ in 0..10 {
-        x = program.apply1(mix(&[64]), &[x]).expect("mix");
+        x = program.apply1(mix(&[64]), [x]).expect("mix");
     }
     let schedule = Schedule::single_stream(&program).expect("ordered");
     let plan = Plan::new(&program, &schedule, &Target::Cpu);
@@ -134,11 +134,11 @@ fn a_chain_needs_two_buffers_only() {
 #[test]
 fn a_kept_tensor_shares_with_nothing_that_comes_later() {
     let mut program = Program::new();
-    let first = program.apply1(mix(&[64]), &[]).expect("mix");
+    let first = program.apply1(mix(&[64]), []).expect("mix");
     program.keep("first", first);
     let mut x = first;
     for _ in 0..5 {
-        x = program.apply1(mix(&[64]), &[x]).expect("mix");
+        x = program.apply1(mix(&[64]), [x]).expect("mix");
         let schedule = Schedule::single_stream(&program).expect("ordered");
         let plan = Plan::new(&program, &schedule, &Target::Cpu);
         assert_ne!(plan.offset(x), plan.offset(first));

@@ -17,9 +17,9 @@ fn a_fault_names_the_part_the_op_and_the_tensor() {
     let mut program = Program::new();
     let (a, b) = (program.input("a", vector(2)), program.input("b", vector(3)));
     program.set_part("head.fc");
-    let error = program.apply1(Toy::Add, &[a, b]).expect_err("shapes differ").to_string();
+    let error = program.apply1(Toy::Add, [a, b]).expect_err("shapes differ").to_string();
     assert_eq!(error, "in `head.fc`: add: x should have shape [2], got [3]");
-    let error = program.apply1(Toy::Add, &[a]).expect_err("one input").to_string();
+    let error = program.apply1(Toy::Add, [a]).expect_err("one input").to_string();
     assert_eq!(error, "in `head.fc`: add: expected 2 inputs, got 1");
     let error = program.add(Arc::new(Toy::Descend), &[a], &[a]).expect_err("not state");
     assert!(matches!(error, GraphError::NotState { .. }));
@@ -44,7 +44,7 @@ fn a_name_stands_for_one_tensor() {
     let message = panic_message(|| {
         let mut program = Program::new();
         let x = program.input("x", vector(2));
-        let y = program.apply1(Toy::Stop, &[x]).expect("f32");
+        let y = program.apply1(Toy::Stop, [x]).expect("f32");
         program.keep("x", y);
     });
     assert!(message.contains("`x` declared twice"), "{message}");
@@ -52,11 +52,22 @@ fn a_name_stands_for_one_tensor() {
         let mut program = Program::new();
         let x = program.input("x", vector(2));
         for _ in 0..2 {
-            let y = program.apply1(Toy::Stop, &[x]).expect("f32");
+            let y = program.apply1(Toy::Stop, [x]).expect("f32");
             program.keep("y", y);
         }
     });
     assert!(message.contains("`y` declared twice"), "{message}");
+}
+
+#[test]
+fn a_wrong_number_of_outputs_is_told_with_part_and_op() {
+    let message = panic_message(|| {
+        let mut program = Program::new();
+        let x = program.input("x", vector(2));
+        program.set_part("head.fc");
+        let [_, _, _] = program.apply(Toy::Cross, [x, x]).expect("f32");
+    });
+    assert!(message.contains("head.fc.cross has 2 outputs, not 3"), "{message}");
 }
 
 #[test]
@@ -65,7 +76,7 @@ fn only_inputs_state_and_kept_tensors_have_a_name_to_find() {
     let x = program.input("x", vector(2));
     let w = program.state("w", vector(2));
     program.set_part("part");
-    let y = program.apply1(Toy::Add, &[x, w]).expect("f32");
+    let y = program.apply1(Toy::Add, [x, w]).expect("f32");
     assert_eq!(program.find("part.add"), None);
     program.keep("y", y);
     program.keep("y", y);
@@ -80,11 +91,11 @@ fn dead_nodes_go_and_updates_and_kept_tensors_stay() {
     let mut program = Program::new();
     let x = program.input("x", vector(2));
     let w = program.state("w", vector(2));
-    let kept = program.apply1(Toy::Scale(1.0), &[x]).expect("f32");
-    let step = program.apply1(Toy::Square, &[x]).expect("f32");
-    let dead = program.apply1(Toy::Add, &[kept, step]).expect("f32");
-    program.apply1(Toy::Mul, &[dead, dead]).expect("f32");
-    let half_dead = program.apply(Toy::Cross, &[x, w]).expect("f32");
+    let kept = program.apply1(Toy::Scale(1.0), [x]).expect("f32");
+    let step = program.apply1(Toy::Square, [x]).expect("f32");
+    let dead = program.apply1(Toy::Add, [kept, step]).expect("f32");
+    program.apply1(Toy::Mul, [dead, dead]).expect("f32");
+    let half_dead: [TensorId; 2] = program.apply(Toy::Cross, [x, w]).expect("f32");
     program.keep("kept", kept);
     program.keep("product", half_dead[1]);
     program.add(Arc::new(Toy::Descend), &[step], &[w]).expect("state");
@@ -132,9 +143,9 @@ fn small_step() -> Program {
     let x = program.input("x", vector(2));
     let w = program.state("layer.weight", vector(2));
     program.set_part("layer.fc");
-    let y = program.apply1(Toy::Mul, &[x, w]).expect("f32");
+    let y = program.apply1(Toy::Mul, [x, w]).expect("f32");
     program.set_part("loss");
-    let loss = program.apply1(Toy::Total, &[y]).expect("f32");
+    let loss = program.apply1(Toy::Total, [y]).expect("f32");
     program.keep("loss", loss);
     let grad = differentiate(&mut program, &[loss], seed, &[w]).expect("reached")[0];
     program.set_pass(Pass::Update);

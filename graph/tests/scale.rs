@@ -26,11 +26,14 @@ fn training_like() -> Program {
         params.push(x);
         for depth in 0..20 {
             x = match depth % 3 {
-                0 => program.apply(Toy::Cross, &[x, x]).expect("f32")[1],
-                _ => program.apply1(Toy::Square, &[x]).expect("f32"),
+                0 => {
+                    let [_, product] = program.apply(Toy::Cross, [x, x]).expect("f32");
+                    product
+                }
+                _ => program.apply1(Toy::Square, [x]).expect("f32"),
             };
         }
-        losses.push(program.apply1(Toy::Total, &[x]).expect("f32"));
+        losses.push(program.apply1(Toy::Total, [x]).expect("f32"));
         branch += 1;
     }
     differentiate(&mut program, &losses, seed, &params).expect("reached");

@@ -33,7 +33,7 @@ fn state_read_after_its_update_is_refused_by_name() {
     program.set_part("optimizer");
     update(&mut program, &[], &[weight]);
     program.set_part("head.late");
-    program.apply1(mix(&[1]), &[weight]).expect("mix");
+    program.apply1(mix(&[1]), [weight]).expect("mix");
     assert_eq!(
         refusal(&program),
         "state `weight` is used by head.late.mix#1 without being ordered before its update by \
@@ -73,7 +73,7 @@ fn a_node_that_updates_one_state_twice_is_refused() {
 fn an_update_after_all_readers_is_accepted_and_waits_for_them() {
     let (mut program, weight) = start();
     for _ in 0..3 {
-        program.apply1(mix(&[1]), &[weight]).expect("mix");
+        program.apply1(mix(&[1]), [weight]).expect("mix");
     }
     update(&mut program, &[], &[weight]);
     assert!(Schedule::single_stream(&program).is_ok());
@@ -85,10 +85,10 @@ fn an_update_after_all_readers_is_accepted_and_waits_for_them() {
 #[test]
 fn a_wait_stands_only_between_streams() {
     let mut program = Program::new();
-    let a = program.apply1(mix(&[1]), &[]).expect("mix");
-    let b = program.apply1(mix(&[1]), &[a]).expect("mix");
-    program.apply1(mix(&[1]), &[a, b, a]).expect("mix");
-    program.apply1(mix(&[1]), &[]).expect("mix");
+    let a = program.apply1(mix(&[1]), []).expect("mix");
+    let b = program.apply1(mix(&[1]), [a]).expect("mix");
+    program.apply1(mix(&[1]), [a, b, a]).expect("mix");
+    program.apply1(mix(&[1]), []).expect("mix");
     let schedule = Schedule::with_streams(&program, &[0, 0, 1, 1]).expect("ordered");
     let waits: Vec<_> = schedule.launches().iter().map(|l| l.waits.clone()).collect();
     assert_eq!(waits, [vec![], vec![], vec![1], vec![]], "what 1 comes after needs no wait");
@@ -100,7 +100,7 @@ fn a_wait_stands_only_between_streams() {
 fn streams_that_share_nothing_are_not_ordered() {
     let mut program = Program::new();
     for _ in 0..2 {
-        program.apply1(mix(&[1]), &[]).expect("mix");
+        program.apply1(mix(&[1]), []).expect("mix");
     }
     let schedule = Schedule::with_streams(&program, &[0, 1]).expect("ordered");
     assert!(!schedule.happens_before(0, 1) && !schedule.happens_before(1, 0));

@@ -7,6 +7,9 @@
 // In a test a panic is the report; everywhere else faults are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[macro_use]
+mod inputs;
+
 pub mod boxes;
 pub mod case;
 pub mod coco;

@@ -30,6 +30,7 @@ pub(crate) struct Loaded {
     pub(crate) executor: CpuExecutor,
     pub(crate) state: StateSet,
     pub(crate) params: Vec<Param>,
+    pub(crate) losses: Vec<&'static str>,
 }
 
 impl GoldenModel {
@@ -127,8 +128,9 @@ impl GoldenModel {
         if let Some(scale) = state.get_mut("loss_scale") {
             scale.as_f32_mut()[0] = 1.0;
         }
-        let executor = CpuExecutor::new(Arc::new(built.program), &state).expect("it plans");
-        let mut loaded = Loaded { executor, state, params: built.params };
+        let BuiltProgram { program, params, losses, .. } = built;
+        let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+        let mut loaded = Loaded { executor, state, params, losses };
         self.write_images(&mut loaded.executor);
         loaded
     }

@@ -1,6 +1,6 @@
 //! Families model_features, model_rpn, model_roi, model_grads and model_inputs_losses.
 
-use engine::model::{Inject, LOSS_NAMES};
+use engine::model::Inject;
 use engine::weights::to_torchvision;
 
 use crate::model_setup::{GoldenModel, Loaded, row};
@@ -160,7 +160,7 @@ pub(crate) fn inputs_losses() {
     let Some(loaded) = injected_step(&model) else { return };
     let mut report = Report::new("model_inputs_losses", 1e-4);
     let losses = model.inputs.case("losses");
-    for name in LOSS_NAMES {
+    for name in &loaded.losses {
         let got = loaded.executor.f32(name).expect("a loss");
         report.close("losses", name, got, &losses.f32(name).data);
     }

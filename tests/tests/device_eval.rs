@@ -231,7 +231,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
         assert_eq!(both[1][0], both[1][3], "what ran in between leaves no trace");
         assert!(earlier.take().is_none_or(|e| e != both[1]), "the new weights are used");
         earlier = Some(std::mem::take(&mut both[1]));
-        let until = trainer.batches() + 5;
+        let until = trainer.steps_done() + 5;
         (0..5).for_each(|_| drop(trainer.step(until).expect("a step")));
     }
 }

@@ -39,11 +39,11 @@ impl Run {
     }
 
     fn save(&self, trainer: &mut Trainer) -> PathBuf {
-        let (params, batches) = (trainer.params().to_vec(), trainer.batches());
+        let (params, steps_done) = (trainer.params().to_vec(), trainer.steps_done());
         let snapshot = Snapshot {
             state: trainer.state().fetch().expect("the state"),
             params: &params,
-            batches,
+            steps_done,
             categories: &self.data.categories(),
             config: &self.config.to_toml().expect("a config"),
         };
@@ -56,14 +56,14 @@ fn on_device() -> Backend {
 }
 
 fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
-    let until = trainer.batches() + count;
+    let until = trainer.steps_done() + count;
     (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
-fn resume(trainer: &mut Trainer, saved: &Path, batches: u64) {
+fn resume(trainer: &mut Trainer, saved: &Path, steps_done: u64) {
     let restore = |state: &mut StateSet| checkpoint::restore(saved, state);
     trainer.state().change(restore).unwrap_or_else(|e| panic!("{e}"));
-    trainer.resume_at(batches);
+    trainer.resume_at(steps_done);
 }
 
 fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {

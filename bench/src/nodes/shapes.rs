@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use configs::Config;
 use dali::order::PaddedShape;
 use device::{Gpu, Target};
-use engine::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program};
+use engine::model::{Inject, MicroStep, ModelSpec, SlotShape, training_program};
 use graph::{Node, Program};
 use kernels::TensorDesc;
 use kernels::ops::conv_transpose2x2::{
@@ -54,19 +54,18 @@ pub(crate) fn shapes(config: &Config, preset: &str, padded: PaddedShape) -> anyh
         Ok(value)
     };
     let shapes: Vec<Value> = counts.into_iter().map(with_count).collect::<Result<_, _>>()?;
-    let batch = config.train.batch_size / config.train.micro_steps;
+    let batch = config.train.micro_batch();
     Ok(json!({
         "preset": preset, "batch": batch, "padded": padded.to_string(), "shapes": shapes,
     }))
 }
 
 fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
-    let classes = config.model.num_classes;
     let spec = ModelSpec {
         config,
-        num_classes: if classes > 0 { classes } else { CLASSES },
-        images: config.train.batch_size / config.train.micro_steps,
-        padded: ImageSize { height: padded.height, width: padded.width },
+        num_classes: config.model.classes_or(CLASSES),
+        images: config.train.micro_batch(),
+        padded: padded.into(),
         slot: SlotShape {
             pixels: 3 * padded.height * padded.width,
             objects: OBJECTS,
@@ -75,8 +74,7 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
             runs: 1024,
         },
         target: Target::Gpu(Gpu::h100()),
-        // Of several micro-steps the last holds all that the others do.
-        micro: if config.train.micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last },
+        micro: MicroStep::updating(config.train.micro_steps),
         inject: Inject::default(),
     };
     Ok(training_program(&spec)?.program)

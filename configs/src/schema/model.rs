@@ -32,6 +32,13 @@ pub struct Model {
     pub detections: Detections,
 }
 
+impl Model {
+    /// Foreground classes: `num_classes`, or `found` where that is 0.
+    pub fn classes_or(&self, found: usize) -> usize {
+        if self.num_classes > 0 { self.num_classes } else { found }
+    }
+}
+
 /// Which detector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,6 +48,13 @@ pub enum ModelKind {
     MaskRcnn,
     /// Boxes only.
     FasterRcnn,
+}
+
+impl ModelKind {
+    /// The detector has a mask head.
+    pub fn has_masks(self) -> bool {
+        self == ModelKind::MaskRcnn
+    }
 }
 
 /// `[model.backbone]`: the body that turns an image into feature maps.

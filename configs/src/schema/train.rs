@@ -38,6 +38,13 @@ pub struct Train {
     pub name: Option<String>,
 }
 
+impl Train {
+    /// Images a micro-step.
+    pub fn micro_batch(&self) -> usize {
+        self.batch_size / self.micro_steps
+    }
+}
+
 impl Default for Train {
     fn default() -> Self {
         Self {

@@ -2,6 +2,7 @@
 
 mod model;
 mod run;
+mod supported;
 
 use std::fmt::Display;
 

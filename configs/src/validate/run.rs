@@ -1,7 +1,7 @@
 //! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
 
 use super::Check;
-use crate::{Config, ModelKind, Train};
+use crate::{Config, Train};
 
 /// TOML's integers end here, and a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
@@ -167,10 +167,14 @@ fn train(config: &Config, check: &mut Check) {
     {
         check.fraction(key, target.unwrap_or(0.0));
     }
-    let without_masks = config.model.kind == ModelKind::FasterRcnn;
-    check.require(!without_masks || train.target_mask.is_none(), "train.target_mask", || {
-        "is set, but a faster_rcnn has no masks; remove it (train.target_mask = \"none\")".into()
-    });
+    check.require(
+        config.model.kind.has_masks() || train.target_mask.is_none(),
+        "train.target_mask",
+        || {
+            "is set, but a faster_rcnn has no masks; remove it (train.target_mask = \"none\")"
+                .into()
+        },
+    );
     check.text("train.run_dir", &train.run_dir);
     if let Some(name) = &train.name {
         check.text("train.name", name);

@@ -31,8 +31,9 @@ const MEND: &str = "; to take an earlier one, write its name into last_checkpoin
 pub struct Meta {
     /// Version of the layout.
     pub format: u32,
-    /// Batches consumed: resuming goes on with the next one.
-    pub batches: u64,
+    /// Steps done, each of one batch: resuming goes on with the next one.
+    #[serde(rename = "batches")]
+    pub steps_done: u64,
     /// Class names, in the order of labels 1..K, with their COCO ids.
     pub categories: Vec<(String, u64)>,
     /// SHA-256 of the other files, by name.
@@ -46,8 +47,8 @@ pub struct Snapshot<'a> {
     pub state: &'a StateSet,
     /// Parameters, for the weights under torchvision's names.
     pub params: &'a [Param],
-    /// Batches consumed.
-    pub batches: u64,
+    /// Steps done.
+    pub steps_done: u64,
     /// Class names and COCO ids.
     pub categories: &'a [(String, u64)],
     /// The resolved config, as TOML.
@@ -61,7 +62,7 @@ pub struct Snapshot<'a> {
 /// [`EngineError::Io`] names the file; an earlier checkpoint stays as it was.
 pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf, EngineError> {
     let parent = run.join("checkpoints");
-    let name = format!("step_{:08}", snapshot.batches);
+    let name = format!("step_{:08}", snapshot.steps_done);
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent)?;
     fs::create_dir_all(&beside).map_err(io(&beside))?;
@@ -78,7 +79,7 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf,
     }
     let meta = Meta {
         format: FORMAT,
-        batches: snapshot.batches,
+        steps_done: snapshot.steps_done,
         categories: snapshot.categories.to_vec(),
         sha256,
     };

@@ -85,14 +85,10 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let padded = ImageSize { height: args.height, width: args.width };
     let spec = ModelSpec {
         config: &config,
-        num_classes: if config.model.num_classes > 0 {
-            config.model.num_classes
-        } else {
-            args.classes
-        },
+        num_classes: config.model.classes_or(args.classes),
         images: match args.detection {
             true => config.eval.batch_size,
-            false => config.train.batch_size / config.train.micro_steps,
+            false => config.train.micro_batch(),
         },
         padded,
         slot: SlotShape {
@@ -103,8 +99,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
             runs: 1024,
         },
         target: args.target()?,
-        // Of several micro-steps the last holds all that the others do.
-        micro: if config.train.micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last },
+        micro: MicroStep::updating(config.train.micro_steps),
         inject: Inject::default(),
     };
     let build = if args.detection { detection_program } else { training_program };

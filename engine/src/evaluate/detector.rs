@@ -8,7 +8,7 @@ use dali::order::PaddedShape;
 use super::postprocess::{ImageDetections, Outputs};
 use crate::dataset::network_size;
 use crate::error::EngineError;
-use crate::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program};
+use crate::model::{Inject, MicroStep, ModelSpec, SlotShape, detection_program};
 use crate::runtime::{Backend, Executor, ModelState};
 
 /// An image to detect on.
@@ -152,12 +152,11 @@ impl Detector {
         if self.executors[shape].as_ref().is_some_and(has_room) {
             return Ok(());
         }
-        let PaddedShape { height, width } = self.shapes[shape];
         let spec = ModelSpec {
             config: &self.config,
             num_classes: self.classes,
             images: self.batch_size,
-            padded: ImageSize { height, width },
+            padded: self.shapes[shape].into(),
             slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
             target: self.backend.target(),
             micro: MicroStep::Whole,

@@ -89,7 +89,7 @@ impl Evaluator {
         let ground_truth = ground_truth::of_images(&data, &images)?;
         let room = (config.eval.batch_size, data.slot_shape().pixels);
         let detector = Detector::new(config, &data.shapes, classes, room, backend, state)?;
-        let masks = config.model.kind == configs::ModelKind::MaskRcnn;
+        let masks = config.model.kind.has_masks();
         Ok(Self { data, detector, ground_truth, images, masks })
     }
 

@@ -29,7 +29,7 @@ fn resnet(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let stem = ConvShape::new(config.stem_channels, 7, 2);
     let x = conv_norm(net, x, &format!("{BODY}.conv1"), &format!("{BODY}.bn1"), stem, After::RELU)?;
     let pool = MaxPool { kernel: 3, stride: 2, pad: 1 };
-    let mut x = net.program.apply(pool, &[x])?[0];
+    let [mut x, _positions] = net.program.apply(pool, [x])?;
     let mut maps = Vec::new();
     for (stage, &blocks) in config.blocks.iter().enumerate() {
         net.set_frozen(config.frozen_stages >= stage + 2);

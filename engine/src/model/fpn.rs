@@ -20,7 +20,7 @@ pub(super) fn fpn(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>,
         let shape = ConvShape::new(channels, 1, 1);
         let lateral = net.conv_bias(*map, &name, shape, init, false, None)?;
         let merged = match inner.last() {
-            Some(top) => net.program.apply1(UpsampleAdd, &[lateral, *top])?,
+            Some(top) => net.program.apply1(UpsampleAdd, [lateral, *top])?,
             None => lateral,
         };
         inner.push(merged);
@@ -36,7 +36,7 @@ pub(super) fn fpn(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>,
     }
     if let (ExtraLevel::MaxPool, Some(top)) = (config.extra_level, outputs.last()) {
         let pool = MaxPool { kernel: 1, stride: 2, pad: 0 };
-        let extra = net.program.apply(pool, &[*top])?[0];
+        let [extra, _positions] = net.program.apply(pool, [*top])?;
         outputs.push(extra);
     }
     for (i, map) in outputs.iter().enumerate() {

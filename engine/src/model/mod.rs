@@ -4,22 +4,27 @@
 mod backbone;
 mod detect;
 mod fpn;
-mod heads;
 mod inputs;
 mod net;
+mod optimizer;
 mod params;
+mod preprocess;
 mod ring;
+mod roi_heads;
+mod rois;
 mod rpn;
+mod schedule;
 mod train_step;
 
 pub use detect::detection_program;
 pub use inputs::{Inject, SlotShape};
-pub use params::classes_of;
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
-pub use train_step::{LOSS_NAMES, training_program};
+pub use roi_heads::classes_of;
+pub use train_step::training_program;
 
 use configs::Config;
+use dali::order::PaddedShape;
 use device::Target;
 use graph::Program;
 
@@ -32,6 +37,12 @@ pub struct ImageSize {
     pub width: usize,
 }
 
+impl From<PaddedShape> for ImageSize {
+    fn from(PaddedShape { height, width }: PaddedShape) -> Self {
+        Self { height, width }
+    }
+}
+
 /// Part of a step that a training program makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MicroStep {
@@ -42,6 +53,13 @@ pub enum MicroStep {
     Early,
     /// The last images: the update takes all gradients.
     Last,
+}
+
+impl MicroStep {
+    /// The part that updates, of a step with so many micro-steps; it holds all that others do.
+    pub fn updating(micro_steps: usize) -> Self {
+        if micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last }
+    }
 }
 
 /// What a program is built for.
@@ -72,6 +90,8 @@ pub struct BuiltProgram {
     pub program: Program,
     /// Its parameters and frozen statistics, in torchvision's order of modules.
     pub params: Vec<Param>,
+    /// Names of a training step's losses, in the order of logs and reports.
+    pub losses: Vec<&'static str>,
     /// What a training step publishes, if it is for a device.
     pub ring: Option<RingLayout>,
 }

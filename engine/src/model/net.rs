@@ -1,14 +1,29 @@
 //! Layers of the model over a Program: each declares its parameters and adds its op.
 
 use graph::{GraphError, Program, TensorId};
-use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
-use kernels::ops::conv2d::Conv2d;
-use kernels::ops::group_norm::GroupNorm;
-use kernels::ops::linear::Linear;
+use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
+use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
+use kernels::ops::group_norm::{GroupNorm, GroupNormInputs};
+use kernels::ops::linear::{Linear, LinearInputs};
 use kernels::{Role, TensorDesc};
 
+use super::inputs::{ImageInputs, ObjectInputs};
 use super::params::{Init, Layout, Param, ParamKind};
 use super::{BuiltProgram, ModelSpec};
+
+/// A loss with its name in logs, metrics and reports: `loss_` and a word or more.
+pub(super) type Loss = (&'static str, TensorId);
+
+/// What the images of a training step show.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Truth {
+    pub(super) images: ImageInputs,
+    pub(super) objects: ObjectInputs,
+    /// Mirrored images [N].
+    pub(super) flips: TensorId,
+    /// Boxes [N, G, 4] in network pixels; those of `objects` are in source pixels.
+    pub(super) gt_boxes: TensorId,
+}
 
 /// A program under construction.
 #[derive(Debug)]
@@ -63,7 +78,7 @@ impl<'a> Net<'a> {
     }
 
     pub(super) fn finish(self) -> BuiltProgram {
-        BuiltProgram { program: self.program, params: self.params, ring: None }
+        BuiltProgram { program: self.program, params: self.params, losses: vec![], ring: None }
     }
 
     pub(super) fn params(&self) -> &[Param] {
@@ -147,17 +162,13 @@ impl<'a> Net<'a> {
         };
         let scale = folded(&mut self.program, "scale");
         let shift = folded(&mut self.program, "shift");
-        let op = Conv2d {
-            stride: shape.stride,
-            pad: shape.pad(),
-            scale: true,
-            bias: true,
-            residual: after.residual.is_some(),
-            relu: after.relu,
-            counted: false,
+        let inputs = Conv2dInputs {
+            scale: Some(scale),
+            bias: Some(shift),
+            residual: after.residual,
+            ..plain(x, weight)
         };
-        let inputs: Vec<_> = [x, weight, scale, shift].into_iter().chain(after.residual).collect();
-        self.program.apply1(op, &inputs)
+        self.conv(inputs, shape, after.relu)
     }
 
     /// A convolution with bias; `count` limits it to the first rows.
@@ -172,17 +183,8 @@ impl<'a> Net<'a> {
     ) -> Result<TensorId, GraphError> {
         let weight = self.conv_weight(name, self.channels(x), shape, init);
         let bias = self.bias(name, shape.channels, Init::Constant(0.0));
-        let op = Conv2d {
-            stride: shape.stride,
-            pad: shape.pad(),
-            scale: false,
-            bias: true,
-            residual: false,
-            relu,
-            counted: count.is_some(),
-        };
-        let inputs: Vec<_> = [x, weight, bias].into_iter().chain(count).collect();
-        self.program.apply1(op, &inputs)
+        let inputs = Conv2dInputs { bias: Some(bias), count, ..plain(x, weight) };
+        self.conv(inputs, shape, relu)
     }
 
     /// A convolution with neither bias nor normalisation.
@@ -195,16 +197,26 @@ impl<'a> Net<'a> {
         let c_in = self.channels(x);
         let init = Init::torch_default(c_in * shape.kernel * shape.kernel);
         let weight = self.conv_weight(name, c_in, shape, init);
+        self.conv(plain(x, weight), shape, false)
+    }
+
+    /// The convolution of these inputs.
+    fn conv(
+        &mut self,
+        inputs: Conv2dInputs<TensorId>,
+        shape: ConvShape,
+        relu: bool,
+    ) -> Result<TensorId, GraphError> {
         let op = Conv2d {
             stride: shape.stride,
             pad: shape.pad(),
-            scale: false,
-            bias: false,
-            residual: false,
-            relu: false,
-            counted: false,
+            scale: inputs.scale.is_some(),
+            bias: inputs.bias.is_some(),
+            residual: inputs.residual.is_some(),
+            relu,
+            counted: inputs.count.is_some(),
         };
-        self.program.apply1(op, &[x, weight])
+        self.program.apply1(op, inputs)
     }
 
     /// Group norm, then the residual, then ReLU.
@@ -223,8 +235,9 @@ impl<'a> Net<'a> {
         };
         let (gamma, beta) = (vector("weight", 1.0), vector("bias", 0.0));
         let op = GroupNorm { groups, eps, relu: after.relu, residual: after.residual.is_some() };
-        let inputs: Vec<_> = [x, gamma, beta].into_iter().chain(after.residual).collect();
-        Ok(self.program.apply(op, &inputs)?[0])
+        let inputs = GroupNormInputs { x, gamma, beta, residual: after.residual };
+        let [y, _stats] = self.program.apply(op, inputs)?;
+        Ok(y)
     }
 
     /// A linear layer over the first `count` rows; `side` > 0 if its input is a map.
@@ -244,9 +257,10 @@ impl<'a> Net<'a> {
         };
         let init = Init::torch_default(fan_in);
         let dims = [outputs, fan_in];
-        let weight = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
-        let bias = self.bias(name, outputs, init);
-        self.program.apply1(Linear { relu, counted: true }, &[x, weight, bias, count])
+        let w = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
+        let b = self.bias(name, outputs, init);
+        let inputs = LinearInputs { x, w, b, count: Some(count) };
+        self.program.apply1(Linear { relu, counted: true }, inputs)
     }
 
     /// The transposed 2x2 convolution with ReLU of the mask head.
@@ -262,9 +276,15 @@ impl<'a> Net<'a> {
         let init = Init::kaiming_normal_fan_out(c_in * 4);
         let dims = [c_in, 2, 2, channels];
         let layout = Layout::ConvTranspose;
-        let weight = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
-        let bias = self.bias(name, channels, Init::Constant(0.0));
+        let w = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
+        let b = self.bias(name, channels, Init::Constant(0.0));
         let op = ConvTranspose2x2 { relu: true, counted: true };
-        self.program.apply1(op, &[x, weight, bias, count])
+        let inputs = ConvTranspose2x2Inputs { x, w, b, count: Some(count) };
+        self.program.apply1(op, inputs)
     }
+}
+
+/// Inputs of a convolution and nothing else.
+fn plain(x: TensorId, w: TensorId) -> Conv2dInputs<TensorId> {
+    Conv2dInputs { x, w, scale: None, bias: None, residual: None, count: None }
 }

@@ -84,9 +84,3 @@ pub struct Param {
     /// The tensor, if gradients reach it; none for frozen parts.
     pub trained: Option<TensorId>,
 }
-
-/// Foreground classes of a model, from its classifier's shape.
-pub fn classes_of(params: &[Param]) -> usize {
-    let classifier = params.iter().find(|p| p.name == "roi_heads.box_predictor.cls_score.bias");
-    classifier.map_or(0, |p| p.shape[0].saturating_sub(1))
-}

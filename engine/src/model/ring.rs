@@ -6,7 +6,7 @@ use graph::{GraphError, TensorId};
 use kernels::ops::publish::Publish;
 use kernels::{Role, TensorDesc};
 
-use super::net::Net;
+use super::net::{Loss, Net};
 use crate::runtime::{RING, RING_STEP};
 
 /// Rows of the ring at least: more than are ever in flight.
@@ -39,7 +39,7 @@ impl RingLayout {
 /// `num_norms` of them.
 pub(super) fn publish(
     net: &mut Net<'_>,
-    losses: &[(&'static str, TensorId)],
+    losses: &[Loss],
     results: &[TensorId],
     num_norms: usize,
 ) -> Result<RingLayout, GraphError> {

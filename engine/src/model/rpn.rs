@@ -8,22 +8,22 @@ use configs::{PostNmsScope, StrideRule};
 use graph::{GraphError, TensorId};
 use kernels::boxes::{AnchorLevel, cell_anchors};
 use kernels::ops::anchors::Anchors;
-use kernels::ops::bce_loss::BceLoss;
-use kernels::ops::decode_proposals::DecodeProposals;
-use kernels::ops::encode_boxes::EncodeBoxes;
-use kernels::ops::gather_anchors::GatherAnchors;
+use kernels::ops::bce_loss::{BceLoss, BceLossInputs};
+use kernels::ops::decode_proposals::{DecodeProposals, DecodeProposalsInputs};
+use kernels::ops::encode_boxes::{EncodeBoxes, EncodeBoxesInputs};
+use kernels::ops::gather_anchors::{GatherAnchors, GatherAnchorsInputs};
 use kernels::ops::gather_patches::GatherPatches;
-use kernels::ops::linear::Linear;
-use kernels::ops::match_anchors::MatchAnchors;
-use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
+use kernels::ops::linear::{Linear, LinearInputs};
+use kernels::ops::match_anchors::{MatchAnchors, MatchAnchorsInputs};
+use kernels::ops::nms_proposals::{NmsProposals, NmsProposalsInputs, ProposalScope};
 use kernels::ops::sample_anchors::SampleAnchors;
 use kernels::ops::select_columns::SelectColumns;
-use kernels::ops::smooth_l1_loss::SmoothL1Loss;
+use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
 use kernels::ops::top_k_per_level::TopKPerLevel;
 use kernels::{Role, TensorDesc};
 
-use super::inputs::{ImageInputs, ObjectInputs};
-use super::net::{ConvShape, Net};
+use super::inputs::ImageInputs;
+use super::net::{ConvShape, Loss, Net, Truth};
 use super::params::Init;
 
 const HEAD: &str = "rpn.head";
@@ -43,13 +43,6 @@ pub(super) struct Proposals {
     pub(super) boxes: TensorId,
     pub(super) anchor_idx: TensorId,
     pub(super) counts: TensorId,
-}
-
-/// Losses of the RPN.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RpnLosses {
-    pub(super) objectness: TensorId,
-    pub(super) box_reg: TensorId,
 }
 
 /// Weights of the head, shared by the dense and the sampled path.
@@ -98,7 +91,7 @@ impl Rpn {
             })
             .collect();
         let anchors_per_cell = config.ratios.len();
-        let anchors = net.program.apply1(Anchors { levels }, &[])?;
+        let anchors = net.program.apply1(Anchors { levels }, [])?;
         net.observe("anchors", anchors);
         Ok(Self { maps, anchors, anchors_per_cell })
     }
@@ -138,20 +131,17 @@ impl Rpn {
             return Ok(injected(net, post));
         }
         net.part("rpn.proposals");
-        let top = net.program.apply(TopKPerLevel { k: pre }, &logits)?;
-        let (idx, levels) = (top[0], top[1]);
-        let inputs: Vec<_> = [idx, self.anchors, images.network_sizes]
-            .into_iter()
-            .chain(logits)
-            .chain(deltas)
-            .collect();
-        let decoded = net.program.apply(decode, &inputs)?;
-        let kept = net.program.apply(nms, &[decoded[0], decoded[1], levels, idx])?;
-        net.observe("proposals", kept[0]);
-        net.observe("proposal_scores", kept[1]);
-        net.observe("proposal_anchor_idx", kept[2]);
-        net.observe("proposal_counts", kept[3]);
-        Ok(Proposals { boxes: kept[0], anchor_idx: kept[2], counts: kept[3] })
+        let [idx, levels] = net.program.apply(TopKPerLevel { k: pre }, logits.as_slice())?;
+        let (anchors, network_sizes) = (self.anchors, images.network_sizes);
+        let inputs = DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas };
+        let [boxes, scores] = net.program.apply(decode, inputs)?;
+        let inputs = NmsProposalsInputs { boxes, scores, levels, idx };
+        let [boxes, scores, anchor_idx, counts] = net.program.apply(nms, inputs)?;
+        net.observe("proposals", boxes);
+        net.observe("proposal_scores", scores);
+        net.observe("proposal_anchor_idx", anchor_idx);
+        net.observe("proposal_counts", counts);
+        Ok(Proposals { boxes, anchor_idx, counts })
     }
 
     fn dense_head(&self, net: &mut Net<'_>) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
@@ -176,13 +166,8 @@ impl Rpn {
     }
 
     /// Losses on the sampled anchors. The dense head must have been added before.
-    pub(super) fn losses(
-        &self,
-        net: &mut Net<'_>,
-        images: ImageInputs,
-        objects: ObjectInputs,
-        gt_boxes: TensorId,
-    ) -> Result<RpnLosses, GraphError> {
+    pub(super) fn losses(&self, net: &mut Net<'_>, truth: &Truth) -> Result<[Loss; 2], GraphError> {
+        let Truth { images, objects, gt_boxes, .. } = *truth;
         let config = &net.spec.config.model.rpn;
         let plus_one = net.spec.config.model.boxes.legacy_plus_one;
         let ipg = net.spec.config.train.images_per_group;
@@ -194,30 +179,26 @@ impl Rpn {
             plus_one,
             straddle_filter: net.spec.config.model.anchors.straddle_filter,
         };
-        let inputs =
-            [self.anchors, gt_boxes, objects.gt_counts, images.network_sizes, images.num_images];
-        let matched = net.program.apply(matcher, &inputs)?;
-        let (labels, matched_idx) = (matched[0], matched[1]);
+        let (anchors, num_images) = (self.anchors, images.num_images);
+        let (gt_counts, network_sizes) = (objects.gt_counts, images.network_sizes);
+        let inputs = MatchAnchorsInputs { anchors, gt_boxes, gt_counts, network_sizes, num_images };
+        let [labels, matched_idx] = net.program.apply(matcher, inputs)?;
         net.observe("rpn_labels", labels);
         let idx = self.samples(net, labels, objects.image_keys)?;
-        let inputs = [self.anchors, idx, labels, matched_idx];
-        let gathered = net.program.apply(GatherAnchors, &inputs)?;
-        let [boxes, image_idx, labels, matched] = gathered[..] else {
-            unreachable!("GatherAnchors has four outputs")
-        };
+        let inputs = GatherAnchorsInputs { anchors, idx, labels, matched_idx };
+        let [boxes, image_idx, labels, matched] = net.program.apply(GatherAnchors, inputs)?;
         let encode = EncodeBoxes { weights: BOX_WEIGHTS, plus_one };
-        let inputs = [boxes, image_idx, matched, gt_boxes, labels];
-        let targets = net.program.apply(encode, &inputs)?[0];
+        let inputs = EncodeBoxesInputs { boxes, image_idx, matched, gt_boxes, labels };
+        let [target, _matched_boxes] = net.program.apply(encode, inputs)?;
 
         net.part("rpn.losses");
-        let (logits, deltas) = self.sampled_head(net, idx)?;
-        let num = images.num_images;
-        let bce = BceLoss { ipg };
-        let objectness = net.program.apply1(bce, &[logits, labels, image_idx, num])?;
+        let (logits, pred) = self.sampled_head(net, idx)?;
+        let inputs = BceLossInputs { logits, labels, image_idx, num_images };
+        let objectness = net.program.apply1(BceLoss { ipg }, inputs)?;
         let smooth = SmoothL1Loss { beta: net.spec.config.model.rpn.beta, ipg };
-        let inputs = [deltas, targets, labels, image_idx, num];
-        let box_reg = net.program.apply1(smooth, &inputs)?;
-        Ok(RpnLosses { objectness, box_reg })
+        let inputs = SmoothL1LossInputs { pred, target, labels, image_idx, num_images };
+        let box_reg = net.program.apply1(smooth, inputs)?;
+        Ok([("loss_objectness", objectness), ("loss_rpn_box_reg", box_reg)])
     }
 
     /// Sampled anchors [N, B], or the ones a test injects.
@@ -239,10 +220,10 @@ impl Rpn {
             seed: net.spec.config.train.seed,
             key: net.spec.inject.sample_key(),
         };
-        let sampled = net.program.apply(sampler, &[labels, image_keys])?;
-        net.observe("rpn_sample_idx", sampled[0]);
-        net.observe("rpn_sample_counts", sampled[1]);
-        Ok(sampled[0])
+        let [idx, counts] = net.program.apply(sampler, [labels, image_keys])?;
+        net.observe("rpn_sample_idx", idx);
+        net.observe("rpn_sample_counts", counts);
+        Ok(idx)
     }
 
     /// Logits [N*B, 1] and deltas [N*B, 4] of the sampled anchors.
@@ -255,14 +236,14 @@ impl Rpn {
         let cells = self.anchors_per_cell;
         let inputs: Vec<_> = self.maps.iter().copied().chain([idx]).collect();
         let gather = GatherPatches { anchors_per_cell: cells };
-        let patches = net.program.apply1(gather, &inputs)?;
+        let patches = net.program.apply1(gather, inputs)?;
         let linear = |relu| Linear { relu, counted: false };
-        let [w, b] = weights.conv;
-        let hidden = net.program.apply1(linear(true), &[patches, w, b])?;
-        let mut predict = |[w, b]: [TensorId; 2], width| {
-            let all = net.program.apply1(linear(false), &[hidden, w, b])?;
+        let on = |x, [w, b]: [TensorId; 2]| LinearInputs { x, w, b, count: None };
+        let hidden = net.program.apply1(linear(true), on(patches, weights.conv))?;
+        let mut predict = |weights, width| {
+            let all = net.program.apply1(linear(false), on(hidden, weights))?;
             let select = SelectColumns { width, modulo: true };
-            net.program.apply1(select, &[all, idx])
+            net.program.apply1(select, [all, idx])
         };
         Ok((predict(weights.logits, 1)?, predict(weights.deltas, 4)?))
     }

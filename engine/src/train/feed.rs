@@ -37,6 +37,8 @@ pub(super) struct Feed {
     data: DataSet,
     order: Order,
     batch_size: usize,
+    /// Images of a micro-step.
+    micro_batch: usize,
     micro_steps: usize,
     seed: u64,
     /// Threads that decode.
@@ -59,7 +61,7 @@ impl Feed {
         let batch_size = config.train.batch_size;
         let seed = config.train.seed;
         let order = Order::new(&data.sizes, &data.shapes, batch_size, seed)?;
-        let micro_steps = config.train.micro_steps;
+        let (micro_steps, micro_batch) = (config.train.micro_steps, config.train.micro_batch());
         let threads = match backend {
             Backend::Cpu => THREADS_BESIDE_CPU,
             Backend::Device(_) => {
@@ -68,7 +70,7 @@ impl Feed {
             }
         };
         let data = data.clone();
-        Ok(Self { data, order, batch_size, micro_steps, seed, threads, running: None })
+        Ok(Self { data, order, batch_size, micro_batch, micro_steps, seed, threads, running: None })
     }
 
     pub(super) fn batches_per_epoch(&self) -> u64 {
@@ -80,7 +82,7 @@ impl Feed {
     pub(super) fn next(&mut self, micro: u64) -> Result<Batch, EngineError> {
         let plan = self.order.batch(micro / self.micro_steps as u64);
         let part_of_step = micro % self.micro_steps as u64;
-        let images = part(&plan.images, self.micro_size(), part_of_step);
+        let images = part(&plan.images, self.micro_batch, part_of_step);
         let last = part_of_step + 1 == self.micro_steps as u64;
         if self.running.as_ref().is_none_or(|r| r.next_micro != micro) {
             self.running = Some(Running { loader: self.start(micro)?, next_micro: micro });
@@ -90,7 +92,7 @@ impl Feed {
             unreachable!("the loader's sequence of batches has no end")
         };
         running.next_micro += 1;
-        let mut network_sizes = vec![1; 2 * self.micro_size()];
+        let mut network_sizes = vec![1; 2 * self.micro_batch];
         for (pair, &image) in network_sizes.chunks_exact_mut(2).zip(images) {
             let (height, width) = self.data.sizes[image];
             pair.copy_from_slice(&[height as i32, width as i32]);
@@ -113,15 +115,10 @@ impl Feed {
         }
     }
 
-    /// Images of a micro-step.
-    fn micro_size(&self) -> usize {
-        self.batch_size / self.micro_steps
-    }
-
     fn start(&self, micro: u64) -> Result<Loader, EngineError> {
         let shape = self.data.slot_shape();
         let shape = loader::SlotShape {
-            images: self.micro_size(),
+            images: self.micro_batch,
             pixels: shape.pixels,
             objects: shape.objects,
             parts: shape.parts,
@@ -131,7 +128,7 @@ impl Feed {
         // The loader's thread walks the order by itself, ahead of the steps.
         let order = Order::new(&self.data.sizes, &self.data.shapes, self.batch_size, self.seed)?;
         let images = self.data.images.clone();
-        let (size, parts) = (self.micro_size(), self.micro_steps as u64);
+        let (size, parts) = (self.micro_batch, self.micro_steps as u64);
         let batches = (micro..).map(move |micro| {
             let batch = order.batch(micro / parts);
             let indices = part(&batch.images, size, micro % parts);

@@ -1,11 +1,18 @@
 //! Training: the trainer, which makes steps, and the session, which makes a run of them.
 
+mod banner;
+mod divergence;
 mod feed;
 mod journal;
+mod memory;
+mod programs;
+mod report;
+mod scores;
 mod session;
 mod steps;
 mod trainer;
 
+pub use memory::MemoryNeed;
 pub use session::{Outcome, Session, SessionOptions};
 pub use steps::Submit;
-pub use trainer::{MemoryNeed, Trainer};
+pub use trainer::Trainer;

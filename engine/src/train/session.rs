@@ -1,27 +1,25 @@
-//! A run: steps, log lines, evaluations, checkpoints, the stop at a target, and the report.
+//! A run: steps, log lines, evaluations, checkpoints, and the stop at a target.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use configs::Config;
-use dali::score::Summary;
-use serde_json::json;
 
+use super::banner::banner;
+use super::divergence::Divergence;
 use super::journal::Journal;
+use super::report::{self, Facts, Totals};
+use super::scores::{Scores, targets_reached};
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Snapshot};
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::{StepRecord, duration, forget_after};
+use crate::metrics::forget_after;
 use crate::model::classes_of;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::runtime::{Backend, ModelState};
-
-/// Steps in a row whose losses are no numbers before a run with a dynamic loss scale gives up.
-const MOST_BAD_STEPS: u64 = 10;
 
 /// How a run came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,16 +53,12 @@ pub struct Session {
     config: Config,
     config_toml: String,
     options: SessionOptions,
-    train: DataSet,
+    data: DataSet,
     trainer: Trainer,
-    evaluator: Evaluator,
+    scores: Scores,
     journal: Journal,
-    best: Option<f64>,
-    started: Instant,
-    train_seconds: f64,
-    images_seen: u64,
-    steps_here: u64,
-    bad_steps: u64,
+    divergence: Divergence,
+    totals: Totals,
 }
 
 impl Session {
@@ -74,82 +68,92 @@ impl Session {
     /// Config, data or checkpoint at fault.
     pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let progress = options.progress;
-        let train = DataSet::open(&config, Split::Train, &progress)?;
+        let data = DataSet::open(&config, Split::Train, &progress)?;
         let split = if config.eval.train_set { Split::Train } else { Split::Val };
         let val = DataSet::open(&config, split, &progress)?;
-        check_categories(&train, &val)?;
+        check_categories(&data, &val)?;
         let mut fresh = config.clone();
         if options.resume {
             // The checkpoint holds all weights; the file that the run began with may be gone.
             fresh.model.backbone.weights = None;
         }
         let backend = &options.backend;
-        let mut trainer = Trainer::new(&fresh, &train, backend)?;
+        let mut trainer = Trainer::new(&fresh, &data, backend)?;
         let classes = classes_of(trainer.params());
         let evaluator = Evaluator::new(&config, val, classes, backend, trainer.state())?;
-        let mut best = None;
+        let mut scores = Scores::new(evaluator);
         if options.resume {
-            let path = checkpoint::last(options.run.path())?;
-            let (meta, _) = checkpoint::open(&path)?;
-            if meta.categories != train.categories() {
-                return Err(EngineError::Checkpoint {
-                    path,
-                    reason: "its classes are not those of the training data".into(),
-                });
-            }
-            trainer.state().change(|state| checkpoint::restore(&path, state))?;
-            trainer.resume_at(meta.batches);
-            forget_after(&options.run.join("metrics.jsonl"), meta.batches)?;
-            best = read_best(&options.run, meta.batches);
-            progress.say(&format!("resuming after step {} from {}", meta.batches, path.display()));
+            let steps_done = restore(&mut trainer, &data, &options)?;
+            scores.resume(&options.run, steps_done);
         }
         let config_toml = config.to_toml()?;
         options.run.write("config.toml", config_toml.as_bytes())?;
         let window = config.train.log_every_steps as usize;
         let journal = Journal::open(&options.run, progress, window)?;
-        let started = Instant::now();
+        let (divergence, totals) = (Divergence::new(&config), Totals::new());
         Ok(Self {
             config,
             config_toml,
             options,
-            train,
+            data,
             trainer,
-            evaluator,
+            scores,
             journal,
-            best,
-            started,
-            train_seconds: 0.0,
-            images_seen: 0,
-            steps_here: 0,
-            bad_steps: 0,
+            divergence,
+            totals,
         })
     }
 
     /// Trains to the end, evaluates, and writes `report.json`.
     ///
     /// # Errors
-    /// Data that cannot be read, files that cannot be written, losses that are not numbers.
+    /// Data that cannot be read, files that cannot be written, non-finite losses.
     pub fn run(&mut self) -> Result<(Outcome, Evaluation), EngineError> {
-        self.announce();
+        let options = &self.options;
+        let (backend, run) = (&options.backend, &options.run);
+        for text in banner(&self.config, &self.data, &self.trainer, backend, run) {
+            self.journal.say(&text);
+        }
+        let (mut outcome, last_evaluation) = self.train()?;
+        self.save()?;
+        let evaluation = match last_evaluation {
+            Some(evaluation) => evaluation,
+            None if outcome == Outcome::Interrupted => Evaluation::none(),
+            None => self.evaluate(self.trainer.steps_done())?,
+        };
+        if outcome == Outcome::Done && targets_reached(&self.config.train, &evaluation) {
+            outcome = Outcome::TargetReached;
+        }
+        if outcome != Outcome::Interrupted {
+            self.report(&evaluation, outcome)?;
+        }
+        Ok((outcome, evaluation))
+    }
+
+    /// The evaluator and the trained state, for pictures of what the model finds.
+    pub fn evaluator(&mut self) -> (&mut Evaluator, &mut ModelState) {
+        (&mut self.scores.evaluator, self.trainer.state())
+    }
+
+    /// Makes steps until one of the ends. Returns the evaluation too, if the last step had one.
+    fn train(&mut self) -> Result<(Outcome, Option<Evaluation>), EngineError> {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
         let mut outcome = Outcome::Done;
         let mut last_evaluation = None;
         self.trainer.restart_clock();
-        while self.trainer.batches() < total {
+        while self.trainer.steps_done() < total {
             let record = self.trainer.step(self.next_stop())?;
             let step = record.step;
-            self.check_finite(&record)?;
-            self.train_seconds += record.step_seconds;
-            self.images_seen += record.images as u64;
-            self.steps_here += 1;
+            self.divergence.check(&record)?;
+            self.totals.add(&record);
             self.journal.step(record)?;
             bar.set_position(step);
-            self.log(step, total, &bar)?;
+            self.log(step, &bar)?;
             last_evaluation = None;
             if step < total && self.evaluation_due(step) {
                 let evaluation = bar.suspend(|| self.evaluate(step))?;
-                let reached = self.target_reached(&evaluation);
+                let reached = targets_reached(&self.config.train, &evaluation);
                 last_evaluation = Some(evaluation);
                 if reached {
                     outcome = Outcome::TargetReached;
@@ -167,29 +171,12 @@ impl Session {
             }
         }
         bar.finish_and_clear();
-        self.save()?;
-        let evaluation = match last_evaluation {
-            Some(evaluation) => evaluation,
-            None if outcome == Outcome::Interrupted => Evaluation::none(),
-            None => self.evaluate(self.trainer.batches())?,
-        };
-        if outcome == Outcome::Done && self.target_reached(&evaluation) {
-            outcome = Outcome::TargetReached;
-        }
-        if outcome != Outcome::Interrupted {
-            self.report(&evaluation, outcome)?;
-        }
-        Ok((outcome, evaluation))
-    }
-
-    /// The evaluator and the trained state, for pictures of what the model finds.
-    pub fn evaluator(&mut self) -> (&mut Evaluator, &mut ModelState) {
-        (&mut self.evaluator, self.trainer.state())
+        Ok((outcome, last_evaluation))
     }
 
     /// The first step after which something other than a step is to happen.
     fn next_stop(&self) -> u64 {
-        let now = self.trainer.batches();
+        let now = self.trainer.steps_done();
         if self.options.interrupted.load(Ordering::Relaxed) {
             return now;
         }
@@ -201,75 +188,13 @@ impl Session {
         stops.min().unwrap_or(train.steps).min(train.steps)
     }
 
-    fn announce(&mut self) {
-        let memory = self.trainer.memory();
-        let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
-        let trained: usize = self
-            .trainer
-            .params()
-            .iter()
-            .filter(|p| p.trained.is_some())
-            .map(|p| p.shape.iter().product::<usize>())
-            .sum();
-        let text = format!(
-            "device {}, {} images, {} classes, batch {}, {} batches an epoch, \
-             {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
-             {:.0} MiB for weights and optimizer\nrun directory: {}",
-            self.options.backend.describe(),
-            self.train.images.len(),
-            self.train.num_classes(),
-            self.config.train.batch_size,
-            self.trainer.batches_per_epoch(),
-            trained as f64 / 1e6,
-            mib(memory.arena_bytes),
-            mib(memory.state_bytes),
-            self.options.run.path().display(),
-        );
-        self.journal.say(&text);
-        let backbone = &self.config.model.backbone;
-        if let (Some(path), Some(report)) = (&backbone.weights, self.trainer.loaded()) {
-            self.journal.say(&format!("weights {path}: {}", report.describe()));
-        } else if backbone.weights.is_none() && backbone.frozen_stages > 0 {
-            self.journal.say(&format!(
-                "warning: {} stages of the backbone are frozen at random weights; set \
-                 model.backbone.weights, or model.backbone.frozen_stages=0",
-                backbone.frozen_stages
-            ));
-        }
-    }
-
-    fn log(
-        &mut self,
-        step: u64,
-        total: u64,
-        bar: &indicatif::ProgressBar,
-    ) -> Result<(), EngineError> {
-        if step != total && !due(self.config.train.log_every_steps, step) {
+    fn log(&mut self, step: u64, bar: &indicatif::ProgressBar) -> Result<(), EngineError> {
+        let train = &self.config.train;
+        if step != train.steps && !due(train.log_every_steps, step) {
             return Ok(());
         }
         let memory = self.trainer.memory();
-        bar.suspend(|| self.journal.log(total, memory.bytes()))
-    }
-
-    /// Stops a run whose losses are no numbers. A dynamic loss scale skips such a step; if the
-    /// next ones are no better, the weights are lost and it would skip for ever.
-    fn check_finite(&mut self, record: &StepRecord) -> Result<(), EngineError> {
-        let Some((name, value)) = record.losses.iter().find(|(_, value)| !value.is_finite()) else {
-            self.bad_steps = 0;
-            return Ok(());
-        };
-        self.bad_steps += 1;
-        if self.config.solver.dynamic_loss_scale && self.bad_steps < MOST_BAD_STEPS {
-            return Ok(());
-        }
-        Err(EngineError::Diverged {
-            step: record.step,
-            name: name.to_string(),
-            value: *value,
-            advice: "lower solver.learning_rate, lengthen solver.warmup_steps, or set \
-                     solver.clip_norm"
-                .into(),
-        })
+        bar.suspend(|| self.journal.log(train.steps, memory.bytes()))
     }
 
     fn evaluation_due(&self, step: u64) -> bool {
@@ -278,46 +203,20 @@ impl Session {
     }
 
     fn evaluate(&mut self, step: u64) -> Result<Evaluation, EngineError> {
-        let started = Instant::now();
-        let evaluation = self.evaluator.run(self.trainer.state(), &self.options.progress)?;
-        let seconds = started.elapsed().as_secs_f64();
-        let mut line = json!({"step": step, "eval_seconds": seconds});
-        let mut text = format!("step {step}: evaluated in {seconds:.1} s");
-        for (name, summary) in evaluation.summaries() {
-            line[name] = stats_json(summary);
-            text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
-        }
-        self.journal.say(&text);
-        self.journal.evaluation(step, &line, evaluation.summaries())?;
-        if let Some(ap) = evaluation.summaries().last().map(|(_, s)| s.ap())
-            && self.best.is_none_or(|best| ap > best)
-        {
-            self.best = Some(ap);
-            let json = json!({"step": step, "ap": ap}).to_string();
-            self.options.run.write("best.json", json.as_bytes())?;
-        }
+        let SessionOptions { run, progress, .. } = &self.options;
+        let state = self.trainer.state();
+        let evaluation = self.scores.evaluate(step, state, run, &mut self.journal, progress)?;
         self.trainer.restart_clock();
         Ok(evaluation)
     }
 
-    fn target_reached(&self, evaluation: &Evaluation) -> bool {
-        let train = &self.config.train;
-        let met = |target: Option<f64>, summary: Option<&Summary>| {
-            target.map(|t| summary.is_some_and(|s| s.ap() >= t))
-        };
-        let box_met = met(train.target_box, evaluation.bbox.as_ref());
-        let mask_met = met(train.target_mask, evaluation.segm.as_ref());
-        let asked = box_met.is_some() || mask_met.is_some();
-        asked && box_met.unwrap_or(true) && mask_met.unwrap_or(true)
-    }
-
     fn save(&mut self) -> Result<(), EngineError> {
-        let (batches, params) = (self.trainer.batches(), self.trainer.params().to_vec());
+        let (steps_done, params) = (self.trainer.steps_done(), self.trainer.params().to_vec());
         let snapshot = Snapshot {
             state: self.trainer.state().fetch()?,
             params: &params,
-            batches,
-            categories: &self.train.categories(),
+            steps_done,
+            categories: &self.data.categories(),
             config: &self.config_toml,
         };
         checkpoint::save(self.options.run.path(), &snapshot, self.config.train.keep_checkpoints)?;
@@ -326,54 +225,42 @@ impl Session {
     }
 
     fn report(&mut self, evaluation: &Evaluation, outcome: Outcome) -> Result<(), EngineError> {
-        use sha2::{Digest, Sha256};
-        let digest = Sha256::digest(self.config_toml.as_bytes());
-        let mut report = json!({
-            "steps": self.trainer.batches(),
-            "seconds": self.started.elapsed().as_secs_f64(),
-            "train_seconds": self.train_seconds,
-            "images_per_second": self.images_seen as f64 / self.train_seconds.max(1e-9),
-            "device": self.options.backend.name(),
-            "threads": std::thread::available_parallelism().map_or(1, usize::from),
-            "target_reached": outcome == Outcome::TargetReached,
-            "config_sha256": digest.iter().map(|b| format!("{b:02x}")).collect::<String>(),
-            "version": env!("CARGO_PKG_VERSION"),
-        });
-        for (name, summary) in evaluation.summaries() {
-            report[name] = stats_json(summary);
-        }
-        let text = serde_json::to_vec_pretty(&report)
-            .map_err(|e| EngineError::Usage(format!("report.json: {e}")))?;
-        self.options.run.write("report.json", &text)?;
-        self.journal.say(&format!(
-            "{} steps in {}, {:.1} images/s while training",
-            self.steps_here,
-            duration(self.started.elapsed().as_secs_f64()),
-            self.images_seen as f64 / self.train_seconds.max(1e-9),
-        ));
+        let facts = Facts {
+            steps_done: self.trainer.steps_done(),
+            device: self.options.backend.name(),
+            target_reached: outcome == Outcome::TargetReached,
+            config_toml: &self.config_toml,
+        };
+        report::write(&self.options.run, &self.totals, &facts, evaluation)?;
+        self.journal.say(&self.totals.describe());
         Ok(())
     }
 }
 
-/// The 12 numbers under COCO's names; an undefined one is null.
-fn stats_json(summary: &Summary) -> serde_json::Value {
-    let entries = summary.named().into_iter().map(|(name, value)| {
-        let value = if value < 0.0 { serde_json::Value::Null } else { value.into() };
-        (name.to_string(), value)
-    });
-    serde_json::Value::Object(entries.collect())
+/// Restores a run's last checkpoint. Returns the steps that it has done.
+fn restore(
+    trainer: &mut Trainer,
+    data: &DataSet,
+    options: &SessionOptions,
+) -> Result<u64, EngineError> {
+    let path = checkpoint::last(options.run.path())?;
+    let (meta, _) = checkpoint::open(&path)?;
+    if meta.categories != data.categories() {
+        return Err(EngineError::Checkpoint {
+            path,
+            reason: "its classes are not those of the training data".into(),
+        });
+    }
+    trainer.state().change(|state| checkpoint::restore(&path, state))?;
+    let steps_done = meta.steps_done;
+    trainer.resume_at(steps_done);
+    forget_after(&options.run.join("metrics.jsonl"), steps_done)?;
+    options.progress.say(&format!("resuming after step {steps_done} from {}", path.display()));
+    Ok(steps_done)
 }
 
 fn due(every: u64, step: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
-}
-
-/// The best AP so far, as the run noted it; nothing if it was reached after step `batches`, which
-/// will come again.
-fn read_best(run: &RunDir, batches: u64) -> Option<f64> {
-    let text = std::fs::read(run.join("best.json")).ok()?;
-    let best: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    if best["step"].as_u64()? <= batches { best["ap"].as_f64() } else { None }
 }
 
 fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {

@@ -83,7 +83,7 @@ pub(crate) fn sample(seed: u32, nodes: usize) -> Sample {
         program.set_part(&format!("part{}", i % 3));
         let from = draw(&mut rng, &readable, 5);
         let op = random_op(&mut rng);
-        let outputs = program.apply(op, &from).expect("mix takes any f32");
+        let outputs = program.add(Arc::new(op), &from, &[]).expect("mix takes any f32");
         for (k, t) in outputs.iter().enumerate() {
             if rng.one_in(8) {
                 program.keep(&format!("kept{i}.{k}"), *t);

@@ -1,7 +1,7 @@
 //! Single steps: the values of the first one, and two padded shapes in turn.
 
 use dali::loader::OwnedSlot;
-use engine::model::{ImageSize, Inject, LOSS_NAMES};
+use engine::model::{ImageSize, Inject};
 use kernels::cpu::HostTensor;
 
 use super::program::{OnCpu, OnDevice, SQUARE, images, inputs, inputs_from, micro, slot_shape};
@@ -33,7 +33,7 @@ pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
     for name in ["rpn_labels", "rpn_sample_idx", "rois", "roi_labels", "roi_matched", "num_rois"] {
         assert_eq!(device.read(0, name), cpu.read(name), "{name}");
     }
-    for name in LOSS_NAMES {
+    for &name in &cpu.losses {
         let [got, want] = [device.read(0, name), cpu.read(name)].map(|t| f64::from(t.as_f32()[0]));
         println!("{name:<18} f32 {want:.6} fp16 {got:.6} off {:.2e}", relative(got, want));
         assert!(relative(got, want) < 0.01, "{name}: {got}, in f32 {want}");
@@ -85,7 +85,7 @@ pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
         }
         device.run(0);
         cpu.run();
-        let kept = ["grad_norms", "control"].into_iter().chain(LOSS_NAMES);
+        let kept = ["grad_norms", "control"].into_iter().chain(cpu.losses.iter().copied());
         kept.map(|name| [device.read(0, name), cpu.read(name)]).collect::<Vec<_>>()
     });
     assert_eq!(clean, dirty);
@@ -111,7 +111,7 @@ pub fn two_shapes_alternate(open: &Open) {
         device.run(which);
         cpus[which].executor.run(&mut state);
         let total = |read: &dyn Fn(&str) -> HostTensor| -> f64 {
-            LOSS_NAMES.iter().map(|name| f64::from(read(name).as_f32()[0])).sum()
+            cpus[which].losses.iter().map(|name| f64::from(read(name).as_f32()[0])).sum()
         };
         let got = total(&|name| device.read(which, name));
         let want = total(&|name| cpus[which].read(name));

@@ -113,6 +113,7 @@ pub(super) struct OnCpu {
     pub(super) executor: CpuExecutor,
     pub(super) state: StateSet,
     pub(super) trained: Vec<String>,
+    pub(super) losses: Vec<&'static str>,
 }
 
 impl OnCpu {
@@ -121,7 +122,7 @@ impl OnCpu {
         let trained = built.params.iter().filter(|p| p.trained.is_some());
         let trained = trained.map(|p| p.name.clone()).collect();
         let executor = CpuExecutor::new(Arc::new(built.program), &state).expect("a plan");
-        Self { executor, state, trained }
+        Self { executor, state, trained, losses: built.losses }
     }
 
     pub(super) fn write(&mut self, name: &str, bytes: &[u8]) {

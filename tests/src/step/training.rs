@@ -43,7 +43,7 @@ impl Run {
 }
 
 pub(crate) fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
-    let until = trainer.batches() + count;
+    let until = trainer.steps_done() + count;
     (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
@@ -143,7 +143,7 @@ pub fn resuming_is_exact(open: &Open) {
     let snapshot = Snapshot {
         state: whole.state().fetch().expect("the state"),
         params: &params,
-        batches: 3,
+        steps_done: 3,
         categories: &run.data.categories(),
         config: &config,
     };

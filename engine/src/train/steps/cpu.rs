@@ -2,32 +2,36 @@
 
 use std::sync::Arc;
 
-use graph::{CpuExecutor, Program, StateSet};
+use graph::{CpuExecutor, StateSet};
 
 use super::{Measured, Steps, measured};
 use crate::error::EngineError;
-use crate::model::LOSS_NAMES;
+use crate::model::BuiltProgram;
 use crate::runtime::ModelState;
 use crate::train::feed::Batch;
+use crate::train::programs::{StepPrograms, TrainingPrograms};
 
-/// One executor a padded shape; with micro-steps, those of the early ones after those of the last.
+/// One executor per program.
 #[derive(Debug)]
 pub(in crate::train) struct CpuSteps {
     executors: Vec<CpuExecutor>,
-    shapes: usize,
+    shapes: Vec<StepPrograms>,
+    loss_names: Vec<&'static str>,
+    /// Of the micro-steps that were begun.
     losses: Vec<Vec<(&'static str, f32)>>,
     last: Option<usize>,
 }
 
 impl CpuSteps {
     pub(in crate::train) fn new(
-        programs: Vec<Program>,
-        shapes: usize,
+        programs: TrainingPrograms,
         state: &StateSet,
     ) -> Result<Self, EngineError> {
-        let plan = |program| Ok(CpuExecutor::new(Arc::new(program), state)?);
-        let executors = programs.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
-        Ok(Self { executors, shapes, losses: vec![], last: None })
+        let TrainingPrograms { built, shapes } = programs;
+        let loss_names = built.first().map(|b| b.losses.clone()).unwrap_or_default();
+        let plan = |b: BuiltProgram| Ok(CpuExecutor::new(Arc::new(b.program), state)?);
+        let executors = built.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
+        Ok(Self { executors, shapes, loss_names, losses: vec![], last: None })
     }
 }
 
@@ -37,7 +41,7 @@ impl Steps for CpuSteps {
     }
 
     fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError> {
-        let program = batch.shape + if batch.last { 0 } else { self.shapes };
+        let program = self.shapes[batch.shape].of(batch.last);
         let executor = &mut self.executors[program];
         batch.write(|name, bytes| {
             executor.input_mut(name)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -47,11 +51,10 @@ impl Steps for CpuSteps {
         // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
         rayon::scope(|_| executor.run(state));
         let executor = &self.executors[program];
-        let kept = |name: &&str| executor.program().find(name).is_some();
-        let losses = LOSS_NAMES
-            .into_iter()
-            .filter(kept)
-            .map(|name| Ok((name, executor.f32(name)?[0])))
+        let losses = self
+            .loss_names
+            .iter()
+            .map(|name| Ok((*name, executor.f32(name)?[0])))
             .collect::<Result<Vec<_>, EngineError>>()?;
         self.losses.push(losses);
         self.last = Some(program);
@@ -59,8 +62,8 @@ impl Steps for CpuSteps {
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
-        let Some(shape) = self.last.take() else { panic!("no step was begun") };
-        let executor = &self.executors[shape];
+        let Some(program) = self.last.take() else { panic!("no step was begun") };
+        let executor = &self.executors[program];
         let losses = std::mem::take(&mut self.losses);
         let norms = executor.f32("grad_norms")?;
         Ok(measured(&losses, executor.f32("control")?, norms[norms.len() - 1]))

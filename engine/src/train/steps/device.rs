@@ -12,16 +12,16 @@ use crate::error::EngineError;
 use crate::model::RingLayout;
 use crate::runtime::{ModelState, RING};
 use crate::train::feed::Batch;
+use crate::train::programs::StepPrograms;
 
-/// One captured graph a padded shape, in one arena; with micro-steps, those of the early ones after
-/// those of the last.
+/// One captured graph per program, all in one arena.
 #[derive(Debug)]
 pub(in crate::train) struct DeviceSteps {
     device: Arc<dyn Device>,
     executor: DeviceExecutor,
     layout: RingLayout,
     ring: Pinned,
-    shapes: usize,
+    shapes: Vec<StepPrograms>,
     micro_steps: u32,
     /// Micro-steps measured.
     measured: u32,
@@ -31,7 +31,8 @@ impl DeviceSteps {
     pub(in crate::train) fn new(
         device: Arc<dyn Device>,
         programs: Vec<Prepared>,
-        (shapes, micro_steps): (usize, usize),
+        shapes: Vec<StepPrograms>,
+        micro_steps: usize,
         layout: RingLayout,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
@@ -65,7 +66,7 @@ impl Steps for DeviceSteps {
 
     fn begin_by(&mut self, batch: &Batch, submit: &mut Submit<'_>) -> Result<(), EngineError> {
         let executor = &mut self.executor;
-        let program = batch.shape + if batch.last { 0 } else { self.shapes };
+        let program = self.shapes[batch.shape].of(batch.last);
         batch.write(|name, bytes| Ok(executor.write_input(program, name, bytes)?))?;
         let before = executor.submitted();
         submit(executor, program)?;

@@ -53,7 +53,7 @@ fn a_step_that_cannot_begin_hides_none_before_it() {
     }
     let error = trainer.step(10).expect_err("the fourth").to_string();
     assert!(error.contains("fourth image"), "{error}");
-    assert_eq!((trainer.batches(), trainer.in_flight()), (3, 0));
+    assert_eq!((trainer.steps_done(), trainer.in_flight()), (3, 0));
 }
 
 /// None is begun beyond the step after which something else is to happen.

@@ -50,9 +50,9 @@ impl StampedStep {
 }
 
 impl DeviceExecutor {
-    /// As [`Self::submit`], but the launches go to one stream one by one, in the order of the
-    /// launch list, with an event after each: [`Stopwatch::read_us`] gives the time of each launch,
-    /// in the order of [`LaunchList::tasks`](crate::capture::LaunchList::tasks). The host waits for nothing.
+    /// As [`Self::submit`], but the tasks go to one stream one by one, in the order of the launch
+    /// list, with an event after each: [`Stopwatch::read_us`] gives the time of each, in the order
+    /// of [`LaunchList::tasks`](crate::capture::LaunchList::tasks). The host waits for nothing.
     ///
     /// # Errors
     /// The device's own.

@@ -16,7 +16,7 @@ fn the_count_of_steps_goes_round() {
     let mut program = Program::new();
     let desc = TensorDesc::new(Role::Gradient, &[5]);
     let x = program.input("x", desc);
-    let y = program.apply1(ReluMask, &[x, x]).expect("shapes that fit");
+    let y = program.apply1(ReluMask, [x, x]).expect("shapes that fit");
     program.keep("y", y);
     let prepared = Prepared::new(Arc::new(program), Target::Gpu(Gpu::a100())).expect("a schedule");
     for seed in 1..4 {

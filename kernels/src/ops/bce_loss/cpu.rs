@@ -1,5 +1,6 @@
 //! CPU reference of `bce_loss` and its gradient.
 
+use super::BceLossInputs;
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, bce_with_logits, sum_rows};
 
@@ -13,10 +14,11 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
     pub(super) fn of(args: &CpuArgs<'a>, ipg: usize) -> Self {
-        let labels = args.inputs[1].i32();
-        let (image_idx, num_images) = (args.inputs[2].i32(), args.inputs[3].i32());
+        let inputs = BceLossInputs::of(&args.inputs);
+        let labels = inputs.labels.i32();
+        let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
         let weights = RowWeights::new(ipg, num_images, image_idx, |row| labels[row] >= 0);
-        Self { logits: args.inputs[0].f32(), labels, weights }
+        Self { logits: inputs.logits.f32(), labels, weights }
     }
 
     /// The loss.

@@ -2,14 +2,16 @@
 
 use device::{Launch, LaunchArgs};
 
+use super::BceLossInputs;
 use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
-    assert_half(args.inputs[0].desc);
+    let inputs = BceLossInputs::of(&args.inputs);
+    assert_half(inputs.logits.desc);
     LossRows {
-        labels: args.inputs[1],
-        image_idx: args.inputs[2],
-        num_images: args.inputs[3],
+        labels: *inputs.labels,
+        image_idx: *inputs.image_idx,
+        num_images: *inputs.num_images,
         count: None,
         ipg,
         least_label: 0,
@@ -17,22 +19,24 @@ fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
 }
 
 pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let inputs = BceLossInputs::of(&args.inputs);
     vec![
         Launch::new("bce_loss_f16", [1, 1, 1])
             .block(ROW_THREADS)
-            .arg(args.inputs[0].read())
+            .arg(inputs.logits.read())
             .arg(rows(args, ipg).arg())
             .arg(args.outputs[0].write()),
     ]
 }
 
 pub(super) fn grad_launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let inputs = BceLossInputs::of(&args.inputs);
     vec![
         Launch::new("bce_loss_grad_f16", [blocks(args.outputs[0].len(), 1024), 1, 1])
             .block(ROW_THREADS)
-            .arg(args.inputs[0].read())
+            .arg(inputs.logits.read())
             .arg(rows(args, ipg).arg())
-            .arg(loss_gradient(args.inputs[4]))
+            .arg(loss_gradient(args.inputs[BceLossInputs::LEN]))
             .arg(args.outputs[0].write()),
     ]
 }

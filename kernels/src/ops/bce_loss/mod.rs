@@ -31,17 +31,32 @@ pub struct BceLoss {
     pub ipg: usize,
 }
 
+op_inputs! {
+    /// What [`BceLoss`] reads.
+    pub struct BceLossInputs {
+        /// `[M]` or `[M, 1]`.
+        logits,
+        /// `[M]` i32.
+        labels,
+        /// `[M]` i32.
+        image_idx,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "bce_loss";
 
 /// Checks what the loss and its gradient read.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
-    let logits = &inputs[0];
+    let inputs = BceLossInputs::of(inputs);
+    let logits = inputs.logits;
     let rows = logits.len();
     if logits.shape != [rows] && logits.shape != [rows, 1] {
         return Err(check::shape_error(op, "logits", logits, "[M] or [M, 1]".into()));
     }
     check::dtype(op, "logits", logits, DType::F32)?;
-    check_group(op, ipg, rows, [&inputs[1], &inputs[2], &inputs[3]])
+    check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
 }
 
 impl Op for BceLoss {
@@ -54,14 +69,14 @@ impl Op for BceLoss {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 4)?;
+        check::arity(NAME, "inputs", inputs, BceLossInputs::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.ipg, inputs)?;
         Ok(vec![TensorDesc::new(Role::Loss, &[1])])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 6 * inputs[0].len() as u64)
+        Cost::streaming(inputs, outputs, 6 * BceLossInputs::of(inputs).logits.len() as u64)
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

@@ -2,21 +2,20 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight, Conv2dInputs};
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
 
 pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let slots = op.slots();
-    let input = |slot: Option<usize>| slot.map(|i| args.inputs[i]);
+    let inputs = Conv2dInputs::of(&args.inputs, op.optional());
     let extras = Extras {
-        scale: input(slots.scale),
-        bias: input(slots.bias),
-        residual: input(slots.residual),
+        scale: inputs.scale.copied(),
+        bias: inputs.bias.copied(),
+        residual: inputs.residual.copied(),
         relu: op.relu,
-        count: input(slots.count),
+        count: inputs.count.copied(),
     };
-    let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
+    let tensors = [*inputs.x, *inputs.w, args.outputs[0]];
     launch::forward(args, shape, tensors, extras)
 }
 

@@ -22,7 +22,7 @@ mod tests;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::counted::{check_count, filled};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, TensorRef};
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
 use crate::op::check;
@@ -55,13 +55,24 @@ pub struct Conv2d {
 
 const NAME: &str = "conv2d";
 
-/// Places of the optional inputs.
-struct Slots {
-    scale: Option<usize>,
-    bias: Option<usize>,
-    residual: Option<usize>,
-    count: Option<usize>,
-    len: usize,
+op_inputs! {
+    /// What [`Conv2d`] reads; the optional ones by its flags.
+    pub struct Conv2dInputs {
+        /// `[N, H, W, C]`.
+        x,
+        /// `[K, R, S, C]`.
+        w,
+    }
+    optional {
+        /// `[K]`.
+        scale,
+        /// `[K]`.
+        bias,
+        /// `[N, P, Q, K]`.
+        residual,
+        /// Images that hold data, `[1]` i32.
+        count,
+    }
 }
 
 impl Conv2d {
@@ -71,15 +82,8 @@ impl Conv2d {
         Self { stride, pad, scale, bias, residual, relu, counted }
     }
 
-    fn slots(&self) -> Slots {
-        let mut len = 2;
-        let mut slot = |flag: bool| {
-            len += usize::from(flag);
-            flag.then(|| len - 1)
-        };
-        let (scale, bias) = (slot(self.scale), slot(self.bias));
-        let (residual, count) = (slot(self.residual), slot(self.counted));
-        Slots { scale, bias, residual, count, len }
+    fn optional(&self) -> [bool; 4] {
+        [self.scale, self.bias, self.residual, self.counted]
     }
 
     fn shape(&self, inputs: &[TensorDesc]) -> Result<ConvShape, OpError> {
@@ -161,28 +165,30 @@ impl Op for Conv2d {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let slots = self.slots();
-        check::arity(NAME, "inputs", inputs, slots.len)?;
+        let optional = self.optional();
+        let len = Conv2dInputs::LEN + optional.iter().filter(|has| **has).count();
+        check::arity(NAME, "inputs", inputs, len)?;
         check::arity(NAME, "updates", updates, 0)?;
+        let named = Conv2dInputs::of(inputs, optional);
         let s = self.shape(inputs)?;
         let y = [s.images, s.out_height, s.out_width, s.filters];
         // The gradient of the residual is that of y itself, which only the ReLU clears past count.
         let cleared = !(self.counted && self.residual) || self.relu;
         check::parameter(NAME, "relu", cleared, "true with both counted and residual", self.relu)?;
-        for (name, slot, shape) in [
-            ("x", Some(0), &inputs[0].shape[..]),
-            ("w", Some(1), &inputs[1].shape[..]),
-            ("scale", slots.scale, &[s.filters][..]),
-            ("bias", slots.bias, &[s.filters][..]),
-            ("residual", slots.residual, &y[..]),
+        for (name, desc, shape) in [
+            ("x", Some(named.x), &named.x.shape[..]),
+            ("w", Some(named.w), &named.w.shape[..]),
+            ("scale", named.scale, &[s.filters][..]),
+            ("bias", named.bias, &[s.filters][..]),
+            ("residual", named.residual, &y[..]),
         ] {
-            if let Some(i) = slot {
-                check::shape(NAME, name, &inputs[i], shape)?;
-                check::dtype(NAME, name, &inputs[i], DType::F32)?;
+            if let Some(desc) = desc {
+                check::shape(NAME, name, desc, shape)?;
+                check::dtype(NAME, name, desc, DType::F32)?;
             }
         }
-        if let Some(i) = slots.count {
-            check_count(NAME, &inputs[i])?;
+        if let Some(count) = named.count {
+            check_count(NAME, count)?;
         }
         Ok(vec![TensorDesc::new(Role::Activation, &y)])
     }
@@ -196,7 +202,8 @@ impl Op for Conv2d {
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        let slots = self.slots();
+        let positions: Vec<usize> = (0..inputs.len()).collect();
+        let position = Conv2dInputs::of(&positions, self.optional());
         let (x, w) = (&inputs[0].shape, &inputs[1].shape);
         let (stride, pad, scale, counted) = (self.stride, self.pad, self.scale, self.counted);
         let mut rule = BackwardRule::default();
@@ -205,10 +212,10 @@ impl Op for Conv2d {
             rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
             g = Source::Temp(0);
         }
-        let extra = |slots: &[Option<usize>]| -> Vec<Source> {
-            slots.iter().flatten().map(|&i| Source::Input(i)).collect()
+        let extra = |positions: &[Option<&usize>]| -> Vec<Source> {
+            positions.iter().flatten().map(|&&i| Source::Input(i)).collect()
         };
-        let tail = extra(&[slots.scale, slots.count]);
+        let tail = extra(&[position.scale, position.count]);
         let grad_input = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted };
         let from = [&[g, Source::Input(1)], &tail[..]].concat();
         rule = rule.step(grad_input, &from, &[Sink::GradInput(0)]);
@@ -216,12 +223,12 @@ impl Op for Conv2d {
         let grad_weight = Conv2dGradWeight { stride, pad, kernel_h, kernel_w, scale, counted };
         let from = [&[Source::Input(0), g], &tail[..]].concat();
         rule = rule.step(grad_weight, &from, &[Sink::GradInput(1)]);
-        if let Some(bias) = slots.bias {
-            let from = [&[g], &extra(&[slots.count])[..]].concat();
-            rule = rule.step(BiasGrad { counted }, &from, &[Sink::GradInput(bias)]);
+        if let Some(bias) = position.bias {
+            let from = [&[g], &extra(&[position.count])[..]].concat();
+            rule = rule.step(BiasGrad { counted }, &from, &[Sink::GradInput(*bias)]);
         }
-        if let Some(residual) = slots.residual {
-            rule = rule.alias(g, residual);
+        if let Some(residual) = position.residual {
+            rule = rule.alias(g, *residual);
         }
         rule
     }
@@ -244,22 +251,21 @@ impl Op for Conv2d {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let slots = self.slots();
+        let inputs = Conv2dInputs::of(&args.inputs, self.optional());
         let descs: Vec<_> = args.inputs.iter().map(|t| t.desc.clone()).collect();
         let Ok(shape) = self.shape(&descs) else {
             unreachable!("{NAME} runs only after its shapes were inferred");
         };
-        let images = filled(slots.count.map(|i| &args.inputs[i]), shape.images);
-        let part = |slot: Option<usize>| slot.map(|i| args.inputs[i].f32());
+        let images = filled(inputs.count, shape.images);
         let epilogue = Epilogue {
-            scale: part(slots.scale),
-            bias: part(slots.bias),
-            residual: part(slots.residual),
+            scale: inputs.scale.map(TensorRef::f32),
+            bias: inputs.bias.map(TensorRef::f32),
+            residual: inputs.residual.map(TensorRef::f32),
             relu: self.relu,
         };
         let shape = shape.with_images(images);
         let (y, rest) = args.outputs[0].f32().split_at_mut(shape.out_positions() * shape.filters);
-        let (x, w) = (args.inputs[0].f32(), args.inputs[1].f32());
+        let (x, w) = (inputs.x.f32(), inputs.w.f32());
         conv_forward(&shape, x, w, epilogue, y, args.workspace);
         rest.fill(0.0);
     }

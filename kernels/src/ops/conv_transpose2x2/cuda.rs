@@ -4,7 +4,7 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::{conv_shape, extents};
+use super::{ConvTranspose2x2Inputs, conv_shape, extents};
 use crate::TensorDesc;
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
@@ -19,9 +19,11 @@ pub(super) fn workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc], outputs: &[Tenso
 }
 
 pub(super) fn launches(relu: bool, counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let ([x, w, b], y) = ([0, 1, 2].map(|i| args.inputs[i]), args.outputs[0]);
-    let extras = Extras { bias: Some(b), relu, ..launch::counted(args, counted) };
-    launch::grad_input(args, &shape(x.desc, y.desc), [x, w, y], extras)
+    let y = args.outputs[0];
+    let ConvTranspose2x2Inputs { x, w, b, count } =
+        ConvTranspose2x2Inputs::of(&args.inputs, [counted]);
+    let extras = Extras { bias: Some(*b), relu, count: count.copied(), ..Extras::default() };
+    launch::grad_input(args, &shape(x.desc, y.desc), [*x, *w, y], extras)
 }
 
 pub(super) fn grad_input_workspace_bytes(

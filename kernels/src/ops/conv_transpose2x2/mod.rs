@@ -38,6 +38,22 @@ pub struct ConvTranspose2x2 {
     pub counted: bool,
 }
 
+op_inputs! {
+    /// What [`ConvTranspose2x2`] reads.
+    pub struct ConvTranspose2x2Inputs {
+        /// `[N, H, W, C]`.
+        x,
+        /// `[C, 2, 2, K]`.
+        w,
+        /// `[K]`.
+        b,
+    }
+    optional {
+        /// Images that hold data, `[1]` i32.
+        count,
+    }
+}
+
 const NAME: &str = "conv_transpose2x2";
 
 /// The convolution whose gradient this is, for `x [N,H,W,C]` and K channels out.
@@ -71,9 +87,15 @@ impl Op for ConvTranspose2x2 {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 3 + usize::from(self.counted))?;
+        check::arity(
+            NAME,
+            "inputs",
+            inputs,
+            ConvTranspose2x2Inputs::LEN + usize::from(self.counted),
+        )?;
         check::arity(NAME, "updates", updates, 0)?;
-        let (x, w, b) = (&inputs[0], &inputs[1], &inputs[2]);
+        let ConvTranspose2x2Inputs { x, w, b, count } =
+            ConvTranspose2x2Inputs::of(inputs, [self.counted]);
         check::rank(NAME, "x", x, "[N, H, W, C]")?;
         check::rank(NAME, "w", w, "[C, 2, 2, K]")?;
         let filters = w.dim(3);
@@ -82,8 +104,8 @@ impl Op for ConvTranspose2x2 {
         for (name, desc) in [("x", x), ("w", w), ("b", b)] {
             check::dtype(NAME, name, desc, DType::F32)?;
         }
-        if self.counted {
-            check_count(NAME, &inputs[3])?;
+        if let Some(count) = count {
+            check_count(NAME, count)?;
         }
         let y = [x.dim(0), 2 * x.dim(1), 2 * x.dim(2), filters];
         Ok(vec![TensorDesc::new(Role::Activation, &y)])
@@ -139,9 +161,10 @@ impl Op for ConvTranspose2x2 {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let [x, w, b] = [0, 1, 2].map(|i| args.inputs[i].f32());
-        let shape = conv_shape(extents(args.inputs[0].desc), b.len());
-        let count = if self.counted { args.inputs.last() } else { None };
+        let ConvTranspose2x2Inputs { x, w, b, count } =
+            ConvTranspose2x2Inputs::of(&args.inputs, [self.counted]);
+        let shape = conv_shape(extents(x.desc), b.desc.dim(0));
+        let (x, w, b) = (x.f32(), w.f32(), b.f32());
         let shape = shape.with_images(filled(count, shape.images));
         let len = shape.images * shape.height * shape.width * shape.channels;
         let (y, rest) = args.outputs[0].f32().split_at_mut(len);

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{DecodeProposals, FIRST_MAP};
+use super::{DecodeProposals, DecodeProposalsInputs};
 use crate::boxes::{Box4, ImageSize, as_boxes, as_boxes_mut, clip, decode, is_small, sigmoid};
 use crate::cpu::CpuArgs;
 
@@ -15,11 +15,10 @@ struct Level<'a> {
 }
 
 pub(super) fn decode_proposals(op: &DecodeProposals, args: &mut CpuArgs<'_>) {
-    let inputs = &args.inputs;
-    let rows = inputs[0].shape()[1];
-    let (idx, anchors, sizes) = (inputs[0].i32(), as_boxes(inputs[1].f32()), inputs[2].i32());
-    let maps = &inputs[FIRST_MAP..];
-    let (logits, deltas) = maps.split_at(maps.len() / 2);
+    let DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas } =
+        DecodeProposalsInputs::of(&args.inputs);
+    let rows = idx.shape()[1];
+    let (idx, anchors, sizes) = (idx.i32(), as_boxes(anchors.f32()), network_sizes.i32());
     let mut levels = Vec::new();
     let mut first = 0;
     for (logits, deltas) in logits.iter().zip(deltas) {

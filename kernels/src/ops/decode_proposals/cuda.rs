@@ -2,18 +2,18 @@
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
-use super::{DecodeProposals, FIRST_MAP};
+use super::{DecodeProposals, DecodeProposalsInputs};
 use crate::DType;
 
 /// Levels of a launch, as in `decode_proposals.cu`.
 const MAX_LEVELS: usize = 8;
 
 pub(super) fn launches(op: &DecodeProposals, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let (idx, anchors) = (args.inputs[0], args.inputs[1]);
-    let maps = &args.inputs[FIRST_MAP..];
-    let (logits, deltas) = maps.split_at(maps.len() / 2);
+    let DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas } =
+        DecodeProposalsInputs::of(&args.inputs);
     let dtype = logits[0].dtype();
-    assert!(maps.iter().all(|m| m.dtype() == dtype), "maps of one element type");
+    let mut maps = logits.iter().chain(&deltas);
+    assert!(maps.all(|m| m.dtype() == dtype), "maps of one element type");
     let kernel = match dtype {
         DType::F16 => "decode_proposals_f16",
         _ => "decode_proposals_f32",
@@ -22,12 +22,12 @@ pub(super) fn launches(op: &DecodeProposals, args: &LaunchArgs<'_>) -> Vec<Launc
     let mut launches = Vec::new();
     for (logits, deltas) in logits.chunks(MAX_LEVELS).zip(deltas.chunks(MAX_LEVELS)) {
         let levels = levels_arg(logits, deltas, first, anchors.dim(0), launches.is_empty());
-        first += logits.iter().map(anchors_of).sum::<usize>();
+        first += logits.iter().map(|logits| anchors_of(logits)).sum::<usize>();
         launches.push(
             Launch::over(kernel, idx.len())
                 .arg(idx.read())
                 .arg(anchors.read())
-                .arg(args.inputs[2].read())
+                .arg(network_sizes.read())
                 // A launch writes the rows of its levels alone.
                 .arg(args.outputs[0].write())
                 .arg(args.outputs[1].write())
@@ -49,13 +49,13 @@ fn anchors_of(logits: &Buffer<'_>) -> usize {
 
 /// `Levels` of `decode_proposals.cu`; `first` is the first anchor of the first level.
 fn levels_arg(
-    logits: &[Buffer<'_>],
-    deltas: &[Buffer<'_>],
+    logits: &[&Buffer<'_>],
+    deltas: &[&Buffer<'_>],
     first: usize,
     total: usize,
     first_launch: bool,
 ) -> Arg {
-    let read = |maps: &[Buffer<'_>]| maps.iter().map(Buffer::read).collect::<Vec<_>>();
+    let read = |maps: &[&Buffer<'_>]| maps.iter().map(|m| m.read()).collect::<Vec<_>>();
     let mut ends = [0i32; MAX_LEVELS];
     let mut end = first;
     for (place, logits) in ends.iter_mut().zip(logits) {

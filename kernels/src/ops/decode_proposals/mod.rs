@@ -41,6 +41,40 @@ pub struct DecodeProposals {
 
 const NAME: &str = "decode_proposals";
 
+/// What [`DecodeProposals`] reads.
+#[derive(Debug, Clone)]
+pub struct DecodeProposalsInputs<T> {
+    /// Selected anchors, `[N, M]` i32.
+    pub idx: T,
+    /// `[A_total, 4]` f32.
+    pub anchors: T,
+    /// `[N, 2]` i32.
+    pub network_sizes: T,
+    /// A level each, `[N, h_l, w_l, A]`.
+    pub logits: Vec<T>,
+    /// A level each, `[N, h_l, w_l, 4A]`.
+    pub deltas: Vec<T>,
+}
+
+impl<T> From<DecodeProposalsInputs<T>> for Vec<T> {
+    fn from(inputs: DecodeProposalsInputs<T>) -> Self {
+        let DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas } = inputs;
+        [idx, anchors, network_sizes].into_iter().chain(logits).chain(deltas).collect()
+    }
+}
+
+impl<'a, T> DecodeProposalsInputs<&'a T> {
+    /// Names the tensors of a list. Panics if it is too short: the contract counts it first.
+    fn of(list: &'a [T]) -> Self {
+        let [idx, anchors, network_sizes, maps @ ..] = list else {
+            panic!("{} tensors are too few for {NAME}", list.len())
+        };
+        let (logits, deltas) = maps.split_at(maps.len() / 2);
+        let (logits, deltas) = (logits.iter().collect(), deltas.iter().collect());
+        Self { idx, anchors, network_sizes, logits, deltas }
+    }
+}
+
 /// Inputs before the maps.
 const FIRST_MAP: usize = 3;
 
@@ -60,10 +94,11 @@ impl Op for DecodeProposals {
             return Err(OpError::Arity { op: NAME, what: "inputs", expected, got: inputs.len() });
         }
         let mut dims = Dims::new(NAME, inputs, inputs.len(), updates)?;
-        dims.i32("idx", &inputs[0], "[N, M]")?;
-        dims.f32("anchors", &inputs[1], "[A_total, 4]")?;
-        dims.i32("network_sizes", &inputs[2], "[N, 2]")?;
-        let (logits, deltas) = inputs[FIRST_MAP..].split_at(maps / 2);
+        let DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas } =
+            DecodeProposalsInputs::of(inputs);
+        dims.i32("idx", idx, "[N, M]")?;
+        dims.f32("anchors", anchors, "[A_total, 4]")?;
+        dims.i32("network_sizes", network_sizes, "[N, 2]")?;
         for (logits, deltas) in logits.iter().zip(deltas) {
             dims.f32("logits_l", logits, "[N, h_l, w_l, A]")?;
             let [n, h, w, a] = logits.shape[..] else {
@@ -73,7 +108,7 @@ impl Op for DecodeProposals {
             dims.f32("deltas_l", deltas, "[N, h_l, w_l, a4]")?;
         }
         let total: usize = logits.iter().map(|d| d.shape[1..].iter().product::<usize>()).sum();
-        check::shape(NAME, "anchors", &inputs[1], &[total, 4])?;
+        check::shape(NAME, "anchors", anchors, &[total, 4])?;
         let (n, m) = (dims.get("N"), dims.get("M"));
         Ok(vec![TensorDesc::new(Role::Box, &[n, m, 4]), TensorDesc::new(Role::Score, &[n, m])])
     }

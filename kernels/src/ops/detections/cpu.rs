@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::Detections;
+use super::{Detections, DetectionsInputs};
 use crate::boxes::{
     Box4, ImageSize, as_boxes, as_boxes_mut, at_most, clip, decode, is_small, nms_sorted, rank_key,
 };
@@ -41,12 +41,12 @@ pub(super) fn detections(op: &Detections, args: &mut CpuArgs<'_>) {
 
 /// All candidates, RoI after RoI.
 fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Candidate> {
-    let inputs = &args.inputs;
-    let classes = inputs[0].shape()[1];
-    let (logits, deltas) = (inputs[0].f32(), as_boxes(inputs[1].f32()));
-    let (rois, image_idx) = (as_boxes(inputs[2].f32()), inputs[3].i32());
-    let num_rois = at_most(inputs[4].i32()[0], rois.len());
-    let sizes = inputs[5].i32();
+    let inputs = DetectionsInputs::of(&args.inputs);
+    let classes = inputs.class_logits.shape()[1];
+    let (logits, deltas) = (inputs.class_logits.f32(), as_boxes(inputs.box_deltas.f32()));
+    let (rois, image_idx) = (as_boxes(inputs.rois.f32()), inputs.image_idx.i32());
+    let num_rois = at_most(inputs.num_rois.i32()[0], rois.len());
+    let sizes = inputs.network_sizes.i32();
     (0..num_rois)
         .into_par_iter()
         .flat_map_iter(|roi| {

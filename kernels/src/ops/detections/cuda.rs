@@ -1,8 +1,8 @@
 //! CUDA launches of `detections`: scores, classes, count, merge.
 
-use device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
+use device::{Access, Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg, Workspace};
 
-use super::Detections;
+use super::{Detections, DetectionsInputs};
 use crate::{DType, TensorDesc};
 
 /// Boxes of a chunk of NMS, as in `nms.cuh`.
@@ -73,17 +73,20 @@ impl Plan {
 }
 
 pub(super) fn workspace_bytes(op: &Detections, inputs: &[TensorDesc]) -> usize {
-    Plan::new(op, &inputs[0], &inputs[5]).bytes
+    let DetectionsInputs { class_logits, network_sizes, .. } = DetectionsInputs::of(inputs);
+    Plan::new(op, class_logits, network_sizes).bytes
 }
 
 pub(super) fn launches(op: &Detections, args: &LaunchArgs<'_>) -> Vec<Launch> {
     use Access::{Read, Write};
-    let (logits, counts) = (args.inputs[0], args.outputs[4]);
+    let inputs = DetectionsInputs::of(&args.inputs);
+    let (logits, counts) = (inputs.class_logits, args.outputs[4]);
     let half = logits.dtype() == DType::F16;
-    assert_eq!(logits.dtype(), args.inputs[1].dtype(), "logits and deltas of one element type");
-    let plan = Plan::new(op, logits.desc, args.inputs[5].desc);
-    let reads: Vec<Arg> = args.inputs[1..].iter().map(|input| input.read()).collect();
-    let rois = StructArg::new().pointers(&reads, 5).arg();
+    assert_eq!(logits.dtype(), inputs.box_deltas.dtype(), "logits and deltas of one element type");
+    let plan = Plan::new(op, logits.desc, inputs.network_sizes.desc);
+    let DetectionsInputs { box_deltas, rois, image_idx, num_rois, network_sizes, .. } = inputs;
+    let reads = [box_deltas, rois, image_idx, num_rois, network_sizes].map(Buffer::read);
+    let rois = StructArg::new().pointers(&reads, reads.len()).arg();
     let setting = plan.setting(op);
     let name = |f16, f32| if half { f16 } else { f32 };
 

@@ -44,6 +44,24 @@ pub struct Detections {
     pub plus_one: bool,
 }
 
+op_inputs! {
+    /// What [`Detections`] reads.
+    pub struct DetectionsInputs {
+        /// `[M, K+1]`.
+        class_logits,
+        /// `[M, 4(K+1)]`.
+        box_deltas,
+        /// `[M, 4]` f32.
+        rois,
+        /// `[M]` i32.
+        image_idx,
+        /// `[1]` i32.
+        num_rois,
+        /// `[N, 2]` i32.
+        network_sizes,
+    }
+}
+
 const NAME: &str = "detections";
 
 impl Op for Detections {
@@ -56,19 +74,20 @@ impl Op for Detections {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 6, updates)?;
-        dims.f32("class_logits", &inputs[0], "[M, Classes]")?;
+        let mut dims = Dims::new(NAME, inputs, DetectionsInputs::LEN, updates)?;
+        let inputs = DetectionsInputs::of(inputs);
+        dims.f32("class_logits", inputs.class_logits, "[M, Classes]")?;
         let classes = dims.get("Classes");
         if classes == 0 {
             let expected = "[M, K+1] with a column for the background".to_string();
-            return Err(check::shape_error(NAME, "class_logits", &inputs[0], expected));
+            return Err(check::shape_error(NAME, "class_logits", inputs.class_logits, expected));
         }
         dims.bind("4(K+1)", 4 * classes);
-        dims.f32("box_deltas", &inputs[1], "[M, 4(K+1)]")?;
-        dims.f32("rois", &inputs[2], "[M, 4]")?;
-        dims.i32("image_idx", &inputs[3], "[M]")?;
-        dims.i32("num_rois", &inputs[4], "[1]")?;
-        dims.i32("network_sizes", &inputs[5], "[N, 2]")?;
+        dims.f32("box_deltas", inputs.box_deltas, "[M, 4(K+1)]")?;
+        dims.f32("rois", inputs.rois, "[M, 4]")?;
+        dims.i32("image_idx", inputs.image_idx, "[M]")?;
+        dims.i32("num_rois", inputs.num_rois, "[1]")?;
+        dims.i32("network_sizes", inputs.network_sizes, "[N, 2]")?;
         let n = dims.get("N");
         let rows = n * self.per_image;
         let index = |len: usize| TensorDesc::new(Role::Index, &[len]);
@@ -83,7 +102,7 @@ impl Op for Detections {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 5 * inputs[0].len() as u64)
+        Cost::streaming(inputs, outputs, 5 * DetectionsInputs::of(inputs).class_logits.len() as u64)
     }
 
     fn cuda_workspace_bytes(

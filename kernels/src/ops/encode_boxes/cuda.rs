@@ -2,10 +2,11 @@
 
 use device::{Arg, Launch, LaunchArgs};
 
-use super::EncodeBoxes;
+use super::{EncodeBoxes, EncodeBoxesInputs};
 
 pub(super) fn launches(op: &EncodeBoxes, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let (rows, gt_boxes) = (args.inputs[1].len(), args.inputs[3]);
+    let inputs = EncodeBoxesInputs::of(&args.inputs);
+    let (rows, gt_boxes) = (inputs.image_idx.len(), *inputs.gt_boxes);
     let launch = Launch::over("encode_boxes", rows);
     let launch = args.inputs.iter().fold(launch, |launch, input| launch.arg(input.read()));
     let launch = args.outputs.iter().fold(launch, |launch, output| launch.arg(output.write()));

@@ -30,6 +30,22 @@ pub struct EncodeBoxes {
     pub plus_one: bool,
 }
 
+op_inputs! {
+    /// What [`EncodeBoxes`] reads.
+    pub struct EncodeBoxesInputs {
+        /// `[M, 4]` f32.
+        boxes,
+        /// `[M]` i32.
+        image_idx,
+        /// `[M]` i32.
+        matched,
+        /// `[N, G, 4]` f32.
+        gt_boxes,
+        /// `[M]` i32.
+        labels,
+    }
+}
+
 const NAME: &str = "encode_boxes";
 
 impl Op for EncodeBoxes {
@@ -42,18 +58,19 @@ impl Op for EncodeBoxes {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 5, updates)?;
-        dims.f32("boxes", &inputs[0], "[M, 4]")?;
-        dims.i32("image_idx", &inputs[1], "[M]")?;
-        dims.i32("matched", &inputs[2], "[M]")?;
-        dims.f32("gt_boxes", &inputs[3], "[N, G, 4]")?;
-        dims.i32("labels", &inputs[4], "[M]")?;
+        let mut dims = Dims::new(NAME, inputs, EncodeBoxesInputs::LEN, updates)?;
+        let inputs = EncodeBoxesInputs::of(inputs);
+        dims.f32("boxes", inputs.boxes, "[M, 4]")?;
+        dims.i32("image_idx", inputs.image_idx, "[M]")?;
+        dims.i32("matched", inputs.matched, "[M]")?;
+        dims.f32("gt_boxes", inputs.gt_boxes, "[N, G, 4]")?;
+        dims.i32("labels", inputs.labels, "[M]")?;
         let rows = TensorDesc::new(Role::Box, &[dims.get("M"), 4]);
         Ok(vec![rows.clone(), rows])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 30 * inputs[1].len() as u64)
+        Cost::streaming(inputs, outputs, 30 * EncodeBoxesInputs::of(inputs).image_idx.len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -61,10 +78,11 @@ impl Op for EncodeBoxes {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let inputs = &args.inputs;
-        let (boxes, gt_boxes) = (as_boxes(inputs[0].f32()), as_boxes(inputs[3].f32()));
-        let (image_idx, matched, labels) = (inputs[1].i32(), inputs[2].i32(), inputs[4].i32());
-        let (images, capacity) = (inputs[3].shape()[0], inputs[3].shape()[1]);
+        let inputs = EncodeBoxesInputs::of(&args.inputs);
+        let (boxes, gt_boxes) = (as_boxes(inputs.boxes.f32()), as_boxes(inputs.gt_boxes.f32()));
+        let (image_idx, matched, labels) =
+            (inputs.image_idx.i32(), inputs.matched.i32(), inputs.labels.i32());
+        let (images, capacity) = (inputs.gt_boxes.shape()[0], inputs.gt_boxes.shape()[1]);
         let gt_of = |row: usize| {
             let image = usize::try_from(image_idx[row]).ok().filter(|&n| n < images)?;
             let gt = usize::try_from(matched[row]).ok().filter(|&g| g < capacity)?;

@@ -21,6 +21,20 @@ pub use cases::cases;
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatherAnchors;
 
+op_inputs! {
+    /// What [`GatherAnchors`] reads.
+    pub struct GatherAnchorsInputs {
+        /// `[A_total, 4]` f32.
+        anchors,
+        /// `[N, B]` i32.
+        idx,
+        /// `[N, A_total]` i32.
+        labels,
+        /// `[N, A_total]` i32.
+        matched_idx,
+    }
+}
+
 const NAME: &str = "gather_anchors";
 
 impl Op for GatherAnchors {
@@ -33,11 +47,12 @@ impl Op for GatherAnchors {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 4, updates)?;
-        dims.f32("anchors", &inputs[0], "[A_total, 4]")?;
-        dims.i32("idx", &inputs[1], "[N, B]")?;
-        dims.i32("labels", &inputs[2], "[N, A_total]")?;
-        dims.i32("matched_idx", &inputs[3], "[N, A_total]")?;
+        let mut dims = Dims::new(NAME, inputs, GatherAnchorsInputs::LEN, updates)?;
+        let inputs = GatherAnchorsInputs::of(inputs);
+        dims.f32("anchors", inputs.anchors, "[A_total, 4]")?;
+        dims.i32("idx", inputs.idx, "[N, B]")?;
+        dims.i32("labels", inputs.labels, "[N, A_total]")?;
+        dims.i32("matched_idx", inputs.matched_idx, "[N, A_total]")?;
         let rows = dims.get("N") * dims.get("B");
         let index = TensorDesc::new(Role::Index, &[rows]);
         Ok(vec![TensorDesc::new(Role::Box, &[rows, 4]), index.clone(), index.clone(), index])
@@ -53,10 +68,10 @@ impl Op for GatherAnchors {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let inputs = &args.inputs;
-        let (anchors, idx) = (as_boxes(inputs[0].f32()), inputs[1].i32());
-        let (anchor_labels, anchor_matches) = (inputs[2].i32(), inputs[3].i32());
-        let batch = inputs[1].shape()[1].max(1);
+        let inputs = GatherAnchorsInputs::of(&args.inputs);
+        let (anchors, idx) = (as_boxes(inputs.anchors.f32()), inputs.idx.i32());
+        let (anchor_labels, anchor_matches) = (inputs.labels.i32(), inputs.matched_idx.i32());
+        let batch = inputs.idx.shape()[1].max(1);
         let [boxes, image_idx, labels, matched] = &mut args.outputs[..] else {
             unreachable!("infer gives four outputs")
         };

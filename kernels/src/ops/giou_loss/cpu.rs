@@ -1,5 +1,6 @@
 //! CPU reference of `giou_loss` and its gradient.
 
+use super::GiouLossInputs;
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, decode_box, decode_box_grad, giou_loss, sum_rows};
 
@@ -16,12 +17,13 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
     pub(super) fn of(args: &CpuArgs<'a>, weights: [f32; 4], ipg: usize) -> Self {
-        let labels = args.inputs[3].i32();
-        let (image_idx, num_images) = (args.inputs[4].i32(), args.inputs[5].i32());
+        let inputs = GiouLossInputs::of(&args.inputs);
+        let labels = inputs.labels.i32();
+        let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
         Self {
-            deltas: args.inputs[0].f32(),
-            rois: args.inputs[1].f32(),
-            matched: args.inputs[2].f32(),
+            deltas: inputs.deltas.f32(),
+            rois: inputs.rois.f32(),
+            matched: inputs.matched_boxes.f32(),
             labels,
             rows: RowWeights::new(ipg, num_images, image_idx, |row| labels[row] >= 0),
             weights,

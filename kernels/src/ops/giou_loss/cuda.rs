@@ -2,39 +2,41 @@
 
 use device::{Arg, BLOCK, Launch, LaunchArgs};
 
-use super::{GiouLoss, GiouLossGrad};
+use super::{GiouLoss, GiouLossGrad, GiouLossInputs};
 use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
 
 /// What both kernels take first.
-fn inputs(launch: Launch, args: &LaunchArgs<'_>, weights: [f32; 4], ipg: usize) -> Launch {
-    assert_half(args.inputs[0].desc);
+fn read(launch: Launch, args: &LaunchArgs<'_>, weights: [f32; 4], ipg: usize) -> Launch {
+    let inputs = GiouLossInputs::of(&args.inputs);
+    assert_half(inputs.deltas.desc);
     let rows = LossRows {
-        labels: args.inputs[3],
-        image_idx: args.inputs[4],
-        num_images: args.inputs[5],
+        labels: *inputs.labels,
+        image_idx: *inputs.image_idx,
+        num_images: *inputs.num_images,
         count: None,
         ipg,
         least_label: 0,
     };
     launch
-        .arg(args.inputs[0].read())
-        .arg(args.inputs[1].read())
-        .arg(args.inputs[2].read())
+        .arg(inputs.deltas.read())
+        .arg(inputs.rois.read())
+        .arg(inputs.matched_boxes.read())
         .arg(rows.arg())
         .arg(Arg::of(&weights))
 }
 
 pub(super) fn launches(op: &GiouLoss, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let launch = Launch::new("giou_loss_f16", [1, 1, 1]).block(ROW_THREADS);
-    vec![inputs(launch, args, op.weights, op.ipg).arg(args.outputs[0].write())]
+    vec![read(launch, args, op.weights, op.ipg).arg(args.outputs[0].write())]
 }
 
 pub(super) fn backward(op: &GiouLossGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let blocks = blocks(args.inputs[3].len(), BLOCK as usize);
+    let inputs = GiouLossInputs::of(&args.inputs);
+    let blocks = blocks(inputs.labels.len(), BLOCK as usize);
     let launch = Launch::new("giou_loss_grad_f16", [blocks, 1, 1]);
     vec![
-        inputs(launch, args, op.weights, op.ipg)
-            .arg(loss_gradient(args.inputs[6]))
+        read(launch, args, op.weights, op.ipg)
+            .arg(loss_gradient(args.inputs[GiouLossInputs::LEN]))
             .arg(args.outputs[0].write()),
     ]
 }

@@ -34,6 +34,24 @@ pub struct GiouLoss {
     pub ipg: usize,
 }
 
+op_inputs! {
+    /// What [`GiouLoss`] reads.
+    pub struct GiouLossInputs {
+        /// `[M, 4]`.
+        deltas,
+        /// `[M, 4]` f32.
+        rois,
+        /// `[M, 4]` f32.
+        matched_boxes,
+        /// `[M]` i32.
+        labels,
+        /// `[M]` i32.
+        image_idx,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "giou_loss";
 
 /// Checks what the loss and its gradient read.
@@ -43,13 +61,14 @@ fn check_inputs(
     ipg: usize,
     inputs: &[TensorDesc],
 ) -> Result<(), OpError> {
-    let rows = inputs[0].shape.first().copied().unwrap_or(0);
-    for (tensor, desc) in ["deltas", "rois", "matched_boxes"].iter().zip(inputs) {
-        contract::floats(op, tensor, desc, &[rows, 4])?;
-    }
+    let inputs = GiouLossInputs::of(inputs);
+    let rows = inputs.deltas.shape.first().copied().unwrap_or(0);
+    contract::floats(op, "deltas", inputs.deltas, &[rows, 4])?;
+    contract::floats(op, "rois", inputs.rois, &[rows, 4])?;
+    contract::floats(op, "matched_boxes", inputs.matched_boxes, &[rows, 4])?;
     let positive = weights.iter().all(|&w| w > 0.0);
     check::parameter(op, "weights", positive, "above 0", format!("{weights:?}"))?;
-    check_group(op, ipg, rows, [&inputs[3], &inputs[4], &inputs[5]])
+    check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
 }
 
 impl Op for GiouLoss {
@@ -62,14 +81,14 @@ impl Op for GiouLoss {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 6)?;
+        check::arity(NAME, "inputs", inputs, GiouLossInputs::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.weights, self.ipg, inputs)?;
         Ok(vec![TensorDesc::new(Role::Loss, &[1])])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 12 * inputs[0].len() as u64)
+        Cost::streaming(inputs, outputs, 12 * GiouLossInputs::of(inputs).deltas.len() as u64)
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

@@ -20,7 +20,7 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, TensorRef};
 use crate::op::check;
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
@@ -39,6 +39,22 @@ pub struct GroupNorm {
     pub relu: bool,
     /// The last input is `residual [N,H,W,C]`.
     pub residual: bool,
+}
+
+op_inputs! {
+    /// What [`GroupNorm`] reads.
+    pub struct GroupNormInputs {
+        /// `[N, H, W, C]`.
+        x,
+        /// `[C]`.
+        gamma,
+        /// `[C]`.
+        beta,
+    }
+    optional {
+        /// `[N, H, W, C]`.
+        residual,
+    }
 }
 
 const NAME: &str = "group_norm";
@@ -66,17 +82,19 @@ impl Op for GroupNorm {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 3 + usize::from(self.residual))?;
+        check::arity(NAME, "inputs", inputs, GroupNormInputs::LEN + usize::from(self.residual))?;
         check::arity(NAME, "updates", updates, 0)?;
-        check_map(NAME, &inputs[0], self.groups)?;
-        let x = &inputs[0].shape;
-        for (name, desc) in [("gamma", &inputs[1]), ("beta", &inputs[2])] {
+        let GroupNormInputs { x, gamma, beta, residual } =
+            GroupNormInputs::of(inputs, [self.residual]);
+        check_map(NAME, x, self.groups)?;
+        let x = &x.shape;
+        for (name, desc) in [("gamma", gamma), ("beta", beta)] {
             check::shape(NAME, name, desc, &[x[3]])?;
             check::dtype(NAME, name, desc, DType::F32)?;
         }
-        if self.residual {
-            check::shape(NAME, "residual", &inputs[3], x)?;
-            check::dtype(NAME, "residual", &inputs[3], DType::F32)?;
+        if let Some(residual) = residual {
+            check::shape(NAME, "residual", residual, x)?;
+            check::dtype(NAME, "residual", residual, DType::F32)?;
         }
         let stats = TensorDesc::new(Role::Master, &[x[0], self.groups, 2]);
         Ok(vec![TensorDesc::new(Role::Activation, x), stats])
@@ -131,9 +149,11 @@ impl Op for GroupNorm {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let map = cpu::Map::new(args.inputs[0].desc, self.groups);
-        let [x, gamma, beta] = [0, 1, 2].map(|i| args.inputs[i].f32());
-        let residual = self.residual.then(|| args.inputs[3].f32());
+        let GroupNormInputs { x, gamma, beta, residual } =
+            GroupNormInputs::of(&args.inputs, [self.residual]);
+        let map = cpu::Map::new(x.desc, self.groups);
+        let (x, gamma, beta) = (x.f32(), gamma.f32(), beta.f32());
+        let residual = residual.map(TensorRef::f32);
         let [y, stats] = &mut args.outputs[..] else {
             unreachable!("{NAME} has two outputs");
         };

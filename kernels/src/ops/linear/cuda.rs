@@ -3,7 +3,7 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::row_len;
+use super::{LinearInputs, row_len};
 use crate::TensorDesc;
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
@@ -30,10 +30,10 @@ pub(super) fn workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc]) -> usize {
 }
 
 pub(super) fn launches(relu: bool, counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let [x, w, b] = [0, 1, 2].map(|i| args.inputs[i]);
-    let extras = Extras { bias: Some(b), relu, ..launch::counted(args, counted) };
+    let LinearInputs { x, w, b, count } = LinearInputs::of(&args.inputs, [counted]);
+    let extras = Extras { bias: Some(*b), relu, count: count.copied(), ..Extras::default() };
     let shape = forward_shape(x.desc, w.desc);
-    launch::forward(args, &shape, [x, w, args.outputs[0]], extras)
+    launch::forward(args, &shape, [*x, *w, args.outputs[0]], extras)
 }
 
 pub(super) fn grad_input_workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc]) -> usize {

@@ -36,6 +36,22 @@ pub struct Linear {
     pub counted: bool,
 }
 
+op_inputs! {
+    /// What [`Linear`] reads.
+    pub struct LinearInputs {
+        /// `[M, ..]`.
+        x,
+        /// `[K, ..]`.
+        w,
+        /// `[K]`.
+        b,
+    }
+    optional {
+        /// Rows that hold data, `[1]` i32.
+        count,
+    }
+}
+
 const NAME: &str = "linear";
 
 /// Elements of a row: the product of all dimensions but the first.
@@ -62,9 +78,9 @@ impl Op for Linear {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 3 + usize::from(self.counted))?;
+        check::arity(NAME, "inputs", inputs, LinearInputs::LEN + usize::from(self.counted))?;
         check::arity(NAME, "updates", updates, 0)?;
-        let (x, w, b) = (&inputs[0], &inputs[1], &inputs[2]);
+        let LinearInputs { x, w, b, count } = LinearInputs::of(inputs, [self.counted]);
         check_rows(NAME, "x", x)?;
         check_rows(NAME, "w", w)?;
         check::dtype(NAME, "b", b, DType::F32)?;
@@ -73,8 +89,8 @@ impl Op for Linear {
             return Err(check::shape_error(NAME, "w", w, expected));
         }
         check::shape(NAME, "b", b, &[w.dim(0)])?;
-        if self.counted {
-            check_count(NAME, &inputs[3])?;
+        if let Some(count) = count {
+            check_count(NAME, count)?;
         }
         Ok(vec![TensorDesc::new(Role::Activation, &[x.dim(0), w.dim(0)])])
     }
@@ -129,11 +145,10 @@ impl Op for Linear {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let [x, w, b] = [0, 1, 2].map(|i| args.inputs[i].f32());
-        let capacity = args.inputs[0].desc.dim(0);
-        let count = if self.counted { args.inputs.last() } else { None };
-        let rows = filled(count, capacity);
-        let shape = ConvShape::matrix(rows, row_len(args.inputs[0].desc), b.len());
+        let LinearInputs { x, w, b, count } = LinearInputs::of(&args.inputs, [self.counted]);
+        let rows = filled(count, x.desc.dim(0));
+        let (row_len, x, w, b) = (row_len(x.desc), x.f32(), w.f32(), b.f32());
+        let shape = ConvShape::matrix(rows, row_len, b.len());
         let (y, rest) = args.outputs[0].f32().split_at_mut(rows * b.len());
         let epilogue = Epilogue { scale: None, bias: Some(b), residual: None, relu: self.relu };
         conv_forward(&shape, x, w, epilogue, y, args.workspace);

@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::MaskBceLossInputs;
 use crate::contract::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, bce_with_logits};
@@ -21,16 +22,17 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
     pub(super) fn of(args: &CpuArgs<'a>, ipg: usize) -> Self {
-        let labels = args.inputs[1].i32();
-        let (image_idx, num_images) = (args.inputs[3].i32(), args.inputs[5].i32());
-        let count = rows_in_use(args.inputs[4].i32(), labels.len());
-        let shape = args.inputs[0].shape();
+        let inputs = MaskBceLossInputs::of(&args.inputs);
+        let labels = inputs.labels.i32();
+        let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
+        let count = rows_in_use(inputs.count.i32(), labels.len());
+        let shape = inputs.mask_logits.shape();
         Self {
-            logits: args.inputs[0].f32(),
+            logits: inputs.mask_logits.f32(),
             pixels: shape[1] * shape[2],
             classes: shape[3],
             labels,
-            targets: args.inputs[2].f32(),
+            targets: inputs.targets.f32(),
             count,
             weights: RowWeights::new(ipg, num_images, image_idx, |row| {
                 row < count && labels[row] > 0

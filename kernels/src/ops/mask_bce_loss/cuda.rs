@@ -2,6 +2,7 @@
 
 use device::{Access, Launch, LaunchArgs};
 
+use super::MaskBceLossInputs;
 use crate::losses::launch::{LossRows, assert_half, loss_gradient, partial_bytes};
 use crate::{DType, TensorDesc};
 
@@ -10,13 +11,14 @@ use crate::{DType, TensorDesc};
 const MAX_BLOCKS: usize = 512;
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
-    assert_half(args.inputs[0].desc);
-    assert_eq!(args.inputs[2].dtype(), DType::F32, "{:?}: targets are f32", args.inputs[2].desc);
+    let inputs = MaskBceLossInputs::of(&args.inputs);
+    assert_half(inputs.mask_logits.desc);
+    assert_eq!(inputs.targets.dtype(), DType::F32, "{:?}: targets are f32", inputs.targets.desc);
     LossRows {
-        labels: args.inputs[1],
-        image_idx: args.inputs[3],
-        num_images: args.inputs[5],
-        count: Some(args.inputs[4]),
+        labels: *inputs.labels,
+        image_idx: *inputs.image_idx,
+        num_images: *inputs.num_images,
+        count: Some(*inputs.count),
         ipg,
         least_label: 1,
     }
@@ -36,13 +38,14 @@ pub(super) fn workspace_bytes(logits: &TensorDesc) -> usize {
 }
 
 pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let logits = args.inputs[0];
+    let inputs = MaskBceLossInputs::of(&args.inputs);
+    let logits = *inputs.mask_logits;
     let blocks = blocks(logits.desc);
     let partials = |access| args.workspace.piece(0, partial_bytes(blocks), access);
     vec![
         Launch::new("mask_bce_loss_f16", [blocks, 1, 1])
             .arg(logits.read())
-            .arg(args.inputs[2].read())
+            .arg(inputs.targets.read())
             .arg(rows(args, ipg).arg())
             .int(pixels(logits.desc))
             .int(logits.dim(3))
@@ -56,15 +59,16 @@ pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
 }
 
 pub(super) fn grad_launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let logits = args.inputs[0];
+    let inputs = MaskBceLossInputs::of(&args.inputs);
+    let logits = *inputs.mask_logits;
     vec![
         Launch::new("mask_bce_loss_grad_f16", [blocks(logits.desc), 1, 1])
             .arg(logits.read())
-            .arg(args.inputs[2].read())
+            .arg(inputs.targets.read())
             .arg(rows(args, ipg).arg())
             .int(pixels(logits.desc))
             .int(logits.dim(3))
-            .arg(loss_gradient(args.inputs[6]))
+            .arg(loss_gradient(args.inputs[MaskBceLossInputs::LEN]))
             .arg(args.outputs[0].write()),
     ]
 }

@@ -5,7 +5,7 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{check_inputs, cpu, cuda};
+use super::{MaskBceLossInputs, check_inputs, cpu, cuda};
 use crate::cpu::CpuArgs;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
@@ -29,10 +29,10 @@ impl Op for MaskBceLossGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 7)?;
+        check::arity(NAME, "inputs", inputs, MaskBceLossInputs::LEN + 1)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.ipg, inputs)?;
-        contract::floats(NAME, "grad_output", &inputs[6], &[1])?;
+        contract::floats(NAME, "grad_output", &inputs[MaskBceLossInputs::LEN], &[1])?;
         Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
     }
 
@@ -46,7 +46,7 @@ impl Op for MaskBceLossGrad {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let rows = cpu::Rows::of(args, self.ipg);
-        let grad_output = args.inputs[6].f32()[0];
+        let grad_output = args.inputs[MaskBceLossInputs::LEN].f32()[0];
         rows.grad(grad_output, args.outputs[0].f32());
     }
 }

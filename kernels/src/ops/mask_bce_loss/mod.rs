@@ -33,18 +33,37 @@ pub struct MaskBceLoss {
     pub ipg: usize,
 }
 
+op_inputs! {
+    /// What [`MaskBceLoss`] reads.
+    pub struct MaskBceLossInputs {
+        /// `[M, S, S, K+1]`.
+        mask_logits,
+        /// `[M]` i32.
+        labels,
+        /// `[M, S, S]` f32.
+        targets,
+        /// `[M]` i32.
+        image_idx,
+        /// Rows in use, `[1]` i32.
+        count,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "mask_bce_loss";
 
 /// Checks what the loss and its gradient read.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
-    contract::floats_ranked(op, "mask_logits", &inputs[0], "[M, S, S, K+1]")?;
-    let [rows, height, width, classes] = inputs[0].shape[..] else {
+    let inputs = MaskBceLossInputs::of(inputs);
+    contract::floats_ranked(op, "mask_logits", inputs.mask_logits, "[M, S, S, K+1]")?;
+    let [rows, height, width, classes] = inputs.mask_logits.shape[..] else {
         unreachable!("rank is checked")
     };
     check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
-    contract::floats(op, "targets", &inputs[2], &[rows, height, width])?;
-    contract::integers(op, "count", &inputs[4], &[1])?;
-    check_group(op, ipg, rows, [&inputs[1], &inputs[3], &inputs[5]])
+    contract::floats(op, "targets", inputs.targets, &[rows, height, width])?;
+    contract::integers(op, "count", inputs.count, &[1])?;
+    check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
 }
 
 impl Op for MaskBceLoss {
@@ -57,7 +76,7 @@ impl Op for MaskBceLoss {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 6)?;
+        check::arity(NAME, "inputs", inputs, MaskBceLossInputs::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.ipg, inputs)?;
         Ok(vec![TensorDesc::new(Role::Loss, &[1])])
@@ -65,7 +84,7 @@ impl Op for MaskBceLoss {
 
     /// Of the logits only one channel is used, but a cache line holds several.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 6 * inputs[2].len() as u64)
+        Cost::streaming(inputs, outputs, 6 * MaskBceLossInputs::of(inputs).targets.len() as u64)
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
@@ -84,7 +103,7 @@ impl Op for MaskBceLoss {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(&inputs[0])
+        cuda::workspace_bytes(MaskBceLossInputs::of(inputs).mask_logits)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::segments::{Outline, Segments};
-use super::{MaskRule, MaskTargets, bitmap, polygon};
+use super::{MaskRule, MaskTargets, MaskTargetsInputs, bitmap, polygon};
 use crate::coco::Crop;
 use crate::contract::rows_in_use;
 use crate::cpu::TensorRef;
@@ -30,15 +30,15 @@ struct Object<'a> {
 
 /// Writes the target of every RoI.
 pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: &mut [f32]) {
-    let (rois, image_idx) = (inputs[0].f32(), inputs[1].i32());
-    let matched = inputs[2].i32();
-    let count = rows_in_use(inputs[3].i32(), image_idx.len());
+    let inputs = MaskTargetsInputs::of(inputs);
+    let (rois, image_idx) = (inputs.mask_rois.f32(), inputs.image_idx.i32());
+    let matched = inputs.matched.i32();
+    let count = rows_in_use(inputs.count.i32(), image_idx.len());
     let key = |row: usize| {
         let image = usize::try_from(image_idx[row]).ok().filter(|_| row < count)?;
         Some((image, usize::try_from(matched[row]).ok()?))
     };
-    let segments = Segments::of(&inputs[4..8]);
-    let views = &inputs[8..11];
+    let segments = Segments::of(inputs);
     let mut slots = HashMap::new();
     let mut keys = Vec::new();
     for found in (0..image_idx.len()).filter_map(key) {
@@ -52,7 +52,7 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
         .map(|(image, object)| {
             let outline = segments.outline(image, object);
             let needed = op.rule == MaskRule::RoiAlignBitmap || matches!(outline, Outline::Runs(_));
-            let crops = if needed { outline.crops(view(views, image).source) } else { vec![] };
+            let crops = if needed { outline.crops(view(inputs, image).source) } else { vec![] };
             Object { image, outline, crops }
         })
         .collect();
@@ -60,7 +60,7 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
         target.fill(0.0);
         let Some(object) = key(row).map(|key| &objects[slots[&key]]) else { return };
         let roi = std::array::from_fn(|i| rois[4 * row + i]);
-        let view = view(views, object.image);
+        let view = view(inputs, object.image);
         match (&op.rule, &object.outline) {
             (MaskRule::RoiAlignBitmap, _) => {
                 bitmap::average(&object.crops, view, roi, op.side, target);
@@ -75,9 +75,9 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
     });
 }
 
-fn view(views: &[TensorRef<'_>], image: usize) -> View {
+fn view(inputs: MaskTargetsInputs<&TensorRef<'_>>, image: usize) -> View {
     let size =
         |t: &TensorRef<'_>| [0, 1].map(|i| usize::try_from(t.i32()[2 * image + i]).unwrap_or(0));
-    let (source, network) = (size(&views[0]), size(&views[1]));
-    View { source, network, flip: views[2].i32()[image] != 0 }
+    let (source, network) = (size(inputs.source_sizes), size(inputs.network_sizes));
+    View { source, network, flip: inputs.flips.i32()[image] != 0 }
 }

@@ -2,20 +2,20 @@
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
-use super::{MaskRule, MaskTargets};
+use super::{MaskRule, MaskTargets, MaskTargetsInputs};
 
 /// Source columns of a strip.
 const STRIP: usize = 32;
 
 pub(super) fn launches(op: &MaskTargets, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let targets = args.outputs[0];
+    let (inputs, targets) = (MaskTargetsInputs::of(&args.inputs), args.outputs[0]);
     let kernel = match op.rule {
         MaskRule::CocoPolygon => "mask_targets_polygon",
         MaskRule::RoiAlignBitmap => "mask_targets_average",
     };
     let launch = Launch::new(kernel, [targets.dim(0), 1, 1])
-        .arg(rois(&args.inputs[..4]))
-        .arg(segments(&args.inputs[4..]))
+        .arg(rois(inputs))
+        .arg(segments(inputs))
         .arg(targets.write())
         .int(op.side);
     vec![match op.rule {
@@ -25,16 +25,20 @@ pub(super) fn launches(op: &MaskTargets, args: &LaunchArgs<'_>) -> Vec<Launch> {
 }
 
 /// Boxes, images, objects and count of the rows.
-fn rois(inputs: &[Buffer<'_>]) -> Arg {
-    let tensors: Vec<Arg> = inputs.iter().map(Buffer::read).collect();
+fn rois(inputs: MaskTargetsInputs<&Buffer<'_>>) -> Arg {
+    let MaskTargetsInputs { mask_rois, image_idx, matched, count, .. } = inputs;
+    let tensors = [mask_rois, image_idx, matched, count].map(Buffer::read);
     StructArg::new().pointers(&tensors, tensors.len()).arg()
 }
 
 /// The objects and images, and the capacities of an image.
-fn segments(inputs: &[Buffer<'_>]) -> Arg {
-    let tensors: Vec<Arg> = inputs.iter().map(Buffer::read).collect();
-    let [index, parts, coords, runs] = inputs[..4] else { unreachable!("seven tensors") };
-    let dims = [index.dim(0), index.dim(1), parts.dim(1), coords.dim(1), runs.dim(1)];
+fn segments(inputs: MaskTargetsInputs<&Buffer<'_>>) -> Arg {
+    let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = inputs;
+    let MaskTargetsInputs { source_sizes, network_sizes, flips, .. } = inputs;
+    let tensors = [segm_index, segm_parts, coords, runs, source_sizes, network_sizes, flips]
+        .map(Buffer::read);
+    let dims =
+        [segm_index.dim(0), segm_index.dim(1), segm_parts.dim(1), coords.dim(1), runs.dim(1)];
     let dims = dims.map(|extent| match i32::try_from(extent) {
         Ok(extent) => extent,
         Err(_) => panic!("mask_targets: {extent} does not fit an int"),

@@ -55,6 +55,34 @@ pub struct MaskTargets {
     pub plus_one: bool,
 }
 
+op_inputs! {
+    /// What [`MaskTargets`] reads.
+    pub struct MaskTargetsInputs {
+        /// `[M, 4]` f32.
+        mask_rois,
+        /// `[M]` i32.
+        image_idx,
+        /// `[M]` i32.
+        matched,
+        /// RoIs in use, `[1]` i32.
+        count,
+        /// `[N, G, 3]` i32.
+        segm_index,
+        /// `[N, Pc, 2]` i32.
+        segm_parts,
+        /// `[N, V]` f32.
+        coords,
+        /// `[N, Rc]` i32.
+        runs,
+        /// `[N, 2]` i32.
+        source_sizes,
+        /// `[N, 2]` i32.
+        network_sizes,
+        /// `[N]` i32.
+        flips,
+    }
+}
+
 const NAME: &str = "mask_targets";
 
 impl Op for MaskTargets {
@@ -67,26 +95,32 @@ impl Op for MaskTargets {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 11)?;
+        check::arity(NAME, "inputs", inputs, MaskTargetsInputs::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
+        let inputs = MaskTargetsInputs::of(inputs);
         check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
-        let rows = inputs[0].shape.first().copied().unwrap_or(0);
-        contract::floats(NAME, "mask_rois", &inputs[0], &[rows, 4])?;
-        contract::integers(NAME, "image_idx", &inputs[1], &[rows])?;
-        contract::integers(NAME, "matched", &inputs[2], &[rows])?;
-        contract::integers(NAME, "count", &inputs[3], &[1])?;
-        contract::integers_ranked(NAME, "segm_index", &inputs[4], "[N, G, 3]")?;
-        let (images, objects) = (inputs[4].shape[0], inputs[4].shape[1]);
-        check::shape(NAME, "segm_index", &inputs[4], &[images, objects, 3])?;
-        contract::integers_ranked(NAME, "segm_parts", &inputs[5], "[N, Pc, 2]")?;
-        check::shape(NAME, "segm_parts", &inputs[5], &[images, inputs[5].shape[1], 2])?;
-        contract::floats_ranked(NAME, "coords", &inputs[6], "[N, V]")?;
-        check::shape(NAME, "coords", &inputs[6], &[images, inputs[6].shape[1]])?;
-        contract::integers_ranked(NAME, "runs", &inputs[7], "[N, Rc]")?;
-        check::shape(NAME, "runs", &inputs[7], &[images, inputs[7].shape[1]])?;
-        contract::integers(NAME, "source_sizes", &inputs[8], &[images, 2])?;
-        contract::integers(NAME, "network_sizes", &inputs[9], &[images, 2])?;
-        contract::integers(NAME, "flips", &inputs[10], &[images])?;
+        let rows = inputs.mask_rois.shape.first().copied().unwrap_or(0);
+        contract::floats(NAME, "mask_rois", inputs.mask_rois, &[rows, 4])?;
+        contract::integers(NAME, "image_idx", inputs.image_idx, &[rows])?;
+        contract::integers(NAME, "matched", inputs.matched, &[rows])?;
+        contract::integers(NAME, "count", inputs.count, &[1])?;
+        contract::integers_ranked(NAME, "segm_index", inputs.segm_index, "[N, G, 3]")?;
+        let (images, objects) = (inputs.segm_index.shape[0], inputs.segm_index.shape[1]);
+        check::shape(NAME, "segm_index", inputs.segm_index, &[images, objects, 3])?;
+        contract::integers_ranked(NAME, "segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
+        check::shape(
+            NAME,
+            "segm_parts",
+            inputs.segm_parts,
+            &[images, inputs.segm_parts.shape[1], 2],
+        )?;
+        contract::floats_ranked(NAME, "coords", inputs.coords, "[N, V]")?;
+        check::shape(NAME, "coords", inputs.coords, &[images, inputs.coords.shape[1]])?;
+        contract::integers_ranked(NAME, "runs", inputs.runs, "[N, Rc]")?;
+        check::shape(NAME, "runs", inputs.runs, &[images, inputs.runs.shape[1]])?;
+        contract::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
+        contract::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
+        contract::integers(NAME, "flips", inputs.flips, &[images])?;
         Ok(vec![TensorDesc::new(Role::Mask, &[rows, self.side, self.side])])
     }
 

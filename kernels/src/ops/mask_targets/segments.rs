@@ -1,5 +1,6 @@
 //! The objects of a batch, as the loader lays them out.
 
+use super::MaskTargetsInputs;
 use crate::coco::Crop;
 use crate::cpu::TensorRef;
 
@@ -22,8 +23,9 @@ pub(super) enum Outline<'a> {
 
 impl<'a> Segments<'a> {
     /// Reads the four tensors.
-    pub(super) fn of(inputs: &[TensorRef<'a>]) -> Self {
-        Self { index: inputs[0], parts: inputs[1], coords: inputs[2], runs: inputs[3] }
+    pub(super) fn of(inputs: MaskTargetsInputs<&TensorRef<'a>>) -> Self {
+        let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = inputs;
+        Self { index: *segm_index, parts: *segm_parts, coords: *coords, runs: *runs }
     }
 
     /// The outline of an object of an image.

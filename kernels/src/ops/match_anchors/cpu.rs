@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::MatchAnchors;
+use super::{MatchAnchors, MatchAnchorsInputs};
 use crate::boxes::{
     Box4, BoxColumns, ImageSize, Thresholds, as_boxes, at_most, best_gts, gt_rows, inside,
 };
@@ -19,11 +19,11 @@ struct Image<'a> {
 }
 
 pub(super) fn match_anchors(op: &MatchAnchors, args: &mut CpuArgs<'_>) {
-    let inputs = &args.inputs;
-    let anchors = as_boxes(inputs[0].f32());
-    let (gt_boxes, gt_counts) = (as_boxes(inputs[1].f32()), inputs[2].i32());
-    let sizes = inputs[3].i32();
-    let num_images = at_most(inputs[4].i32()[0], gt_counts.len());
+    let inputs = MatchAnchorsInputs::of(&args.inputs);
+    let anchors = as_boxes(inputs.anchors.f32());
+    let (gt_boxes, gt_counts) = (as_boxes(inputs.gt_boxes.f32()), inputs.gt_counts.i32());
+    let sizes = inputs.network_sizes.i32();
+    let num_images = at_most(inputs.num_images.i32()[0], gt_counts.len());
     let [labels, matched] = &mut args.outputs[..] else { unreachable!("infer gives two outputs") };
     let len = anchors.len().max(1);
     let images = labels.i32().par_chunks_mut(len).zip(matched.i32().par_chunks_mut(len));

@@ -2,7 +2,7 @@
 
 use device::{Access, Launch, LaunchArgs, StructArg};
 
-use super::MatchAnchors;
+use super::{MatchAnchors, MatchAnchorsInputs};
 
 /// Anchors a block labels.
 const ANCHORS_A_BLOCK: usize = 256 * 4;
@@ -13,9 +13,8 @@ pub(super) fn workspace_bytes(images: usize, gts: usize) -> usize {
 }
 
 pub(super) fn launches(op: &MatchAnchors, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let [anchors, gt_boxes, gt_counts, sizes, num_images] = args.inputs[..] else {
-        unreachable!("infer takes five inputs")
-    };
+    let MatchAnchorsInputs { anchors, gt_boxes, gt_counts, network_sizes, num_images } =
+        MatchAnchorsInputs::of(&args.inputs);
     let (images, gts) = (gt_boxes.dim(0), gt_boxes.dim(1));
     let highest = |access| args.workspace.piece(0, workspace_bytes(images, gts), access);
     let grid = [anchors.dim(0).div_ceil(ANCHORS_A_BLOCK), images, 1];
@@ -38,7 +37,7 @@ pub(super) fn launches(op: &MatchAnchors, args: &LaunchArgs<'_>) -> Vec<Launch> 
         .arg(anchors.read())
         .arg(gt_boxes.read())
         .arg(gt_counts.read())
-        .arg(sizes.read())
+        .arg(network_sizes.read())
         .arg(num_images.read())
         .arg(highest(Access::Read))
         .arg(args.outputs[0].write())

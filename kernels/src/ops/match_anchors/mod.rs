@@ -43,6 +43,22 @@ pub struct MatchAnchors {
     pub straddle_filter: bool,
 }
 
+op_inputs! {
+    /// What [`MatchAnchors`] reads.
+    pub struct MatchAnchorsInputs {
+        /// `[A_total, 4]` f32.
+        anchors,
+        /// `[N, G, 4]` f32.
+        gt_boxes,
+        /// `[N]` i32.
+        gt_counts,
+        /// `[N, 2]` i32.
+        network_sizes,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "match_anchors";
 
 impl Op for MatchAnchors {
@@ -55,19 +71,20 @@ impl Op for MatchAnchors {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 5, updates)?;
-        dims.f32("anchors", &inputs[0], "[A_total, 4]")?;
-        dims.f32("gt_boxes", &inputs[1], "[N, G, 4]")?;
-        dims.i32("gt_counts", &inputs[2], "[N]")?;
-        dims.i32("network_sizes", &inputs[3], "[N, 2]")?;
-        dims.i32("num_images", &inputs[4], "[1]")?;
+        let mut dims = Dims::new(NAME, inputs, MatchAnchorsInputs::LEN, updates)?;
+        let inputs = MatchAnchorsInputs::of(inputs);
+        dims.f32("anchors", inputs.anchors, "[A_total, 4]")?;
+        dims.f32("gt_boxes", inputs.gt_boxes, "[N, G, 4]")?;
+        dims.i32("gt_counts", inputs.gt_counts, "[N]")?;
+        dims.i32("network_sizes", inputs.network_sizes, "[N, 2]")?;
+        dims.i32("num_images", inputs.num_images, "[1]")?;
         let labels = TensorDesc::new(Role::Index, &[dims.get("N"), dims.get("A_total")]);
         Ok(vec![labels.clone(), labels])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // 14 operations an overlap, 2 comparisons, twice.
-        let pairs = outputs[0].len() * inputs[1].dim(1);
+        let pairs = outputs[0].len() * MatchAnchorsInputs::of(inputs).gt_boxes.dim(1);
         Cost::streaming(inputs, outputs, 32 * pairs as u64)
     }
 
@@ -82,7 +99,10 @@ impl Op for MatchAnchors {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(inputs[1].dim(0), inputs[1].dim(1))
+        cuda::workspace_bytes(
+            MatchAnchorsInputs::of(inputs).gt_boxes.dim(0),
+            MatchAnchorsInputs::of(inputs).gt_boxes.dim(1),
+        )
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -2,15 +2,15 @@
 
 use rayon::prelude::*;
 
-use super::{NmsProposals, ProposalScope};
+use super::{NmsProposals, NmsProposalsInputs, ProposalScope};
 use crate::boxes::{Box4, as_boxes, as_boxes_mut, nms_sorted, rank_index, rank_key};
 use crate::cpu::CpuArgs;
 
 pub(super) fn nms_proposals(op: &NmsProposals, args: &mut CpuArgs<'_>) {
-    let inputs = &args.inputs;
-    let (num_images, rows) = (inputs[0].shape()[0], inputs[0].shape()[1]);
-    let (boxes, scores) = (as_boxes(inputs[0].f32()), inputs[1].f32());
-    let (levels, idx) = (inputs[2].i32(), inputs[3].i32());
+    let inputs = NmsProposalsInputs::of(&args.inputs);
+    let (num_images, rows) = (inputs.boxes.shape()[0], inputs.boxes.shape()[1]);
+    let (boxes, scores) = (as_boxes(inputs.boxes.f32()), inputs.scores.f32());
+    let (levels, idx) = (inputs.levels.i32(), inputs.idx.i32());
     let groups = rows_by_level(levels);
 
     let tasks: Vec<(usize, &Vec<usize>)> =

@@ -2,7 +2,7 @@
 
 use device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
 
-use super::{NmsProposals, ProposalScope};
+use super::{NmsProposals, NmsProposalsInputs, ProposalScope};
 use crate::TensorDesc;
 
 /// Sizes of the passes, as in `nms_proposals.cu`.
@@ -67,7 +67,7 @@ fn scratch(
 
 pub(super) fn launches(op: &NmsProposals, args: &LaunchArgs<'_>) -> Vec<Launch> {
     use Access::{Read, Write};
-    let [boxes, scores, levels, idx] = args.inputs[..] else { unreachable!("infer takes four") };
+    let NmsProposalsInputs { boxes, scores, levels, idx } = NmsProposalsInputs::of(&args.inputs);
     let (n, rows, capacity) = (boxes.dim(0), boxes.dim(1), args.outputs[1].dim(1));
     let (pieces, _) = plan(boxes.desc);
     let scratch = |touched: &[_]| scratch(&pieces, args.workspace, touched);

@@ -49,6 +49,20 @@ pub struct NmsProposals {
     pub scope: ProposalScope,
 }
 
+op_inputs! {
+    /// What [`NmsProposals`] reads.
+    pub struct NmsProposalsInputs {
+        /// `[N, M, 4]` f32.
+        boxes,
+        /// `[N, M]` f32.
+        scores,
+        /// `[M]` i32.
+        levels,
+        /// `[N, M]` i32.
+        idx,
+    }
+}
+
 const NAME: &str = "nms_proposals";
 
 impl Op for NmsProposals {
@@ -63,11 +77,12 @@ impl Op for NmsProposals {
     ) -> Result<Vec<TensorDesc>, OpError> {
         let ok = self.scope != ProposalScope::Batch;
         check::parameter(NAME, "scope", ok, "Image or Level", "Batch, not supported yet")?;
-        let mut dims = Dims::new(NAME, inputs, 4, updates)?;
-        dims.f32("boxes", &inputs[0], "[N, M, 4]")?;
-        dims.f32("scores", &inputs[1], "[N, M]")?;
-        dims.i32("levels", &inputs[2], "[M]")?;
-        dims.i32("idx", &inputs[3], "[N, M]")?;
+        let mut dims = Dims::new(NAME, inputs, NmsProposalsInputs::LEN, updates)?;
+        let inputs = NmsProposalsInputs::of(inputs);
+        dims.f32("boxes", inputs.boxes, "[N, M, 4]")?;
+        dims.f32("scores", inputs.scores, "[N, M]")?;
+        dims.i32("levels", inputs.levels, "[M]")?;
+        dims.i32("idx", inputs.idx, "[N, M]")?;
         let n = dims.get("N");
         let p = match self.scope {
             ProposalScope::Level => dims.get("M"),
@@ -83,8 +98,8 @@ impl Op for NmsProposals {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // 14 operations an overlap, if a level holds a fifth of the rows.
-        let rows = inputs[0].dim(1) as u64;
-        let pairs = inputs[0].dim(0) as u64 * rows * rows / 10;
+        let rows = NmsProposalsInputs::of(inputs).boxes.dim(1) as u64;
+        let pairs = NmsProposalsInputs::of(inputs).boxes.dim(0) as u64 * rows * rows / 10;
         Cost::streaming(inputs, outputs, 14 * pairs)
     }
 
@@ -94,7 +109,7 @@ impl Op for NmsProposals {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(&inputs[0])
+        cuda::workspace_bytes(NmsProposalsInputs::of(inputs).boxes)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::Preprocess;
+use super::{Preprocess, PreprocessInputs};
 use crate::contract::rows_in_use;
 use crate::cpu::TensorRef;
 use crate::resize::{BilinearTap, bilinear_tap};
@@ -24,12 +24,13 @@ struct Image {
 
 /// Writes every image; a row of the output is a task.
 pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32]) {
+    let inputs = PreprocessInputs::of(inputs);
     let row_len = 3 * op.width;
     if op.height * row_len == 0 {
         return;
     }
-    let images = rows_in_use(inputs[4].i32(), inputs[0].shape()[0]);
-    let scale = if inputs[0].desc.role.cpu_dtype() == DType::U8 { op.pixel_scale } else { 1.0 };
+    let images = rows_in_use(inputs.num_images.i32(), inputs.pixels.shape()[0]);
+    let scale = if inputs.pixels.desc.role.cpu_dtype() == DType::U8 { op.pixel_scale } else { 1.0 };
     let tables = normalise_table(op, scale);
     x.par_chunks_mut(op.height * row_len).enumerate().for_each(|(n, x)| {
         if n >= images {
@@ -71,10 +72,14 @@ fn normalise_table(op: &Preprocess, scale: f32) -> [[f32; 256]; 3] {
 }
 
 /// Sizes and pixels of image `n`.
-fn image<'a>(op: &Preprocess, inputs: &[TensorRef<'a>], n: usize) -> (Image, Pixels<'a>) {
+fn image<'a>(
+    op: &Preprocess,
+    inputs: PreprocessInputs<&TensorRef<'a>>,
+    n: usize,
+) -> (Image, Pixels<'a>) {
     let size = |t: &TensorRef<'_>| [0, 1].map(|i| usize::try_from(t.i32()[2 * n + i]).unwrap_or(0));
-    let (source, network) = (size(&inputs[1]), size(&inputs[2]));
-    let (capacity, values) = (inputs[0].shape()[1], source[0] * source[1] * 3);
+    let (source, network) = (size(inputs.source_sizes), size(inputs.network_sizes));
+    let (capacity, values) = (inputs.pixels.shape()[1], source[0] * source[1] * 3);
     assert!(
         (1..=capacity).contains(&values) && network[0] <= op.height && network[1] <= op.width,
         "image {n}: {source:?} to {network:?} does not fit {capacity} values, {}x{}",
@@ -82,11 +87,11 @@ fn image<'a>(op: &Preprocess, inputs: &[TensorRef<'a>], n: usize) -> (Image, Pix
         op.width
     );
     let range = n * capacity..n * capacity + values;
-    let pixels = match inputs[0].desc.role {
-        Role::Pixels | Role::Bitmap => Pixels::Bytes(&inputs[0].u8()[range]),
-        _ => Pixels::Floats(&inputs[0].f32()[range]),
+    let pixels = match inputs.pixels.desc.role {
+        Role::Pixels | Role::Bitmap => Pixels::Bytes(&inputs.pixels.u8()[range]),
+        _ => Pixels::Floats(&inputs.pixels.f32()[range]),
     };
-    (Image { source, network, flip: inputs[3].i32()[n] != 0 }, pixels)
+    (Image { source, network, flip: inputs.flips.i32()[n] != 0 }, pixels)
 }
 
 /// Source of each output column, flipped where the image is.

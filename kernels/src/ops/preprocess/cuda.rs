@@ -2,14 +2,15 @@
 
 use device::{Launch, LaunchArgs, StructArg};
 
-use super::Preprocess;
+use super::{Preprocess, PreprocessInputs};
 use crate::DType;
 
 /// Pixels of a row that a block makes; as in `preprocess.cu`.
 const PIXELS: usize = 256;
 
 pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let (pixels, x) = (args.inputs[0], args.outputs[0]);
+    let inputs = PreprocessInputs::of(&args.inputs);
+    let (pixels, x) = (*inputs.pixels, args.outputs[0]);
     let bytes = pixels.dtype() == DType::U8;
     let extents = [op.height, op.width, pixels.dim(1), pixels.dim(0)];
     let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));

@@ -40,6 +40,22 @@ pub struct Preprocess {
     pub bgr: bool,
 }
 
+op_inputs! {
+    /// What [`Preprocess`] reads.
+    pub struct PreprocessInputs {
+        /// `[N, B]`.
+        pixels,
+        /// `[N, 2]` i32.
+        source_sizes,
+        /// `[N, 2]` i32.
+        network_sizes,
+        /// `[N]` i32.
+        flips,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "preprocess";
 
 impl Op for Preprocess {
@@ -52,17 +68,18 @@ impl Op for Preprocess {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "inputs", inputs, PreprocessInputs::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
-        check::rank(NAME, "pixels", &inputs[0], "[N, B]")?;
-        if inputs[0].role.cpu_dtype() != DType::U8 {
-            check::dtype(NAME, "pixels", &inputs[0], DType::F32)?;
+        let inputs = PreprocessInputs::of(inputs);
+        check::rank(NAME, "pixels", inputs.pixels, "[N, B]")?;
+        if inputs.pixels.role.cpu_dtype() != DType::U8 {
+            check::dtype(NAME, "pixels", inputs.pixels, DType::F32)?;
         }
-        let images = inputs[0].shape[0];
-        contract::integers(NAME, "source_sizes", &inputs[1], &[images, 2])?;
-        contract::integers(NAME, "network_sizes", &inputs[2], &[images, 2])?;
-        contract::integers(NAME, "flips", &inputs[3], &[images])?;
-        contract::integers(NAME, "num_images", &inputs[4], &[1])?;
+        let images = inputs.pixels.shape[0];
+        contract::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
+        contract::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
+        contract::integers(NAME, "flips", inputs.flips, &[images])?;
+        contract::integers(NAME, "num_images", inputs.num_images, &[1])?;
         let positive = self.std.iter().all(|&s| s > 0.0);
         check::parameter(NAME, "std", positive, "above 0", format!("{:?}", self.std))?;
         Ok(vec![TensorDesc::new(Role::Activation, &[images, self.height, self.width, 3])])

@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::RoiPlaces;
 use super::taps::{AxisTaps, Grid};
 use crate::contract::rows_in_use;
 use crate::cpu::{TensorMut, TensorRef};
@@ -47,11 +48,10 @@ struct Roi {
 }
 
 impl<'a> Rois<'a> {
-    /// Reads rois, image_idx, levels and count.
-    pub(super) fn of(inputs: &[TensorRef<'a>], spatial_scales: &'a [f32]) -> Self {
-        let image_idx = inputs[1].i32();
-        let count = rows_in_use(inputs[3].i32(), image_idx.len());
-        Self { boxes: inputs[0].f32(), image_idx, levels: inputs[2].i32(), count, spatial_scales }
+    pub(super) fn of(places: RoiPlaces<&TensorRef<'a>>, spatial_scales: &'a [f32]) -> Self {
+        let (image_idx, levels) = (places.image_idx.i32(), places.levels.i32());
+        let count = rows_in_use(places.count.i32(), image_idx.len());
+        Self { boxes: places.rois.f32(), image_idx, levels, count, spatial_scales }
     }
 
     fn get(&self, row: usize) -> Option<Roi> {

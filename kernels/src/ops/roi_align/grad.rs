@@ -6,7 +6,7 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::{check_rois, cpu, taps};
+use super::{RoiPlaces, check_rois, cpu, taps};
 use crate::cpu::CpuArgs;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
@@ -40,7 +40,7 @@ impl Op for RoiAlignGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "inputs", inputs, 1 + RoiPlaces::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
         let (sizes, scales) = (self.level_sizes.len(), self.spatial_scales.len());
         let expected = format!("{scales}, one a scale");
@@ -48,7 +48,7 @@ impl Op for RoiAlignGrad {
         contract::floats_ranked(NAME, "grad_output", &inputs[0], "[M, P, P, C]")?;
         let (rows, channels) = (inputs[0].shape[0], inputs[0].shape[3]);
         check::shape(NAME, "grad_output", &inputs[0], &[rows, self.pooled, self.pooled, channels])?;
-        check_rois(NAME, self.pooled, &self.spatial_scales, rows, &inputs[1..])?;
+        check_rois(NAME, self.pooled, &self.spatial_scales, rows, RoiPlaces::of(&inputs[1..]))?;
         let grad = |&[height, width]: &[usize; 2]| {
             TensorDesc::new(Role::Gradient, &[self.images, height, width, channels])
         };
@@ -74,7 +74,7 @@ impl Op for RoiAlignGrad {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rois = cpu::Rois::of(&args.inputs[1..], &self.spatial_scales);
+        let rois = cpu::Rois::of(RoiPlaces::of(&args.inputs[1..]), &self.spatial_scales);
         let grid = taps::Grid {
             pooled: self.pooled,
             sampling_ratio: self.sampling_ratio,

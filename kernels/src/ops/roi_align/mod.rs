@@ -43,6 +43,37 @@ pub struct RoiAlign {
     pub spatial_scales: Vec<f32>,
 }
 
+op_inputs! {
+    /// RoIs with their places, as [`RoiAlign`] and its gradient read them.
+    pub struct RoiPlaces {
+        /// `[M, 4]` f32, in network pixels.
+        rois,
+        /// `[M]` i32.
+        image_idx,
+        /// `[M]` i32.
+        levels,
+        /// RoIs in use, `[1]` i32.
+        count,
+    }
+}
+
+/// What [`RoiAlign`] reads.
+#[derive(Debug, Clone)]
+pub struct RoiAlignInputs<T> {
+    /// A level each, `[N, h_l, w_l, C]`.
+    pub features: Vec<T>,
+    /// The RoIs.
+    pub places: RoiPlaces<T>,
+}
+
+impl<T> From<RoiAlignInputs<T>> for Vec<T> {
+    fn from(inputs: RoiAlignInputs<T>) -> Self {
+        let mut list = inputs.features;
+        list.extend(Vec::from(inputs.places));
+        list
+    }
+}
+
 const NAME: &str = "roi_align";
 
 /// Checks rois, image_idx, levels and count, and the parameters.
@@ -51,15 +82,15 @@ fn check_rois(
     pooled: usize,
     spatial_scales: &[f32],
     rows: usize,
-    rois: &[TensorDesc],
+    places: RoiPlaces<&TensorDesc>,
 ) -> Result<(), OpError> {
     check::parameter(op, "pooled", pooled > 0, "at least 1", pooled)?;
     let positive = spatial_scales.iter().all(|&s| s > 0.0);
     check::parameter(op, "spatial_scales", positive, "above 0", format!("{spatial_scales:?}"))?;
-    contract::floats(op, "rois", &rois[0], &[rows, 4])?;
-    contract::integers(op, "image_idx", &rois[1], &[rows])?;
-    contract::integers(op, "levels", &rois[2], &[rows])?;
-    contract::integers(op, "count", &rois[3], &[1])
+    contract::floats(op, "rois", places.rois, &[rows, 4])?;
+    contract::integers(op, "image_idx", places.image_idx, &[rows])?;
+    contract::integers(op, "levels", places.levels, &[rows])?;
+    contract::integers(op, "count", places.count, &[1])
 }
 
 impl Op for RoiAlign {
@@ -74,7 +105,7 @@ impl Op for RoiAlign {
     ) -> Result<Vec<TensorDesc>, OpError> {
         let levels = self.spatial_scales.len();
         check::parameter(NAME, "spatial_scales", levels > 0, "one a level", "none")?;
-        check::arity(NAME, "inputs", inputs, levels + 4)?;
+        check::arity(NAME, "inputs", inputs, levels + RoiPlaces::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
         let first = &inputs[0];
         for feature in &inputs[..levels] {
@@ -85,8 +116,9 @@ impl Op for RoiAlign {
                 return Err(check::shape_error(NAME, "feature_l", feature, expected));
             }
         }
-        let rows = inputs[levels].shape.first().copied().unwrap_or(0);
-        check_rois(NAME, self.pooled, &self.spatial_scales, rows, &inputs[levels..])?;
+        let places = RoiPlaces::of(&inputs[levels..]);
+        let rows = places.rois.shape.first().copied().unwrap_or(0);
+        check_rois(NAME, self.pooled, &self.spatial_scales, rows, places)?;
         let shape = [rows, self.pooled, self.pooled, first.shape[3]];
         Ok(vec![TensorDesc::new(first.role, &shape)])
     }
@@ -108,7 +140,7 @@ impl Op for RoiAlign {
             level_sizes: inputs[..levels].iter().map(|f| [f.shape[1], f.shape[2]]).collect(),
         };
         let mut reads = vec![Source::GradOutput(0)];
-        reads.extend((levels..levels + 4).map(Source::Input));
+        reads.extend((levels..levels + RoiPlaces::LEN).map(Source::Input));
         let writes: Vec<_> = (0..levels).map(Sink::GradInput).collect();
         BackwardRule::default().step(grad, &reads, &writes)
     }
@@ -121,7 +153,7 @@ impl Op for RoiAlign {
         let levels = self.spatial_scales.len();
         let maps: Vec<_> =
             args.inputs[..levels].iter().map(|f| cpu::Map::new(f.f32(), f.shape())).collect();
-        let rois = cpu::Rois::of(&args.inputs[levels..], &self.spatial_scales);
+        let rois = cpu::Rois::of(RoiPlaces::of(&args.inputs[levels..]), &self.spatial_scales);
         let grid = taps::Grid {
             pooled: self.pooled,
             sampling_ratio: self.sampling_ratio,

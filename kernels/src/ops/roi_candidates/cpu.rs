@@ -2,16 +2,17 @@
 
 use rayon::prelude::*;
 
-use super::RoiCandidates;
+use super::{RoiCandidates, RoiCandidatesInputs};
 use crate::boxes::{Thresholds, as_boxes, as_boxes_mut, at_most, gt_rows, match_boxes};
 use crate::cpu::CpuArgs;
 
 pub(super) fn roi_candidates(op: &RoiCandidates, args: &mut CpuArgs<'_>) {
-    let inputs = &args.inputs;
-    let (proposals, anchor_idx) = (as_boxes(inputs[0].f32()), inputs[1].i32());
-    let (counts, gt_counts) = (inputs[2].i32(), inputs[5].i32());
-    let (gt_boxes, gt_classes) = (as_boxes(inputs[3].f32()), inputs[4].i32());
-    let num_images = at_most(inputs[6].i32()[0], counts.len());
+    let inputs = RoiCandidatesInputs::of(&args.inputs);
+    let (proposals, anchor_idx) =
+        (as_boxes(inputs.proposals.f32()), inputs.proposal_anchor_idx.i32());
+    let (counts, gt_counts) = (inputs.counts.i32(), inputs.gt_counts.i32());
+    let (gt_boxes, gt_classes) = (as_boxes(inputs.gt_boxes.f32()), inputs.gt_classes.i32());
+    let num_images = at_most(inputs.num_images.i32()[0], counts.len());
     let thresholds = Thresholds { fg_iou: op.fg_iou, bg_iou: op.bg_iou };
 
     let [candidates, labels, matched, keys, out_counts] = &mut args.outputs[..] else {

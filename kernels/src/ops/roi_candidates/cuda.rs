@@ -2,10 +2,11 @@
 
 use device::{BLOCK, Launch, LaunchArgs};
 
-use super::RoiCandidates;
+use super::{RoiCandidates, RoiCandidatesInputs};
 
 pub(super) fn launches(op: &RoiCandidates, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let (proposals, gts) = (args.inputs[0], args.inputs[3]);
+    let inputs = RoiCandidatesInputs::of(&args.inputs);
+    let (proposals, gts) = (*inputs.proposals, *inputs.gt_boxes);
     let rows = proposals.dim(1) + gts.dim(1);
     // Without rows one block still writes the count.
     let blocks = rows.div_ceil(BLOCK as usize).max(1);

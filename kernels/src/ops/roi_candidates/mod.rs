@@ -36,6 +36,26 @@ pub struct RoiCandidates {
     pub plus_one: bool,
 }
 
+op_inputs! {
+    /// What [`RoiCandidates`] reads.
+    pub struct RoiCandidatesInputs {
+        /// `[N, P, 4]` f32.
+        proposals,
+        /// `[N, P]` i32.
+        proposal_anchor_idx,
+        /// Proposals of each image, `[N]` i32.
+        counts,
+        /// `[N, G, 4]` f32.
+        gt_boxes,
+        /// 1..=K, `[N, G]` i32.
+        gt_classes,
+        /// `[N]` i32.
+        gt_counts,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "roi_candidates";
 
 impl Op for RoiCandidates {
@@ -48,14 +68,15 @@ impl Op for RoiCandidates {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 7, updates)?;
-        dims.f32("proposals", &inputs[0], "[N, P, 4]")?;
-        dims.i32("proposal_anchor_idx", &inputs[1], "[N, P]")?;
-        dims.i32("counts", &inputs[2], "[N]")?;
-        dims.f32("gt_boxes", &inputs[3], "[N, G, 4]")?;
-        dims.i32("gt_classes", &inputs[4], "[N, G]")?;
-        dims.i32("gt_counts", &inputs[5], "[N]")?;
-        dims.i32("num_images", &inputs[6], "[1]")?;
+        let mut dims = Dims::new(NAME, inputs, RoiCandidatesInputs::LEN, updates)?;
+        let inputs = RoiCandidatesInputs::of(inputs);
+        dims.f32("proposals", inputs.proposals, "[N, P, 4]")?;
+        dims.i32("proposal_anchor_idx", inputs.proposal_anchor_idx, "[N, P]")?;
+        dims.i32("counts", inputs.counts, "[N]")?;
+        dims.f32("gt_boxes", inputs.gt_boxes, "[N, G, 4]")?;
+        dims.i32("gt_classes", inputs.gt_classes, "[N, G]")?;
+        dims.i32("gt_counts", inputs.gt_counts, "[N]")?;
+        dims.i32("num_images", inputs.num_images, "[1]")?;
         let (n, rows) = (dims.get("N"), dims.get("P") + dims.get("G"));
         let index = TensorDesc::new(Role::Index, &[n, rows]);
         Ok(vec![
@@ -68,7 +89,7 @@ impl Op for RoiCandidates {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let pairs = outputs[1].len() * inputs[3].dim(1);
+        let pairs = outputs[1].len() * RoiCandidatesInputs::of(inputs).gt_boxes.dim(1);
         Cost::streaming(inputs, outputs, 16 * pairs as u64)
     }
 

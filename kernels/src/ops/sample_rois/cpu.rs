@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::SampleRois;
+use super::{SampleRois, SampleRoisInputs};
 use crate::boxes::{Box4, SampleKey, as_boxes, as_boxes_mut, at_most, hash_key, sample};
 use crate::cpu::{CpuArgs, TensorMut};
 use crate::philox::{Purpose, keyed};
@@ -16,11 +16,11 @@ struct Row {
 }
 
 pub(super) fn sample_rois(op: &SampleRois, args: &mut CpuArgs<'_>) {
-    let inputs = &args.inputs;
-    let (candidates, labels) = (as_boxes(inputs[0].f32()), inputs[1].i32());
-    let (matched, keys) = (inputs[2].i32(), inputs[3].i32());
-    let (counts, image_keys) = (inputs[4].i32(), inputs[5].i32());
-    let capacity = inputs[1].shape()[1];
+    let inputs = SampleRoisInputs::of(&args.inputs);
+    let (candidates, labels) = (as_boxes(inputs.candidates.f32()), inputs.labels.i32());
+    let (matched, keys) = (inputs.matched_idx.i32(), inputs.keys.i32());
+    let (counts, image_keys) = (inputs.counts.i32(), inputs.image_keys.i32());
+    let capacity = inputs.labels.shape()[1];
     let drawn: Vec<Vec<usize>> = (0..counts.len())
         .into_par_iter()
         .map(|n| {

@@ -2,7 +2,7 @@
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
-use super::SampleRois;
+use super::{SampleRois, SampleRoisInputs};
 use crate::boxes::{SampleKey, max_positives};
 
 /// Threads that draw from the candidates of an image.
@@ -19,9 +19,8 @@ pub(super) fn workspace_bytes(op: &SampleRois, images: usize) -> usize {
 }
 
 pub(super) fn launches(op: &SampleRois, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let [candidates, labels, matched, keys, counts, image_keys] = args.inputs[..] else {
-        unreachable!("infer takes six inputs")
-    };
+    let SampleRoisInputs { candidates, labels, matched_idx, keys, counts, image_keys } =
+        SampleRoisInputs::of(&args.inputs);
     let (images, capacity) = (labels.dim(0), labels.dim(1));
     let positives = max_positives(op.batch, op.positive_fraction);
     let drawn_counts = |access| args.workspace.piece(0, 8 * images, access);
@@ -44,7 +43,7 @@ pub(super) fn launches(op: &SampleRois, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let write = Launch::over("sample_rois_write", (images * op.batch).max(1))
         .arg(candidates.read())
         .arg(labels.read())
-        .arg(matched.read())
+        .arg(matched_idx.read())
         .arg(drawn(Access::Read))
         .arg(drawn_counts(Access::Read))
         .arg(list(all))

@@ -42,6 +42,24 @@ pub struct SampleRois {
     pub key: SampleKey,
 }
 
+op_inputs! {
+    /// What [`SampleRois`] reads.
+    pub struct SampleRoisInputs {
+        /// `[N, C, 4]` f32.
+        candidates,
+        /// `[N, C]` i32.
+        labels,
+        /// `[N, C]` i32.
+        matched_idx,
+        /// `[N, C]` i32.
+        keys,
+        /// Candidates of each image, `[N]` i32.
+        counts,
+        /// `[N, 4]` i32.
+        image_keys,
+    }
+}
+
 const NAME: &str = "sample_rois";
 
 impl Op for SampleRois {
@@ -56,13 +74,14 @@ impl Op for SampleRois {
     ) -> Result<Vec<TensorDesc>, OpError> {
         let ok = (0.0..=1.0).contains(&self.positive_fraction);
         check::parameter(NAME, "positive_fraction", ok, "within 0..=1", self.positive_fraction)?;
-        let mut dims = Dims::new(NAME, inputs, 6, updates)?;
-        dims.f32("candidates", &inputs[0], "[N, C, 4]")?;
-        dims.i32("labels", &inputs[1], "[N, C]")?;
-        dims.i32("matched_idx", &inputs[2], "[N, C]")?;
-        dims.i32("keys", &inputs[3], "[N, C]")?;
-        dims.i32("counts", &inputs[4], "[N]")?;
-        dims.i32("image_keys", &inputs[5], "[N, 4]")?;
+        let mut dims = Dims::new(NAME, inputs, SampleRoisInputs::LEN, updates)?;
+        let inputs = SampleRoisInputs::of(inputs);
+        dims.f32("candidates", inputs.candidates, "[N, C, 4]")?;
+        dims.i32("labels", inputs.labels, "[N, C]")?;
+        dims.i32("matched_idx", inputs.matched_idx, "[N, C]")?;
+        dims.i32("keys", inputs.keys, "[N, C]")?;
+        dims.i32("counts", inputs.counts, "[N]")?;
+        dims.i32("image_keys", inputs.image_keys, "[N, 4]")?;
         let n = dims.get("N");
         let list = |rows: usize| {
             let index = TensorDesc::new(Role::Index, &[rows]);
@@ -75,7 +94,7 @@ impl Op for SampleRois {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 60 * inputs[1].len() as u64)
+        Cost::streaming(inputs, outputs, 60 * SampleRoisInputs::of(inputs).labels.len() as u64)
     }
 
     fn cuda_workspace_bytes(
@@ -84,7 +103,7 @@ impl Op for SampleRois {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(self, inputs[1].dim(0))
+        cuda::workspace_bytes(self, SampleRoisInputs::of(inputs).labels.dim(0))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

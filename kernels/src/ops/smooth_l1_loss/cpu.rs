@@ -1,5 +1,6 @@
 //! CPU reference of `smooth_l1_loss` and its gradient.
 
+use super::SmoothL1LossInputs;
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, smooth_l1, sum_rows};
 
@@ -15,10 +16,11 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
     pub(super) fn of(args: &CpuArgs<'a>, beta: f32, ipg: usize) -> Self {
-        let labels = args.inputs[2].i32();
-        let (image_idx, num_images) = (args.inputs[3].i32(), args.inputs[4].i32());
+        let inputs = SmoothL1LossInputs::of(&args.inputs);
+        let labels = inputs.labels.i32();
+        let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
         let weights = RowWeights::new(ipg, num_images, image_idx, |row| labels[row] >= 0);
-        Self { pred: args.inputs[0].f32(), target: args.inputs[1].f32(), labels, weights, beta }
+        Self { pred: inputs.pred.f32(), target: inputs.target.f32(), labels, weights, beta }
     }
 
     /// The loss.

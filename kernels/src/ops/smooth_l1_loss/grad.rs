@@ -5,7 +5,7 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{check_inputs, cpu, cuda};
+use super::{SmoothL1LossInputs, check_inputs, cpu, cuda};
 use crate::cpu::CpuArgs;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
@@ -31,10 +31,10 @@ impl Op for SmoothL1LossGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 6)?;
+        check::arity(NAME, "inputs", inputs, SmoothL1LossInputs::LEN + 1)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.beta, self.ipg, inputs)?;
-        contract::floats(NAME, "grad_output", &inputs[5], &[1])?;
+        contract::floats(NAME, "grad_output", &inputs[SmoothL1LossInputs::LEN], &[1])?;
         Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
     }
 
@@ -48,7 +48,7 @@ impl Op for SmoothL1LossGrad {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let rows = cpu::Rows::of(args, self.beta, self.ipg);
-        let grad_output = args.inputs[5].f32()[0];
+        let grad_output = args.inputs[SmoothL1LossInputs::LEN].f32()[0];
         rows.grad(grad_output, args.outputs[0].f32());
     }
 }

@@ -33,6 +33,22 @@ pub struct SmoothL1Loss {
     pub ipg: usize,
 }
 
+op_inputs! {
+    /// What [`SmoothL1Loss`] reads.
+    pub struct SmoothL1LossInputs {
+        /// `[M, 4]`.
+        pred,
+        /// `[M, 4]` f32.
+        target,
+        /// `[M]` i32.
+        labels,
+        /// `[M]` i32.
+        image_idx,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "smooth_l1_loss";
 
 /// Checks what the loss and its gradient read.
@@ -42,11 +58,12 @@ fn check_inputs(
     ipg: usize,
     inputs: &[TensorDesc],
 ) -> Result<(), OpError> {
-    let rows = inputs[0].shape.first().copied().unwrap_or(0);
-    contract::floats(op, "pred", &inputs[0], &[rows, 4])?;
-    contract::floats(op, "target", &inputs[1], &[rows, 4])?;
+    let inputs = SmoothL1LossInputs::of(inputs);
+    let rows = inputs.pred.shape.first().copied().unwrap_or(0);
+    contract::floats(op, "pred", inputs.pred, &[rows, 4])?;
+    contract::floats(op, "target", inputs.target, &[rows, 4])?;
     check::parameter(op, "beta", beta >= 0.0, "0 or more", beta)?;
-    check_group(op, ipg, rows, [&inputs[2], &inputs[3], &inputs[4]])
+    check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
 }
 
 impl Op for SmoothL1Loss {
@@ -59,14 +76,14 @@ impl Op for SmoothL1Loss {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "inputs", inputs, SmoothL1LossInputs::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.beta, self.ipg, inputs)?;
         Ok(vec![TensorDesc::new(Role::Loss, &[1])])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 5 * inputs[0].len() as u64)
+        Cost::streaming(inputs, outputs, 5 * SmoothL1LossInputs::of(inputs).pred.len() as u64)
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::SoftmaxCrossEntropyInputs;
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, sum_rows};
 
@@ -16,11 +17,12 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
     pub(super) fn of(args: &CpuArgs<'a>, ipg: usize) -> Self {
-        let labels = args.inputs[1].i32();
-        let (image_idx, num_images) = (args.inputs[2].i32(), args.inputs[3].i32());
+        let inputs = SoftmaxCrossEntropyInputs::of(&args.inputs);
+        let labels = inputs.labels.i32();
+        let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
         let weights = RowWeights::new(ipg, num_images, image_idx, |row| labels[row] >= 0);
-        let classes = args.inputs[0].shape()[1];
-        Self { logits: args.inputs[0].f32(), classes, labels, weights }
+        let classes = inputs.logits.shape()[1];
+        Self { logits: inputs.logits.f32(), classes, labels, weights }
     }
 
     /// The loss.

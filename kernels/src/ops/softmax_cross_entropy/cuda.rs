@@ -2,6 +2,7 @@
 
 use device::{Access, Launch, LaunchArgs};
 
+use super::SoftmaxCrossEntropyInputs;
 use crate::TensorDesc;
 use crate::losses::launch::{
     LossRows, MAX_BLOCKS, ROW_THREADS, assert_half, blocks, loss_gradient, partial_bytes,
@@ -11,11 +12,12 @@ use crate::losses::launch::{
 const ROWS_A_BLOCK: usize = ROW_THREADS as usize / 32;
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
-    assert_half(args.inputs[0].desc);
+    let inputs = SoftmaxCrossEntropyInputs::of(&args.inputs);
+    assert_half(inputs.logits.desc);
     LossRows {
-        labels: args.inputs[1],
-        image_idx: args.inputs[2],
-        num_images: args.inputs[3],
+        labels: *inputs.labels,
+        image_idx: *inputs.image_idx,
+        num_images: *inputs.num_images,
         count: None,
         ipg,
         least_label: 0,
@@ -27,7 +29,8 @@ pub(super) fn workspace_bytes(logits: &TensorDesc) -> usize {
 }
 
 pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let logits = args.inputs[0];
+    let inputs = SoftmaxCrossEntropyInputs::of(&args.inputs);
+    let logits = *inputs.logits;
     let blocks = blocks(logits.dim(0), ROWS_A_BLOCK);
     let partials = |access| args.workspace.piece(0, partial_bytes(blocks), access);
     vec![
@@ -46,14 +49,15 @@ pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
 }
 
 pub(super) fn grad_launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let logits = args.inputs[0];
+    let inputs = SoftmaxCrossEntropyInputs::of(&args.inputs);
+    let logits = *inputs.logits;
     vec![
         Launch::new("softmax_cross_entropy_grad_f16", [blocks(logits.dim(0), ROWS_A_BLOCK), 1, 1])
             .block(ROW_THREADS)
             .arg(logits.read())
             .arg(rows(args, ipg).arg())
             .int(logits.dim(1))
-            .arg(loss_gradient(args.inputs[4]))
+            .arg(loss_gradient(args.inputs[SoftmaxCrossEntropyInputs::LEN]))
             .arg(args.outputs[0].write()),
     ]
 }

@@ -5,7 +5,7 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{check_inputs, cpu, cuda};
+use super::{SoftmaxCrossEntropyInputs, check_inputs, cpu, cuda};
 use crate::cpu::CpuArgs;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
@@ -29,10 +29,10 @@ impl Op for SoftmaxCrossEntropyGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 5)?;
+        check::arity(NAME, "inputs", inputs, SoftmaxCrossEntropyInputs::LEN + 1)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.ipg, inputs)?;
-        contract::floats(NAME, "grad_output", &inputs[4], &[1])?;
+        contract::floats(NAME, "grad_output", &inputs[SoftmaxCrossEntropyInputs::LEN], &[1])?;
         Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
     }
 
@@ -46,7 +46,7 @@ impl Op for SoftmaxCrossEntropyGrad {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let rows = cpu::Rows::of(args, self.ipg);
-        let grad_output = args.inputs[4].f32()[0];
+        let grad_output = args.inputs[SoftmaxCrossEntropyInputs::LEN].f32()[0];
         rows.grad(grad_output, args.outputs[0].f32());
     }
 }

@@ -31,14 +31,34 @@ pub struct SoftmaxCrossEntropy {
     pub ipg: usize,
 }
 
+op_inputs! {
+    /// What [`SoftmaxCrossEntropy`] reads.
+    pub struct SoftmaxCrossEntropyInputs {
+        /// `[M, K+1]`.
+        logits,
+        /// `[M]` i32.
+        labels,
+        /// `[M]` i32.
+        image_idx,
+        /// `[1]` i32.
+        num_images,
+    }
+}
+
 const NAME: &str = "softmax_cross_entropy";
 
 /// Checks what the loss and its gradient read.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
-    contract::floats_ranked(op, "logits", &inputs[0], "[M, K+1]")?;
-    let classes = inputs[0].shape[1];
+    let inputs = SoftmaxCrossEntropyInputs::of(inputs);
+    contract::floats_ranked(op, "logits", inputs.logits, "[M, K+1]")?;
+    let classes = inputs.logits.shape[1];
     check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
-    check_group(op, ipg, inputs[0].shape[0], [&inputs[1], &inputs[2], &inputs[3]])
+    check_group(
+        op,
+        ipg,
+        inputs.logits.shape[0],
+        [inputs.labels, inputs.image_idx, inputs.num_images],
+    )
 }
 
 impl Op for SoftmaxCrossEntropy {
@@ -51,14 +71,18 @@ impl Op for SoftmaxCrossEntropy {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 4)?;
+        check::arity(NAME, "inputs", inputs, SoftmaxCrossEntropyInputs::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.ipg, inputs)?;
         Ok(vec![TensorDesc::new(Role::Loss, &[1])])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 4 * inputs[0].len() as u64)
+        Cost::streaming(
+            inputs,
+            outputs,
+            4 * SoftmaxCrossEntropyInputs::of(inputs).logits.len() as u64,
+        )
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
@@ -82,7 +106,7 @@ impl Op for SoftmaxCrossEntropy {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(&inputs[0])
+        cuda::workspace_bytes(SoftmaxCrossEntropyInputs::of(inputs).logits)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

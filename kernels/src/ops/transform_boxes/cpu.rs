@@ -1,14 +1,14 @@
 //! CPU reference of `transform_boxes`.
 
-use super::TransformBoxes;
+use super::{TransformBoxes, TransformBoxesInputs};
 use crate::boxes::{ImageSize, as_boxes, as_boxes_mut, flip, gt_rows, scale};
 use crate::cpu::CpuArgs;
 
 pub(super) fn transform(op: &TransformBoxes, args: &mut CpuArgs<'_>) {
-    let inputs = &args.inputs;
-    let (boxes, counts) = (as_boxes(inputs[0].f32()), inputs[1].i32());
-    let (sources, networks) = (inputs[2].i32(), inputs[3].i32());
-    let capacity = inputs[0].shape()[1];
+    let inputs = TransformBoxesInputs::of(&args.inputs);
+    let (boxes, counts) = (as_boxes(inputs.boxes.f32()), inputs.counts.i32());
+    let (sources, networks) = (inputs.source_sizes.i32(), inputs.network_sizes.i32());
+    let capacity = inputs.boxes.shape()[1];
     let output = as_boxes_mut(args.outputs[0].f32());
     output.fill([0.0; 4]);
     for n in 0..counts.len() {
@@ -16,7 +16,7 @@ pub(super) fn transform(op: &TransformBoxes, args: &mut CpuArgs<'_>) {
         let network = ImageSize::from_row(&networks[2 * n..]);
         let x_ratio = ratio(network.width, source.width);
         let y_ratio = ratio(network.height, source.height);
-        let mirror = inputs[4].i32()[n] != 0;
+        let mirror = inputs.flips.i32()[n] != 0;
         let rows = &mut output[n * capacity..][..capacity];
         for (out, b) in rows.iter_mut().zip(gt_rows(boxes, counts, n)) {
             let b = if mirror { flip(b, source.width as f32, op.plus_one) } else { *b };

@@ -31,6 +31,22 @@ pub struct TransformBoxes {
     pub plus_one: bool,
 }
 
+op_inputs! {
+    /// What [`TransformBoxes`] reads.
+    pub struct TransformBoxesInputs {
+        /// `[N, G, 4]` f32, in source pixels.
+        boxes,
+        /// `[N]` i32.
+        counts,
+        /// `[N, 2]` i32.
+        source_sizes,
+        /// `[N, 2]` i32.
+        network_sizes,
+        /// `[N]` i32.
+        flips,
+    }
+}
+
 const NAME: &str = "transform_boxes";
 
 impl Op for TransformBoxes {
@@ -43,13 +59,14 @@ impl Op for TransformBoxes {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 5, updates)?;
-        dims.f32("boxes", &inputs[0], "[N, G, 4]")?;
-        dims.i32("counts", &inputs[1], "[N]")?;
-        dims.i32("source_sizes", &inputs[2], "[N, 2]")?;
-        dims.i32("network_sizes", &inputs[3], "[N, 2]")?;
-        dims.i32("flips", &inputs[4], "[N]")?;
-        Ok(vec![inputs[0].clone()])
+        let mut dims = Dims::new(NAME, inputs, TransformBoxesInputs::LEN, updates)?;
+        let inputs = TransformBoxesInputs::of(inputs);
+        dims.f32("boxes", inputs.boxes, "[N, G, 4]")?;
+        dims.i32("counts", inputs.counts, "[N]")?;
+        dims.i32("source_sizes", inputs.source_sizes, "[N, 2]")?;
+        dims.i32("network_sizes", inputs.network_sizes, "[N, 2]")?;
+        dims.i32("flips", inputs.flips, "[N]")?;
+        Ok(vec![inputs.boxes.clone()])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -1,0 +1,169 @@
+//! What a training step does with its gradients: adds them up over micro-steps, measures their
+//! norms, and updates the parameters.
+
+use std::sync::Arc;
+
+use configs::Optimizer;
+use graph::program::Pass;
+use graph::{GraphError, TensorId};
+use kernels::ops::accumulate::{Accumulate, AddAccumulated};
+use kernels::ops::control_step::ControlStep;
+use kernels::ops::grad_norms::GradNorms;
+use kernels::ops::sgd::{Sgd, SgdGroup};
+use kernels::{Role, TensorDesc};
+
+use super::MicroStep;
+use super::net::Net;
+use super::params::ParamKind;
+use super::schedule::schedule;
+use crate::runtime::MASTER;
+
+/// A parameter that the step trains.
+#[derive(Debug)]
+pub(super) struct Trained {
+    pub(super) weight: TensorId,
+    pub(super) name: String,
+    kind: ParamKind,
+    shape: Vec<usize>,
+}
+
+/// The parameters that the step trains, in order of declaration.
+pub(super) fn trained(net: &Net<'_>) -> Vec<Trained> {
+    let trained = net.params().iter().filter_map(|p| {
+        let (name, shape) = (p.name.clone(), p.shape.clone());
+        p.trained.map(|weight| Trained { weight, kind: p.kind, name, shape })
+    });
+    trained.collect()
+}
+
+/// Adds what this part of the step does with the gradients. Returns `control` and `grad_norms` of
+/// a part that updates; an early micro-step has none.
+pub(super) fn update(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    grads: Vec<TensorId>,
+    loss_scale: TensorId,
+) -> Result<Vec<TensorId>, GraphError> {
+    net.program.set_pass(Pass::Update);
+    net.part("optimizer");
+    match net.spec.micro {
+        MicroStep::Early => {
+            accumulate(net, trained, &grads)?;
+            Ok(Vec::new())
+        }
+        MicroStep::Whole => solve(net, trained, grads, loss_scale),
+        MicroStep::Last => {
+            let grads = add_accumulated(net, trained, grads)?;
+            solve(net, trained, grads, loss_scale)
+        }
+    }
+}
+
+/// Adds the gradients to those of the micro-steps before.
+fn accumulate(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    grads: &[TensorId],
+) -> Result<(), GraphError> {
+    let (mut updates, held) = accumulated(net, trained);
+    updates.push(held);
+    net.program.add(Arc::new(Accumulate), grads, &updates)?;
+    Ok(())
+}
+
+/// The gradients of all micro-steps.
+fn add_accumulated(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    mut grads: Vec<TensorId>,
+) -> Result<Vec<TensorId>, GraphError> {
+    let (sums, held) = accumulated(net, trained);
+    grads.extend(sums);
+    net.program.add(Arc::new(AddAccumulated), &grads, &[held])
+}
+
+/// The state of micro-steps: a sum for each parameter, and how many micro-steps they hold.
+fn accumulated(net: &mut Net<'_>, trained: &[Trained]) -> (Vec<TensorId>, TensorId) {
+    let sum = |t: &Trained| {
+        let desc = TensorDesc::new(Role::Master, &t.shape);
+        net.program.state(&format!("accumulated/{}", t.name), desc)
+    };
+    let sums = trained.iter().map(sum).collect();
+    (sums, net.program.state("micro_steps_held", TensorDesc::new(Role::Index, &[1])))
+}
+
+/// Norms, control of the step, and the update of every trained parameter. Returns control and
+/// norms.
+fn solve(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    grads: Vec<TensorId>,
+    loss_scale: TensorId,
+) -> Result<Vec<TensorId>, GraphError> {
+    let config = net.spec.config;
+    let index =
+        |net: &mut Net<'_>, name: &str| net.program.state(name, TensorDesc::new(Role::Index, &[1]));
+    let [step, growth, skipped] =
+        ["step", "loss_scale_growth", "skipped_steps"].map(|name| index(net, name));
+    let [norms, finite] = net.program.apply(GradNorms {}, grads.as_slice())?;
+    net.program.keep("grad_norms", norms);
+    let control = ControlStep {
+        schedule: schedule(config),
+        clip_norm: config.solver.clip_norm,
+        growth_interval: config.solver.loss_scale_growth_interval as u32,
+        dynamic: config.solver.dynamic_loss_scale,
+        micro_steps: config.train.micro_steps as u32,
+    };
+    let updates = [step, loss_scale, growth, skipped];
+    let control = net.program.add(Arc::new(control), &[norms, finite], &updates)?[0];
+    net.program.keep("control", control);
+    match config.solver.optimizer {
+        Optimizer::Sgd => sgd(net, trained, grads, control)?,
+    }
+    Ok(vec![control, norms])
+}
+
+/// Momentum SGD: one node updates every trained parameter, its momentum, and its master if it has
+/// one.
+fn sgd(
+    net: &mut Net<'_>,
+    trained: &[Trained],
+    grads: Vec<TensorId>,
+    control: TensorId,
+) -> Result<(), GraphError> {
+    let on_device = !net.spec.target.is_cpu();
+    let has_master =
+        |net: &Net<'_>, t: &Trained| on_device && net.program.desc(t.weight).role == Role::Weight;
+    let beside = |net: &mut Net<'_>, prefix: &str, t: &Trained| {
+        let desc = TensorDesc::new(Role::Master, &t.shape);
+        net.program.state(&format!("{prefix}{}", t.name), desc)
+    };
+    let momenta: Vec<_> = trained.iter().map(|t| beside(net, "momentum/", t)).collect();
+    let mut masters = Vec::new();
+    let mut groups = Vec::new();
+    for t in trained {
+        let master = has_master(net, t);
+        if master {
+            masters.push(beside(net, MASTER, t));
+        }
+        groups.push(group(&net.spec.config.solver, t.kind, master));
+    }
+    let solver = &net.spec.config.solver;
+    let op = Sgd { momentum: solver.momentum as f32, nesterov: solver.nesterov, groups };
+    let inputs: Vec<_> = grads.into_iter().chain([control]).collect();
+    let updates: Vec<_> = trained.iter().map(|t| t.weight).chain(momenta).chain(masters).collect();
+    net.program.add(Arc::new(op), &inputs, &updates)?;
+    Ok(())
+}
+
+/// How a parameter of this kind is updated.
+fn group(solver: &configs::Solver, kind: ParamKind, master: bool) -> SgdGroup {
+    let decay = solver.weight_decay as f32;
+    let or_decay = |own: Option<f64>| own.map_or(decay, |d| d as f32);
+    let (weight_decay, lr_factor) = match kind {
+        ParamKind::Bias => (or_decay(solver.bias_weight_decay), solver.bias_lr_factor as f32),
+        ParamKind::Norm => (or_decay(solver.norm_weight_decay), 1.0),
+        _ => (decay, 1.0),
+    };
+    SgdGroup { weight_decay, lr_factor, master }
+}

@@ -1,0 +1,66 @@
+//! From source pixels to the network's input, and from annotated boxes to network pixels.
+
+use configs::ChannelOrder;
+use graph::{GraphError, TensorId};
+use kernels::ops::decide_flips::DecideFlips;
+use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
+use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
+
+use super::inputs::{ImageInputs, ObjectInputs};
+use super::net::{Net, Truth};
+
+/// Which images are mirrored, [N].
+pub(super) fn decide_flips(
+    net: &mut Net<'_>,
+    objects: ObjectInputs,
+) -> Result<TensorId, GraphError> {
+    let config = net.spec.config;
+    let op = DecideFlips { seed: config.train.seed, probability: config.input.flip_probability };
+    net.program.apply1(op, [objects.image_keys])
+}
+
+/// The images resized, mirrored, normalised and padded, [N, H, W, 3].
+pub(super) fn preprocess(
+    net: &mut Net<'_>,
+    images: ImageInputs,
+    flips: TensorId,
+) -> Result<TensorId, GraphError> {
+    let input = &net.spec.config.input;
+    let op = Preprocess {
+        height: net.spec.padded.height,
+        width: net.spec.padded.width,
+        mean: input.mean,
+        std: input.std,
+        pixel_scale: input.pixel_scale,
+        bgr: input.channel_order == ChannelOrder::Bgr,
+    };
+    let inputs = PreprocessInputs {
+        pixels: images.pixels,
+        source_sizes: images.image_sizes,
+        network_sizes: images.network_sizes,
+        flips,
+        num_images: images.num_images,
+    };
+    let x = net.program.apply1(op, inputs)?;
+    net.observe("batch", x);
+    Ok(x)
+}
+
+/// What the images show, with its boxes in network pixels.
+pub(super) fn truth(
+    net: &mut Net<'_>,
+    images: ImageInputs,
+    objects: ObjectInputs,
+    flips: TensorId,
+) -> Result<Truth, GraphError> {
+    let op = TransformBoxes { plus_one: net.spec.config.model.boxes.legacy_plus_one };
+    let inputs = TransformBoxesInputs {
+        boxes: objects.gt_boxes,
+        counts: objects.gt_counts,
+        source_sizes: images.image_sizes,
+        network_sizes: images.network_sizes,
+        flips,
+    };
+    let gt_boxes = net.program.apply1(op, inputs)?;
+    Ok(Truth { images, objects, flips, gt_boxes })
+}

@@ -1,0 +1,116 @@
+//! The mask head: a mask of each RoI and class, its loss on the positives, and the probabilities of
+//! each detection's class.
+
+use configs::MaskTargetRule;
+use graph::{GraphError, TensorId};
+use kernels::ops::mask_bce_loss::{MaskBceLoss, MaskBceLossInputs};
+use kernels::ops::mask_probabilities::MaskProbabilities;
+use kernels::ops::mask_targets::{MaskRule, MaskTargets, MaskTargetsInputs};
+
+use super::pool::pool;
+use super::{Detections, RoiHead};
+use crate::model::net::{ConvShape, Loss, Net, Truth};
+use crate::model::params::Init;
+use crate::model::rois::{LabelledRois, Rois, SampledRois};
+
+/// A stack of 3x3 convolutions, a transposed one, and a 1x1 predictor.
+#[derive(Debug)]
+pub(super) struct MaskHead {
+    config: configs::MaskHead,
+    plus_one: bool,
+}
+
+impl MaskHead {
+    /// The head, of a model that has one.
+    pub(super) fn of(model: &configs::Model) -> Option<Self> {
+        let (config, plus_one) = (model.mask_head.clone(), model.boxes.legacy_plus_one);
+        model.kind.has_masks().then_some(Self { config, plus_one })
+    }
+
+    /// Mask logits [M, S, S, K+1], S twice the pooled size.
+    fn predict(
+        &self,
+        net: &mut Net<'_>,
+        maps: &[TensorId],
+        rois: Rois,
+    ) -> Result<TensorId, GraphError> {
+        let classes = net.spec.num_classes + 1;
+        let count = Some(rois.count);
+        net.part("mask_head.pool");
+        let mut x = pool(net, maps, rois, self.config.pooled)?;
+        net.part("mask_head.convs");
+        for (i, &channels) in self.config.channels.iter().enumerate() {
+            let name = format!("roi_heads.mask_head.{i}.0");
+            let init = Init::kaiming_normal_fan_out(channels * 9);
+            x = net.conv_bias(x, &name, ConvShape::new(channels, 3, 1), init, true, count)?;
+        }
+        net.part("mask_head.predictor");
+        let predictor = "roi_heads.mask_predictor";
+        let deconv = format!("{predictor}.conv5_mask");
+        x = net.deconv_relu(x, &deconv, self.config.deconv_channels, rois.count)?;
+        let init = Init::kaiming_normal_fan_out(classes);
+        let shape = ConvShape::new(classes, 1, 1);
+        let name = format!("{predictor}.mask_fcn_logits");
+        let logits = net.conv_bias(x, &name, shape, init, false, count)?;
+        net.observe("mask_logits", logits);
+        Ok(logits)
+    }
+}
+
+impl RoiHead for MaskHead {
+    fn losses(
+        &self,
+        net: &mut Net<'_>,
+        maps: &[TensorId],
+        sampled: &SampledRois,
+        truth: &Truth,
+    ) -> Result<Vec<Loss>, GraphError> {
+        let ipg = net.spec.config.train.images_per_group;
+        let LabelledRois { rois, labels, matched } = sampled.positives;
+        let (images, objects) = (truth.images, truth.objects);
+        let mask_logits = self.predict(net, maps, rois)?;
+        net.part("mask_head.losses");
+        let targets = MaskTargets {
+            side: 2 * self.config.pooled,
+            rule: match self.config.target_rule {
+                MaskTargetRule::CocoPolygon => MaskRule::CocoPolygon,
+                MaskTargetRule::RoiAlignBitmap => MaskRule::RoiAlignBitmap,
+            },
+            plus_one: self.plus_one,
+        };
+        let Rois { boxes, image_idx, count } = rois;
+        let inputs = MaskTargetsInputs {
+            mask_rois: boxes,
+            image_idx,
+            matched,
+            count,
+            segm_index: objects.segm_index,
+            segm_parts: objects.segm_parts,
+            coords: objects.coords,
+            runs: objects.runs,
+            source_sizes: images.image_sizes,
+            network_sizes: images.network_sizes,
+            flips: truth.flips,
+        };
+        let targets = net.program.apply1(targets, inputs)?;
+        net.observe("mask_targets", targets);
+        let num_images = images.num_images;
+        let inputs =
+            MaskBceLossInputs { mask_logits, labels, targets, image_idx, count, num_images };
+        let loss = net.program.apply1(MaskBceLoss { ipg }, inputs)?;
+        Ok(vec![("loss_mask", loss)])
+    }
+
+    fn detect(
+        &self,
+        net: &mut Net<'_>,
+        maps: &[TensorId],
+        detections: Detections,
+    ) -> Result<(), GraphError> {
+        let Detections { rois, labels } = detections;
+        let logits = self.predict(net, maps, rois)?;
+        let probs = net.program.apply1(MaskProbabilities, [logits, labels, rois.count])?;
+        net.program.keep("mask_probs", probs);
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+//! Features of regions of interest, pooled from the pyramid.
+
+use graph::{GraphError, TensorId};
+use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs, RoiPlaces};
+use kernels::ops::roi_levels::RoiLevels;
+
+use crate::model::net::Net;
+use crate::model::rois::Rois;
+
+/// Features of the RoIs, [M, pooled, pooled, C], from the level that fits each one's size.
+pub(super) fn pool(
+    net: &mut Net<'_>,
+    maps: &[TensorId],
+    rois: Rois,
+    pooled: usize,
+) -> Result<TensorId, GraphError> {
+    let config = &net.spec.config.model;
+    let levels = net.spec.config.num_backbone_levels();
+    let min_level = config.roi.min_level as i32;
+    let level_op = RoiLevels {
+        min_level,
+        max_level: min_level + levels as i32 - 1,
+        canonical_size: config.roi.canonical_size,
+        canonical_level: config.roi.canonical_level as i32,
+        plus_one: config.boxes.legacy_plus_one,
+    };
+    let strides = net.spec.config.level_strides();
+    let align = RoiAlign {
+        pooled,
+        sampling_ratio: config.roi.sampling_ratio,
+        aligned: config.roi.aligned,
+        spatial_scales: strides[..levels].iter().map(|s| 1.0 / *s as f32).collect(),
+    };
+    let Rois { boxes, image_idx, count } = rois;
+    let features = maps[..levels].to_vec();
+    let levels = net.program.apply1(level_op, [boxes, image_idx])?;
+    let places = RoiPlaces { rois: boxes, image_idx, levels, count };
+    net.program.apply1(align, RoiAlignInputs { features, places })
+}

@@ -1,0 +1,104 @@
+//! Regions of interest: proposals with labels, sampled for the heads of a training step.
+
+use graph::{GraphError, TensorId};
+use kernels::ops::roi_candidates::{RoiCandidates, RoiCandidatesInputs};
+use kernels::ops::sample_rois::{SampleRois, SampleRoisInputs};
+use kernels::{Role, TensorDesc};
+
+use super::net::{Net, Truth};
+use super::rpn::Proposals;
+
+/// RoIs of a batch, compacted: boxes [M, 4] in network pixels, images [M], count [1].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rois {
+    pub(super) boxes: TensorId,
+    pub(super) image_idx: TensorId,
+    pub(super) count: TensorId,
+}
+
+/// RoIs with the class [M] and the ground-truth box [M] that each is to predict.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LabelledRois {
+    pub(super) rois: Rois,
+    pub(super) labels: TensorId,
+    pub(super) matched: TensorId,
+}
+
+/// RoIs of a training step: all that were sampled, and the positives alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SampledRois {
+    pub(super) all: LabelledRois,
+    pub(super) positives: LabelledRois,
+}
+
+/// Labels proposals and ground-truth boxes, and samples RoIs among them.
+pub(super) fn sample_rois(
+    net: &mut Net<'_>,
+    proposals: Proposals,
+    truth: &Truth,
+) -> Result<SampledRois, GraphError> {
+    net.part("roi_sampling");
+    let config = &net.spec.config.model;
+    let batch = config.roi.batch_size_per_image;
+    let fraction = config.roi.positive_fraction;
+    if net.spec.inject.roi_samples {
+        let positives = (batch as f32 * fraction) as usize;
+        return Ok(SampledRois {
+            all: injected(net, "roi", batch),
+            positives: injected(net, "mask_roi", positives),
+        });
+    }
+    let candidates = RoiCandidates {
+        fg_iou: config.roi.fg_iou,
+        bg_iou: config.roi.bg_iou,
+        plus_one: config.boxes.legacy_plus_one,
+    };
+    let inputs = RoiCandidatesInputs {
+        proposals: proposals.boxes,
+        proposal_anchor_idx: proposals.anchor_idx,
+        counts: proposals.counts,
+        gt_boxes: truth.gt_boxes,
+        gt_classes: truth.objects.gt_classes,
+        gt_counts: truth.objects.gt_counts,
+        num_images: truth.images.num_images,
+    };
+    let [candidates, labels, matched_idx, keys, counts] = net.program.apply(candidates, inputs)?;
+    let sampler = SampleRois {
+        batch,
+        positive_fraction: fraction,
+        seed: net.spec.config.train.seed,
+        key: net.spec.inject.sample_key(),
+    };
+    let image_keys = truth.objects.image_keys;
+    let inputs = SampleRoisInputs { candidates, labels, matched_idx, keys, counts, image_keys };
+    let lists: [TensorId; 10] = net.program.apply(sampler, inputs)?;
+    let [all @ .., _, _, _, _, _] = lists;
+    let [_, _, _, _, _, positives @ ..] = lists;
+    let (all, positives) = (labelled(all), labelled(positives));
+    net.observe("rois", all.rois.boxes);
+    net.observe("roi_image_idx", all.rois.image_idx);
+    net.observe("roi_labels", all.labels);
+    net.observe("roi_matched", all.matched);
+    net.observe("num_rois", all.rois.count);
+    Ok(SampledRois { all, positives })
+}
+
+/// A list of the sampler, in the order of its outputs.
+fn labelled([boxes, image_idx, labels, matched, count]: [TensorId; 5]) -> LabelledRois {
+    LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
+}
+
+/// Inputs in place of the sampler's outputs: `{what}s`, `{what}_image_idx`, `{what}_labels`,
+/// `{what}_matched`, `num_{what}s`.
+fn injected(net: &mut Net<'_>, what: &str, per_image: usize) -> LabelledRois {
+    let m = net.spec.images * per_image;
+    let mut input = |name: String, role, shape: &[usize]| {
+        net.program.input(&name, TensorDesc::new(role, shape))
+    };
+    let boxes = input(format!("{what}s"), Role::Box, &[m, 4]);
+    let image_idx = input(format!("{what}_image_idx"), Role::Index, &[m]);
+    let labels = input(format!("{what}_labels"), Role::Index, &[m]);
+    let matched = input(format!("{what}_matched"), Role::Index, &[m]);
+    let count = input(format!("num_{what}s"), Role::Index, &[1]);
+    LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
+}

@@ -1,0 +1,27 @@
+//! The learning-rate schedule of a config, as the op that steps it takes it.
+
+use configs::{Config, Schedule};
+use kernels::ops::control_step::LrSchedule;
+
+/// The schedule that `solver` describes.
+pub(super) fn schedule(config: &Config) -> LrSchedule {
+    let solver = &config.solver;
+    let (base, warmup_steps) = (solver.learning_rate, solver.warmup_steps);
+    let warmup_factor = solver.warmup_factor;
+    match solver.schedule {
+        Schedule::Multistep => LrSchedule::Multistep {
+            base,
+            warmup_steps,
+            warmup_factor,
+            milestones: solver.milestones.clone(),
+            gamma: solver.gamma,
+        },
+        Schedule::Cosine => LrSchedule::Cosine {
+            base,
+            warmup_steps,
+            warmup_factor,
+            total_steps: config.train.steps,
+            min: solver.min_learning_rate,
+        },
+    }
+}

@@ -1,0 +1,47 @@
+//! What a run says before its first step.
+
+use configs::Config;
+
+use super::trainer::Trainer;
+use crate::dataset::DataSet;
+use crate::run_dir::RunDir;
+use crate::runtime::Backend;
+
+/// Device, data, memory and weights, a paragraph each.
+pub(super) fn banner(
+    config: &Config,
+    data: &DataSet,
+    trainer: &Trainer,
+    backend: &Backend,
+    run: &RunDir,
+) -> Vec<String> {
+    let memory = trainer.memory();
+    let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+    let trained = trainer.params().iter().filter(|p| p.trained.is_some());
+    let trained: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
+    let mut paragraphs = vec![format!(
+        "device {}, {} images, {} classes, batch {}, {} batches an epoch, \
+         {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
+         {:.0} MiB for weights and optimizer\nrun directory: {}",
+        backend.describe(),
+        data.images.len(),
+        data.num_classes(),
+        config.train.batch_size,
+        trainer.batches_per_epoch(),
+        trained as f64 / 1e6,
+        mib(memory.arena_bytes),
+        mib(memory.state_bytes),
+        run.path().display(),
+    )];
+    let backbone = &config.model.backbone;
+    if let (Some(path), Some(report)) = (&backbone.weights, trainer.loaded()) {
+        paragraphs.push(format!("weights {path}: {}", report.describe()));
+    } else if backbone.weights.is_none() && backbone.frozen_stages > 0 {
+        paragraphs.push(format!(
+            "warning: {} stages of the backbone are frozen at random weights; set \
+             model.backbone.weights, or model.backbone.frozen_stages=0",
+            backbone.frozen_stages
+        ));
+    }
+    paragraphs
+}

@@ -1,0 +1,102 @@
+//! What training needs in memory, known before the first step, and which batch would fit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use configs::Config;
+use device::Target;
+use graph::exec::device::Prepared;
+use graph::plan::ALIGNMENT;
+use kernels::TensorDesc;
+
+use super::programs::TrainingPrograms;
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+use crate::model::BuiltProgram;
+use crate::runtime::{Backend, RING};
+
+/// What training needs in memory, known before the first step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Weights, momentum, counters.
+    pub state_bytes: usize,
+    /// Activations, gradients, scratch, and a device's input slots. The CPU keeps an arena for
+    /// each padded shape, a device one for all.
+    pub arena_bytes: usize,
+    /// Host memory that a device reaches: what is copied to its input slots, and its ring.
+    pub pinned_bytes: usize,
+}
+
+impl MemoryNeed {
+    /// All of it where the programs run.
+    pub fn bytes(&self) -> usize {
+        self.state_bytes + self.arena_bytes
+    }
+}
+
+/// Schedules and plans programs for a target.
+pub(super) fn prepare(
+    built: Vec<BuiltProgram>,
+    target: &Target,
+) -> Result<Vec<Prepared>, EngineError> {
+    let prepare = |b: BuiltProgram| Ok(Prepared::new(Arc::new(b.program), target.clone())?);
+    built.into_iter().map(prepare).collect()
+}
+
+/// Bytes that a device needs for these programs.
+pub(super) fn needed_bytes(programs: &[Prepared]) -> usize {
+    let arena = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
+    let inputs = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0);
+    let states = programs.iter().flat_map(|p| p.program.states()).filter(|(_, t)| t.name != RING);
+    let round = |desc: &TensorDesc| desc.cuda_bytes().next_multiple_of(ALIGNMENT);
+    let states: BTreeMap<_, _> = states.map(|(_, t)| (&t.name, round(&t.desc))).collect();
+    let state: usize = states.values().sum();
+    arena + 3 * inputs + state
+}
+
+/// Checks that the programs fit `free` bytes.
+///
+/// # Errors
+/// [`EngineError::Usage`] with the largest batch that would fit.
+pub(super) fn check_fit(
+    programs: &[Prepared],
+    free: usize,
+    config: &Config,
+    data: &DataSet,
+    backend: &Backend,
+) -> Result<(), EngineError> {
+    let needed = needed_bytes(programs);
+    if needed <= free {
+        return Ok(());
+    }
+    let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
+    let advice = match largest_batch(free, config, data, backend)? {
+        Some(images) => format!("train.batch_size={images} would fit"),
+        None => "no smaller one fits either; use more train.micro_steps or smaller images".into(),
+    };
+    Err(EngineError::Usage(format!(
+        "a batch of {} images needs {:.2} GiB on {}, which has {:.2} GiB free: {advice}",
+        config.train.batch_size,
+        gib(needed),
+        backend.describe(),
+        gib(free),
+    )))
+}
+
+/// The largest batch below the config's that fits `free` bytes.
+fn largest_batch(
+    free: usize,
+    config: &Config,
+    data: &DataSet,
+    backend: &Backend,
+) -> Result<Option<usize>, EngineError> {
+    let target = backend.target();
+    let group = config.train.images_per_group * config.train.micro_steps;
+    for images in (1..config.train.batch_size / group).rev().map(|groups| groups * group) {
+        let smaller = TrainingPrograms::build(config, data, &target, images)?;
+        if needed_bytes(&prepare(smaller.built, &target)?) <= free {
+            return Ok(Some(images));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,73 @@
+//! The programs of a training run: for each padded shape one for the micro-step that updates, and
+//! another for the early ones where a step has several.
+
+use configs::Config;
+use device::Target;
+
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, training_program};
+
+/// The programs of one padded shape, by position in the list of all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepPrograms {
+    last: usize,
+    early: Option<usize>,
+}
+
+impl StepPrograms {
+    /// The program of a micro-step: the last of its step, or an early one.
+    pub(super) fn of(&self, is_last: bool) -> usize {
+        match (is_last, self.early) {
+            (true, _) => self.last,
+            (false, Some(early)) => early,
+            (false, None) => panic!("a step of one micro-step has no early ones"),
+        }
+    }
+}
+
+/// All programs of a run.
+#[derive(Debug)]
+pub(super) struct TrainingPrograms {
+    /// Those that update come first, by padded shape.
+    pub(super) built: Vec<BuiltProgram>,
+    /// By padded shape.
+    pub(super) shapes: Vec<StepPrograms>,
+}
+
+impl TrainingPrograms {
+    /// Builds the programs of steps of `images` images.
+    pub(super) fn build(
+        config: &Config,
+        data: &DataSet,
+        target: &Target,
+        images: usize,
+    ) -> Result<Self, EngineError> {
+        let num_classes = data.classes_of_model(config)?;
+        let micro_steps = config.train.micro_steps;
+        let build = |micro| {
+            let programs = data.shapes.iter().map(move |shape| {
+                let spec = ModelSpec {
+                    config,
+                    num_classes,
+                    images: images / micro_steps,
+                    padded: (*shape).into(),
+                    slot: data.slot_shape(),
+                    target: target.clone(),
+                    micro,
+                    inject: Inject::default(),
+                };
+                Ok(training_program(&spec)?)
+            });
+            programs.collect::<Result<Vec<_>, EngineError>>()
+        };
+        let mut built = build(MicroStep::updating(micro_steps))?;
+        let count = built.len();
+        let has_early = micro_steps > 1;
+        if has_early {
+            built.extend(build(MicroStep::Early)?);
+        }
+        let of_shape = |last| StepPrograms { last, early: has_early.then_some(count + last) };
+        Ok(Self { built, shapes: (0..count).map(of_shape).collect() })
+    }
+}

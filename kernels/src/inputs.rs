@@ -1,0 +1,132 @@
+//! Inputs of ops by name, for ops that take more of them than a reader can count.
+
+/// Declares the inputs of an op as a struct, generic over what stands for a tensor: the fields are
+/// the op's inputs, in order, those that it may lack behind the word `optional`. The struct turns
+/// into the list that a program takes, and names the tensors of a list that an op was given.
+macro_rules! op_inputs {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
+        optional { $($(#[$optional_doc:meta])* $optional:ident,)+ }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name<T> {
+            $($(#[$field_doc])* pub $field: T,)+
+            $($(#[$optional_doc])* pub $optional: Option<T>,)+
+        }
+
+        impl<T> From<$name<T>> for Vec<T> {
+            fn from(inputs: $name<T>) -> Self {
+                let mut list = vec![$(inputs.$field),+];
+                $(list.extend(inputs.$optional);)+
+                list
+            }
+        }
+
+        impl $name<()> {
+            /// How many inputs the op takes at least.
+            pub const LEN: usize = [$(stringify!($field)),+].len();
+        }
+
+        impl<'a, T> $name<&'a T> {
+            /// Names the tensors of a list; `has` says which optional ones it holds.
+            ///
+            /// Panics if the list is too short: the op's contract counts it first.
+            pub fn of(list: &'a [T], has: [bool; [$(stringify!($optional)),+].len()]) -> Self {
+                let [$($field,)+ rest @ ..] = list else {
+                    panic!("{} tensors are too few for {}", list.len(), stringify!($name))
+                };
+                let mut rest = rest.iter();
+                let [$($optional),+] = has.map(|has| if has { rest.next() } else { None });
+                Self { $($field,)+ $($optional),+ }
+            }
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name<T> {
+            $($(#[$field_doc])* pub $field: T,)+
+        }
+
+        impl<T> From<$name<T>> for Vec<T> {
+            fn from(inputs: $name<T>) -> Self {
+                vec![$(inputs.$field),+]
+            }
+        }
+
+        impl $name<()> {
+            /// How many inputs the op takes; a gradient's further ones begin here.
+            pub const LEN: usize = [$(stringify!($field)),+].len();
+        }
+
+        impl<'a, T> $name<&'a T> {
+            /// Names the first tensors of a list; an op's gradient takes more behind them.
+            ///
+            /// Panics if the list is too short: the op's contract counts it first.
+            pub fn of(list: &'a [T]) -> Self {
+                let [$($field,)+ ..] = list else {
+                    panic!("{} tensors are too few for {}", list.len(), stringify!($name))
+                };
+                Self { $($field),+ }
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    op_inputs! {
+        /// Three inputs.
+        pub struct Three {
+            /// First.
+            a,
+            /// Second.
+            b,
+            /// Third.
+            c,
+        }
+    }
+
+    #[test]
+    fn fields_are_the_list_in_order() {
+        let list: Vec<i32> = Three { c: 3, a: 1, b: 2 }.into();
+        assert_eq!(list, [1, 2, 3]);
+        let named = Three::of(&[4, 5, 6, 7]);
+        assert_eq!((*named.a, *named.b, *named.c, Three::LEN), (4, 5, 6, 3));
+    }
+
+    op_inputs! {
+        /// Two inputs, and up to two more.
+        pub struct Optional {
+            /// First.
+            a,
+            /// Second.
+            b,
+        }
+        optional {
+            /// Third, if at all.
+            c,
+            /// Last, if at all.
+            d,
+        }
+    }
+
+    #[test]
+    fn optional_inputs_close_up() {
+        let list: Vec<i32> = Optional { a: 1, b: 2, c: None, d: Some(4) }.into();
+        assert_eq!(list, [1, 2, 4]);
+        let named = Optional::of(&list, [false, true]);
+        assert_eq!((*named.a, *named.b, named.c, named.d), (1, 2, None, Some(&4)));
+    }
+
+    #[test]
+    #[should_panic(expected = "2 tensors are too few for Three")]
+    fn a_list_that_is_too_short_is_told() {
+        let _ = Three::of(&[1, 2]);
+    }
+}
