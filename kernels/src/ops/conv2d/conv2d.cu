@@ -29,7 +29,7 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   const int filled_rows = filled_images(count, conv.images) * per_image;
 
   const Taps taps{conv.kernel_h, conv.kernel_w};
-  const Share share = share_of(taps.blocks(conv.channels, ALIGNED));
+  const Share share = share_of(taps.k_blocks(conv.channels, ALIGNED));
   auto window = [&](int row, int& image, int& top, int& left) {
     image = row / per_image;
     const int p = row % per_image / conv.out_width, q = row % per_image % conv.out_width;
@@ -41,8 +41,8 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
                                     first_row, window);
   FilterRows<Right, ALIGNED> filters(w, conv, share.first, first_column);
   Sums<T> sums;
-  const int blocks = first_row < filled_rows ? share.len : 0;
-  multiply<T, Left, Right>(sums, windows, filters, blocks, stages);
+  const int k_blocks = first_row < filled_rows ? share.len : 0;
+  multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
 
   auto place = [&](int row, bool& filled) {
     filled = row < filled_rows;

@@ -34,7 +34,7 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
   const int filled_rows = filled_images(count, conv.images) * per_image;
 
   const Taps taps{y.taps, x.taps};
-  const Share share = share_of(taps.blocks(conv.filters, ALIGNED));
+  const Share share = share_of(taps.k_blocks(conv.filters, ALIGNED));
   auto window = [&](int row, int& image, int& top, int& left) {
     image = row / per_image;
     top = row % per_image / x.extent + y.reach - (y.taps - 1);
@@ -45,8 +45,8 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
                                     share.first, first_row, window);
   FilterColumns<Right, ALIGNED> filters(w, conv, y, x, share.first, first_column);
   Sums<T> sums;
-  const int blocks = first_row < filled_rows ? share.len : 0;
-  multiply<T, Left, Right>(sums, windows, filters, blocks, stages);
+  const int k_blocks = first_row < filled_rows ? share.len : 0;
+  multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
 
   auto place = [&](int row, bool& filled) {
     filled = row < filled_rows;
