@@ -41,9 +41,9 @@ use crate::runtime::MASTER;
 pub const LOSS_NAMES: [&str; 5] =
     ["loss_classifier", "loss_box_reg", "loss_mask", "loss_objectness", "loss_rpn_box_reg"];
 
-/// Builds the training step. Kept tensors: the losses under [`LOSS_NAMES`], `control` (learning
-/// rate, gradient factor, applied, loss scale) and `grad_norms` (each trained parameter's, then
-/// the total; scaled by the loss scale).
+/// Builds the training step. Kept tensors: the losses under [`LOSS_NAMES`], `control` (a
+/// [`kernels::ops::control_step::Control`]) and `grad_norms` (each trained parameter's, then the
+/// total; scaled by the loss scale).
 ///
 /// # Errors
 /// A config that the ops refuse, with the part of the model.

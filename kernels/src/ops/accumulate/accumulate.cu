@@ -7,12 +7,10 @@
 // Numerics: fp32, elementwise, in the order of the micro-steps.
 // accumulate_count: held [1] int (updated): one more, or 0. A kernel of its own, since every block
 // of the other reads it.
-#include "platform.cuh"
+#include "many_tensors.cuh"
 
 constexpr int CAPACITY = 64;  // parameters of a launch: the struct stays under 4 KiB
-constexpr int THREADS = 256;
-constexpr int VECTOR = 4;  // floats in a 16-byte load
-constexpr int ROUNDS = 4;  // vectors of a thread
+constexpr int ROUNDS = 4;     // vectors of a thread
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 
 // The parameters of a launch. Equal to the struct that cuda.rs builds.
@@ -25,21 +23,8 @@ struct Parameters {
 };
 static_assert(sizeof(Parameters) == 36 * CAPACITY, "cuda.rs builds it");
 
-// Last parameter whose first block is not after `block`.
-DEVICE int parameter_of(const Parameters& in, int block) {
-  int low = 0, high = CAPACITY;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (in.first_block[middle] <= block)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 KERNEL(THREADS) accumulate(const int* RESTRICT held, const Parameters in) {
-  const int i = parameter_of(in, blockIdx.x);
+  const int i = tensor_of(in.first_block, blockIdx.x);
   const bool first_step = *held == 0;
   const float* const grad = in.grad[i];
   const float* const sum = in.sum[i];

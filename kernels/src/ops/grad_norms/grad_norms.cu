@@ -11,13 +11,11 @@
 // Numerics: squares summed in double, in an order that depends on shapes alone. Edges: no sum of
 // squares of finite floats leaves double's range, so an element that is not finite shows in the
 // total; a norm beyond float becomes its largest value.
-#include "platform.cuh"
+#include "many_tensors.cuh"
 #include "reduce.cuh"
 
 constexpr int CAPACITY = 128;  // tensors of a launch: the struct stays under 4 KiB
-constexpr int VECTOR = 4;      // floats in a 16-byte load
 constexpr int ROUNDS = 8;      // vectors of a thread, all loads in flight
-constexpr int THREADS = 256;
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 constexpr int ROOT_THREADS = 1024;
 constexpr float FLOAT_MAX = 3.40282347e38f;
@@ -32,25 +30,12 @@ struct Gradients {
 };
 static_assert(sizeof(Gradients) == 20 * CAPACITY + 8, "cuda.rs builds it");
 
-// The tensor of a block: the last whose first block is not after it.
-DEVICE int tensor_of(const Gradients& in, int block) {
-  int low = 0, high = CAPACITY;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (in.first_block[middle] <= block)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 DEVICE double square(float v) { return (double)v * (double)v; }
 
 KERNEL(THREADS)
 grad_norms_squares(const Gradients in, double* RESTRICT partials, int* RESTRICT first_partial) {
   SHARED(double, scratch, 32);
-  const int i = tensor_of(in, blockIdx.x), block = blockIdx.x - in.first_block[i];
+  const int i = tensor_of(in.first_block, blockIdx.x), block = blockIdx.x - in.first_block[i];
   const float* const grad = in.grad[i];
   const uint64_t len = in.len[i];
   const uint64_t first = (uint64_t)block * BLOCK_ELEMENTS + threadIdx.x * VECTOR;
