@@ -21,7 +21,7 @@ use crate::run_dir::RunDir;
 use crate::runtime::{Backend, ModelState};
 
 /// Steps in a row whose losses are no numbers before a run with a dynamic loss scale gives up.
-const MOST_BAD_STEPS: u64 = 10;
+const MAX_BAD_STEPS: u64 = 10;
 
 /// How a run came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -259,7 +259,7 @@ impl Session {
             return Ok(());
         };
         self.bad_steps += 1;
-        if self.config.solver.dynamic_loss_scale && self.bad_steps < MOST_BAD_STEPS {
+        if self.config.solver.dynamic_loss_scale && self.bad_steps < MAX_BAD_STEPS {
             return Ok(());
         }
         Err(EngineError::Diverged {

@@ -8,11 +8,11 @@
 #include "platform.cuh"
 #include "vector.cuh"
 
-constexpr int MOST_TERMS = 32;  // of a launch; more would take more kernel parameters than pays
+constexpr int MAX_TERMS = 32;  // of a launch; more would take more kernel parameters than pays
 struct Terms {
-  const void* x[MOST_TERMS];
+  const void* x[MAX_TERMS];
 };
-static_assert(sizeof(Terms) == 8 * MOST_TERMS, "as cuda.rs lays it out");
+static_assert(sizeof(Terms) == 8 * MAX_TERMS, "as cuda.rs lays it out");
 
 template <typename T, int W>
 DEVICE void add_terms(const Terms& terms, int count, const float* before, float* carry, T* y,
