@@ -2,7 +2,6 @@
 #pragma once
 #include "platform.cuh"
 
-// Built field by field by `conv_arg` of device/gemm.rs.
 struct Conv {
   int images, height, width, channels;           // N, H, W, C
   int filters, kernel_h, kernel_w, stride, pad;  // K, R, S

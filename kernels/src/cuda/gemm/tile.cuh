@@ -1,9 +1,10 @@
 // Tiles of the matrix product, and how its operands lie in shared memory.
 //
-// D [M, N] = sum over k of A [M, k] * B [k, N]. A block of THREADS threads makes a tile of D, its
-// warps a part each. An operand comes in one of two layouts, as it lies in global memory: as rows
-// of D (RowOperand: DEPTH values of k side by side), or as rows of k (ColumnOperand). ldmatrix
-// transposes the second on the way to the registers, so no tensor is ever stored transposed.
+// D [rows, columns] = sum over k of A [rows, k] * B [k, columns]. A block of THREADS threads makes
+// a tile of D, its warps a part each. An operand comes in one of two layouts, as it lies in global
+// memory: as rows of D (RowOperand: DEPTH values of k side by side), or as rows of k
+// (ColumnOperand). ldmatrix transposes the second on the way to the registers, so no tensor is ever
+// stored transposed.
 #pragma once
 #include "ptx.cuh"
 

@@ -1,12 +1,20 @@
 // Adds the gradients of a micro-step to the sums of earlier ones, many parameters in one launch.
 //
-// accumulate: for each of up to 64 parameters grad float (in), sum float (in; not read if held is
-// 0), total float (out, overwritten; may be sum itself), len elements each; held [1] int (in).
+// accumulate, for each of up to 64 parameters:
+//   grad   [len]  float  in   gradient of this micro-step
+//   sum    [len]  float  in   sum of earlier micro-steps; not read if held is 0
+//   total  [len]  float  out  both together; may be sum itself
+//   held   [1]    int    in   micro-steps that the sums hold
+//
+// accumulate_count:
+//   held  [1]  int  state  one more, or 0
+//
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter.
-// Cost: 12 bytes an element: 0.53 GB for the 44 million of Mask R-CNN R50-FPN, bound by memory.
+// Cost: 12 bytes per element, 0.53 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
 // Numerics: fp32, elementwise, in the order of the micro-steps.
-// accumulate_count: held [1] int (updated): one more, or 0. A kernel of its own, since every block
-// of the other reads it.
+// Edges: a parameter without elements has no block.
+//
+// accumulate_count is a kernel of its own, since every block of the other reads held.
 #include "many_tensors.cuh"
 
 constexpr int CAPACITY = 64;  // parameters of a launch: the struct stays under 4 KiB

@@ -1,16 +1,21 @@
-// L2 norms of gradients, the norm of all, and whether every element is finite, over many tensors in
-// few launches. Matches torch.linalg.vector_norm of each gradient and of the list of norms.
+// L2 norms of gradients, the norm of all, and whether every element is finite;
+// torch.linalg.vector_norm of each and of the list.
 //
-// Tensors: n gradients float (in) -> norms [n + 1] float (overwritten; last: that of all), finite
-// [1] int (overwritten). Scratch: partials, a sum of squares for each block in the order of the
-// tensors; first_partial [n], a tensor's first among them.
-// Launch: grad_norms_squares in blocks of 256 threads, 8,192 elements a block, at most 128 tensors
-// a launch; each tensor has a block, also one without elements. grad_norms_roots is one block, a
-// warp a tensor. Cost: 4 bytes an element, 176 MB for the 44 million of Mask R-CNN R50-FPN, bound
-// by memory: double-precision sums of that many floats take a fifth of the time of reading them.
-// Numerics: squares summed in double, in an order that depends on shapes alone. Edges: no sum of
-// squares of finite floats leaves double's range, so an element that is not finite shows in the
-// total; a norm beyond float becomes its largest value.
+//   grad           [len]           float   in       one of n gradients
+//   norms          [n + 1]         float   out      last: the norm of all
+//   finite         [1]             int     out      1 if every element is finite
+//   partials       [num_partials]  double  scratch  sum of squares of each block
+//   first_partial  [n]             int     scratch  a tensor's first among them
+//
+// Launch: grad_norms_squares in blocks of 256 threads and 8,192 elements, at most 128 tensors a
+// launch; grad_norms_roots is one block, a warp per tensor.
+// Cost: 4 bytes per element, 176 MB for the 44 million of Mask R-CNN R50-FPN; memory-bound: the
+// sums in double take a fifth of the time of the reads.
+// Numerics: squares summed in double, in an order that depends on shapes alone.
+// Edges: a tensor without elements has a block too; a norm beyond float becomes its largest value.
+//
+// No sum of squares of finite floats leaves double's range, so an element that is not finite shows
+// in the total.
 #include "many_tensors.cuh"
 #include "reduce.cuh"
 

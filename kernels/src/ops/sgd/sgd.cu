@@ -1,13 +1,16 @@
-// SGD with momentum and weight decay over many parameters in one launch. Matches
-// torch.optim.SGD, and the CPU reference in every bit: the same operations in the same order.
+// SGD with momentum and weight decay over many parameters in one launch; torch.optim.SGD.
 //
-// Tensors, for each of up to 64 parameters: grad float (in), w half or float, m float, master p
-// float or null (all updated in place), len elements each; control [1] Control (in). Without a
-// master w is what is updated; else w is overwritten with p rounded to its type.
+//   control  [1]    Control     in     learning rate, factor of the gradients, apply or skip
+//   grad     [len]  float       in     of each of up to 64 parameters
+//   w        [len]  half/float  state  weight; with a master its copy, rounded
+//   m        [len]  float       state  momentum
+//   p        [len]  float       state  master, or null: then w is what is updated
+//
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter.
-// Cost: 22 bytes an element with a master and w in half: 0.97 GB for the 44 million of Mask R-CNN
-// R50-FPN, bound by memory. Numerics: fp32, elementwise. Edges: if control says to skip, nothing is
-// written; gradients that are not finite are then never looked at.
+// Cost: 22 bytes per element with a master and w in half, 0.97 GB for the 44 million of Mask R-CNN
+// R50-FPN; memory-bound.
+// Numerics: fp32, elementwise; the CPU's operations in its order, so the bits are equal.
+// Edges: a skipped step writes nothing and never looks at its gradients, which may be non-finite.
 #include "control.cuh"
 #include "many_tensors.cuh"
 
