@@ -25,8 +25,8 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
-    /// Losses by name, what was decided for the step, and the total norm of the scaled gradients, of
-    /// one row.
+    /// Of one row: losses by name, what was decided for the step, and the total norm of the scaled
+    /// gradients.
     pub fn split(&self, row: &[f32]) -> (Vec<(&'static str, f32)>, Control, f32) {
         let values = &row[1..];
         let losses = self.losses.iter().copied().zip(values.iter().copied()).collect();

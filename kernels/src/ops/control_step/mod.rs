@@ -6,8 +6,8 @@
 //! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [4]`
 //! (Role::Scalar, overwritten), a [`Control`].
 //!
-//! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` counts, `growth`
-//!   restarts, and with `dynamic` the scale halves, not below 1.
+//! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` counts,
+//!   `growth` restarts, and with `dynamic` the scale halves, not below 1.
 //! * `step` counts applied steps only, so a skipped step keeps its learning rate for the next one.
 //! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as
 //!   long as it stays finite.
@@ -91,13 +91,7 @@ impl Op for ControlStep {
             panic!("{NAME}: four state tensors")
         };
         let used = scale.f32()[0];
-        let divisor = used * self.micro_steps as f32;
-        let control = Control {
-            lr: self.schedule.at(u64::try_from(step.i32()[0]).unwrap_or(0)) as f32,
-            grad_factor: self.clip_factor(norm, divisor) / divisor,
-            applied: if finite { 1.0 } else { 0.0 },
-            loss_scale: used,
-        };
+        let control = self.decide(step.i32()[0], norm, finite, used);
         args.outputs[0].f32().copy_from_slice(control.values());
         let growth = &mut growth.i32()[0];
         if finite {
@@ -119,6 +113,17 @@ impl Op for ControlStep {
 }
 
 impl ControlStep {
+    /// What the step does whose gradients have this norm, still times the loss scale.
+    fn decide(&self, step: i32, scaled_norm: f32, finite: bool, loss_scale: f32) -> Control {
+        let divisor = loss_scale * self.micro_steps as f32;
+        Control {
+            lr: self.schedule.at(u64::try_from(step).unwrap_or(0)) as f32,
+            grad_factor: self.clip_factor(scaled_norm, divisor) / divisor,
+            applied: if finite { 1.0 } else { 0.0 },
+            loss_scale,
+        }
+    }
+
     /// What clipping multiplies gradients with that were divided by `divisor`.
     fn clip_factor(&self, scaled_norm: f32, divisor: f32) -> f32 {
         if self.clip_norm == 0.0 {

@@ -10,8 +10,8 @@
 //!
 //! The last rounds to the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its
 //! small updates would be lost. A momentum of 0 at the start gives torch's first step, which copies
-//! g. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory: three reads and
-//! two writes an element, and a third of a weight with a master.
+//! g. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory: three reads
+//! and two writes an element, and a third of a weight with a master.
 
 mod cases;
 mod cuda;
