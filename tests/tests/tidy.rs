@@ -9,6 +9,7 @@ mod tidy {
     pub(crate) mod docs;
     pub(crate) mod files;
     pub(crate) mod machine;
+    pub(crate) mod mirrors;
     pub(crate) mod ops;
     pub(crate) mod presets;
     pub(crate) mod ptx;
@@ -21,7 +22,7 @@ mod tidy {
 }
 
 use tidy::files::{File, root, tracked};
-use tidy::{cuda, docs, machine, ops, presets, ptx, rooms, shape, unsafety, used, words};
+use tidy::{cuda, docs, machine, mirrors, ops, presets, ptx, rooms, shape, unsafety, used, words};
 
 /// Fails with all faults at once, so that one run shows all that is to be mended.
 fn hold(faults: Vec<String>) {
@@ -107,6 +108,11 @@ fn a_letter_has_one_meaning() {
 #[test]
 fn names_in_cuda_comments_exist() {
     hold(cuda::comment_faults(&tracked()));
+}
+
+#[test]
+fn constants_of_rust_and_cuda_are_equal() {
+    hold(mirrors::faults(&tracked()));
 }
 
 #[test]
