@@ -49,9 +49,9 @@ const LANE_GAP: f64 = 3.0;
 const AXIS: f64 = 34.0;
 /// Advance of a letter of 11 px in a sans-serif face, on the wide side.
 const LETTER: f64 = 6.8;
-/// Bars of a row at most, on the average; more rows than [`MOST_ROWS`] are too many to take in.
+/// Bars of a row at most, on the average; more rows than [`MAX_ROWS`] are too many to take in.
 const BARS_OF_ROW: usize = 55;
-const MOST_ROWS: usize = 9;
+const MAX_ROWS: usize = 9;
 /// Bars of the list below.
 const LISTED: usize = 24;
 
@@ -65,7 +65,7 @@ struct Layout {
 impl Layout {
     fn of(bars: &[Bar]) -> Self {
         let total = bars.iter().map(|bar| bar.end_us).fold(1.0, f64::max);
-        let wanted = bars.len().div_ceil(BARS_OF_ROW).clamp(1, MOST_ROWS);
+        let wanted = bars.len().div_ceil(BARS_OF_ROW).clamp(1, MAX_ROWS);
         let row_us = if wanted == 1 { total } else { nice(total / wanted as f64) };
         let rows = (total / row_us).ceil().max(1.0) as usize;
         let streams = bars.iter().map(|bar| bar.stream + 1).max().unwrap_or(1);

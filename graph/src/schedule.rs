@@ -6,7 +6,7 @@ use crate::program::Pass;
 use crate::{GraphError, Node, NodeId, Program, TensorId};
 
 /// Nodes of the second stream that the main line may leave behind.
-const MOST_AHEAD: usize = 2;
+const MAX_AHEAD: usize = 2;
 
 /// An order of execution: nodes in launch order, each on a stream, with the waits between streams.
 #[derive(Debug, Clone)]
@@ -144,7 +144,7 @@ impl Schedule {
                 started.push(i);
                 return None;
             }
-            started.len().checked_sub(MOST_AHEAD + 1).map(|behind| started[behind])
+            started.len().checked_sub(MAX_AHEAD + 1).map(|behind| started[behind])
         });
         let late: Vec<Option<usize>> = late.collect();
         Self::build(program, &streams, &late)

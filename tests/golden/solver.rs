@@ -3,7 +3,7 @@
 use kernels::Role;
 use kernels::cpu::HostTensor;
 use kernels::on_cpu::run_updating;
-use kernels::ops::control_step::{ControlStep, LrSchedule};
+use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
 use kernels::ops::sgd::{Sgd, SgdGroup};
 
 use crate::convert::{count, flag, floats, host, index, numbered, numbers};
@@ -104,7 +104,8 @@ fn rates_of_steps(case: Case<'_>, schedule: LrSchedule, steps: usize) -> Vec<f32
     let mut state = [zero(), floats(Role::Scalar, &[1], vec![1.0]), zero(), zero()];
     let mut rate = || {
         let control = run_updating(&op, &inputs, &mut state);
-        control.unwrap_or_else(|e| panic!("{}: {e}", case.name()))[0].as_f32()[0]
+        let control = control.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+        Control::read(control[0].as_f32()).lr
     };
     (0..steps).map(|_| rate()).collect()
 }

@@ -25,7 +25,7 @@ use common::Place;
 const SURE: f32 = 0.3;
 /// Of the scores of a detection in fp16 and in f32.
 const SCORE_BOUND: f32 = 0.02;
-const LEAST_IOU: f32 = 0.9;
+const MIN_IOU: f32 = 0.9;
 
 fn config(place: &Place, set: &[&str]) -> Config {
     let dir = format!("data.synthetic.dir={}", place.join("drawn").display());
@@ -68,7 +68,7 @@ fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, 
         assert_eq!(wanted.image_id, got.image_id);
         let mut free: Vec<&Found> = got.objects.iter().collect();
         for object in wanted.objects.iter().filter(|o| o.score > SURE) {
-            let fits = |f: &&Found| f.label == object.label && iou(f, object) > LEAST_IOU;
+            let fits = |f: &&Found| f.label == object.label && iou(f, object) > MIN_IOU;
             let Some(at) = free.iter().position(fits) else {
                 panic!("image {}: nothing like {object:?} in {free:?}", wanted.image_id)
             };

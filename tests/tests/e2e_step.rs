@@ -285,7 +285,7 @@ impl Step {
 #[test]
 fn gradients_are_the_slopes_of_the_losses() {
     // Below this a slope is lost in the rounding of the losses over a step of 1e-2.
-    const LEAST_SLOPE: f64 = 1e-3;
+    const MIN_SLOPE: f64 = 1e-3;
     let place = Place::new();
     let store = images(&place);
     let mut step = with_fixed_samples(&store, &config(2, 2), &[0, 3]);
@@ -299,7 +299,7 @@ fn gradients_are_the_slopes_of_the_losses() {
         let mut alone = vec![0.0; grad.len()];
         alone[steepest] = 1.0;
         let ways = [(along, norm), (alone, f64::from(grad[steepest].abs()))];
-        for (direction, _) in ways.iter().filter(|(_, slope)| *slope >= LEAST_SLOPE) {
+        for (direction, _) in ways.iter().filter(|(_, slope)| *slope >= MIN_SLOPE) {
             let error = step.slope_error(name, grad, direction);
             assert!(error <= 2e-2, "{name}: off by {error:.1e}");
             (tried, worst) = (tried + 1, worst.max(error));

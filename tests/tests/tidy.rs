@@ -5,9 +5,11 @@
 //! mend, and is itself tested on small inputs that break it.
 
 mod tidy {
+    pub(crate) mod cuda;
     pub(crate) mod docs;
     pub(crate) mod files;
     pub(crate) mod machine;
+    pub(crate) mod mirrors;
     pub(crate) mod ops;
     pub(crate) mod presets;
     pub(crate) mod ptx;
@@ -15,11 +17,12 @@ mod tidy {
     pub(crate) mod rust;
     pub(crate) mod shape;
     pub(crate) mod unsafety;
+    pub(crate) mod used;
     pub(crate) mod words;
 }
 
 use tidy::files::{File, root, tracked};
-use tidy::{docs, machine, ops, presets, ptx, rooms, shape, unsafety, words};
+use tidy::{cuda, docs, machine, mirrors, ops, presets, ptx, rooms, shape, unsafety, used, words};
 
 /// Fails with all faults at once, so that one run shows all that is to be mended.
 fn hold(faults: Vec<String>) {
@@ -28,6 +31,12 @@ fn hold(faults: Vec<String>) {
 
 fn rust_files() -> Vec<File> {
     tracked().into_iter().filter(|file| file.path.ends_with(".rs")).collect()
+}
+
+/// Rust, CUDA and C++.
+fn source_files() -> Vec<File> {
+    let is_source = |file: &File| file.path.ends_with(".rs") || cuda::is_cuda(file);
+    tracked().into_iter().filter(is_source).collect()
 }
 
 #[test]
@@ -43,17 +52,17 @@ fn every_room_takes_the_workspace_lints() {
 
 #[test]
 fn every_source_file_says_what_it_is_for() {
-    hold(rust_files().iter().filter_map(shape::head_fault).collect());
+    hold(source_files().iter().filter_map(shape::head_fault).collect());
 }
 
 #[test]
 fn no_source_file_is_long() {
-    hold(rust_files().iter().filter_map(shape::length_fault).collect());
+    hold(source_files().iter().filter_map(shape::length_fault).collect());
 }
 
 #[test]
 fn no_line_is_wide() {
-    hold(rust_files().iter().flat_map(shape::width_faults).collect());
+    hold(source_files().iter().flat_map(shape::width_faults).collect());
 }
 
 #[test]
@@ -84,6 +93,41 @@ fn every_op_folder_is_complete() {
 #[test]
 fn compiled_kernels_are_those_of_the_sources() {
     hold(ptx::faults(&tracked()));
+}
+
+#[test]
+fn every_kernel_has_its_header() {
+    hold(cuda::header_faults(&tracked()));
+}
+
+#[test]
+fn a_letter_has_one_meaning() {
+    hold(cuda::glossary_faults(&tracked()));
+}
+
+#[test]
+fn names_in_cuda_comments_exist() {
+    hold(cuda::comment_faults(&tracked()));
+}
+
+#[test]
+fn constants_of_rust_and_cuda_are_equal() {
+    hold(mirrors::faults(&tracked()));
+}
+
+#[test]
+fn every_dependency_is_used() {
+    hold(used::dependency_faults(&tracked()));
+}
+
+#[test]
+fn every_config_field_is_read() {
+    hold(used::config_faults(&tracked(), used::UNREAD));
+}
+
+#[test]
+fn limits_are_called_max_and_min() {
+    hold(words::limit_faults(&source_files(), words::LEFT));
 }
 
 #[test]

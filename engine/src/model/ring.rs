@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use graph::{GraphError, TensorId};
+use kernels::ops::control_step::Control;
 use kernels::ops::publish::Publish;
 use kernels::{Role, TensorDesc};
 
@@ -11,11 +12,9 @@ use crate::runtime::{RING, RING_STEP};
 
 /// Rows of the ring at least: more than are ever in flight.
 const SLOTS: usize = 8;
-/// Values of `control`: learning rate, gradient factor, applied, loss scale.
-const CONTROL: usize = 4;
 
-/// Where a row holds what. Word 0 is the number of the step, then come the losses, `control`, and
-/// the norms of the gradients, the total last.
+/// Where a row holds what. Word 0 is the number of the step, then come the losses, [`Control`],
+/// and the norms of the gradients, the total last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
     /// Rows.
@@ -26,11 +25,12 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
-    /// Losses by name, `control`, and the total norm of the scaled gradients, of one row.
-    pub fn split<'a>(&self, row: &'a [f32]) -> (Vec<(&'static str, f32)>, &'a [f32], f32) {
+    /// Of one row: losses by name, what was decided for the step, and the total norm of the scaled
+    /// gradients.
+    pub fn split(&self, row: &[f32]) -> (Vec<(&'static str, f32)>, Control, f32) {
         let values = &row[1..];
         let losses = self.losses.iter().copied().zip(values.iter().copied()).collect();
-        let control = &values[self.losses.len()..self.losses.len() + CONTROL];
+        let control = Control::read(&values[self.losses.len()..][..Control::LEN]);
         (losses, control, values[values.len() - 1])
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn publish(
     num_norms: usize,
 ) -> Result<RingLayout, GraphError> {
     let values: Vec<TensorId> = losses.iter().map(|(_, t)| t).chain(results).copied().collect();
-    let width = 1 + losses.len() + CONTROL + num_norms;
+    let width = 1 + losses.len() + Control::LEN + num_norms;
     // A power of two: rows then follow one another where the count of steps goes round.
     let slots = SLOTS.max(2 * net.spec.config.train.micro_steps).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[slots, width]));

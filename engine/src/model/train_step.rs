@@ -18,9 +18,9 @@ use super::rois::sample_rois;
 use super::rpn::Rpn;
 use super::{BuiltProgram, ModelSpec};
 
-/// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], `control`
-/// (learning rate, gradient factor, applied, loss scale) and `grad_norms` (each trained
-/// parameter's, then the total; scaled by the loss scale).
+/// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], `control` (a
+/// [`kernels::ops::control_step::Control`]) and `grad_norms` (each trained parameter's, then the
+/// total; scaled by the loss scale).
 ///
 /// # Errors
 /// A config that the ops refuse, with the part of the model.

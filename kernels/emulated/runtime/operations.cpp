@@ -85,7 +85,8 @@ static float cut_sum(const float* a, const float* b, float c) {
     if (largest == 0) continue;
     int exponent;
     std::frexp(largest, &exponent);
-    const double unit = std::ldexp(1.0, exponent - BITS), per_unit = std::ldexp(1.0, BITS - exponent);
+    const double unit = std::ldexp(1.0, exponent - BITS);
+    const double per_unit = std::ldexp(1.0, BITS - exponent);
     double units = 0;
     for (double term : terms) units += std::trunc(term * per_unit);
     const double sum = units * unit;

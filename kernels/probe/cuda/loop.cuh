@@ -114,22 +114,22 @@ struct Loop {
     }
   }
 
-  // sums = the product over `blocks` blocks of k. All threads of the block come; at the end the
+  // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the
   // stages are free. Order of summation: k, alone.
-  DEVICE void multiply(Sums<T>& sums, int blocks) {
+  DEVICE void multiply(Sums<T>& sums, int k_blocks) {
     sums.clear();
 #pragma unroll 1
     for (int stage = 0; stage < T::STAGES - 1; stage++) {
-      if (S::PREDICATED || stage < blocks) fill(stage, 0, CHUNKS, stage < blocks);
+      if (S::PREDICATED || stage < k_blocks) fill(stage, 0, CHUNKS, stage < k_blocks);
       copy_async_commit();
     }
     int now = 0, next = T::STAGES - 1;
 #pragma unroll 1
-    for (int block = 0; block < blocks; block++) {
-      // A group is committed for every block, empty ones too: all but STAGES - 2 have landed.
+    for (int k_block = 0; k_block < k_blocks; k_block++) {
+      // A group is committed for every k-block, empty ones too: all but STAGES - 2 have landed.
       copy_async_wait<T::STAGES - 2>();
-      __syncthreads();  // all see the block, and all are done with the stage that is filled next
-      const bool live = block + T::STAGES - 1 < blocks;
+      __syncthreads();  // all see the k-block, and all are done with the stage that is filled next
+      const bool live = k_block + T::STAGES - 1 < k_blocks;
       if constexpr (!S::PREDICATED) {
         if (live) fill(next, 0, CHUNKS, true);
         copy_async_commit();
@@ -167,9 +167,9 @@ DEVICE void conv(const half* x, const half* w, const float* scale, const float* 
   };
   typename Steps::From from(x, w, conv, first_row, first_column, window);
   const int depths = ceil_div(conv.channels, S::DEPTH);
-  const int blocks = first_row < filled_rows ? conv.kernel_h * conv.kernel_w * depths : 0;
+  const int k_blocks = first_row < filled_rows ? conv.kernel_h * conv.kernel_w * depths : 0;
   Sums<T> sums;
-  Steps(from, stages).multiply(sums, blocks);
+  Steps(from, stages).multiply(sums, k_blocks);
 
   if constexpr (S::PREFETCHED) {
     const Finish finish{y, scale, bias, residual, conv.filters, relu, rows, filled_rows};

@@ -15,7 +15,7 @@ struct Either<false, A, B> {
   using Type = B;
 };
 
-// Walks k: tap (r, s) and the block's first channel c.
+// Walks k: tap (r, s) and the k-block's first channel c.
 template <class S>
 struct KWalk {
   int r, s, c;
@@ -95,8 +95,8 @@ struct WalkedFilters {
   DEVICE void next() { walk.next(conv); }
 };
 
-// Where in k the stepped operands stand, and how far their addresses go to the next block: a number
-// for each kind of step, made once. All threads agree on it.
+// Where in k the stepped operands stand, and how far their addresses go to the next k-block: a
+// number for each kind of step, made once. All threads agree on it.
 template <class S>
 struct KSteps {
   unsigned tap = 1;  // bit of the tap; past the end none of a mask
@@ -180,7 +180,7 @@ struct SteppedFilters {
   DEVICE Chunk chunk(int i) const { return {at + i * apart, i * Layout::STRIDE < lines ? 16 : 0}; }
 };
 
-// Both operands: `window(i)` and `filter(i)` are the thread's chunks of the next block.
+// Both operands: `window(i)` and `filter(i)` are the thread's chunks of the next k-block.
 template <class Left, class Right, class S>
 struct Walked {
   WalkedWindows<Left, S> windows;

@@ -6,7 +6,7 @@
 namespace probe {
 
 struct Today {
-  static constexpr int DEPTH = ::DEPTH;  // values of k in a stage
+  static constexpr int DEPTH = ::DEPTH;  // values of k in a k-block
   static constexpr int STAGES = 4;
   static constexpr bool PREDICATED = false;  // fills always, a part in each step; else a branch
   static constexpr bool POINTERS = false;    // keeps addresses and steps them; else makes them anew

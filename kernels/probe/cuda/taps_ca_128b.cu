@@ -1,5 +1,5 @@
 // Question: as taps_ca.cu, and does it help that a miss brings 128 bytes into L2, where a stage
-// asks for 64 of them now and for the rest nine blocks later? Prediction: 1.03 times as fast as
+// asks for 64 of them now and for the rest nine k-blocks later? Prediction: 1.03 times as fast as
 // today on A100 and 1.04 on H100 for 3x3.
 #include "loop.cuh"
 

@@ -1,6 +1,6 @@
 // The forward loop on wgmma, without a warp of its own for the copies: two warpgroups fill stages
 // by cp.async in the 128-byte swizzle, and multiply 64 rows each. Threads meet at one barrier a
-// block of k, and one group of products stays under way meanwhile.
+// k-block, and one group of products stays under way meanwhile.
 #pragma once
 #include "wgmma.cuh"
 
@@ -55,7 +55,7 @@ DEVICE void conv_wgmma(const half* x, const half* w, const float* scale, const f
     return row < filled_rows;
   };
   Stepped<Left, Right, WgmmaSteps> from(x, w, conv, first_row, first_column, window);
-  const int blocks =
+  const int k_blocks =
       first_row < filled_rows ? conv.kernel_h * conv.kernel_w * (conv.channels / 64) : 0;
 
   const SharedAt left_fill = shared_at(stages + Left::place(Left::line(), Left::chunk()));
@@ -85,22 +85,22 @@ DEVICE void conv_wgmma(const half* x, const half* w, const float* scale, const f
   const uint64_t right = descriptor_at(descriptor, stages + ROWS * 64);
 #pragma unroll 1
   for (int stage = 0; stage < STAGES - 2; stage++) {
-    fill(stage, stage < blocks);
+    fill(stage, stage < k_blocks);
     copy_async_commit();
   }
   int now = 0, next = STAGES - 2;
 #pragma unroll 1
-  for (int block = 0; block < blocks; block++) {
+  for (int k_block = 0; k_block < k_blocks; k_block++) {
     copy_async_wait<STAGES - 3>();
     fence_for_products();
-    __syncthreads();  // all see the block, and all are done with the products of two blocks ago
+    __syncthreads();  // all see the k-block, and all are done with the products of two ago
     products_begin();
     const uint64_t stage = (uint64_t)(now * STAGE * 2 >> 4);
 #pragma unroll
     for (int step = 0; step < 4; step++)
       multiply_step<N>(d, left + stage + step * 2, right + stage + step * 2);
     products_commit();
-    fill(next, block + STAGES - 2 < blocks);
+    fill(next, k_block + STAGES - 2 < k_blocks);
     copy_async_commit();
     products_wait<1>();
     now = now + 1 == STAGES ? 0 : now + 1;

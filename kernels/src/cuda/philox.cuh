@@ -21,7 +21,7 @@ DEVICE uint4 philox4x32(unsigned key0, unsigned key1, uint4 counter) {
 }
 
 // A random word keyed by (seed, epoch, image, purpose, index). `image_key` is a row of the loader's
-// `image_keys`: image id (low, high word), store index, epoch.
+// image keys: image id (low, high word), store index, epoch.
 DEVICE unsigned philox_keyed(uint64_t seed, const int* image_key, unsigned purpose,
                              unsigned index) {
   const unsigned epoch = (unsigned)image_key[3];

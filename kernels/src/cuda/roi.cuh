@@ -4,14 +4,14 @@
 #include "platform.cuh"
 #include "reduce.cuh"
 
-constexpr int MOST_LEVELS = 8;  // maps of a pyramid
+constexpr int MAX_LEVELS = 8;  // maps of a pyramid
 
 // Maps [N, height, width, C] of each level. `first_block` is each level's first block where a
 // launch has a block for each tile of each image of each map.
 struct Pyramid {
-  half* map[MOST_LEVELS];
-  int height[MOST_LEVELS], width[MOST_LEVELS], first_block[MOST_LEVELS];
-  float scale[MOST_LEVELS];  // feature pixels per network pixel
+  half* map[MAX_LEVELS];
+  int height[MAX_LEVELS], width[MAX_LEVELS], first_block[MAX_LEVELS];
+  float scale[MAX_LEVELS];  // feature pixels per network pixel
   int levels, images, channels, padding;
 };
 static_assert(sizeof(Pyramid) == 208, "as pyramid.rs lays it out");
@@ -23,7 +23,7 @@ struct RoiGrid {
 };
 static_assert(sizeof(RoiGrid) == 12, "as cuda.rs lays it out");
 
-constexpr float MOST_SAMPLES = 4096.0f;  // a side of a bin; as taps.rs
+constexpr float MAX_SAMPLES = 4096.0f;  // a side of a bin; as taps.rs
 
 // One axis of a RoI on a map: the same operations in the same order as taps.rs.
 struct RoiAxis {
@@ -39,7 +39,7 @@ DEVICE RoiAxis roi_axis(float low, float high, float scale, int extent, const Ro
   const float bin_size = size / (float)grid.pooled;
   int samples = grid.sampling_ratio;
   // A size that is no number has no samples, as one below 0.
-  if (samples == 0 && bin_size > 0.0f) samples = (int)min(ceilf(bin_size), MOST_SAMPLES);
+  if (samples == 0 && bin_size > 0.0f) samples = (int)min(ceilf(bin_size), MAX_SAMPLES);
   return {start, bin_size, samples, extent};
 }
 

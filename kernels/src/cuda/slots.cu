@@ -1,10 +1,21 @@
 // Both ends of a captured step: the inputs come from one of two slots, then the other has its turn.
 //
-// take_slot: slot0, slot1 [count] uint4 (in), index [1] int (in: 0 or 1), inputs [count] uint4
-// (out, overwritten). A thread copies 16 bytes; bound by memory: twice the bytes of a batch, some
-// 30 MB for 12 images, 10 us of a step of 30 ms. finish_step: index [1] int (flipped), done [1]
-// unsigned in mapped host memory (counted up). One thread. The fence makes all that the step wrote
-// into host memory visible before the count is.
+// take_slot:
+//   slot0, slot1  [count]  uint4  in   the inputs of two batches
+//   index         [1]      int    in   0 or 1
+//   inputs        [count]  uint4  out  those of the slot
+//
+// finish_step:
+//   index  [1]  int   state  flipped
+//   done   [1]  uint  state  steps finished, in mapped host memory
+//
+// Launch: take_slot has a thread per 16 bytes, blocks of 256; finish_step one thread.
+// Cost: twice the bytes of a batch, some 30 MB for 12 images, 10 us of a step of 30 ms;
+// memory-bound.
+// Numerics: copies.
+// Edges: the count wraps after 2^32 steps.
+//
+// The fence makes all that the step wrote into host memory visible before the count is.
 #include "platform.cuh"
 
 KERNEL(256)

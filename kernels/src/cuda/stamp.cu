@@ -1,8 +1,11 @@
-// The time at which a stream comes to a place in a graph, for time lines.
+// Writes down when a stream comes to a place in a graph, for time lines.
 //
-// stamp: time [1] unsigned long long (out, overwritten): nanoseconds of the clock that all
-// multiprocessors share. One thread stores one word; bound by the start of a launch, some 2 us in a
-// graph. Not deterministic: it is a clock. No kernel of a step reads it.
+//   time  [1]  uint64  out  nanoseconds of the clock that all multiprocessors share
+//
+// Launch: one thread of one warp.
+// Cost: one word stored; bound by the start of a launch, some 2 us in a graph.
+// Numerics: none; it is a clock, and so not deterministic.
+// Edges: no kernel of a step reads it.
 #include "ptx.cuh"
 
 KERNEL(32) stamp(uint64_t* RESTRICT time) {

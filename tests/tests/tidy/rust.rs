@@ -83,7 +83,7 @@ fn raw_string_length(rest: &[char]) -> usize {
     (body + inside + 1 + hashes).min(rest.len())
 }
 
-fn is_word(c: char) -> bool {
+pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 

@@ -7,14 +7,17 @@ const MAX_LINES: usize = 600;
 /// The most characters of a line.
 const MAX_COLUMNS: usize = 100;
 
-/// A file that does not begin with `//!` and words.
+/// A file that does not begin with words in a comment: `//!` in Rust, `//` in CUDA and C++.
 pub(crate) fn head_fault(file: &File) -> Option<String> {
+    let mark = if file.path.ends_with(".rs") { "//!" } else { "//" };
     let first = file.text.lines().next().unwrap_or("");
-    if first.strip_prefix("//!").is_some_and(|words| !words.trim().is_empty()) {
+    if first.strip_prefix(mark).is_some_and(|words| words.starts_with(' ') && words.len() > 1) {
         return None;
     }
     let path = &file.path;
-    Some(format!("{path}: does not begin with `//!`; say in its first line what the file is for"))
+    Some(format!(
+        "{path}: does not begin with `{mark}`; say in its first line what the file is for"
+    ))
 }
 
 /// A file of too many lines.
@@ -52,6 +55,11 @@ mod tests {
             assert!(fault.starts_with("a/b.rs: "), "{fault}");
         }
         assert_eq!(head_fault(&File::new("a/b.rs", "//! What it is for.\n")), None);
+        assert_eq!(head_fault(&File::new("a/b.cuh", "// What it is for.\n")), None);
+        for text in ["#pragma once\n// Late.\n", "//\n// Late.\n", "//! Of Rust.\n"] {
+            let fault = head_fault(&File::new("a/b.cuh", text)).expect(text);
+            assert!(fault.contains("does not begin with `//`"), "{fault}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! What `graph` must not speak of.
+//! Words that files must not hold: those of detection in `graph`, and limits under other names than
+//! the rest.
 
 use super::files::File;
+use super::rust::{code_only, lines_with_word};
 
 /// The vocabulary of detection, singular and plural, as parts of names. `box` and `mask` alone are
 /// no sign of it: Rust has boxes and any program has bit masks.
@@ -54,6 +56,40 @@ pub(crate) fn graph_faults(files: &[File]) -> Vec<String> {
     faults
 }
 
+/// How the constants for limits must not begin, and how instead.
+const LIMITS: [(&str, &str); 2] = [("MOST_", "MAX_"), ("LEAST_", "MIN_")];
+/// Constants that keep such a name, each with the reason.
+pub(crate) const LEFT: &[(&str, &str)] = &[];
+
+/// Constants that begin with another word for the largest or smallest than all others, and names of
+/// `left` that no file holds.
+pub(crate) fn limit_faults(files: &[File], left: &[(&str, &str)]) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut held = Vec::new();
+    for file in files {
+        let code = code_only(&file.text);
+        for (start, better) in LIMITS {
+            let words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let mut names: Vec<&str> = words.filter(|word| word.starts_with(start)).collect();
+            names.sort_unstable();
+            names.dedup();
+            for name in names {
+                held.push(name.to_owned());
+                if !left.iter().any(|(word, _)| *word == name) {
+                    let (path, line) = (&file.path, lines_with_word(&code, name)[0]);
+                    let rest = name.trim_start_matches(start);
+                    faults.push(format!("{path}:{line}: `{name}`; call it `{better}{rest}`"));
+                }
+            }
+        }
+    }
+    let gone = left.iter().filter(|(word, _)| !held.iter().any(|name| name == word));
+    faults.extend(gone.map(|(word, _)| {
+        format!("`{word}` is gone; take it off LEFT in tests/tests/tidy/words.rs")
+    }));
+    faults
+}
+
 /// The words of a line, in lower case: names are split at `_` and where a capital begins.
 fn parts(line: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
@@ -75,7 +111,7 @@ fn parts(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{graph_faults, parts};
+    use super::{graph_faults, limit_faults, parts};
     use crate::tidy::files::File;
 
     #[test]
@@ -96,5 +132,19 @@ mod tests {
         let elsewhere = File::new("engine/src/x.rs", "struct RpnHead;");
         assert!(graph_faults(&[fine, elsewhere]).is_empty());
         assert_eq!(graph_faults(&[]).len(), 1, "nothing to check is a fault");
+    }
+
+    #[test]
+    fn a_limit_under_another_name_is_a_fault() {
+        let faults =
+            |code: &str, left: &[(&str, &str)]| limit_faults(&[File::new("a/x.cuh", code)], left);
+        let (most, least) = (format!("{}_A", "MOST"), format!("{}_B", "LEAST"));
+        let code = format!("int y;\nint {most} = 1, x = {most} + {least};");
+        let found = faults(&code, &[]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], format!("a/x.cuh:2: `{most}`; call it `MAX_A`"));
+        assert_eq!(faults(&code, &[(&most, "kept")]).len(), 1);
+        assert!(faults("int MAX_A; // MOST_A", &[]).is_empty());
+        assert!(faults("", &[(&most, "kept")])[0].contains("is gone"));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use graph::{CpuExecutor, StateSet};
+use kernels::ops::control_step::Control;
 
 use super::{Measured, Steps, measured};
 use crate::error::EngineError;
@@ -66,7 +67,8 @@ impl Steps for CpuSteps {
         let executor = &self.executors[program];
         let losses = std::mem::take(&mut self.losses);
         let norms = executor.f32("grad_norms")?;
-        Ok(measured(&losses, executor.f32("control")?, norms[norms.len() - 1]))
+        let control = Control::read(executor.f32("control")?);
+        Ok(measured(&losses, control, norms[norms.len() - 1]))
     }
 
     fn bytes(&self) -> usize {

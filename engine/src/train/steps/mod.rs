@@ -7,6 +7,7 @@ use std::fmt::Debug;
 
 use graph::capture::CapturedGraph;
 use graph::{DeviceExecutor, GraphError};
+use kernels::ops::control_step::Control;
 
 use super::feed::Batch;
 use crate::error::EngineError;
@@ -77,13 +78,19 @@ pub(super) trait Steps: Debug {
 /// A step from the losses of its micro-steps, and what the last of them said of the update.
 pub(super) fn measured(
     micro_losses: &[Vec<(&'static str, f32)>],
-    control: &[f32],
+    control: Control,
     total_norm: f32,
 ) -> Measured {
-    let (lr, loss_scale, parts) = (control[0], control[3], micro_losses.len() as f32);
+    let parts = micro_losses.len() as f32;
     let mean = |i: usize| micro_losses.iter().map(|losses| losses[i].1).sum::<f32>() / parts;
     let names = micro_losses[0].iter().map(|(name, _)| *name);
     let losses = names.enumerate().map(|(i, name)| (name, mean(i))).collect();
-    let grad_norm = total_norm / (loss_scale * parts);
-    Measured { losses, lr, loss_scale, grad_norm, applied: control[2] != 0.0 }
+    let grad_norm = total_norm / (control.loss_scale * parts);
+    Measured {
+        losses,
+        lr: control.lr,
+        loss_scale: control.loss_scale,
+        grad_norm,
+        applied: control.is_applied(),
+    }
 }

@@ -17,7 +17,7 @@ use crate::plan::ALIGNMENT;
 /// finds there what the last one left.
 const LEAD_BYTES: usize = 64 << 20;
 /// Copies before a measurement at most.
-const MOST_COPIES: usize = 64;
+const MAX_COPIES: usize = 64;
 /// Pairs of events that the cost of one is taken from.
 const COST_PAIRS: usize = 200;
 
@@ -94,7 +94,7 @@ impl Stopwatch {
     pub fn read_us(&mut self) -> Result<Vec<f64>, GraphError> {
         let lead_ms = self.lead_ms()?;
         let wanted = 1.5 * self.host_ms / (lead_ms / self.copies as f64).max(1e-3);
-        self.copies = (wanted.ceil() as usize).clamp(1, MOST_COPIES);
+        self.copies = (wanted.ceil() as usize).clamp(1, MAX_COPIES);
         let pairs = self.marks[..self.recorded].windows(2);
         Ok(pairs.map(|pair| self.us(pair[0], pair[1])).collect::<Result<_, _>>()?)
     }

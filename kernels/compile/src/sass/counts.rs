@@ -6,7 +6,7 @@ use super::flow::{Flow, Loop, calls_function};
 use super::listing::{Code, Instruction};
 use crate::Fault;
 
-/// Values of k in what is called a block of k.
+/// Values of k in a k-block.
 const DEPTH: u32 = 32;
 /// Products of one `HMMA.16816`.
 const HMMA_PRODUCTS: u32 = 16 * 8 * 16;
@@ -114,17 +114,17 @@ fn main_loop(code: &Code, flow: &Flow) -> Result<MainLoop, Fault> {
     }
     let count = |is: fn(&Instruction) -> bool| count(body.iter().copied(), is);
     let hmma = count(is_hmma);
-    let hmma_per_block = rows * columns * DEPTH / HMMA_PRODUCTS / WARPS;
-    if hmma % hmma_per_block != 0 {
+    let hmma_per_k_block = rows * columns * DEPTH / HMMA_PRODUCTS / WARPS;
+    if hmma % hmma_per_k_block != 0 {
         return fault(format!(
-            "its main loop holds {hmma} HMMA, and a block of k takes {hmma_per_block}; mend the \
+            "its main loop holds {hmma} HMMA, and a k-block takes {hmma_per_k_block}; mend the \
              tile in kernels/compile/src/sass/counts.rs"
         ));
     }
     let from_head = found.body.range(found.head..).map(|at| &code.instructions[*at]);
     let before_hmma = from_head.take_while(|instruction| !is_hmma(instruction)).count();
     Ok(MainLoop {
-        blocks: hmma / hmma_per_block,
+        blocks: hmma / hmma_per_k_block,
         instructions: count(|_| true),
         int: count(is_int),
         hmma,
@@ -182,7 +182,7 @@ mod tests {
         counts(&parse(&listing_of(name, &lines.concat())).unwrap()[0])
     }
 
-    /// The main loop of a small tile, which takes 16 HMMA a block of k.
+    /// The main loop of a small tile, which takes 16 HMMA a k-block.
     fn main_loop(lines: &[&[&str]]) -> MainLoop {
         counted("k_small", lines).unwrap().main_loop.unwrap()
     }
@@ -286,9 +286,9 @@ mod tests {
             "kernel `k_small`: its HMMA stand in no loop"
         );
         let odd = fault("k_small", &[&HEAD, &[HMMA; 17], &TAIL, &END]);
-        assert!(odd.contains("holds 17 HMMA, and a block of k takes 16; mend the tile"), "{odd}");
+        assert!(odd.contains("holds 17 HMMA, and a k-block takes 16; mend the tile"), "{odd}");
         let odd = fault("k_large", &[&HEAD, &[HMMA; 16], &TAIL, &END]);
-        assert!(odd.contains("a block of k takes 64"), "{odd}");
+        assert!(odd.contains("a k-block takes 64"), "{odd}");
         let unknown = fault("k", &[&HEAD, &[HMMA; 16], &TAIL, &END]);
         assert!(unknown.contains("its name tells no tile"), "{unknown}");
         let call = ["CALL.REL.NOINC `($f)"];

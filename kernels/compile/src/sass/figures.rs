@@ -23,7 +23,7 @@ pub(crate) fn figures(counts: &Counts, target: Sm) -> Vec<Figure> {
             let slots = issue_slots(counts, target).unwrap_or_default();
             vec![
                 Figure {
-                    name: "instructions per block of k",
+                    name: "instructions per k-block",
                     value: by_block,
                     text: decimal(by_block),
                 },

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(
             verdict.worse,
             [
-                "k on sm_80: instructions per block of k was 272 and is 280; mend the kernel, or \
+                "k on sm_80: instructions per k-block was 272 and is 280; mend the kernel, or \
                  record it with --accept-worse REASON",
                 "k on sm_80: INT per HMMA was 2.500 and is 2.625; mend the kernel, or record it \
                  with --accept-worse REASON",
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(
             verdict.unrecorded,
             [
-                "k on sm_80: instructions per block of k was 272 and is 271, which is better",
+                "k on sm_80: instructions per k-block was 272 and is 271, which is better",
                 "k on sm_80: issue slots per HMMA cycle was 53.1 % and is 52.9 %, which is better",
             ]
         );
@@ -182,7 +182,7 @@ mod tests {
         assert!(judge(&old, record(&[("k", matrix(2, 544, 326))]), None).worse.is_empty());
         let worse = judge(&old, record(&[("k", matrix(2, 545, 326))]), None).worse;
         assert_eq!(worse.len(), 2, "{worse:?}");
-        assert!(worse[0].contains("block of k was 272 and is 272.50;"), "{worse:?}");
+        assert!(worse[0].contains("k-block was 272 and is 272.50;"), "{worse:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::figures::issue_slots;
 use super::record::Record;
 
 const MATRIX: &str = "\
-| kernel | instructions per block of k | HMMA, LDSM, LDGSTS | INT | INT per HMMA \
+| kernel | instructions per k-block | HMMA, LDSM, LDGSTS | INT | INT per HMMA \
 | before the first HMMA | issue slots per HMMA cycle | 16-bit loads: main loop, all loops |
 |---|---|---|---|---|---|---|---|
 ";
@@ -40,9 +40,9 @@ fn matrix_row(name: &str, both: [(Sm, &Counts); 2], bodies: [&MainLoop; 2]) -> S
     });
     let loads = [0, 1].map(|i| format!("{}, {}", bodies[i].loads_16_bit, both[i].1.loads_16_bit));
     let cells = [
-        of(|l| per_block(l, l.instructions)),
-        of(|l| [l.hmma, l.ldsm, l.ldgsts].map(|count| per_block(l, count)).join(", ")),
-        of(|l| per_block(l, l.int)),
+        of(|l| per_k_block(l, l.instructions)),
+        of(|l| [l.hmma, l.ldsm, l.ldgsts].map(|count| per_k_block(l, count)).join(", ")),
+        of(|l| per_k_block(l, l.int)),
         of(|l| format!("{:.2}", f64::from(l.int) / f64::from(l.hmma))),
         of(|l| l.before_hmma.to_string()),
         pair(slots),
@@ -57,7 +57,7 @@ fn plain_row(name: &str, both: [(Sm, &Counts); 2]) -> String {
     format!("| `{name}` | {} |\n", cells.join(" | "))
 }
 
-fn per_block(body: &MainLoop, count: u32) -> String {
+fn per_k_block(body: &MainLoop, count: u32) -> String {
     match count % body.blocks {
         0 => (count / body.blocks).to_string(),
         _ => format!("{:.1}", f64::from(count) / f64::from(body.blocks)),
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn both_gpus_stand_in_one_row_and_loops_are_told_by_the_block() {
-        // The forward pass in large tiles, on an H100 unrolled to two blocks of k.
+        // The forward pass in large tiles, on an H100 unrolled to two k-blocks.
         let on = |target, kernel: &str, blocks: u32, instructions: u32| {
             let body = MainLoop {
                 blocks,

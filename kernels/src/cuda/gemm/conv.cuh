@@ -2,7 +2,6 @@
 #pragma once
 #include "platform.cuh"
 
-// Built field by field by `conv_arg` of device/gemm.rs.
 struct Conv {
   int images, height, width, channels;           // N, H, W, C
   int filters, kernel_h, kernel_w, stride, pad;  // K, R, S
@@ -41,12 +40,12 @@ DEVICE int filled_images(const int* count, int all) {
   return count ? max(0, min(*count, all)) : all;
 }
 
-// The share of `blocks` blocks of k that split blockIdx.z of gridDim.z has: an even part, in order.
+// The k-blocks of split blockIdx.z of gridDim.z: an even share of `k_blocks`, in order.
 struct Share {
   int first, len;
 };
-DEVICE Share share_of(int blocks) {
-  const int each = ceil_div(blocks, (int)gridDim.z);
-  const int first = min((int)blockIdx.z * each, blocks);
-  return {first, min(each, blocks - first)};
+DEVICE Share share_of(int k_blocks) {
+  const int each = ceil_div(k_blocks, (int)gridDim.z);
+  const int first = min((int)blockIdx.z * each, k_blocks);
+  return {first, min(each, k_blocks - first)};
 }

@@ -1,39 +1,39 @@
 // Loaders: which 16 bytes of global memory belong where in a stage. They know shapes and padding,
 // and nothing of the product. What lies outside (padding, tails, images past the count) is zeros
 // that are not read. ALIGNED asks for channel counts that are multiples of 8, so that a chunk is
-// 16 aligned bytes of one kernel tap, and walks k tap by tap in blocks of DEPTH channels. Without
-// it k is one run over taps and channels, and chunks are gathered value by value.
+// 16 aligned bytes of one kernel tap, and walks k tap by tap in k-blocks of DEPTH channels.
+// Without it k is one run over taps and channels, and chunks are gathered value by value.
 #pragma once
 #include "conv.cuh"
 #include "multiply.cuh"
 
 DEVICE half zero_half() { return __ushort_as_half(0); }
 
-// Taps of a kernel, or of one residue class of it, and where in them the reduction stands. Counts
-// blocks of k: `channels` values for each tap, tap after tap.
+// Taps of a kernel, or of one residue class of it, and the k-blocks that they make: `channels`
+// values for each tap, tap after tap.
 struct Taps {
   int rows, columns;
-  DEVICE int blocks(int channels, bool aligned) const {
+  DEVICE int k_blocks(int channels, bool aligned) const {
     return aligned ? rows * columns * ceil_div(channels, DEPTH)
                    : ceil_div(rows * columns * channels, DEPTH);
   }
 };
 
-// Walks k: tap (r, s) and channel c. With ALIGNED, c is the block's first channel and all threads
+// Walks k: tap (r, s) and channel c. With ALIGNED, c is the k-block's first channel and all threads
 // agree; without, c is the thread's own.
 template <bool ALIGNED>
 struct Walk {
   int r, s, c, channels, columns;
-  // Stands at block `block`, and without ALIGNED `offset` values into it.
-  DEVICE Walk(Taps taps, int channels, int block, int offset)
+  // Stands at `k_block`, and without ALIGNED `offset` values into it.
+  DEVICE Walk(Taps taps, int channels, int k_block, int offset)
       : channels(channels), columns(taps.columns) {
     int tap;
     if constexpr (ALIGNED) {
       const int per_tap = ceil_div(channels, DEPTH);
-      tap = per_tap ? block / per_tap : 0;
-      c = (block - tap * per_tap) * DEPTH;
+      tap = per_tap ? k_block / per_tap : 0;
+      c = (k_block - tap * per_tap) * DEPTH;
     } else {
-      const int k = block * DEPTH + offset;
+      const int k = k_block * DEPTH + offset;
       tap = channels ? k / channels : 0;
       c = k - tap * channels;
     }
@@ -96,13 +96,13 @@ struct WindowRows {
 
   // `place(row, image, top, left)` gives the window of a row of D, or false for none.
   template <class Place>
-  DEVICE WindowRows(const half* map, int height, int width, int channels, Taps taps, int block,
+  DEVICE WindowRows(const half* map, int height, int width, int channels, Taps taps, int k_block,
                     int first_row, Place place)
       : map(map),
         height(height),
         width(width),
         taps(taps),
-        walk(taps, channels, block, Layout::chunk() * CHUNK) {
+        walk(taps, channels, k_block, Layout::chunk() * CHUNK) {
 #pragma unroll
     for (int i = 0; i < Layout::PER_THREAD; i++) {
       int image = 0;
@@ -142,10 +142,10 @@ struct FilterRows {
   int lines, len;      // lines from there that exist; values of a filter
   Walk<ALIGNED> walk;
 
-  DEVICE FilterRows(const half* w, const Conv& conv, int block, int first_column)
+  DEVICE FilterRows(const half* w, const Conv& conv, int k_block, int first_column)
       : lines(conv.filters - first_column - Layout::line()),
         len(conv.filter_len()),
-        walk({conv.kernel_h, conv.kernel_w}, conv.channels, block, Layout::chunk() * CHUNK) {
+        walk({conv.kernel_h, conv.kernel_w}, conv.channels, k_block, Layout::chunk() * CHUNK) {
     filter = w + (int64_t)(conv.filters - lines) * len;
   }
   DEVICE int k() const { return (walk.r * walk.columns + walk.s) * walk.channels + walk.c; }
@@ -172,7 +172,7 @@ struct FilterColumns {
   Walk<true> walk;  // unused without ALIGNED: then k counts
 
   DEVICE FilterColumns(const half* w, const Conv& conv, const ResidueAxis& y, const ResidueAxis& x,
-                       int block, int first_column)
+                       int k_block, int first_column)
       : w(w),
         column(first_column + Layout::chunk() * CHUNK),
         channels(conv.channels),
@@ -183,8 +183,8 @@ struct FilterColumns {
         last_r(y.tap + (y.taps - 1) * stride),
         last_s(x.tap + (x.taps - 1) * stride),
         last_tap(y.taps * x.taps - 1),
-        k(block * DEPTH),
-        walk({y.taps, x.taps}, filters, block, 0) {}
+        k(k_block * DEPTH),
+        walk({y.taps, x.taps}, filters, k_block, 0) {}
   DEVICE const half* line(int r, int s, int filter) const {
     const int tap = (last_r - r * stride) * kernel_w + last_s - s * stride;
     return w + ((int64_t)filter * len + tap * channels);
@@ -216,11 +216,11 @@ struct PositionColumns {
   const half* matrix;
   int columns, column, position, end;
 
-  DEVICE PositionColumns(const half* matrix, int columns, int end, int block, int first_row)
+  DEVICE PositionColumns(const half* matrix, int columns, int end, int k_block, int first_row)
       : matrix(matrix),
         columns(columns),
         column(first_row + Layout::chunk() * CHUNK),
-        position(block * DEPTH + Layout::line()),
+        position(k_block * DEPTH + Layout::line()),
         end(end) {}
   DEVICE const half* line(int i) const {
     return matrix + (int64_t)(position + i * Layout::STRIDE) * columns;
@@ -249,7 +249,7 @@ struct WindowColumns {
   int r, s, c, top, left;  // of the chunk's first column; its place in the window at p = q = 0
 
   DEVICE WindowColumns(const half* x, const Conv& conv, Divisor per_image, Divisor per_line,
-                       int end, int block, int first_column)
+                       int end, int k_block, int first_column)
       : x(x),
         height(conv.height),
         width(conv.width),
@@ -259,7 +259,7 @@ struct WindowColumns {
         stride(conv.stride),
         per_image(per_image),
         per_line(per_line),
-        position(block * DEPTH + Layout::line()),
+        position(k_block * DEPTH + Layout::line()),
         end(end) {
     const int column = first_column + Layout::chunk() * CHUNK, tap = column / channels;
     r = tap / kernel_w, s = tap - r * kernel_w, c = column - tap * channels;

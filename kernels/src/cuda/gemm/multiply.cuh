@@ -1,5 +1,6 @@
-// The product of two operands that arrive block by block: a ring of stages in shared memory, filled
-// by asynchronous copies ahead of the tensor cores. Knows nothing of what the operands mean.
+// The product of two operands that arrive k-block by k-block: a ring of stages in shared memory,
+// each with one k-block, filled by asynchronous copies ahead of the tensor cores. Knows nothing of
+// what the operands mean.
 #pragma once
 #include "tile.cuh"
 
@@ -10,9 +11,9 @@ struct Chunk {
   int valid;
 };
 
-// Fills a stage with the loader's next block. A loader has, for each of the thread's chunks, either
-// `chunk(i)` (ALIGNED: the copy is asynchronous), or `gather(i)`, the values themselves; `next()`
-// steps to the next block.
+// Fills a stage with the loader's next k-block. A loader has, for each of the thread's chunks,
+// either `chunk(i)` (ALIGNED: the copy is asynchronous), or `gather(i)`, the values themselves;
+// `next()` steps to the next k-block.
 template <class Layout, class Loader>
 DEVICE void fill(half* stage, Loader& loader) {
 #pragma unroll
@@ -87,10 +88,10 @@ DEVICE void multiply_stage(Sums<T>& sums, const half* stage) {
   }
 }
 
-// sums = the product over `blocks` blocks of k. All threads of the block come; at the end the
-// stages are free. Order of summation: k, alone.
+// sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the stages
+// are free. Order of summation: k, alone.
 template <class T, class Left, class Right, class LoadLeft, class LoadRight>
-DEVICE void multiply(Sums<T>& sums, LoadLeft& left, LoadRight& right, int blocks, half* stages) {
+DEVICE void multiply(Sums<T>& sums, LoadLeft& left, LoadRight& right, int k_blocks, half* stages) {
   auto fill_stage = [&](int stage) {
     fill<Left>(stages + stage * T::STAGE, left);
     fill<Right>(stages + stage * T::STAGE + T::ROWS * DEPTH, right);
@@ -98,16 +99,16 @@ DEVICE void multiply(Sums<T>& sums, LoadLeft& left, LoadRight& right, int blocks
   sums.clear();
 #pragma unroll 1
   for (int stage = 0; stage < T::STAGES - 1; stage++) {
-    if (stage < blocks) fill_stage(stage);
+    if (stage < k_blocks) fill_stage(stage);
     copy_async_commit();
   }
   int from = 0, to = T::STAGES - 1;
 #pragma unroll 1
-  for (int block = 0; block < blocks; block++) {
-    // A group is committed for every block, empty ones too: all but STAGES - 2 have landed.
+  for (int k_block = 0; k_block < k_blocks; k_block++) {
+    // A group is committed for every k-block, empty ones too: all but STAGES - 2 have landed.
     copy_async_wait<T::STAGES - 2>();
-    __syncthreads();  // all see the block, and all are done with the stage that is filled next
-    if (block + T::STAGES - 1 < blocks) fill_stage(to);
+    __syncthreads();  // all see the k-block, and all are done with the stage that is filled next
+    if (k_block + T::STAGES - 1 < k_blocks) fill_stage(to);
     copy_async_commit();
     multiply_stage<T, Left, Right>(sums, stages + from * T::STAGE);
     from = from + 1 == T::STAGES ? 0 : from + 1;

@@ -1,9 +1,10 @@
 // Tiles of the matrix product, and how its operands lie in shared memory.
 //
-// D [M, N] = sum over k of A [M, k] * B [k, N]. A block of THREADS threads makes a tile of D, its
-// warps a part each. An operand comes in one of two layouts, as it lies in global memory: as rows
-// of D (RowOperand: DEPTH values of k side by side), or as rows of k (ColumnOperand). ldmatrix
-// transposes the second on the way to the registers, so no tensor is ever stored transposed.
+// D [rows, columns] = sum over k of A [rows, k] * B [k, columns]. A block of THREADS threads makes
+// a tile of D, its warps a part each. An operand comes in one of two layouts, as it lies in global
+// memory: as rows of D (RowOperand: DEPTH values of k side by side), or as rows of k
+// (ColumnOperand). ldmatrix transposes the second on the way to the registers, so no tensor is ever
+// stored transposed.
 #pragma once
 #include "ptx.cuh"
 
@@ -16,7 +17,7 @@
 
 constexpr int THREADS = 128;
 constexpr int CHUNK = 8;   // halves in 16 bytes, the unit of every copy
-constexpr int DEPTH = 32;  // values of k in a stage: two steps of the tensor core's 16
+constexpr int DEPTH = 32;  // values of k in a k-block: two steps of the tensor core's 16
 
 // ROWS x COLUMNS values of D for a block, WARP_ROWS x WARP_COLUMNS for each of its four warps.
 template <int ROWS_, int COLUMNS_, int STAGES_>
@@ -28,8 +29,8 @@ struct Tile {
 using LargeTile = Tile<128, 128, 4>;
 using SmallTile = Tile<64, 64, 4>;
 
-// What all layouts share: a stage is LINES lines of CHUNKS chunks, and a thread fills PER_THREAD
-// chunks of it, of one chunk column and STRIDE lines apart.
+// What all layouts share: an operand's part of a stage is LINES lines of CHUNKS chunks, and a
+// thread fills PER_THREAD chunks of it, of one chunk column and STRIDE lines apart.
 template <int LINES, int CHUNKS_>
 struct Operand {
   static constexpr int CHUNKS = CHUNKS_;

@@ -3,7 +3,7 @@
 use device::{Access, Arg, Gpu, Launch, Workspace};
 
 use super::CHUNK;
-use super::variants::{FORWARD, GRAD_INPUT, GRAD_WEIGHT, K_BLOCK, Problem, Variant};
+use super::variants::{DEPTH, FORWARD, GRAD_INPUT, GRAD_WEIGHT, Problem, Variant};
 use crate::matmul::ConvShape;
 
 /// Blocks that fill a GPU: two on each of the 132 multiprocessors of an H100. The same for every
@@ -61,7 +61,7 @@ impl Plan {
         let problem = Problem {
             extents: [s.filters, s.filter_len()],
             classes: 1,
-            k_blocks: s.out_positions().div_ceil(K_BLOCK),
+            k_blocks: s.out_positions().div_ceil(DEPTH),
             aligned: is_aligned(s),
         };
         Self::new(GRAD_WEIGHT, gpu, problem, s.filters * s.filter_len())
@@ -93,7 +93,7 @@ fn is_aligned(s: &ConvShape) -> bool {
 
 /// k-blocks of a reduction over taps and channels, as the kernels walk it.
 fn k_blocks(taps: usize, channels: usize, aligned: bool) -> usize {
-    if aligned { taps * channels.div_ceil(K_BLOCK) } else { (taps * channels).div_ceil(K_BLOCK) }
+    if aligned { taps * channels.div_ceil(DEPTH) } else { (taps * channels).div_ceil(DEPTH) }
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@ use device::{Gpu, Launch};
 
 use super::CHUNK;
 
-/// Values of the reduction that a block multiplies at a time.
-pub(super) const K_BLOCK: usize = 32;
+/// Values of the reduction in a k-block.
+pub(super) const DEPTH: usize = 32;
+/// Threads per block.
+const THREADS: u32 = 128;
 
 /// One kernel for a pass, and when it may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,7 @@ const LARGE_MIN_K_BLOCKS: usize = 16;
 const LARGE: Variant = Variant {
     kernel: "",
     tile: [128, 128],
-    threads: 128,
+    threads: THREADS,
     stages: 4,
     architecture: Architecture::COMPUTE_80,
     channel_multiple: CHUNK,
@@ -107,7 +109,7 @@ impl Variant {
 
     /// Shared memory of a block, in bytes: a ring of k-blocks of both operands, in half.
     fn shared_bytes(&self) -> usize {
-        self.stages * (self.tile[0] + self.tile[1]) * K_BLOCK * size_of::<u16>()
+        self.stages * (self.tile[0] + self.tile[1]) * DEPTH * size_of::<u16>()
     }
 
     /// A launch of this kernel, without arguments.

@@ -1,18 +1,24 @@
 // Adds the gradients of a micro-step to the sums of earlier ones, many parameters in one launch.
 //
-// accumulate: for each of up to 64 parameters grad float (in), sum float (in; not read if held is
-// 0), total float (out, overwritten; may be sum itself), len elements each; held [1] int (in).
+// accumulate, for each of up to 64 parameters:
+//   grad   [len]  float  in   gradient of this micro-step
+//   sum    [len]  float  in   sum of earlier micro-steps; not read if held is 0
+//   total  [len]  float  out  both together; may be sum itself
+//   held   [1]    int    in   micro-steps that the sums hold
+//
+// accumulate_count:
+//   held  [1]  int  state  one more, or 0
+//
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter.
-// Cost: 12 bytes an element: 0.53 GB for the 44 million of Mask R-CNN R50-FPN, bound by memory.
+// Cost: 12 bytes per element, 0.53 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
 // Numerics: fp32, elementwise, in the order of the micro-steps.
-// accumulate_count: held [1] int (updated): one more, or 0. A kernel of its own, since every block
-// of the other reads it.
-#include "platform.cuh"
+// Edges: a parameter without elements has no block.
+//
+// accumulate_count is a kernel of its own, since every block of the other reads held.
+#include "many_tensors.cuh"
 
 constexpr int CAPACITY = 64;  // parameters of a launch: the struct stays under 4 KiB
-constexpr int THREADS = 256;
-constexpr int VECTOR = 4;  // floats in a 16-byte load
-constexpr int ROUNDS = 4;  // vectors of a thread
+constexpr int ROUNDS = 4;     // vectors of a thread
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 
 // The parameters of a launch. Equal to the struct that cuda.rs builds.
@@ -25,21 +31,8 @@ struct Parameters {
 };
 static_assert(sizeof(Parameters) == 36 * CAPACITY, "cuda.rs builds it");
 
-// Last parameter whose first block is not after `block`.
-DEVICE int parameter_of(const Parameters& in, int block) {
-  int low = 0, high = CAPACITY;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (in.first_block[middle] <= block)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 KERNEL(THREADS) accumulate(const int* RESTRICT held, const Parameters in) {
-  const int i = parameter_of(in, blockIdx.x);
+  const int i = tensor_of(in.first_block, blockIdx.x);
   const bool first_step = *held == 0;
   const float* const grad = in.grad[i];
   const float* const sum = in.sum[i];

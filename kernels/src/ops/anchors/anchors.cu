@@ -1,11 +1,12 @@
-// Anchors of every level of a feature pyramid. Matches torchvision's
-// AnchorGenerator.grid_anchors: the cell of each position, moved.
+// Anchors of every pyramid level, each cell moved to each position; AnchorGenerator.grid_anchors of
+// torchvision.
 //
-// Tensors: anchors [A_total, 4] f32 (out, overwritten), order (level, y, x, cell); what is written
-// comes in the argument. Launch: blocks of 256 over the anchors of a part in x, parts in y. Cost:
-// 16 bytes an anchor (4.3 MB at 800x1344), bound by memory. Numerics: the CPU's operations in its
-// order, so the bits are equal. Edges: a level with more than MAX_CELLS cells comes in several
-// parts.
+//   anchors  [A, 4]  float  out  boxes in the order level, y, x, cell
+//
+// Launch: a thread per anchor of a part in x, in blocks of 256; parts in y.
+// Cost: 16 bytes per anchor, 4.3 MB at 800x1344; memory-bound.
+// Numerics: the CPU's operations in its order, so the bits are equal.
+// Edges: a level with more than MAX_CELLS cells comes in several parts.
 #include "platform.cuh"
 
 constexpr int MAX_CELLS = 64;

@@ -1,12 +1,20 @@
-// Binary cross-entropy of logits, mean by group, and its gradient. Matches
-// torch.nn.functional.binary_cross_entropy_with_logits over the rows whose label is not -1.
+// Binary cross-entropy of logits, mean by group, and its gradient; torch's
+// binary_cross_entropy_with_logits over the rows whose label is not -1.
 //
-// Tensors: logits [M] half (in), labels, image_idx [M], num_images [1] int (in) -> loss [1] float
-// (overwritten), and with grad_output [1]: grad_logits [M] half (overwritten).
-// Launch: the loss is one block of 1,024 threads, the gradient a thread a row in at most 128 such
-// blocks. Cost: 10 or 12 bytes a row; at 3,072 rows (12 images) bound by latency, so that one
-// block beats a second launch. Numerics: fp32, sums in a fixed order, gradients rounded once.
-// Edges: M = 0 or no counted row give 0; a row that is ignored may hold anything.
+//   logits       [M]  half        in   one per row
+//   labels       [M]  int         in   1, 0, or -1 (ignored)
+//   image_idx    [M]  int         in   image of the row
+//   num_images   [1]  int         in   images in use
+//   loss         [1]  float       out  forward
+//   grad_output  [1]  half/float  in   backward: gradient of the loss
+//   grad_logits  [M]  half        out  backward
+//
+// Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128 such
+// blocks.
+// Cost: 10 or 12 bytes per row; at 3,072 rows (12 images) latency-bound, so one block beats a
+// second launch.
+// Numerics: fp32, sums in a fixed order, gradients rounded once.
+// Edges: no rows or none that counts give 0; an ignored row may hold anything.
 #include "platform.cuh"
 #include "losses.cuh"
 

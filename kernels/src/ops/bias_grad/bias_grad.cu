@@ -1,10 +1,14 @@
-// Gradient of a bias: column sums of a gradient. Matches the sum over all but the last dimension.
+// Gradient of a bias: column sums of a gradient, as torch's sum over all but the last dimension.
 //
-// Tensors: g [M * inner, K] half or float (in), count [1] int or null (in, rows of the M in use),
-// db [K] float (out, overwritten); scratch partial [ceil(M * inner / chunk), K] float.
-// Launch: `partial` has a block of 256 for each chunk of rows and 32 vectors of columns, `total`
-// one for each 32 columns. Cost: M * inner * K loads and adds, bound by memory (P2 of 12 images:
-// 413 MB). Numerics: fp32 within a chunk, fp64 over the chunks, both in a fixed order.
+//   g        [m * inner, k]          half/float  in       gradient; inner rows for each of m
+//   count    [1]                     int         in       how many of the m are in use, or null
+//   partial  [m * inner / chunk, k]  float       scratch  sums of each chunk of rows
+//   db       [k]                     float       out      gradient of the bias
+//
+// Launch: bias_grad_partial has a block of 256 per chunk of rows and 32 vectors of columns,
+// bias_grad_total one per 32 columns.
+// Cost: m * inner * k loads and adds; memory-bound (P2 of 12 images: 413 MB).
+// Numerics: fp32 within a chunk, fp64 over the chunks, both in a fixed order.
 // Edges: rows past the count are not read; no rows give 0.
 #include "platform.cuh"
 #include "vector.cuh"

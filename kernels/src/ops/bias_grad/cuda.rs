@@ -7,14 +7,14 @@ use crate::{DType, TensorDesc};
 /// Vectors of columns that a block has side by side; as in `vector.cuh`.
 const TILE: usize = 32;
 /// Fewest rows of a chunk: below, the second pass reads as much as the first.
-const LEAST_CHUNK: usize = 64;
+const MIN_CHUNK: usize = 64;
 /// Most chunks: they fill the largest device, and the second pass stays short.
-const MOST_CHUNKS: usize = 512;
+const MAX_CHUNKS: usize = 512;
 
 /// Rows of `g`, rows of a chunk, and number of chunks.
 fn chunks(g: &TensorDesc) -> (usize, usize, usize) {
     let rows = g.shape[..g.shape.len() - 1].iter().product::<usize>();
-    let chunk = rows.div_ceil(MOST_CHUNKS).max(LEAST_CHUNK);
+    let chunk = rows.div_ceil(MAX_CHUNKS).max(MIN_CHUNK);
     (rows, chunk, rows.div_ceil(chunk))
 }
 

@@ -1,11 +1,20 @@
-// What a step does, decided on the device: learning rate, clip factor, loss scale, and whether the
-// update is applied. Matches the CPU reference in every bit but for the cosine's last place.
+// Decides on the device what a step does: learning rate, clip factor, loss scale, and whether the
+// update is applied.
 //
-// Tensors: norm [1] float, of all gradients, finite [1] int (in) -> control [4] float (overwritten);
-// step [1] int, scale [1] float, growth [1] int, skipped [1] int (updated).
-// Launch: one thread. Bound by latency: a few loads, some double arithmetic, a few stores.
-// Numerics: learning rates in double, rounded once. Edges: see the contract in mod.rs.
-#include "platform.cuh"
+//   norm     [1]  float    in     norm of all gradients, still times the loss scale
+//   finite   [1]  int      in     1 if every gradient is finite
+//   control  [1]  Control  out    the decision
+//   step     [1]  int      state  steps applied
+//   scale    [1]  float    state  loss scale
+//   growth   [1]  int      state  clean steps since the scale changed
+//   skipped  [1]  int      state  steps skipped
+//
+// Launch: one thread of one warp.
+// Cost: a few loads, some double arithmetic, a few stores; latency-bound.
+// Numerics: learning rates in double, rounded once; the CPU's bits, but for the last place of the
+// cosine.
+// Edges: a step below zero counts as 0; the scale stays between 1 and the largest float.
+#include "control.cuh"
 
 constexpr int MAX_MILESTONES = 16;
 constexpr double PI = 3.14159265358979323846;
@@ -54,8 +63,8 @@ DEVICE double learning_rate(const Schedule& s, uint64_t step) {
 
 KERNEL(32)
 control_step(const float* RESTRICT norm, const int* RESTRICT finite, const Schedule schedule,
-             const Rules rules, float* RESTRICT control, int* RESTRICT step, float* RESTRICT scale,
-             int* RESTRICT growth, int* RESTRICT skipped) {
+             const Rules rules, Control* RESTRICT control, int* RESTRICT step,
+             float* RESTRICT scale, int* RESTRICT growth, int* RESTRICT skipped) {
   if (threadIdx.x > 0) return;
   const float used = *scale;
   const int now = *step;
@@ -63,10 +72,10 @@ control_step(const float* RESTRICT norm, const int* RESTRICT finite, const Sched
   float clip = 1.0f;
   if (rules.clip_norm != 0.0f) clip = fminf(rules.clip_norm / (*norm / divisor + 1e-6f), 1.0f);
   const bool apply = *finite != 0;
-  control[0] = (float)learning_rate(schedule, (uint64_t)max(now, 0));
-  control[1] = clip / divisor;
-  control[2] = apply ? 1.0f : 0.0f;
-  control[3] = used;
+  control->lr = (float)learning_rate(schedule, (uint64_t)max(now, 0));
+  control->grad_factor = clip / divisor;
+  control->applied = apply ? 1.0f : 0.0f;
+  control->loss_scale = used;
   if (apply) {
     *step = now + 1;
     const int clean = *growth + 1;

@@ -4,12 +4,10 @@
 //! Tensors: `norms [n+1]` f32 (last: the norm of all gradients, still times the loss scale),
 //! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale),
 //! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [4]`
-//! (Role::Scalar, overwritten): learning rate of this step; what gradients are multiplied with, the
-//! clip factor over the loss scale and the number of micro-steps; 1 to apply the update or 0 to
-//! skip it; the loss scale used.
+//! (Role::Scalar, overwritten), a [`Control`].
 //!
-//! * Gradients that are not all finite are never applied: `apply` is 0, `skipped` counts, `growth`
-//!   restarts, and with `dynamic` the scale halves, not below 1.
+//! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` counts,
+//!   `growth` restarts, and with `dynamic` the scale halves, not below 1.
 //! * `step` counts applied steps only, so a skipped step keeps its learning rate for the next one.
 //! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as
 //!   long as it stays finite.
@@ -18,6 +16,7 @@
 //!   `min(1, clip_norm / (norm + 1e-6))` of the unscaled norm.
 
 mod cases;
+mod control;
 mod cuda;
 mod schedule;
 #[cfg(test)]
@@ -27,9 +26,10 @@ use device::{Launch, LaunchArgs};
 
 use crate::cpu::CpuArgs;
 use crate::op::check;
-use crate::{Op, OpError, Role, TensorDesc, contract};
+use crate::{Op, OpError, TensorDesc, contract};
 
 pub use cases::cases;
+pub use control::Control;
 pub use schedule::LrSchedule;
 
 /// Decides the learning rate, the scale of the gradients and whether to apply them.
@@ -78,7 +78,7 @@ impl Op for ControlStep {
             let expected = format!("at most {MAX_MILESTONES} milestones");
             check::parameter(NAME, "milestones", fits, &expected, milestones.len())?;
         }
-        Ok(vec![TensorDesc::new(Role::Scalar, &[4])])
+        Ok(vec![Control::desc()])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -92,11 +92,8 @@ impl Op for ControlStep {
             panic!("{NAME}: four state tensors")
         };
         let used = scale.f32()[0];
-        let rate = self.schedule.at(u64::try_from(step.i32()[0]).unwrap_or(0)) as f32;
-        let apply = if finite { 1.0 } else { 0.0 };
-        let divisor = used * self.micro_steps as f32;
-        let control = [rate, self.clip_factor(norm, divisor) / divisor, apply, used];
-        args.outputs[0].f32().copy_from_slice(&control);
+        let control = self.decide(step.i32()[0], norm, finite, used);
+        args.outputs[0].f32().copy_from_slice(control.values());
         let growth = &mut growth.i32()[0];
         if finite {
             step.i32()[0] += 1;
@@ -117,6 +114,17 @@ impl Op for ControlStep {
 }
 
 impl ControlStep {
+    /// What the step does whose gradients have this norm, still times the loss scale.
+    fn decide(&self, step: i32, scaled_norm: f32, finite: bool, loss_scale: f32) -> Control {
+        let divisor = loss_scale * self.micro_steps as f32;
+        Control {
+            lr: self.schedule.at(u64::try_from(step).unwrap_or(0)) as f32,
+            grad_factor: self.clip_factor(scaled_norm, divisor) / divisor,
+            applied: if finite { 1.0 } else { 0.0 },
+            loss_scale,
+        }
+    }
+
     /// What clipping multiplies gradients with that were divided by `divisor`.
     fn clip_factor(&self, scaled_norm: f32, divisor: f32) -> f32 {
         if self.clip_norm == 0.0 {

@@ -1,6 +1,6 @@
 //! The loss scale's life, clipping, and schedules by hand.
 
-use super::{ControlStep, LrSchedule};
+use super::{Control, ControlStep, LrSchedule};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run_updating;
 use crate::{Role, TensorDesc};
@@ -25,9 +25,14 @@ fn state(scale: f32) -> Vec<HostTensor> {
     vec![int(0), scale, int(0), int(0)]
 }
 
-fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> Vec<f32> {
+fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> Control {
     let norms = HostTensor::f32(TensorDesc::new(Role::Scalar, &[2]), vec![norm, norm]);
-    run_updating(op, &[norms, int(finite)], state).expect("fits")[0].as_f32().to_vec()
+    Control::read(run_updating(op, &[norms, int(finite)], state).expect("fits")[0].as_f32())
+}
+
+/// In the order of memory.
+fn control([lr, grad_factor, applied, loss_scale]: [f32; 4]) -> Control {
+    Control { lr, grad_factor, applied, loss_scale }
 }
 
 fn read(state: &[HostTensor]) -> (i32, f32, i32, i32) {
@@ -39,14 +44,14 @@ fn read(state: &[HostTensor]) -> (i32, f32, i32, i32) {
 #[test]
 fn the_life_of_a_loss_scale() {
     let (op, mut state) = (op(0.0, true), state(8.0));
-    assert_eq!(step(&op, f32::NAN, 0, &mut state), [0.5, 0.125, 0.0, 8.0]);
+    assert_eq!(step(&op, f32::NAN, 0, &mut state), control([0.5, 0.125, 0.0, 8.0]));
     assert_eq!(read(&state), (0, 4.0, 0, 1));
-    assert_eq!(step(&op, 1.0, 1, &mut state), [0.5, 0.25, 1.0, 4.0]);
+    assert_eq!(step(&op, 1.0, 1, &mut state), control([0.5, 0.25, 1.0, 4.0]));
     assert_eq!(read(&state), (1, 4.0, 1, 1));
-    assert_eq!(step(&op, 1.0, 1, &mut state), [0.75, 0.25, 1.0, 4.0]);
+    assert_eq!(step(&op, 1.0, 1, &mut state), control([0.75, 0.25, 1.0, 4.0]));
     assert_eq!(read(&state), (2, 8.0, 0, 1));
-    assert_eq!(step(&op, 1.0, 1, &mut state)[0], 1.0);
-    assert_eq!(step(&op, 1.0, 1, &mut state)[0], 0.25);
+    assert_eq!(step(&op, 1.0, 1, &mut state).lr, 1.0);
+    assert_eq!(step(&op, 1.0, 1, &mut state).lr, 0.25);
     assert_eq!(read(&state), (4, 16.0, 0, 1));
 }
 
@@ -65,7 +70,7 @@ fn the_scale_stays_between_one_and_the_end_of_f32() {
 #[test]
 fn a_fixed_scale() {
     let (op, mut state) = (op(0.0, false), state(1.0));
-    assert_eq!(step(&op, f32::NAN, 0, &mut state)[2], 0.0);
+    assert_eq!(step(&op, f32::NAN, 0, &mut state).applied, 0.0);
     for _ in 0..5 {
         step(&op, 1.0, 1, &mut state);
     }
@@ -76,8 +81,8 @@ fn a_fixed_scale() {
 #[test]
 fn clipping_by_hand() {
     let (op, mut state) = (op(2.0, false), state(4.0));
-    assert!((step(&op, 16.0, 1, &mut state)[1] - 0.125).abs() < 1e-6);
-    assert_eq!(step(&op, 4.0, 1, &mut state)[1], 0.25);
+    assert!((step(&op, 16.0, 1, &mut state).grad_factor - 0.125).abs() < 1e-6);
+    assert_eq!(step(&op, 4.0, 1, &mut state).grad_factor, 0.25);
 }
 
 #[test]

@@ -1,15 +1,24 @@
-// Forward convolution y = relu(conv(x, w) * scale + bias + residual), an implicit GEMM on tensor
-// cores. Matches torch.nn.functional.conv2d; a linear layer is the 1x1 case of 1x1 images.
+// Forward convolution y = relu(conv(x, w) * scale + bias + residual) as an implicit GEMM on tensor
+// cores; torch's conv2d.
 //
-// GEMM: D [M, N], M = N*P*Q positions, N = K filters, reduction over taps and C.
-// Tensors: x [N,H,W,C] half, w [K,R,S,C] half, scale and bias [K] float or null, residual [N,P,Q,K]
-// half or null, count [1] int or null (all in) -> y [N,P,Q,K] half (overwritten; images from count
-// on get 0), or, where the reduction is split, partials [splits, N*P*Q, K] float, which
-// conv2d_reduce_f16 sums. Launch: x = tiles of D, columns fastest, so that blocks that run together
-// share rows of x; z = splits of the reduction; 128 threads; the tile's stages in dynamic shared
-// memory. Cost: 2*N*P*Q*K*R*S*C FLOPs, bound by compute; a 3x3 of 256 channels on 12 maps of
-// 200x336: 951 GFLOP. Numerics: fp32 sums in order of k, deterministic. Edges: images from count on
-// are not read.
+//   x         [N, H, W, C]        half   in   input
+//   w         [K, R, S, C]        half   in   filters
+//   scale     [K]                 float  in   factor of a filter, or null
+//   bias      [K]                 float  in   or null
+//   residual  [N, P, Q, K]        half   in   added before the ReLU, or null
+//   count     [1]                 int    in   images in use, or null: all
+//   y         [N, P, Q, K]        half   out  0 in images from the count on
+//   partials  [splits, N*P*Q, K]  float  out  in place of y where the reduction is split
+//
+// Launch: x = tiles of D, columns fastest, so that neighbours share rows of x; z = splits; 128
+// threads; stages in dynamic shared memory.
+// Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound; a 3x3 of 256 channels on 12 maps of 200x336: 951
+// GFLOP.
+// Numerics: fp32 sums in order of k; deterministic.
+// Edges: images from the count on are not read.
+//
+// GEMM: the rows of D are the N*P*Q positions, its columns the K filters; k runs over taps and C. A
+// linear layer is the 1x1 case on 1x1 images. conv2d_reduce_f16 sums the partials.
 #include "platform.cuh"
 #include "gemm/loaders.cuh"
 #include "gemm/epilogue.cuh"
@@ -29,7 +38,7 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   const int filled_rows = filled_images(count, conv.images) * per_image;
 
   const Taps taps{conv.kernel_h, conv.kernel_w};
-  const Share share = share_of(taps.blocks(conv.channels, ALIGNED));
+  const Share share = share_of(taps.k_blocks(conv.channels, ALIGNED));
   auto window = [&](int row, int& image, int& top, int& left) {
     image = row / per_image;
     const int p = row % per_image / conv.out_width, q = row % per_image % conv.out_width;
@@ -41,8 +50,8 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
                                     first_row, window);
   FilterRows<Right, ALIGNED> filters(w, conv, share.first, first_column);
   Sums<T> sums;
-  const int blocks = first_row < filled_rows ? share.len : 0;
-  multiply<T, Left, Right>(sums, windows, filters, blocks, stages);
+  const int k_blocks = first_row < filled_rows ? share.len : 0;
+  multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
 
   auto place = [&](int row, bool& filled) {
     filled = row < filled_rows;

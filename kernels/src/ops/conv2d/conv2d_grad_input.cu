@@ -1,17 +1,26 @@
-// Gradient of a convolution's input, dx = conv_transposed(g, w), an implicit GEMM on tensor cores.
-// Matches torch.nn.grad.conv2d_input. With bias and ReLU it is also a transposed convolution.
+// Gradient of a convolution's input, dx = conv_transposed(g, w), as an implicit GEMM on tensor
+// cores; torch.nn.grad.conv2d_input.
 //
-// A stride splits the positions of x into stride^2 residue classes, each of which meets taps of its
-// own only: a class is a convolution of stride 1, and no product with a zero is made.
+//   g         [N, P, Q, K]        half   in   gradient of the output
+//   w         [K, R, S, C]        half   in   filters
+//   bias      [C]                 float  in   or null
+//   count     [1]                 int    in   images in use, or null: all
+//   dx        [N, H, W, C]        half   out  0 in images from the count on
+//   partials  [splits, N*H*W, C]  float  out  in place of dx where the reduction is split
 //
-// GEMM, for each class: D [M, N], M = positions of the class, N = C, reduction over its taps and K.
-// Tensors: g [N,P,Q,K] half, w [K,R,S,C] half, bias [C] float or null, count [1] int or null (all
-// in) -> dx [N,H,W,C] half (overwritten; images from count on get 0), or, where the reduction is
-// split, partials [splits, N*H*W, C] float, which conv2d_reduce_f16 sums. Launch: x = tiles of D,
-// columns fastest, for the largest class; y = classes; z = splits; 128 threads; the tile's stages
-// in dynamic shared memory. Cost: 2*N*P*Q*K*R*S*C FLOPs, bound by compute. Numerics: fp32 sums in
-// order of k, deterministic. Edges: images from count on are not read; a class without taps gets 0
-// (or the epilogue's value of it).
+// Launch: x = tiles of D, columns fastest, for the largest class; y = classes; z = splits; 128
+// threads; stages in dynamic shared memory.
+// Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound.
+// Numerics: fp32 sums in order of k; deterministic.
+// Edges: images from the count on are not read; a class without taps gets 0 (or the epilogue's
+// value of it).
+//
+// A stride splits the positions of x into stride^2 residue classes, each of which meets only taps
+// of its own: a class is a convolution of stride 1, and no product with a zero is made.
+//
+// GEMM, for each class: the rows of D are the positions of the class, its columns the C channels; k
+// runs over the class's taps and K. With bias and ReLU it is also a transposed convolution.
+// conv2d_reduce_f16 sums the partials.
 #include "platform.cuh"
 #include "gemm/loaders.cuh"
 #include "gemm/epilogue.cuh"
@@ -34,7 +43,7 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
   const int filled_rows = filled_images(count, conv.images) * per_image;
 
   const Taps taps{y.taps, x.taps};
-  const Share share = share_of(taps.blocks(conv.filters, ALIGNED));
+  const Share share = share_of(taps.k_blocks(conv.filters, ALIGNED));
   auto window = [&](int row, int& image, int& top, int& left) {
     image = row / per_image;
     top = row % per_image / x.extent + y.reach - (y.taps - 1);
@@ -45,8 +54,8 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
                                     share.first, first_row, window);
   FilterColumns<Right, ALIGNED> filters(w, conv, y, x, share.first, first_column);
   Sums<T> sums;
-  const int blocks = first_row < filled_rows ? share.len : 0;
-  multiply<T, Left, Right>(sums, windows, filters, blocks, stages);
+  const int k_blocks = first_row < filled_rows ? share.len : 0;
+  multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
 
   auto place = [&](int row, bool& filled) {
     filled = row < filled_rows;

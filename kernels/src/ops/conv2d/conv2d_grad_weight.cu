@@ -1,14 +1,22 @@
-// Gradient of a convolution's weights, dw[k] = scale[k] * sum over positions of g[k] * window(x),
-// an implicit GEMM on tensor cores. Matches torch.nn.grad.conv2d_weight.
+// Gradient of a convolution's weights, scale * (g^T windows(x)), as an implicit GEMM on tensor
+// cores; torch.nn.grad.conv2d_weight.
 //
-// GEMM: D [M, N], M = K filters, N = taps and C, reduction over N*P*Q positions.
-// Tensors: x [N,H,W,C] half, g [N,P,Q,K] half, scale [K] float or null, count [1] int or null (all
-// in) -> dw [K,R,S,C] float (overwritten), or, where the reduction is split, partials [splits, K,
-// R*S*C] float, which conv2d_reduce_f32 sums. Launch: x = tiles of D, columns fastest; z = splits,
-// which share what positions the count leaves; 128 threads; the tile's stages in dynamic shared
-// memory. Cost: 2*N*P*Q*K*R*S*C FLOPs, bound by compute; a 3x3 of 256 channels has 36 large tiles
-// and, on 12 maps of 200x336, 806,400 positions: it lives off the splits. Numerics: fp32 sums in
-// order of position, deterministic. Edges: images from count on are not read; none give 0.
+//   x         [N, H, W, C]        half   in   input
+//   g         [N, P, Q, K]        half   in   gradient of the output
+//   scale     [K]                 float  in   factor of a filter, or null
+//   count     [1]                 int    in   images in use, or null: all
+//   dw        [K, R, S, C]        float  out  gradient of the filters
+//   partials  [splits, K, R*S*C]  float  out  in place of dw where the reduction is split
+//
+// Launch: x = tiles of D, columns fastest; z = splits, which share the positions that the count
+// leaves; 128 threads; stages in dynamic shared memory.
+// Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound; a 3x3 of 256 channels has 36 large tiles and 806,400
+// positions (12 maps of 200x336), so it lives off the splits.
+// Numerics: fp32 sums in order of position; deterministic.
+// Edges: images from the count on are not read; no images give 0.
+//
+// GEMM: the rows of D are the K filters, its columns taps and C; k runs over the N*P*Q positions.
+// conv2d_reduce_f32 sums the partials.
 #include "platform.cuh"
 #include "gemm/loaders.cuh"
 #include "gemm/epilogue.cuh"

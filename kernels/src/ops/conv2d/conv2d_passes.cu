@@ -1,13 +1,27 @@
 // The small passes around the convolutions' products: sums over splits, and scaled weights.
 //
-// conv2d_reduce_f16 finishes conv2d and conv2d_grad_input: partials [splits, rows, columns] float,
-// scale and bias [columns] float or null, residual [rows, columns] half or null, count [1] int or
-// null (all in) -> y [rows, columns] half (overwritten; from row count * per_image on 0, and the
-// partials there are not read). conv2d_reduce_f32 finishes conv2d_grad_weight: partials, scale
-// [rows] float or null -> dw [rows, columns] float (overwritten). conv2d_scale_weights_f16: w [K,
-// len] half, scale [K] float -> scaled [K, len] half = w * scale, rounded once.
-// Launch: a thread for each 8 columns of a row, blocks of 256. Cost: 4 * splits + 2 (4) bytes an
-// element, bound by memory, mostly in L2. Numerics: the order of the splits; deterministic.
+// conv2d_reduce_f16, which finishes conv2d and conv2d_grad_input:
+//   partials  [splits, rows, columns]  float  in   sums of each split
+//   scale     [columns]                float  in   or null
+//   bias      [columns]                float  in   or null
+//   residual  [rows, columns]          half   in   or null
+//   count     [1]                      int    in   images in use, or null: all
+//   y         [rows, columns]          half   out  0 from row count * per_image on
+//
+// conv2d_reduce_f32, which finishes conv2d_grad_weight:
+//   partials  [splits, rows, columns]  float  in   sums of each split
+//   scale     [rows]                   float  in   or null
+//   dw        [rows, columns]          float  out  gradient of the filters
+//
+// conv2d_scale_weights_f16:
+//   w       [rows, columns]  half   in   filters
+//   scale   [rows]           float  in   factor of a filter
+//   scaled  [rows, columns]  half   out  w * scale
+//
+// Launch: a thread per 8 columns of a row, blocks of 256.
+// Cost: 4 * splits + 2 (4) bytes per element; memory-bound, mostly in L2.
+// Numerics: the order of the splits, rounded once; deterministic.
+// Edges: partials of images from the count on are not read.
 #include "platform.cuh"
 #include "gemm/conv.cuh"
 #include "gemm/epilogue.cuh"

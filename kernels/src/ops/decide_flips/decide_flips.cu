@@ -1,9 +1,12 @@
 // Which images of a batch are mirrored: those whose random word lies below probability * 2^32.
-// Matches decide_flips on the CPU bit for bit.
 //
-// Tensors: image_keys [N, 4] i32 (in), flips [N] i32 (out, overwritten: 1 = mirrored). Launch: a
-// thread an image. Cost: ten rounds of Philox an image, latency. Edges: probability 0 flips none,
-// 1 flips all: a word in f64 is below 2^32.
+//   image_keys  [N, 4]  int  in   image id (low, high word), store index, epoch
+//   flips       [N]     int  out  1 = mirrored
+//
+// Launch: a thread per image, blocks of 256.
+// Cost: ten rounds of Philox per image; latency-bound.
+// Numerics: the CPU's bits.
+// Edges: probability 0 flips none, 1 flips all: a word in double is below 2^32.
 #include "philox.cuh"
 
 KERNEL(256)

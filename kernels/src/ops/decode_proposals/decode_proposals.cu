@@ -1,12 +1,19 @@
-// Proposals of the selected anchors: decoded, clipped, scored. Matches torchvision's
-// RegionProposalNetwork.filter_proposals up to its NMS.
+// Proposals of the selected anchors, decoded, clipped and scored; torchvision's filter_proposals up
+// to its NMS.
 //
-// Tensors: idx [N, M] i32, anchors [A_total, 4] f32, sizes [N, 2] i32, for each level logits
-// [N, len] and deltas [N, len, 4], half or f32 (in), boxes [N, M, 4], scores [N, M] f32 (out, each
-// row overwritten by the launch that holds its anchor's level). Launch: a thread for each row.
-// Cost: two scattered sectors and 44 bytes a row (106,000 rows at 12 images), bound by latency.
-// Numerics: f32, the CPU's operations in its order. Edges: an index that is no anchor gives zeros
-// and -1.
+//   idx      [N, rows]     int         in   selected anchors
+//   anchors  [A, 4]        float       in   anchors of all levels
+//   sizes    [N, 2]        int         in   height and width of the network's input
+//   logits   [N, len]      half/float  in   of each level
+//   deltas   [N, len, 4]   half/float  in   of each level
+//   boxes    [N, rows, 4]  float       out  decoded and clipped
+//   scores   [N, rows]     float       out  sigmoid of the logit, or -1: does not count
+//
+// Launch: a thread per row, blocks of 256; a row is written by the launch that holds its anchor's
+// level.
+// Cost: two scattered sectors and 44 bytes per row (106,000 rows at 12 images); latency-bound.
+// Numerics: fp32, the CPU's operations in its order.
+// Edges: an index that is no anchor gives zeros and -1.
 #include "boxes.cuh"
 
 constexpr int MAX_LEVELS = 8;

@@ -1,17 +1,30 @@
-// Detections of each image from the box head's outputs. Matches torchvision's
-// RoIHeads.postprocess_detections; orders are (score descending, roi * K + class ascending).
+// Detections of each image from the box head's outputs; torchvision's
+// RoIHeads.postprocess_detections.
 //
-// Tensors: class_logits [M, K+1], box_deltas [M, 4(K+1)] half or f32, rois [M, 4] f32, image_idx
-// [M], num_rois [1], network_sizes [N, 2] i32 (in), boxes [N*D, 4], scores [N*D] f32, labels [N*D],
-// out_image_idx [N*D], counts [N], num_detections [1] i32 (out, overwritten).
-// Four passes: scores of each class of each RoI; sort and NMS of each class of each image; count;
-// merge the classes of each image. NMS tests 64 boxes at a time against those kept before them, for
-// no more than D are kept and few of a class pass the score.
-// Launch: see each kernel; grids follow from shapes. Cost at 1,000 RoIs and 80 classes an image:
-// 162 KB of logits and the deltas of what passes; the classes read 4 M K N bytes of scores from L2.
-// Bound by latency. Numerics: f32; the softmax sums in the CPU's order, and boxes are its
-// operations in its order, so that the decisions are equal. Edges: a RoI with a NaN logit detects
-// nothing.
+//   logits          [M, classes + 1]     half/float  in   class logits; 0 is the background
+//   deltas          [M, classes + 1, 4]  half/float  in   box deltas of each class
+//   rois            [M, 4]               float       in   boxes that the deltas start from
+//   image_idx       [M]                  int         in   image of the RoI
+//   count           [1]                  int         in   RoIs in use
+//   sizes           [N, 2]               int         in   height and width of the network's input
+//   boxes           [N * per_image, 4]   float       out  detections, image after image
+//   scores          [N * per_image]      float       out  descending within an image
+//   labels          [N * per_image]      int         out  1 = first foreground class
+//   image_idx       [N * per_image]      int         out  image of the detection
+//   counts          [N]                  int         out  detections of each image
+//   num_detections  [1]                  int         out  detections of all images
+//
+// Launch: score, suppress, count and merge; see each kernel; grids follow from shapes.
+// Cost: at 1,000 RoIs and 80 classes per image 162 KB of logits and the deltas of what passes;
+// latency-bound.
+// Numerics: fp32; softmax and boxes are the CPU's operations in its order, so that decisions are
+// equal.
+// Edges: a RoI with a NaN logit detects nothing.
+//
+// The passes: scores of each class of each RoI; sort and NMS of each class of each image; count;
+// merge the classes of each image. Orders are (score descending, roi * classes + class ascending).
+// NMS tests 64 boxes at a time against those kept before them, for no more than per_image are kept
+// and few of a class pass the score. The classes read 4 * M * classes * N bytes of scores from L2.
 #include "boxes.cuh"
 #include "nms.cuh"
 #include "select.cuh"
@@ -25,15 +38,15 @@ struct Setting {
   int plus_one;
   BoxWeights weights;
   int max_rois;     // M
-  int num_classes;  // K
+  int num_classes;  // of the foreground
   int num_images;   // N
-  int per_image;    // D
+  int per_image;    // detections of an image at most
 };
 
 // The head's outputs and the RoIs.
 template <typename T>
 struct Rois {
-  const T* deltas;  // [M, K+1, 4]
+  const T* deltas;  // [M, num_classes + 1, 4]
   const Box* boxes;
   const int* image_idx;
   const int* count;
@@ -49,8 +62,8 @@ DEVICE Box class_box(const Rois<T>& rois, const Setting& setting, int roi, int c
   return box_clip(b, rois.sizes[n], setting.plus_one);
 }
 
-// Scores [K, M] of what passes score and size, else -1. A warp for each RoI; dynamic shared memory:
-// K+1 floats a warp.
+// Scores [num_classes, M] of what passes score and size, else -1. A warp for each RoI; dynamic
+// shared memory: num_classes + 1 floats a warp.
 template <typename T>
 DEVICE void score(const T* RESTRICT logits, const Rois<T>& rois, const Setting& setting,
                   float* RESTRICT scores) {
@@ -88,11 +101,11 @@ DEVICE void score(const T* RESTRICT logits, const Rois<T>& rois, const Setting& 
 
 // Scratch memory of the classes.
 struct Scratch {
-  const float* scores;  // [K, M]
-  uint64_t* keys;       // [K, M]: where more candidates than SORT_CAPACITY are sorted
-  Box* boxes;           // [K, M]: candidates in order, images one after the other
-  uint64_t* kept;       // [N, K, D]: keys of the survivors, best first
-  int* kept_counts;     // [N, K]
+  const float* scores;  // [num_classes, M]
+  uint64_t* keys;       // [num_classes, M]: where more candidates than SORT_CAPACITY are sorted
+  Box* boxes;           // [num_classes, M]: candidates in order, images one after the other
+  uint64_t* kept;       // [N, num_classes, per_image]: keys of the survivors, best first
+  int* kept_counts;     // [N, num_classes]
 };
 
 // The rows of a chunk that suppress one another, 16 bits a thread.

@@ -1,11 +1,19 @@
-// Regression targets of sampled anchors or RoIs: deltas to the matched ground truth. Matches
-// encode_boxes on the CPU (torchvision's BoxCoder.encode).
+// Regression targets of sampled anchors or RoIs: deltas to the matched ground truth; torchvision's
+// BoxCoder.encode.
 //
-// Letters: M rows, N images, G ground truths an image. Tensors: boxes [M, 4] f32, image_idx,
-// matched [M] i32, gt_boxes [N, G, 4] f32, labels [M] i32 (in); targets, matched_boxes [M, 4] f32
-// (out, overwritten). Launch: a thread a row. Cost: 60 bytes a row, 6,144 rows at the training
-// shape: latency. Numerics: f32 in the CPU's order; logf is the device's. Edges: rows with label
-// <= 0, or that name no ground truth, are 0; a side that is not positive gives inf or NaN.
+//   boxes          [M, 4]     float  in   anchors or RoIs
+//   image_idx      [M]        int    in   image of the row
+//   matched        [M]        int    in   index of its ground truth
+//   gt_boxes       [N, G, 4]  float  in   ground truth
+//   labels         [M]        int    in   above 0: positive
+//   targets        [M, 4]     float  out  deltas
+//   matched_boxes  [M, 4]     float  out  the matched ground truth
+//
+// Launch: a thread per row, blocks of 256.
+// Cost: 60 bytes per row, 6,144 rows at the training shape; latency-bound.
+// Numerics: fp32 in the CPU's order; logf is the device's.
+// Edges: rows with label <= 0, or that name no ground truth, are 0; a side that is not positive
+// gives inf or NaN.
 #include "boxes.cuh"
 
 KERNEL(256)

@@ -1,6 +1,11 @@
-// A tensor filled with one value. Tensors: y [len] half or float (out, overwritten). Launch: a
-// thread for each 16 bytes, blocks of 256. Cost: one write, bound by memory. Numerics: the value is
-// rounded to the tensor's type.
+// Fills a tensor with one value.
+//
+//   y  [len]  half/float  out  the value everywhere
+//
+// Launch: a thread per 16 bytes, blocks of 256.
+// Cost: one write; memory-bound.
+// Numerics: the value is rounded to the tensor's type.
+// Edges: a tail of less than 16 bytes is written element by element.
 #include "platform.cuh"
 
 template <typename T>

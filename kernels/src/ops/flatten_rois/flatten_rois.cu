@@ -1,10 +1,17 @@
-// The proposals of all images as one list. Matches the CPU reference bit by bit.
+// Makes one list of the proposals of all images.
 //
-// Tensors: proposals [N, P] float4 (in), counts [N] int (in) -> rois [N * P] float4, image_idx
-// [N * P] int, num_rois [1] int (out, overwritten). Launch: blocks of 256, grid [N, ceil(P / 256)]:
-// a thread moves one proposal, or writes one row of the padding in its place; one block if there
-// are no rows. Cost: 40 bytes a row, and each block adds up the N counts. Numerics: exact.
-// Edges: counts beyond [0, P] are held to it.
+//   proposals  [N, capacity, 4]   float  in   boxes of each image
+//   counts     [N]                int    in   how many of them are in use
+//   rois       [N * capacity, 4]  float  out  those in use, image after image, then zeros
+//   image_idx  [N * capacity]     int    out  image of the row, -1 past the last
+//   num_rois   [1]                int    out  rows in use
+//
+// Launch: a thread per proposal, grid [N, ceil(capacity / 256)], one block at least.
+// Cost: 40 bytes per row, and each block adds up the N counts; latency-bound.
+// Numerics: copies.
+// Edges: counts outside [0, capacity] are clamped to it.
+//
+// A thread moves one proposal, or writes one row of the padding in its place.
 #include "platform.cuh"
 #include "reduce.cuh"
 

@@ -1,11 +1,18 @@
-// The sampled anchors of a batch as one list of rows, with labels and matches. Matches
-// gather_anchors on the CPU.
+// Makes one list of the sampled anchors of a batch, with labels and matches.
 //
-// Letters: N images, A anchors, B samples an image. Tensors: anchors [A, 4] f32, idx [N, B] i32,
-// anchor_labels, anchor_matches [N, A] i32 (in); boxes [N*B, 4] f32, image_idx, labels, matched
-// [N*B] i32 (out, overwritten). Launch: a thread a row. Cost: 56 bytes a row at random places,
-// 3,072 rows at the training shape: latency. Numerics: copies. Edges: a row whose index is none of
-// an anchor (-1) holds zeros, image -1, label -1, match 0.
+//   anchors         [A, 4]          float  in   anchors of all levels
+//   idx             [N, batch]      int    in   sampled anchors, -1 = none
+//   anchor_labels   [N, A]          int    in   label of each anchor
+//   anchor_matches  [N, A]          int    in   ground truth of each anchor
+//   boxes           [N * batch, 4]  float  out  the sampled anchors
+//   image_idx       [N * batch]     int    out  image of the row
+//   labels          [N * batch]     int    out  its label
+//   matched         [N * batch]     int    out  its ground truth
+//
+// Launch: a thread per row, blocks of 256.
+// Cost: 56 bytes per row at random places, 3,072 rows at the training shape; latency-bound.
+// Numerics: copies.
+// Edges: a row whose index is no anchor holds zeros, image -1, label -1, match 0.
 #include "platform.cuh"
 
 KERNEL(256)

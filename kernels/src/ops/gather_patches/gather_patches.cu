@@ -1,14 +1,22 @@
-// 3x3 neighbourhoods of the cells of chosen anchors, and their gradient. Exact copies; the gradient
-// adds overlapping patches in the order of their rows.
+// Copies the 3x3 neighbourhoods of the cells of chosen anchors, and adds their gradients back to
+// the maps.
 //
-// gather: feature_l [N, h_l, w_l, C] half, idx [N, B] int (in; anchors in the order level, y, x,
-// anchor of the cell, -1 = none) -> patches [N * B, 9 * C] half (out; 0 beyond the map and in rows
-// without an anchor). Launch: a block of 256 for each row. grad: g [N * B, 9 * C] half, idx (in) ->
-// grad_l [N, h_l, w_l, C] half (out). Launch: a block of 256 for each 8x8 tile of each map and 16
-// vectors of 8 channels (x8), or 16 channels. Outputs are overwritten.
-// Cost: gather moves 18 * C bytes twice a row; the gradient writes the maps once (12 images of
-// 800 x 1344: 0.55 GB), bound by memory. Numerics: fp32 sums in a fixed order. Edges: anchors
-// beyond the maps count as none.
+// gather_patches:
+//   maps     [N, height, width, C]   half  in   feature map of each level
+//   idx      [N, per_image]          int   in   anchors in the order level, y, x, cell; -1 = none
+//   patches  [N * per_image, 9 * C]  half  out  0 beyond the map and in rows without an anchor
+//
+// gather_patches_grad:
+//   g     [N * per_image, 9 * C]  half  in   gradient of the patches
+//   idx   [N, per_image]          int   in   as above
+//   maps  [N, height, width, C]   half  out  gradient of each level's map
+//
+// Launch: a block of 256 per row; the gradient's per 8x8 tile of each map and 16 vectors of 8
+// channels (x8), or 16 channels.
+// Cost: 18 * C bytes twice per row; the gradient writes the maps once (12 images of 800x1344: 0.55
+// GB); memory-bound.
+// Numerics: exact copies; the gradient sums in fp32 in the order of the rows.
+// Edges: anchors beyond the maps count as none.
 #include "platform.cuh"
 #include "roi.cuh"
 #include "vector.cuh"

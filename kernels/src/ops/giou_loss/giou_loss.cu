@@ -1,14 +1,25 @@
-// Loss 1 - GIoU of decoded boxes, by group, and its gradient. Matches giou_loss on the CPU:
-// torchvision's generalized_box_iou_loss (eps 1e-7) after BoxCoder.decode.
+// Loss 1 - GIoU of decoded boxes, by group, and its gradient; torchvision's
+// generalized_box_iou_loss (eps 1e-7) after BoxCoder.decode.
 //
-// Tensors: deltas [M, 4] half, rois, matched_boxes [M, 4] f32, labels, image_idx [M], num_images
-// [1] i32 (in) -> loss [1] f32, and with grad_output [1]: grad_deltas [M, 4] half; both
-// overwritten. Launch: the loss is one block of 1,024 threads, the gradient a thread a row in at
-// most 128 blocks of 256. Cost: 56 bytes a positive row, 8 another; at 6,144 rows bound by latency.
-// Numerics: a row's boxes in f64, as on the CPU (areas cancel in the union, and the slope is chosen
-// by comparisons; positives are too few for its rate to matter); sums in fp32 in a fixed order,
-// gradients rounded once. Edges: M = 0 or no positive row give 0; boxes without area give a finite
-// loss; dw and dh above ln(1000/16) get no gradient; where corners tie each side gets half.
+//   deltas         [M, 4]  half        in   box deltas
+//   rois           [M, 4]  float       in   boxes that the deltas start from
+//   matched_boxes  [M, 4]  float       in   ground truth of the row
+//   labels         [M]     int         in   above 0: positive
+//   image_idx      [M]     int         in   image of the row
+//   num_images     [1]     int         in   images in use
+//   loss           [1]     float       out  forward
+//   grad_output    [1]     half/float  in   backward: gradient of the loss
+//   grad_deltas    [M, 4]  half        out  backward
+//
+// Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128
+// blocks of 256.
+// Cost: 56 bytes per positive row, 8 per other row; at 6,144 rows latency-bound.
+// Numerics: boxes in fp64, as on the CPU; sums in fp32 in a fixed order; gradients rounded once.
+// Edges: no rows or no positive row give 0; boxes without area give a finite loss; dw and dh above
+// ln(1000/16) get no gradient; where corners tie each side gets half.
+//
+// fp64, since areas cancel in the union and the slope is chosen by comparisons; positives are too
+// few for its rate to matter.
 #include "losses.cuh"
 
 constexpr double EPS = 1e-7;  // keeps the divisions finite for boxes without area

@@ -1,23 +1,26 @@
-// L2 norms of gradients, the norm of all, and whether every element is finite, over many tensors in
-// few launches. Matches torch.linalg.vector_norm of each gradient and of the list of norms.
+// L2 norms of gradients, the norm of all, and whether every element is finite;
+// torch.linalg.vector_norm of each and of the list.
 //
-// Tensors: n gradients float (in) -> norms [n + 1] float (overwritten; last: that of all), finite
-// [1] int (overwritten). Scratch: partials, a sum of squares for each block in the order of the
-// tensors; first_partial [n], a tensor's first among them.
-// Launch: grad_norms_squares in blocks of 256 threads, 8,192 elements a block, at most 128 tensors
-// a launch; each tensor has a block, also one without elements. grad_norms_roots is one block, a
-// warp a tensor. Cost: 4 bytes an element, 176 MB for the 44 million of Mask R-CNN R50-FPN, bound
-// by memory: double-precision sums of that many floats take a fifth of the time of reading them.
-// Numerics: squares summed in double, in an order that depends on shapes alone. Edges: no sum of
-// squares of finite floats leaves double's range, so an element that is not finite shows in the
-// total; a norm beyond float becomes its largest value.
-#include "platform.cuh"
+//   grad           [len]           float   in       one of n gradients
+//   norms          [n + 1]         float   out      last: the norm of all
+//   finite         [1]             int     out      1 if every element is finite
+//   partials       [num_partials]  double  scratch  sum of squares of each block
+//   first_partial  [n]             int     scratch  a tensor's first among them
+//
+// Launch: grad_norms_squares in blocks of 256 threads and 8,192 elements, at most 128 tensors a
+// launch; grad_norms_roots is one block, a warp per tensor.
+// Cost: 4 bytes per element, 176 MB for the 44 million of Mask R-CNN R50-FPN; memory-bound: the
+// sums in double take a fifth of the time of the reads.
+// Numerics: squares summed in double, in an order that depends on shapes alone.
+// Edges: a tensor without elements has a block too; a norm beyond float becomes its largest value.
+//
+// No sum of squares of finite floats leaves double's range, so an element that is not finite shows
+// in the total.
+#include "many_tensors.cuh"
 #include "reduce.cuh"
 
 constexpr int CAPACITY = 128;  // tensors of a launch: the struct stays under 4 KiB
-constexpr int VECTOR = 4;      // floats in a 16-byte load
 constexpr int ROUNDS = 8;      // vectors of a thread, all loads in flight
-constexpr int THREADS = 256;
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 constexpr int ROOT_THREADS = 1024;
 constexpr float FLOAT_MAX = 3.40282347e38f;
@@ -32,25 +35,12 @@ struct Gradients {
 };
 static_assert(sizeof(Gradients) == 20 * CAPACITY + 8, "cuda.rs builds it");
 
-// The tensor of a block: the last whose first block is not after it.
-DEVICE int tensor_of(const Gradients& in, int block) {
-  int low = 0, high = CAPACITY;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (in.first_block[middle] <= block)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 DEVICE double square(float v) { return (double)v * (double)v; }
 
 KERNEL(THREADS)
 grad_norms_squares(const Gradients in, double* RESTRICT partials, int* RESTRICT first_partial) {
   SHARED(double, scratch, 32);
-  const int i = tensor_of(in, blockIdx.x), block = blockIdx.x - in.first_block[i];
+  const int i = tensor_of(in.first_block, blockIdx.x), block = blockIdx.x - in.first_block[i];
   const float* const grad = in.grad[i];
   const uint64_t len = in.len[i];
   const uint64_t first = (uint64_t)block * BLOCK_ELEMENTS + threadIdx.x * VECTOR;

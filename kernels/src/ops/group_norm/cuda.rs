@@ -8,9 +8,9 @@ use crate::TensorDesc;
 /// Vectors of channels that a block has side by side; as in `vector.cuh`.
 const TILE: usize = 32;
 /// Fewest positions of a chunk: below, the partial sums cost as much as the map.
-const LEAST_CHUNK: usize = 64;
+const MIN_CHUNK: usize = 64;
 /// Most chunks of an image: with a few images they fill the largest device.
-const MOST_CHUNKS: usize = 256;
+const MAX_CHUNKS: usize = 256;
 
 /// How the passes cut a map.
 struct Map {
@@ -24,7 +24,7 @@ struct Map {
 impl Map {
     fn new(x: &TensorDesc, groups: usize) -> Self {
         let positions = x.dim(1) * x.dim(2);
-        let chunk = positions.div_ceil(MOST_CHUNKS).max(LEAST_CHUNK);
+        let chunk = positions.div_ceil(MAX_CHUNKS).max(MIN_CHUNK);
         Self { images: x.dim(0), positions, channels: x.dim(3), groups, chunk }
     }
 

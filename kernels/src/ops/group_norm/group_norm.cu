@@ -1,14 +1,30 @@
-// Group normalisation with residual and ReLU, and its gradients. Matches torch's group_norm.
+// Group normalisation with residual and ReLU, and its gradients; torch's group_norm.
 //
-// x, residual, g [N, H, W, C] half, gamma, beta [C] float, stats [N, groups, 2] float (mean, rstd),
-// sums [N, 2, C] float (of g, of g * normalised(x)) -> y, dx [N, H, W, C] half, stats, sums,
-// dgamma, dbeta [C] float, all overwritten. Scratch: partial [N * chunks, 2, C] float, corrections
-// [N, groups, 2] float.
-// Launch: passes over maps have a block of 256 for each chunk of an image's positions and each 32
-// vectors of channels; `stats` a block and `corrections` a warp for each group of each image.
-// Cost: forward reads x twice and writes y, each gradient reads g and x; bound by memory.
+// forward:
+//   x            [N, H, W, C]        half   in       input
+//   gamma, beta  [C]                 float  in       factor and offset of a channel
+//   residual     [N, H, W, C]        half   in       added before the ReLU, or null
+//   partial      [N * chunks, 2, C]  float  scratch  sums of each chunk of positions
+//   stats        [N, groups, 2]      float  out      mean and 1 / standard deviation
+//   y            [N, H, W, C]        half   out      output
+//
+// backward:
+//   g              [N, H, W, C]        half   in       gradient of the output, masked by the ReLU
+//   x              [N, H, W, C]        half   in       input
+//   gamma          [C]                 float  in       as above
+//   stats          [N, groups, 2]      float  in       as above
+//   partial        [N * chunks, 2, C]  float  scratch  sums of each chunk of positions
+//   corrections    [N, groups, 2]      float  scratch  what a group's mean takes from the gradient
+//   sums           [N, 2, C]           float  out      of g, and of g * normalised x
+//   dgamma, dbeta  [C]                 float  out      gradients of factor and offset
+//   dx             [N, H, W, C]        half   out      gradient of the input
+//
+// Launch: passes over maps have a block of 256 per chunk of an image's positions and 32 vectors of
+// channels; group_norm_stats a block and group_norm_corrections a warp per group of an image.
+// Cost: forward reads x twice and writes y, each gradient reads g and x; memory-bound.
 // Numerics: sums of a chunk in fp32 about the channel's first value, so that a large mean cancels
-// nothing; the rest in fp64; a fixed order throughout. Edges: ReLU keeps a NaN.
+// nothing; the rest in fp64; a fixed order throughout.
+// Edges: ReLU keeps a NaN.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"

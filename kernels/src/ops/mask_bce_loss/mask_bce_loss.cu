@@ -1,15 +1,25 @@
-// Binary cross-entropy of mask logits, mean by group, and its gradient. Matches the mask losses of
-// torchvision and maskrcnn-benchmark: of each positive row only the channel of its class counts.
+// Binary cross-entropy of mask logits, mean by group, and its gradient; of each positive row only
+// the channel of its class counts.
 //
-// Tensors: mask_logits [M, pixels, classes] half, targets [M, pixels] float (in), labels,
-// image_idx [M], count, num_images [1] int (in) -> loss [1] float (overwritten), and with
-// grad_output [1]: grad_mask_logits [M, pixels, classes] half (overwritten; 0 but for the channel
-// of a positive row's class).
-// Launch: a block a row, at most 512 blocks of 256 threads; the loss goes through a partial sum for
-// each block. Cost: the loss reads 36 bytes a pixel of a positive row, a sector of 32 for the one
-// logit; the gradient writes 2 bytes a logit: 195 MB at 1,536 rows of 28 x 28 x 81 (12 images),
-// bound by memory. Numerics: fp32, sums in a fixed order, gradients rounded once. Edges: no
-// positive row gives 0; other channels and rows may hold anything.
+//   mask_logits       [M, pixels, classes]  half        in       a channel per class
+//   targets           [M, pixels]           float       in       mask of the row
+//   labels            [M]                   int         in       class; above 0: positive
+//   image_idx         [M]                   int         in       image of the row
+//   count             [1]                   int         in       rows in use
+//   num_images        [1]                   int         in       images in use
+//   partials          [blocks]              float       scratch  sum of each block
+//   loss              [1]                   float       out      forward
+//   grad_output       [1]                   half/float  in       backward: gradient of the loss
+//   grad_mask_logits  [M, pixels, classes]  half        out      backward: 0 in other channels
+//
+// Launch: a block per row, at most 512 blocks of 256 threads; mask_bce_loss_total adds the partial
+// sums.
+// Cost: 36 bytes per pixel of a positive row (a sector of 32 for the logit); the gradient 2 bytes
+// per logit, 195 MB at 1,536 rows of 28x28x81; memory-bound.
+// Numerics: fp32, sums in a fixed order, gradients rounded once.
+// Edges: no positive row gives 0; other channels and rows may hold anything.
+//
+// Matches the mask losses of torchvision and maskrcnn-benchmark.
 #include "platform.cuh"
 #include "losses.cuh"
 

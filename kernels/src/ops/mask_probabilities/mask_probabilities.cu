@@ -1,10 +1,14 @@
-// Mask probabilities of the predicted class: what evaluation pastes into the image. Matches
-// torchvision's maskrcnn_inference.
+// Mask probabilities of the predicted class, which evaluation pastes into the image; torchvision's
+// maskrcnn_inference.
 //
-// Tensors: mask_logits [M, S, S, K+1] half or f32, labels [M] i32, count [1] i32 (in), probs
-// [M, S, S] f32 (out, overwritten; 0 in rows at or past the count and where the label is 0 or
-// below). Launch: a thread for each pixel, blocks of 256. Cost: a 32-byte sector read and 4 bytes
-// written a pixel of a row in use, bound by memory. Numerics: sigmoid in f32, without overflow.
+//   logits  [M, pixels, classes]  half/float  in   a channel per class, 0 the background
+//   labels  [M]                   int         in   predicted class
+//   count   [1]                   int         in   rows in use
+//   probs   [M, pixels]           float       out  0 past the count and for labels below 1
+//
+// Launch: a thread per pixel, blocks of 256.
+// Cost: a 32-byte sector read and 4 bytes written per pixel of a row in use; memory-bound.
+// Numerics: sigmoid in fp32, without overflow.
 // Edges: a label past the classes, which the CPU refuses, gives NaN.
 #include "platform.cuh"
 

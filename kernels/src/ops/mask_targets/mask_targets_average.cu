@@ -1,17 +1,25 @@
-// Mask targets by torchvision's rule: the object drawn at source size by COCO's rule, flipped,
-// resized nearest to network size, and averaged by RoIAlign (adaptive grid, not aligned, scale 1).
-// Matches project_masks_on_boxes, and mask_targets with RoiAlignBitmap on the CPU.
+// Mask targets by torchvision's rule: the object drawn at source size, flipped, resized nearest to
+// network size, and averaged by RoIAlign.
 //
-// Letters: M RoIs, S = side; see segments.cuh for the objects. Tensors: boxes [M, 4] f32,
-// image_idx, matched [M], count [1] i32, and the objects (in); targets [M, S, S] f32 (out,
-// overwritten). Launch: a block of 256 threads a RoI, dynamic shared memory for S x 32 floats; rows
-// past the count write zeros and return. The bitmap is drawn strip by strip, 32 source columns at a
-// time over the rows that the RoI reads, and never leaves shared memory: a strip's columns are
-// averaged into row bins (a warp a bin, a lane a column), and these into the targets (a thread a
-// pixel). Cost: two bit reads for each sample of a row bin and column: 0.1 ms for a RoI of a whole
-// image, and in proportion to the area; bound by compute. Numerics: fp32 in a fixed order; bits as
-// the CPU's, sums but for their order. Edges: samples beyond -1 or the image weigh nothing, and
-// stay in the mean.
+//   boxes      [M, 4]           float  in   RoIs
+//   image_idx  [M]              int    in   image of the RoI
+//   matched    [M]              int    in   object of the RoI within the image
+//   count      [1]              int    in   RoIs in use
+//   targets    [M, side, side]  float  out  share of the pixel that the object covers
+//
+// Launch: a block of 256 threads per RoI, dynamic shared memory for side x 32 floats.
+// Cost: two bit reads per sample of a row bin and column: 0.1 ms for a RoI of a whole image, in
+// proportion to the area; compute-bound.
+// Numerics: fp32 in a fixed order; bits as the CPU's, sums but for their order.
+// Edges: rows past the count are 0; samples beyond -1 or the image weigh nothing, and stay in the
+// mean.
+//
+// The objects are in `Segments` of segments.cuh. Matches torchvision's project_masks_on_boxes
+// (adaptive grid, not aligned, scale 1), and on the CPU mask_targets with RoiAlignBitmap.
+//
+// The bitmap is drawn strip by strip, 32 source columns at a time over the rows that the RoI reads,
+// and never leaves shared memory: a strip's columns are averaged into row bins (a warp per bin, a
+// lane per column), and these into the targets (a thread per pixel).
 #include "segments.cuh"
 
 constexpr int MAX_GRID = 4096;  // as roi_align's taps: only a RoI that is not finite reaches it

@@ -1,13 +1,19 @@
-// Mask targets by maskrcnn-benchmark's rule: polygons moved into the RoI and filled at S x S by
-// COCO's rule; of runs, the source pixel under each target pixel's centre. Equals mask_targets with
-// CocoPolygon on the CPU.
+// Mask targets by maskrcnn-benchmark's rule: polygons moved into the RoI and filled by COCO's rule;
+// of runs, the pixel under each centre.
 //
-// Letters: M RoIs, S = side; see segments.cuh for the objects. Tensors: boxes [M, 4] f32,
-// image_idx, matched [M], count [1] i32, and the objects (in); targets [M, S, S] f32 (out,
-// overwritten: 0 or 1). Launch: a block of 256 threads a RoI; rows past the count write zeros and
-// return. Cost: an edge a thread, then 784 pixels; 1,536 RoIs at 12 images, microseconds, latency.
-// Numerics: f32 to place points, then f64, as the CPU. Edges: rows of no object are 0; a part that
-// does not fit its tensor is skipped.
+//   boxes      [M, 4]           float  in   RoIs
+//   image_idx  [M]              int    in   image of the RoI
+//   matched    [M]              int    in   object of the RoI within the image
+//   count      [1]              int    in   RoIs in use
+//   targets    [M, side, side]  float  out  0 or 1
+//
+// Launch: a block of 256 threads per RoI.
+// Cost: an edge per thread, then 784 pixels; microseconds at 1,536 RoIs (12 images); latency-bound.
+// Numerics: fp32 to place points, then fp64, as on the CPU.
+// Edges: rows past the count and of no object are 0; a part that does not fit its tensor is
+// skipped.
+//
+// The objects are in `Segments` of segments.cuh. Equals mask_targets with CocoPolygon on the CPU.
 #include "segments.cuh"
 
 // Polygons of an object into a RoI.

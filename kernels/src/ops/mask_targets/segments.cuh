@@ -2,13 +2,12 @@
 #pragma once
 #include "polygon.cuh"
 
-// Letters: N images, G objects, Pc parts, V coordinates, Rc runs an image. As the launch lays it
-// out.
+// Polygons and runs of the objects of N images.
 struct Segments {
-  const int* index;          // [N, G, 3]: kind (0 polygons, 1 runs), first part, parts
-  const int* parts;          // [N, Pc, 2]: offset, length
-  const float* coords;       // [N, V]
-  const int* runs;           // [N, Rc]
+  const int* index;          // [N, objects, 3]: kind (0 polygons, 1 runs), first part, parts
+  const int* parts;          // [N, part_capacity, 2]: offset, length
+  const float* coords;       // [N, coord_capacity]
+  const int* runs;           // [N, run_capacity]
   const int* source_sizes;   // [N, 2]
   const int* network_sizes;  // [N, 2]
   const int* flips;          // [N]

@@ -1,17 +1,25 @@
-// Labels of the anchors for the RPN losses, and the ground truth of each foreground. Matches
-// torchvision's Matcher; equals match_anchors on the CPU.
+// Labels of the anchors for the RPN losses, and the ground truth of each foreground; torchvision's
+// Matcher.
 //
-// Letters: N images, A anchors, G ground truths an image. Tensors: anchors [A, 4], gt_boxes
-// [N, G, 4] f32, gt_counts [N], network_sizes [N, 2], num_images [1] i32 (in); labels, matched
-// [N, A] i32 (out, overwritten); scratch: highest [N, G], the best IoU of each ground truth, as the
-// bits of a float. Launch: clear; highest; label: blocks of 256 threads that each own 4 anchors,
-// grid y is the image. Ground truths come tile by tile through shared memory; the matrix of
-// overlaps is never held: the label pass computes it again, which costs less than to store the best
-// of each anchor. Cost: 2 passes of A * count overlaps; most boxes do not meet, and their pairs
-// cost 10 instructions: 22M pairs at 12 images of 7 objects, bound by compute. Numerics: f32 in the
-// CPU's order; maxima of IoUs, which are never negative, are maxima of their bits, so integer
-// atomics find the same in any order. Edges: images from num_images on are all -1; an object that
-// meets no anchor ties them all at 0.
+//   anchors        [A, 4]     float  in       anchors of all levels
+//   gt_boxes       [N, G, 4]  float  in       ground truth
+//   gt_counts      [N]        int    in       ground truths of each image
+//   network_sizes  [N, 2]     int    in       height and width of the network's input
+//   num_images     [1]        int    in       images in use
+//   highest        [N, G]     int    scratch  best IoU of each ground truth, as the bits of a float
+//   labels         [N, A]     int    out      1 foreground, 0 background, -1 ignored
+//   matched        [N, A]     int    out      ground truth of each anchor
+//
+// Launch: match_anchors_clear, _highest, _label: blocks of 256 threads that own 4 anchors each;
+// grid y is the image.
+// Cost: two passes of A * count overlaps; most boxes do not meet and cost 10 instructions: 22M
+// pairs at 12 images of 7 objects; compute-bound.
+// Numerics: fp32 in the CPU's order; integer atomics find the maxima, the same in any order.
+// Edges: images from num_images on are all -1; an object that meets no anchor ties them all at 0.
+//
+// Ground truths come tile by tile through shared memory. The matrix of overlaps is never held: the
+// label pass computes it again, which costs less than to store the best of each anchor. IoUs are
+// never negative, so their maxima are the maxima of their bits.
 #include "boxes.cuh"
 
 constexpr int THREADS = 256;

@@ -1,12 +1,21 @@
-// Maximum over square windows and its gradient. Matches torch's max_pool2d with indices.
+// Maximum over square windows, and its gradient; torch's max_pool2d with indices.
 //
-// max_pool: x [N, H, W, C] half (in) -> y [N, P, Q, C] half, argmax [N, P, Q, C] int (h * W + w).
-// max_pool_grad: g [N, P, Q, C] half, argmax (in) -> dx [N, H, W, C] half: each position adds the
-// gradients of the windows that found their maximum there, in row-major order. Outputs are
-// overwritten. Launch: a block row for each output row, blocks of 256 along its vectors of 8
-// channels (x8) or its channels. Cost: each tensor moved once, overlaps from cache; bound by
-// memory. Numerics: the maximum is exact, the gradient fp32 with one rounding. Edges: padding never
-// wins, equal values go to the first in row-major order, a NaN wins over numbers.
+// max_pool:
+//   x       [N, H, W, C]  half  in   input
+//   y       [N, P, Q, C]  half  out  maxima
+//   argmax  [N, P, Q, C]  int   out  where the maximum stands: h * W + w
+//
+// max_pool_grad:
+//   g       [N, P, Q, C]  half  in   gradient of the maxima
+//   argmax  [N, P, Q, C]  int   in   as above
+//   dx      [N, H, W, C]  half  out  sum of the windows with their maximum there
+//
+// Launch: a block row per output row, blocks of 256 along its vectors of 8 channels (x8) or its
+// channels.
+// Cost: each tensor moved once, overlaps from cache; memory-bound.
+// Numerics: the maximum is exact; the gradient sums in fp32 in row-major order, rounded once.
+// Edges: padding never wins, equal values go to the first in row-major order, a NaN wins over
+// numbers.
 #include "platform.cuh"
 #include "vector.cuh"
 

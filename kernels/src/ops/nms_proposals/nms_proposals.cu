@@ -1,17 +1,28 @@
-// The proposals that survive non-maximum suppression, the best of each image. Matches torchvision's
-// filter_proposals from its NMS on. All orders are (score descending, row of the input ascending).
+// The proposals that survive non-maximum suppression, the best of each image; torchvision's
+// filter_proposals from its NMS on.
 //
-// Tensors: boxes [N, M, 4], scores [N, M] f32, levels [M], idx [N, M] i32 (in), proposals [N, P,
-// 4], proposal_scores [N, P] f32, proposal_anchor_idx [N, P], counts [N] i32 (out, overwritten).
-// Four passes: sort the rows of each level of an image; compare each with the rows behind it, a bit
-// a pair; walk the bits, 64 rows at a time; merge the levels. How many levels there are and how
-// large they are is found on the device, so nothing but M bounds them. The bits of a row cover its
-// chunk of 64 and the 32 behind it, enough for any level of 2,049 rows; pairs farther apart, if a
-// level is larger, are compared in the walk.
-// Launch: see each kernel. Cost at 12 images, 2,000 rows in each of 4 levels and 819: 100 M pairs
-// of 20 operations in the comparison, bound by compute; 28 MB of bits written and read, mostly in
-// L2; the walk is bound by latency, 32 steps. Numerics: IoU in f32 with the CPU's operations in its
-// order, so that the decisions are equal. Edges: a negative or NaN score does not count.
+//   boxes            [N, rows, 4]      float  in   decoded proposals
+//   scores           [N, rows]         float  in   their scores
+//   levels           [rows]            int    in   level of each row
+//   idx              [N, rows]         int    in   anchor of each row
+//   proposals        [N, capacity, 4]  float  out  survivors, best first
+//   proposal_scores  [N, capacity]     float  out  their scores
+//   proposal_idx     [N, capacity]     int    out  their anchors
+//   counts           [N]               int    out  survivors of each image
+//
+// Launch: sort, compare, walk and merge; see each kernel.
+// Cost: 12 images of 4 x 2,000 + 819 rows: 100M pairs of 20 operations, compute-bound, and 28 MB of
+// bits, mostly in L2; the walk is latency-bound, 32 steps.
+// Numerics: IoU in fp32 with the CPU's operations in its order, so that decisions are equal.
+// Edges: a negative or NaN score does not count.
+//
+// The passes: sort the rows of each level of an image; compare each with the rows behind it, a bit
+// per pair; walk the bits, 64 rows at a time; merge the levels. All orders are (score descending,
+// row of the input ascending).
+//
+// How many levels there are and how large they are is found on the device, so only the number of
+// rows bounds them. The bits of a row cover its chunk of 64 and the 32 behind it, enough for any
+// level of 2,049 rows; pairs farther apart, if a level is larger, are compared in the walk.
 #include "boxes.cuh"
 #include "nms.cuh"
 #include "select.cuh"
@@ -32,12 +43,12 @@ struct Group {
 // Scratch memory. A sorted row stands at its place within its image; groups lie one after the
 // other, levels ascending, each with room for all rows of its level.
 struct Scratch {
-  Box* boxes;          // [N, M]
-  uint64_t* keys;      // [N, M]: rank and row
-  uint64_t* kept;      // [N, M]: keys of a group's survivors from its start on
-  int* ends;           // [N, M]: end of the row's group, -1 where no row stands
-  Group* groups;       // [N, M + LEVEL_SLOTS]
-  int* kept_counts;    // [N, M + LEVEL_SLOTS]
+  Box* boxes;          // [N, rows]
+  uint64_t* keys;      // [N, rows]: rank and row
+  uint64_t* kept;      // [N, rows]: keys of a group's survivors from its start on
+  int* ends;           // [N, rows]: end of the row's group, -1 where no row stands
+  Group* groups;       // [N, rows + LEVEL_SLOTS]
+  int* kept_counts;    // [N, rows + LEVEL_SLOTS]
   uint64_t* overlaps;  // [N, chunks, BAND, 64]: bit i of [n, c, w, r]: row 64 c + r overlaps row
                        // 64 (c + w) + i
 };

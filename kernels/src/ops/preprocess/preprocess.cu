@@ -1,13 +1,19 @@
-// Source images to the network's input: resize, flip, normalise, pad. Matches torchvision's
+// Turns source images into the network's input: resize, flip, normalise, pad; torchvision's
 // GeneralizedRCNNTransform.
 //
-// Tensors: pixels [N, B] uint8_t or float (in; rows of RGB packed at the head of each image's B
-// values), source_sizes, network_sizes [N, 2] int (height, width), flips [N] int, num_images [1]
-// int (in) -> x [N, H, W, 3] half (out, overwritten; 0 in the padding and in unused images).
-// Launch: a block of 256 for each 256 pixels of an output row. Cost: 12 cached source values and 6
-// bytes written a pixel, bound by memory (12 images of 800 x 1344: 77 MB written). Numerics: fp32
-// with one rounding; normalises after the blend, whose weights add up to 1: one division a channel
-// in place of four. Edges: sizes that do not fit the buffers give 0, never a fault.
+//   pixels         [N, capacity]  uint8/float  in   rows of RGB packed at the head of each image
+//   source_sizes   [N, 2]         int          in   height and width in the source
+//   network_sizes  [N, 2]         int          in   height and width in the network's input
+//   flips          [N]            int          in   1 = mirrored
+//   num_images     [1]            int          in   images in use
+//   x              [N, H, W, 3]   half         out  0 in the padding and in unused images
+//
+// Launch: a block of 256 per 256 pixels of an output row.
+// Cost: 12 cached source values and 6 bytes written per pixel; memory-bound (12 images of 800x1344:
+// 77 MB written).
+// Numerics: fp32, rounded once; normalises after the blend, whose weights add up to 1: one division
+// per channel in place of four.
+// Edges: sizes that do not fit the buffers give 0, never a fault.
 #include "platform.cuh"
 #include "vector.cuh"
 

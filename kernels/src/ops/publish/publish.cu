@@ -1,9 +1,14 @@
-// Writes small tensors as a row of a ring in host memory that the host polls.
+// Writes small tensors as a row of a ring in host memory, which the host reads without stopping the
+// device.
 //
-// Tensors: up to 64 inputs float or int (in), ring [slots, width] float (updated: one row), step
-// [1] int (updated). The row is [sequence, values of all inputs as float, zeros].
-// Launch: one block of 256 threads. Cost: width words over PCIe, bound by latency. Numerics: int to
-// float rounds to nearest. Edges: the row of a step is step % slots, of an unsigned step.
+//   values  [len]           int/float  in     one of up to 64 tensors
+//   ring    [slots, width]  float      state  one row: sequence number, all values, zeros
+//   step    [1]             int        state  rows written
+//
+// Launch: one block of 256 threads.
+// Cost: width words over PCIe; latency-bound.
+// Numerics: int to float rounds to nearest.
+// Edges: the row of a step is step % slots, of an unsigned step.
 //
 // The sequence number is the host's sign that the row is whole, so it is written after all else,
 // behind a fence of the system: the block's barrier orders its threads' writes before the fence,

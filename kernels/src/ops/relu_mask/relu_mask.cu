@@ -1,8 +1,13 @@
-// Gradient of a ReLU: g = dy where y > 0, else 0. Matches torch's threshold_backward.
+// Gradient of a ReLU: g = dy where y > 0, else 0; torch's threshold_backward.
 //
-// Tensors: dy [len] half (in), y [len] half (in, the ReLU's output), g [len] half (out,
-// overwritten). Launch: a thread for each 8 elements, blocks of 256. Cost: 6 bytes an element,
-// bound by memory. Numerics: exact. Edges: y NaN passes nothing.
+//   dy  [len]  half  in   gradient of the output
+//   y   [len]  half  in   the ReLU's output
+//   g   [len]  half  out  gradient of the input
+//
+// Launch: a thread per 8 elements, blocks of 256.
+// Cost: 6 bytes per element; memory-bound.
+// Numerics: exact.
+// Edges: a NaN in y passes nothing.
 #include "platform.cuh"
 
 constexpr int VECTOR = 8;  // halves in a 16-byte load

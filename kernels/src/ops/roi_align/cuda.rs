@@ -8,7 +8,7 @@ use super::{RoiAlign, RoiAlignGrad};
 /// Shared memory of a block without asking for more.
 const SHARED_BYTES: usize = 48 << 10;
 /// Most bins a side in the gradient, whose sets of bins are 32 bits.
-const MOST_BINS: usize = 32;
+const MAX_BINS: usize = 32;
 /// RoIs whose weights a tile's block holds.
 const BATCH: usize = 8;
 /// Rows and columns of a tile.
@@ -74,7 +74,7 @@ pub(super) fn backward_workspace(op: &RoiAlignGrad, rows: usize) -> usize {
 pub(super) fn backward(op: &RoiAlignGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (g, rois) = (args.inputs[0], args.inputs[1]);
     let rows = rois.dim(0);
-    assert!(op.pooled <= MOST_BINS, "{} bins a side of at most {MOST_BINS}", op.pooled);
+    assert!(op.pooled <= MAX_BINS, "{} bins a side of at most {MAX_BINS}", op.pooled);
     let largest = op.level_sizes.iter().flatten().max().copied().unwrap_or(0);
     assert!(largest < 1 << 15, "maps of {largest} pixels do not fit 16 bits");
     // The listing kernel takes the sizes of the maps only.

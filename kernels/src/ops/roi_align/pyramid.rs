@@ -3,7 +3,7 @@
 use device::{Arg, StructArg};
 
 /// Levels that a kernel takes.
-const MOST_LEVELS: usize = 8;
+const MAX_LEVELS: usize = 8;
 /// Pixels a side of a tile.
 const TILE: usize = 8;
 /// Vectors of channels that a tile's block owns.
@@ -41,9 +41,9 @@ impl Pyramid<'_> {
 
     /// The kernel's argument. Panics if there are more levels than it holds.
     pub(crate) fn arg(&self) -> Arg {
-        assert!(self.sizes.len() <= MOST_LEVELS, "{} levels of at most 8", self.sizes.len());
+        assert!(self.sizes.len() <= MAX_LEVELS, "{} levels of at most 8", self.sizes.len());
         let int = |v: usize| i32::try_from(v).expect("an extent that fits an int");
-        let padded = |values: &mut dyn Iterator<Item = usize>| -> [i32; MOST_LEVELS] {
+        let padded = |values: &mut dyn Iterator<Item = usize>| -> [i32; MAX_LEVELS] {
             std::array::from_fn(|_| values.next().map_or(0, int))
         };
         let mut tiles = self.tiles().scan(0, |end, tiles| {
@@ -51,10 +51,10 @@ impl Pyramid<'_> {
             *end += tiles;
             Some(first)
         });
-        let scales: [f32; MOST_LEVELS] =
+        let scales: [f32; MAX_LEVELS] =
             std::array::from_fn(|l| self.scales.get(l).copied().unwrap_or(0.0));
         StructArg::new()
-            .pointers(&self.maps, MOST_LEVELS)
+            .pointers(&self.maps, MAX_LEVELS)
             .field(padded(&mut self.sizes.iter().map(|s| s[0])))
             .field(padded(&mut self.sizes.iter().map(|s| s[1])))
             .field(padded(&mut tiles))

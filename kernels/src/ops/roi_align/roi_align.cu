@@ -1,13 +1,20 @@
-// RoIAlign over a feature pyramid. Matches torchvision's roi_align and MultiScaleRoIAlign.
+// RoIAlign over a feature pyramid; torchvision's roi_align and MultiScaleRoIAlign.
 //
-// Tensors: feature_l [N, h_l, w_l, C] half, rois [M] float4 (x1, y1, x2, y2 in network pixels),
-// image_idx, levels [M] int, count [1] int (in) -> y [M, P, P, C] half (out, overwritten; 0 in rows
-// past the count and of no image). Launch: a block of 256 for each row; a warp has the 256 channels
-// of a bin. Cost: about 9 of a bin's neighbours loaded, 2 * C bytes each, mostly from cache; bound
-// by L2 and latency (512 RoIs of 12 images, P = 7: 0.6 GB stored and loaded).
-// Numerics: a bin's samples are merged into weights per feature row and column first, as in
-// taps.rs, then fp32 sums in its order and one rounding. Edges: coordinates that are not finite
-// give values of some place or 0, never a fault.
+//   maps       [N, height, width, C]   half   in   feature map of each level
+//   rois       [M, 4]                  float  in   x1, y1, x2, y2 in network pixels
+//   image_idx  [M]                     int    in   image of the RoI
+//   levels     [M]                     int    in   level that the RoI is pooled from
+//   count      [1]                     int    in   RoIs in use
+//   y          [M, pooled, pooled, C]  half   out  0 in rows past the count and of no image
+//
+// Launch: a block of 256 per row; a warp has 256 channels of a bin.
+// Cost: some 9 neighbours of a bin, 2 * C bytes each, mostly cached; bound by L2 and latency (512
+// RoIs of 12 images, 7x7: 0.6 GB).
+// Numerics: a bin's samples are merged into weights per feature row and column, then fp32 sums in
+// that order, rounded once.
+// Edges: coordinates that are not finite give values of some place or 0, never a fault.
+//
+// The weights and their order are those of taps.rs.
 #include "platform.cuh"
 #include "roi.cuh"
 #include "vector.cuh"

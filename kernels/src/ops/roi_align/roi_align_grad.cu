@@ -1,16 +1,24 @@
 // Gradient of RoIAlign by the feature maps, without atomics: each tile of each map adds the RoIs
-// that reach it in their order, in registers, and is written once.
+// that reach it, in registers.
 //
-// Tensors: g [M, P, P, C] half, rois [M] float4, image_idx, levels [M] int, count [1] int (in) ->
-// grad_l [N, h_l, w_l, C] half for each level (out, overwritten). Scratch: reaches [M] int4, starts
-// and lens [N * levels] int.
-// Launch: `lists` has a block of 1,024 for each image and level, which lists its RoIs in order;
-// `tiles` one of 256 for each 8x8 tile of each map and 16 vectors of 8 channels (x8), or 16
-// channels. A thread owns four neighbouring pixels of a vector. Its warps make the weights of 8
-// RoIs at a time. Cost: the maps written once (12 images of 800 x 1344: 0.55 GB) and about 5 G
-// products at 512 RoIs an image with P = 7; bound by memory where tiles are empty, by latency in
-// crowded ones. Numerics: fp32 in the order RoI, bin row, bin column, and one rounding:
-// deterministic. Edges: P of at most 32; coordinates that are not finite reach whole maps.
+//   g             [M, pooled, pooled, C]  half   in       gradient of the pooled values
+//   rois          [M, 4]                  float  in       x1, y1, x2, y2 in network pixels
+//   image_idx     [M]                     int    in       image of the RoI
+//   levels        [M]                     int    in       level that the RoI is pooled from
+//   count         [1]                     int    in       RoIs in use
+//   reaches       [M, 4]                  int    scratch  what each RoI reaches, in lists
+//   starts, lens  [N * levels]            int    scratch  where a list begins, and its RoIs
+//   maps          [N, height, width, C]   half   out      gradient of each level's map
+//
+// Launch: roi_align_grad_lists: a block of 1,024 per image and level; roi_align_grad_tiles: 256
+// threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels.
+// Cost: the maps written once (12 images of 800x1344: 0.55 GB), about 5 G products at 512 RoIs an
+// image, 7x7; memory-bound where tiles are empty, else latency.
+// Numerics: fp32 in the order RoI, bin row, bin column, rounded once; deterministic.
+// Edges: at most 32 bins a side; coordinates that are not finite reach whole maps.
+//
+// The first kernel lists the RoIs of its image and level in order. In the second a thread owns four
+// neighbouring pixels of a vector, and its warps make the weights of 8 RoIs at a time.
 #include "platform.cuh"
 #include "roi.cuh"
 #include "vector.cuh"
@@ -91,8 +99,8 @@ DEVICE float weight_of(const RoiAxis& axis, int bin, int row) {
   return sum;
 }
 
-// A warp writes the weights [LINES, P] of a RoI in a tile, and for each line the set of bins that
-// weigh something. Its lanes have the bins of as many lines as fit.
+// A warp writes the weights [LINES, pooled] of a RoI in a tile, and for each line the set of bins
+// that weigh something. Its lanes have the bins of as many lines as fit.
 DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float* weights, unsigned* sets) {
   const int lane = threadIdx.x % 32, group = bins <= 8 ? 8 : bins <= 16 ? 16 : 32;
   const int bin = lane % group;

@@ -1,13 +1,28 @@
-// What the RoI heads may be trained on: proposals and ground truth, labelled. Matches torchvision's
-// add_gt_proposals and assign_targets_to_proposals.
+// Labels what the RoI heads may be trained on; torchvision's add_gt_proposals and
+// assign_targets_to_proposals.
 //
-// Tensors: proposals [N, P, 4] f32, anchor_idx [N, P], counts [N] i32, gts [N, G, 4] f32, classes
-// [N, G], gt_counts [N], num_images [1] i32 (in), candidates [N, P+G, 4] f32, labels, matched, keys
-// [N, P+G], out_counts [N] i32 (out, overwritten). Launch: blocks of 256 over the rows of an image
-// in x (at least one, for the count), images in y. Cost: 30 operations a
-// pair of candidate and ground truth in use; 25 M pairs at most for 12 images of 2,100 rows and 100
-// ground truths, bound by compute. Numerics: the CPU's operations in its order, so that labels are
-// equal; the lowest ground truth wins a tie. Edges: counts are held within their capacity.
+//   proposals   [N, max_proposals, 4]  float  in   boxes of each image
+//   anchor_idx  [N, max_proposals]     int    in   anchor of each proposal
+//   counts      [N]                    int    in   proposals of each image
+//   gts         [N, max_gts, 4]        float  in   ground truth
+//   classes     [N, max_gts]           int    in   its classes
+//   gt_counts   [N]                    int    in   ground truths of each image
+//   num_images  [1]                    int    in   images in use
+//   candidates  [N, capacity, 4]       float  out  proposals and ground truth
+//   labels      [N, capacity]          int    out  class, 0 background, -1 ignored
+//   matched     [N, capacity]          int    out  ground truth of each candidate
+//   keys        [N, capacity]          int    out  what keys the candidate's draw
+//   out_counts  [N]                    int    out  candidates of each image
+//
+// Launch: blocks of 256 over the rows of an image in x (at least one, for the count), images in y.
+// Cost: 30 operations per pair of candidate and ground truth; 25M pairs at most (12 images, 2,100
+// rows, 100 ground truths); compute-bound.
+// Numerics: the CPU's operations in its order, so that labels are equal; the lowest ground truth
+// wins a tie.
+// Edges: counts are held within their capacity.
+//
+// The capacity is max_proposals + max_gts. A key is a proposal's anchor, -2 - g for ground truth g,
+// -1 in the padding.
 #include "boxes.cuh"
 
 // Ground truths staged at a time.

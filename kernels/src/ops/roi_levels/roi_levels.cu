@@ -1,10 +1,15 @@
-// The feature level that each RoI is pooled from. Matches torchvision's LevelMapper (Lin et al.,
-// FPN, equation 1), in f32 and in its order of operations.
+// The feature level that each RoI is pooled from; torchvision's LevelMapper (Lin et al., FPN,
+// equation 1).
 //
-// Tensors: rois [M, 4] f32, image_idx [M] i32 (in), levels [M] i32 (out, overwritten; 0 in padding
-// rows, whose image is below 0). Launch: a thread for each RoI. Cost: 24 bytes a RoI, bound by
-// latency. Numerics: sqrt and division rounded to nearest; log2f within 1 ulp and exact at powers
-// of two, where the levels meet. Edges: no area goes to the finest level, NaN to that nearest 0.
+//   rois       [M, 4]  float  in   boxes in network pixels
+//   image_idx  [M]     int    in   image of the RoI, below 0 in padding rows
+//   levels     [M]     int    out  level; 0 in padding rows
+//
+// Launch: a thread per RoI, blocks of 256.
+// Cost: 24 bytes per RoI; latency-bound.
+// Numerics: fp32 in torchvision's order; sqrt and division rounded to nearest, log2f within 1 ulp
+// and exact at powers of two, where levels meet.
+// Edges: no area goes to the finest level, NaN to that nearest 0.
 #include "boxes.cuh"
 
 KERNEL(256)

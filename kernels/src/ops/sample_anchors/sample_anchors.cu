@@ -1,15 +1,25 @@
-// The anchors of each image that carry the RPN losses: of each class those with the smallest
-// (key, index), by radix select over all blocks of an image. Equals sample_anchors on the CPU.
+// The anchors of each image that carry the RPN losses: of each class those with the smallest (key,
+// index).
 //
-// Letters: N images, A anchors, B = batch. Tensors: labels [N, A], image_keys [N, 4] i32 (in); idx
-// [N, B], counts [N, 2] i32 (out, overwritten); scratch: histograms [N, DIGITS, CLASSES, BINS] int,
-// states [N, DIGITS, CLASSES] Draw, block_counts [N, blocks, CLASSES] u64, glances [N, blocks *
-// CHUNK] u16. Launch: clear; keys; a histogram for each further byte of the keys; count; write:
-// blocks of 256 threads that each own CHUNK anchors of an image (grid y). Every block takes the
-// selection one byte further by itself (a block scan), and the first one stores it for the next
-// launch, so nothing has to wait. Cost: Philox, some 80 instructions a key, once; then only for the
-// anchors whose glance, class and top 14 bits of the key, does not decide: 2 bytes an anchor and
-// pass, 6 MB at 12 images. Numerics: integers. Edges: equal keys go by index; A = 0 draws nothing.
+//   labels        [N, A]                      int     in       1 positive, 0 negative, -1 ignored
+//   image_keys    [N, 4]                      int     in       what keys the image's random numbers
+//   idx           [N, batch]                  int     out      positives, negatives, then -1
+//   counts        [N, 2]                      int     out      positives, all
+//   histograms    [N, DIGITS, CLASSES, BINS]  int     scratch  bytes of the keys
+//   states        [N, DIGITS, CLASSES]        Draw    scratch  the selection after each byte
+//   block_counts  [N, blocks, CLASSES]        uint64  scratch  what each block draws
+//   glances       [N, blocks * CHUNK]         uint16  scratch  class and top 14 bits of a key
+//
+// Launch: clear; keys; a histogram per further byte of the keys; count; write: blocks of 256
+// threads that own CHUNK anchors of an image (grid y).
+// Cost: Philox once, some 80 instructions per key, then 2 bytes per anchor and pass, 6 MB at 12
+// images.
+// Numerics: integers; the CPU's result.
+// Edges: equal keys go by index; no anchors draw nothing.
+//
+// The draw is a radix select over all blocks of an image. Every block takes the selection one byte
+// further by itself (a block scan), and the first one stores it for the next launch, so nothing has
+// to wait. Only anchors whose glance does not decide have their key made again.
 #include "sampling.cuh"
 
 constexpr int THREADS = 256;

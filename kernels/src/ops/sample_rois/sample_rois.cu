@@ -1,14 +1,27 @@
 // The RoIs that the heads are trained on, all images in one list, and the positives again for the
-// mask head. Equals sample_rois on the CPU.
+// mask head.
 //
-// Letters: N images, C candidates an image, R = batch, Rp = max_positives <= R. Tensors: candidates
-// [N, C, 4] f32, labels, matched_idx, keys [N, C], counts [N], image_keys [N, 4] i32 (in); rois
-// [N*R, 4] f32, image_idx, labels, matched [N*R], num_rois [1], and the same five of Rp (out,
-// overwritten); scratch: drawn [N, R] int2 (candidate; rank among the drawn positives or -1),
-// drawn_counts [N] int2 (all, positives). Launch: draw: a block of 1,024 threads an image, radix
-// select in shared memory; write: a thread for each of N*R rows. Cost: 5 passes over C <= 2,100
-// candidates: latency, some 20 us. Numerics: integers and copies. Edges: rows from the count on are
-// padded: boxes of zeros, -1 elsewhere.
+//   candidates    [N, capacity, 4]  float  in       proposals and ground truth
+//   labels        [N, capacity]     int    in       class, 0 background, -1 ignored
+//   matched_idx   [N, capacity]     int    in       ground truth of each candidate
+//   keys          [N, capacity]     int    in       the candidate's anchor or ground truth
+//   counts        [N]               int    in       candidates of each image
+//   image_keys    [N, 4]            int    in       what keys the image's random numbers
+//   drawn         [N, batch, 2]     int    scratch  candidate; rank among the drawn positives or -1
+//   drawn_counts  [N, 2]            int    scratch  all, positives
+//   rois          [N * batch, 4]    float  out      boxes; of positives: [N * max_positives, 4]
+//   image_idx     [N * batch]       int    out      image of the RoI
+//   labels        [N * batch]       int    out      its class
+//   matched       [N * batch]       int    out      its ground truth
+//   count         [1]               int    out      RoIs in use
+//
+// Launch: sample_rois_draw: a block of 1,024 threads per image, radix select in shared memory;
+// sample_rois_write: a thread per row.
+// Cost: 5 passes over at most 2,100 candidates, some 20 us; latency-bound.
+// Numerics: integers and copies; the CPU's result.
+// Edges: rows from the count on are padded: boxes of zeros, -1 elsewhere.
+//
+// The five outputs come twice: for all RoIs, and for the positives in max_positives rows per image.
 #include "sampling.cuh"
 
 constexpr int DRAW_THREADS = 1024;

@@ -1,11 +1,20 @@
-// One of several groups of columns of each row, and its gradient. Matches select_columns on the
-// CPU.
+// Takes one of several groups of columns of each row, and its gradient.
 //
-// Letters: M rows, W = width, C = columns, a multiple of W. Tensors: x [M, C] half or f32, index
-// of M i32 (in) -> y [M, W], the type of x (out); backward: grad_output [M, W] half, index (in) ->
-// grad_x [M, C] half (out); all overwritten. Launch: a thread for each element of y; backward one
-// for each 8 elements of grad_x (a 16-byte store). Cost: backward 4 MB of stores at 6,144 x 324,
-// bound by memory. Numerics: copies. Edges: an index that names no group gives zeros.
+// select_columns:
+//   x      [M, columns]  half/float  in   groups of width columns
+//   index  [M]           int         in   group of each row
+//   y      [M, width]    half/float  out  the group's columns
+//
+// select_columns_backward:
+//   grad_output  [M, width]    half  in   gradient of y
+//   index        [M]           int   in   as above
+//   grad_x       [M, columns]  half  out  0 but in the row's group
+//
+// Launch: a thread per element of y; backward one per 8 elements of grad_x (a 16-byte store);
+// blocks of 256.
+// Cost: backward 4 MB of stores at 6,144 x 324; memory-bound.
+// Numerics: copies.
+// Edges: an index that names no group gives zeros.
 #include "platform.cuh"
 
 constexpr int VECTOR = 8;  // halves in a 16-byte store

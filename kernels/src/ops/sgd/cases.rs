@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Sgd, SgdGroup};
 use crate::case::{OpCase, normal, uniform};
 use crate::cpu::HostTensor;
+use crate::ops::control_step::Control;
 use crate::{Role, TensorDesc};
 
 /// A parameter: its shape, the role of the weight, and whether it has a master.
@@ -56,10 +57,10 @@ fn case(label: &str, parameters: &[Parameter], apply: bool, nesterov: bool) -> O
         master: p.2,
     });
     let op = Sgd { momentum: 0.9, nesterov, groups: groups.collect() };
-    let apply = if apply { 1.0 } else { 0.0 };
-    let control = vec![0.02, 0.5, apply, 2.0];
+    let applied = if apply { 1.0 } else { 0.0 };
+    let control = Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0 };
     let mut inputs = tensors(Some(Role::WeightGradient), 1, 0.1);
-    inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &[4]), control));
+    inputs.push(HostTensor::f32(Control::desc(), control.values().to_vec()));
     let masters = parameters
         .iter()
         .enumerate()

@@ -1,18 +1,17 @@
 //! Stochastic gradient descent with momentum and weight decay, as `torch.optim.SGD`.
 //!
-//! Tensors: `grad_i` (f32) for each of n parameters, `control [4]` f32 of `control_step` (in);
+//! Tensors: `grad_i` (f32) for each of n parameters, `control [4]` f32, a [`Control`] (in);
 //! state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i` (`Role::Master`) of
 //! each group with [`SgdGroup::master`], in order of the groups; all f32, the shapes of their
-//! gradients. No outputs. With `lr, multiplier, apply, _ = control` and `p = w` where there is no
-//! master:
+//! gradients. No outputs. With `p = w` where there is no master:
 //!
-//! `g = multiplier * grad + weight_decay * p; m = momentum * m + g;`
+//! `g = grad_factor * grad + weight_decay * p; m = momentum * m + g;`
 //! `p -= lr * lr_factor * (nesterov ? g + momentum * m : m); w = p`
 //!
 //! The last rounds to the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its
 //! small updates would be lost. A momentum of 0 at the start gives torch's first step, which copies
-//! g. If `apply` is 0 no bit of the state changes. Numerics: f32. Bound by memory: three reads and
-//! two writes an element, and a third of a weight with a master.
+//! g. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory: three reads
+//! and two writes an element, and a third of a weight with a master.
 
 mod cases;
 mod cuda;
@@ -24,6 +23,7 @@ use rayon::prelude::*;
 
 use crate::cpu::CpuArgs;
 use crate::op::check;
+use crate::ops::control_step::Control;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
 
 pub use cases::cases;
@@ -69,7 +69,7 @@ impl Op for Sgd {
         check::arity(NAME, "inputs", inputs, n + 1)?;
         let masters = self.groups.iter().filter(|group| group.master).count();
         check::arity(NAME, "updates", updates, 2 * n + masters)?;
-        contract::floats(NAME, "control", &inputs[n], &[4])?;
+        contract::floats(NAME, "control", &inputs[n], &[Control::LEN])?;
         for i in 0..n {
             check::dtype(NAME, "grad_i", &inputs[i], DType::F32)?;
             contract::floats(NAME, "w_i", &updates[i], &inputs[i].shape)?;
@@ -100,8 +100,8 @@ impl Op for Sgd {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let n = self.groups.len();
-        let control = args.inputs[n].f32();
-        if control[2] == 0.0 {
+        let control = Control::read(args.inputs[n].f32());
+        if !control.is_applied() {
             return;
         }
         let (weights, state) = args.updates.split_at_mut(n);
@@ -130,16 +130,16 @@ impl Sgd {
     fn update(
         &self,
         group: SgdGroup,
-        control: &[f32],
+        control: Control,
         weights: &mut [f32],
         momenta: &mut [f32],
         grads: &[f32],
     ) {
-        let rate = control[0] * group.lr_factor;
+        let rate = control.lr * group.lr_factor;
         let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
         chunks.zip(grads.par_chunks(CHUNK)).for_each(|((weights, momenta), grads)| {
             for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
-                let g = control[1] * grad + group.weight_decay * *w;
+                let g = control.grad_factor * grad + group.weight_decay * *w;
                 *m = self.momentum * *m + g;
                 *w -= rate * if self.nesterov { g + self.momentum * *m } else { *m };
             }

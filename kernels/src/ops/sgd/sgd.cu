@@ -1,20 +1,21 @@
-// SGD with momentum and weight decay over many parameters in one launch. Matches
-// torch.optim.SGD, and the CPU reference in every bit: the same operations in the same order.
+// SGD with momentum and weight decay over many parameters in one launch; torch.optim.SGD.
 //
-// Tensors, for each of up to 64 parameters: grad float (in), w half or float, m float, master p
-// float or null (all updated in place), len elements each; control [4] float (in): learning rate,
-// what gradients are multiplied with, 1 to apply or 0 to skip, loss scale. Without a master w is
-// what is updated; else w is overwritten with p rounded to its type.
+//   control  [1]    Control     in     learning rate, factor of the gradients, apply or skip
+//   grad     [len]  float       in     of each of up to 64 parameters
+//   w        [len]  half/float  state  weight; with a master its copy, rounded
+//   m        [len]  float       state  momentum
+//   p        [len]  float       state  master, or null: then w is what is updated
+//
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter.
-// Cost: 22 bytes an element with a master and w in half: 0.97 GB for the 44 million of Mask R-CNN
-// R50-FPN, bound by memory. Numerics: fp32, elementwise. Edges: if control says to skip, nothing is
-// written; gradients that are not finite are then never looked at.
-#include "platform.cuh"
+// Cost: 22 bytes per element with a master and w in half, 0.97 GB for the 44 million of Mask R-CNN
+// R50-FPN; memory-bound.
+// Numerics: fp32, elementwise; the CPU's operations in its order, so the bits are equal.
+// Edges: a skipped step writes nothing and never looks at its gradients, which may be non-finite.
+#include "control.cuh"
+#include "many_tensors.cuh"
 
 constexpr int CAPACITY = 64;  // parameters of a launch: the struct stays under 4 KiB
-constexpr int VECTOR = 4;     // floats in a 16-byte load
 constexpr int ROUNDS = 4;     // vectors of a thread: three streams of loads, all in flight
-constexpr int THREADS = 256;
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 
 // The parameters of a launch. Equal to the struct that cuda.rs builds.
@@ -34,27 +35,13 @@ struct Parameters {
 static_assert(sizeof(Parameters) == 56 * CAPACITY + 8, "cuda.rs builds it");
 static_assert(sizeof(Parameters) <= 4096 - 16, "what a launch may carry");
 
-// Last parameter whose first block is not after `block`. One without elements has no block: the
-// next begins where it does.
-DEVICE int parameter_of(const Parameters& in, int block) {
-  int low = 0, high = CAPACITY;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (in.first_block[middle] <= block)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 // How a parameter is updated.
 struct Rule {
-  float rate, multiplier, weight_decay, momentum;
+  float rate, grad_factor, weight_decay, momentum;
   int nesterov;
   // Returns the new value of w, and updates m.
   DEVICE float update(float w, float& m, float grad) const {
-    const float g = multiplier * grad + weight_decay * w;
+    const float g = grad_factor * grad + weight_decay * w;
     m = momentum * m + g;
     return w - rate * (nesterov ? g + momentum * m : m);
   }
@@ -118,11 +105,11 @@ DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRI
   }
 }
 
-KERNEL(THREADS) sgd(const float* RESTRICT control, const Parameters in) {
-  if (control[2] == 0.0f) return;
-  const int i = parameter_of(in, blockIdx.x);
-  const Rule rule{control[0] * in.lr_factor[i], control[1], in.weight_decay[i], in.momentum,
-                  in.nesterov};
+KERNEL(THREADS) sgd(const Control* RESTRICT control, const Parameters in) {
+  if (control->applied == 0.0f) return;
+  const int i = tensor_of(in.first_block, blockIdx.x);
+  const Rule rule{control->lr * in.lr_factor[i], control->grad_factor, in.weight_decay[i],
+                  in.momentum, in.nesterov};
   const uint64_t first = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS;
   const uint64_t len = in.len[i];
   half* const narrow = (half*)in.w[i];

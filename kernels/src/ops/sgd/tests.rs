@@ -4,11 +4,12 @@ use super::{Sgd, SgdGroup};
 use crate::case::normal;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run_updating;
+use crate::ops::control_step::Control;
 use crate::{Role, TensorDesc};
 
-fn control(rate: f32, multiplier: f32, apply: f32) -> HostTensor {
-    let values = vec![rate, multiplier, apply, 1.0];
-    HostTensor::f32(TensorDesc::new(Role::Scalar, &[4]), values)
+fn control(lr: f32, grad_factor: f32, applied: f32) -> HostTensor {
+    let control = Control { lr, grad_factor, applied, loss_scale: 1.0 };
+    HostTensor::f32(Control::desc(), control.values().to_vec())
 }
 
 fn master(values: &[f32]) -> HostTensor {

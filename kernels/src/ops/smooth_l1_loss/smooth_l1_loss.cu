@@ -1,13 +1,24 @@
-// Smooth L1 loss of box deltas, by group, and its gradient. Matches the box losses of torchvision
-// and maskrcnn-benchmark: the sum over positive rows over the number of sampled rows.
+// Smooth L1 loss of box deltas, by group, and its gradient: the sum over positive rows over the
+// number of sampled rows.
 //
-// Tensors: pred [M, 4] half, target [M, 4] float (in), labels, image_idx [M], num_images [1] int
-// (in) -> loss [1] float (overwritten), and with grad_output [1]: grad_pred [M, 4] half
-// (overwritten; 0 in rows without a positive label).
-// Launch: the loss is one block of 1,024 threads, the gradient a thread a row in at most 128 such
-// blocks. Cost: 32 or 40 bytes a positive row, 8 or 16 another; at 6,144 rows (12 images) bound by
-// latency. Numerics: fp32, sums in a fixed order, gradients rounded once. Edges: M = 0 or no
-// positive row give 0; beta 0 is L1; a row that is not positive may hold anything.
+//   pred         [M, 4]  half        in   predicted deltas
+//   target       [M, 4]  float       in   deltas to the ground truth
+//   labels       [M]     int         in   above 0: positive; -1: not sampled
+//   image_idx    [M]     int         in   image of the row
+//   num_images   [1]     int         in   images in use
+//   loss         [1]     float       out  forward
+//   grad_output  [1]     half/float  in   backward: gradient of the loss
+//   grad_pred    [M, 4]  half        out  backward: 0 in rows that are not positive
+//
+// Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128 such
+// blocks.
+// Cost: 32 or 40 bytes per positive row, 8 or 16 per other row; at 6,144 rows (12 images)
+// latency-bound.
+// Numerics: fp32, sums in a fixed order, gradients rounded once.
+// Edges: no rows or no positive row give 0; beta 0 is L1; a row that is not positive may hold
+// anything.
+//
+// Matches the box losses of torchvision and maskrcnn-benchmark.
 #include "platform.cuh"
 #include "losses.cuh"
 

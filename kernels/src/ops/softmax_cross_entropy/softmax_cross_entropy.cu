@@ -1,13 +1,21 @@
-// Softmax cross-entropy, mean by group, and its gradient. Matches
-// torch.nn.functional.cross_entropy over the rows whose label is not -1.
+// Softmax cross-entropy, mean by group, and its gradient; torch's cross_entropy over the rows whose
+// label is not -1.
 //
-// Tensors: logits [M, classes] half (in), labels, image_idx [M], num_images [1] int (in) -> loss
-// [1] float (overwritten), and with grad_output [1]: grad_logits [M, classes] half (overwritten).
-// Launch: a warp a row, at most 128 blocks of 32 warps; the loss goes through a partial sum for
-// each block. Cost: 2 or 4 bytes a logit; 1 MB at 6,144 rows of 81 classes (12 images): bound by
-// latency. A row's logits are read again from L1 for each of its passes. Numerics: maximum
-// subtracted; fp32; sums in a fixed order; gradients rounded once. Edges: M = 0 or no counted row
-// give 0; a row that is ignored may hold anything.
+//   logits       [M, classes]  half        in       a column per class
+//   labels       [M]           int         in       class, or -1 (ignored)
+//   image_idx    [M]           int         in       image of the row
+//   num_images   [1]           int         in       images in use
+//   partials     [blocks]      float       scratch  sum of each block
+//   loss         [1]           float       out      forward
+//   grad_output  [1]           half/float  in       backward: gradient of the loss
+//   grad_logits  [M, classes]  half        out      backward
+//
+// Launch: a warp per row, at most 128 blocks of 32 warps; softmax_cross_entropy_total adds the
+// partial sums.
+// Cost: 2 or 4 bytes per logit, 1 MB at 6,144 rows of 81 classes (12 images); latency-bound; later
+// passes over a row read L1.
+// Numerics: maximum subtracted; fp32; sums in a fixed order; gradients rounded once.
+// Edges: no rows or none that counts give 0; an ignored row may hold anything.
 #include "platform.cuh"
 #include "losses.cuh"
 

@@ -1,18 +1,22 @@
 // Sum of tensors of one shape, y = x_0 + x_1 + .., in this order.
 //
-// Tensors: x_i [len] half or float (in), y [len] of the same type (out, overwritten); `before`
-// [len] float or null (in, the sum of earlier launches' terms); `carry` [len] float or null (out,
-// this sum in fp32, in place of y). Launch: a thread for each 8 elements, blocks of 256. Cost:
-// (terms + 1) * len elements moved, bound by memory. Numerics: fp32 in the order of the terms,
-// rounded once however many launches there are. Edges: a tail of fewer than 8 elements one by one.
+//   x       [len]  half/float  in   one of up to 32 tensors
+//   before  [len]  float       in   sum of earlier launches' terms, or null
+//   carry   [len]  float       out  this sum in fp32 in place of y, or null
+//   y       [len]  half/float  out  the sum, of the type of x
+//
+// Launch: a thread per 8 elements, blocks of 256.
+// Cost: (terms + 1) * len elements moved; memory-bound.
+// Numerics: fp32 in the order of the terms, rounded once however many launches there are.
+// Edges: a tail of fewer than 8 elements is added one by one.
 #include "platform.cuh"
 #include "vector.cuh"
 
-constexpr int MOST_TERMS = 32;  // of a launch; more would take more kernel parameters than pays
+constexpr int MAX_TERMS = 32;  // of a launch; more would take more kernel parameters than pays
 struct Terms {
-  const void* x[MOST_TERMS];
+  const void* x[MAX_TERMS];
 };
-static_assert(sizeof(Terms) == 8 * MOST_TERMS, "as cuda.rs lays it out");
+static_assert(sizeof(Terms) == 8 * MAX_TERMS, "as cuda.rs lays it out");
 
 template <typename T, int W>
 DEVICE void add_terms(const Terms& terms, int count, const float* before, float* carry, T* y,

@@ -1,15 +1,24 @@
-// The anchors with the highest logits of each level, in order. Matches torchvision's
-// _get_top_n_idx, with a total order: (logit descending, index ascending).
+// The anchors with the highest logits of each level, in order; torchvision's _get_top_n_idx, with
+// ties going to the lower index.
 //
-// Tensors: for each level logits [N, len] half or f32 (in), idx [N, M], levels [M] i32 (out,
-// overwritten; the slots of the launch's levels). A level that fits the sort goes straight to it.
-// Of a larger one, histograms of 11-bit digits find the k-th rank (two passes for half, whose ranks
-// differ in their upper 19 bits alone, three for f32), then its k keys are gathered in order and
-// sorted.
-// Launch: blocks of 256 over SPAN logits, levels, images; the sort a block of 1,024 for each level
-// and image. Grids follow from shapes. Cost at 12 images of 800x1344, k = 2,000: 3.2 M logits read
-// four times from L2 (6.4 MB each), then 66 steps of sorting; bound by latency of 6 launches.
-// Numerics: exact. Edges: NaN ranks with minus infinity; ties, however many, go to the lower index.
+//   logits      [N, len]                half/float  in       of each level
+//   idx         [N, slots]              int         out      anchors, best first per level
+//   level_of    [slots]                 int         out      level of each slot
+//   histograms  [RADIX_PASSES, DIGITS]  uint        scratch  of each image and level
+//   counts      [blocks, 2]             int         scratch  a block's logits over and at its bound
+//   keys        [capacity]              uint64      scratch  keys to be sorted
+//
+// Launch: blocks of 256 over SPAN logits, levels, images; the sort a block of 1,024 per level and
+// image; grids follow from shapes.
+// Cost: 12 images of 800x1344, k = 2,000: 3.2M logits read four times from L2 (6.4 MB each), then
+// 66 steps of sorting; bound by the latency of 6 launches.
+// Numerics: exact.
+// Edges: NaN ranks with minus infinity; ties, however many, go to the lower index.
+//
+// A level that fits the sort goes straight to it. Of a larger one, histograms of 11-bit digits find
+// the k-th rank (two passes for half, whose ranks differ in their upper 19 bits alone, three for
+// float), then its k keys are gathered in order and sorted. A launch writes the slots of its
+// levels.
 #include "select.cuh"
 
 constexpr int MAX_LEVELS = 8;

@@ -1,10 +1,17 @@
-// Ground-truth boxes from source pixels to network pixels: mirror, then scale. Scales as
+// Moves ground-truth boxes from source pixels to network pixels: mirror, then scale as
 // torchvision's resize_boxes.
 //
-// Tensors: boxes [N, G, 4] f32, counts [N], source_sizes [N, 2], network_sizes [N, 2], flips [N]
-// i32 (in), out [N, G, 4] f32 (out, overwritten; zeros from counts[n] on). Launch: a thread for
-// each box. Cost: 32 bytes a box, bound by latency. Numerics: the CPU's operations in its order.
-// Edges: a source size of 0 is ratio 0; a count outside 0..=G is held within.
+//   boxes     [N, capacity, 4]  float  in   boxes in source pixels
+//   counts    [N]               int    in   boxes of each image
+//   sources   [N, 2]            int    in   height and width in the source
+//   networks  [N, 2]            int    in   height and width in the network's input
+//   flips     [N]               int    in   1 = mirrored
+//   out       [N, capacity, 4]  float  out  zeros from the count on
+//
+// Launch: a thread per box, blocks of 256.
+// Cost: 32 bytes per box; latency-bound.
+// Numerics: the CPU's operations in its order.
+// Edges: a source size of 0 is ratio 0; a count outside [0, capacity] is clamped to it.
 #include "boxes.cuh"
 
 DEVICE float size_ratio(int now, int old) { return old == 0 ? 0.0f : (float)now / (float)old; }

@@ -1,12 +1,19 @@
-// Top-down step of a feature pyramid and its gradient. Matches lateral + interpolate(top,
-// "nearest").
+// Top-down step of a feature pyramid, lateral + interpolate(top, "nearest"), and its gradient.
 //
-// upsample_add: lateral [N, H, W, C], top [N, h, w, C] half (in) -> y [N, H, W, C] half (out),
-// output row Y reads row floor(Y * h / H). upsample_grad: g [N, H, W, C] half (in) -> dtop
-// [N, h, w, C] half (out), the sum over the outputs that read a position, in row-major order.
-// Outputs are overwritten. Launch: a block row for each output row, blocks of 256 along its vectors
-// of 8 channels (x8) or its channels. Cost: each tensor moved once, bound by memory (P3 onto P2 of
-// 12 images: 1 GB). Numerics: fp32, one rounding.
+// upsample_add:
+//   lateral  [N, H, W, C]              half  in   the finer map
+//   top      [N, small_h, small_w, C]  half  in   the coarser map
+//   y        [N, H, W, C]              half  out  row Y reads row floor(Y * small_h / H) of top
+//
+// upsample_grad:
+//   g     [N, H, W, C]              half  in   gradient of y
+//   dtop  [N, small_h, small_w, C]  half  out  sum over the outputs that read a position
+//
+// Launch: a block row per output row, blocks of 256 along its vectors of 8 channels (x8) or its
+// channels.
+// Cost: each tensor moved once; memory-bound (P3 onto P2 of 12 images: 1 GB).
+// Numerics: fp32 sums in row-major order, rounded once.
+// Edges: any ratio of sizes; a position that no output reads gets 0.
 #include "platform.cuh"
 #include "vector.cuh"
 

@@ -1,0 +1,21 @@
+// Elementwise work on many tensors in one launch: each tensor has blocks of its own.
+#pragma once
+#include "platform.cuh"
+
+constexpr int THREADS = 256;
+constexpr int VECTOR = 4;  // floats in a 16-byte load
+
+// The tensor of a block: the last whose first block is not after it. Past the last tensor
+// first_block holds the blocks of the launch. A tensor without blocks begins where the next does.
+template <int CAPACITY>
+DEVICE int tensor_of(const int (&first_block)[CAPACITY], int block) {
+  int low = 0, high = CAPACITY;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (first_block[middle] <= block)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,49 @@
+//! What `control_step` decides, as it crosses from one kernel to the next and to the host.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::{Role, TensorDesc};
+
+/// The decision of one step. In memory it is a tensor of four f32, `Control` of
+/// `kernels/src/cuda/control.cuh` on CUDA.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
+pub struct Control {
+    /// Learning rate of this step.
+    pub lr: f32,
+    /// What gradients are multiplied with: the clip factor over the loss scale and the number of
+    /// micro-steps.
+    pub grad_factor: f32,
+    /// 1 to apply the update, 0 to skip it.
+    pub applied: f32,
+    /// Loss scale that the gradients were computed with.
+    pub loss_scale: f32,
+}
+
+impl Control {
+    /// f32 elements of the tensor.
+    pub const LEN: usize = size_of::<Self>() / size_of::<f32>();
+
+    /// The tensor: `[4]`, `Role::Scalar`.
+    pub fn desc() -> TensorDesc {
+        TensorDesc::new(Role::Scalar, &[Self::LEN])
+    }
+
+    /// Reads the elements of the tensor. Panics if there are not [`Self::LEN`] of them.
+    pub fn read(values: &[f32]) -> Self {
+        let [control] = bytemuck::cast_slice(values) else {
+            panic!("control_step: {} values, and {} are a control", values.len(), Self::LEN)
+        };
+        *control
+    }
+
+    /// The elements of the tensor.
+    pub fn values(&self) -> &[f32] {
+        bytemuck::cast_slice(std::slice::from_ref(self))
+    }
+
+    /// True if the update is applied.
+    pub fn is_applied(&self) -> bool {
+        self.applied != 0.0
+    }
+}
