@@ -6,14 +6,14 @@ use crate::device::{Launch, LaunchArgs};
 use crate::matmul::ConvShape;
 
 pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let slots = op.slots();
-    let input = |slot: Option<usize>| slot.map(|i| args.inputs[i]);
+    let optional = op.optional_inputs();
+    let input = |place: Option<usize>| place.map(|i| args.inputs[i]);
     let extras = Extras {
-        scale: input(slots.scale),
-        bias: input(slots.bias),
-        residual: input(slots.residual),
+        scale: input(optional.scale),
+        bias: input(optional.bias),
+        residual: input(optional.residual),
         relu: op.relu,
-        count: input(slots.count),
+        count: input(optional.count),
     };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
     gemm::forward(shape, tensors, extras, &args.workspace)

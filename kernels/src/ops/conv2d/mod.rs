@@ -55,7 +55,7 @@ pub struct Conv2d {
 const NAME: &str = "conv2d";
 
 /// Places of the optional inputs.
-struct Slots {
+struct OptionalInputs {
     scale: Option<usize>,
     bias: Option<usize>,
     residual: Option<usize>,
@@ -70,15 +70,15 @@ impl Conv2d {
         Self { stride, pad, scale, bias, residual, relu, counted }
     }
 
-    fn slots(&self) -> Slots {
+    fn optional_inputs(&self) -> OptionalInputs {
         let mut len = 2;
-        let mut slot = |flag: bool| {
+        let mut place = |flag: bool| {
             len += usize::from(flag);
             flag.then(|| len - 1)
         };
-        let (scale, bias) = (slot(self.scale), slot(self.bias));
-        let (residual, count) = (slot(self.residual), slot(self.counted));
-        Slots { scale, bias, residual, count, len }
+        let (scale, bias) = (place(self.scale), place(self.bias));
+        let (residual, count) = (place(self.residual), place(self.counted));
+        OptionalInputs { scale, bias, residual, count, len }
     }
 
     fn shape(&self, inputs: &[TensorDesc]) -> Result<ConvShape, OpError> {
@@ -160,27 +160,27 @@ impl Op for Conv2d {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let slots = self.slots();
-        check::arity(NAME, "inputs", inputs, slots.len)?;
+        let optional = self.optional_inputs();
+        check::arity(NAME, "inputs", inputs, optional.len)?;
         check::arity(NAME, "updates", updates, 0)?;
         let s = self.shape(inputs)?;
         let y = [s.images, s.out_height, s.out_width, s.filters];
         // The gradient of the residual is that of y itself, which only the ReLU clears past count.
         let cleared = !(self.counted && self.residual) || self.relu;
         check::parameter(NAME, "relu", cleared, "true with both counted and residual", self.relu)?;
-        for (name, slot, shape) in [
+        for (name, place, shape) in [
             ("x", Some(0), &inputs[0].shape[..]),
             ("w", Some(1), &inputs[1].shape[..]),
-            ("scale", slots.scale, &[s.filters][..]),
-            ("bias", slots.bias, &[s.filters][..]),
-            ("residual", slots.residual, &y[..]),
+            ("scale", optional.scale, &[s.filters][..]),
+            ("bias", optional.bias, &[s.filters][..]),
+            ("residual", optional.residual, &y[..]),
         ] {
-            if let Some(i) = slot {
+            if let Some(i) = place {
                 check::shape(NAME, name, &inputs[i], shape)?;
                 check::dtype(NAME, name, &inputs[i], DType::F32)?;
             }
         }
-        if let Some(i) = slots.count {
+        if let Some(i) = optional.count {
             check_count(NAME, &inputs[i])?;
         }
         Ok(vec![TensorDesc::new(Role::Activation, &y)])
@@ -195,7 +195,7 @@ impl Op for Conv2d {
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        let slots = self.slots();
+        let optional = self.optional_inputs();
         let (x, w) = (&inputs[0].shape, &inputs[1].shape);
         let (stride, pad, scale, counted) = (self.stride, self.pad, self.scale, self.counted);
         let mut rule = BackwardRule::default();
@@ -204,10 +204,10 @@ impl Op for Conv2d {
             rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Target::Temp(0)]);
             g = Source::Temp(0);
         }
-        let extra = |slots: &[Option<usize>]| -> Vec<Source> {
-            slots.iter().flatten().map(|&i| Source::Input(i)).collect()
+        let extra = |places: &[Option<usize>]| -> Vec<Source> {
+            places.iter().flatten().map(|&i| Source::Input(i)).collect()
         };
-        let tail = extra(&[slots.scale, slots.count]);
+        let tail = extra(&[optional.scale, optional.count]);
         let grad_input = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted };
         let from = [&[g, Source::Input(1)], &tail[..]].concat();
         rule = rule.step(grad_input, &from, &[Target::GradInput(0)]);
@@ -215,11 +215,11 @@ impl Op for Conv2d {
         let grad_weight = Conv2dGradWeight { stride, pad, kernel_h, kernel_w, scale, counted };
         let from = [&[Source::Input(0), g], &tail[..]].concat();
         rule = rule.step(grad_weight, &from, &[Target::GradInput(1)]);
-        if let Some(bias) = slots.bias {
-            let from = [&[g], &extra(&[slots.count])[..]].concat();
+        if let Some(bias) = optional.bias {
+            let from = [&[g], &extra(&[optional.count])[..]].concat();
             rule = rule.step(BiasGrad { counted }, &from, &[Target::GradInput(bias)]);
         }
-        if let Some(residual) = slots.residual {
+        if let Some(residual) = optional.residual {
             rule = rule.alias(g, residual);
         }
         rule
@@ -238,17 +238,17 @@ impl Op for Conv2d {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let slots = self.slots();
+        let optional = self.optional_inputs();
         let descs: Vec<_> = args.inputs.iter().map(|t| t.desc.clone()).collect();
         let Ok(shape) = self.shape(&descs) else {
             unreachable!("{NAME} runs only after its shapes were inferred");
         };
-        let images = filled(slots.count.map(|i| &args.inputs[i]), shape.images);
-        let part = |slot: Option<usize>| slot.map(|i| args.inputs[i].f32());
+        let images = filled(optional.count.map(|i| &args.inputs[i]), shape.images);
+        let part = |place: Option<usize>| place.map(|i| args.inputs[i].f32());
         let epilogue = Epilogue {
-            scale: part(slots.scale),
-            bias: part(slots.bias),
-            residual: part(slots.residual),
+            scale: part(optional.scale),
+            bias: part(optional.bias),
+            residual: part(optional.residual),
             relu: self.relu,
         };
         let shape = shape.with_images(images);
