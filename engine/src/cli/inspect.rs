@@ -136,7 +136,11 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
         gib(plan.unshared_bytes()),
         gib(states),
         gib(inputs),
-        if kind == DeviceKind::Cpu { "" } else { "  (three times: two slots and the step's own)" },
+        if kind == DeviceKind::Cpu {
+            ""
+        } else {
+            "  (three times: two buffers and the step's own)"
+        },
         gib(plan.arena_bytes() + states + places * inputs),
     );
     if kind == DeviceKind::Cuda {

@@ -34,7 +34,7 @@ impl Executor {
                 let prepared = Prepared::new(program)?;
                 let arena = state.arena(device, &[&prepared])?;
                 let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;
-                Ok(Executor::Device(Box::new(executor)))
+                Ok(Executor::Device(Box::new(executor.with_staging()?)))
             }
             _ => Ok(Executor::Cpu(Box::new(CpuExecutor::new(program, state.host_mut())?))),
         }

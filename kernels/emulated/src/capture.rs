@@ -131,7 +131,9 @@ impl Capture {
     fn racing(&self, first: usize, second: usize, bytes: usize) -> DeviceError {
         let name = |i: usize| match &self.nodes[i].command {
             Command::Launch(launch) => format!("`{}` (node {i})", launch.kernel),
-            Command::Upload { .. } => format!("a copy (node {i})"),
+            Command::Upload { .. } | Command::UploadFrom { .. } => {
+                format!("a copy (node {i})")
+            }
             Command::Stamp(_) => format!("a timing event (node {i})"),
         };
         DeviceError::Driver {
@@ -167,6 +169,9 @@ fn touches(command: &Command) -> Vec<Touch> {
             Touch { ptr: *to, bytes: *bytes, access: Access::Write },
             Touch { ptr: *from, bytes: *bytes, access: Access::Read },
         ],
+        Command::UploadFrom { to, copy } => {
+            vec![Touch { ptr: *to, bytes: copy.bytes().len(), access: Access::Write }]
+        }
         Command::Stamp(_) => vec![],
     }
 }

@@ -1,13 +1,14 @@
 //! The device: calls go into queues, and the queues run when the host waits.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use kernels::device::cuda::ptx;
 use kernels::device::{
     Counts, Device, DeviceError, DeviceMemory, DevicePtr, Event, GraphHandle, Launch, ModuleLoad,
-    Pinned, Stream,
+    Pinned, PinnedBuffer, Stream,
 };
 
 use crate::capture::{Capture, Graph};
@@ -15,6 +16,7 @@ use crate::library::Way;
 use crate::memory::{Memory, TOTAL_BYTES};
 use crate::planted::Planted;
 use crate::queue::{Command, Item, Next, Queues, Ticket};
+use crate::staging::StagingMemory;
 
 /// In which order work runs that no stream and no event orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct EmulatedDevice {
     tensor_core_sums: bool,
     planted: Planted,
     inner: Mutex<Inner>,
+    /// Bytes of pinned buffers.
+    staging_bytes: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +64,8 @@ impl EmulatedDevice {
         };
         let inner = Mutex::new(Inner { random, ..Inner::default() });
         let planted = Planted::default();
-        Self { order, os_threads: 1, tensor_core_sums: false, planted, inner }
+        let staging_bytes = Arc::default();
+        Self { order, os_threads: 1, tensor_core_sums: false, planted, inner, staging_bytes }
     }
 
     /// Sums products as tensor cores do: a group of products and the running sum are aligned to
@@ -114,6 +119,10 @@ impl EmulatedDevice {
                 let mut copy = vec![0; *bytes];
                 inner.memory.read(*from, &mut copy);
                 inner.memory.write(*to, &copy);
+                Ok(())
+            }
+            Command::UploadFrom { to, copy } => {
+                inner.memory.write(*to, copy.bytes());
                 Ok(())
             }
             Command::Stamp(event) => {
@@ -174,7 +183,7 @@ impl Device for EmulatedDevice {
     }
 
     fn memory(&self) -> Result<DeviceMemory, DeviceError> {
-        let used = self.lock().memory.used();
+        let used = self.lock().memory.used() + self.staging_bytes.load(Ordering::Relaxed);
         Ok(DeviceMemory { free: TOTAL_BYTES - used, total: TOTAL_BYTES })
     }
 
@@ -206,11 +215,18 @@ impl Device for EmulatedDevice {
     }
 
     fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]) {
-        self.lock().memory.write(pinned.device_ptr + offset as u64, bytes);
+        let mut inner = self.lock();
+        inner.counts.pinned_writes += 1;
+        inner.memory.write(pinned.device_ptr + offset as u64, bytes);
     }
 
     fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]) {
         self.lock().memory.read(pinned.device_ptr + offset as u64, bytes);
+    }
+
+    fn pinned_buffer(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError> {
+        self.lock().not_capturing("an allocation")?;
+        Ok(PinnedBuffer::new(StagingMemory::new(bytes, &self.staging_bytes)))
     }
 
     fn stream(&self) -> Result<Stream, DeviceError> {
@@ -312,6 +328,24 @@ impl Device for EmulatedDevice {
         }
         let from = from.device_ptr + offset as u64;
         self.submit(stream, Command::Upload { to, from, bytes });
+        Ok(())
+    }
+
+    fn upload_from(
+        &self,
+        stream: Stream,
+        to: DevicePtr,
+        from: &PinnedBuffer,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        {
+            let mut inner = self.lock();
+            inner.not_capturing("a copy of a buffer that its owner fills")?;
+            assert!(inner.memory.holding(to, bytes).is_some(), "an upload outside device memory");
+            inner.counts.uploads += 1;
+        }
+        let copy = from.memory::<StagingMemory>().copy(bytes);
+        self.submit(stream, Command::UploadFrom { to, copy });
         Ok(())
     }
 

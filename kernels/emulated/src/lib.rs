@@ -21,6 +21,7 @@ mod library;
 mod memory;
 mod planted;
 mod queue;
+mod staging;
 
 pub use device::{EmulatedDevice, Order};
 pub use library::kernel_names;

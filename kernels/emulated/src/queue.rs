@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kernels::device::{DevicePtr, Launch};
 
 use crate::capture::Graph;
+use crate::staging::Copy;
 
 /// Number of a piece of work, in the order in which it was given.
 pub(crate) type Ticket = u64;
@@ -19,6 +20,11 @@ pub(crate) enum Command {
         to: DevicePtr,
         from: DevicePtr,
         bytes: usize,
+    },
+    /// Copies from a pinned buffer to device memory.
+    UploadFrom {
+        to: DevicePtr,
+        copy: Arc<Copy>,
     },
     /// Takes the time for this timing event.
     Stamp(u32),

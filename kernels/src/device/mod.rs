@@ -9,9 +9,10 @@ pub mod cuda;
 pub(crate) mod gemm;
 pub mod launch;
 pub mod manifest;
+mod pinned;
 pub mod run;
-pub mod slots;
 pub mod stamp;
+pub mod step_ends;
 
 use std::fmt::Debug;
 
@@ -20,6 +21,7 @@ use crate::{Op, TensorDesc};
 pub use launch::{
     Access, Arg, BLOCK, Buffer, DevicePtr, Launch, LaunchArgs, StructArg, Touch, Workspace,
 };
+pub use pinned::{PinnedBuffer, PinnedBytes};
 
 /// Which kind of device a plan is for: decides element types and scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +86,8 @@ pub struct Counts {
     pub kernel_launches: u64,
     /// Graphs replayed.
     pub graph_launches: u64,
+    /// Copies by the host into pinned memory.
+    pub pinned_writes: u64,
     /// Copies from host memory to the device.
     pub uploads: u64,
     /// Copies from the device to the host; each waits.
@@ -193,6 +197,12 @@ pub trait Device: Debug + Send + Sync {
     /// are read whole.
     fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]);
 
+    /// Allocates pinned host memory that its owner fills in place, all zero.
+    ///
+    /// # Errors
+    /// The driver's, or [`DeviceError::NotCapturable`].
+    fn pinned_buffer(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError>;
+
     /// A new stream.
     ///
     /// # Errors
@@ -250,6 +260,19 @@ pub trait Device: Debug + Send + Sync {
         to: DevicePtr,
         from: Pinned,
         offset: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError>;
+
+    /// Copies the head of a buffer to the device, asynchronously. Until the copy is done nobody can
+    /// write the buffer.
+    ///
+    /// # Errors
+    /// The driver's, or [`DeviceError::NotCapturable`].
+    fn upload_from(
+        &self,
+        stream: Stream,
+        to: DevicePtr,
+        from: &PinnedBuffer,
         bytes: usize,
     ) -> Result<(), DeviceError>;
 

@@ -167,6 +167,7 @@ impl OnDevice {
         let memory = state.memory().expect("on the device").clone();
         let executor =
             DeviceExecutor::new(device, prepared, arena, &memory).expect("a captured step");
+        let executor = executor.with_staging().expect("memory");
         Self { executor, state }
     }
 

@@ -41,6 +41,7 @@ impl DeviceSteps {
             panic!("the state is not on the device, or has no ring")
         };
         let executor = DeviceExecutor::new(device.clone(), programs, arena, memory)?;
+        let executor = executor.with_staging()?;
         let micro_steps = micro_steps as u32;
         Ok(Self { device, executor, layout, ring, shapes, micro_steps, measured: 0 })
     }
@@ -77,7 +78,7 @@ impl Steps for DeviceSteps {
         let mut losses = Vec::new();
         let mut row = Vec::new();
         for _ in 0..self.micro_steps {
-            let place = self.measured as usize % self.layout.slots;
+            let place = self.measured as usize % self.layout.rows;
             self.measured = self.measured.wrapping_add(1);
             self.executor.until_done(self.measured)?;
             row = self.row(place);
@@ -92,7 +93,7 @@ impl Steps for DeviceSteps {
     }
 
     fn pinned_bytes(&self) -> usize {
-        // Two slots of the three places that inputs have.
+        // Two staging buffers beside the three places that inputs have.
         self.executor.input_bytes() / 3 * 2 + self.ring.bytes
     }
 

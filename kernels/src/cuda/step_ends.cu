@@ -1,0 +1,25 @@
+// Both ends of a captured step: the inputs come from one of two buffers, then the other has its
+// turn.
+//
+// take_inputs: buffer0, buffer1 [count] uint4 (in), index [1] int (in: 0 or 1), inputs [count]
+// uint4 (out, overwritten). A thread copies 16 bytes; bound by memory: twice the bytes of a batch,
+// some 30 MB for 12 images, 10 us of a step of 30 ms. finish_step: index [1] int (flipped), done
+// [1] unsigned in mapped host memory (counted up). One thread. The fence makes all that the step
+// wrote into host memory visible before the count is.
+#include "platform.cuh"
+
+KERNEL(256)
+take_inputs(const uint4* RESTRICT buffer0, const uint4* RESTRICT buffer1, const int* RESTRICT index,
+            uint4* RESTRICT inputs, uint64_t count) {
+  const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) inputs[i] = (*index ? buffer1 : buffer0)[i];
+}
+EXPORT(take_inputs)
+
+KERNEL(32) finish_step(int* index, volatile unsigned* done) {
+  if (threadIdx.x > 0) return;
+  *index ^= 1;
+  __threadfence_system();
+  *done = *done + 1;
+}
+EXPORT(finish_step)
