@@ -6,12 +6,11 @@ use graph::prune::prune;
 use kernels::ops::detections::Detections;
 use kernels::ops::flatten_rois::FlattenRois;
 use kernels::ops::mask_probabilities::MaskProbabilities;
-use kernels::{Role, TensorDesc};
 
 use super::backbone::backbone;
 use super::fpn::fpn;
 use super::heads::{Rois, box_head, mask_head};
-use super::inputs::ImageInputs;
+use super::inputs::{FlipInputs, ImageInputs};
 use super::net::Net;
 use super::rpn::Rpn;
 use super::train_step::preprocess;
@@ -30,8 +29,7 @@ const MIN_BOX_SIZE: f32 = 1e-2;
 pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError> {
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
-    let flips = TensorDesc::new(Role::Index, &[spec.images]);
-    let flips = net.program.input("flips", flips);
+    let FlipInputs { flips } = FlipInputs::declare(&mut net.program, spec);
     net.part("preprocess");
     let x = preprocess(&mut net, images, flips)?;
     let maps = backbone(&mut net, x)?;

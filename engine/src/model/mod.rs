@@ -10,10 +10,11 @@ mod net;
 mod params;
 mod ring;
 mod rpn;
+mod schema;
 mod train_step;
 
 pub use detect::detection_program;
-pub use inputs::{Inject, SlotShape};
+pub use inputs::{Inject, SlotShape, detection_layout, training_layout};
 pub use params::classes_of;
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;

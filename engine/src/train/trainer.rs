@@ -17,7 +17,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
 use crate::model::{
-    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, Param, training_program,
+    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, Param, training_layout, training_program,
 };
 use crate::runtime::{Backend, ModelState, RING};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
@@ -53,10 +53,11 @@ struct Begun {
 pub struct MemoryNeed {
     /// Weights, momentum, counters.
     pub state_bytes: usize,
-    /// Activations, gradients, scratch, and a device's input slots. The CPU keeps an arena for
+    /// Activations, gradients, scratch, and a device's input buffers. The CPU keeps an arena for
     /// each padded shape, a device one for all.
     pub arena_bytes: usize,
-    /// Host memory that a device reaches: what is copied to its input slots, and its ring.
+    /// Host memory that a device reaches: the loader's slots, which are copied to its input
+    /// buffers, and its ring.
     pub pinned_bytes: usize,
 }
 
@@ -169,14 +170,16 @@ impl Trainer {
         let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
         for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
             let batch = self.feed.next(micro)?;
-            match &mut submit {
-                None => self.steps.begin(&batch, &mut self.state)?,
-                Some(submit) => self.steps.begin_by(&batch, submit)?,
-            }
             begun.epoch = batch.epoch;
             begun.images += batch.num_images;
             begun.data_seconds += batch.waited_seconds;
-            self.feed.recycle(batch);
+            let free = match &mut submit {
+                None => self.steps.begin(batch, &mut self.state)?,
+                Some(submit) => self.steps.begin_by(batch, submit)?,
+            };
+            if let Some(batch) = free {
+                self.feed.recycle(batch);
+            }
         }
         Ok(begun)
     }
@@ -247,7 +250,7 @@ impl Trainer {
         MemoryNeed {
             state_bytes: self.state.bytes(),
             arena_bytes: self.steps.bytes(),
-            pinned_bytes: self.steps.pinned_bytes(),
+            pinned_bytes: self.steps.pinned_bytes() + self.feed.pinned_bytes(),
         }
     }
 }
@@ -307,7 +310,9 @@ fn make_steps(
     let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let counts = (data.shapes.len(), config.train.micro_steps);
     let wanted = need(&prepared);
-    let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &mut state)?;
+    let images = config.train.batch_size / config.train.micro_steps;
+    let slot = training_layout(images, data.slot_shape())?;
+    let steps = DeviceSteps::new(device.clone(), prepared, counts, layout, &slot, &mut state)?;
     assert_eq!(steps.bytes() + state.bytes(), wanted, "the need was counted wrongly");
     Ok((Box::new(steps), state))
 }

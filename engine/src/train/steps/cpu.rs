@@ -7,7 +7,7 @@ use graph::{CpuExecutor, Program, StateSet};
 use super::{Measured, Steps, measured};
 use crate::error::EngineError;
 use crate::model::LOSS_NAMES;
-use crate::runtime::ModelState;
+use crate::runtime::{ModelState, copy_inputs};
 use crate::train::feed::Batch;
 
 /// One executor a padded shape; with micro-steps, those of the early ones after those of the last.
@@ -36,13 +36,14 @@ impl Steps for CpuSteps {
         1
     }
 
-    fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError> {
+    fn begin(
+        &mut self,
+        batch: Batch,
+        state: &mut ModelState,
+    ) -> Result<Option<Batch>, EngineError> {
         let program = batch.shape + if batch.last { 0 } else { self.shapes };
         let executor = &mut self.executors[program];
-        batch.write(|name, bytes| {
-            executor.input_mut(name)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        })?;
+        copy_inputs(executor, &batch.slot)?;
         let state = state.host_mut();
         // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
         rayon::scope(|_| executor.run(state));
@@ -55,7 +56,7 @@ impl Steps for CpuSteps {
             .collect::<Result<Vec<_>, EngineError>>()?;
         self.losses.push(losses);
         self.last = Some(program);
-        Ok(())
+        Ok(Some(batch))
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
