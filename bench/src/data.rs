@@ -1,12 +1,15 @@
 //! `bench data`: images a second that the pipeline decodes into slots, with no training beside it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
 use configs::Config;
-use dali::loader::{Batch, Loader, SlotShape};
+use dali::loader::{Batch, ImageRows, Loader, Slot};
+use dali::store::Store;
 use engine::dataset::{DataSet, Split};
+use engine::model::training_layout;
 use engine::progress::Progress;
 use serde_json::json;
 
@@ -40,8 +43,10 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
         indices: (0..batch_size).map(|i| images[(b * batch_size + i) % images.len()]).collect(),
         epoch: 0,
     });
-    let shape = SlotShape::for_store(data.store.header(), batch_size);
-    let mut loader = Loader::new(data.store.clone(), batches, shape, 3, args.threads)?;
+    let layout = Arc::new(training_layout(batch_size, data.slot_shape())?);
+    let slots = (0..3).map(|_| Slot::plain(layout.clone())).collect();
+    let fill_no_more = Box::new(|_: &Store, _, _: &mut ImageRows<'_>| Ok(()));
+    let mut loader = Loader::new(data.store.clone(), batches, slots, args.threads, fill_no_more)?;
     let started = Instant::now();
     let mut loaded = 0;
     while let Some(filled) = loader.next()? {
@@ -54,7 +59,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
         "{} | {loaded} images in {seconds:.2} s: {rate:.0} images/s on {} threads, {:.1} MiB a slot",
         cpu(),
         args.threads,
-        shape.bytes() as f64 / (1 << 20) as f64,
+        layout.bytes() as f64 / (1 << 20) as f64,
     );
     if let Some(path) = &args.json {
         let value = json!({

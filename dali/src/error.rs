@@ -131,7 +131,10 @@ pub enum DaliError {
         expected: &'static str,
     },
     /// A slot that cannot hold what is to be put in it.
-    #[error("slot: {what}: {need} needed, room for {have}; size slots with SlotShape::for_store")]
+    #[error(
+        "slot: {what}: {need} needed, room for {have}; the store's header \
+        says the capacities that hold any of its images"
+    )]
     Slot {
         /// Which capacity, and for which image.
         what: String,
@@ -140,6 +143,9 @@ pub enum DaliError {
         /// At hand.
         have: usize,
     },
+    /// A slot whose layout lacks what is to be put in it.
+    #[error("slot layout: {0}")]
+    Layout(String),
     /// The loader cannot go on.
     #[error("loader: {0}")]
     Loader(String),

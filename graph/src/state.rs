@@ -53,11 +53,12 @@ impl StateSet {
 
     /// Position of each state tensor of `program`, by tensor index.
     pub(crate) fn bind(&self, program: &Program) -> Result<Vec<Option<usize>>, GraphError> {
-        let mut slots = vec![None; program.tensors().len()];
+        let mut positions = vec![None; program.tensors().len()];
         for (id, tensor) in program.states() {
-            let slot = self.index.get(&tensor.name);
-            let slot = *slot.ok_or_else(|| GraphError::MissingState(tensor.name.clone()))?;
-            let found = &self.tensors[slot].desc;
+            let position = self.index.get(&tensor.name);
+            let position =
+                *position.ok_or_else(|| GraphError::MissingState(tensor.name.clone()))?;
+            let found = &self.tensors[position].desc;
             if !same(found, &tensor.desc) {
                 return Err(GraphError::StateMismatch {
                     name: tensor.name.clone(),
@@ -65,18 +66,18 @@ impl StateSet {
                     got: format!("{found:?}"),
                 });
             }
-            slots[id.index()] = Some(slot);
+            positions[id.index()] = Some(position);
         }
-        Ok(slots)
+        Ok(positions)
     }
 
-    /// True if `slots`, bound earlier and maybe from another set, are where [`Self::bind`] would
-    /// find the state of `program` now.
-    pub(crate) fn is_bound(&self, program: &Program, slots: &[Option<usize>]) -> bool {
+    /// True if `positions`, bound earlier and maybe from another set, are where [`Self::bind`]
+    /// would find the state of `program` now.
+    pub(crate) fn is_bound(&self, program: &Program, positions: &[Option<usize>]) -> bool {
         program.states().all(|(id, tensor)| {
-            slots[id.index()].is_some_and(|slot| {
-                self.index.get(&tensor.name) == Some(&slot)
-                    && same(&self.tensors[slot].desc, &tensor.desc)
+            positions[id.index()].is_some_and(|position| {
+                self.index.get(&tensor.name) == Some(&position)
+                    && same(&self.tensors[position].desc, &tensor.desc)
             })
         })
     }

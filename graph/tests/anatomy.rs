@@ -94,7 +94,8 @@ impl Run {
         let arena = SharedArena::new(device.clone(), &[&prepared]).expect("memory");
         let programs = vec![prepared];
         let executor = DeviceExecutor::new(device.clone(), programs, Arc::new(arena), &state);
-        Self { device, executor: executor.expect("a capture"), state, steps: 0 }
+        let executor = executor.expect("a capture").with_staging().expect("memory");
+        Self { device, executor, state, steps: 0 }
     }
 
     /// Writes the inputs of the next step.

@@ -1,5 +1,6 @@
-//! The device executor on the emulated device: slots, counts, and refusals of the capture.
+//! The device executor on the emulated device: inputs, counts, and refusals of the capture.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use device::{Counts, Device, Gpu, Launch, LaunchArgs, Target};
@@ -59,7 +60,7 @@ fn executor_on(
     let arena = SharedArena::new(shared.clone(), &prepared.iter().collect::<Vec<_>>());
     let arena = Arc::new(arena.expect("memory"));
     let executor = DeviceExecutor::new(shared, prepared, arena, &state).expect("a capture");
-    (device, executor)
+    (device, executor.with_staging().expect("memory"))
 }
 
 #[test]
@@ -96,6 +97,43 @@ fn steps_in_flight_keep_their_own_inputs() {
             let got = executor.read(0, name).expect("kept");
             assert_eq!(got.as_f32(), cpu.f32(name).expect("kept"), "{name}, seed {seed}");
         }
+    }
+}
+
+/// A batch goes from the caller's pinned memory to the device with no copy on the host between, and
+/// the memory is the caller's again when the step is done, not before.
+#[test]
+fn inputs_are_brought_from_pinned_memory_of_the_callers() {
+    let device = Arc::new(EmulatedDevice::new(Order::Random(5)));
+    let (_, mut executor) = executor_on(device.clone(), 1);
+    let prepared = &executor.programs()[0];
+    let ranges = ["a", "b"].map(|name| prepared.input_range(name).expect("an input"));
+    assert_eq!(prepared.input_range("x"), None, "a value is no input");
+    let input_bytes = prepared.input_bytes();
+    let mut buffers = [(); 2].map(|()| device.pinned_buffer(input_bytes).expect("memory"));
+    let mut cpu = CpuExecutor::new(program(), &StateSet::new()).expect("a plan");
+    let before = device.counts();
+    for step in 0..6 {
+        let buffer = &mut buffers[step as usize % 2];
+        for (name, range) in ["a", "b"].into_iter().zip(&ranges) {
+            let values = halves(step + range.start as u32);
+            buffer.as_mut()[range.clone()].copy_from_slice(&bytes(&values));
+            cpu.input_mut(name).expect("an input").as_f32_mut().copy_from_slice(&values);
+        }
+        executor.bring_inputs(0, buffer).expect("a copy");
+        let number = executor.submit(0).expect("a launch");
+        let write = AssertUnwindSafe(|| buffer.as_mut()[0] = 0);
+        assert!(executor.is_done(number) || catch_unwind(write).is_err(), "it was lent");
+        executor.until_done(number).expect("no fault");
+        cpu.run(&mut StateSet::new());
+        let after = device.counts();
+        assert_eq!(after.pinned_writes, before.pinned_writes);
+        assert_eq!(after.host_waits, before.host_waits);
+        assert_eq!(after.uploads - before.uploads, u64::from(step) + 1);
+    }
+    for name in ["x", "beside0", "beside5"] {
+        let got = executor.read(0, name).expect("kept");
+        assert_eq!(got.as_f32(), cpu.f32(name).expect("kept"), "{name}");
     }
 }
 
@@ -159,7 +197,8 @@ fn a_fault_in_a_step_is_told_at_the_next_one() {
     let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
     let state = state.expect("no state");
     let executor = DeviceExecutor::new(device, vec![prepared], arena, &state);
-    let mut executor = executor.expect("what it does shows when it runs");
+    let executor = executor.expect("what it does shows when it runs");
+    let mut executor = executor.with_staging().expect("memory");
     let mut errors = vec![];
     for _ in 0..4 {
         let written = executor.write_input(0, "x", &bytes(&[1.0; ALIGNMENT / 2]));

@@ -141,6 +141,7 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
             let memory = memory.expect("memory");
             let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
             let executor = DeviceExecutor::new(device, vec![prepared.clone()], arena, &memory);
+            let executor = executor.and_then(DeviceExecutor::with_staging);
             let mut executor = executor.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             for (step, (kept, _)) in truth.iter().enumerate() {
                 for (name, values) in inputs(step as u32) {
@@ -189,7 +190,7 @@ fn a_step_that_counts_as_done_is_done_on_every_stream() {
         let memory = memory.expect("memory");
         let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
         let executor = DeviceExecutor::new(device.clone(), vec![prepared.clone()], arena, &memory);
-        let mut executor = executor.expect("a capture");
+        let mut executor = executor.expect("a capture").with_staging().expect("memory");
         let number = executor.submit(0).expect("a launch");
         executor.until_done(number).expect("no fault");
         let mut row = [0; 8];

@@ -195,6 +195,30 @@ fn time_passes_between_two_events() {
     assert!(ms > 0.0 && ms < 10_000.0, "{ms} ms");
 }
 
+/// A thread of the host fills the buffer in place; once its copy is done it is filled again.
+#[test]
+fn a_pinned_buffer_is_filled_in_place_by_another_thread() {
+    let Some((_turn, device)) = device() else { return };
+    let (stream, ptr) = (device.stream().unwrap(), device.alloc(1000).unwrap());
+    let mut buffer = device.pinned_buffer(1000).unwrap();
+    assert_eq!(buffer.as_ref(), [0; 1000]);
+    let before = device.counts();
+    for value in 1..4 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| buffer.as_mut().fill(value));
+        });
+        device.upload_from(stream, ptr, &buffer, 1000).unwrap();
+        let mut bytes = [0; 1000];
+        device.download(stream, ptr, &mut bytes).unwrap();
+        assert_eq!(bytes, [value; 1000]);
+    }
+    let after = device.counts();
+    assert_eq!((after.uploads - before.uploads, after.pinned_writes), (3, before.pinned_writes));
+    device.upload_from(stream, ptr, &buffer, 1000).unwrap();
+    drop(buffer); // waits for the copy
+    device.free(ptr).unwrap();
+}
+
 #[test]
 fn threads_share_a_device() {
     let Some((_turn, device)) = device() else { return };

@@ -166,7 +166,10 @@ fn detections_in_fp16_are_those_of_f32() {
     let mut evaluator = trained.evaluator(&backend, trainer.state());
     let places = 4 * trained.data().shapes.len() as u64;
     let made = device.counts().allocations - before;
-    assert_eq!(made, places, "two slots, inputs and index a shape, but no arena of its own");
+    assert_eq!(
+        made, places,
+        "two input buffers, inputs and index a shape, but no arena of its own"
+    );
     // A batch of its own says the same as a place beside another image.
     let alone = evaluator.detect(trainer.state(), &[3], &quiet).expect("detections");
     assert_eq!(alone[0], got[3]);

@@ -6,9 +6,11 @@ mod common;
 use std::sync::Arc;
 
 use configs::Config;
-use dali::loader::{self, OwnedSlot, fill_slot};
+use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::Store;
-use engine::model::{ImageSize, Inject, ModelSpec, Param, SlotShape, training_program};
+use engine::model::{
+    ImageSize, Inject, ModelSpec, Param, SlotShape, training_layout, training_program,
+};
 use engine::weights::initial_state;
 use graph::{CpuExecutor, StateSet};
 
@@ -50,27 +52,25 @@ fn config(batch: usize, images_per_group: usize) -> Config {
     Config::load("micro", &set).expect("the preset loads")
 }
 
-fn slot_shape(store: &Store, images: usize) -> loader::SlotShape {
-    let mut shape = loader::SlotShape::for_store(store.header(), images);
-    shape.runs = shape.runs.max(1);
-    shape
+fn slot_shape(store: &Store) -> SlotShape {
+    let c = store.header().capacities;
+    SlotShape {
+        pixels: 3 * c.pixels,
+        objects: c.objects,
+        parts: c.parts,
+        coords: c.coords,
+        runs: c.runs.max(1),
+    }
 }
 
 impl Step {
     fn new(store: &Store, config: &Config, inject: Inject) -> Self {
-        let shape = slot_shape(store, config.train.batch_size);
         let spec = ModelSpec {
             config,
             num_classes: store.header().categories.len(),
             images: config.train.batch_size,
             padded: ImageSize { height: SIDE, width: SIDE },
-            slot: SlotShape {
-                pixels: shape.pixels,
-                objects: shape.objects,
-                parts: shape.parts,
-                coords: shape.coords,
-                runs: shape.runs,
-            },
+            slot: slot_shape(store),
             target: device::Target::Cpu,
             micro: engine::model::MicroStep::Whole,
             inject,
@@ -87,27 +87,16 @@ impl Step {
     /// there: zeros, another image's pixels, and a network size of 1 x 1.
     fn feed(&mut self, store: &Store, batch: &[usize]) {
         let places = self.input_dim("gt_counts", 0);
-        let mut slot = OwnedSlot::new(slot_shape(store, places));
-        slot.pixels.fill(200);
-        fill_slot(store, batch, 0, slot.as_slot()).expect("room for every image");
-        let mut network = vec![1i32; 2 * places];
-        network[..2 * batch.len()].fill(SIDE as i32);
-        self.write("pixels", &slot.pixels);
-        self.write("gt_boxes", bytemuck::cast_slice(&slot.gt_boxes));
-        self.write("coords", bytemuck::cast_slice(&slot.coords));
-        let indices: [(&str, &[i32]); 9] = [
-            ("image_sizes", &slot.image_sizes),
-            ("network_sizes", &network),
-            ("image_keys", &slot.image_keys),
-            ("num_images", &slot.num_images),
-            ("gt_classes", &slot.gt_classes),
-            ("gt_counts", &slot.gt_counts),
-            ("segm_index", &slot.segm_index),
-            ("segm_parts", &slot.segm_parts),
-            ("runs", &slot.runs),
-        ];
-        for (name, values) in indices {
-            self.write(name, bytemuck::cast_slice(values));
+        let layout = training_layout(places, slot_shape(store)).expect("names that differ");
+        let mut slot = Slot::plain(Arc::new(layout));
+        slot.view_mut("pixels").expect("an array").fill(200u8);
+        let network = |_: &Store, _: usize, rows: &mut ImageRows<'_>| {
+            rows.row_mut("network_sizes")?.fill(SIDE as i32);
+            Ok(())
+        };
+        fill_slot(store, batch, 0, &mut slot, &network).expect("room for every image");
+        for (array, bytes) in slot.arrays() {
+            self.write(&array.name, bytes);
         }
     }
 

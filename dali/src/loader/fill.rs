@@ -2,62 +2,53 @@
 
 use rayon::prelude::*;
 
+use super::layout::Item;
 use super::slot::{ImageRows, SEGM_POLYGONS, SEGM_RUNS, Slot};
 use crate::error::DaliError;
 use crate::store::{Segmentation, Store};
 
-/// Fills `slot` with the images at `indices` of the store; crowd objects are left out.
+/// Fills rows that [`fill_slot`] does not know: of the image at this index of the store.
+pub type Filler = dyn Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
+
+/// Fills `slot` with the images at `indices` of the store; crowd objects are left out. What the
+/// images do not fill is cleared as the layout says. `filler` comes after the arrays of [`Slot`].
 ///
 /// Runs on the rayon pool of the calling thread. `epoch` goes into the image keys, from which the
 /// random numbers of a step are drawn.
 ///
 /// # Errors
 /// [`DaliError::Slot`] where a capacity does not suffice or an index is past the store's end,
+/// [`DaliError::Layout`] where an array is missing or has other extents,
 /// [`DaliError::StorePixels`] where an image does not decode. The slot's content is then undefined.
-pub fn fill_slot(
+pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
     store: &Store,
     indices: &[usize],
     epoch: u32,
-    slot: Slot<'_>,
+    slot: &mut Slot<M>,
+    filler: &Filler,
 ) -> Result<(), DaliError> {
+    slot.layout().check_filled()?;
     let need = |what: &str, need: usize, have: usize| {
         let what = what.to_string();
         if need <= have { Ok(()) } else { Err(DaliError::Slot { what, need, have }) }
     };
-    need("images", indices.len(), slot.gt_counts.len())?;
-    need("num_images", 1, slot.num_images.len())?;
+    need("images", indices.len(), slot.layout().images())?;
     let past_end = indices.iter().map(|&idx| idx + 1).max().unwrap_or(0);
     need("images of the store", past_end, store.len())?;
-    slot.num_images[0] = indices.len() as i32;
-    let images = slot.into_images()?;
-    let results: Vec<Result<(), DaliError>> = images
+    slot.clear_batch_rows();
+    slot.view_mut("num_images")?[0] = indices.len() as i32;
+    let results: Vec<Result<(), DaliError>> = slot
+        .images_mut()
         .into_par_iter()
         .enumerate()
         .map(|(row, mut rows)| {
             rows.clear();
-            indices.get(row).map_or(Ok(()), |&idx| fill_image(store, idx, epoch, &mut rows))
+            let Some(&idx) = indices.get(row) else { return Ok(()) };
+            fill_image(store, idx, epoch, &mut rows)?;
+            filler(store, idx, &mut rows)
         })
         .collect();
     results.into_iter().collect()
-}
-
-impl ImageRows<'_> {
-    /// Zeroes all but the pixels, so that a slot's content is a function of its batch alone.
-    fn clear(&mut self) {
-        self.gt_boxes.fill(0.0);
-        self.coords.fill(0.0);
-        for row in [
-            &mut self.size,
-            &mut self.key,
-            &mut self.gt_classes,
-            &mut self.gt_count,
-            &mut self.segm_index,
-            &mut self.segm_parts,
-            &mut self.runs,
-        ] {
-            row.fill(0);
-        }
-    }
 }
 
 fn fill_image(
@@ -69,27 +60,27 @@ fn fill_image(
     let image = store.image(idx);
     let room = Room { image_id: image.image_id };
     let num_bytes = image.height as usize * image.width as usize * 3;
-    store.decode_rgb_into(idx, room.take("pixels", rows.pixels, 0, num_bytes)?)?;
+    store.decode_rgb_into(idx, room.take(rows, "pixels", 0, num_bytes)?)?;
     let size = [image.height as i32, image.width as i32];
-    room.take("image_sizes", rows.size, 0, 2)?.copy_from_slice(&size);
+    room.take(rows, "image_sizes", 0, 2)?.copy_from_slice(&size);
     let (low, high) = (image.image_id as i32, (image.image_id >> 32) as i32);
     let key = [low, high, idx as i32, epoch as i32];
-    room.take("image_keys", rows.key, 0, 4)?.copy_from_slice(&key);
+    room.take(rows, "image_keys", 0, 4)?.copy_from_slice(&key);
 
     let objects = image.objects.map(|obj| store.object(obj)).filter(|object| !object.crowd);
     let mut used = Used::default();
     for object in objects {
         let [x, y, w, h] = object.bbox_xywh;
         let corners = [x, y, x + w, y + h];
-        room.take("gt_boxes", rows.gt_boxes, 4 * used.objects, 4)?.copy_from_slice(&corners);
-        room.take("gt_classes", rows.gt_classes, used.objects, 1)?[0] = object.label as i32;
+        room.take(rows, "gt_boxes", 4 * used.objects, 4)?.copy_from_slice(&corners);
+        room.take(rows, "gt_classes", used.objects, 1)?[0] = object.label as i32;
         let first_part = used.parts;
         let kind = fill_segmentation(&room, &object.segmentation, &mut used, rows)?;
         let index = [kind, first_part as i32, (used.parts - first_part) as i32];
-        room.take("segm_index", rows.segm_index, 3 * used.objects, 3)?.copy_from_slice(&index);
+        room.take(rows, "segm_index", 3 * used.objects, 3)?.copy_from_slice(&index);
         used.objects += 1;
     }
-    room.take("gt_counts", rows.gt_count, 0, 1)?[0] = used.objects as i32;
+    room.take(rows, "gt_counts", 0, 1)?[0] = used.objects as i32;
     Ok(())
 }
 
@@ -100,26 +91,20 @@ fn fill_segmentation(
     used: &mut Used,
     rows: &mut ImageRows<'_>,
 ) -> Result<i32, DaliError> {
-    let mut add_part = |offset: usize, len: usize| -> Result<(), DaliError> {
-        let part = [offset as i32, len as i32];
-        room.take("segm_parts", rows.segm_parts, 2 * used.parts, 2)?.copy_from_slice(&part);
-        used.parts += 1;
-        Ok(())
-    };
     match segmentation {
         Segmentation::Polygons(rings) => {
             for ring in rings {
-                room.take("coords", rows.coords, used.coords, ring.len())?.copy_from_slice(ring);
-                add_part(used.coords, ring.len())?;
+                room.take(rows, "coords", used.coords, ring.len())?.copy_from_slice(ring);
+                room.add_part(rows, used, used.coords, ring.len())?;
                 used.coords += ring.len();
             }
             Ok(SEGM_POLYGONS)
         }
         Segmentation::Runs(runs) => {
-            let room = room.take("runs", rows.runs, used.runs, runs.len())?;
+            let row = room.take(rows, "runs", used.runs, runs.len())?;
             // A run is no longer than the image has pixels, which is far below 2^31.
-            room.iter_mut().zip(*runs).for_each(|(to, &run)| *to = run as i32);
-            add_part(used.runs, runs.len())?;
+            row.iter_mut().zip(*runs).for_each(|(to, &run)| *to = run as i32);
+            room.add_part(rows, used, used.runs, runs.len())?;
             used.runs += runs.len();
             Ok(SEGM_RUNS)
         }
@@ -141,18 +126,33 @@ struct Room {
 }
 
 impl Room {
-    fn take<'r, T>(
+    fn take<'r, T: Item>(
         &self,
-        what: &str,
-        row: &'r mut [T],
+        rows: &'r mut ImageRows<'_>,
+        name: &str,
         at: usize,
         len: usize,
     ) -> Result<&'r mut [T], DaliError> {
+        let row = rows.row_mut(name)?;
         let have = row.len();
         row.get_mut(at..at + len).ok_or_else(|| DaliError::Slot {
-            what: format!("{what} of image {}", self.image_id),
+            what: format!("{name} of image {}", self.image_id),
             need: at + len,
             have,
         })
+    }
+
+    /// Appends a part: `len` values from `offset` on.
+    fn add_part(
+        &self,
+        rows: &mut ImageRows<'_>,
+        used: &mut Used,
+        offset: usize,
+        len: usize,
+    ) -> Result<(), DaliError> {
+        let part = [offset as i32, len as i32];
+        self.take(rows, "segm_parts", 2 * used.parts, 2)?.copy_from_slice(&part);
+        used.parts += 1;
+        Ok(())
     }
 }

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::fill::fill_slot;
-use super::slot::{OwnedSlot, SlotShape};
+use super::fill::{Filler, fill_slot};
+use super::slot::{PlainMemory, Slot};
 use crate::error::DaliError;
 use crate::store::Store;
 
@@ -21,9 +21,9 @@ pub struct Batch {
 
 /// One filled slot.
 #[derive(Debug)]
-pub struct Filled {
+pub struct Filled<M = PlainMemory> {
     /// The batch; hand it back with [`Loader::recycle`].
-    pub slot: OwnedSlot,
+    pub slot: Slot<M>,
     /// Seconds that the caller waited for it: the share of the step that data costs.
     pub waited_seconds: f64,
     /// Seconds that filling it took, most of them hidden behind the training.
@@ -31,49 +31,54 @@ pub struct Filled {
 }
 
 /// A filled slot on its way to the caller.
-struct Parcel {
-    slot: OwnedSlot,
+struct Parcel<M> {
+    slot: Slot<M>,
     fill_seconds: f64,
     is_last: bool,
 }
 
-type FillResult = Result<Parcel, DaliError>;
+type FillResult<M> = Result<Parcel<M>, DaliError>;
+
+/// Fills a slot with a batch.
+type Fill<'a, M> = dyn Fn(&Batch, &mut Slot<M>) -> Result<(), DaliError> + 'a;
 
 /// Loads batches ahead of their use; they come in the order of the iterator.
 #[derive(Debug)]
-pub struct Loader {
+pub struct Loader<M = PlainMemory> {
     // Taken when the loader is dropped, which ends the thread.
-    free: Option<Sender<OwnedSlot>>,
-    filled: Option<Receiver<FillResult>>,
+    free: Option<Sender<Slot<M>>>,
+    filled: Option<Receiver<FillResult<M>>>,
     thread: Option<JoinHandle<()>>,
     num_slots: usize,
     num_lent: usize,
 }
 
-impl Loader {
-    /// Starts loading `batches` into `num_slots` slots of this shape, with `num_threads` decoding
-    /// threads besides the training's own.
+impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
+    /// Starts loading `batches` into `slots`, with `num_threads` decoding threads besides the
+    /// training's own. `filler` fills the arrays that [`fill_slot`] does not know.
     ///
     /// # Errors
-    /// [`DaliError::Option`] for no slot or no thread, [`DaliError::Loader`] where the system
-    /// gives no threads.
+    /// [`DaliError::Option`] for no slot or no thread, [`DaliError::Layout`] for slots that
+    /// [`fill_slot`] cannot fill, [`DaliError::Loader`] where the system gives no threads.
     pub fn new<I>(
         store: Arc<Store>,
         batches: I,
-        shape: SlotShape,
-        num_slots: usize,
+        slots: Vec<Slot<M>>,
         num_threads: usize,
-    ) -> Result<Loader, DaliError>
+        filler: Box<Filler>,
+    ) -> Result<Loader<M>, DaliError>
     where
         I: IntoIterator<Item = Batch>,
         I::IntoIter: Send + 'static,
     {
+        let num_slots = slots.len();
         for (option, got) in [("num_slots", num_slots), ("num_threads", num_threads)] {
             if got == 0 {
                 let expected = "must be at least 1";
                 return Err(DaliError::Option { option, got: got.to_string(), expected });
             }
         }
+        slots.iter().try_for_each(|slot| slot.layout().check_filled())?;
         let no_threads = |error: &dyn std::fmt::Display| {
             DaliError::Loader(format!("cannot start {num_threads} threads: {error}"))
         };
@@ -85,15 +90,20 @@ impl Loader {
             .map_err(|error| no_threads(&error))?;
         let (free, free_slots) = channel();
         let (to_caller, filled) = sync_channel(num_slots);
-        for _ in 0..num_slots {
+        for slot in slots {
             // The receiver is alive in this scope, so this cannot fail.
-            let _ = free.send(OwnedSlot::new(shape));
+            let _ = free.send(slot);
         }
         let mut batches = batches.into_iter();
         let thread = std::thread::Builder::new()
             .name("dali-loader".to_string())
             .spawn(move || {
-                load(&store, &pool, &mut batches, &free_slots, &to_caller);
+                let fill = |batch: &Batch, slot: &mut Slot<M>| {
+                    pool.install(|| {
+                        fill_slot(&store, &batch.indices, batch.epoch, slot, filler.as_ref())
+                    })
+                };
+                load(&fill, &mut batches, &free_slots, &to_caller);
             })
             .map_err(|error| no_threads(&error))?;
         Ok(Loader {
@@ -111,7 +121,7 @@ impl Loader {
     /// What [`fill_slot`] met, after which there are no more batches; [`DaliError::Loader`] where
     /// the caller holds all slots, so that waiting would never end.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend out and take back
-    pub fn next(&mut self) -> Result<Option<Filled>, DaliError> {
+    pub fn next(&mut self) -> Result<Option<Filled<M>>, DaliError> {
         let start = Instant::now();
         let Some(filled) = &self.filled else { return Ok(None) };
         let result = match filled.try_recv() {
@@ -137,7 +147,7 @@ impl Loader {
     }
 
     /// Hands a slot back to be filled again.
-    pub fn recycle(&mut self, slot: OwnedSlot) {
+    pub fn recycle(&mut self, slot: Slot<M>) {
         self.num_lent = self.num_lent.saturating_sub(1);
         if let Some(free) = &self.free {
             // Where the thread has ended, after the last batch, the slot is just dropped.
@@ -146,7 +156,7 @@ impl Loader {
     }
 }
 
-impl Drop for Loader {
+impl<M> Drop for Loader<M> {
     fn drop(&mut self) {
         // Both ends are closed first: the thread may wait on either.
         self.free = None;
@@ -158,18 +168,17 @@ impl Drop for Loader {
     }
 }
 
-fn load(
-    store: &Store,
-    pool: &rayon::ThreadPool,
+fn load<M>(
+    fill: &Fill<'_, M>,
     batches: &mut (dyn Iterator<Item = Batch> + Send),
-    free_slots: &Receiver<OwnedSlot>,
-    to_caller: &SyncSender<FillResult>,
+    free_slots: &Receiver<Slot<M>>,
+    to_caller: &SyncSender<FillResult<M>>,
 ) {
     let mut next = batches.next();
     while let Some(batch) = next {
         let Ok(mut slot) = free_slots.recv() else { return };
         let start = Instant::now();
-        let filled = pool.install(|| fill_slot(store, &batch.indices, batch.epoch, slot.as_slot()));
+        let filled = fill(&batch, &mut slot);
         let fill_seconds = start.elapsed().as_secs_f64();
         next = batches.next();
         let failed = filled.is_err();

@@ -1,220 +1,195 @@
-//! The layout of a slot: fixed capacities, counts beside them, as a captured graph needs it.
+//! A slot: one block of the caller's memory with a typed view of each array.
 
+use std::sync::Arc;
+
+use super::layout::{Array, Clear, Element, Item, SlotLayout};
 use crate::error::DaliError;
-use crate::store::Header;
 
 /// `segm_index` kind: polygons.
 pub const SEGM_POLYGONS: i32 = 0;
 /// `segm_index` kind: runs.
 pub const SEGM_RUNS: i32 = 1;
 
-/// Capacities of a slot: N images, and per image its bytes, G objects, parts, coords, runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlotShape {
-    /// Images (N).
-    pub images: usize,
-    /// Bytes an image, `max H * W * 3`.
-    pub pixels: usize,
-    /// Objects an image (G).
-    pub objects: usize,
-    /// Polygon rings and run lists an image.
-    pub parts: usize,
-    /// Polygon coordinates an image, in values.
-    pub coords: usize,
-    /// Run lengths an image.
-    pub runs: usize,
-}
-
-impl SlotShape {
-    /// The shape that holds any `images` images of a store.
-    pub fn for_store(header: &Header, images: usize) -> SlotShape {
-        let capacities = header.capacities;
-        SlotShape {
-            images,
-            pixels: capacities.pixels * 3,
-            objects: capacities.objects,
-            parts: capacities.parts,
-            coords: capacities.coords,
-            runs: capacities.runs,
-        }
-    }
-
-    /// Bytes of one slot.
-    pub fn bytes(&self) -> usize {
-        let words = 2 + 4 + 1 + self.objects * (4 + 1 + 3) + self.parts * 2;
-        4 + self.images * (self.pixels + 4 * (words + self.coords + self.runs))
-    }
-}
-
-/// One batch, in memory of the caller's; every slice has exactly the size stated.
+/// One batch in one block of memory, which may be pinned.
 ///
-/// Entries past `gt_counts` of an image, and all of the images past `num_images`, are zero, but
-/// for `pixels`, which keep what stood there.
-#[derive(Debug)]
-pub struct Slot<'a> {
-    /// `[N, pixels]` u8: RGB, `[H, W, 3]` of each image at the row's beginning.
-    pub pixels: &'a mut [u8],
-    /// `[N, 2]`: source height and width.
-    pub image_sizes: &'a mut [i32],
-    /// `[N, 4]`: image id (low, high 32 bits), index in the store, epoch.
-    pub image_keys: &'a mut [i32],
-    /// `[1]`: images in use.
-    pub num_images: &'a mut [i32],
-    /// `[N, G, 4]`: x1, y1, x2, y2 in source pixels (x2 = x + w).
-    pub gt_boxes: &'a mut [f32],
-    /// `[N, G]`: class 1..K; 0 is padding.
-    pub gt_classes: &'a mut [i32],
-    /// `[N]`: objects in use.
-    pub gt_counts: &'a mut [i32],
-    /// `[N, G, 3]`: kind ([`SEGM_POLYGONS`], [`SEGM_RUNS`]), first part, number of parts.
-    pub segm_index: &'a mut [i32],
-    /// `[N, parts, 2]`: offset and length, in values, into the image's coords or runs.
-    pub segm_parts: &'a mut [i32],
-    /// `[N, coords]`: x, y in source pixels.
-    pub coords: &'a mut [f32],
-    /// `[N, runs]`: run lengths down the columns, beginning with zeros.
-    pub runs: &'a mut [i32],
+/// What [`super::fill_slot`] puts into it, with N images, and for each G objects and as many parts,
+/// coords and runs as the layout says:
+///
+/// | array | rows | what |
+/// |---|---|---|
+/// | `num_images` | `[1]` | images in use |
+/// | `pixels` | `[N, bytes]` u8 | RGB, `[H, W, 3]` of each image at the row's beginning |
+/// | `image_sizes` | `[N, 2]` | source height and width |
+/// | `image_keys` | `[N, 4]` | image id (low, high 32 bits), index in the store, epoch |
+/// | `gt_boxes` | `[N, G, 4]` f32 | x1, y1, x2, y2 in source pixels (x2 = x + w) |
+/// | `gt_classes` | `[N, G]` | class 1..K; 0 is padding |
+/// | `gt_counts` | `[N]` | objects in use |
+/// | `segm_index` | `[N, G, 3]` | [`SEGM_POLYGONS`] or [`SEGM_RUNS`], first part, number of parts |
+/// | `segm_parts` | `[N, parts, 2]` | offset and length, in values, into coords or runs |
+/// | `coords` | `[N, coords]` f32 | x, y in source pixels |
+/// | `runs` | `[N, runs]` | run lengths down the columns, beginning with zeros |
+#[derive(Debug, Clone)]
+pub struct Slot<M = PlainMemory> {
+    layout: Arc<SlotLayout>,
+    memory: M,
 }
 
-/// The rows of a [`Slot`] that belong to one image.
-pub(super) struct ImageRows<'a> {
-    pub(super) pixels: &'a mut [u8],
-    pub(super) size: &'a mut [i32],
-    pub(super) key: &'a mut [i32],
-    pub(super) gt_boxes: &'a mut [f32],
-    pub(super) gt_classes: &'a mut [i32],
-    pub(super) gt_count: &'a mut [i32],
-    pub(super) segm_index: &'a mut [i32],
-    pub(super) segm_parts: &'a mut [i32],
-    pub(super) coords: &'a mut [f32],
-    pub(super) runs: &'a mut [i32],
+impl Slot<PlainMemory> {
+    /// A slot in memory of its own, all zero.
+    pub fn plain(layout: Arc<SlotLayout>) -> Self {
+        let memory = PlainMemory::new(layout.bytes());
+        Self { layout, memory }
+    }
 }
 
-impl<'a> Slot<'a> {
-    /// Cuts the slot, whose number of images is the length of `gt_counts`, into its images.
+impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
+    /// A slot in `memory`.
     ///
     /// # Errors
-    /// [`DaliError::Slot`] where a slice is no whole number of rows.
-    pub(super) fn into_images(self) -> Result<Vec<ImageRows<'a>>, DaliError> {
-        let n = self.gt_counts.len();
-        let mut pixels = rows("pixels", self.pixels, n)?;
-        let mut size = rows("image_sizes", self.image_sizes, n)?;
-        let mut key = rows("image_keys", self.image_keys, n)?;
-        let mut gt_boxes = rows("gt_boxes", self.gt_boxes, n)?;
-        let mut gt_classes = rows("gt_classes", self.gt_classes, n)?;
-        let mut gt_count = rows("gt_counts", self.gt_counts, n)?;
-        let mut segm_index = rows("segm_index", self.segm_index, n)?;
-        let mut segm_parts = rows("segm_parts", self.segm_parts, n)?;
-        let mut coords = rows("coords", self.coords, n)?;
-        let mut runs = rows("runs", self.runs, n)?;
-        let mut images = Vec::with_capacity(n);
-        while let (Some(pixels), Some(size), Some(key), Some(gt_boxes), Some(gt_classes)) =
-            (pixels.next(), size.next(), key.next(), gt_boxes.next(), gt_classes.next())
-        {
-            let (Some(gt_count), Some(segm_index), Some(segm_parts), Some(coords), Some(runs)) =
-                (gt_count.next(), segm_index.next(), segm_parts.next(), coords.next(), runs.next())
-            else {
-                break;
-            };
-            images.push(ImageRows {
-                pixels,
-                size,
-                key,
-                gt_boxes,
-                gt_classes,
-                gt_count,
-                segm_index,
-                segm_parts,
-                coords,
-                runs,
-            });
+    /// [`DaliError::Layout`] if the memory is too small or begins at no multiple of 4 bytes.
+    pub fn new(layout: Arc<SlotLayout>, memory: M) -> Result<Self, DaliError> {
+        let (need, have) = (layout.bytes(), memory.as_ref().len());
+        let address = memory.as_ref().as_ptr().addr();
+        if have < need || !address.is_multiple_of(size_of::<u32>()) {
+            let fault = format!("{need} bytes do not fit {have} bytes at address {address:#x}");
+            return Err(DaliError::Layout(fault));
         }
-        Ok(images)
+        Ok(Self { layout, memory })
     }
-}
 
-/// Cuts `slice` into `n` rows of the same length, which may be zero.
-fn rows<'a, T>(
-    what: &str,
-    slice: &'a mut [T],
-    n: usize,
-) -> Result<impl Iterator<Item = &'a mut [T]> + use<'a, T>, DaliError> {
-    let width = slice.len().checked_div(n).unwrap_or(0);
-    if width * n != slice.len() {
-        let what = format!("{what} is no whole number of rows for {n} images");
-        return Err(DaliError::Slot { what, need: (width + 1) * n, have: slice.len() });
+    /// Where its arrays lie.
+    pub fn layout(&self) -> &Arc<SlotLayout> {
+        &self.layout
     }
-    let mut rest = slice;
-    Ok((0..n).map(move |_| {
-        let (row, tail) = std::mem::take(&mut rest).split_at_mut(width);
-        rest = tail;
-        row
-    }))
-}
 
-/// A slot in memory of its own.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OwnedSlot {
-    /// Its capacities.
-    pub shape: SlotShape,
-    /// See [`Slot::pixels`].
-    pub pixels: Vec<u8>,
-    /// See [`Slot::image_sizes`].
-    pub image_sizes: Vec<i32>,
-    /// See [`Slot::image_keys`].
-    pub image_keys: Vec<i32>,
-    /// See [`Slot::num_images`].
-    pub num_images: Vec<i32>,
-    /// See [`Slot::gt_boxes`].
-    pub gt_boxes: Vec<f32>,
-    /// See [`Slot::gt_classes`].
-    pub gt_classes: Vec<i32>,
-    /// See [`Slot::gt_counts`].
-    pub gt_counts: Vec<i32>,
-    /// See [`Slot::segm_index`].
-    pub segm_index: Vec<i32>,
-    /// See [`Slot::segm_parts`].
-    pub segm_parts: Vec<i32>,
-    /// See [`Slot::coords`].
-    pub coords: Vec<f32>,
-    /// See [`Slot::runs`].
-    pub runs: Vec<i32>,
-}
+    /// Its memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
 
-impl OwnedSlot {
-    /// An empty slot of this shape, all zeros.
-    pub fn new(shape: SlotShape) -> OwnedSlot {
-        let SlotShape { images: n, objects: g, .. } = shape;
-        OwnedSlot {
-            shape,
-            pixels: vec![0; n * shape.pixels],
-            image_sizes: vec![0; n * 2],
-            image_keys: vec![0; n * 4],
-            num_images: vec![0; 1],
-            gt_boxes: vec![0.0; n * g * 4],
-            gt_classes: vec![0; n * g],
-            gt_counts: vec![0; n],
-            segm_index: vec![0; n * g * 3],
-            segm_parts: vec![0; n * shape.parts * 2],
-            coords: vec![0.0; n * shape.coords],
-            runs: vec![0; n * shape.runs],
+    /// Each array with its bytes.
+    pub fn arrays(&self) -> impl Iterator<Item = (&Array, &[u8])> {
+        let bytes = self.memory.as_ref();
+        self.layout.arrays().iter().enumerate().map(|(i, a)| (a, &bytes[self.layout.range(i)]))
+    }
+
+    /// An array's elements, of all images.
+    ///
+    /// # Errors
+    /// [`DaliError::Layout`] if the slot has no such array of this type.
+    pub fn view<T: Item>(&self, name: &str) -> Result<&[T], DaliError> {
+        let range = self.layout.range(self.layout.find(name, T::ELEMENT)?);
+        Ok(bytemuck::cast_slice(&self.memory.as_ref()[range]))
+    }
+
+    /// An array's elements, of all images, to write.
+    ///
+    /// # Errors
+    /// As [`Self::view`].
+    pub fn view_mut<T: Item>(&mut self, name: &str) -> Result<&mut [T], DaliError> {
+        let range = self.layout.range(self.layout.find(name, T::ELEMENT)?);
+        Ok(bytemuck::cast_slice_mut(&mut self.memory.as_mut()[range]))
+    }
+
+    /// The rows of each image, to write. Rows of the batch are not among them.
+    pub fn images_mut(&mut self) -> Vec<ImageRows<'_>> {
+        let layout = self.layout.as_ref();
+        let mut images: Vec<_> =
+            (0..layout.images()).map(|_| ImageRows { layout, rows: Vec::new() }).collect();
+        let (mut rest, mut at) = (self.memory.as_mut(), 0);
+        for (idx, array) in layout.arrays().iter().enumerate() {
+            let range = layout.range(idx);
+            let (own, tail) = rest.split_at_mut(range.end - at);
+            let mut own = &mut own[range.start - at..];
+            (rest, at) = (tail, range.end);
+            for image in &mut images {
+                let bytes = if array.per_image { array.row_bytes() } else { 0 };
+                let (row, others) = std::mem::take(&mut own).split_at_mut(bytes);
+                image.rows.push(row);
+                own = others;
+            }
+        }
+        images
+    }
+
+    /// Clears each array as its layout says, so that what a batch does not fill is a function of
+    /// nothing before it.
+    pub fn clear(&mut self) {
+        for idx in 0..self.layout.arrays().len() {
+            let (range, array) = (self.layout.range(idx), &self.layout.arrays()[idx]);
+            clear(&mut self.memory.as_mut()[range], array);
         }
     }
 
-    /// The slot as slices, for [`super::fill_slot`].
-    pub fn as_slot(&mut self) -> Slot<'_> {
-        Slot {
-            pixels: &mut self.pixels,
-            image_sizes: &mut self.image_sizes,
-            image_keys: &mut self.image_keys,
-            num_images: &mut self.num_images,
-            gt_boxes: &mut self.gt_boxes,
-            gt_classes: &mut self.gt_classes,
-            gt_counts: &mut self.gt_counts,
-            segm_index: &mut self.segm_index,
-            segm_parts: &mut self.segm_parts,
-            coords: &mut self.coords,
-            runs: &mut self.runs,
+    /// Clears the arrays that the batch has one row of.
+    pub(super) fn clear_batch_rows(&mut self) {
+        for idx in 0..self.layout.arrays().len() {
+            let (range, array) = (self.layout.range(idx), &self.layout.arrays()[idx]);
+            if !array.per_image {
+                clear(&mut self.memory.as_mut()[range], array);
+            }
         }
+    }
+}
+
+/// The rows of a slot that belong to one image.
+#[derive(Debug)]
+pub struct ImageRows<'a> {
+    layout: &'a SlotLayout,
+    /// By array; empty for those that the batch has one row of.
+    rows: Vec<&'a mut [u8]>,
+}
+
+impl ImageRows<'_> {
+    /// The image's row of an array.
+    ///
+    /// # Errors
+    /// [`DaliError::Layout`] if the slot has no such array of this type.
+    pub fn row_mut<T: Item>(&mut self, name: &str) -> Result<&mut [T], DaliError> {
+        let idx = self.layout.find(name, T::ELEMENT)?;
+        Ok(bytemuck::cast_slice_mut(&mut *self.rows[idx]))
+    }
+
+    /// Clears each row as the layout says.
+    pub(super) fn clear(&mut self) {
+        for (row, array) in self.rows.iter_mut().zip(self.layout.arrays()) {
+            clear(row, array);
+        }
+    }
+}
+
+fn clear(bytes: &mut [u8], array: &Array) {
+    match (array.clear, array.element) {
+        (Clear::Kept, _) => {}
+        (Clear::Zeros, _) => bytes.fill(0),
+        (Clear::Ones, Element::U8) => bytes.fill(1),
+        (Clear::Ones, Element::I32) => bytemuck::cast_slice_mut(bytes).fill(1i32),
+        (Clear::Ones, Element::F32) => bytemuck::cast_slice_mut(bytes).fill(1f32),
+    }
+}
+
+/// Memory of the process, aligned for every element.
+#[derive(Debug, Clone)]
+pub struct PlainMemory {
+    words: Vec<u64>,
+    bytes: usize,
+}
+
+impl PlainMemory {
+    /// Memory of this length, all zero.
+    pub fn new(bytes: usize) -> Self {
+        Self { words: vec![0; bytes.div_ceil(size_of::<u64>())], bytes }
+    }
+}
+
+impl AsRef<[u8]> for PlainMemory {
+    fn as_ref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+}
+
+impl AsMut<[u8]> for PlainMemory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
     }
 }

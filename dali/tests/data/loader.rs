@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use dali::DaliError;
-use dali::loader::{Batch, Loader, OwnedSlot, SEGM_POLYGONS, SEGM_RUNS, SlotShape, fill_slot};
+use dali::loader::{
+    Array, Batch, Clear, Element, ImageRows, Loader, SEGM_POLYGONS, SEGM_RUNS, Slot, SlotLayout,
+    fill_slot,
+};
+use dali::store::{Capacities, Store};
 use serde_json::json;
 
 use crate::fixture::{Fixture, annotation, assert_says};
@@ -33,91 +37,198 @@ fn prepared() -> Fixture {
     fixture
 }
 
+fn array(name: &str, element: Element, extents: &[usize]) -> Array {
+    let (name, extents) = (name.to_string(), extents.to_vec());
+    Array { name, element, per_image: true, extents, clear: Clear::Zeros }
+}
+
+/// The arrays that `fill_slot` fills, with room for any image within these capacities.
+fn arrays(c: Capacities) -> Vec<Array> {
+    use Element::{F32, I32, U8};
+    vec![
+        Array { clear: Clear::Kept, ..array("pixels", U8, &[3 * c.pixels]) },
+        array("image_sizes", I32, &[2]),
+        array("image_keys", I32, &[4]),
+        Array { per_image: false, ..array("num_images", I32, &[1]) },
+        array("gt_boxes", F32, &[c.objects, 4]),
+        array("gt_classes", I32, &[c.objects]),
+        array("gt_counts", I32, &[]),
+        array("segm_index", I32, &[c.objects, 3]),
+        array("segm_parts", I32, &[c.parts, 2]),
+        array("coords", F32, &[c.coords]),
+        array("runs", I32, &[c.runs]),
+    ]
+}
+
+fn layout(images: usize, capacities: Capacities) -> Arc<SlotLayout> {
+    Arc::new(SlotLayout::new(images, arrays(capacities), 64).unwrap())
+}
+
+fn slots(layout: &Arc<SlotLayout>, count: usize) -> Vec<Slot> {
+    (0..count).map(|_| Slot::plain(layout.clone())).collect()
+}
+
+/// Fills nothing beyond what `fill_slot` knows.
+fn nothing(_: &Store, _: usize, _: &mut ImageRows<'_>) -> Result<(), DaliError> {
+    Ok(())
+}
+
+fn ints<'a>(slot: &'a Slot, name: &str) -> &'a [i32] {
+    slot.view(name).unwrap()
+}
+
 #[test]
 fn a_slot_holds_the_batch_in_the_stated_layout() {
     let fixture = prepared();
     let store = fixture.store();
-    let shape = SlotShape::for_store(store.header(), 3);
-    let expected =
-        SlotShape { images: 3, pixels: 256 * 3, objects: 3, parts: 4, coords: 20, runs: 5 };
-    assert_eq!(shape, expected);
-    let mut slot = OwnedSlot::new(shape);
-    fill_slot(&store, &[2, 1], 4, slot.as_slot()).unwrap();
+    let capacities = store.header().capacities;
+    let expected = Capacities { pixels: 256, objects: 3, parts: 4, coords: 20, runs: 5 };
+    assert_eq!(capacities, expected);
+    let mut slot = Slot::plain(layout(3, capacities));
+    fill_slot(&store, &[2, 1], 4, &mut slot, &nothing).unwrap();
 
-    assert_eq!(slot.num_images, [2]);
-    assert_eq!(slot.image_sizes, [8, 8, 10, 20, 0, 0]);
-    assert_eq!(slot.image_keys, [5, 2, 2, 4, 7, 0, 1, 4, 0, 0, 0, 0]);
-    assert_eq!(slot.gt_counts, [1, 3, 0]);
-    assert_eq!(slot.gt_classes, [2, 0, 0, 2, 1, 1, 0, 0, 0]);
+    assert_eq!(ints(&slot, "num_images"), [2]);
+    assert_eq!(ints(&slot, "image_sizes"), [8, 8, 10, 20, 0, 0]);
+    assert_eq!(ints(&slot, "image_keys"), [5, 2, 2, 4, 7, 0, 1, 4, 0, 0, 0, 0]);
+    assert_eq!(ints(&slot, "gt_counts"), [1, 3, 0]);
+    assert_eq!(ints(&slot, "gt_classes"), [2, 0, 0, 2, 1, 1, 0, 0, 0]);
     let of_second = 12..24;
     let boxes = [2., 1., 6., 5., 2., 1., 6., 5., 2., 1., 4., 5.];
-    assert_eq!(slot.gt_boxes[of_second], boxes);
+    assert_eq!(slot.view::<f32>("gt_boxes").unwrap()[of_second], boxes);
     let (p, r) = (SEGM_POLYGONS, SEGM_RUNS);
-    assert_eq!(slot.segm_index[..9], [p, 0, 1, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(slot.segm_index[9..18], [p, 0, 1, p, 1, 2, r, 3, 1]);
-    assert_eq!(slot.segm_parts[8..16], [0, 8, 8, 6, 14, 6, 0, 5]);
-    assert_eq!(slot.coords[20 + 8..20 + 14], [1., 1., 5., 1., 5., 6.]);
-    assert_eq!(slot.runs[5..10], [21, 4, 6, 4, 165]);
+    assert_eq!(ints(&slot, "segm_index")[..9], [p, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(ints(&slot, "segm_index")[9..18], [p, 0, 1, p, 1, 2, r, 3, 1]);
+    assert_eq!(ints(&slot, "segm_parts")[8..16], [0, 8, 8, 6, 14, 6, 0, 5]);
+    let coords: &[f32] = slot.view("coords").unwrap();
+    assert_eq!(coords[20 + 8..20 + 14], [1., 1., 5., 1., 5., 6.]);
+    assert_eq!(ints(&slot, "runs")[5..10], [21, 4, 6, 4, 165]);
     let mut rgb = Vec::new();
     for (row, idx) in [(0, 2), (1, 1)] {
         store.decode_rgb(idx, &mut rgb).unwrap();
-        assert_eq!(slot.pixels[row * shape.pixels..][..rgb.len()], rgb);
+        let pixels: &[u8] = slot.view("pixels").unwrap();
+        assert_eq!(pixels[row * 3 * capacities.pixels..][..rgb.len()], rgb);
     }
+    let starts: Vec<usize> = slot
+        .arrays()
+        .map(|(_, b)| b.as_ptr().addr() - slot.memory().as_ref().as_ptr().addr())
+        .collect();
+    let ranges: Vec<usize> = (0..starts.len()).map(|i| slot.layout().range(i).start).collect();
+    assert_eq!(starts, ranges, "each array lies in the block where the layout says");
 }
 
 #[test]
 fn nothing_of_an_earlier_batch_stays() {
     let fixture = prepared();
     let store = fixture.store();
-    let shape = SlotShape::for_store(store.header(), 2);
-    let mut used = OwnedSlot::new(shape);
-    fill_slot(&store, &[1, 1], 1, used.as_slot()).unwrap();
-    fill_slot(&store, &[0], 2, used.as_slot()).unwrap();
-    let mut fresh = OwnedSlot::new(shape);
-    fill_slot(&store, &[0], 2, fresh.as_slot()).unwrap();
-    used.pixels.clear();
-    fresh.pixels.clear();
-    assert_eq!(used, fresh);
+    let layout = layout(2, store.header().capacities);
+    let mut used = Slot::plain(layout.clone());
+    fill_slot(&store, &[1, 1], 1, &mut used, &nothing).unwrap();
+    fill_slot(&store, &[0], 2, &mut used, &nothing).unwrap();
+    let mut fresh = Slot::plain(layout);
+    fill_slot(&store, &[0], 2, &mut fresh, &nothing).unwrap();
+    for ((array, used), (_, fresh)) in used.arrays().zip(fresh.arrays()) {
+        if array.clear == Clear::Kept {
+            assert_eq!(array.name, "pixels");
+            assert!(used != fresh, "pixels past the images in use are kept");
+        } else {
+            assert_eq!(used, fresh, "{}", array.name);
+        }
+    }
+}
+
+/// An array that the loader does not know: a row of the layout, and the line that fills it.
+#[test]
+fn a_new_array_is_filled_by_the_caller() {
+    let fixture = prepared();
+    let store = Arc::new(fixture.store());
+    let mut all = arrays(store.header().capacities);
+    all.insert(3, Array { clear: Clear::Ones, ..array("areas", Element::I32, &[1]) });
+    let layout = Arc::new(SlotLayout::new(3, all, 64).unwrap());
+    let area = |store: &Store, idx: usize, rows: &mut ImageRows<'_>| {
+        let image = store.image(idx);
+        rows.row_mut("areas")?[0] = (image.height * image.width) as i32;
+        Ok(())
+    };
+    let batch = Batch { indices: vec![2, 1], epoch: 4 };
+    let mut loader = Loader::new(store, vec![batch], slots(&layout, 1), 1, Box::new(area)).unwrap();
+    let slot = loader.next().unwrap().unwrap().slot;
+    assert_eq!(ints(&slot, "areas"), [64, 200, 1], "the image out of use has what clears it");
+    assert_eq!(ints(&slot, "gt_counts"), [1, 3, 0]);
+    let error = slot.view::<f32>("areas").unwrap_err().to_string();
+    assert_says(&error, &["no array `areas` of F32"]);
 }
 
 #[test]
 fn too_small_a_slot_is_refused_by_name() {
     let fixture = prepared();
     let store = fixture.store();
-    let whole = SlotShape::for_store(store.header(), 1);
-    let error = |shape: SlotShape, indices: &[usize]| {
-        let mut slot = OwnedSlot::new(shape);
-        fill_slot(&store, indices, 0, slot.as_slot()).unwrap_err().to_string()
+    let whole = store.header().capacities;
+    let error = |capacities: Capacities, indices: &[usize]| {
+        let mut slot = Slot::plain(layout(1, capacities));
+        fill_slot(&store, indices, 0, &mut slot, &nothing).unwrap_err().to_string()
     };
     assert_says(&error(whole, &[0, 1]), &["images", "2 needed, room for 1"]);
     assert_says(&error(whole, &[3]), &["images of the store", "room for 3"]);
-    let shape = SlotShape { pixels: 599, ..whole };
-    assert_says(&error(shape, &[1]), &["pixels of image 7", "600 needed, room for 599"]);
-    assert_says(&error(SlotShape { objects: 2, ..whole }, &[1]), &["gt_boxes of image 7"]);
-    assert_says(&error(SlotShape { parts: 3, ..whole }, &[1]), &["segm_parts of image 7"]);
-    assert_says(&error(SlotShape { coords: 19, ..whole }, &[1]), &["coords of image 7"]);
-    assert_says(&error(SlotShape { runs: 4, ..whole }, &[1]), &["runs of image 7"]);
+    let small = Capacities { pixels: 199, ..whole };
+    assert_says(&error(small, &[1]), &["pixels of image 7", "600 needed, room for 597"]);
+    assert_says(&error(Capacities { objects: 2, ..whole }, &[1]), &["gt_boxes of image 7"]);
+    assert_says(&error(Capacities { parts: 3, ..whole }, &[1]), &["segm_parts of image 7"]);
+    assert_says(&error(Capacities { coords: 19, ..whole }, &[1]), &["coords of image 7"]);
+    assert_says(&error(Capacities { runs: 4, ..whole }, &[1]), &["runs of image 7"]);
+}
+
+#[test]
+fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
+    let fixture = prepared();
+    let store = Arc::new(fixture.store());
+    let error = |change: &dyn Fn(&mut Vec<Array>)| {
+        let mut all = arrays(store.header().capacities);
+        change(&mut all);
+        let layout = Arc::new(SlotLayout::new(1, all, 64).unwrap());
+        let [mut slot] = <[Slot; 1]>::try_from(slots(&layout, 1)).unwrap();
+        let filled = fill_slot(&store, &[1], 0, &mut slot, &nothing).unwrap_err().to_string();
+        let loader = Loader::new(store.clone(), vec![], vec![slot], 1, Box::new(nothing));
+        assert_eq!(loader.unwrap_err().to_string(), filled);
+        filled
+    };
+    assert_says(&error(&|all| drop(all.pop())), &["no array `runs` of I32"]);
+    assert_says(&error(&|all| all[4].extents[1] = 5), &["`gt_boxes` has [3, 5]", "[0, 4]"]);
+    assert_says(&error(&|all| all[6].per_image = false), &["`gt_counts`", "the batch"]);
+    let retyped = error(&|all| all[1].element = Element::F32);
+    assert_says(&retyped, &["no array `image_sizes` of I32"]);
+
+    let twice = [array("a", Element::U8, &[1]), array("a", Element::U8, &[1])];
+    let twice = SlotLayout::new(1, twice.to_vec(), 64).unwrap_err().to_string();
+    assert_says(&twice, &["two arrays are called `a`"]);
+    let layout = layout(1, store.header().capacities);
+    let small = Slot::new(layout, vec![0u8; 64]).unwrap_err().to_string();
+    assert_says(&small, &["do not fit 64 bytes"]);
 }
 
 #[test]
 fn the_loader_gives_all_batches_in_order_and_then_none() {
     let fixture = prepared();
     let store = Arc::new(fixture.store());
-    let shape = SlotShape::for_store(store.header(), 2);
+    let layout = layout(2, store.header().capacities);
     let batches: Vec<Batch> =
         (0..20).map(|epoch| Batch { indices: vec![epoch as usize % 3, 1], epoch }).collect();
     for (num_slots, num_threads) in [(1, 1), (3, 2)] {
+        let own = slots(&layout, num_slots);
+        let places: Vec<_> = own.iter().map(|slot| slot.memory().as_ref().as_ptr()).collect();
         let mut loader =
-            Loader::new(store.clone(), batches.clone(), shape, num_slots, num_threads).unwrap();
+            Loader::new(store.clone(), batches.clone(), own, num_threads, Box::new(nothing))
+                .unwrap();
         let mut epochs = Vec::new();
         while let Some(filled) = loader.next().unwrap() {
-            let mut expected = OwnedSlot::new(shape);
+            let mut expected = Slot::plain(layout.clone());
             let batch = &batches[epochs.len()];
-            fill_slot(&store, &batch.indices, batch.epoch, expected.as_slot()).unwrap();
-            assert_eq!(filled.slot.gt_boxes, expected.gt_boxes);
-            assert_eq!(filled.slot.image_keys, expected.image_keys);
+            fill_slot(&store, &batch.indices, batch.epoch, &mut expected, &nothing).unwrap();
+            for ((array, got), (_, want)) in filled.slot.arrays().zip(expected.arrays()) {
+                assert!(array.clear == Clear::Kept || got == want, "{}", array.name);
+            }
+            assert!(places.contains(&filled.slot.memory().as_ref().as_ptr()), "filled in place");
             assert!(filled.waited_seconds >= 0.0 && filled.fill_seconds > 0.0);
-            epochs.push(filled.slot.image_keys[3]);
+            epochs.push(ints(&filled.slot, "image_keys")[3]);
             loader.recycle(filled.slot);
         }
         assert_eq!(epochs, (0..20).collect::<Vec<i32>>());
@@ -129,10 +240,13 @@ fn the_loader_gives_all_batches_in_order_and_then_none() {
 fn the_loader_ends_early_refuses_to_hang_and_reports_errors() {
     let fixture = prepared();
     let store = Arc::new(fixture.store());
-    let shape = SlotShape::for_store(store.header(), 1);
+    let layout = layout(1, store.header().capacities);
     let batch = |idx| Batch { indices: vec![idx], epoch: 0 };
+    let start = |batches: Box<dyn Iterator<Item = Batch> + Send>, num_slots| {
+        Loader::new(store.clone(), batches, slots(&layout, num_slots), 1, Box::new(nothing))
+    };
     let endless = std::iter::repeat_with(move || batch(1));
-    let mut loader = Loader::new(store.clone(), endless, shape, 2, 1).unwrap();
+    let mut loader = start(Box::new(endless), 2).unwrap();
     let first = loader.next().unwrap().unwrap();
     let second = loader.next().unwrap().unwrap();
     let error = loader.next().unwrap_err();
@@ -142,11 +256,11 @@ fn the_loader_ends_early_refuses_to_hang_and_reports_errors() {
     drop(second);
     drop(loader); // must not hang
 
-    let mut loader =
-        Loader::new(store.clone(), vec![batch(0), batch(99), batch(0)], shape, 2, 1).unwrap();
+    let batches = vec![batch(0), batch(99), batch(0)];
+    let mut loader = start(Box::new(batches.into_iter()), 2).unwrap();
     let filled = loader.next().unwrap().unwrap();
     loader.recycle(filled.slot);
     assert_says(&loader.next().unwrap_err().to_string(), &["images of the store"]);
     assert!(loader.next().unwrap().is_none());
-    assert!(Loader::new(store, vec![], shape, 0, 1).is_err());
+    assert!(start(Box::new(std::iter::empty()), 0).is_err());
 }

@@ -134,7 +134,7 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
         gib(plan.unshared_bytes()),
         gib(states),
         gib(inputs),
-        if target.is_cpu() { "" } else { "  (three times: two slots and the step's own)" },
+        if target.is_cpu() { "" } else { "  (three times: two buffers and the step's own)" },
         gib(plan.arena_bytes() + states + places * inputs),
     );
     if !target.is_cpu() {

@@ -1,5 +1,6 @@
 //! The detector: the planned detection pass of each padded shape, fed with images.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use configs::Config;
@@ -8,8 +9,8 @@ use dali::order::PaddedShape;
 use super::postprocess::{ImageDetections, Outputs};
 use crate::dataset::network_size;
 use crate::error::EngineError;
-use crate::model::{Inject, MicroStep, ModelSpec, SlotShape, detection_program};
-use crate::runtime::{Backend, Executor, ModelState};
+use crate::model::{Inject, MicroStep, ModelSpec, SlotShape, detection_layout, detection_program};
+use crate::runtime::{Backend, Executor, ModelState, Slot};
 
 /// An image to detect on.
 #[derive(Debug, Clone)]
@@ -27,7 +28,8 @@ pub struct Image {
 /// Seconds of the stages of one run, one after the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stages {
-    /// Writing images and sizes to where the program, or the copy to a device, takes them.
+    /// Writing images and sizes into the slot that the program, or the copy to a device, takes
+    /// them from.
     pub fill: f64,
     /// The program, from its start until the host sees its end: resizing, network, boxes, mask
     /// probabilities. On a device it begins with the copy of the inputs.
@@ -46,7 +48,14 @@ pub struct Detector {
     classes: usize,
     batch_size: usize,
     backend: Backend,
-    executors: Vec<Option<Executor>>,
+    planned: Vec<Option<Planned>>,
+}
+
+/// A padded shape's program, and the slot that it takes images from.
+#[derive(Debug)]
+struct Planned {
+    executor: Executor,
+    slot: Slot,
 }
 
 impl Detector {
@@ -71,7 +80,7 @@ impl Detector {
             classes,
             batch_size: batch_size.max(1),
             backend: backend.clone(),
-            executors: shapes.iter().map(|_| None).collect(),
+            planned: shapes.iter().map(|_| None).collect(),
         };
         let now = match backend {
             Backend::Cpu => shapes.len().min(1),
@@ -115,15 +124,17 @@ impl Detector {
         assert!(images.len() <= self.batch_size, "{} images in a batch", images.len());
         let pixels = images.iter().map(|i| i.rgb.len()).max().unwrap_or(0);
         self.plan(shape, pixels, state)?;
-        let Some(executor) = &mut self.executors[shape] else { unreachable!("planned above") };
+        let Some(Planned { executor, slot }) = &mut self.planned[shape] else {
+            unreachable!("planned above")
+        };
         let mut last = Instant::now();
         let mut lap = || {
             let started = std::mem::replace(&mut last, Instant::now());
             last.duration_since(started).as_secs_f64()
         };
-        let sizes = fill(executor, &self.config, images)?;
+        let sizes = fill(slot, &self.config, images)?;
         let fill = lap();
-        executor.run(state)?;
+        executor.run(slot, state)?;
         let program = lap();
         let outputs = Outputs::read(executor)?;
         let read = lap();
@@ -133,9 +144,8 @@ impl Detector {
 
     /// Bytes of a batch's inputs.
     pub fn input_bytes(&self, shape: usize) -> usize {
-        let target = self.backend.target();
-        let program = self.executors[shape].as_ref().map(Executor::program);
-        program.map_or(0, |p| p.inputs().map(|(_, tensor)| target.bytes(&tensor.desc)).sum())
+        let slot = self.planned[shape].as_ref().map(|planned| &planned.slot);
+        slot.map_or(0, |slot| slot.arrays().map(|(_, bytes)| bytes.len()).sum())
     }
 
     /// Plans a shape's program, or plans it anew for larger source images.
@@ -145,11 +155,9 @@ impl Detector {
         pixels: usize,
         state: &mut ModelState,
     ) -> Result<(), EngineError> {
-        let has_room = |e: &Executor| {
-            let id = e.program().find("pixels");
-            id.is_some_and(|id| e.program().desc(id).dim(1) >= pixels)
-        };
-        if self.executors[shape].as_ref().is_some_and(has_room) {
+        if let Some(Planned { slot, .. }) = &self.planned[shape]
+            && slot.view::<u8>("pixels")?.len() >= self.batch_size * pixels
+        {
             return Ok(());
         }
         let spec = ModelSpec {
@@ -163,37 +171,33 @@ impl Detector {
             inject: Inject::default(),
         };
         let program = detection_program(&spec)?.program;
+        let layout = Arc::new(detection_layout(spec.images, spec.slot)?);
         // The memory of the smaller one is given back first.
-        self.executors[shape] = None;
-        self.executors[shape] = Some(Executor::new(program, &self.backend, state)?);
+        self.planned[shape] = None;
+        let executor = Executor::new(program, &layout, &self.backend, state)?;
+        let slot = self.backend.slot(&layout)?;
+        self.planned[shape] = Some(Planned { executor, slot });
         Ok(())
     }
 }
 
-/// Writes the inputs; returns each image's network size (height, width).
+/// Fills the slot in place; returns each image's network size (height, width).
 fn fill(
-    executor: &mut Executor,
+    slot: &mut Slot,
     config: &Config,
     images: &[Image],
 ) -> Result<Vec<(u32, u32)>, EngineError> {
-    let dims = |name: &str| executor.program().find(name).map(|id| executor.program().desc(id));
-    let (places, row) = dims("pixels").map_or((0, 0), |desc| (desc.dim(0), desc.dim(1)));
-    let (mut source, mut network) = (vec![1i32; 2 * places], vec![1i32; 2 * places]);
+    slot.clear();
+    slot.view_mut("num_images")?[0] = images.len() as i32;
     let mut sizes = Vec::new();
-    let mut pixels = Vec::with_capacity(images.len() * row);
-    for (i, image) in images.iter().enumerate() {
-        pixels.extend_from_slice(&image.rgb);
-        pixels.resize((i + 1) * row, 0);
+    for (image, mut rows) in images.iter().zip(slot.images_mut()) {
+        rows.row_mut("pixels")?[..image.rgb.len()].copy_from_slice(&image.rgb);
+        let source = [image.height as i32, image.width as i32];
+        rows.row_mut("image_sizes")?.copy_from_slice(&source);
         let (height, width) = network_size(config, image.height as u32, image.width as u32);
-        let pair = 2 * i..2 * i + 2;
-        source[pair.clone()].copy_from_slice(&[image.height as i32, image.width as i32]);
-        network[pair].copy_from_slice(&[height as i32, width as i32]);
+        let network = [height as i32, width as i32];
+        rows.row_mut("network_sizes")?.copy_from_slice(&network);
         sizes.push((height, width));
     }
-    executor.write("pixels", &pixels)?;
-    executor.write("image_sizes", bytemuck::cast_slice(&source))?;
-    executor.write("network_sizes", bytemuck::cast_slice(&network))?;
-    executor.write("flips", bytemuck::cast_slice(&vec![0i32; places]))?;
-    executor.write("num_images", bytemuck::cast_slice(&[images.len() as i32]))?;
     Ok(sizes)
 }

@@ -3,11 +3,10 @@
 use graph::GraphError;
 use graph::prune::prune;
 use kernels::ops::flatten_rois::FlattenRois;
-use kernels::{Role, TensorDesc};
 
 use super::backbone::backbone;
 use super::fpn::fpn;
-use super::inputs::ImageInputs;
+use super::inputs::{FlipInputs, ImageInputs};
 use super::net::Net;
 use super::preprocess::preprocess;
 use super::roi_heads::RoiHeads;
@@ -25,8 +24,7 @@ use super::{BuiltProgram, ModelSpec};
 pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError> {
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
-    let flips = TensorDesc::new(Role::Index, &[spec.images]);
-    let flips = net.program.input("flips", flips);
+    let FlipInputs { flips } = FlipInputs::declare(&mut net.program, spec);
     net.part("preprocess");
     let x = preprocess(&mut net, images, flips)?;
     let maps = backbone(&mut net, x)?;

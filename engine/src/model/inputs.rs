@@ -1,10 +1,18 @@
-//! The tensors that a program receives for each batch, and what tests inject.
+//! The arrays that a program receives for each batch, and what tests inject.
+//!
+//! A new array is one row: name, role, extents, what clears it. The program's input is then a field
+//! of the struct; what fills it is `fill_slot` of the loader, or the filler of
+//! `engine/src/train/feed.rs`.
 
+use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
+use kernels::Role;
 use kernels::boxes::SampleKey;
-use kernels::{Role, TensorDesc};
 
 use super::ModelSpec;
+use super::schema::Extent::{Coords, Fixed, Images, Objects, Parts, Pixels, Runs};
+use super::schema::{Array, batch_arrays, slot_layout};
+use crate::error::EngineError;
 
 /// Capacities of one image in the loader's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,58 +52,49 @@ impl Inject {
     }
 }
 
-/// Inputs that describe the images.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ImageInputs {
-    pub(super) pixels: TensorId,
-    pub(super) image_sizes: TensorId,
-    pub(super) network_sizes: TensorId,
-    pub(super) num_images: TensorId,
-}
-
-/// Inputs that describe the objects.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ObjectInputs {
-    pub(super) image_keys: TensorId,
-    pub(super) gt_boxes: TensorId,
-    pub(super) gt_classes: TensorId,
-    pub(super) gt_counts: TensorId,
-    pub(super) segm_index: TensorId,
-    pub(super) segm_parts: TensorId,
-    pub(super) coords: TensorId,
-    pub(super) runs: TensorId,
-}
-
-impl ImageInputs {
-    pub(super) fn declare(program: &mut Program, spec: &ModelSpec<'_>) -> Self {
-        let (n, slot) = (spec.images, spec.slot);
-        let pixels = if spec.inject.float_pixels { Role::Mask } else { Role::Pixels };
-        let mut input =
-            |name, role, shape: &[usize]| program.input(name, TensorDesc::new(role, shape));
-        Self {
-            pixels: input("pixels", pixels, &[n, slot.pixels]),
-            image_sizes: input("image_sizes", Role::Index, &[n, 2]),
-            network_sizes: input("network_sizes", Role::Index, &[n, 2]),
-            num_images: input("num_images", Role::Index, &[1]),
-        }
+batch_arrays! {
+    /// Inputs that describe the images.
+    ImageInputs {
+        pixels: Pixels [Images, Pixels] Kept;
+        image_sizes: Index [Images, Fixed(2)] Zeros;
+        network_sizes: Index [Images, Fixed(2)] Ones;
+        num_images: Index [Fixed(1)] Zeros;
     }
 }
 
-impl ObjectInputs {
-    pub(super) fn declare(program: &mut Program, spec: &ModelSpec<'_>) -> Self {
-        let (n, slot) = (spec.images, spec.slot);
-        let g = slot.objects;
-        let mut input =
-            |name, role, shape: &[usize]| program.input(name, TensorDesc::new(role, shape));
-        Self {
-            image_keys: input("image_keys", Role::Index, &[n, 4]),
-            gt_boxes: input("gt_boxes", Role::Box, &[n, g, 4]),
-            gt_classes: input("gt_classes", Role::Index, &[n, g]),
-            gt_counts: input("gt_counts", Role::Index, &[n]),
-            segm_index: input("segm_index", Role::Index, &[n, g, 3]),
-            segm_parts: input("segm_parts", Role::Index, &[n, slot.parts, 2]),
-            coords: input("coords", Role::Mask, &[n, slot.coords]),
-            runs: input("runs", Role::Index, &[n, slot.runs]),
-        }
+batch_arrays! {
+    /// Inputs that describe the objects.
+    ObjectInputs {
+        image_keys: Index [Images, Fixed(4)] Zeros;
+        gt_boxes: Box [Images, Objects, Fixed(4)] Zeros;
+        gt_classes: Index [Images, Objects] Zeros;
+        gt_counts: Index [Images] Zeros;
+        segm_index: Index [Images, Objects, Fixed(3)] Zeros;
+        segm_parts: Index [Images, Parts, Fixed(2)] Zeros;
+        coords: Mask [Images, Coords] Zeros;
+        runs: Index [Images, Runs] Zeros;
     }
+}
+
+batch_arrays! {
+    /// Inputs of the detection pass alone: images to mirror are said, not drawn.
+    FlipInputs {
+        flips: Index [Images] Zeros;
+    }
+}
+
+/// The slot of a training step of `images` images.
+///
+/// # Errors
+/// None for the tables above: see [`slot_layout`].
+pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
+    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS], images, slot)
+}
+
+/// The slot of a detection pass over `images` images.
+///
+/// # Errors
+/// As [`training_layout`].
+pub fn detection_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
+    slot_layout(&[ImageInputs::ARRAYS, FlipInputs::ARRAYS], images, slot)
 }

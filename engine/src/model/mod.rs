@@ -14,10 +14,11 @@ mod roi_heads;
 mod rois;
 mod rpn;
 mod schedule;
+mod schema;
 mod train_step;
 
 pub use detect::detection_program;
-pub use inputs::{Inject, SlotShape};
+pub use inputs::{Inject, SlotShape, detection_layout, training_layout};
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;

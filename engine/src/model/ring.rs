@@ -11,14 +11,14 @@ use super::net::{Loss, Net};
 use crate::runtime::{RING, RING_STEP};
 
 /// Rows of the ring at least: more than are ever in flight.
-const SLOTS: usize = 8;
+const MIN_ROWS: usize = 8;
 
 /// Where a row holds what. Word 0 is the number of the step, then come the losses, [`Control`],
 /// and the norms of the gradients, the total last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
     /// Rows.
-    pub slots: usize,
+    pub rows: usize,
     /// Words of a row.
     pub width: usize,
     losses: Vec<&'static str>,
@@ -46,9 +46,9 @@ pub(super) fn publish(
     let values: Vec<TensorId> = losses.iter().map(|(_, t)| t).chain(results).copied().collect();
     let width = 1 + losses.len() + Control::LEN + num_norms;
     // A power of two: rows then follow one another where the count of steps goes round.
-    let slots = SLOTS.max(2 * net.spec.config.train.micro_steps).next_power_of_two();
-    let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[slots, width]));
+    let rows = MIN_ROWS.max(2 * net.spec.config.train.micro_steps).next_power_of_two();
+    let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[rows, width]));
     let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));
     net.program.add(Arc::new(Publish), &values, &[ring, step])?;
-    Ok(RingLayout { slots, width, losses: losses.iter().map(|(name, _)| *name).collect() })
+    Ok(RingLayout { rows, width, losses: losses.iter().map(|(name, _)| *name).collect() })
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use dali::loader::SlotLayout;
 use graph::exec::device::Prepared;
 use graph::{CpuExecutor, DeviceExecutor, Program};
 use kernels::cpu::HostTensor;
 
-use super::{Backend, ModelState};
+use super::{Backend, ModelState, Slot, copy_inputs, same_layout};
 use crate::error::EngineError;
 
 /// Runs one program, waiting for its end.
@@ -19,12 +20,14 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Plans a program, and captures it if it is for a device.
+    /// Plans a program that takes its inputs from slots of this layout, and captures it if it is
+    /// for a device.
     ///
     /// # Errors
     /// State of another model; the device's own.
     pub fn new(
         program: Program,
+        layout: &SlotLayout,
         backend: &Backend,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
@@ -32,6 +35,7 @@ impl Executor {
         match (backend, state.memory().cloned()) {
             (Backend::Device(device), Some(memory)) => {
                 let prepared = Prepared::new(program, backend.target())?;
+                same_layout(&prepared, layout);
                 let arena = state.arena(device, &[&prepared])?;
                 let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;
                 Ok(Executor::Device(Box::new(executor)))
@@ -48,32 +52,23 @@ impl Executor {
         }
     }
 
-    /// Writes the head of an input.
+    /// Runs the program once on the batch in `slot`, whose memory is free again afterwards.
     ///
     /// # Errors
-    /// An input that the program does not have; a fault of the device.
-    pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), EngineError> {
-        match self {
-            Executor::Cpu(executor) => {
-                executor.input_mut(name)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-            }
-            Executor::Device(executor) => executor.write_input(0, name, bytes)?,
-        }
-        Ok(())
-    }
-
-    /// Runs the program once.
+    /// An array that is no input of the program; a fault of the device.
     ///
-    /// # Errors
-    /// A fault of the device.
-    pub fn run(&mut self, state: &mut ModelState) -> Result<(), EngineError> {
+    /// # Panics
+    /// If the slot is of another backend.
+    pub fn run(&mut self, slot: &Slot, state: &mut ModelState) -> Result<(), EngineError> {
         match self {
             Executor::Cpu(executor) => {
+                copy_inputs(executor, slot)?;
                 let state = state.host_mut();
                 // Inside the pool, so that an op's parallel loops start without a hand-over.
                 rayon::scope(|_| executor.run(state));
             }
             Executor::Device(executor) => {
+                executor.bring_inputs(0, slot.memory().pinned())?;
                 let step = executor.submit(0)?;
                 executor.until_done(step)?;
             }

@@ -2,6 +2,7 @@
 
 mod executor;
 mod machine;
+mod slot;
 mod state;
 
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use graph::Program;
 
 pub use executor::Executor;
 pub use machine::Machine;
+pub use slot::{Slot, SlotMemory};
+pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;
 
 /// Prefix of the fp32 masters of weights that the device holds as fp16.

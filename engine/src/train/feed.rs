@@ -1,16 +1,23 @@
-//! Batches for the trainer: the order of images, the prefetching loader, and the copy of a filled
-//! slot into a program's inputs.
+//! Batches for the trainer: the order of images, and the prefetching loader, which fills the memory
+//! that a step takes its inputs from.
+
+use std::sync::Arc;
 
 use configs::Config;
-use dali::loader::{self, Loader, OwnedSlot};
+use dali::DaliError;
+use dali::loader::{self, ImageRows, Loader, SlotLayout};
 use dali::order::Order;
+use dali::store::Store;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::runtime::Backend;
+use crate::model::training_layout;
+use crate::runtime::{Backend, Slot, SlotMemory};
 
 /// Slots that the loader fills ahead of the step.
-const SLOTS: usize = 3;
+const SLOTS_AHEAD: usize = 3;
+/// Slots of steps that a device has not finished: it may still copy them.
+const SLOTS_IN_FLIGHT: usize = 2;
 /// Threads that decode beside steps on the CPU, which use all cores.
 const THREADS_BESIDE_CPU: usize = 1;
 /// Most threads that decode for a device.
@@ -18,7 +25,7 @@ const MAX_THREADS: usize = 8;
 /// Cores left to the training loop and the driver.
 const RESERVED_CORES: usize = 2;
 
-/// A batch ready to be copied into a program's inputs.
+/// A batch that a step takes its inputs from.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) shape: usize,
@@ -27,8 +34,9 @@ pub(super) struct Batch {
     pub(super) epoch: u64,
     pub(super) num_images: usize,
     pub(super) waited_seconds: f64,
-    slot: OwnedSlot,
-    network_sizes: Vec<i32>,
+    pub(super) slot: Slot,
+    /// Which loader the slot belongs to.
+    loader: u64,
 }
 
 /// Delivers the images of each micro-step, in the order that seed and epoch fix.
@@ -43,12 +51,18 @@ pub(super) struct Feed {
     seed: u64,
     /// Threads that decode.
     threads: usize,
+    backend: Backend,
+    layout: Arc<SlotLayout>,
+    /// Slots for the first loader: memory that is missing is found before training.
+    slots: Vec<Slot>,
     running: Option<Running>,
+    /// Loaders started.
+    loaders: u64,
 }
 
 #[derive(Debug)]
 struct Running {
-    loader: Loader,
+    loader: Loader<SlotMemory>,
     next_micro: u64,
 }
 
@@ -69,8 +83,42 @@ impl Feed {
                 cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
             }
         };
-        let data = data.clone();
-        Ok(Self { data, order, batch_size, micro_batch, micro_steps, seed, threads, running: None })
+        let layout = Arc::new(training_layout(micro_batch, data.slot_shape())?);
+        let mut feed = Self {
+            data: data.clone(),
+            order,
+            batch_size,
+            micro_batch,
+            micro_steps,
+            seed,
+            threads,
+            backend: backend.clone(),
+            layout,
+            slots: vec![],
+            running: None,
+            loaders: 0,
+        };
+        feed.slots = feed.new_slots()?;
+        Ok(feed)
+    }
+
+    /// Pinned bytes of all slots; none on the CPU.
+    pub(super) fn pinned_bytes(&self) -> usize {
+        match self.backend {
+            Backend::Cpu => 0,
+            Backend::Device(_) => self.num_slots() * self.layout.bytes(),
+        }
+    }
+
+    fn num_slots(&self) -> usize {
+        match self.backend {
+            Backend::Cpu => SLOTS_AHEAD,
+            Backend::Device(_) => SLOTS_AHEAD + SLOTS_IN_FLIGHT,
+        }
+    }
+
+    fn new_slots(&self) -> Result<Vec<Slot>, EngineError> {
+        (0..self.num_slots()).map(|_| self.backend.slot(&self.layout)).collect()
     }
 
     pub(super) fn batches_per_epoch(&self) -> u64 {
@@ -82,9 +130,11 @@ impl Feed {
     pub(super) fn next(&mut self, micro: u64) -> Result<Batch, EngineError> {
         let plan = self.order.batch(micro / self.micro_steps as u64);
         let part_of_step = micro % self.micro_steps as u64;
-        let images = part(&plan.images, self.micro_batch, part_of_step);
+        let num_images = part(&plan.images, self.micro_batch, part_of_step).len();
         let last = part_of_step + 1 == self.micro_steps as u64;
         if self.running.as_ref().is_none_or(|r| r.next_micro != micro) {
+            // The slots of the one before are given back first.
+            self.running = None;
             self.running = Some(Running { loader: self.start(micro)?, next_micro: micro });
         }
         let Some(running) = &mut self.running else { unreachable!("started above") };
@@ -92,39 +142,30 @@ impl Feed {
             unreachable!("the loader's sequence of batches has no end")
         };
         running.next_micro += 1;
-        let mut network_sizes = vec![1; 2 * self.micro_batch];
-        for (pair, &image) in network_sizes.chunks_exact_mut(2).zip(images) {
-            let (height, width) = self.data.sizes[image];
-            pair.copy_from_slice(&[height as i32, width as i32]);
-        }
         Ok(Batch {
             shape: plan.shape,
             last,
             epoch: plan.epoch,
-            num_images: images.len(),
+            num_images,
             waited_seconds: filled.waited_seconds,
             slot: filled.slot,
-            network_sizes,
+            loader: self.loaders,
         })
     }
 
-    /// Gives a batch's slot back to the loader.
+    /// Gives a batch's slot back to its loader; that of an earlier one is dropped.
     pub(super) fn recycle(&mut self, batch: Batch) {
-        if let Some(running) = &mut self.running {
+        if let Some(running) = self.running.as_mut().filter(|_| batch.loader == self.loaders) {
             running.loader.recycle(batch.slot);
         }
     }
 
-    fn start(&self, micro: u64) -> Result<Loader, EngineError> {
-        let shape = self.data.slot_shape();
-        let shape = loader::SlotShape {
-            images: self.micro_batch,
-            pixels: shape.pixels,
-            objects: shape.objects,
-            parts: shape.parts,
-            coords: shape.coords,
-            runs: shape.runs,
+    fn start(&mut self, micro: u64) -> Result<Loader<SlotMemory>, EngineError> {
+        let slots = match std::mem::take(&mut self.slots) {
+            slots if slots.is_empty() => self.new_slots()?,
+            slots => slots,
         };
+        self.loaders += 1;
         // The loader's thread walks the order by itself, ahead of the steps.
         let order = Order::new(&self.data.sizes, &self.data.shapes, self.batch_size, self.seed)?;
         let images = self.data.images.clone();
@@ -136,7 +177,22 @@ impl Feed {
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
         let store = self.data.store.clone();
-        Ok(Loader::new(store, batches, shape, SLOTS, self.threads)?)
+        let filler = fill_network_sizes(&self.data);
+        Ok(Loader::new(store, batches, slots, self.threads, Box::new(filler))?)
+    }
+}
+
+/// Fills what the loader does not know: the size that an image has in the network.
+fn fill_network_sizes(
+    data: &DataSet,
+) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
+    let mut sizes = vec![[0; 2]; data.store.len()];
+    for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
+        sizes[image] = [height as i32, width as i32];
+    }
+    move |_, image, rows| {
+        rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
+        Ok(())
     }
 }
 
@@ -145,29 +201,4 @@ impl Feed {
 fn part(images: &[usize], size: usize, micro: u64) -> &[usize] {
     let first = (micro as usize * size).min(images.len());
     &images[first..(first + size).min(images.len())]
-}
-
-impl Batch {
-    /// Hands the bytes of each input to `write`, by name: the head of it, what follows is unused.
-    pub(super) fn write(
-        &self,
-        mut write: impl FnMut(&str, &[u8]) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
-        let slot = &self.slot;
-        write("pixels", &slot.pixels)?;
-        write("gt_boxes", bytemuck::cast_slice(&slot.gt_boxes))?;
-        write("coords", bytemuck::cast_slice(&slot.coords))?;
-        let indices: [(&str, &[i32]); 9] = [
-            ("image_sizes", &slot.image_sizes),
-            ("image_keys", &slot.image_keys),
-            ("num_images", &slot.num_images),
-            ("gt_classes", &slot.gt_classes),
-            ("gt_counts", &slot.gt_counts),
-            ("segm_index", &slot.segm_index),
-            ("segm_parts", &slot.segm_parts),
-            ("runs", &slot.runs),
-            ("network_sizes", &self.network_sizes),
-        ];
-        indices.iter().try_for_each(|(name, values)| write(name, bytemuck::cast_slice(values)))
-    }
 }

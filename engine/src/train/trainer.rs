@@ -14,7 +14,7 @@ use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::Param;
+use crate::model::{Param, training_layout};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
@@ -147,14 +147,16 @@ impl Trainer {
         let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
         for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
             let batch = self.feed.next(micro)?;
-            match &mut submit {
-                None => self.steps.begin(&batch, &mut self.state)?,
-                Some(submit) => self.steps.begin_by(&batch, submit)?,
-            }
             begun.epoch = batch.epoch;
             begun.images += batch.num_images;
             begun.data_seconds += batch.waited_seconds;
-            self.feed.recycle(batch);
+            let free = match &mut submit {
+                None => self.steps.begin(batch, &mut self.state)?,
+                Some(submit) => self.steps.begin_by(batch, submit)?,
+            };
+            if let Some(batch) = free {
+                self.feed.recycle(batch);
+            }
         }
         Ok(begun)
     }
@@ -225,7 +227,7 @@ impl Trainer {
         MemoryNeed {
             state_bytes: self.state.bytes(),
             arena_bytes: self.steps.bytes(),
-            pinned_bytes: self.steps.pinned_bytes(),
+            pinned_bytes: self.steps.pinned_bytes() + self.feed.pinned_bytes(),
         }
     }
 }
@@ -252,9 +254,10 @@ fn make_steps(
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let needed = needed_bytes(&prepared);
+    let slot = training_layout(config.train.micro_batch(), data.slot_shape())?;
     let micro_steps = config.train.micro_steps;
     let steps =
-        DeviceSteps::new(device.clone(), prepared, shapes, micro_steps, layout, &mut state)?;
+        DeviceSteps::new(device.clone(), prepared, shapes, micro_steps, layout, &slot, &mut state)?;
     assert_eq!(steps.bytes() + state.bytes(), needed, "the need was counted wrongly");
     Ok((Box::new(steps), state))
 }

@@ -63,7 +63,7 @@ impl Binding {
             plan.offset(*t).map(|offset| Piece { offset, bytes })
         };
         let place = |t: &TensorId| match (program.tensors()[t.index()].kind, states[t.index()]) {
-            (_, Some(slot)) => Place::State(slot),
+            (_, Some(position)) => Place::State(position),
             (TensorKind::Input, None) => Place::Input(t.index()),
             _ => match plan.offset(*t) {
                 Some(_) => Place::Value,
@@ -254,7 +254,7 @@ impl CpuExecutor {
         let inputs = node.inputs.iter().zip(&binding.inputs).map(|(t, place)| {
             let found = match *place {
                 Place::Input(i) => self.inputs[i].as_ref().map(HostTensor::view),
-                Place::State(slot) => states.get(slot).map(HostTensor::view),
+                Place::State(position) => states.get(position).map(HostTensor::view),
                 Place::Value => read.next().map(|bytes| TensorRef::new(program.desc(*t), bytes)),
             };
             match found {
@@ -283,7 +283,7 @@ fn borrow_states<'a>(
     }
     let mut unique: Vec<Option<&mut HostTensor>> = tensors.iter_mut().map(Some).collect();
     // A node that names a state twice would miss it here, but the schedule refuses such programs.
-    let updates = updates.iter().filter_map(|slot| unique[*slot].take()).collect();
+    let updates = updates.iter().filter_map(|position| unique[*position].take()).collect();
     let shared = unique.into_iter().map(|t| t.map(|t| &*t)).collect();
     (States::But(shared), updates)
 }
@@ -297,10 +297,10 @@ enum States<'a> {
 }
 
 impl<'a> States<'a> {
-    fn get(&self, slot: usize) -> Option<&'a HostTensor> {
+    fn get(&self, position: usize) -> Option<&'a HostTensor> {
         match self {
-            States::All(tensors) => tensors.get(slot),
-            States::But(tensors) => tensors.get(slot).copied().flatten(),
+            States::All(tensors) => tensors.get(position),
+            States::But(tensors) => tensors.get(position).copied().flatten(),
         }
     }
 }

@@ -22,8 +22,9 @@ pub mod architecture;
 pub mod cuda;
 pub mod launch;
 pub mod manifest;
-pub mod slots;
+mod pinned;
 pub mod stamp;
+pub mod step_ends;
 pub mod target;
 pub mod task;
 pub mod tensor;
@@ -33,6 +34,7 @@ use std::fmt::Debug;
 pub use launch::{
     Access, Arg, BLOCK, Buffer, DevicePtr, Launch, LaunchArgs, StructArg, Touch, Workspace,
 };
+pub use pinned::{PinnedBuffer, PinnedBytes};
 pub use target::{Gpu, Target};
 pub use task::{AllReduce, DeviceCopy, Task, Upload};
 pub use tensor::{DType, Role, TensorDesc};
@@ -82,6 +84,8 @@ pub struct Counts {
     pub kernel_launches: u64,
     /// Graphs replayed.
     pub graph_launches: u64,
+    /// Copies by the host into pinned memory.
+    pub pinned_writes: u64,
     /// Copies from host memory to the device.
     pub uploads: u64,
     /// Copies from the device to the host; each waits.
@@ -194,6 +198,12 @@ pub trait Device: Debug + Send + Sync {
     /// are read whole.
     fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]);
 
+    /// Allocates pinned host memory that its owner fills in place, all zero.
+    ///
+    /// # Errors
+    /// The driver's, or [`DeviceError::NotCapturable`].
+    fn pinned_buffer(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError>;
+
     /// A new stream.
     ///
     /// # Errors
@@ -268,6 +278,19 @@ pub trait Device: Debug + Send + Sync {
     /// # Errors
     /// The driver's, or another rank that does not take part.
     fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError>;
+
+    /// Copies the head of a buffer to the device, asynchronously. Until the copy is done nobody can
+    /// write the buffer.
+    ///
+    /// # Errors
+    /// The driver's, or [`DeviceError::NotCapturable`].
+    fn upload_from(
+        &self,
+        stream: Stream,
+        to: DevicePtr,
+        from: &PinnedBuffer,
+        bytes: usize,
+    ) -> Result<(), DeviceError>;
 
     /// Waits for the stream, then copies device memory out.
     ///

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use device::{DeviceError, Task, Touch};
+use device::{Access, DeviceError, Task, Touch};
 
 use crate::command::Command;
 
@@ -141,6 +141,7 @@ impl Capture {
         let name = |i: usize| match &self.nodes[i].command {
             Command::Task(Task::Launch(launch)) => format!("`{}` (node {i})", launch.kernel),
             Command::Task(task) => format!("a task `{}` (node {i})", task.name()),
+            Command::UploadFrom { .. } => format!("a copy (node {i})"),
             Command::Stamp(_) => format!("a timing event (node {i})"),
         };
         DeviceError::Driver {
@@ -171,6 +172,9 @@ fn ancestors(nodes: &[Node]) -> Vec<HashSet<usize>> {
 fn touches(command: &Command) -> Vec<Touch> {
     match command {
         Command::Task(task) => task.touches(),
+        Command::UploadFrom { to, copy } => {
+            vec![Touch { ptr: *to, bytes: copy.bytes().len(), access: Access::Write }]
+        }
         Command::Stamp(_) => vec![],
     }
 }

@@ -1,12 +1,13 @@
 //! The device: calls go into queues, and the queues run when the host waits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use device::{
     AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
-    GraphHandle, Launch, ModuleLoad, Pinned, Ranks, Stream, Task, Upload,
+    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Ranks, Stream, Task, Upload,
 };
 
 use crate::capture::{Capture, Graph};
@@ -16,6 +17,7 @@ use crate::memory::{Memory, TOTAL_BYTES};
 use crate::planted::Planted;
 use crate::queue::{Item, Next, Queues, Ticket};
 use crate::ranks::Member;
+use crate::staging::StagingMemory;
 
 /// In which order work runs that no stream and no event orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct EmulatedDevice {
     /// None for a device on its own.
     member: Option<Member>,
     inner: Mutex<Inner>,
+    /// Bytes of pinned buffers.
+    staging_bytes: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -63,9 +67,16 @@ impl EmulatedDevice {
             Order::Random(seed) => seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
         };
         let inner = Mutex::new(Inner { random, ..Inner::default() });
-        let planted = Planted::default();
-        let gpu = Gpu::a100();
-        Self { order, os_threads: 1, tensor_core_sums: false, planted, gpu, member: None, inner }
+        Self {
+            order,
+            os_threads: 1,
+            tensor_core_sums: false,
+            planted: Planted::default(),
+            gpu: Gpu::a100(),
+            member: None,
+            inner,
+            staging_bytes: Arc::default(),
+        }
     }
 
     /// A group of devices whose all-reduces meet. Each belongs to a thread of its own: a rank that
@@ -136,6 +147,10 @@ impl EmulatedDevice {
                 Ok(())
             }
             Command::Task(Task::AllReduce(sum)) => self.sum(inner, sum),
+            Command::UploadFrom { to, copy } => {
+                inner.memory.write(*to, copy.bytes());
+                Ok(())
+            }
             Command::Stamp(event) => {
                 inner.stamps.insert(*event, Some(Instant::now()));
                 Ok(())
@@ -162,8 +177,11 @@ impl EmulatedDevice {
         inner.fault.clone().map_or(Ok(()), Err)
     }
 
-    fn submit(&self, stream: Stream, task: Task) {
-        let command = Command::Task(task);
+    fn submit_task(&self, stream: Stream, task: Task) {
+        self.submit(stream, Command::Task(task));
+    }
+
+    fn submit(&self, stream: Stream, command: Command) {
         let mut inner = self.lock();
         let s = inner.checked(stream);
         match &mut inner.capture {
@@ -208,7 +226,7 @@ impl Device for EmulatedDevice {
     }
 
     fn memory(&self) -> Result<DeviceMemory, DeviceError> {
-        let used = self.lock().memory.used();
+        let used = self.lock().memory.used() + self.staging_bytes.load(Ordering::Relaxed);
         Ok(DeviceMemory { free: TOTAL_BYTES - used, total: TOTAL_BYTES })
     }
 
@@ -240,11 +258,18 @@ impl Device for EmulatedDevice {
     }
 
     fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]) {
-        self.lock().memory.write(pinned.device_ptr + offset as u64, bytes);
+        let mut inner = self.lock();
+        inner.counts.pinned_writes += 1;
+        inner.memory.write(pinned.device_ptr + offset as u64, bytes);
     }
 
     fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]) {
         self.lock().memory.read(pinned.device_ptr + offset as u64, bytes);
+    }
+
+    fn pinned_buffer(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError> {
+        self.lock().not_capturing("an allocation")?;
+        Ok(PinnedBuffer::new(StagingMemory::new(bytes, &self.staging_bytes)))
     }
 
     fn stream(&self) -> Result<Stream, DeviceError> {
@@ -327,7 +352,7 @@ impl Device for EmulatedDevice {
             let captured = inner.capture.as_ref().is_some_and(|c| c.holds(s));
             inner.counts.kernel_launches += u64::from(!captured);
         }
-        self.submit(stream, Task::Launch(launch.clone()));
+        self.submit_task(stream, Task::Launch(launch.clone()));
         Ok(())
     }
 
@@ -345,14 +370,14 @@ impl Device for EmulatedDevice {
             assert!(inner.memory.holding(to, bytes).is_some(), "an upload outside device memory");
             inner.counts.uploads += 1;
         }
-        self.submit(stream, Task::Upload(Upload { to, from, offset, bytes }));
+        self.submit_task(stream, Task::Upload(Upload { to, from, offset, bytes }));
         Ok(())
     }
 
     fn copy(&self, stream: Stream, copy: &DeviceCopy) -> Result<(), DeviceError> {
         let holds = |ptr| self.lock().memory.holding(ptr, copy.bytes).is_some();
         assert!(holds(copy.to) && holds(copy.from), "a copy outside of device memory");
-        self.submit(stream, Task::Copy(*copy));
+        self.submit_task(stream, Task::Copy(*copy));
         Ok(())
     }
 
@@ -363,7 +388,25 @@ impl Device for EmulatedDevice {
     fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError> {
         let inside = self.lock().memory.holding(sum.ptr, sum.bytes()).is_some();
         assert!(inside, "a sum outside of device memory");
-        self.submit(stream, Task::AllReduce(*sum));
+        self.submit_task(stream, Task::AllReduce(*sum));
+        Ok(())
+    }
+
+    fn upload_from(
+        &self,
+        stream: Stream,
+        to: DevicePtr,
+        from: &PinnedBuffer,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        {
+            let mut inner = self.lock();
+            inner.not_capturing("a copy of a buffer that its owner fills")?;
+            assert!(inner.memory.holding(to, bytes).is_some(), "an upload outside device memory");
+            inner.counts.uploads += 1;
+        }
+        let copy = from.memory::<StagingMemory>().copy(bytes);
+        self.submit(stream, Command::UploadFrom { to, copy });
         Ok(())
     }
 

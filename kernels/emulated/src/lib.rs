@@ -23,6 +23,7 @@ mod memory;
 mod planted;
 mod queue;
 mod ranks;
+mod staging;
 
 pub use emulated::{EmulatedDevice, Order};
 pub use library::kernel_names;

@@ -1,10 +1,9 @@
 //! Single steps: the values of the first one, and two padded shapes in turn.
 
-use dali::loader::OwnedSlot;
 use engine::model::{ImageSize, Inject};
 use kernels::cpu::HostTensor;
 
-use super::program::{OnCpu, OnDevice, SQUARE, images, inputs, inputs_from, micro, slot_shape};
+use super::program::{OnCpu, OnDevice, SQUARE, empty_slot, images, inputs, inputs_from, micro};
 use super::{Open, folder, norm, relative};
 
 const PROPOSALS: [&str; 3] = ["proposals", "proposal_anchor_idx", "proposal_counts"];
@@ -23,10 +22,10 @@ pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
     let injected = Inject { proposals: true, ..observe };
     let mut cpu = OnCpu::new(&store, &config, SQUARE, injected.clone());
     let mut device = OnDevice::new(&store, &config, &[SQUARE], injected, open(Some(7)));
-    let proposals = PROPOSALS.map(|name| (name, free.read(name).bytes().to_vec()));
+    let proposals = PROPOSALS.map(|name| (name.to_string(), free.read(name).bytes().to_vec()));
     for (name, bytes) in inputs(&store, &batch).into_iter().chain(proposals) {
-        cpu.write(name, &bytes);
-        device.write(0, name, &bytes);
+        cpu.write(&name, &bytes);
+        device.write(0, &name, &bytes);
     }
     cpu.run();
     device.run(0);
@@ -64,13 +63,13 @@ pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     let store = images(place.path());
     let config = micro(&["model.roi.canonical_size=20"]);
     let batch = [1, 4];
-    let mut stale = OwnedSlot::new(slot_shape(&store, batch.len()));
-    stale.pixels.fill(0x5A);
-    stale.gt_boxes.fill(31.5);
-    stale.coords.fill(17.25);
-    let OwnedSlot { gt_classes, segm_index, segm_parts, runs, .. } = &mut stale;
-    for indices in [gt_classes, segm_index, segm_parts, runs] {
-        indices.fill(2);
+    let mut stale = empty_slot(&store, batch.len());
+    stale.view_mut("pixels").expect("an array").fill(0x5Au8);
+    for (name, value) in [("gt_boxes", 31.5f32), ("coords", 17.25)] {
+        stale.view_mut(name).expect("an array").fill(value);
+    }
+    for name in ["gt_classes", "segm_index", "segm_parts", "runs"] {
+        stale.view_mut(name).expect("an array").fill(2i32);
     }
     let clean = inputs(&store, &batch);
     let dirty = inputs_from(&store, &batch, stale);
@@ -105,8 +104,8 @@ pub fn two_shapes_alternate(open: &Open) {
     for step in 0..6 {
         let which = step % 2;
         for (name, bytes) in inputs(&store, &[step, step + 1]) {
-            device.write(which, name, &bytes);
-            cpus[which].write(name, &bytes);
+            device.write(which, &name, &bytes);
+            cpus[which].write(&name, &bytes);
         }
         device.run(which);
         cpus[which].executor.run(&mut state);

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use configs::Config;
-use dali::loader::{self, OwnedSlot, fill_slot};
+use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::Store;
 use dali::synthetic::SyntheticOptions;
 use device::{Device, Target};
 use engine::model::{
-    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program,
+    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_layout,
+    training_program,
 };
 use engine::runtime::ModelState;
 use engine::weights::initial_state;
@@ -30,13 +31,16 @@ pub(super) fn images(folder: &Path) -> Store {
     Store::open(&folder.join("set/store")).expect("a store just written")
 }
 
-pub(super) fn slot_shape(store: &Store, images: usize) -> loader::SlotShape {
-    let mut shape = loader::SlotShape::for_store(store.header(), images);
+fn slot_shape(store: &Store) -> SlotShape {
+    let c = store.header().capacities;
     // Room behind the largest image, as there is behind all others.
-    shape.pixels += 96;
-    shape.coords += 6;
-    shape.runs += 3;
-    shape
+    SlotShape {
+        pixels: 3 * c.pixels + 96,
+        objects: c.objects,
+        parts: c.parts,
+        coords: c.coords + 6,
+        runs: c.runs + 3,
+    }
 }
 
 pub(super) fn micro(set: &[&str]) -> Config {
@@ -52,19 +56,12 @@ fn build(
     target: Target,
     inject: Inject,
 ) -> (BuiltProgram, StateSet) {
-    let shape = slot_shape(store, config.train.batch_size);
     let spec = ModelSpec {
         config,
         num_classes: store.header().categories.len(),
         images: config.train.batch_size,
         padded,
-        slot: SlotShape {
-            pixels: shape.pixels,
-            objects: shape.objects,
-            parts: shape.parts,
-            coords: shape.coords,
-            runs: shape.runs,
-        },
+        slot: slot_shape(store),
         target,
         micro: MicroStep::Whole,
         inject,
@@ -77,33 +74,28 @@ fn build(
 }
 
 /// The inputs of a batch, by name.
-pub(super) fn inputs(store: &Store, batch: &[usize]) -> Vec<(&'static str, Vec<u8>)> {
-    inputs_from(store, batch, OwnedSlot::new(slot_shape(store, batch.len())))
+pub(super) fn inputs(store: &Store, batch: &[usize]) -> Vec<(String, Vec<u8>)> {
+    inputs_from(store, batch, empty_slot(store, batch.len()))
+}
+
+/// A slot for `images` images.
+pub(super) fn empty_slot(store: &Store, images: usize) -> Slot {
+    let layout = training_layout(images, slot_shape(store)).expect("names that differ");
+    Slot::plain(Arc::new(layout))
 }
 
 /// The inputs of a batch, by name, in a slot that may hold bytes of an earlier one.
 pub(super) fn inputs_from(
     store: &Store,
     batch: &[usize],
-    mut slot: OwnedSlot,
-) -> Vec<(&'static str, Vec<u8>)> {
-    fill_slot(store, batch, 0, slot.as_slot()).expect("room for every image");
-    let network = vec![64i32; 2 * batch.len()];
-    let bytes = |values: &[i32]| bytemuck::cast_slice(values).to_vec();
-    vec![
-        ("pixels", slot.pixels.clone()),
-        ("gt_boxes", bytemuck::cast_slice(&slot.gt_boxes).to_vec()),
-        ("coords", bytemuck::cast_slice(&slot.coords).to_vec()),
-        ("image_sizes", bytes(&slot.image_sizes)),
-        ("network_sizes", bytes(&network)),
-        ("image_keys", bytes(&slot.image_keys)),
-        ("num_images", bytes(&slot.num_images)),
-        ("gt_classes", bytes(&slot.gt_classes)),
-        ("gt_counts", bytes(&slot.gt_counts)),
-        ("segm_index", bytes(&slot.segm_index)),
-        ("segm_parts", bytes(&slot.segm_parts)),
-        ("runs", bytes(&slot.runs)),
-    ]
+    mut slot: Slot,
+) -> Vec<(String, Vec<u8>)> {
+    let network = |_: &Store, _: usize, rows: &mut ImageRows<'_>| {
+        rows.row_mut("network_sizes")?.fill(64);
+        Ok(())
+    };
+    fill_slot(store, batch, 0, &mut slot, &network).expect("room for every image");
+    slot.arrays().map(|(array, bytes)| (array.name.clone(), bytes.to_vec())).collect()
 }
 
 pub(super) const SQUARE: ImageSize = ImageSize { height: 64, width: 64 };
@@ -170,6 +162,7 @@ impl OnDevice {
         let memory = state.memory().expect("on the device").clone();
         let executor =
             DeviceExecutor::new(device, prepared, arena, &memory).expect("a captured step");
+        let executor = executor.with_staging().expect("memory");
         Self { executor, state }
     }
 

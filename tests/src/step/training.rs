@@ -103,6 +103,8 @@ pub fn a_step_is_one_launch_and_no_wait(open: &Open) {
     assert_eq!(after.downloads - before.downloads, 0);
     assert_eq!(after.kernel_launches - before.kernel_launches, 0);
     assert_eq!(after.allocations - before.allocations, 0);
+    let copied = after.pinned_writes - before.pinned_writes;
+    assert_eq!(copied, 0, "decoded into pinned memory, and uploaded from there");
 }
 
 /// The loss scale doubles after clean steps; a step whose gradients overflow leaves every bit of

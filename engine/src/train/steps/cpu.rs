@@ -8,7 +8,7 @@ use kernels::ops::control_step::Control;
 use super::{Measured, Steps, measured};
 use crate::error::EngineError;
 use crate::model::BuiltProgram;
-use crate::runtime::ModelState;
+use crate::runtime::{ModelState, copy_inputs};
 use crate::train::feed::Batch;
 use crate::train::programs::{StepPrograms, TrainingPrograms};
 
@@ -41,13 +41,14 @@ impl Steps for CpuSteps {
         1
     }
 
-    fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError> {
+    fn begin(
+        &mut self,
+        batch: Batch,
+        state: &mut ModelState,
+    ) -> Result<Option<Batch>, EngineError> {
         let program = self.shapes[batch.shape].of(batch.last);
         let executor = &mut self.executors[program];
-        batch.write(|name, bytes| {
-            executor.input_mut(name)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        })?;
+        copy_inputs(executor, &batch.slot)?;
         let state = state.host_mut();
         // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
         rayon::scope(|_| executor.run(state));
@@ -59,7 +60,7 @@ impl Steps for CpuSteps {
             .collect::<Result<Vec<_>, EngineError>>()?;
         self.losses.push(losses);
         self.last = Some(program);
-        Ok(())
+        Ok(Some(batch))
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {

@@ -1,7 +1,9 @@
 //! Steps on a device: one graph launch each, and what they say comes through the ring.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dali::loader::SlotLayout;
 use device::{Device, Pinned};
 use graph::DeviceExecutor;
 use graph::capture::CapturedGraph;
@@ -10,7 +12,7 @@ use graph::exec::device::Prepared;
 use super::{Measured, Steps, Submit, measured};
 use crate::error::EngineError;
 use crate::model::RingLayout;
-use crate::runtime::{ModelState, RING};
+use crate::runtime::{ModelState, RING, same_layout};
 use crate::train::feed::Batch;
 use crate::train::programs::StepPrograms;
 
@@ -21,6 +23,8 @@ pub(in crate::train) struct DeviceSteps {
     executor: DeviceExecutor,
     layout: RingLayout,
     ring: Pinned,
+    /// Batches that the device may still copy, with their micro-steps, oldest first.
+    copied: VecDeque<(u32, Batch)>,
     shapes: Vec<StepPrograms>,
     micro_steps: u32,
     /// Micro-steps measured.
@@ -34,6 +38,7 @@ impl DeviceSteps {
         shapes: Vec<StepPrograms>,
         micro_steps: usize,
         layout: RingLayout,
+        slot: &SlotLayout,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
         let arena = state.arena(&device, &programs.iter().collect::<Vec<_>>())?;
@@ -41,9 +46,11 @@ impl DeviceSteps {
         let Some((memory, ring)) = memory.and_then(|m| Some((m, m.mapped(RING)?))) else {
             panic!("the state is not on the device, or has no ring")
         };
+        programs.iter().for_each(|program| same_layout(program, slot));
         let executor = DeviceExecutor::new(device.clone(), programs, arena, memory)?;
         let micro_steps = micro_steps as u32;
-        Ok(Self { device, executor, layout, ring, shapes, micro_steps, measured: 0 })
+        let copied = VecDeque::new();
+        Ok(Self { device, executor, layout, ring, copied, shapes, micro_steps, measured: 0 })
     }
 }
 
@@ -60,25 +67,37 @@ impl Steps for DeviceSteps {
         2
     }
 
-    fn begin(&mut self, batch: &Batch, _state: &mut ModelState) -> Result<(), EngineError> {
+    fn begin(
+        &mut self,
+        batch: Batch,
+        _state: &mut ModelState,
+    ) -> Result<Option<Batch>, EngineError> {
         self.begin_by(batch, &mut |executor, program| executor.submit(program).map(drop))
     }
 
-    fn begin_by(&mut self, batch: &Batch, submit: &mut Submit<'_>) -> Result<(), EngineError> {
+    fn begin_by(
+        &mut self,
+        batch: Batch,
+        submit: &mut Submit<'_>,
+    ) -> Result<Option<Batch>, EngineError> {
         let executor = &mut self.executor;
         let program = self.shapes[batch.shape].of(batch.last);
-        batch.write(|name, bytes| Ok(executor.write_input(program, name, bytes)?))?;
+        executor.bring_inputs(program, batch.slot.memory().pinned())?;
         let before = executor.submitted();
         submit(executor, program)?;
-        assert_eq!(executor.submitted(), before.wrapping_add(1), "one step was to be made");
-        Ok(())
+        let step = before.wrapping_add(1);
+        assert_eq!(executor.submitted(), step, "one step was to be made");
+        self.copied.push_back((step, batch));
+        // Bringing the inputs has waited for the last micro-step but one.
+        let free = self.copied.front().is_some_and(|(step, _)| executor.is_done(*step));
+        Ok(if free { self.copied.pop_front().map(|(_, batch)| batch) } else { None })
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
         let mut losses = Vec::new();
         let mut row = Vec::new();
         for _ in 0..self.micro_steps {
-            let place = self.measured as usize % self.layout.slots;
+            let place = self.measured as usize % self.layout.rows;
             self.measured = self.measured.wrapping_add(1);
             self.executor.until_done(self.measured)?;
             row = self.row(place);
@@ -93,8 +112,7 @@ impl Steps for DeviceSteps {
     }
 
     fn pinned_bytes(&self) -> usize {
-        // Two slots of the three places that inputs have.
-        self.executor.input_bytes() / 3 * 2 + self.ring.bytes
+        self.ring.bytes
     }
 
     fn graphs(&self) -> &[CapturedGraph] {

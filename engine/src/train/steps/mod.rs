@@ -36,14 +36,19 @@ pub(super) trait Steps: Debug {
     /// Steps that may be begun before the oldest is measured.
     fn depth(&self) -> usize;
 
-    /// Begins a micro-step.
-    fn begin(&mut self, batch: &Batch, state: &mut ModelState) -> Result<(), EngineError>;
+    /// Begins a micro-step. Gives back a batch whose slot may be filled again, if there is one.
+    fn begin(&mut self, batch: Batch, state: &mut ModelState)
+    -> Result<Option<Batch>, EngineError>;
 
     /// Begins a micro-step in a way of the caller's.
     ///
     /// # Errors
     /// As [`Self::begin`]; [`EngineError::Usage`] on the CPU, where there is one way.
-    fn begin_by(&mut self, batch: &Batch, submit: &mut Submit<'_>) -> Result<(), EngineError> {
+    fn begin_by(
+        &mut self,
+        batch: Batch,
+        submit: &mut Submit<'_>,
+    ) -> Result<Option<Batch>, EngineError> {
         let _ = (batch, submit);
         Err(EngineError::Usage("steps on the CPU are not given launch by launch".into()))
     }
@@ -54,7 +59,7 @@ pub(super) trait Steps: Debug {
     /// Bytes of activations, gradients, inputs and scratch.
     fn bytes(&self) -> usize;
 
-    /// Bytes of host memory that a device reaches.
+    /// Bytes of host memory that a device reaches, slots apart.
     fn pinned_bytes(&self) -> usize {
         0
     }

@@ -18,12 +18,12 @@ impl Steps for Fragile {
         2
     }
 
-    fn begin(&mut self, _: &Batch, _: &mut ModelState) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: Batch, _: &mut ModelState) -> Result<Option<Batch>, EngineError> {
         if self.begun == 3 {
             return Err(EngineError::Usage("the fourth image is no image".into()));
         }
         self.begun += 1;
-        Ok(())
+        Ok(Some(batch))
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {

@@ -1,6 +1,6 @@
 //! Steps that are made to be measured: launch by launch, on one stream, with stamps of the time.
 //!
-//! Each is a step like any other: it takes its inputs from the slot whose turn it is, updates the
+//! Each is a step like any other: it takes its inputs from the buffer whose turn it is, updates the
 //! state once, is counted, and leaves the bits that the captured graph leaves. So training goes on
 //! behind it. What differs is how the launches reach the device.
 
@@ -61,7 +61,7 @@ impl DeviceExecutor {
         program: usize,
         watch: &mut Stopwatch,
     ) -> Result<GivenLaunches, GraphError> {
-        self.bring_inputs(program)?;
+        self.take_inputs_of(program)?;
         watch.begin(self.main)?;
         let mut launches = 0;
         for task in self.lists[program].tasks() {
@@ -139,7 +139,7 @@ impl DeviceExecutor {
         graph: CapturedGraph,
         watch: &mut Stopwatch,
     ) -> Result<u32, GraphError> {
-        self.bring_inputs(program)?;
+        self.take_inputs_of(program)?;
         watch.begin(self.main)?;
         self.device.replay(graph.handle, self.main)?;
         watch.mark(self.main)?;

@@ -98,7 +98,7 @@ impl DeviceExecutor {
         program: usize,
         look: &mut dyn Look,
     ) -> Result<u32, GraphError> {
-        self.bring_inputs(program)?;
+        self.take_inputs_of(program)?;
         let (device, stream) = (self.device.as_ref(), self.main);
         let prepared = &self.programs[program];
         let program_ref = prepared.program.as_ref();

@@ -1,12 +1,12 @@
 //! The device executor: each program captured once, then one launch a step.
 //!
-//! All programs of an executor share one arena, one set of state and two input slots. A step is:
-//! the host writes the batch into the staging memory of the next slot, the copy stream brings it
-//! over, and one graph launch does the rest. The host never waits for the device in it: it looks at
-//! a count in mapped memory that the graph's last kernel raises, and only when it is two steps
-//! ahead.
+//! All programs of an executor share one arena, one set of state and two input buffers. A step is:
+//! the copy stream brings a batch from pinned host memory into the next input buffer, and one graph
+//! launch does the rest. The host never waits for the device in it: it looks at a count in mapped
+//! memory that the graph's last kernel raises, and only when it is two steps ahead.
 
 mod anatomy;
+mod inputs;
 mod look;
 mod prepared;
 mod state;
@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::slots::{Slots, finish_step, take_slot};
-use device::{Device, DevicePtr, Event, Pinned, Stream};
+use device::step_ends::{StepEnds, finish_step, take_inputs};
+use device::{Device, DevicePtr, Pinned, PinnedBuffer, Stream};
 use kernels::cpu::HostTensor;
 use kernels::on_device::host_tensor;
 
@@ -33,6 +33,7 @@ pub use prepared::{Place, Prepared};
 pub use state::DeviceState;
 pub use stopwatch::{EventCost, Stopwatch};
 
+use inputs::InputBuffer;
 use look::Homes;
 
 /// How long the host waits for one step before it says that the device hangs.
@@ -70,17 +71,6 @@ impl Drop for SharedArena {
     }
 }
 
-/// One of the two places that inputs alternate between.
-#[derive(Debug)]
-struct Slot {
-    memory: DevicePtr,
-    staging: Pinned,
-    /// Marks the end of the copy into the slot.
-    filled: Event,
-    /// Marks the end of the step that read it.
-    free: Event,
-}
-
 /// Runs programs on a device, each as one captured graph.
 #[derive(Debug)]
 pub struct DeviceExecutor {
@@ -92,7 +82,13 @@ pub struct DeviceExecutor {
     /// Where the tensors of each program lie.
     homes: Vec<Homes>,
     arena: Arc<SharedArena>,
-    slots: [Slot; 2],
+    buffers: [InputBuffer; 2],
+    /// Length of an input buffer.
+    buffer_bytes: usize,
+    /// What [`Self::write_input`] writes, by input buffer.
+    staging: Option<[PinnedBuffer; 2]>,
+    /// The program whose inputs were brought for the next step.
+    brought: Option<usize>,
     inputs: DevicePtr,
     index: DevicePtr,
     done: Pinned,
@@ -119,23 +115,19 @@ impl DeviceExecutor {
             assert_eq!(planned, Some(device.gpu()), "a plan for another target");
         }
         let bytes = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0).max(ALIGNMENT);
-        let slot = || -> Result<Slot, GraphError> {
-            Ok(Slot {
-                memory: device.alloc(bytes)?,
-                staging: device.alloc_pinned(bytes)?,
-                filled: device.event()?,
-                free: device.event()?,
-            })
+        let buffer = || -> Result<InputBuffer, GraphError> {
+            let (filled, free) = (device.event()?, device.event()?);
+            Ok(InputBuffer { memory: device.alloc(bytes)?, filled, free })
         };
-        let slots = [slot()?, slot()?];
+        let buffers = [buffer()?, buffer()?];
         let (inputs, index) = (device.alloc(bytes)?, device.alloc(ALIGNMENT)?);
         let (done, zero) = (device.alloc_pinned(4)?, device.alloc_pinned(4)?);
         let (main, copies) = (device.stream()?, device.stream()?);
         device.upload(main, index, zero, 0, 4)?;
         device.synchronize()?;
         device.free_pinned(zero)?;
-        let ends = Slots {
-            slots: [slots[0].memory, slots[1].memory],
+        let ends = StepEnds {
+            buffers: buffers.each_ref().map(|buffer| buffer.memory),
             bytes,
             index,
             inputs,
@@ -161,7 +153,10 @@ impl DeviceExecutor {
             graphs,
             homes,
             arena,
-            slots,
+            buffers,
+            buffer_bytes: bytes,
+            staging: None,
+            brought: None,
             inputs,
             index,
             done,
@@ -181,7 +176,7 @@ impl DeviceExecutor {
         &self.graphs
     }
 
-    /// What their graphs were captured from: the inputs come from their slot, then each launch of
+    /// What their graphs were captured from: the inputs come from their buffer, then each launch of
     /// the schedule is one work, then the turn is over.
     pub fn launch_lists(&self) -> &[LaunchList] {
         &self.lists
@@ -194,7 +189,7 @@ impl DeviceExecutor {
 
     /// Bytes of device memory for inputs.
     pub fn input_bytes(&self) -> usize {
-        3 * self.slots[0].staging.bytes
+        3 * self.buffer_bytes
     }
 
     /// Bytes of the arena.
@@ -202,59 +197,22 @@ impl DeviceExecutor {
         self.arena.bytes()
     }
 
-    /// Writes the head of an input of the next step; each is written for each step. What follows
-    /// the head holds anything: bytes of an earlier step, maybe of another program. A program reads
-    /// no more of it than its counts say. Waits only for the last step but one, which read the
-    /// slot.
-    ///
-    /// # Errors
-    /// [`GraphError::UnknownTensor`] if the program has no such input; a fault of the device.
-    pub fn write_input(
-        &mut self,
-        program: usize,
-        name: &str,
-        bytes: &[u8],
-    ) -> Result<(), GraphError> {
-        self.until_done(self.submitted.wrapping_sub(1))?;
-        let unknown = || GraphError::UnknownTensor(name.to_string());
-        let prepared = &self.programs[program];
-        let id = prepared.program.find(name).ok_or_else(unknown)?;
-        let offset = prepared.input_offset(id).ok_or_else(unknown)?;
-        let room = prepared.program.desc(id).cuda_bytes();
-        assert!(bytes.len() <= room, "{} bytes for `{name}`, which has {room}", bytes.len());
-        let slot = &self.slots[self.submitted as usize % 2];
-        self.device.write_pinned(slot.staging, offset, bytes);
-        Ok(())
-    }
-
-    /// Starts the next step: the copy of its inputs, then one graph launch. Returns its number,
-    /// from 1, for [`Self::until_done`].
+    /// Starts the next step with one graph launch, after its inputs were given: by
+    /// [`Self::bring_inputs`], or by [`Self::write_input`], whose copy starts here. Returns its
+    /// number, from 1, for [`Self::until_done`].
     ///
     /// # Errors
     /// The device's own.
     pub fn submit(&mut self, program: usize) -> Result<u32, GraphError> {
-        self.bring_inputs(program)?;
+        self.take_inputs_of(program)?;
         self.device.replay(self.graphs[program].handle, self.main)?;
         self.close_step()
     }
 
-    /// Copies the inputs into their slot; what follows on the main stream finds them there.
-    fn bring_inputs(&self, program: usize) -> Result<(), GraphError> {
-        let bytes = self.programs[program].input_bytes();
-        let slot = &self.slots[self.submitted as usize % 2];
-        let device = self.device.as_ref();
-        // An event that was never recorded holds nobody up.
-        device.wait(self.copies, slot.free)?;
-        device.upload(self.copies, slot.memory, slot.staging, 0, bytes)?;
-        device.record(slot.filled, self.copies)?;
-        device.wait(self.main, slot.filled)?;
-        Ok(())
-    }
-
     /// Marks the end of a step that was given to the main stream, and returns its number.
     fn close_step(&mut self) -> Result<u32, GraphError> {
-        let slot = &self.slots[self.submitted as usize % 2];
-        self.device.record(slot.free, self.main)?;
+        let buffer = &self.buffers[self.submitted as usize % 2];
+        self.device.record(buffer.free, self.main)?;
         self.submitted = self.submitted.wrapping_add(1);
         Ok(self.submitted)
     }
@@ -262,6 +220,11 @@ impl DeviceExecutor {
     /// Steps given to the device. Begins again at 0 after 2^32.
     pub fn submitted(&self) -> u32 {
         self.submitted
+    }
+
+    /// True if step `step` is done: memory that its inputs came from can be written again.
+    pub fn is_done(&self, step: u32) -> bool {
+        !is_before(self.done(), step)
     }
 
     /// Steps that the device has finished, as the mapped count says. Begins again at 0 after 2^32.
@@ -281,7 +244,7 @@ impl DeviceExecutor {
     pub fn until_done(&self, step: u32) -> Result<(), GraphError> {
         assert!(!is_before(self.submitted, step), "step {step} of {}", self.submitted);
         let started = Instant::now();
-        while is_before(self.done(), step) {
+        while !self.is_done(step) {
             self.device.idle()?;
             if started.elapsed() > PATIENCE {
                 return Err(GraphError::Hangs { step, seconds: PATIENCE.as_secs() });
@@ -316,25 +279,24 @@ fn is_before(a: u32, b: u32) -> bool {
 
 impl Drop for DeviceExecutor {
     fn drop(&mut self) {
-        for ptr in [self.slots[0].memory, self.slots[1].memory, self.inputs, self.index] {
+        let [first, second] = self.buffers.each_ref().map(|buffer| buffer.memory);
+        for ptr in [first, second, self.inputs, self.index] {
             // A device that fails here has said so before.
             let _ = self.device.free(ptr);
         }
-        for pinned in [self.slots[0].staging, self.slots[1].staging, self.done] {
-            let _ = self.device.free_pinned(pinned);
-        }
+        let _ = self.device.free_pinned(self.done);
     }
 }
 
-/// The launches of a step: the inputs come from their slot, the nodes, then the turn is over.
+/// The launches of a step: the inputs come from their buffer, the nodes, then the turn is over.
 fn whole_step(
     prepared: &Prepared,
     place: &Place<'_>,
-    ends: &Slots,
+    ends: &StepEnds,
 ) -> Result<LaunchList, GraphError> {
     let mut list = LaunchList::default();
-    let take = take_slot(ends, prepared.input_bytes());
-    list.push(Work::new("take_slot", vec![take.into()]));
+    let take = take_inputs(ends, prepared.input_bytes());
+    list.push(Work::new("take_inputs", vec![take.into()]));
     let nodes = prepared.launches(place)?;
     // The last work of each stream beside the main line.
     let mut beside = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! A program made ready for a device: schedule, plan, and where its inputs lie. Data only.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use device::{Buffer, DevicePtr, LaunchArgs, Target, Workspace};
@@ -20,7 +21,7 @@ pub struct Prepared {
     pub schedule: Schedule,
     /// Where values live in the arena.
     pub plan: Plan,
-    /// Where each input lies in a slot, by tensor index.
+    /// Where each input lies in an input buffer, by tensor index.
     inputs: Vec<Option<usize>>,
     input_bytes: usize,
 }
@@ -52,7 +53,14 @@ impl Prepared {
         self.input_bytes
     }
 
-    /// Where an input lies in a slot.
+    /// The bytes of an input buffer that this input takes; none if the program has no such input.
+    pub fn input_range(&self, name: &str) -> Option<Range<usize>> {
+        let id = self.program.find(name)?;
+        let offset = self.input_offset(id)?;
+        Some(offset..offset + self.program.desc(id).cuda_bytes())
+    }
+
+    /// Where an input lies in an input buffer.
     pub(super) fn input_offset(&self, id: TensorId) -> Option<usize> {
         self.inputs[id.index()]
     }

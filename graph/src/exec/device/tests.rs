@@ -10,7 +10,7 @@ use kernels::{Role, TensorDesc};
 use super::*;
 use crate::{Program, StateSet};
 
-/// 2^32 steps are done, and the next ones still read their own slots and are waited for.
+/// 2^32 steps are done, and the next ones still read their own inputs and are waited for.
 #[test]
 fn the_count_of_steps_goes_round() {
     let mut program = Program::new();
@@ -26,7 +26,7 @@ fn the_count_of_steps_goes_round() {
         let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
         let programs = vec![prepared.clone()];
         let executor = DeviceExecutor::new(device.clone(), programs, arena, &state.expect("none"));
-        let mut executor = executor.expect("a capture");
+        let mut executor = executor.expect("a capture").with_staging().expect("memory");
         executor.submitted = u32::MAX - 1;
         device.write_pinned(executor.done, 0, &executor.submitted.to_ne_bytes());
         let mut numbers = vec![];

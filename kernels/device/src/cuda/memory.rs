@@ -7,7 +7,8 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::context::{Context, OrFault};
-use crate::{DeviceError, DevicePtr};
+use super::stream::Event;
+use crate::{DeviceError, DevicePtr, PinnedBytes};
 
 /// A piece of device memory.
 #[derive(Debug)]
@@ -53,8 +54,8 @@ pub(super) struct PinnedMemory {
     context: Arc<Context>,
 }
 
-// SAFETY: the memory belongs to the process and not to a thread, and is only reached by volatile
-// reads and writes through the raw pointer: no Rust reference into it is ever made.
+// SAFETY: the memory belongs to the process and not to a thread. It is reached by volatile reads
+// and writes through the raw pointer, or by references that borrow the `StagingMemory` around it.
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as for `Send`. Two threads that write the same bytes at once would race; the contract of
 // `Device::write_pinned` leaves the order to the caller, and what is read then is bytes, of which
@@ -148,6 +149,44 @@ impl Drop for PinnedMemory {
             // before it drops its memory.
             let _ = unsafe { result::free_host(self.host.as_ptr().cast()) };
         }
+    }
+}
+
+/// Pinned memory that its owner reaches by reference. The device only ever reads it, by copies.
+#[derive(Debug)]
+pub(super) struct StagingMemory {
+    pub(super) memory: PinnedMemory,
+    /// Marks the end of the last copy to the device.
+    pub(super) copied: Event,
+}
+
+impl StagingMemory {
+    /// Takes memory, all zero.
+    pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
+        let (memory, copied) = (PinnedMemory::new(context, bytes)?, Event::new(context, false)?);
+        Ok(Self { memory, copied })
+    }
+}
+
+impl PinnedBytes for StagingMemory {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is alive, initialised by `new`, and as long as it says. Whoever writes
+        // it borrows `self` mutably; the device gets no address but as the source of copies.
+        unsafe { std::slice::from_raw_parts(self.memory.host.as_ptr(), self.memory.bytes) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(self.copied.is_done(), "written while a copy to the device reads it: {self:?}");
+        // SAFETY: as for `bytes`. No copy reads the memory (asserted), and none begins while it is
+        // borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.host.as_ptr(), self.memory.bytes) }
+    }
+}
+
+impl Drop for StagingMemory {
+    fn drop(&mut self) {
+        // A device that failed copies no more.
+        let _ = self.copied.wait();
     }
 }
 

@@ -17,13 +17,13 @@ use std::time::Duration;
 use args::PackedArgs;
 use context::Context;
 pub use context::{Installed, InstalledGpu};
-use memory::{Allocation, PinnedMemory};
+use memory::{Allocation, PinnedMemory, StagingMemory};
 use module::Kernels;
 
 use crate::manifest::Compiled;
 use crate::{
     AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
-    GraphHandle, Launch, ModuleLoad, Pinned, Ranks, Stream,
+    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Ranks, Stream,
 };
 
 /// Short beside a step, long beside a look at pinned memory.
@@ -171,13 +171,22 @@ impl Device for CudaDevice {
     }
 
     fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]) {
-        let memory = self.lock().pinned(pinned);
+        let memory = {
+            let mut state = self.lock();
+            state.counts.pinned_writes += 1;
+            state.pinned(pinned)
+        };
         memory.write(offset, bytes);
     }
 
     fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]) {
         let memory = self.lock().pinned(pinned);
         memory.read(offset, bytes);
+    }
+
+    fn pinned_buffer(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError> {
+        self.lock().not_capturing("an allocation")?;
+        Ok(PinnedBuffer::new(StagingMemory::new(&self.context, bytes)?))
     }
 
     fn stream(&self) -> Result<Stream, DeviceError> {
@@ -284,6 +293,30 @@ impl Device for CudaDevice {
         state.check_inside(sum.ptr, sum.bytes());
         state.stream(stream);
         Ok(())
+    }
+
+    fn upload_from(
+        &self,
+        stream: Stream,
+        to: DevicePtr,
+        from: &PinnedBuffer,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let stream = {
+            let mut state = self.lock();
+            state.not_capturing("a copy of a buffer that its owner fills")?;
+            state.check_inside(to, bytes);
+            state.counts.uploads += 1;
+            state.stream(stream)
+        };
+        let from: &StagingMemory = from.memory();
+        if bytes == 0 {
+            return Ok(());
+        }
+        // The event then marks the end of every copy, on whichever streams they are.
+        stream.wait(&from.copied)?;
+        stream.upload(to, &from.memory, 0, bytes)?;
+        stream.record(&from.copied)
     }
 
     fn download(

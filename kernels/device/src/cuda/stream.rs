@@ -231,6 +231,21 @@ impl Event {
         Ok(Self { raw, context: context.clone() })
     }
 
+    /// True unless work that the event marks is still under way. An event that was never recorded
+    /// marks none, and of a device that failed none goes on.
+    pub(super) fn is_done(&self) -> bool {
+        // SAFETY: the event is alive.
+        let query = || unsafe { sys::cuEventQuery(self.raw) };
+        self.context.bind().is_err() || query() != sys::CUresult::CUDA_ERROR_NOT_READY
+    }
+
+    /// Waits for what the event marks.
+    pub(super) fn wait(&self) -> Result<(), DeviceError> {
+        self.context.bind()?;
+        // SAFETY: the event is alive.
+        unsafe { result::event::synchronize(self.raw) }.or_fault(|| "waiting for an event".into())
+    }
+
     /// Waits for this event, and gives the milliseconds since `start`.
     pub(super) fn ms_since(&self, start: &Event) -> Result<f32, DeviceError> {
         self.context.bind()?;

@@ -1,5 +1,7 @@
 //! Bugs of the host: streams without events, staging memory reused too soon, and captures.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use device::{Device, DeviceError, GraphHandle, Launch, Stream};
 use emulated::Order;
 
@@ -183,6 +185,29 @@ fn staging_memory_that_is_overwritten_too_soon_carries_the_wrong_batch() {
     };
     assert_eq!(upload_two(true), [1, 2]);
     assert_eq!(upload_two(false), [2, 2]);
+}
+
+/// A pinned buffer has an owner: until a copy has read it, writing it panics.
+#[test]
+fn a_pinned_buffer_is_not_written_while_a_copy_reads_it() {
+    for order in orders() {
+        let bench = Bench::new(order);
+        let free = bench.device.memory().unwrap().free;
+        let to = bench.alloc(4);
+        let mut buffer = bench.device.pinned_buffer(6).unwrap();
+        assert_eq!(buffer.as_ref(), [0; 6]);
+        buffer.as_mut().copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        bench.device.upload_from(bench.stream, to.ptr, &buffer, 4).unwrap();
+        let write = AssertUnwindSafe(|| buffer.as_mut().fill(9));
+        let refused = *catch_unwind(write).unwrap_err().downcast::<String>().unwrap();
+        assert!(refused.contains("while 1 copies"), "{refused}");
+        assert_eq!(bench.download::<u8>(to), [1, 2, 3, 4]);
+        buffer.as_mut().fill(9);
+        assert_eq!(buffer.as_ref(), [9; 6]);
+        assert_eq!(bench.device.counts().pinned_writes, 0, "filled in place");
+        drop(buffer);
+        assert_eq!(bench.device.memory().unwrap().free, free - 4);
+    }
 }
 
 #[test]

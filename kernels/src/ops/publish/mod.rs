@@ -1,8 +1,8 @@
 //! Publishes small results of a step to the host, which waits for nothing and stops nothing.
 //!
-//! Tensors: n tensors of f32 or i32, any shapes (in); state, updated: `ring [slots, width]`
+//! Tensors: n tensors of f32 or i32, any shapes (in); state, updated: `ring [rows, width]`
 //! (Role::Scalar) and `ring_step [1]` i32, the rows written so far. No outputs. Row
-//! `ring_step % slots` becomes
+//! `ring_step % rows` becomes
 //!
 //! `[sequence, values of all inputs in order, zeros]`
 //!
@@ -12,7 +12,7 @@
 //! On CUDA the ring lives in pinned host memory that the device writes and the host polls. The
 //! sequence number is written last, after a fence that the host honours too: a host that sees it
 //! sees the whole row. (A number written first, or with the values, could reach the host before
-//! them.) A row is overwritten `slots` steps later, so the host may launch at most that many steps
+//! them.) A row is overwritten `rows` steps later, so the host may launch at most that many steps
 //! past the last row that it has read.
 //!
 //! Edges: values past 2^24 in an i32 are rounded. The sequence wraps after 2^31 steps.
@@ -59,10 +59,10 @@ impl Op for Publish {
             check::parameter(NAME, "type of an input on CUDA", ok, "F32 or I32", got)?;
         }
         let ring = &updates[0];
-        contract::floats_ranked(NAME, "ring", ring, "[slots, width]")?;
+        contract::floats_ranked(NAME, "ring", ring, "[rows, width]")?;
         let (role, scalar) = (ring.role, ring.role == Role::Scalar);
         check::parameter(NAME, "role of ring", scalar, "Scalar", format!("{role:?}"))?;
-        check::parameter(NAME, "slots", ring.dim(0) > 0, "at least 1", ring.dim(0))?;
+        check::parameter(NAME, "rows", ring.dim(0) > 0, "at least 1", ring.dim(0))?;
         let words = 1 + inputs.iter().map(TensorDesc::len).sum::<usize>();
         let least = format!("at least {words}: the sequence number and the values");
         check::parameter(NAME, "width", ring.dim(1) >= words, &least, ring.dim(1))?;
@@ -76,9 +76,9 @@ impl Op for Publish {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let [ring, ring_step] = &mut args.updates[..] else { panic!("{NAME}: two state tensors") };
-        let (slots, width) = (ring.desc.dim(0), ring.desc.dim(1));
+        let (rows, width) = (ring.desc.dim(0), ring.desc.dim(1));
         let step = &mut ring_step.i32()[0];
-        let row = &mut ring.f32()[(*step as u32 as usize % slots) * width..][..width];
+        let row = &mut ring.f32()[(*step as u32 as usize % rows) * width..][..width];
         let (sequence, values) = row.split_at_mut(1);
         let mut rest = values;
         for input in &args.inputs {

@@ -2,13 +2,13 @@
 // device.
 //
 //   values  [len]           int/float  in     one of up to 64 tensors
-//   ring    [slots, width]  float      state  one row: sequence number, all values, zeros
+//   ring    [rows, width]   float      state  one row: sequence number, all values, zeros
 //   step    [1]             int        state  rows written
 //
 // Launch: one block of 256 threads.
 // Cost: width words over PCIe; latency-bound.
 // Numerics: int to float rounds to nearest.
-// Edges: the row of a step is step % slots, of an unsigned step.
+// Edges: the row of a step is step % rows, of an unsigned step.
 //
 // The sequence number is the host's sign that the row is whole, so it is written after all else,
 // behind a fence of the system: the block's barrier orders its threads' writes before the fence,
@@ -26,9 +26,9 @@ struct Values {
 };
 static_assert(sizeof(Values) == 16 * CAPACITY + 8, "cuda.rs builds it");
 
-KERNEL(256) publish(const Values in, float* ring, int slots, int width, int* step) {
+KERNEL(256) publish(const Values in, float* ring, int rows, int width, int* step) {
   const unsigned now = (unsigned)*step;
-  float* const row = ring + (uint64_t)(now % slots) * width;
+  float* const row = ring + (uint64_t)(now % rows) * width;
   int first = 1;
   for (int i = 0; i < in.count; i++) {
     const int len = in.len[i];

@@ -13,12 +13,12 @@ fn ints(values: &[i32]) -> HostTensor {
     HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
 }
 
-fn ring(slots: usize, width: usize) -> [HostTensor; 2] {
-    let desc = TensorDesc::new(Role::Scalar, &[slots, width]);
-    [HostTensor::f32(desc, vec![7.0; slots * width]), ints(&[0])]
+fn ring(rows: usize, width: usize) -> [HostTensor; 2] {
+    let desc = TensorDesc::new(Role::Scalar, &[rows, width]);
+    [HostTensor::f32(desc, vec![7.0; rows * width]), ints(&[0])]
 }
 
-/// Two slots: the third row takes the place of the first, and what it does not fill is 0.
+/// Two rows: the third takes the place of the first, and what it does not fill is 0.
 #[test]
 fn rows_go_round() {
     let mut state = ring(2, 5);

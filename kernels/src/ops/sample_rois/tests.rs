@@ -1,4 +1,4 @@
-//! `sample_rois` by hand, and that a draw does not depend on the slots of the candidates.
+//! `sample_rois` by hand, and that a draw does not depend on the places of the candidates.
 
 use super::{SampleRois, cases};
 use crate::boxes::{SampleKey, as_boxes};
@@ -38,7 +38,7 @@ fn by_hand() {
 
 /// Candidates in another order, with their keys: the same set of RoIs.
 #[test]
-fn a_draw_follows_the_keys_not_the_slots() {
+fn a_draw_follows_the_keys_not_the_places() {
     let (c, n) = (61, 1);
     let boxes = boxes(&[n, c, 4], 1, 300.0, 99.0);
     let labels = integers(&[n, c], 2, 0, 3);

@@ -1,15 +1,16 @@
-// Both ends of a captured step: the inputs come from one of two slots, then the other has its turn.
+// Both ends of a captured step: the inputs come from one of two buffers, then the other has its
+// turn.
 //
-// take_slot:
-//   slot0, slot1  [count]  uint4  in   the inputs of two batches
-//   index         [1]      int    in   0 or 1
-//   inputs        [count]  uint4  out  those of the slot
+// take_inputs:
+//   buffer0, buffer1  [count]  uint4  in   the inputs of two batches
+//   index             [1]      int    in   0 or 1
+//   inputs            [count]  uint4  out  those of the buffer
 //
 // finish_step:
 //   index  [1]  int   state  flipped
 //   done   [1]  uint  state  steps finished, in mapped host memory
 //
-// Launch: take_slot has a thread per 16 bytes, blocks of 256; finish_step one thread.
+// Launch: take_inputs has a thread per 16 bytes, blocks of 256; finish_step one thread.
 // Cost: twice the bytes of a batch, some 30 MB for 12 images, 10 us of a step of 30 ms;
 // memory-bound.
 // Numerics: copies.
@@ -19,12 +20,12 @@
 #include "platform.cuh"
 
 KERNEL(256)
-take_slot(const uint4* RESTRICT slot0, const uint4* RESTRICT slot1, const int* RESTRICT index,
-          uint4* RESTRICT inputs, uint64_t count) {
+take_inputs(const uint4* RESTRICT buffer0, const uint4* RESTRICT buffer1, const int* RESTRICT index,
+            uint4* RESTRICT inputs, uint64_t count) {
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count) inputs[i] = (*index ? slot1 : slot0)[i];
+  if (i < count) inputs[i] = (*index ? buffer1 : buffer0)[i];
 }
-EXPORT(take_slot)
+EXPORT(take_inputs)
 
 KERNEL(32) finish_step(int* index, volatile unsigned* done) {
   if (threadIdx.x > 0) return;

@@ -1,0 +1,184 @@
+//! What a slot consists of: named arrays of fixed extents, one after the other in one block.
+
+use bytemuck::Pod;
+
+use crate::error::DaliError;
+
+/// Type of an array's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// Bytes.
+    U8,
+    /// 32-bit integers.
+    I32,
+    /// 32-bit floats.
+    F32,
+}
+
+impl Element {
+    /// Bytes of one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Element::U8 => 1,
+            Element::I32 | Element::F32 => 4,
+        }
+    }
+}
+
+/// Types that a view of an array can have.
+pub trait Item: Pod {
+    /// Its element type.
+    const ELEMENT: Element;
+}
+
+impl Item for u8 {
+    const ELEMENT: Element = Element::U8;
+}
+
+impl Item for i32 {
+    const ELEMENT: Element = Element::I32;
+}
+
+impl Item for f32 {
+    const ELEMENT: Element = Element::F32;
+}
+
+/// What an array holds where a batch puts nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clear {
+    /// Zeros.
+    Zeros,
+    /// Ones.
+    Ones,
+    /// Whatever stood there: a count or a size says how much of it is of the batch.
+    Kept,
+}
+
+/// One array of a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Array {
+    /// Name, unique in the layout.
+    pub name: String,
+    /// Element type.
+    pub element: Element,
+    /// Whether each image has a row of its own; if not, the batch has one.
+    pub per_image: bool,
+    /// Extents of a row.
+    pub extents: Vec<usize>,
+    /// What stands where the batch puts nothing.
+    pub clear: Clear,
+}
+
+impl Array {
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.extents.iter().product::<usize>() * self.element.bytes()
+    }
+}
+
+/// The arrays of a slot and where each lies in its block of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotLayout {
+    images: usize,
+    arrays: Vec<Array>,
+    /// First byte of each array.
+    offsets: Vec<usize>,
+    bytes: usize,
+}
+
+impl SlotLayout {
+    /// Lays out the arrays of a batch of up to `images` images in the order given, each at the next
+    /// multiple of `align` bytes.
+    ///
+    /// # Errors
+    /// [`DaliError::Layout`] for two arrays of one name, or an alignment that suits no element.
+    pub fn new(images: usize, arrays: Vec<Array>, align: usize) -> Result<Self, DaliError> {
+        if align == 0 || !align.is_multiple_of(size_of::<u32>()) {
+            return Err(DaliError::Layout(format!("arrays at multiples of {align} bytes")));
+        }
+        let (mut offsets, mut bytes) = (Vec::with_capacity(arrays.len()), 0);
+        for (i, array) in arrays.iter().enumerate() {
+            if arrays[..i].iter().any(|other| other.name == array.name) {
+                return Err(DaliError::Layout(format!("two arrays are called `{}`", array.name)));
+            }
+            offsets.push(bytes);
+            let rows = if array.per_image { images } else { 1 };
+            bytes += (rows * array.row_bytes()).next_multiple_of(align);
+        }
+        Ok(Self { images, arrays, offsets, bytes })
+    }
+
+    /// Images that a slot has room for, N.
+    pub fn images(&self) -> usize {
+        self.images
+    }
+
+    /// Bytes of a slot.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The arrays, in their order.
+    pub fn arrays(&self) -> &[Array] {
+        &self.arrays
+    }
+
+    /// The bytes that array `idx` takes of a slot.
+    pub fn range(&self, idx: usize) -> std::ops::Range<usize> {
+        let rows = if self.arrays[idx].per_image { self.images } else { 1 };
+        self.offsets[idx]..self.offsets[idx] + rows * self.arrays[idx].row_bytes()
+    }
+
+    /// The array of this name.
+    ///
+    /// # Errors
+    /// [`DaliError::Layout`] if there is none, or it has other elements.
+    pub(super) fn find(&self, name: &str, element: Element) -> Result<usize, DaliError> {
+        let found = self.arrays.iter().position(|array| array.name == name);
+        let found = found.filter(|idx| self.arrays[*idx].element == element);
+        found.ok_or_else(|| DaliError::Layout(format!("no array `{name}` of {element:?}")))
+    }
+}
+
+/// Extents of an array that [`super::fill_slot`] fills; 0 stands for any.
+type Extents = &'static [usize];
+
+/// What [`super::fill_slot`] fills: name, element type, extents, and whether images have rows.
+const FILLED: [(&str, Element, Extents, bool); 11] = [
+    ("num_images", Element::I32, &[1], false),
+    ("pixels", Element::U8, &[0], true),
+    ("image_sizes", Element::I32, &[2], true),
+    ("image_keys", Element::I32, &[4], true),
+    ("gt_boxes", Element::F32, &[0, 4], true),
+    ("gt_classes", Element::I32, &[0], true),
+    ("gt_counts", Element::I32, &[], true),
+    ("segm_index", Element::I32, &[0, 3], true),
+    ("segm_parts", Element::I32, &[0, 2], true),
+    ("coords", Element::F32, &[0], true),
+    ("runs", Element::I32, &[0], true),
+];
+
+impl SlotLayout {
+    /// That [`super::fill_slot`] finds the arrays that it fills.
+    ///
+    /// # Errors
+    /// [`DaliError::Layout`] names the first that is missing or of another shape.
+    pub(super) fn check_filled(&self) -> Result<(), DaliError> {
+        for (name, element, extents, per_image) in FILLED {
+            let array = &self.arrays[self.find(name, element)?];
+            let same = array.extents.len() == extents.len()
+                && extents.iter().zip(&array.extents).all(|(want, got)| *want == 0 || want == got);
+            if !same || array.per_image != per_image {
+                let rows = |per_image| if per_image { "each image" } else { "the batch" };
+                return Err(DaliError::Layout(format!(
+                    "`{name}` has {:?} elements for {} where {extents:?} for {} (0 for any) are \
+                     filled",
+                    array.extents,
+                    rows(array.per_image),
+                    rows(per_image)
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! What a batch consists of, as a table: from its rows follow the inputs of programs, the loader's
+//! slots with their sizes and views, and what a step copies.
+
+use dali::loader::{self, Clear, Element, SlotLayout};
+use graph::plan::ALIGNMENT;
+use graph::{Program, TensorId};
+use kernels::{DType, Role, TensorDesc};
+
+use super::{ModelSpec, SlotShape};
+use crate::error::EngineError;
+
+/// One extent of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Images of a batch, N: comes first, where each image has a row.
+    Images,
+    /// Bytes of source pixels of an image.
+    Pixels,
+    /// Objects of an image, G.
+    Objects,
+    /// Polygon rings or run lists of an image.
+    Parts,
+    /// Polygon coordinates of an image.
+    Coords,
+    /// Run lengths of an image.
+    Runs,
+    /// The same for every model.
+    Fixed(usize),
+}
+
+/// One array of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Array {
+    /// Name of the program's input, and of the slot's array.
+    pub(super) name: &'static str,
+    /// Role, which decides the element type.
+    pub(super) role: Role,
+    /// Extents.
+    pub(super) extents: &'static [Extent],
+    /// What it holds where a batch puts nothing.
+    pub(super) clear: Clear,
+}
+
+impl Array {
+    /// The tensor that holds it, of `images` images.
+    fn desc(&self, images: usize, slot: SlotShape) -> TensorDesc {
+        let extent = |extent: &Extent| match extent {
+            Extent::Images => images,
+            Extent::Pixels => slot.pixels,
+            Extent::Objects => slot.objects,
+            Extent::Parts => slot.parts,
+            Extent::Coords => slot.coords,
+            Extent::Runs => slot.runs,
+            Extent::Fixed(len) => *len,
+        };
+        let shape: Vec<usize> = self.extents.iter().map(extent).collect();
+        TensorDesc::new(self.role, &shape)
+    }
+
+    /// Declares the program's input.
+    pub(super) fn declare(&self, program: &mut Program, spec: &ModelSpec<'_>) -> TensorId {
+        let mut desc = self.desc(spec.images, spec.slot);
+        if self.role == Role::Pixels && spec.inject.float_pixels {
+            desc.role = Role::Mask;
+        }
+        program.input(self.name, desc)
+    }
+
+    /// The array of a slot.
+    fn of_slot(&self, images: usize, slot: SlotShape) -> loader::Array {
+        let desc = self.desc(images, slot);
+        assert_eq!(self.role.cpu_dtype(), self.role.cuda_dtype(), "{}: one for all", self.name);
+        let element = match self.role.cpu_dtype() {
+            DType::U8 => Element::U8,
+            DType::I32 => Element::I32,
+            DType::F32 => Element::F32,
+            other => panic!("{}: no loader fills {other:?}", self.name),
+        };
+        let per_image = self.extents.first() == Some(&Extent::Images);
+        let extents = desc.shape[usize::from(per_image)..].to_vec();
+        loader::Array { name: self.name.into(), element, per_image, extents, clear: self.clear }
+    }
+}
+
+/// The layout of a slot that holds these arrays: as those of a program that declares them in the
+/// same order, and nothing before them, lie on a device.
+///
+/// # Errors
+/// [`dali::DaliError::Layout`] for two arrays of one name.
+pub(super) fn slot_layout(
+    arrays: &[&[Array]],
+    images: usize,
+    slot: SlotShape,
+) -> Result<SlotLayout, EngineError> {
+    let arrays = arrays.iter().flat_map(|group| group.iter());
+    let arrays = arrays.map(|array| array.of_slot(images, slot)).collect();
+    Ok(SlotLayout::new(images, arrays, ALIGNMENT)?)
+}
+
+/// Declares a group of arrays: a table [`Array`] a row, and a struct with the program's input of
+/// each.
+macro_rules! batch_arrays {
+    ($(#[$doc:meta])* $group:ident {
+        $($name:ident: $role:ident [$($extent:expr),+] $clear:ident;)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct $group {
+            $(pub(super) $name: TensorId,)+
+        }
+
+        impl $group {
+            /// The rows, in the order of their declaration.
+            pub(super) const ARRAYS: &[Array] = &[$(Array {
+                name: stringify!($name),
+                role: Role::$role,
+                extents: &[$($extent),+],
+                clear: Clear::$clear,
+            }),+];
+
+            /// Declares the inputs.
+            pub(super) fn declare(program: &mut Program, spec: &ModelSpec<'_>) -> Self {
+                let [$($name),+] = Self::ARRAYS else { unreachable!("one row a field") };
+                Self { $($name: $name.declare(program, spec)),+ }
+            }
+        }
+    };
+}
+
+pub(super) use batch_arrays;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A row of the table is all that a new array takes.
+
+use std::sync::Arc;
+
+use configs::Config;
+use dali::loader::{Batch, ImageRows, Loader, Slot};
+use dali::store::Store;
+use dali::synthetic::SyntheticOptions;
+use device::{Gpu, Target};
+use graph::exec::device::Prepared;
+use graph::{CpuExecutor, StateSet};
+
+use super::super::inputs::{ImageInputs, ObjectInputs};
+use super::super::{ImageSize, Inject, MicroStep};
+use super::*;
+use crate::runtime::{copy_inputs, same_layout};
+
+const SHAPE: SlotShape =
+    SlotShape { pixels: 3 * 32 * 32, objects: 9, parts: 9, coords: 200, runs: 50 };
+
+batch_arrays! {
+    /// What a keypoint head would want.
+    KeypointInputs {
+        keypoints: Box [Extent::Images, Extent::Objects, Extent::Fixed(5)] Ones;
+        batch_seed: Index [Extent::Fixed(2)] Zeros;
+    }
+}
+
+fn target() -> Target {
+    Target::Gpu(Gpu::a100())
+}
+
+fn spec(config: &Config) -> ModelSpec<'_> {
+    ModelSpec {
+        config,
+        num_classes: 3,
+        images: 2,
+        padded: ImageSize { height: 32, width: 32 },
+        slot: SHAPE,
+        target: target(),
+        micro: MicroStep::Whole,
+        inject: Inject::default(),
+    }
+}
+
+/// From its row follow the program's input, the slot's array at the same place as on a device, its
+/// view, what clears it, and the copy into the program.
+#[test]
+fn a_new_array_is_one_row_and_the_line_that_fills_it() {
+    let config = Config::load("micro", &[]).expect("the preset loads");
+    let spec = spec(&config);
+    let mut program = Program::new();
+    ImageInputs::declare(&mut program, &spec);
+    ObjectInputs::declare(&mut program, &spec);
+    let inputs = KeypointInputs::declare(&mut program, &spec);
+    assert_eq!(program.desc(inputs.keypoints).shape, [2, 9, 5]);
+    assert_eq!(program.desc(inputs.batch_seed).shape, [2]);
+    let groups = [ImageInputs::ARRAYS, ObjectInputs::ARRAYS, KeypointInputs::ARRAYS];
+    let layout = Arc::new(slot_layout(&groups, spec.images, SHAPE).expect("names that differ"));
+    let program = Arc::new(program);
+    let prepared = Prepared::new(program.clone(), target()).expect("nothing to run");
+    same_layout(&prepared, &layout);
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("set");
+    let options = SyntheticOptions {
+        count: 2,
+        seed: 5,
+        height: 32,
+        width: 32,
+        out: out.clone(),
+        overwrite: false,
+    };
+    dali::synthetic::generate(&options, &mut |_| ()).expect("room for two images");
+    let store = Arc::new(Store::open(&out.join("store")).expect("a store just written"));
+    let fill = |_: &Store, idx: usize, rows: &mut ImageRows<'_>| {
+        rows.row_mut("keypoints")?[..2].copy_from_slice(&[idx as f32, 0.5]);
+        Ok(())
+    };
+    let batch = Batch { indices: vec![1], epoch: 0 };
+    let slots = vec![Slot::plain(layout)];
+    let mut loader = Loader::new(store, vec![batch], slots, 1, Box::new(fill)).expect("a loader");
+    let slot = loader.next().expect("an image").expect("a batch").slot;
+    let keypoints: &[f32] = slot.view("keypoints").expect("an array");
+    assert_eq!(keypoints[..3], [1.0, 0.5, 1.0]);
+    assert_eq!(keypoints[3..], [1.0; 87]);
+
+    let mut executor = CpuExecutor::new(program, &StateSet::new()).expect("nothing to run");
+    copy_inputs(&mut executor, &slot).expect("the same inputs");
+    assert_eq!(executor.f32("keypoints").expect("an input"), keypoints);
+    assert_eq!(executor.i32("num_images").expect("an input"), [1]);
+}
+
+/// The tables of the model fit its programs, on a device byte for byte.
+#[test]
+fn slots_lie_as_the_inputs_of_their_programs() {
+    use super::super::{detection_layout, detection_program, training_layout, training_program};
+    let config = Config::load("micro", &[]).expect("the preset loads");
+    let spec = spec(&config);
+    let training = training_program(&spec).expect("micro is sound").program;
+    let detection = detection_program(&spec).expect("micro is sound").program;
+    let layouts = [training_layout(2, SHAPE), detection_layout(2, SHAPE)];
+    for (program, layout) in [training, detection].into_iter().zip(layouts) {
+        let prepared = Prepared::new(Arc::new(program), target()).expect("a schedule");
+        same_layout(&prepared, &layout.expect("names that differ"));
+    }
+}
+
+/// A program that declares another input in front is told so, not fed with shifted bytes.
+#[test]
+#[should_panic(expected = "`pixels`")]
+fn another_input_in_front_is_found() {
+    let config = Config::load("micro", &[]).expect("the preset loads");
+    let spec = spec(&config);
+    let mut program = Program::new();
+    program.input("other", TensorDesc::new(Role::Index, &[1]));
+    ImageInputs::declare(&mut program, &spec);
+    let layout = slot_layout(&[ImageInputs::ARRAYS], spec.images, SHAPE).expect("a layout");
+    same_layout(&Prepared::new(Arc::new(program), target()).expect("nothing to run"), &layout);
+}

@@ -1,0 +1,97 @@
+//! Slots where a program takes them from: plain memory on the CPU, pinned memory on a device.
+
+use std::sync::Arc;
+
+use dali::loader::{self, PlainMemory, SlotLayout};
+use device::PinnedBuffer;
+use graph::exec::device::Prepared;
+use graph::{CpuExecutor, GraphError};
+
+use super::Backend;
+use crate::error::EngineError;
+
+/// Memory of a slot.
+#[derive(Debug)]
+pub enum SlotMemory {
+    /// Of the process.
+    Plain(PlainMemory),
+    /// Pinned: a device copies straight out of it.
+    Pinned(PinnedBuffer),
+}
+
+/// One batch on its way to a program.
+pub type Slot = loader::Slot<SlotMemory>;
+
+impl Backend {
+    /// A slot in memory that its programs take inputs from.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub fn slot(&self, layout: &Arc<SlotLayout>) -> Result<Slot, EngineError> {
+        let memory = match self {
+            Backend::Cpu => SlotMemory::Plain(PlainMemory::new(layout.bytes())),
+            Backend::Device(device) => {
+                let buffer = device.pinned_buffer(layout.bytes()).map_err(GraphError::from)?;
+                SlotMemory::Pinned(buffer)
+            }
+        };
+        Ok(Slot::new(layout.clone(), memory)?)
+    }
+}
+
+impl SlotMemory {
+    /// What a device copies from.
+    ///
+    /// # Panics
+    /// If the slot was made for the CPU.
+    pub fn pinned(&self) -> &PinnedBuffer {
+        match self {
+            SlotMemory::Pinned(buffer) => buffer,
+            SlotMemory::Plain(_) => panic!("a slot of the CPU was given to a device"),
+        }
+    }
+}
+
+impl AsRef<[u8]> for SlotMemory {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            SlotMemory::Plain(memory) => memory.as_ref(),
+            SlotMemory::Pinned(buffer) => buffer.as_ref(),
+        }
+    }
+}
+
+impl AsMut<[u8]> for SlotMemory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            SlotMemory::Plain(memory) => memory.as_mut(),
+            SlotMemory::Pinned(buffer) => buffer.as_mut(),
+        }
+    }
+}
+
+/// Copies a slot's arrays into a program's inputs on the CPU.
+///
+/// # Errors
+/// An array that is no input of the program.
+pub(crate) fn copy_inputs<M: AsRef<[u8]> + AsMut<[u8]>>(
+    executor: &mut CpuExecutor,
+    slot: &loader::Slot<M>,
+) -> Result<(), EngineError> {
+    for (array, bytes) in slot.arrays() {
+        executor.input_mut(&array.name)?.bytes_mut().copy_from_slice(bytes);
+    }
+    Ok(())
+}
+
+/// That one copy of a slot is all inputs of a program.
+///
+/// # Panics
+/// If an array does not lie where the program's input does, or the program has further inputs.
+pub(crate) fn same_layout(prepared: &Prepared, layout: &SlotLayout) {
+    for (i, array) in layout.arrays().iter().enumerate() {
+        let input = prepared.input_range(&array.name);
+        assert_eq!(input, Some(layout.range(i)), "`{}` lies elsewhere in the slot", array.name);
+    }
+    assert_eq!(prepared.input_bytes(), layout.bytes(), "inputs beyond those of the slot");
+}

@@ -1,0 +1,53 @@
+//! Pinned host memory that its owner fills in place, for copies to a device.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+/// The memory behind a [`PinnedBuffer`]: a device's own type.
+pub trait PinnedBytes: Any + Debug + Send + Sync {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// The bytes, to write.
+    ///
+    /// # Panics
+    /// While a copy to the device may still read them.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+/// Pinned host memory with one owner, from any thread: the source of
+/// [`Device::upload_from`](super::Device::upload_from). Kernels get no address of it.
+///
+/// Writing panics while a copy that reads the buffer is in flight. Dropping it waits for the copy.
+#[derive(Debug)]
+pub struct PinnedBuffer {
+    memory: Box<dyn PinnedBytes>,
+}
+
+impl PinnedBuffer {
+    /// Takes over memory that a device has pinned.
+    pub fn new(memory: impl PinnedBytes) -> Self {
+        Self { memory: Box::new(memory) }
+    }
+
+    /// The device's own type.
+    ///
+    /// # Panics
+    /// If another kind of device made the buffer.
+    pub fn memory<T: PinnedBytes>(&self) -> &T {
+        let memory: &dyn Any = self.memory.as_ref();
+        memory.downcast_ref().unwrap_or_else(|| panic!("{self:?} is not of this device"))
+    }
+}
+
+impl AsRef<[u8]> for PinnedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.bytes()
+    }
+}
+
+impl AsMut<[u8]> for PinnedBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.memory.bytes_mut()
+    }
+}
