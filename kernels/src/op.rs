@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs, Target, Task};
 
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, HostTensor};
 use crate::{OpError, TensorDesc};
 
 /// A shared op; programs and backward rules hold ops through it.
@@ -74,6 +74,12 @@ pub trait Op: Any + Debug + Send + Sync {
     /// What a node of this op becomes on a GPU: its launches, unless it is another kind of task.
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
         self.launches(args).into_iter().map(Task::Launch).collect()
+    }
+
+    /// Inputs under which the reference rounds where a GPU does, if the op rounds on the way to its
+    /// outputs.
+    fn rounded_inputs(&self, inputs: &[HostTensor]) -> Vec<HostTensor> {
+        inputs.to_vec()
     }
 
     /// Runs the CPU reference. Every element of every output is written, whatever it held.

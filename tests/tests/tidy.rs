@@ -5,6 +5,7 @@
 //! mend, and is itself tested on small inputs that break it.
 
 mod tidy {
+    pub(crate) mod circles;
     pub(crate) mod cuda;
     pub(crate) mod docs;
     pub(crate) mod files;
@@ -22,7 +23,9 @@ mod tidy {
 }
 
 use tidy::files::{File, root, tracked};
-use tidy::{cuda, docs, machine, mirrors, ops, presets, ptx, rooms, shape, unsafety, used, words};
+use tidy::{
+    circles, cuda, docs, machine, mirrors, ops, presets, ptx, rooms, shape, unsafety, used, words,
+};
 
 /// Fails with all faults at once, so that one run shows all that is to be mended.
 fn hold(faults: Vec<String>) {
@@ -43,6 +46,11 @@ fn source_files() -> Vec<File> {
 fn imports_point_down() {
     let workspace = rooms::read(&root());
     hold(rooms::import_faults(&workspace.packages, &workspace.edges));
+}
+
+#[test]
+fn no_modules_import_one_another_in_a_circle() {
+    hold(circles::faults(&rust_files()));
 }
 
 #[test]

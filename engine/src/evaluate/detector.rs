@@ -6,24 +6,12 @@ use std::time::Instant;
 use configs::Config;
 use dali::order::PaddedShape;
 
+use super::image::Image;
 use super::postprocess::{ImageDetections, Outputs};
 use crate::dataset::network_size;
 use crate::error::EngineError;
 use crate::model::{Inject, MicroStep, ModelSpec, SlotShape, detection_layout, detection_program};
 use crate::runtime::{Backend, Executor, ModelState, Slot};
-
-/// An image to detect on.
-#[derive(Debug, Clone)]
-pub struct Image {
-    /// Id in the results.
-    pub id: u64,
-    /// Rows.
-    pub height: usize,
-    /// Columns.
-    pub width: usize,
-    /// Pixels, height x width x 3.
-    pub rgb: Vec<u8>,
-}
 
 /// Seconds of the stages of one run, one after the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -2,6 +2,7 @@
 
 mod detector;
 mod ground_truth;
+mod image;
 mod model;
 mod postprocess;
 
@@ -15,7 +16,8 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
 
-pub use detector::{Detector, Image, Stages};
+pub use detector::{Detector, Stages};
+pub use image::Image;
 pub use model::DetectionModel;
 pub use postprocess::{Found, ImageDetections};
 

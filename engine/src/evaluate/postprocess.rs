@@ -6,7 +6,7 @@ use kernels::cpu::HostTensor;
 use kernels::paste::paste_mask;
 use rayon::prelude::*;
 
-use super::detector::Image;
+use super::image::Image;
 use crate::error::EngineError;
 use crate::runtime::Executor;
 

@@ -10,24 +10,10 @@ use kernels::Role;
 use kernels::boxes::SampleKey;
 
 use super::ModelSpec;
+use super::capacities::SlotShape;
 use super::schema::Extent::{Coords, Fixed, Images, Objects, Parts, Pixels, Runs};
 use super::schema::{Array, batch_arrays, slot_layout};
 use crate::error::EngineError;
-
-/// Capacities of one image in the loader's slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlotShape {
-    /// Bytes of source pixels: H x W x 3 of the largest image.
-    pub pixels: usize,
-    /// Objects, G.
-    pub objects: usize,
-    /// Polygon rings or run lists.
-    pub parts: usize,
-    /// Polygon coordinates (values).
-    pub coords: usize,
-    /// Run lengths.
-    pub runs: usize,
-}
 
 /// What tests put in place of computed tensors, and whether intermediate ones stay readable.
 #[derive(Debug, Clone, Default)]

@@ -2,6 +2,7 @@
 //! detection pass. Nothing here runs anything.
 
 mod backbone;
+mod capacities;
 mod detect;
 mod fpn;
 mod inputs;
@@ -15,13 +16,16 @@ mod rois;
 mod rpn;
 mod schedule;
 mod schema;
+mod state_names;
 mod train_step;
 
+pub use capacities::SlotShape;
 pub use detect::detection_program;
-pub use inputs::{Inject, SlotShape, detection_layout, training_layout};
+pub use inputs::{Inject, detection_layout, training_layout};
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;
+pub(crate) use state_names::{MASTER, RING, RING_STEP};
 pub use train_step::training_program;
 
 use configs::Config;

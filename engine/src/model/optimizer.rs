@@ -16,7 +16,7 @@ use super::MicroStep;
 use super::net::Net;
 use super::params::ParamKind;
 use super::schedule::schedule;
-use crate::runtime::MASTER;
+use super::state_names::MASTER;
 
 /// A parameter that the step trains.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use kernels::ops::publish::Publish;
 use kernels::{Role, TensorDesc};
 
 use super::net::{Loss, Net};
-use crate::runtime::{RING, RING_STEP};
+use super::state_names::{RING, RING_STEP};
 
 /// Rows of the ring at least: more than are ever in flight.
 const MIN_ROWS: usize = 8;

@@ -16,13 +16,6 @@ pub use slot::{Slot, SlotMemory};
 pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;
 
-/// Prefix of the fp32 masters of weights that the device holds as fp16.
-pub(crate) const MASTER: &str = "master/";
-/// State that the step writes for the host to read: see [`crate::model::RingLayout`].
-pub(crate) const RING: &str = "ring";
-/// Rows written to the ring.
-pub(crate) const RING_STEP: &str = "ring_step";
-
 /// What runs the programs.
 #[derive(Debug, Clone)]
 pub enum Backend {

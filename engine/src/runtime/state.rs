@@ -11,8 +11,8 @@ use graph::exec::device::{Prepared, SharedArena};
 use graph::{DeviceState, Program, StateSet};
 use kernels::DType;
 
-use super::{MASTER, RING, RING_STEP};
 use crate::error::EngineError;
+use crate::model::{MASTER, RING, RING_STEP};
 
 /// Weights, momentum and counters of a model.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ use super::programs::TrainingPrograms;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::BuiltProgram;
-use crate::runtime::{Backend, RING};
+use crate::model::RING;
+use crate::runtime::Backend;
 
 /// What training needs in memory, known before the first step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

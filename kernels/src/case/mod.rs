@@ -11,7 +11,7 @@ use crate::on_cpu::{run, run_updating};
 use crate::philox::philox4x32;
 use crate::{DType, OpError, OpRef, Role, Sink, Source, TensorDesc};
 
-pub use node::{compare_with_reference, reference_inputs};
+pub use node::compare_with_reference;
 pub use on_device::{CUT_FLOOR, DeviceReport, check_on_device};
 
 /// An op at given shapes and values.

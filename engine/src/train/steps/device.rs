@@ -11,8 +11,9 @@ use graph::exec::device::Prepared;
 
 use super::{Measured, Steps, Submit, measured};
 use crate::error::EngineError;
+use crate::model::RING;
 use crate::model::RingLayout;
-use crate::runtime::{ModelState, RING, same_layout};
+use crate::runtime::{ModelState, same_layout};
 use crate::train::feed::Batch;
 use crate::train::programs::StepPrograms;
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::context::{Context, OrFault};
-use super::stream::Event;
-use crate::{DeviceError, DevicePtr, PinnedBytes};
+use crate::{DeviceError, DevicePtr};
 
 /// A piece of device memory.
 #[derive(Debug)]
@@ -48,7 +47,7 @@ impl Drop for Allocation {
 /// Pinned host memory with an address for kernels.
 #[derive(Debug)]
 pub(super) struct PinnedMemory {
-    host: NonNull<u8>,
+    pub(super) host: NonNull<u8>,
     pub(super) bytes: usize,
     pub(super) device_ptr: DevicePtr,
     context: Arc<Context>,
@@ -149,44 +148,6 @@ impl Drop for PinnedMemory {
             // before it drops its memory.
             let _ = unsafe { result::free_host(self.host.as_ptr().cast()) };
         }
-    }
-}
-
-/// Pinned memory that its owner reaches by reference. The device only ever reads it, by copies.
-#[derive(Debug)]
-pub(super) struct StagingMemory {
-    pub(super) memory: PinnedMemory,
-    /// Marks the end of the last copy to the device.
-    pub(super) copied: Event,
-}
-
-impl StagingMemory {
-    /// Takes memory, all zero.
-    pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
-        let (memory, copied) = (PinnedMemory::new(context, bytes)?, Event::new(context, false)?);
-        Ok(Self { memory, copied })
-    }
-}
-
-impl PinnedBytes for StagingMemory {
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the memory is alive, initialised by `new`, and as long as it says. Whoever writes
-        // it borrows `self` mutably; the device gets no address but as the source of copies.
-        unsafe { std::slice::from_raw_parts(self.memory.host.as_ptr(), self.memory.bytes) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        assert!(self.copied.is_done(), "written while a copy to the device reads it: {self:?}");
-        // SAFETY: as for `bytes`. No copy reads the memory (asserted), and none begins while it is
-        // borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.host.as_ptr(), self.memory.bytes) }
-    }
-}
-
-impl Drop for StagingMemory {
-    fn drop(&mut self) {
-        // A device that failed copies no more.
-        let _ = self.copied.wait();
     }
 }
 

@@ -8,6 +8,7 @@ mod args;
 mod context;
 mod memory;
 mod module;
+mod staging;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -17,8 +18,9 @@ use std::time::Duration;
 use args::PackedArgs;
 use context::Context;
 pub use context::{Installed, InstalledGpu};
-use memory::{Allocation, PinnedMemory, StagingMemory};
+use memory::{Allocation, PinnedMemory};
 use module::Kernels;
+use staging::StagingMemory;
 
 use crate::manifest::Compiled;
 use crate::{

@@ -2,7 +2,7 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight, Conv2dInputs};
+use super::{Conv2d, Conv2dInputs};
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
 
@@ -20,23 +20,25 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
 }
 
 pub(super) fn grad_input(
-    op: &Conv2dGradInput,
+    has_scale: bool,
+    counted: bool,
     shape: &ConvShape,
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
-    let scale = op.scale.then(|| args.inputs[2]);
-    let extras = Extras { scale, ..launch::counted(args, op.counted) };
+    let scale = has_scale.then(|| args.inputs[2]);
+    let extras = Extras { scale, ..launch::counted(args, counted) };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
     launch::grad_input(args, shape, tensors, extras)
 }
 
 pub(super) fn grad_weight(
-    op: &Conv2dGradWeight,
+    has_scale: bool,
+    counted: bool,
     shape: &ConvShape,
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
-    let scale = op.scale.then(|| args.inputs[2]);
-    let extras = Extras { scale, ..launch::counted(args, op.counted) };
+    let scale = has_scale.then(|| args.inputs[2]);
+    let extras = Extras { scale, ..launch::counted(args, counted) };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
     launch::grad_weight(args, shape, tensors, extras)
 }

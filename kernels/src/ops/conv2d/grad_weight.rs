@@ -98,7 +98,8 @@ impl Op for Conv2dGradWeight {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_weight(self, &inferred(NAME, self.shape(&descs(args))), args)
+        let shape = inferred(NAME, self.shape(&descs(args)));
+        cuda::grad_weight(self.scale, self.counted, &shape, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -2,7 +2,7 @@
 
 use device::{Buffer, Launch, LaunchArgs};
 
-use super::{GatherPatches, GatherPatchesGrad};
+use super::GatherPatches;
 use crate::ops::roi_align::pyramid::Pyramid;
 
 pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -28,11 +28,15 @@ pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> 
     ]
 }
 
-pub(super) fn backward(op: &GatherPatchesGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
+pub(super) fn backward(
+    level_sizes: &[[usize; 2]],
+    anchors_per_cell: usize,
+    args: &LaunchArgs<'_>,
+) -> Vec<Launch> {
     let (g, idx) = (args.inputs[0], args.inputs[1]);
     let pyramid = Pyramid {
         maps: args.outputs.iter().map(Buffer::write).collect(),
-        sizes: &op.level_sizes,
+        sizes: level_sizes,
         scales: &[],
         images: idx.dim(0),
         channels: g.dim(1) / 9,
@@ -45,6 +49,6 @@ pub(super) fn backward(op: &GatherPatchesGrad, args: &LaunchArgs<'_>) -> Vec<Lau
             .arg(idx.read())
             .arg(pyramid.arg())
             .int(idx.dim(1))
-            .int(op.anchors_per_cell),
+            .int(anchors_per_cell),
     ]
 }

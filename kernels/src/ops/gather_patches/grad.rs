@@ -52,7 +52,7 @@ impl Op for GatherPatchesGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        super::cuda::backward(self, args)
+        super::cuda::backward(&self.level_sizes, self.anchors_per_cell, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

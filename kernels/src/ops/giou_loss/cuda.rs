@@ -2,7 +2,7 @@
 
 use device::{Arg, BLOCK, Launch, LaunchArgs};
 
-use super::{GiouLoss, GiouLossGrad, GiouLossInputs};
+use super::{GiouLoss, GiouLossInputs};
 use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
 
 /// What both kernels take first.
@@ -30,12 +30,12 @@ pub(super) fn launches(op: &GiouLoss, args: &LaunchArgs<'_>) -> Vec<Launch> {
     vec![read(launch, args, op.weights, op.ipg).arg(args.outputs[0].write())]
 }
 
-pub(super) fn backward(op: &GiouLossGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
+pub(super) fn backward(weights: [f32; 4], ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let inputs = GiouLossInputs::of(&args.inputs);
     let blocks = blocks(inputs.labels.len(), BLOCK as usize);
     let launch = Launch::new("giou_loss_grad_f16", [blocks, 1, 1]);
     vec![
-        read(launch, args, op.weights, op.ipg)
+        read(launch, args, weights, ipg)
             .arg(loss_gradient(args.inputs[GiouLossInputs::LEN]))
             .arg(args.outputs[0].write()),
     ]

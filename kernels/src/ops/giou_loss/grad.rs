@@ -43,7 +43,7 @@ impl Op for GiouLossGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::backward(self, args)
+        cuda::backward(self.weights, self.ipg, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

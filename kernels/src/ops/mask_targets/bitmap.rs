@@ -3,23 +3,9 @@
 //! The bitmap at network size is never built: its pixel (row, column) is the source pixel that
 //! nearest resizing takes, so rows and columns are looked up where the RoI needs them.
 
-use super::cpu::View;
+use super::view::View;
 use crate::coco::Crop;
 use crate::ops::roi_align::taps::{AxisTaps, Grid};
-use crate::resize::nearest_source;
-
-impl View {
-    /// Source row of a network row.
-    fn source_row(&self, row: usize) -> usize {
-        nearest_source(row, self.source[0], self.network[0])
-    }
-
-    /// Source column of a network column: flipped at source size, then resized.
-    fn source_column(&self, column: usize) -> usize {
-        let column = nearest_source(column, self.source[1], self.network[1]);
-        if self.flip { self.source[1] - 1 - column } else { column }
-    }
-}
 
 /// RoIAlign of the object at network size: adaptive grid, not aligned, scale 1.
 pub(super) fn average(crops: &[Crop], view: View, roi: [f32; 4], side: usize, target: &mut [f32]) {

@@ -5,20 +5,11 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::segments::{Outline, Segments};
+use super::view::View;
 use super::{MaskRule, MaskTargets, MaskTargetsInputs, bitmap, polygon};
 use crate::coco::Crop;
 use crate::contract::rows_in_use;
 use crate::cpu::TensorRef;
-
-/// How an image came to network size.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct View {
-    /// Height and width of the source.
-    pub(super) source: [usize; 2],
-    /// Height and width of the image in the network's input, without padding.
-    pub(super) network: [usize; 2],
-    pub(super) flip: bool,
-}
 
 /// An object of a RoI.
 struct Object<'a> {

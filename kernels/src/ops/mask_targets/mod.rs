@@ -26,6 +26,7 @@ mod polygon;
 mod segments;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use device::{Launch, LaunchArgs};
 

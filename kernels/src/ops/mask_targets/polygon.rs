@@ -3,7 +3,7 @@
 //! Arithmetic in f32 and in that reference's order (resize, flip at network size, shift, scale),
 //! because rounding decides on which side of a pixel's centre a boundary falls.
 
-use super::cpu::View;
+use super::view::View;
 use crate::coco::Crop;
 
 /// Writes the target of a RoI of an object with polygons in source pixels.

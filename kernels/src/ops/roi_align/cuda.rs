@@ -2,8 +2,8 @@
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
+use super::RoiAlign;
 use super::pyramid::Pyramid;
-use super::{RoiAlign, RoiAlignGrad};
 
 /// Shared memory of a block without asking for more.
 const SHARED_BYTES: usize = 48 << 10;
@@ -60,35 +60,40 @@ pub(super) fn forward(op: &RoiAlign, args: &LaunchArgs<'_>) -> Vec<Launch> {
 }
 
 /// Offsets of the lists, their starts and their lengths in the workspace, and its end.
-fn pieces(op: &RoiAlignGrad, rows: usize) -> [usize; 4] {
-    let ints = (op.images * op.level_sizes.len() * 4).next_multiple_of(256);
+fn pieces(images: usize, levels: usize, rows: usize) -> [usize; 4] {
+    let ints = (images * levels * 4).next_multiple_of(256);
     let lists = (rows * ENTRY_BYTES).next_multiple_of(256);
     [0, lists, lists + ints, lists + 2 * ints]
 }
 
 /// Bytes of the lists of RoIs of each image and level.
-pub(super) fn backward_workspace(op: &RoiAlignGrad, rows: usize) -> usize {
-    pieces(op, rows)[3]
+pub(super) fn backward_workspace(images: usize, levels: usize, rows: usize) -> usize {
+    pieces(images, levels, rows)[3]
 }
 
-pub(super) fn backward(op: &RoiAlignGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
+pub(super) fn backward(
+    op: &RoiAlign,
+    images: usize,
+    level_sizes: &[[usize; 2]],
+    args: &LaunchArgs<'_>,
+) -> Vec<Launch> {
     let (g, rois) = (args.inputs[0], args.inputs[1]);
     let rows = rois.dim(0);
     assert!(op.pooled <= MAX_BINS, "{} bins a side of at most {MAX_BINS}", op.pooled);
-    let largest = op.level_sizes.iter().flatten().max().copied().unwrap_or(0);
+    let largest = level_sizes.iter().flatten().max().copied().unwrap_or(0);
     assert!(largest < 1 << 15, "maps of {largest} pixels do not fit 16 bits");
     // The listing kernel takes the sizes of the maps only.
     let [pyramid, sizes] = [args.outputs.iter().map(Buffer::write).collect(), vec![]].map(|maps| {
-        let (sizes, scales) = (&op.level_sizes[..], &op.spatial_scales[..]);
-        Pyramid { maps, sizes, scales, images: op.images, channels: g.dim(3) }
+        let (sizes, scales) = (level_sizes, &op.spatial_scales[..]);
+        Pyramid { maps, sizes, scales, images, channels: g.dim(3) }
     });
-    let [lists, starts, lens, end] = pieces(op, rows);
+    let [lists, starts, lens, end] = pieces(images, level_sizes.len(), rows);
     let scratch = |access| {
         [(lists, starts), (starts, lens), (lens, end)]
             .map(|(from, to)| args.workspace.piece(from, to - from, access))
     };
     let grid = grid_arg(op.pooled, op.sampling_ratio, op.aligned);
-    let list = Launch::new("roi_align_grad_lists", [op.images * op.level_sizes.len(), 1, 1]);
+    let list = Launch::new("roi_align_grad_lists", [images * level_sizes.len(), 1, 1]);
     let list = args.inputs[1..]
         .iter()
         .fold(list.block(LIST_BLOCK).arg(sizes.arg()), |launch, input| launch.arg(input.read()));

@@ -6,7 +6,7 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::{RoiPlaces, check_rois, cpu, taps};
+use super::{RoiAlign, RoiPlaces, check_rois, cpu, cuda, taps};
 use crate::cpu::CpuArgs;
 use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
@@ -14,14 +14,8 @@ use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
 /// Adds the gradients of RoIs to the maps of their levels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoiAlignGrad {
-    /// Bins a side, P.
-    pub pooled: usize,
-    /// Samples a side of a bin; 0 = adaptive.
-    pub sampling_ratio: usize,
-    /// Half-pixel shift, and no minimum size.
-    pub aligned: bool,
-    /// Feature pixels per network pixel, of each level.
-    pub spatial_scales: Vec<f32>,
+    /// The op that it is the gradient of.
+    pub forward: RoiAlign,
     /// N, images of a map.
     pub images: usize,
     /// Height and width of each level's map.
@@ -42,13 +36,24 @@ impl Op for RoiAlignGrad {
     ) -> Result<Vec<TensorDesc>, OpError> {
         check::arity(NAME, "inputs", inputs, 1 + RoiPlaces::LEN)?;
         check::arity(NAME, "updates", updates, 0)?;
-        let (sizes, scales) = (self.level_sizes.len(), self.spatial_scales.len());
+        let (sizes, scales) = (self.level_sizes.len(), self.forward.spatial_scales.len());
         let expected = format!("{scales}, one a scale");
         check::parameter(NAME, "level_sizes", sizes == scales, &expected, sizes)?;
         contract::floats_ranked(NAME, "grad_output", &inputs[0], "[M, P, P, C]")?;
         let (rows, channels) = (inputs[0].shape[0], inputs[0].shape[3]);
-        check::shape(NAME, "grad_output", &inputs[0], &[rows, self.pooled, self.pooled, channels])?;
-        check_rois(NAME, self.pooled, &self.spatial_scales, rows, RoiPlaces::of(&inputs[1..]))?;
+        check::shape(
+            NAME,
+            "grad_output",
+            &inputs[0],
+            &[rows, self.forward.pooled, self.forward.pooled, channels],
+        )?;
+        check_rois(
+            NAME,
+            self.forward.pooled,
+            &self.forward.spatial_scales,
+            rows,
+            RoiPlaces::of(&inputs[1..]),
+        )?;
         let grad = |&[height, width]: &[usize; 2]| {
             TensorDesc::new(Role::Gradient, &[self.images, height, width, channels])
         };
@@ -56,7 +61,7 @@ impl Op for RoiAlignGrad {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let samples = self.sampling_ratio.max(1).pow(2);
+        let samples = self.forward.sampling_ratio.max(1).pow(2);
         Cost::streaming(inputs, outputs, (inputs[0].len() * samples * 8) as u64)
     }
 
@@ -66,19 +71,19 @@ impl Op for RoiAlignGrad {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        super::cuda::backward_workspace(self, inputs[1].dim(0))
+        cuda::backward_workspace(self.images, self.level_sizes.len(), inputs[1].dim(0))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        super::cuda::backward(self, args)
+        cuda::backward(&self.forward, self.images, &self.level_sizes, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rois = cpu::Rois::of(RoiPlaces::of(&args.inputs[1..]), &self.spatial_scales);
+        let rois = cpu::Rois::of(RoiPlaces::of(&args.inputs[1..]), &self.forward.spatial_scales);
         let grid = taps::Grid {
-            pooled: self.pooled,
-            sampling_ratio: self.sampling_ratio,
-            aligned: self.aligned,
+            pooled: self.forward.pooled,
+            sampling_ratio: self.forward.sampling_ratio,
+            aligned: self.forward.aligned,
         };
         cpu::backward(grid, &self.level_sizes, &args.inputs[0], &rois, &mut args.outputs);
     }

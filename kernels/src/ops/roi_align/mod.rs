@@ -132,10 +132,7 @@ impl Op for RoiAlign {
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let levels = self.spatial_scales.len();
         let grad = RoiAlignGrad {
-            pooled: self.pooled,
-            sampling_ratio: self.sampling_ratio,
-            aligned: self.aligned,
-            spatial_scales: self.spatial_scales.clone(),
+            forward: self.clone(),
             images: inputs[0].shape[0],
             level_sizes: inputs[..levels].iter().map(|f| [f.shape[1], f.shape[2]]).collect(),
         };

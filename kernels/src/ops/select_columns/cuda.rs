@@ -2,7 +2,7 @@
 
 use device::{BLOCK, Launch, LaunchArgs};
 
-use super::{SelectColumns, SelectColumnsGrad};
+use super::SelectColumns;
 use crate::DType;
 
 /// Elements of the gradient that a thread writes: one 16-byte store of halves.
@@ -26,7 +26,8 @@ pub(super) fn launches(op: &SelectColumns, args: &LaunchArgs<'_>) -> Vec<Launch>
     ]
 }
 
-pub(super) fn backward(op: &SelectColumnsGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
+/// `columns` are those of the forward input.
+pub(super) fn backward(op: &SelectColumns, columns: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (g, index, grad_x) = (args.inputs[0], args.inputs[1], args.outputs[0]);
     let blocks = grad_x.len().div_ceil(VECTOR * BLOCK as usize);
     vec![
@@ -35,7 +36,7 @@ pub(super) fn backward(op: &SelectColumnsGrad, args: &LaunchArgs<'_>) -> Vec<Lau
             .arg(index.read())
             .arg(grad_x.write())
             .int(op.width)
-            .int(op.columns)
+            .int(columns)
             .arg(op.modulo)
             .len(grad_x.len()),
     ]

@@ -6,7 +6,7 @@
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use super::{check_columns, cuda, first_column};
+use super::{SelectColumns, check_columns, cuda, first_column};
 use crate::cpu::CpuArgs;
 use crate::op::check;
 use crate::{Op, OpError, Role, TensorDesc, contract};
@@ -44,7 +44,11 @@ impl Op for SelectColumnsGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::backward(self, args)
+        cuda::backward(
+            &SelectColumns { width: self.width, modulo: self.modulo },
+            self.columns,
+            args,
+        )
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

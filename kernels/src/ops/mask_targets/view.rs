@@ -1,0 +1,26 @@
+//! How an image came to network size: what a mask target is read through.
+
+use crate::resize::nearest_source;
+
+/// How an image came to network size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    /// Height and width of the source.
+    pub(super) source: [usize; 2],
+    /// Height and width of the image in the network's input, without padding.
+    pub(super) network: [usize; 2],
+    pub(super) flip: bool,
+}
+
+impl View {
+    /// Source row of a network row.
+    pub(super) fn source_row(&self, row: usize) -> usize {
+        nearest_source(row, self.source[0], self.network[0])
+    }
+
+    /// Source column of a network column: flipped at source size, then resized.
+    pub(super) fn source_column(&self, column: usize) -> usize {
+        let column = nearest_source(column, self.source[1], self.network[1]);
+        if self.flip { self.source[1] - 1 - column } else { column }
+    }
+}

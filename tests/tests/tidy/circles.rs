@@ -1,0 +1,240 @@
+//! Modules of a crate do not import one another in a circle.
+//!
+//! Two modules side by side import each other only one way, whatever they hold. A module and those
+//! inside it may: they are one thing. Tests may import anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::files::File;
+use super::rust::code_only;
+
+/// A module, as the names that lead to it from its crate's root.
+type Module = Vec<String>;
+
+/// The modules of one crate with what they import.
+#[derive(Default)]
+struct Crate {
+    code: BTreeMap<Module, String>,
+    /// What a module hands on under a name: the path as it stands there.
+    handed_on: BTreeMap<(Module, String), Vec<String>>,
+}
+
+/// Circles between modules side by side, one sentence each.
+pub(crate) fn faults(files: &[File]) -> Vec<String> {
+    let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
+    for file in files {
+        let Some((root, inside)) = file.path.split_once("/src/") else { continue };
+        let Some(module) = module_of(inside) else { continue };
+        let code = code_only(&file.text);
+        let end = code.find("#[cfg(test)]\nmod tests {").unwrap_or(code.len());
+        crates.entry(root).or_default().code.entry(module).or_default().push_str(&code[..end]);
+    }
+    let mut faults = Vec::new();
+    for (root, krate) in &mut crates {
+        krate.read_names();
+        faults.extend(krate.circles(root));
+    }
+    if crates.is_empty() {
+        faults.push("no crate was found; this check proves nothing".into());
+    }
+    faults
+}
+
+/// The module of a file below `src`; none for tests.
+fn module_of(inside: &str) -> Option<Module> {
+    let mut names: Module = inside.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
+    if names.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        names.pop();
+    }
+    (names.last().map(String::as_str) != Some("tests")).then_some(names)
+}
+
+impl Crate {
+    fn read_names(&mut self) {
+        for (module, code) in &self.code {
+            for path in uses(code, true) {
+                let path: Vec<String> =
+                    path.into_iter().skip_while(|name| name == "self").collect();
+                if let Some(name) = path.last().cloned() {
+                    self.handed_on.insert((module.clone(), name), path);
+                }
+            }
+        }
+    }
+
+    /// The module that a path leads to from `here`, through names that are handed on.
+    fn resolve(&self, here: &Module, path: &[String], depth: usize) -> Module {
+        let mut at = match path.first().map(String::as_str) {
+            Some("self" | "super") => here.clone(),
+            _ => vec![],
+        };
+        let mut rest = path;
+        while let Some((name, later)) = rest.split_first() {
+            match name.as_str() {
+                "crate" | "self" => {}
+                "super" => drop(at.pop()),
+                _ => {
+                    at.push(name.clone());
+                    if !self.code.contains_key(&at) {
+                        at.pop();
+                        break;
+                    }
+                }
+            }
+            rest = later;
+        }
+        let Some(name) = rest.first().filter(|_| depth < 5) else { return at };
+        let Some(target) = self.handed_on.get(&(at.clone(), name.clone())) else { return at };
+        let own = !["crate", "super"].contains(&target[0].as_str());
+        let prefix = own.then(|| "self".to_string());
+        let target: Vec<String> = prefix.into_iter().chain(target.iter().cloned()).collect();
+        self.resolve(&at, &target, depth + 1)
+    }
+
+    fn circles(&self, root: &str) -> Vec<String> {
+        // Below each module: which child imports which other.
+        let mut below: BTreeMap<Module, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+        for (module, code) in &self.code {
+            let paths = uses(code, false).into_iter().chain(paths_in_code(code));
+            for target in paths.map(|path| self.resolve(module, &path, 0)) {
+                let shared = module.iter().zip(&target).take_while(|(a, b)| a == b).count();
+                if let (Some(from), Some(to)) = (module.get(shared), target.get(shared)) {
+                    let edges = below.entry(module[..shared].to_vec()).or_default();
+                    edges.entry(from.clone()).or_default().insert(to.clone());
+                }
+            }
+        }
+        let mut faults = Vec::new();
+        for (parent, edges) in &below {
+            let parent: String = parent.iter().map(|name| format!("/{name}")).collect();
+            for from in edges.keys() {
+                let reached = reach(edges, from);
+                let back = |to: &&String| *from < **to && reach(edges, to).contains(from);
+                faults.extend(reached.iter().filter(back).map(|to| {
+                    format!(
+                        "{root}/src{parent}: `{from}` and `{to}` import each other in a circle; \
+                         move what both need into a module of its own"
+                    )
+                }));
+            }
+        }
+        faults
+    }
+}
+
+/// Everything that `from` leads to.
+fn reach(edges: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_string()]);
+    while let Some(name) = todo.pop() {
+        for next in edges.get(&name).into_iter().flatten() {
+            if seen.insert(next.clone()) {
+                todo.push(next.clone());
+            }
+        }
+    }
+    seen
+}
+
+/// The paths of all `use`, braces taken apart; those that are handed on, or those within the crate.
+fn uses(code: &str, handed_on: bool) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let flat: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
+    for piece in flat.split(';') {
+        let Some((before, tree)) = piece.rsplit_once("use ") else { continue };
+        let is_pub = before.trim_end().ends_with("pub") || before.trim_end().ends_with(')');
+        let local = ["crate", "super", "self"].iter().any(|start| tree.starts_with(start));
+        if if handed_on { is_pub } else { local } {
+            expand("", tree, &mut found);
+        }
+    }
+    found
+}
+
+/// `a::{b, c::d}` as `a::b` and `a::c::d`.
+fn expand(prefix: &str, tree: &str, found: &mut Vec<Vec<String>>) {
+    let tree = tree.trim();
+    let Some((head, body)) = tree.split_once('{') else {
+        let path = format!("{prefix}{tree}");
+        let path = path.split(" as ").next().unwrap_or_default();
+        if !path.is_empty() {
+            found.push(path.split("::").map(|name| name.trim().to_owned()).collect());
+        }
+        return;
+    };
+    let body = body.strip_suffix('}').unwrap_or(body);
+    let (mut depth, mut start) = (0, 0);
+    for (i, c) in body.char_indices().chain([(body.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                expand(&format!("{prefix}{head}"), &body[start..i], found);
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Paths within the crate that stand in code.
+fn paths_in_code(code: &str) -> Vec<Vec<String>> {
+    let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+    let paths = words.map(|word| word.split("::").map(str::to_owned).collect::<Vec<_>>());
+    paths.filter(|path| path.len() > 1 && ["crate", "super"].contains(&path[0].as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::faults;
+    use crate::tidy::files::File;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        faults(&files.iter().map(|(path, text)| File::new(path, text)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn modules_that_import_one_another_are_a_fault() {
+        let b = ("x/src/b.rs", "pub struct B;\n");
+        assert!(found(&[("x/src/a.rs", "use crate::b::B;\n"), b]).is_empty());
+        let circle = [("x/src/a.rs", "use crate::b::B;\n"), ("x/src/b.rs", "use crate::a::A;\n")];
+        let sentence = "x/src: `a` and `b` import each other in a circle; move what both need into \
+                        a module of its own";
+        assert_eq!(found(&circle), [sentence]);
+        let in_code = [("x/src/a.rs", "fn f() { super::b::g() }"), ("x/src/b.rs", "use crate::a;")];
+        assert_eq!(found(&in_code), [sentence]);
+    }
+
+    #[test]
+    fn a_circle_through_a_third_or_through_a_name_that_is_handed_on_is_found() {
+        let third = [
+            ("x/src/r/mod.rs", "mod a;\nmod b;\nmod c;\n"),
+            ("x/src/r/a.rs", "use super::b::B;\n"),
+            ("x/src/r/b.rs", "use super::{c::C, d};\n"),
+            ("x/src/r/c.rs", "use crate::r::a::A;\n"),
+        ];
+        assert_eq!(found(&third).len(), 3, "{:?}", found(&third));
+        let handed_on = [
+            ("x/src/r/mod.rs", "mod a;\nmod b;\npub(crate) use a::{A, Other as O};\n"),
+            ("x/src/r/a.rs", "use super::b;\n"),
+            ("x/src/r/b.rs", "use super::A;\n"),
+        ];
+        assert_eq!(found(&handed_on).len(), 1);
+    }
+
+    #[test]
+    fn a_module_and_those_inside_it_are_one_thing_and_tests_may_import_anything() {
+        let inside = [
+            ("x/src/r/mod.rs", "mod a;\nuse a::f;\npub struct R;\n"),
+            ("x/src/r/a.rs", "use super::R;\n"),
+            ("x/src/b.rs", "use crate::r::R;\n"),
+        ];
+        assert!(found(&inside).is_empty());
+        let tests = [
+            ("x/src/a.rs", "use crate::b::B;\n"),
+            ("x/src/b.rs", "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n"),
+            ("x/src/b/tests.rs", "use crate::a::A;\n"),
+        ];
+        assert!(found(&tests).is_empty());
+        assert!(found(&[])[0].contains("proves nothing"));
+    }
+}
