@@ -12,12 +12,11 @@ mod inputs;
 
 pub mod boxes;
 pub mod case;
+pub mod check;
 pub mod coco;
 pub mod compiled;
-mod contract;
 mod counted;
 pub mod cpu;
-mod dims;
 mod error;
 pub mod frozen_bn;
 pub mod losses;

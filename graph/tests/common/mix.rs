@@ -1,8 +1,8 @@
 //! Ops for random programs, where only the data flow matters: any number of inputs and outputs of
 //! any length, with or without scratch memory, and an update of state.
 
+use kernels::check;
 use kernels::cpu::{CpuArgs, TensorMut, TensorRef};
-use kernels::op::check;
 use kernels::{DType, Op, OpError, Role, TensorDesc};
 
 /// Mixes all inputs into each output: `y_k[i] = fract(salt + k + sum_j (j + 2) x_j[i mod n_j])`,

@@ -1,8 +1,8 @@
 //! Small differentiable ops that use every feature of a backward rule: aliases, temps, several
 //! outputs, gradients of outputs that nothing reads.
 
+use kernels::check;
 use kernels::cpu::{CpuArgs, TensorRef};
-use kernels::op::check;
 use kernels::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 use Sink::GradInput;

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use crate::op::check;
-use crate::{OpError, contract};
+use crate::OpError;
+use crate::check;
 
 /// Rows that one task sums. Fixed, so that the order of a sum never depends on the threads.
 const ROWS_A_TASK: usize = 256;
@@ -75,9 +75,9 @@ pub(crate) fn check_group(
     [labels, image_idx, num_images]: [&crate::TensorDesc; 3],
 ) -> Result<(), OpError> {
     check::parameter(op, "ipg", images_per_group > 0, "at least 1", images_per_group)?;
-    contract::integers(op, "labels", labels, &[rows])?;
-    contract::integers(op, "image_idx", image_idx, &[rows])?;
-    contract::integers(op, "num_images", num_images, &[1])
+    check::integers(op, "labels", labels, &[rows])?;
+    check::integers(op, "image_idx", image_idx, &[rows])?;
+    check::integers(op, "num_images", num_images, &[1])
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ mod cuda;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -57,9 +57,9 @@ impl Op for Accumulate {
         check::arity(NAME, "updates", updates, inputs.len() + 1)?;
         check_gradients(NAME, inputs)?;
         for (grad, sum) in inputs.iter().zip(updates) {
-            contract::floats(NAME, "sum_i", sum, &grad.shape)?;
+            check::floats(NAME, "sum_i", sum, &grad.shape)?;
         }
-        contract::integers(NAME, "held", &updates[inputs.len()], &[1])?;
+        check::integers(NAME, "held", &updates[inputs.len()], &[1])?;
         Ok(vec![])
     }
 
@@ -99,9 +99,9 @@ impl Op for AddAccumulated {
         check::arity(ADD, "updates", updates, 1)?;
         check_gradients(ADD, &inputs[..n])?;
         for (grad, sum) in inputs.iter().zip(&inputs[n..]) {
-            contract::floats(ADD, "sum_i", sum, &grad.shape)?;
+            check::floats(ADD, "sum_i", sum, &grad.shape)?;
         }
-        contract::integers(ADD, "held", &updates[0], &[1])?;
+        check::integers(ADD, "held", &updates[0], &[1])?;
         let total = |grad: &TensorDesc| TensorDesc::new(Role::WeightGradient, &grad.shape);
         Ok(inputs[..n].iter().map(total).collect())
     }

@@ -14,8 +14,8 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{AnchorLevel, as_boxes_mut, grid_anchors};
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;

@@ -10,9 +10,9 @@ mod cuda;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
@@ -44,7 +44,7 @@ impl Op for BiasGrad {
             return Err(check::shape_error(NAME, "g", g, "[M, .., K]".into()));
         }
         if self.counted {
-            check_count(NAME, &inputs[1])?;
+            check::count(NAME, &inputs[1])?;
         }
         Ok(vec![TensorDesc::new(Role::WeightGradient, &[g.dim(-1)])])
     }

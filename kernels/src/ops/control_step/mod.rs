@@ -24,9 +24,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Op, OpError, TensorDesc, contract};
+use crate::{Op, OpError, TensorDesc};
 
 pub use cases::cases;
 pub use control::Control;
@@ -64,14 +64,14 @@ impl Op for ControlStep {
     ) -> Result<Vec<TensorDesc>, OpError> {
         check::arity(NAME, "inputs", inputs, 2)?;
         check::arity(NAME, "updates", updates, 4)?;
-        contract::floats_ranked(NAME, "norms", &inputs[0], "[n+1]")?;
+        check::floats_ranked(NAME, "norms", &inputs[0], "[n+1]")?;
         let norms = inputs[0].len();
         check::parameter(NAME, "n+1", norms > 0, "at least 1", norms)?;
-        contract::integers(NAME, "finite", &inputs[1], &[1])?;
-        contract::integers(NAME, "step", &updates[0], &[1])?;
-        contract::floats(NAME, "scale", &updates[1], &[1])?;
-        contract::integers(NAME, "growth", &updates[2], &[1])?;
-        contract::integers(NAME, "skipped", &updates[3], &[1])?;
+        check::integers(NAME, "finite", &inputs[1], &[1])?;
+        check::integers(NAME, "step", &updates[0], &[1])?;
+        check::floats(NAME, "scale", &updates[1], &[1])?;
+        check::integers(NAME, "growth", &updates[2], &[1])?;
+        check::integers(NAME, "skipped", &updates[3], &[1])?;
         check::parameter(NAME, "clip_norm", self.clip_norm >= 0.0, "0 or more", self.clip_norm)?;
         if let LrSchedule::Multistep { milestones, .. } = &self.schedule {
             let fits = milestones.len() <= MAX_MILESTONES;

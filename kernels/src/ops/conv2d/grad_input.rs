@@ -9,11 +9,11 @@
 use device::{Gpu, Launch, LaunchArgs};
 use half::f16;
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::{CpuArgs, HostTensor};
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 use super::{cuda, descs, inferred, sized};
@@ -70,7 +70,7 @@ impl Op for Conv2dGradInput {
             check::dtype(NAME, "scale", &inputs[2], DType::F32)?;
         }
         if self.counted {
-            check_count(NAME, &inputs[len - 1])?;
+            check::count(NAME, &inputs[len - 1])?;
         }
         Ok(vec![TensorDesc::new(Role::Gradient, &[s.images, s.height, s.width, s.channels])])
     }

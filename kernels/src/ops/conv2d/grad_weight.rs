@@ -7,11 +7,11 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::CpuArgs;
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, conv_grad_weight, reduce_workspace_len};
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 use super::{cuda, descs, inferred, sized};
@@ -70,7 +70,7 @@ impl Op for Conv2dGradWeight {
             check::dtype(NAME, "scale", &inputs[2], DType::F32)?;
         }
         if self.counted {
-            check_count(NAME, &inputs[len - 1])?;
+            check::count(NAME, &inputs[len - 1])?;
         }
         let dw = [s.filters, s.kernel_h, s.kernel_w, s.channels];
         Ok(vec![TensorDesc::new(Role::WeightGradient, &dw)])

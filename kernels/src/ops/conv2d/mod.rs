@@ -21,11 +21,11 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
-use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
@@ -188,7 +188,7 @@ impl Op for Conv2d {
             }
         }
         if let Some(count) = named.count {
-            check_count(NAME, count)?;
+            check::count(NAME, count)?;
         }
         Ok(vec![TensorDesc::new(Role::Activation, &y)])
     }

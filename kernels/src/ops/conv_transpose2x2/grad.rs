@@ -7,12 +7,12 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::CpuArgs;
 use crate::matmul::{
     Epilogue, conv_forward, conv_grad_weight, gather_workspace_len, reduce_workspace_len,
 };
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 use super::{conv_shape, cuda, extents};
@@ -60,7 +60,7 @@ impl Op for ConvTranspose2x2GradInput {
         let dx = halved(g, w.dim(0));
         check::shape(INPUT, "g", g, &[dx[0], 2 * dx[1], 2 * dx[2], g.dim(3)])?;
         if self.counted {
-            check_count(INPUT, &inputs[2])?;
+            check::count(INPUT, &inputs[2])?;
         }
         Ok(vec![TensorDesc::new(Role::Gradient, &dx)])
     }
@@ -121,7 +121,7 @@ impl Op for ConvTranspose2x2GradWeight {
         check::dtype(WEIGHT, "g", g, DType::F32)?;
         check::shape(WEIGHT, "g", g, &[x.dim(0), 2 * x.dim(1), 2 * x.dim(2), g.dim(3)])?;
         if self.counted {
-            check_count(WEIGHT, &inputs[2])?;
+            check::count(WEIGHT, &inputs[2])?;
         }
         Ok(vec![TensorDesc::new(Role::WeightGradient, &[x.dim(3), 2, 2, g.dim(3)])])
     }

@@ -18,10 +18,10 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
-use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
@@ -105,7 +105,7 @@ impl Op for ConvTranspose2x2 {
             check::dtype(NAME, name, desc, DType::F32)?;
         }
         if let Some(count) = count {
-            check_count(NAME, count)?;
+            check::count(NAME, count)?;
         }
         let y = [x.dim(0), 2 * x.dim(1), 2 * x.dim(2), filters];
         Ok(vec![TensorDesc::new(Role::Activation, &y)])

@@ -9,9 +9,9 @@ mod cuda;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
-use crate::op::check;
 use crate::philox::{Purpose, keyed};
 use crate::{Op, OpError, Role, TensorDesc};
 

@@ -15,8 +15,8 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut, encode};
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;

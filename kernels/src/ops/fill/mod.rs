@@ -7,8 +7,8 @@ mod cuda;
 use device::{Launch, LaunchArgs};
 
 use crate::case::OpCase;
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::{DType, Op, OpError, Role, TensorDesc};
 
 /// `y = value`, everywhere.

@@ -10,8 +10,8 @@ mod cuda;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
 use crate::{Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;

@@ -11,8 +11,8 @@ mod cuda;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut};
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;

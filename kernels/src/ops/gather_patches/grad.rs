@@ -7,9 +7,9 @@
 use device::{Launch, LaunchArgs};
 
 use super::cpu;
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 /// Adds the gradients of patches to the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +36,8 @@ impl Op for GatherPatchesGrad {
         check::arity(NAME, "updates", updates, 0)?;
         let cells = self.anchors_per_cell;
         check::parameter(NAME, "anchors_per_cell", cells > 0, "at least 1", cells)?;
-        contract::integers_ranked(NAME, "idx", &inputs[1], "[N, B]")?;
-        contract::floats_ranked(NAME, "grad_output", &inputs[0], "[N*B, 9*C]")?;
+        check::integers_ranked(NAME, "idx", &inputs[1], "[N, B]")?;
+        check::floats_ranked(NAME, "grad_output", &inputs[0], "[N*B, 9*C]")?;
         let channels = inputs[0].shape[1] / 9;
         check::shape(NAME, "grad_output", &inputs[0], &[inputs[1].len(), 9 * channels])?;
         let images = inputs[1].shape[0];

@@ -16,9 +16,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc, contract};
+use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::GatherPatchesGrad;
@@ -42,21 +42,21 @@ impl Op for GatherPatches {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        contract::at_least(NAME, "inputs", inputs, 2, "a feature map a level, and idx")?;
+        check::at_least(NAME, "inputs", inputs, 2, "a feature map a level, and idx")?;
         check::arity(NAME, "updates", updates, 0)?;
         let cells = self.anchors_per_cell;
         check::parameter(NAME, "anchors_per_cell", cells > 0, "at least 1", cells)?;
         let first = &inputs[0];
         let (features, idx) = (&inputs[..inputs.len() - 1], &inputs[inputs.len() - 1]);
         for feature in features {
-            contract::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
+            check::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
             let (n, c) = (first.shape[0], first.shape[3]);
             if feature.shape[0] != n || feature.shape[3] != c {
                 let expected = format!("[{n}, h_l, w_l, {c}]");
                 return Err(check::shape_error(NAME, "feature_l", feature, expected));
             }
         }
-        contract::integers_ranked(NAME, "idx", idx, "[N, B]")?;
+        check::integers_ranked(NAME, "idx", idx, "[N, B]")?;
         check::shape(NAME, "idx", idx, &[first.shape[0], idx.shape[1]])?;
         Ok(vec![TensorDesc::new(first.role, &[idx.len(), 9 * first.shape[3]])])
     }

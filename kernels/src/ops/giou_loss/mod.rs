@@ -17,10 +17,10 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
 use crate::losses::check_group;
-use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::GiouLossGrad;
@@ -63,9 +63,9 @@ fn check_inputs(
 ) -> Result<(), OpError> {
     let inputs = GiouLossInputs::of(inputs);
     let rows = inputs.deltas.shape.first().copied().unwrap_or(0);
-    contract::floats(op, "deltas", inputs.deltas, &[rows, 4])?;
-    contract::floats(op, "rois", inputs.rois, &[rows, 4])?;
-    contract::floats(op, "matched_boxes", inputs.matched_boxes, &[rows, 4])?;
+    check::floats(op, "deltas", inputs.deltas, &[rows, 4])?;
+    check::floats(op, "rois", inputs.rois, &[rows, 4])?;
+    check::floats(op, "matched_boxes", inputs.matched_boxes, &[rows, 4])?;
     let positive = weights.iter().all(|&w| w > 0.0);
     check::parameter(op, "weights", positive, "above 0", format!("{weights:?}"))?;
     check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])

@@ -15,9 +15,9 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -37,7 +37,7 @@ impl Op for GradNorms {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        contract::at_least(NAME, "inputs", inputs, 1, "at least 1")?;
+        check::at_least(NAME, "inputs", inputs, 1, "at least 1")?;
         check::arity(NAME, "updates", updates, 0)?;
         for grad in inputs {
             check::dtype(NAME, "grad_i", grad, DType::F32)?;

@@ -8,8 +8,8 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 use super::{check_map, cpu, cuda};

@@ -20,8 +20,8 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::{CpuArgs, TensorRef};
-use crate::op::check;
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 

@@ -7,13 +7,13 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::CpuArgs;
 use crate::matmul::{
     ConvShape, Epilogue, conv_grad_input, conv_grad_weight, gather_workspace_len,
     reduce_workspace_len,
 };
-use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 use super::{check_rows, cuda, row_len};
@@ -72,7 +72,7 @@ impl Op for LinearGradInput {
         check::shape(INPUT, "g", g, &[g.dim(0), w.dim(0)])?;
         check_row_shape(INPUT, &self.row_shape, w)?;
         if self.counted {
-            check_count(INPUT, &inputs[2])?;
+            check::count(INPUT, &inputs[2])?;
         }
         Ok(vec![TensorDesc::new(Role::Gradient, &with_rows(g.dim(0), &self.row_shape))])
     }
@@ -135,7 +135,7 @@ impl Op for LinearGradWeight {
         check::shape(WEIGHT, "g", g, &[x.dim(0), g.dim(1)])?;
         check_row_shape(WEIGHT, &self.row_shape, x)?;
         if self.counted {
-            check_count(WEIGHT, &inputs[2])?;
+            check::count(WEIGHT, &inputs[2])?;
         }
         let dw = with_rows(g.dim(1), &self.row_shape);
         Ok(vec![TensorDesc::new(Role::WeightGradient, &dw)])

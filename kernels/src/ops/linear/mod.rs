@@ -16,10 +16,10 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::counted::{check_count, filled};
+use crate::check;
+use crate::counted::filled;
 use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
-use crate::op::check;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
@@ -90,7 +90,7 @@ impl Op for Linear {
         }
         check::shape(NAME, "b", b, &[w.dim(0)])?;
         if let Some(count) = count {
-            check_count(NAME, count)?;
+            check::count(NAME, count)?;
         }
         Ok(vec![TensorDesc::new(Role::Activation, &[x.dim(0), w.dim(0)])])
     }

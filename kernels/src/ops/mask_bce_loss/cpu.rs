@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::MaskBceLossInputs;
-use crate::contract::rows_in_use;
+use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, bce_with_logits};
 

@@ -6,9 +6,9 @@
 use device::{Launch, LaunchArgs};
 
 use super::{MaskBceLossInputs, check_inputs, cpu, cuda};
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 /// `grad_output * d loss / d mask_logits`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Op for MaskBceLossGrad {
         check::arity(NAME, "inputs", inputs, MaskBceLossInputs::LEN + 1)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.ipg, inputs)?;
-        contract::floats(NAME, "grad_output", &inputs[MaskBceLossInputs::LEN], &[1])?;
+        check::floats(NAME, "grad_output", &inputs[MaskBceLossInputs::LEN], &[1])?;
         Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
     }
 

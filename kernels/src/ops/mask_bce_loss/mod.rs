@@ -18,10 +18,10 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
 use crate::losses::check_group;
-use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::MaskBceLossGrad;
@@ -56,13 +56,13 @@ const NAME: &str = "mask_bce_loss";
 /// Checks what the loss and its gradient read.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
     let inputs = MaskBceLossInputs::of(inputs);
-    contract::floats_ranked(op, "mask_logits", inputs.mask_logits, "[M, S, S, K+1]")?;
+    check::floats_ranked(op, "mask_logits", inputs.mask_logits, "[M, S, S, K+1]")?;
     let [rows, height, width, classes] = inputs.mask_logits.shape[..] else {
         unreachable!("rank is checked")
     };
     check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
-    contract::floats(op, "targets", inputs.targets, &[rows, height, width])?;
-    contract::integers(op, "count", inputs.count, &[1])?;
+    check::floats(op, "targets", inputs.targets, &[rows, height, width])?;
+    check::integers(op, "count", inputs.count, &[1])?;
     check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
 }
 

@@ -12,11 +12,11 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::rows_in_use;
+use crate::check;
+use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::losses::sigmoid;
-use crate::op::check;
-use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -38,10 +38,10 @@ impl Op for MaskProbabilities {
     ) -> Result<Vec<TensorDesc>, OpError> {
         check::arity(NAME, "inputs", inputs, 3)?;
         check::arity(NAME, "updates", updates, 0)?;
-        contract::floats_ranked(NAME, "mask_logits", &inputs[0], "[M, S, S, K+1]")?;
+        check::floats_ranked(NAME, "mask_logits", &inputs[0], "[M, S, S, K+1]")?;
         let shape = &inputs[0].shape;
-        contract::integers(NAME, "labels", &inputs[1], &[shape[0]])?;
-        contract::integers(NAME, "count", &inputs[2], &[1])?;
+        check::integers(NAME, "labels", &inputs[1], &[shape[0]])?;
+        check::integers(NAME, "count", &inputs[2], &[1])?;
         Ok(vec![TensorDesc::new(Role::Score, &shape[..3])])
     }
 

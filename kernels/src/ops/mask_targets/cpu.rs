@@ -8,7 +8,7 @@ use super::segments::{Outline, Segments};
 use super::view::View;
 use super::{MaskRule, MaskTargets, MaskTargetsInputs, bitmap, polygon};
 use crate::coco::Crop;
-use crate::contract::rows_in_use;
+use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
 
 /// An object of a RoI.

@@ -30,9 +30,9 @@ mod view;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Op, OpError, Role, TensorDesc, contract};
+use crate::{Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -101,27 +101,27 @@ impl Op for MaskTargets {
         let inputs = MaskTargetsInputs::of(inputs);
         check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
         let rows = inputs.mask_rois.shape.first().copied().unwrap_or(0);
-        contract::floats(NAME, "mask_rois", inputs.mask_rois, &[rows, 4])?;
-        contract::integers(NAME, "image_idx", inputs.image_idx, &[rows])?;
-        contract::integers(NAME, "matched", inputs.matched, &[rows])?;
-        contract::integers(NAME, "count", inputs.count, &[1])?;
-        contract::integers_ranked(NAME, "segm_index", inputs.segm_index, "[N, G, 3]")?;
+        check::floats(NAME, "mask_rois", inputs.mask_rois, &[rows, 4])?;
+        check::integers(NAME, "image_idx", inputs.image_idx, &[rows])?;
+        check::integers(NAME, "matched", inputs.matched, &[rows])?;
+        check::integers(NAME, "count", inputs.count, &[1])?;
+        check::integers_ranked(NAME, "segm_index", inputs.segm_index, "[N, G, 3]")?;
         let (images, objects) = (inputs.segm_index.shape[0], inputs.segm_index.shape[1]);
         check::shape(NAME, "segm_index", inputs.segm_index, &[images, objects, 3])?;
-        contract::integers_ranked(NAME, "segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
+        check::integers_ranked(NAME, "segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
         check::shape(
             NAME,
             "segm_parts",
             inputs.segm_parts,
             &[images, inputs.segm_parts.shape[1], 2],
         )?;
-        contract::floats_ranked(NAME, "coords", inputs.coords, "[N, V]")?;
+        check::floats_ranked(NAME, "coords", inputs.coords, "[N, V]")?;
         check::shape(NAME, "coords", inputs.coords, &[images, inputs.coords.shape[1]])?;
-        contract::integers_ranked(NAME, "runs", inputs.runs, "[N, Rc]")?;
+        check::integers_ranked(NAME, "runs", inputs.runs, "[N, Rc]")?;
         check::shape(NAME, "runs", inputs.runs, &[images, inputs.runs.shape[1]])?;
-        contract::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
-        contract::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
-        contract::integers(NAME, "flips", inputs.flips, &[images])?;
+        check::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
+        check::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
+        check::integers(NAME, "flips", inputs.flips, &[images])?;
         Ok(vec![TensorDesc::new(Role::Mask, &[rows, self.side, self.side])])
     }
 

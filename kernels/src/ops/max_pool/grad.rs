@@ -6,8 +6,8 @@
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 use super::{MaxPool, cpu};

@@ -17,9 +17,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
 use crate::matmul::out_extent;
-use crate::op::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{Preprocess, PreprocessInputs};
-use crate::contract::rows_in_use;
+use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
 use crate::resize::{BilinearTap, bilinear_tap};
 use crate::{DType, Role};

@@ -17,9 +17,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -76,10 +76,10 @@ impl Op for Preprocess {
             check::dtype(NAME, "pixels", inputs.pixels, DType::F32)?;
         }
         let images = inputs.pixels.shape[0];
-        contract::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
-        contract::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
-        contract::integers(NAME, "flips", inputs.flips, &[images])?;
-        contract::integers(NAME, "num_images", inputs.num_images, &[1])?;
+        check::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
+        check::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
+        check::integers(NAME, "flips", inputs.flips, &[images])?;
+        check::integers(NAME, "num_images", inputs.num_images, &[1])?;
         let positive = self.std.iter().all(|&s| s > 0.0);
         check::parameter(NAME, "std", positive, "above 0", format!("{:?}", self.std))?;
         Ok(vec![TensorDesc::new(Role::Activation, &[images, self.height, self.width, 3])])

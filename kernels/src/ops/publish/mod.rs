@@ -24,9 +24,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{DType, Op, OpError, Role, TensorDesc, contract};
+use crate::{DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -59,14 +59,14 @@ impl Op for Publish {
             check::parameter(NAME, "type of an input on CUDA", ok, "F32 or I32", got)?;
         }
         let ring = &updates[0];
-        contract::floats_ranked(NAME, "ring", ring, "[rows, width]")?;
+        check::floats_ranked(NAME, "ring", ring, "[rows, width]")?;
         let (role, scalar) = (ring.role, ring.role == Role::Scalar);
         check::parameter(NAME, "role of ring", scalar, "Scalar", format!("{role:?}"))?;
         check::parameter(NAME, "rows", ring.dim(0) > 0, "at least 1", ring.dim(0))?;
         let words = 1 + inputs.iter().map(TensorDesc::len).sum::<usize>();
         let least = format!("at least {words}: the sequence number and the values");
         check::parameter(NAME, "width", ring.dim(1) >= words, &least, ring.dim(1))?;
-        contract::integers(NAME, "ring_step", &updates[1], &[1])?;
+        check::integers(NAME, "ring_step", &updates[1], &[1])?;
         Ok(vec![])
     }
 

@@ -9,8 +9,8 @@ mod cuda;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::RoiPlaces;
 use super::taps::{AxisTaps, Grid};
-use crate::contract::rows_in_use;
+use crate::counted::rows_in_use;
 use crate::cpu::{TensorMut, TensorRef};
 
 /// Feature rows that one task of the gradient owns.

@@ -7,9 +7,9 @@
 use device::{Gpu, Launch, LaunchArgs};
 
 use super::{RoiAlign, RoiPlaces, check_rois, cpu, cuda, taps};
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 /// Adds the gradients of RoIs to the maps of their levels.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ impl Op for RoiAlignGrad {
         let (sizes, scales) = (self.level_sizes.len(), self.forward.spatial_scales.len());
         let expected = format!("{scales}, one a scale");
         check::parameter(NAME, "level_sizes", sizes == scales, &expected, sizes)?;
-        contract::floats_ranked(NAME, "grad_output", &inputs[0], "[M, P, P, C]")?;
+        check::floats_ranked(NAME, "grad_output", &inputs[0], "[M, P, P, C]")?;
         let (rows, channels) = (inputs[0].shape[0], inputs[0].shape[3]);
         check::shape(
             NAME,

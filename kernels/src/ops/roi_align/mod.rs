@@ -23,9 +23,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Sink, Source, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::RoiAlignGrad;
@@ -87,10 +87,10 @@ fn check_rois(
     check::parameter(op, "pooled", pooled > 0, "at least 1", pooled)?;
     let positive = spatial_scales.iter().all(|&s| s > 0.0);
     check::parameter(op, "spatial_scales", positive, "above 0", format!("{spatial_scales:?}"))?;
-    contract::floats(op, "rois", places.rois, &[rows, 4])?;
-    contract::integers(op, "image_idx", places.image_idx, &[rows])?;
-    contract::integers(op, "levels", places.levels, &[rows])?;
-    contract::integers(op, "count", places.count, &[1])
+    check::floats(op, "rois", places.rois, &[rows, 4])?;
+    check::integers(op, "image_idx", places.image_idx, &[rows])?;
+    check::integers(op, "levels", places.levels, &[rows])?;
+    check::integers(op, "count", places.count, &[1])
 }
 
 impl Op for RoiAlign {
@@ -109,7 +109,7 @@ impl Op for RoiAlign {
         check::arity(NAME, "updates", updates, 0)?;
         let first = &inputs[0];
         for feature in &inputs[..levels] {
-            contract::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
+            check::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
             let (n, c) = (first.shape[0], first.shape[3]);
             if feature.shape[0] != n || feature.shape[3] != c {
                 let expected = format!("[{n}, h_l, w_l, {c}]");

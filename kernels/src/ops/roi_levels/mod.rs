@@ -15,9 +15,9 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, roi_level};
+use crate::check;
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
-use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;

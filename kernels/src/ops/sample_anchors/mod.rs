@@ -19,9 +19,9 @@ mod tests;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::boxes::SampleKey;
+use crate::check;
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
-use crate::op::check;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;

@@ -7,9 +7,9 @@ use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use super::{SelectColumns, check_columns, cuda, first_column};
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Op, OpError, Role, TensorDesc, contract};
+use crate::{Op, OpError, Role, TensorDesc};
 
 /// Puts a gradient into the columns that were selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Op for SelectColumnsGrad {
         check::arity(NAME, "updates", updates, 0)?;
         check_columns(NAME, self.width, self.columns)?;
         let rows = inputs[0].shape.first().copied().unwrap_or(0);
-        contract::floats(NAME, "grad_output", &inputs[0], &[rows, self.width])?;
-        contract::integers_in_all(NAME, "index", &inputs[1], rows)?;
+        check::floats(NAME, "grad_output", &inputs[0], &[rows, self.width])?;
+        check::integers_in_all(NAME, "index", &inputs[1], rows)?;
         Ok(vec![TensorDesc::new(Role::Gradient, &[rows, self.columns])])
     }
 

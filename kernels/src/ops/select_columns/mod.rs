@@ -12,9 +12,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc, contract};
+use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::SelectColumnsGrad;
@@ -57,10 +57,10 @@ impl Op for SelectColumns {
     ) -> Result<Vec<TensorDesc>, OpError> {
         check::arity(NAME, "inputs", inputs, 2)?;
         check::arity(NAME, "updates", updates, 0)?;
-        contract::floats_ranked(NAME, "x", &inputs[0], "[M, n*width]")?;
+        check::floats_ranked(NAME, "x", &inputs[0], "[M, n*width]")?;
         let (rows, columns) = (inputs[0].shape[0], inputs[0].shape[1]);
         check_columns(NAME, self.width, columns)?;
-        contract::integers_in_all(NAME, "index", &inputs[1], rows)?;
+        check::integers_in_all(NAME, "index", &inputs[1], rows)?;
         Ok(vec![TensorDesc::new(inputs[0].role, &[rows, self.width])])
     }
 

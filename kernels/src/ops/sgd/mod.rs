@@ -21,10 +21,10 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::ops::control_step::Control;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -69,14 +69,14 @@ impl Op for Sgd {
         check::arity(NAME, "inputs", inputs, n + 1)?;
         let masters = self.groups.iter().filter(|group| group.master).count();
         check::arity(NAME, "updates", updates, 2 * n + masters)?;
-        contract::floats(NAME, "control", &inputs[n], &[Control::LEN])?;
+        check::floats(NAME, "control", &inputs[n], &[Control::LEN])?;
         for i in 0..n {
             check::dtype(NAME, "grad_i", &inputs[i], DType::F32)?;
-            contract::floats(NAME, "w_i", &updates[i], &inputs[i].shape)?;
-            contract::floats(NAME, "m_i", &updates[n + i], &inputs[i].shape)?;
+            check::floats(NAME, "w_i", &updates[i], &inputs[i].shape)?;
+            check::floats(NAME, "m_i", &updates[n + i], &inputs[i].shape)?;
         }
         for (i, p) in self.masters().zip(&updates[2 * n..]) {
-            contract::floats(NAME, "p_i", p, &inputs[i].shape)?;
+            check::floats(NAME, "p_i", p, &inputs[i].shape)?;
             check::parameter(
                 NAME,
                 "role of p_i",

@@ -6,9 +6,9 @@
 use device::{Launch, LaunchArgs};
 
 use super::{SmoothL1LossInputs, check_inputs, cpu, cuda};
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
-use crate::{Cost, Op, OpError, Role, TensorDesc, contract};
+use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 /// `grad_output * d loss / d pred`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,7 +34,7 @@ impl Op for SmoothL1LossGrad {
         check::arity(NAME, "inputs", inputs, SmoothL1LossInputs::LEN + 1)?;
         check::arity(NAME, "updates", updates, 0)?;
         check_inputs(NAME, self.beta, self.ipg, inputs)?;
-        contract::floats(NAME, "grad_output", &inputs[SmoothL1LossInputs::LEN], &[1])?;
+        check::floats(NAME, "grad_output", &inputs[SmoothL1LossInputs::LEN], &[1])?;
         Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
     }
 

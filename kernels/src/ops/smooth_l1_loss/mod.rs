@@ -16,10 +16,10 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
 use crate::losses::check_group;
-use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::SmoothL1LossGrad;
@@ -60,8 +60,8 @@ fn check_inputs(
 ) -> Result<(), OpError> {
     let inputs = SmoothL1LossInputs::of(inputs);
     let rows = inputs.pred.shape.first().copied().unwrap_or(0);
-    contract::floats(op, "pred", inputs.pred, &[rows, 4])?;
-    contract::floats(op, "target", inputs.target, &[rows, 4])?;
+    check::floats(op, "pred", inputs.pred, &[rows, 4])?;
+    check::floats(op, "target", inputs.target, &[rows, 4])?;
     check::parameter(op, "beta", beta >= 0.0, "0 or more", beta)?;
     check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
 }

@@ -16,10 +16,10 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
+use crate::check;
 use crate::cpu::CpuArgs;
 use crate::losses::check_group;
-use crate::op::check;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc, contract};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::SoftmaxCrossEntropyGrad;
@@ -50,7 +50,7 @@ const NAME: &str = "softmax_cross_entropy";
 /// Checks what the loss and its gradient read.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
     let inputs = SoftmaxCrossEntropyInputs::of(inputs);
-    contract::floats_ranked(op, "logits", inputs.logits, "[M, K+1]")?;
+    check::floats_ranked(op, "logits", inputs.logits, "[M, K+1]")?;
     let classes = inputs.logits.shape[1];
     check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
     check_group(

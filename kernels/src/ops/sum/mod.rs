@@ -9,7 +9,7 @@ mod cuda;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::op::check;
+use crate::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Source, TensorDesc};
 
 pub use cases::cases;

@@ -18,8 +18,8 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::dims::Dims;
 use crate::{Cost, Op, OpError, TensorDesc};
 
 pub use cases::cases;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 /// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.

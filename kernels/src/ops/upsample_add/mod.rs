@@ -16,8 +16,8 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use crate::check;
 use crate::cpu::CpuArgs;
-use crate::op::check;
 use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;

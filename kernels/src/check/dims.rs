@@ -1,6 +1,5 @@
 //! Checks of shapes by letter: `[N, G, 4]` binds N and G once and holds later tensors to them.
 
-use crate::op::check;
 use crate::{DType, OpError, TensorDesc};
 
 /// The letters of one op's contract and the extents that its inputs gave them.
@@ -20,8 +19,8 @@ impl Dims {
         expected: usize,
         updates: &[TensorDesc],
     ) -> Result<Self, OpError> {
-        check::arity(op, "inputs", inputs, expected)?;
-        check::arity(op, "updates", updates, 0)?;
+        super::arity(op, "inputs", inputs, expected)?;
+        super::arity(op, "updates", updates, 0)?;
         Ok(Self { op, bound: Vec::new() })
     }
 
@@ -33,7 +32,7 @@ impl Dims {
         shape: &str,
     ) -> Result<(), OpError> {
         self.shape(tensor, desc, shape)?;
-        check::dtype(self.op, tensor, desc, DType::F32)
+        super::dtype(self.op, tensor, desc, DType::F32)
     }
 
     /// The tensor holds i32 in this shape.
@@ -44,7 +43,7 @@ impl Dims {
         shape: &str,
     ) -> Result<(), OpError> {
         self.shape(tensor, desc, shape)?;
-        check::dtype(self.op, tensor, desc, DType::I32)
+        super::dtype(self.op, tensor, desc, DType::I32)
     }
 
     /// The extent bound to `name`; asking for a name that no tensor showed is a fault of the op.
@@ -70,7 +69,7 @@ impl Dims {
         desc: &TensorDesc,
         shape: &str,
     ) -> Result<(), OpError> {
-        check::rank(self.op, tensor, desc, shape)?;
+        super::rank(self.op, tensor, desc, shape)?;
         let names = shape.trim_matches(['[', ']']).split(',').map(str::trim);
         for (name, &extent) in names.zip(&desc.shape) {
             let expected = name.parse().ok().or_else(|| self.find(name));

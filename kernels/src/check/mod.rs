@@ -1,0 +1,168 @@
+//! Checks of an op's tensors and parameters: what its contract asks, in one sentence if it is not so.
+//!
+//! [`Dims`] reads like the contract, and holds one letter to one extent; the functions serve shapes
+//! that are computed.
+
+mod dims;
+
+pub(crate) use dims::Dims;
+
+use crate::{DType, OpError, TensorDesc};
+
+/// The list has exactly `expected` tensors.
+pub fn arity(
+    op: &'static str,
+    what: &'static str,
+    list: &[TensorDesc],
+    expected: usize,
+) -> Result<(), OpError> {
+    if list.len() == expected {
+        return Ok(());
+    }
+    Err(OpError::Arity { op, what, expected: expected.to_string(), got: list.len() })
+}
+
+/// The tensor has the given number of dimensions; `expected` is its shape in words.
+pub fn rank(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    expected: &str,
+) -> Result<(), OpError> {
+    let dims = if expected == "[]" { 0 } else { expected.split(',').count() };
+    if desc.shape.len() == dims {
+        return Ok(());
+    }
+    Err(shape_error(op, tensor, desc, expected.to_string()))
+}
+
+/// The tensor has exactly this shape.
+pub fn shape(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    expected: &[usize],
+) -> Result<(), OpError> {
+    if desc.shape == expected {
+        return Ok(());
+    }
+    Err(shape_error(op, tensor, desc, format!("{expected:?}")))
+}
+
+/// The tensor holds elements of this type on the CPU (so f32 also stands for fp16 roles).
+pub fn dtype(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    expected: DType,
+) -> Result<(), OpError> {
+    if desc.role.cpu_dtype() == expected {
+        return Ok(());
+    }
+    let got = format!("{:?} ({:?})", desc.role.cpu_dtype(), desc.role);
+    Err(OpError::Type { op, tensor, expected: format!("{expected:?}"), got })
+}
+
+/// An [`OpError::Shape`].
+pub fn shape_error(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    expected: String,
+) -> OpError {
+    OpError::Shape { op, tensor, expected, got: desc.shape.clone() }
+}
+
+/// A parameter fulfils its condition.
+pub fn parameter(
+    op: &'static str,
+    parameter: &'static str,
+    ok: bool,
+    expected: &str,
+    got: impl ToString,
+) -> Result<(), OpError> {
+    if ok {
+        return Ok(());
+    }
+    Err(OpError::Parameter { op, parameter, expected: expected.to_string(), got: got.to_string() })
+}
+
+/// `desc` holds f32 in exactly this shape.
+pub(crate) fn floats(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    shape: &[usize],
+) -> Result<(), OpError> {
+    self::shape(op, tensor, desc, shape)?;
+    dtype(op, tensor, desc, DType::F32)
+}
+
+/// `desc` holds i32 in exactly this shape.
+pub(crate) fn integers(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    shape: &[usize],
+) -> Result<(), OpError> {
+    self::shape(op, tensor, desc, shape)?;
+    dtype(op, tensor, desc, DType::I32)
+}
+
+/// `desc` holds `len` i32, in any shape: a list that may still be split by image.
+pub(crate) fn integers_in_all(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    len: usize,
+) -> Result<(), OpError> {
+    if desc.len() != len {
+        return Err(shape_error(op, tensor, desc, format!("of {len} elements in all")));
+    }
+    dtype(op, tensor, desc, DType::I32)
+}
+
+/// `desc` holds f32 with the dimensions that `expected` names, such as `[N, H, W, C]`.
+pub(crate) fn floats_ranked(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    expected: &str,
+) -> Result<(), OpError> {
+    rank(op, tensor, desc, expected)?;
+    dtype(op, tensor, desc, DType::F32)
+}
+
+/// `desc` holds i32 with the dimensions that `expected` names.
+pub(crate) fn integers_ranked(
+    op: &'static str,
+    tensor: &'static str,
+    desc: &TensorDesc,
+    expected: &str,
+) -> Result<(), OpError> {
+    rank(op, tensor, desc, expected)?;
+    dtype(op, tensor, desc, DType::I32)
+}
+
+/// The list has at least `least` tensors; `expected` says so in words.
+pub(crate) fn at_least(
+    op: &'static str,
+    what: &'static str,
+    list: &[TensorDesc],
+    least: usize,
+    expected: &str,
+) -> Result<(), OpError> {
+    if list.len() >= least {
+        return Ok(());
+    }
+    Err(OpError::Arity { op, what, expected: expected.to_string(), got: list.len() })
+}
+
+/// The tensor is a count, `[1]` i32.
+///
+/// # Errors
+/// If it is not `[1] i32`.
+pub(crate) fn count(op: &'static str, desc: &TensorDesc) -> Result<(), OpError> {
+    shape(op, "count", desc, &[1])?;
+    dtype(op, "count", desc, DType::I32)
+}
