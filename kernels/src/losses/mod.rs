@@ -6,9 +6,12 @@
 
 mod element;
 mod giou;
+mod grad;
 pub(crate) mod launch;
 mod rows;
 
 pub use element::{bce_with_logits, sigmoid, smooth_l1, softplus};
 pub use giou::{decode_box, decode_box_grad, giou_loss};
+pub(crate) use grad::backward_rule;
+pub use grad::{Loss, LossGrad};
 pub(crate) use rows::{RowWeights, check_group, sum_rows};

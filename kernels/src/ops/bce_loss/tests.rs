@@ -1,7 +1,8 @@
 //! The loss by hand, in groups, and ignored rows.
 
-use super::{BceLoss, BceLossGrad};
+use super::BceLoss;
 use crate::cpu::HostTensor;
+use crate::losses::LossGrad;
 use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
@@ -26,7 +27,7 @@ fn groups_by_hand() {
     let expected = 0.5 * (0.5 * (2.0f32.ln() + (4.0f32 / 3.0).ln()) + 4.0f32.ln());
     assert!((loss - expected).abs() < 1e-6, "{loss} {expected}");
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![8.0]));
-    let grad = run(&BceLossGrad { ipg: 2 }, &inputs).expect("fits");
+    let grad = run(&LossGrad(BceLoss { ipg: 2 }), &inputs).expect("fits");
     for (g, expected) in grad[0].as_f32().iter().zip([1.0, -0.5, 0.0, 3.0, 0.0]) {
         assert!((g - expected).abs() < 1e-6, "{g} {expected}");
     }

@@ -19,11 +19,10 @@ use device::{Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::losses::check_group;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::losses::{backward_rule, check_group};
+use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
-pub use grad::GiouLossGrad;
 
 /// 1 - GIoU of positives over all sampled rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,13 +91,7 @@ impl Op for GiouLoss {
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        let mut reads: Vec<_> = (0..6).map(Source::Input).collect();
-        reads.push(Source::GradOutput(0));
-        BackwardRule::default().step(
-            GiouLossGrad { weights: self.weights, ipg: self.ipg },
-            &reads,
-            &[Sink::GradInput(0)],
-        )
+        backward_rule(self)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

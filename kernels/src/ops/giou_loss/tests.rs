@@ -1,7 +1,8 @@
 //! The loss by hand: decoding and weights around the plain formula.
 
-use super::{GiouLoss, GiouLossGrad};
+use super::GiouLoss;
 use crate::cpu::HostTensor;
+use crate::losses::LossGrad;
 use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
@@ -30,7 +31,7 @@ fn a_square_apart_by_hand() {
     let loss = run(&GiouLoss { weights, ipg: 1 }, &inputs).expect("fits")[0].as_f32()[0];
     assert!((loss - 4.0 / 9.0).abs() < 1e-6, "{loss}");
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![3.0]));
-    let grad = run(&GiouLossGrad { weights, ipg: 1 }, &inputs).expect("fits");
+    let grad = run(&LossGrad(GiouLoss { weights, ipg: 1 }), &inputs).expect("fits");
     // GIoU = -1 + 2 / hull, hull = 1 + 2: moving by 1/10 a unit of dx costs 2/9 of that.
     assert!((grad[0].as_f32()[0] - 2.0 / 90.0).abs() < 1e-6, "{:?}", grad[0].as_f32());
     assert!(grad[0].as_f32()[4..].iter().all(|&g| g == 0.0));

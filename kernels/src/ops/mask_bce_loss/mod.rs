@@ -20,11 +20,10 @@ use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::losses::check_group;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::losses::{backward_rule, check_group};
+use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
-pub use grad::MaskBceLossGrad;
 
 /// Mean binary cross-entropy of the mask logits of each row's class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,13 +87,7 @@ impl Op for MaskBceLoss {
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        let mut reads: Vec<_> = (0..6).map(Source::Input).collect();
-        reads.push(Source::GradOutput(0));
-        BackwardRule::default().step(
-            MaskBceLossGrad { ipg: self.ipg },
-            &reads,
-            &[Sink::GradInput(0)],
-        )
+        backward_rule(self)
     }
 
     fn cuda_workspace_bytes(

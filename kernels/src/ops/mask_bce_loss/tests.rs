@@ -1,7 +1,8 @@
 //! The loss by hand: one channel, and only positives in use.
 
-use super::{MaskBceLoss, MaskBceLossGrad};
+use super::MaskBceLoss;
 use crate::cpu::HostTensor;
+use crate::losses::LossGrad;
 use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
@@ -27,7 +28,7 @@ fn the_class_channel_by_hand() {
     let expected = 0.5 * (2.0f32.ln() + (4.0f32 / 3.0).ln());
     assert!((loss - expected).abs() < 1e-6, "{loss} {expected}");
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![2.0]));
-    let grad = run(&MaskBceLossGrad { ipg: 1 }, &inputs).expect("fits");
+    let grad = run(&LossGrad(MaskBceLoss { ipg: 1 }), &inputs).expect("fits");
     let expected = [[0.0, 0.25, 0.0], [0.0, 0.0, -0.25], [0.0; 3], [0.0; 3]].concat();
     for (g, expected) in grad[0].as_f32().iter().zip(expected) {
         assert!((g - expected).abs() < 1e-6, "{g} {expected}");

@@ -1,7 +1,8 @@
 //! The loss by hand: positives are summed, all sampled rows divide.
 
-use super::{SmoothL1Loss, SmoothL1LossGrad};
+use super::SmoothL1Loss;
 use crate::cpu::HostTensor;
+use crate::losses::LossGrad;
 use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
@@ -28,7 +29,7 @@ fn positives_over_sampled_rows() {
     let loss = run(&SmoothL1Loss { beta: 1.0, ipg: 1 }, &inputs).expect("fits");
     assert_eq!(loss[0].as_f32()[0], 2.625 / 2.0 / 2.0);
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![4.0]));
-    let grad = run(&SmoothL1LossGrad { beta: 1.0, ipg: 2 }, &inputs).expect("fits");
+    let grad = run(&LossGrad(SmoothL1Loss { beta: 1.0, ipg: 2 }), &inputs).expect("fits");
     let expected = [[0.5, -1.0, 0.0, 0.0], [0.0; 4], [0.0; 4], [0.0; 4], [0.0; 4]].concat();
     assert_eq!(grad[0].as_f32(), expected);
 }

@@ -18,11 +18,10 @@ use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::losses::check_group;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::losses::{backward_rule, check_group};
+use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
-pub use grad::SoftmaxCrossEntropyGrad;
 
 /// Mean cross-entropy of class logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,18 +85,7 @@ impl Op for SoftmaxCrossEntropy {
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        let reads = [
-            Source::Input(0),
-            Source::Input(1),
-            Source::Input(2),
-            Source::Input(3),
-            Source::GradOutput(0),
-        ];
-        BackwardRule::default().step(
-            SoftmaxCrossEntropyGrad { ipg: self.ipg },
-            &reads,
-            &[Sink::GradInput(0)],
-        )
+        backward_rule(self)
     }
 
     fn cuda_workspace_bytes(

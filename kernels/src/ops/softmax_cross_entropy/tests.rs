@@ -1,8 +1,9 @@
 //! The loss by hand and against the textbook.
 
-use super::{SoftmaxCrossEntropy, SoftmaxCrossEntropyGrad};
+use super::SoftmaxCrossEntropy;
 use crate::case::normal;
 use crate::cpu::HostTensor;
+use crate::losses::LossGrad;
 use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
@@ -19,7 +20,7 @@ fn level_logits_by_hand() {
     let loss = run(&SoftmaxCrossEntropy { ipg: 1 }, &inputs).expect("fits")[0].as_f32()[0];
     assert!((loss - 4.0f32.ln()).abs() < 1e-6);
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![8.0]));
-    let grad = run(&SoftmaxCrossEntropyGrad { ipg: 1 }, &inputs).expect("fits");
+    let grad = run(&LossGrad(SoftmaxCrossEntropy { ipg: 1 }), &inputs).expect("fits");
     let expected = [[-3.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, -3.0], [0.0; 4]].concat();
     assert_eq!(grad[0].as_f32(), expected);
 }
@@ -40,7 +41,7 @@ fn equals_the_textbook() {
     let loss = run(&SoftmaxCrossEntropy { ipg: 1 }, &inputs).expect("fits")[0].as_f32()[0];
     assert!((f64::from(loss) - expected).abs() < 1e-6);
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![1.0]));
-    let grad = run(&SoftmaxCrossEntropyGrad { ipg: 1 }, &inputs).expect("fits");
+    let grad = run(&LossGrad(SoftmaxCrossEntropy { ipg: 1 }), &inputs).expect("fits");
     for row in grad[0].as_f32().chunks_exact(7) {
         assert!(row.iter().sum::<f32>().abs() < 1e-7);
     }
