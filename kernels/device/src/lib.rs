@@ -8,7 +8,7 @@
 //! | what a plan is made for | [`Target`], [`Gpu`] |
 //! | what the CUDA sources were compiled to | [`manifest`], [`architecture`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
-//! | launches that open and close a captured step | [`slots`], [`stamp`](mod@stamp) |
+//! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
 //! Two devices implement [`Device`]: CUDA, and the emulated one of the tests, which runs the same
 //! kernels compiled for the processor. All work is asynchronous and ordered by streams and events;
