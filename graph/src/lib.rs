@@ -1,9 +1,34 @@
 //! A step as data: the Program, and the passes that turn it into something that runs.
 //!
 //! A [`Program`] lists op nodes over tensors with static shapes. Each tensor is written once; only
-//! named state is updated, after all its readers. From that description follow [`autodiff`],
-//! [`prune`], [`schedule`], [`plan`] and [`report`], each a small pass with tests of its own, and
-//! the execution in [`exec`].
+//! named state is updated, after all its readers. All else follows from that description, each in
+//! a small pass of its own.
+//!
+//! | what | where |
+//! |---|---|
+//! | nodes and tensors, checked as they are added | [`Program`], [`Node`], [`Tensor`] |
+//! | gradients, from the ops' backward rules | [`autodiff::differentiate`] |
+//! | dead nodes removed | [`prune::prune`] |
+//! | order, streams, and what waits for what | [`Schedule`] |
+//! | an offset in one arena for every value | [`Plan`] |
+//! | tensors that live across runs | [`StateSet`], [`DeviceState`] |
+//! | execution node by node on the CPU, the oracle | [`CpuExecutor`] |
+//! | launches as data, captured as one graph | [`capture::LaunchList`], [`capture::capture`] |
+//! | execution on a device: one launch a step | [`DeviceExecutor`], [`exec::device::Prepared`] |
+//! | each node of a device against the CPU | [`check::NodeCheck`] |
+//! | cost by part, the Program as text | [`report`] |
+//! | what ran when on a device | [`timeline::Stamps`] |
+//!
+//! The lessons of `graph/examples` build on one another:
+//!
+//! | `cargo run --release -p graph --example` | lesson |
+//! |---|---|
+//! | `01_first_program` | two ops described, printed and run on the CPU |
+//! | `02_gradient` | the backward pass, checked by finite differences |
+//! | `03_memory_plan` | streams, waits, and which tensors share bytes |
+//! | `04_capture` | a step as one graph launch, on the emulated device |
+//! | `05_race_refused` | a wait left out, and the message that names the race |
+//! | `06_own_op` | contract, cost, backward rule, CPU, launch and checks of a new op |
 //!
 //! A step from description to result: `loss = w + w + x` and its gradient.
 //!

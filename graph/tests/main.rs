@@ -5,6 +5,7 @@ mod autodiff;
 mod common;
 mod device;
 mod device_random;
+mod examples;
 mod execution;
 mod plan;
 mod program;

@@ -44,10 +44,10 @@ fn program() -> Arc<Program> {
     let halves = TensorDesc::new(Role::Gradient, &[LEN]);
     let (a, b) = (program.input("a", halves.clone()), program.input("b", halves));
     program.set_pass(Pass::Backward);
-    let x = program.apply1(ReluMask, &[a, b]).expect("shapes that fit");
-    let first = program.apply1(SumOverRanks, &[x]).expect("any shape");
-    let masked = program.apply1(ReluMask, &[first, b]).expect("shapes that fit");
-    let second = program.apply1(SumOverRanks, &[masked]).expect("any shape");
+    let x = program.apply1(ReluMask, [a, b]).expect("shapes that fit");
+    let first = program.apply1(SumOverRanks, [x]).expect("any shape");
+    let masked = program.apply1(ReluMask, [first, b]).expect("shapes that fit");
+    let second = program.apply1(SumOverRanks, [masked]).expect("any shape");
     program.keep("first", first);
     program.keep("second", second);
     Arc::new(program)

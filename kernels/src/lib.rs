@@ -1,8 +1,62 @@
-//! Operators of onegraph.
+//! Operators of onegraph: contract, cost, backward rule, CPU reference and CUDA launches of each.
 //!
-//! One folder an op in [`ops`], with everything about it: the contract (shapes, roles), its cost,
-//! its backward rule as data, and the CPU reference, which is the oracle of every other device.
-//! Nothing here knows what a program is; `graph` chains ops, and `engine` names what they mean.
+//! One folder an op in [`ops`], with everything about it. The CPU reference is the oracle of every
+//! other device. Nothing here knows what a program is; `graph` chains ops, and `engine` names what
+//! they mean.
+//!
+//! | what | where |
+//! |---|---|
+//! | the contract of an op, with its cost | [`Op`], [`Cost`], [`OpError`] |
+//! | a tensor's shape and role | [`TensorDesc`], [`Role`], [`DType`] |
+//! | how gradients flow back, as ops to run | [`BackwardRule`], [`Source`], [`Sink`] |
+//! | all ops, with the table of their cases | [`ops`], [`ops::cases`] |
+//! | tensors of the host | [`cpu::HostTensor`] |
+//! | one op run by itself | [`on_cpu::run`], [`on_device::run_updating`] |
+//! | a case of an op, and the checks that every case passes | [`case`] |
+//! | the compiled CUDA kernels | [`compiled`] |
+//! | random numbers without a state | [`philox`] |
+//! | arithmetic that several ops share | [`boxes`], [`coco`], [`losses`], [`resize`], [`paste`] |
+//!
+//! An op by itself: what it makes of its inputs, what it costs, how its gradient flows, and a case
+//! that holds the gradient to finite differences.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use kernels::case::{OpCase, check_gradients, check_runs};
+//! use kernels::cpu::HostTensor;
+//! use kernels::ops::sum::Sum;
+//! use kernels::{Op, Role, Source, TensorDesc, on_cpu};
+//!
+//! let desc = TensorDesc::new(Role::Activation, &[2, 2]);
+//! let a = HostTensor::f32(desc.clone(), vec![1.0, 2.0, 3.0, 4.0]);
+//! let b = HostTensor::f32(desc.clone(), vec![10.0, 20.0, 30.0, 40.0]);
+//! let y = on_cpu::run(&Sum, &[a.clone(), b.clone()])?;
+//! assert_eq!(y[0].as_f32(), [11.0, 22.0, 33.0, 44.0]);
+//!
+//! // Four additions; two tensors of 16 bytes read and one written.
+//! let inputs = [desc.clone(), desc.clone()];
+//! let outputs = Sum.infer(&inputs, &[])?;
+//! let cost = Sum.cost(&inputs, &outputs);
+//! assert_eq!((cost.flops, cost.bytes), (4, 48));
+//!
+//! // Both gradients are the output's own: no op runs, nothing is copied.
+//! let rule = Sum.backward(&inputs, &outputs);
+//! assert!(rule.steps.is_empty());
+//! assert_eq!(rule.aliases, [(Source::GradOutput(0), 0), (Source::GradOutput(0), 1)]);
+//!
+//! let case = OpCase::new("by hand", Arc::new(Sum), vec![a, b]).grad(&[0, 1]);
+//! check_runs(&case)?;
+//! check_gradients(&case)?;
+//!
+//! let refused = Sum.infer(&[desc, TensorDesc::new(Role::Activation, &[3])], &[]);
+//! let message = refused.expect_err("two shapes").to_string();
+//! assert_eq!(message, "sum: x_i should have shape [2, 2], got [3]");
+//! # Ok::<(), kernels::case::CaseError>(())
+//! ```
+//!
+//! `graph/examples/06_own_op.rs` writes an op from nothing; CONTRIBUTING.md says what a new folder
+//! of [`ops`] needs.
 
 // In a test a panic is the report; everywhere else faults are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -5,6 +5,7 @@
 //! mend, and is itself tested on small inputs that break it.
 
 mod tidy {
+    pub(crate) mod changelog;
     pub(crate) mod circles;
     pub(crate) mod cuda;
     pub(crate) mod docs;
@@ -24,7 +25,8 @@ mod tidy {
 
 use tidy::files::{File, root, tracked};
 use tidy::{
-    circles, cuda, docs, machine, mirrors, ops, presets, ptx, rooms, shape, unsafety, used, words,
+    changelog, circles, cuda, docs, machine, mirrors, ops, presets, ptx, rooms, shape, unsafety,
+    used, words,
 };
 
 /// Fails with all faults at once, so that one run shows all that is to be mended.
@@ -142,6 +144,11 @@ fn limits_are_called_max_and_min() {
 fn documents_name_paths_that_exist() {
     let files = tracked();
     hold(docs::path_faults(&files, &files));
+}
+
+#[test]
+fn the_changelog_begins_with_this_version() {
+    hold(changelog::faults(&tracked()));
 }
 
 #[test]

@@ -8,12 +8,33 @@
 //! | what a plan is made for | [`Target`], [`Gpu`] |
 //! | what the CUDA sources were compiled to | [`manifest`], [`architecture`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
-//! | launches that open and close a captured step | [`slots`], [`stamp`](mod@stamp) |
+//! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
 //! Two devices implement [`Device`]: CUDA, and the emulated one of the tests, which runs the same
 //! kernels compiled for the processor. All work is asynchronous and ordered by streams and events;
 //! what is captured runs when it is replayed. Only [`Device::download`] and
 //! [`Device::synchronize`] make the host wait for the device, and both are counted.
+//!
+//! A launch is data: kernel, grid, arguments, and the bytes that each argument may reach. Planning
+//! needs no device, only its description:
+//!
+//! ```
+//! use device::{Access, Arg, Gpu, Launch, Target, Touch};
+//! use device::{Role, TensorDesc};
+//!
+//! let desc = TensorDesc::new(Role::Activation, &[25, 40]);
+//! let target = Target::Gpu(Gpu::a100());
+//! assert_eq!((Target::Cpu.bytes(&desc), target.bytes(&desc)), (4000, 2000)); // f32, fp16
+//!
+//! let y = Touch { ptr: 0x1000, bytes: target.bytes(&desc), access: Access::Write };
+//! let threads = desc.len().div_ceil(8); // 8 halves each
+//! let fill = Launch::over("fill_f16", threads).arg(Arg::Buffer(y)).arg(1.0f32).len(desc.len());
+//! assert_eq!((fill.grid, fill.block), ([1, 1, 1], [256, 1, 1]));
+//! assert_eq!(fill.touches().collect::<Vec<_>>(), [y]);
+//! ```
+//!
+//! `graph/examples/04_capture.rs` and `graph/examples/05_race_refused.rs` run launches on the
+//! emulated device.
 
 // In a test a panic is the report; everywhere else faults are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]

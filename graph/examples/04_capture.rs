@@ -1,0 +1,92 @@
+//! Capture: a program becomes one graph; a step is one launch, and the host waits for nothing.
+//!
+//! `cargo run --release -p graph --example 04_capture`
+
+use std::error::Error;
+use std::io::Write;
+use std::sync::Arc;
+
+use device::{Device, Target};
+use emulated::{EmulatedDevice, Order};
+use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
+use graph::{CpuExecutor, GraphError, Program, StateSet};
+use kernels::case::normal;
+use kernels::on_device::device_bytes;
+use kernels::ops::linear::{Linear, LinearInputs};
+use kernels::ops::sum::Sum;
+use kernels::{Role, TensorDesc};
+
+const STEPS: u32 = 5;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    lesson(&mut std::io::stdout())
+}
+
+pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    // The emulated device runs the CUDA kernels on the processor, in any order that streams and
+    // events allow. `cuda::CudaDevice` implements the same trait.
+    let device = Arc::new(EmulatedDevice::new(Order::Random(1)));
+    let shared: Arc<dyn Device> = device.clone();
+    let (program, mut state) = block()?;
+    let program = Arc::new(program);
+
+    // Schedule and plan for this GPU; state and arena in its memory; then the capture.
+    let prepared = Prepared::new(program.clone(), Target::Gpu(device.gpu().clone()))?;
+    let on_device = DeviceState::new(shared.clone(), &[&program], &[], &state)?;
+    let arena = Arc::new(SharedArena::new(shared.clone(), &[&prepared])?);
+    let executor = DeviceExecutor::new(shared, vec![prepared], arena, &on_device)?;
+    let mut executor = executor.with_staging()?;
+    // Two kernels beside those of the nodes: one brings the inputs, one counts the step as done.
+    writeln!(out, "captured {} kernels", executor.graphs()[0].kernels)?;
+
+    // Each step is given its inputs and submitted. The device may lag behind: `submit` launches.
+    let before = device.counts();
+    let mut x = normal(&TensorDesc::new(Role::Activation, &[16, 32]), 0, 1.0);
+    for step in 1..=STEPS {
+        x = normal(&x.desc, step, 1.0);
+        executor.write_input(0, "x", &device_bytes(&x))?;
+        executor.submit(0)?;
+    }
+    executor.until_done(STEPS)?;
+    let after = device.counts();
+
+    // Reading a kept tensor waits, so it comes after the counts. fp16 against f32:
+    let got = executor.read(0, "z")?;
+    let mut cpu = CpuExecutor::new(program, &state)?;
+    cpu.input_mut("x")?.as_f32_mut().copy_from_slice(x.as_f32());
+    cpu.run(&mut state);
+    let differences = got.as_f32().iter().zip(cpu.f32("z")?).map(|(a, b)| (a - b).abs());
+    let worst = differences.fold(0.0, f32::max);
+    assert!(worst < 0.02, "off by {worst}");
+    writeln!(out, "the last step is within 0.02 of the CPU in f32")?;
+
+    let launches = after.graph_launches - before.graph_launches;
+    let copies = after.uploads - before.uploads;
+    let waits = after.host_waits - before.host_waits;
+    let single = after.kernel_launches - before.kernel_launches;
+    let allocations = after.allocations - before.allocations;
+    writeln!(
+        out,
+        "{STEPS} steps: {launches} graph launches, {copies} copies, {single} single launches, \
+         {waits} waits, {allocations} allocations"
+    )?;
+    Ok(())
+}
+
+/// `z = x + relu(x w^T + b)`.
+fn block() -> Result<(Program, StateSet), GraphError> {
+    let mut program = Program::new();
+    program.set_part("block");
+    let x = program.input("x", TensorDesc::new(Role::Activation, &[16, 32]));
+    let w_desc = TensorDesc::new(Role::Weight, &[32, 32]);
+    let b_desc = TensorDesc::new(Role::Master, &[32]);
+    let (w, b) = (program.state("w", w_desc.clone()), program.state("b", b_desc.clone()));
+    let linear = Linear { relu: true, counted: false };
+    let y = program.apply1(linear, LinearInputs { x, w, b, count: None })?;
+    let z = program.apply1(Sum, [x, y])?;
+    program.keep("z", z);
+    let mut state = StateSet::new();
+    state.insert("w", normal(&w_desc, 2, 0.2));
+    state.insert("b", normal(&b_desc, 3, 0.2));
+    Ok((program, state))
+}

@@ -1,0 +1,94 @@
+//! An op of one's own: contract, cost, backward rule, CPU reference and launch, and its checks.
+//!
+//! `cargo run --release -p graph --example 06_own_op`
+
+use std::error::Error;
+use std::io::Write;
+use std::sync::Arc;
+
+use device::{Launch, LaunchArgs};
+use emulated::{EmulatedDevice, Order};
+use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal};
+use kernels::cpu::CpuArgs;
+use kernels::op::check;
+use kernels::ops::relu_mask::ReluMask;
+use kernels::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+
+/// `y = max(x, 0)`, elementwise.
+#[derive(Debug)]
+struct Relu;
+
+impl Op for Relu {
+    fn name(&self) -> &'static str {
+        "relu"
+    }
+
+    // The contract: what comes in, what goes out. An error names op, tensor, expected and got.
+    fn infer(&self, i: &[TensorDesc], updates: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(self.name(), "inputs", i, 1)?;
+        check::arity(self.name(), "updates", updates, 0)?;
+        check::dtype(self.name(), "x", &i[0], DType::F32)?;
+        Ok(vec![TensorDesc::new(Role::Activation, &i[0].shape)])
+    }
+
+    // What a run costs at these shapes, for reports and rooflines.
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
+    }
+
+    // Data, not code that runs: grad x = grad y where y > 0. That op exists.
+    fn backward(&self, _: &[TensorDesc], _: &[TensorDesc]) -> BackwardRule {
+        let read = [Source::GradOutput(0), Source::Output(0)];
+        BackwardRule::default().step(ReluMask, &read, &[Sink::GradInput(0)])
+    }
+
+    // A launch says which bytes it reads and writes. `relu_mask_f16(dy, y, g)` computes
+    // `g = dy where y > 0`; with x for both it is this op.
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let (x, y) = (args.inputs[0], args.outputs[0]);
+        let launch = Launch::over("relu_mask_f16", x.len().div_ceil(8));
+        vec![launch.arg(x.read()).arg(x.read()).arg(y.write()).len(x.len())]
+    }
+
+    // The CPU reference, in f32: plain and deterministic. Devices are compared with it.
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        for (y, x) in args.outputs[0].f32().iter_mut().zip(args.inputs[0].f32()) {
+            *y = x.max(0.0);
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    lesson(&mut std::io::stdout())
+}
+
+pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let device = EmulatedDevice::new(Order::Random(1));
+    for case in cases() {
+        // Every output element is written, twice with the same bits.
+        check_runs(&case)?;
+        // The backward rule is the derivative: finite differences along random directions.
+        let gradient = check_gradients(&case)?;
+        // The launches compute what the CPU computes, forward and backward.
+        let report = check_on_device(&case, &device, u64::MAX)?;
+        let ops = report.ops;
+        writeln!(out, "{case}: gradient off by {gradient:.0e}; {ops} ops agree on the device")?;
+    }
+
+    // What the contract refuses, it refuses by name.
+    let labels = TensorDesc::new(Role::Index, &[4]);
+    let refused = Relu.infer(&[labels], &[]).expect_err("integers");
+    writeln!(out, "{refused}")?;
+    Ok(())
+}
+
+/// Nothing, one element, a block of threads and its neighbour. All inputs stay clear of the kink
+/// at 0, where a finite difference is no derivative.
+fn cases() -> Vec<OpCase> {
+    let case = |len: usize| {
+        let mut x = normal(&TensorDesc::new(Role::Activation, &[len]), 1, 1.0);
+        x.as_f32_mut().iter_mut().for_each(|x| *x += 0.1f32.copysign(*x));
+        OpCase::new(format!("[{len}]"), Arc::new(Relu), vec![x]).grad(&[0])
+    };
+    [0, 1, 2048, 2049].map(case).into()
+}

@@ -1,0 +1,85 @@
+//! The version of the workspace is the newest of CHANGELOG.md, and versions fall from there.
+
+use super::files::File;
+
+const CHANGELOG: &str = "CHANGELOG.md";
+const MANIFEST: &str = "Cargo.toml";
+
+/// Headings of CHANGELOG.md that are not `## [1.2.3] - 2026-01-31`, or not newest first, and a
+/// newest one that is not the workspace's version.
+pub(crate) fn faults(files: &[File]) -> Vec<String> {
+    let text = |path: &str| files.iter().find(|f| f.path == path).map_or("", |f| &f.text);
+    let headings: Vec<&str> =
+        text(CHANGELOG).lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let versions: Vec<Option<Version>> = headings.iter().map(|h| heading(h)).collect();
+    let mut faults = Vec::new();
+    for (heading, _) in headings.iter().zip(&versions).filter(|(_, v)| v.is_none()) {
+        faults.push(format!(
+            "{CHANGELOG}: the heading \"{heading}\" is not \"[1.2.3] - 2026-01-31\"; write \
+             version and day"
+        ));
+    }
+    for (i, _) in versions.windows(2).enumerate().filter(|(_, pair)| pair[0] <= pair[1]) {
+        faults.push(format!(
+            "{CHANGELOG}: \"{}\" stands above \"{}\"; put the newest version first",
+            headings[i],
+            headings[i + 1]
+        ));
+    }
+    let package = text(MANIFEST).split("[workspace.package]").nth(1).unwrap_or("");
+    let stated = package.lines().find_map(|line| line.strip_prefix("version = "));
+    let stated = stated.map(|version| version.trim_matches('"'));
+    let newest = versions.first().copied().flatten();
+    if newest.is_none() || newest != stated.and_then(version) {
+        let (newest, stated) = (headings.first().unwrap_or(&"nothing"), stated.unwrap_or("none"));
+        faults.push(format!(
+            "{CHANGELOG}: its newest version is \"{newest}\", that of {MANIFEST} is {stated}; say \
+             what a user notices of {stated} in a section of its own"
+        ));
+    }
+    faults
+}
+
+type Version = [u32; 3];
+
+/// The version of `[1.2.3] - 2026-01-31`.
+fn heading(text: &str) -> Option<Version> {
+    let (number, day) = text.strip_prefix('[')?.split_once("] - ")?;
+    let lengths = day.split('-').map(str::len).eq([4, 2, 2]);
+    let digits = day.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    version(number).filter(|_| lengths && digits)
+}
+
+fn version(text: &str) -> Option<Version> {
+    let parts: Option<Vec<u32>> = text.split('.').map(|part| part.parse().ok()).collect();
+    parts?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::faults;
+    use crate::tidy::files::File;
+
+    fn with(changelog: &str) -> Vec<String> {
+        let manifest = "[workspace]\n\n[workspace.package]\nversion = \"0.3.0\"\n";
+        faults(&[File::new("CHANGELOG.md", changelog), File::new("Cargo.toml", manifest)])
+    }
+
+    #[test]
+    fn the_newest_version_stands_first_and_is_the_workspaces() {
+        assert!(with("# C\n\n## [0.3.0] - 2026-11-22\n### Added\n").is_empty());
+        assert!(with("## [0.3.0] - 2026-11-22\n## [0.2.10] - 2026-11-21\n").is_empty());
+        for (changelog, fault) in [
+            ("# C\n", "\"nothing\", that of Cargo.toml is 0.3.0"),
+            ("## [0.4.0] - 2026-11-22\n", "of Cargo.toml is 0.3.0"),
+            ("## [0.3.0] - 2026-11-22\n## [0.10.0] - 2026-11-21\n", "newest version first"),
+            ("## [0.3.0] - 2026-11-22\n## [0.3.0] - 2026-11-21\n", "newest version first"),
+            ("## [0.3.0] - 2026-11-22\n## 0.2.0\n", "write version and day"),
+            ("## [0.3.0] - 2026-11-22\n## [0.2.0] - 22 Nov\n", "write version and day"),
+        ] {
+            let faults = with(changelog);
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert!(faults[0].contains(fault), "{faults:?}");
+        }
+    }
+}
