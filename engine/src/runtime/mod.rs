@@ -1,4 +1,4 @@
-//! Where programs run, and where a model's state lives: on the CPU, or on a device.
+//! Where programs run and where a model's state lives: the CPU or a device.
 
 mod executor;
 mod machine;
@@ -18,9 +18,9 @@ pub use state::ModelState;
 
 /// Prefix of the fp32 masters of weights that the device holds as fp16.
 pub(crate) const MASTER: &str = "master/";
-/// State that the step writes for the host to read: see [`crate::model::RingLayout`].
+/// State that the step writes for the host: see [`crate::model::RingLayout`].
 pub(crate) const RING: &str = "ring";
-/// Rows written to the ring.
+/// Number of rows written to the ring.
 pub(crate) const RING_STEP: &str = "ring_step";
 
 /// What runs the programs.
@@ -33,7 +33,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What its programs are planned for.
+    /// The target of its programs' plans.
     pub fn target(&self) -> Target {
         match self {
             Backend::Cpu => Target::Cpu,
@@ -49,7 +49,7 @@ impl Backend {
         }
     }
 
-    /// Name for people.
+    /// A human-readable name.
     pub fn describe(&self) -> String {
         match self {
             Backend::Cpu => {
@@ -61,7 +61,7 @@ impl Backend {
     }
 }
 
-/// Addresses of a program's state, as data, where there is no device: one after the other.
+/// Addresses of a program's state, laid out consecutively without a device.
 pub fn imagined_addresses(program: &Program) -> impl Fn(&str) -> Option<DevicePtr> {
     let mut next: DevicePtr = 1 << 40;
     let mut places = std::collections::BTreeMap::new();
