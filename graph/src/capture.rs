@@ -37,7 +37,7 @@
 //! assert_eq!(result, [0x00, 0x3C, 0, 0]);
 //! assert_eq!(device.counts().graph_launches, 1);
 //!
-//! A host wait is refused, with the reason.
+//! // A host wait is refused, with the reason.
 //! list.push(Work::on_host("look at it", HostWork::Download { from: g, bytes: 4 }));
 //! let refused = capture(&device, &list).expect_err("a read by the host");
 //! assert!(refused.to_string().starts_with("`look at it` cannot be captured: the host reads"));
