@@ -106,7 +106,7 @@ impl<'a> Clock<'a> {
 
 impl Drop for Clock<'_> {
     fn drop(&mut self) {
-        // A device that fails here has said so before.
+        // A failing device has already reported its error.
         let _ = self.device.free(self.flushed);
         let _ = self.device.free_pinned(self.other_data);
     }

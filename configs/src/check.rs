@@ -1,16 +1,16 @@
-//! One file, or the overrides, against the schema: unknown keys and wrong types, each named in the
-//! layer that it stands in, before layers are merged and their origin is lost.
+//! Checks one file, or the overrides, against the schema: unknown keys and wrong types. Runs on
+//! each layer before merging, while the origin of every value is still known.
 
 use toml::{Table, Value};
 
 use crate::ConfigError;
 use crate::shape::Shape;
 
-/// Below this likeness (0 to 1) a suggestion would puzzle more than it helps.
-/// One wrong letter of three (`rpm` for `rpn`) still counts.
+/// Below this similarity (0 to 1) a suggestion would puzzle more than it helps. One wrong letter in
+/// three (`rpm` for `rpn`) still passes.
 const MIN_SIMILARITY: f64 = 0.66;
 
-/// The word that takes an optional key's value away.
+/// The word that unsets an optional key.
 pub(crate) const NONE: &str = "none";
 
 /// Checks all keys and types of one layer.
@@ -45,7 +45,7 @@ impl Layer<'_> {
     fn value(&self, key: &str, value: &Value, shape: &Shape) -> Result<(), ConfigError> {
         match (shape, value) {
             (Shape::Optional(_), Value::String(word)) if word == NONE => Ok(()),
-            // The error then also tells of "none".
+            // The error then also mentions "none".
             (Shape::Optional(inner), Value::Table(table)) if inner.fields().is_some() => {
                 self.table(key, table, inner)
             }
@@ -70,12 +70,12 @@ impl Layer<'_> {
     }
 }
 
-/// Whether a value that is neither list nor table fits.
+/// Whether a scalar value fits.
 fn accepts(shape: &Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Count, Value::Integer(value)) => *value >= 0,
         (Shape::Number { .. }, Value::Integer(_)) => true,
-        // A NaN is no number here either: the comparison is false.
+        // NaN is rejected too: the comparison is false.
         (Shape::Number { max }, Value::Float(value)) => value.abs() <= *max,
         (Shape::Bool, Value::Boolean(_)) | (Shape::Text, Value::String(_)) => true,
         (Shape::Word(words), Value::String(word)) => words.contains(&word.as_str()),
@@ -102,7 +102,7 @@ pub(crate) fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }
 
-/// The likeliest key: spelled alike in the same table, or the same name in another.
+/// The most likely key: similar spelling in the same table, or the same name in another.
 fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], root: &Shape) -> String {
     let (likeness, alike) = fields
         .iter()

@@ -2,12 +2,12 @@
 
 use std::io;
 
-/// A config that cannot be used. The text names the file, the dotted key and the mend.
+/// A config that cannot be used. The message names the file, the dotted key and the fix.
 ///
-/// Where a key stands in an override, the file is given as `--set`.
+/// If the key comes from an override, the file is given as `--set`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The path is no file and its name is no preset's.
+    /// The path is not a file, and its name is not a preset's.
     #[error("{file}: no such file, and no preset of that name; the presets are {presets}")]
     NotFound {
         /// The path asked for.
@@ -15,12 +15,12 @@ pub enum ConfigError {
         /// Names of the presets, comma separated.
         presets: String,
     },
-    /// The file is there but cannot be read.
+    /// The file exists but cannot be read.
     #[error("{file}: cannot be read: {source}")]
     Read {
         /// The path.
         file: String,
-        /// What the system says.
+        /// The I/O error.
         source: io::Error,
     },
     /// The text is not TOML.
@@ -28,9 +28,9 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         file: String,
-        /// Line of the fault, from 1.
+        /// Line of the fault, counted from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         message: String,
     },
     /// An override that is not `key=value`.
@@ -39,15 +39,17 @@ pub enum ConfigError {
         /// The override as given.
         text: String,
     },
-    /// Files that extend each other in a circle.
-    #[error("{file}: `extends = \"{parent}\"` leads back to a file that extends this one; drop it")]
+    /// Files that extend each other in a cycle.
+    #[error(
+        "{file}: `extends = \"{parent}\"` closes a cycle of files that extend one another; remove it"
+    )]
     ExtendsCircle {
-        /// The file whose `extends` closes the circle.
+        /// The file whose `extends` closes the cycle.
         file: String,
         /// What it extends.
         parent: String,
     },
-    /// `extends` names nothing that is there.
+    /// `extends` names something that does not exist.
     #[error(
         "{file}: `extends = \"{parent}\"`: no such file beside it, and no preset of that name; \
          the presets are {presets}"
@@ -63,7 +65,7 @@ pub enum ConfigError {
     /// A key that no table has.
     #[error("{file}: unknown key `{key}`; {hint}")]
     UnknownKey {
-        /// Where it stands.
+        /// The file.
         file: String,
         /// The dotted key.
         key: String,
@@ -73,29 +75,29 @@ pub enum ConfigError {
     /// A value of the wrong type.
     #[error("{file}: `{key}` must be {expected}, got {got}")]
     Type {
-        /// Where it stands.
+        /// The file.
         file: String,
         /// The dotted key.
         key: String,
-        /// What the key takes.
+        /// The expected type.
         expected: String,
-        /// What stands there.
+        /// The value found.
         got: String,
     },
-    /// A value of the right type that makes no sense, alone or beside another.
+    /// A value of the right type that makes no sense, alone or together with another.
     #[error("{file}: `{key}` {problem}")]
     Invalid {
         /// Where the value comes from.
         file: String,
         /// The dotted key.
         key: String,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
     /// The config cannot be written as TOML.
     #[error("the config cannot be written as TOML: {message}")]
     Write {
-        /// What the writer says.
+        /// The serializer's message.
         message: String,
     },
 }

@@ -11,7 +11,7 @@
 //! # Ok::<(), configs::ConfigError>(())
 //! ```
 //!
-//! What a user can get wrong is one sentence that names the file, the key and the mend:
+//! A user's mistake is reported in one sentence that names the file, the key and the fix:
 //! `my.toml: unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?`
 
 mod check;

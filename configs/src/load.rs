@@ -13,48 +13,48 @@ use crate::{Config, ConfigError};
 
 /// The key, outside the schema, that names the file to start from.
 const EXTENDS: &str = "extends";
-/// What stands for the file in messages about overrides.
+/// The file name in messages about overrides.
 const SET: &str = "--set";
 
 impl Config {
-    /// Reads a config file, the files that it extends, and lays `key=value` overrides on top.
+    /// Reads a config file and the files that it extends, then applies `key=value` overrides.
     ///
-    /// A path that is no file but ends in a preset's name (`quickstart`,
-    /// `configs/quickstart.toml`) gives the built-in preset. An override's value is read as TOML
+    /// A path that is not a file but ends in a preset's name (`quickstart`,
+    /// `configs/quickstart.toml`) selects the built-in preset. An override's value is read as TOML
     /// (`solver.learning_rate=0.01`, `model.anchors.sizes=[8, 16]`) or, failing that, as a string
-    /// (`train.name=first`); `none` takes an optional value away (`data.synthetic=none`).
+    /// (`train.name=first`); `none` unsets an optional value (`data.synthetic=none`).
     ///
     /// # Errors
-    /// Any [`ConfigError`]; see there.
+    /// Any [`ConfigError`].
     pub fn load(path: impl AsRef<Path>, overrides: &[String]) -> Result<Self, ConfigError> {
         let source = Source::find(path.as_ref())?;
         load_layers(source, overrides)
     }
 
-    /// The same from text, such as a checkpoint's saved config; `name` stands for the file in
-    /// messages. What it extends can only be a preset.
+    /// The same from text, such as a checkpoint's saved config; `name` is the file name in
+    /// messages. The text can extend presets only.
     ///
     /// # Errors
-    /// Any [`ConfigError`]; see there.
+    /// Any [`ConfigError`].
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
         load_layers(Source { label: name.into(), path: None, text: text.into() }, &[])
     }
 
     /// The whole resolved config as TOML; [`Config::from_toml`] gives the same config back.
-    /// Optional values that are not set are left out.
+    /// Optional values that are not set are omitted.
     ///
     /// # Errors
-    /// [`ConfigError::Write`] if the writer refuses. A config that validates is written.
+    /// [`ConfigError::Write`] if serialization fails. A valid config always serializes.
     pub fn to_toml(&self) -> Result<String, ConfigError> {
         toml::to_string(self).map_err(|error| ConfigError::Write { message: error.to_string() })
     }
 }
 
-/// A config's text and where it is from.
+/// A config's text and its origin.
 struct Source {
-    /// What messages call it.
+    /// Its name in messages.
     label: String,
-    /// The file; none for a preset.
+    /// The file; `None` for a preset.
     path: Option<PathBuf>,
     text: String,
 }
@@ -84,7 +84,7 @@ impl Source {
         Some(Self { label: format!("preset {name}"), path: None, text: text.into() })
     }
 
-    /// What `extends = parent` in this source means: a file beside it, else a preset.
+    /// Resolves `extends = parent` in this source: a file beside it, else a preset.
     fn parent(&self, parent: &str) -> Result<Self, ConfigError> {
         if let Some(path) = &self.path {
             let beside = path.parent().unwrap_or(Path::new("")).join(parent);
@@ -99,7 +99,7 @@ impl Source {
         })
     }
 
-    /// Whether both are the same file or preset, however the path is written.
+    /// Whether both are the same file or preset, however the path is spelled.
     fn is(&self, other: &Self) -> bool {
         match (&self.path, &other.path) {
             (Some(a), Some(b)) => match (a.canonicalize(), b.canonicalize()) {
@@ -134,7 +134,7 @@ fn load_layers(source: Source, overrides: &[String]) -> Result<Config, ConfigErr
     })
 }
 
-/// The source and what it extends, each parsed, the source first.
+/// The source and everything it extends, parsed, the source first.
 fn chain(source: Source) -> Result<Vec<(String, Table)>, ConfigError> {
     let mut tables = Vec::new();
     let mut seen = vec![source];
@@ -149,7 +149,7 @@ fn chain(source: Source) -> Result<Vec<(String, Table)>, ConfigError> {
                 return Err(ConfigError::Type {
                     file: source.label.clone(),
                     key: EXTENDS.into(),
-                    expected: "the name of one config file in quotes".into(),
+                    expected: "the quoted name of one config file".into(),
                     got: other.to_string(),
                 });
             }
@@ -188,7 +188,7 @@ fn parse_override(text: &str) -> Result<Table, ConfigError> {
     Ok(table)
 }
 
-/// A TOML value; a text that is none stands for itself, so that a shell needs no inner quotes.
+/// A TOML value; text that is not TOML becomes a string, so a shell needs no inner quotes.
 fn parse_value(text: &str) -> Value {
     let string = || Value::String(text.to_string());
     let Ok(mut table) = format!("value = {text}").parse::<Table>() else { return string() };

@@ -1,4 +1,4 @@
-//! Laying one file's values over another's, and remembering which file each came from.
+//! Merges the values of several files and remembers which file each came from.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// Lays a checked layer on top: tables merge, anything else replaces, `"none"` takes an
-    /// optional value away.
+    /// Applies a checked layer: tables merge, anything else replaces, `"none"` unsets an optional
+    /// value.
     pub(crate) fn push(&mut self, file: &str, table: Table, shape: &Shape) {
         let Self { table: base, origins } = self;
         merge("", base, table, shape, &mut |key| {
@@ -26,7 +26,7 @@ impl Layers {
         });
     }
 
-    /// The file that a key's value comes from; for a table, that of any value in it.
+    /// The file that a key's value comes from; for a table, the origin of any value in it.
     pub(crate) fn origin(&self, key: &str) -> Option<&str> {
         let inside = format!("{key}.");
         self.origins

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Name and text of each preset, for people on a CPU first.
+/// Name and text of each preset; those for CPUs come first.
 const PRESETS: &[(&str, &str)] = &[
     ("quickstart", include_str!("../quickstart.toml")),
     ("tiny", include_str!("../tiny.toml")),
@@ -26,7 +26,7 @@ pub fn preset_names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|(name, _)| *name)
 }
 
-/// The preset that a path's last part names.
+/// The preset named by the last component of a path.
 pub(crate) fn preset_of_path(path: &Path) -> Option<(String, &'static str)> {
     let name = path.file_name()?.to_str()?;
     Some((name.strip_suffix(".toml").unwrap_or(name).to_string(), preset(name)?))

@@ -1,9 +1,9 @@
-//! What each key takes, read off the schema's structs themselves.
+//! The type of each key, derived from the schema's structs themselves.
 //!
-//! Serde's derived `Deserialize` tells a deserializer the names of a struct's fields, and each
-//! field asks for the type that it wants. [`Probe`] is a deserializer that only listens: it feeds
-//! dummy values and writes down what was asked. So the list of known keys cannot differ from the
-//! structs, and a fault can be told in the user's words before serde ever sees it.
+//! Serde's derived `Deserialize` gives a deserializer the names of a struct's fields, and each
+//! field requests its type. [`Probe`] is a deserializer that only listens: it feeds dummy values
+//! and records the requests. So the list of known keys cannot differ from the structs, and an error
+//! is reported in the user's words before serde ever sees it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 
 use crate::Config;
 
-/// What a key takes.
+/// The type of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Shape {
     /// A whole number, not negative.
@@ -38,14 +38,14 @@ impl Shape {
     /// The shape of a whole config file.
     pub(crate) fn of_config() -> Self {
         let mut shape = Shape::Bool;
-        // A failure would be a field type that the probe does not know: ours to mend, at once
-        // seen by every test that loads a config.
+        // A failure means a field type that the probe does not know: our bug, caught by every test
+        // that loads a config.
         let probed = Config::deserialize(Probe { out: &mut shape });
         assert!(probed.is_ok(), "a config field has a type that Shape lacks: {probed:?}");
         shape
     }
 
-    /// The table inside, also of an optional table.
+    /// The table inside, also inside an optional table.
     pub(crate) fn fields(&self) -> Option<&[(&'static str, Shape)]> {
         match self {
             Shape::Table(fields) => Some(fields),
@@ -58,15 +58,15 @@ impl Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Shape::Count => write!(f, "a whole number of at least 0"),
+            Shape::Count => write!(f, "a whole number, at least 0"),
             Shape::Number { .. } => write!(f, "a number"),
             Shape::Bool => write!(f, "true or false"),
-            Shape::Text => write!(f, "a string in quotes"),
+            Shape::Text => write!(f, "a quoted string"),
             Shape::Word([word]) => write!(f, "\"{word}\""),
             Shape::Word(words) => write!(f, "one of \"{}\"", words.join("\", \"")),
             Shape::List { len, item } => {
                 let what = match **item {
-                    Shape::Count => "whole numbers of at least 0",
+                    Shape::Count => "whole numbers, at least 0",
                     Shape::Number { .. } => "numbers",
                     _ => "values",
                 };
@@ -81,7 +81,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A deserializer that writes down what is asked of it.
+/// A deserializer that records what is requested of it.
 struct Probe<'a> {
     out: &'a mut Shape,
 }

@@ -73,7 +73,7 @@ fn extends_in_a_circle_or_into_nothing_is_one_sentence() {
     write(&folder, "b.toml", "extends = \"a.toml\"");
     let error = Config::load(&a, &[]).unwrap_err();
     assert!(matches!(error, ConfigError::ExtendsCircle { .. }), "{error}");
-    assert!(error.to_string().contains("b.toml: `extends = \"a.toml\"` leads back"), "{error}");
+    assert!(error.to_string().contains("b.toml: `extends = \"a.toml\"` closes a cycle"), "{error}");
 
     let lost = write(&folder, "lost.toml", "extends = \"nowhere.toml\"");
     let text = Config::load(&lost, &[]).unwrap_err().to_string();

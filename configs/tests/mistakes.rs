@@ -56,17 +56,17 @@ fn a_wrong_type_says_what_is_wanted() {
     let cases = [
         (
             "[train]\nsteps = \"ten\"",
-            "`train.steps` must be a whole number of at least 0, \
+            "`train.steps` must be a whole number, at least 0, \
             got the string \"ten\"",
         ),
         (
             "[train]\nsteps = -1",
-            "`train.steps` must be a whole number of at least 0, \
+            "`train.steps` must be a whole number, at least 0, \
             got the number -1",
         ),
         (
             "[train]\nbatch_size = 2.5",
-            "`train.batch_size` must be a whole number of at least 0, \
+            "`train.batch_size` must be a whole number, at least 0, \
             got the number 2.5",
         ),
         ("[solver]\nmomentum = true", "`solver.momentum` must be a number, got true"),
@@ -90,11 +90,11 @@ fn a_wrong_type_says_what_is_wanted() {
         ("[model]\nrpn = 3", "`model.rpn` must be a table, got the number 3"),
         (
             "[train]\nname = 3",
-            "`train.name` must be a string in quotes, or \"none\", \
+            "`train.name` must be a quoted string, or \"none\", \
             got the number 3",
         ),
         ("[data]\nsynthetic = [1]", "`data.synthetic` must be a table, or \"none\", got a list"),
-        ("extends = 3", "`extends` must be the name of one config file in quotes, got 3"),
+        ("extends = 3", "`extends` must be the quoted name of one config file, got 3"),
         (
             "[solver]\nnesterov = 2026-01-01",
             "`solver.nesterov` must be true or false, \
@@ -221,7 +221,7 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("tiny", "train.target_box=37.7", "train.target_box", "between 0 and 1"),
     ("faster_r50", "train.target_mask=0.3", "train.target_mask", "no masks"),
     ("tiny", "train.run_dir=", "train.run_dir", "empty"),
-    ("tiny", "train.name=a/b", "train.name", "no slash"),
+    ("tiny", "train.name=a/b", "train.name", "slash"),
     ("tiny", "eval.batch_size=0", "eval.batch_size", "at least 1"),
 ];
 

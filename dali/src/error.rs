@@ -1,4 +1,4 @@
-//! The one error type of the crate: each message is a sentence that names the file and the mend.
+//! The crate's one error type: each message is a sentence that names the file and the fix.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ pub enum DaliError {
     /// The operating system refused a file operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb: "read", "create".
+        /// The action, as a verb: "read", "create".
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's reason.
+        /// The I/O error.
         source: io::Error,
     },
     /// The annotation file as a whole is not COCO JSON.
@@ -23,7 +23,7 @@ pub enum DaliError {
     Coco {
         /// The annotation file.
         path: PathBuf,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         fault: String,
     },
     /// One entry of the annotation file is broken.
@@ -44,7 +44,7 @@ pub enum DaliError {
         image_id: u64,
         /// The image file.
         path: PathBuf,
-        /// What the decoder met.
+        /// The decoder's error.
         fault: DecodeFault,
     },
     /// An image file that cannot be read.
@@ -55,7 +55,7 @@ pub enum DaliError {
         image_id: u64,
         /// The image file.
         path: PathBuf,
-        /// The system's reason.
+        /// The I/O error.
         source: io::Error,
     },
     /// The annotation file and the image file disagree about the size.
@@ -75,10 +75,10 @@ pub enum DaliError {
         file_width: u32,
         /// Height in the image file.
         file_height: u32,
-        /// What may explain it (an EXIF rotation), or nothing.
+        /// A possible explanation (an EXIF rotation), or nothing.
         hint: String,
     },
-    /// Pixels in a store that do not decode.
+    /// Pixels in a store that fail to decode.
     #[error("store {}: pixels of image {image_id}: {fault}; run `onegraph prep` again",
         path.display())]
     StorePixels {
@@ -86,7 +86,7 @@ pub enum DaliError {
         path: PathBuf,
         /// COCO image id.
         image_id: u64,
-        /// What the decoder met.
+        /// The decoder's error.
         fault: DecodeFault,
     },
     /// A store that is damaged or of another version.
@@ -99,20 +99,20 @@ pub enum DaliError {
         /// What is wrong with it.
         fault: String,
     },
-    /// The place to write to is taken.
+    /// The output path already exists.
     #[error("{} exists already; name another --out or pass --overwrite", path.display())]
     Exists {
         /// What exists.
         path: PathBuf,
     },
-    /// The place to overwrite holds something else, so it is left alone.
+    /// The path to overwrite holds something else, so it is left alone.
     #[error("{} holds something that onegraph did not write, so --overwrite leaves it alone; \
         name another --out", path.display())]
     NotOurs {
         /// What exists.
         path: PathBuf,
     },
-    /// Nothing would be left to train on.
+    /// No image remains to train on.
     #[error("{}: nothing left to store: {fault}", path.display())]
     NothingLeft {
         /// The annotation file.
@@ -130,29 +130,29 @@ pub enum DaliError {
         /// What is allowed.
         expected: &'static str,
     },
-    /// A slot that cannot hold what is to be put in it.
+    /// A slot that is too small for its contents.
     #[error(
         "slot: {what}: {need} needed, room for {have}; the store's header \
         says the capacities that hold any of its images"
     )]
     Slot {
-        /// Which capacity, and for which image.
+        /// The capacity that is too small, and the image.
         what: String,
         /// Needed.
         need: usize,
-        /// At hand.
+        /// Available.
         have: usize,
     },
-    /// A slot whose layout lacks what is to be put in it.
+    /// A slot whose layout lacks a required array.
     #[error("slot layout: {0}")]
     Layout(String),
-    /// The loader cannot go on.
+    /// The loader cannot continue.
     #[error("loader: {0}")]
     Loader(String),
 }
 
 impl DaliError {
-    /// A closure for `map_err` that adds what was tried on which path.
+    /// A closure for `map_err` that adds the action and the path.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DaliError {
         let path = path.to_path_buf();
         move |source| DaliError::Io { action, path, source }

@@ -1,11 +1,12 @@
-//! Writing a directory beside its place and renaming it there: it is never seen half-written.
+//! Writes a directory under a temporary name and renames it into place: it is never seen
+//! half-written.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::error::DaliError;
 
-/// A directory under way, `OUT.tmp-<pid>`; removed unless it is put in place.
+/// A directory being written, `OUT.tmp-<pid>`; removed unless it is moved into place.
 #[derive(Debug)]
 pub(crate) struct TemporaryDir {
     path: PathBuf,
@@ -18,14 +19,14 @@ impl TemporaryDir {
     pub(crate) fn create(out: &Path) -> Result<TemporaryDir, DaliError> {
         let path = beside(out, "tmp");
         if path.exists() {
-            // Ours by its process id, so left by a process that is gone.
+            // It has our process id, so it was left by a process that is gone.
             fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
         }
         fs::create_dir_all(&path).map_err(DaliError::io("create", &path))?;
         Ok(TemporaryDir { path, out: out.to_path_buf(), placed: false })
     }
 
-    /// Where it is now.
+    /// Its current path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -41,7 +42,7 @@ impl TemporaryDir {
         }
         if let Err(error) = fs::rename(&self.path, &self.out) {
             if replaces {
-                // Best effort: the error below is what the user must hear of.
+                // Best effort: the user must see the error below.
                 let _ = fs::rename(&retired, &self.out);
             }
             return Err(DaliError::io("rename a new directory to", &self.out)(error));
@@ -58,13 +59,13 @@ impl TemporaryDir {
 impl Drop for TemporaryDir {
     fn drop(&mut self) {
         if !self.placed {
-            // Nothing to tell: the writer failed before, or the program is on its way out.
+            // Nothing to report: the writer failed before, or the program is exiting.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// Refuses an `out` that is taken, unless it `may_be_replaced` and is asked to be.
+/// Rejects an `out` that exists, unless it `may_be_replaced` and replacement was requested.
 pub(crate) fn check_out(
     out: &Path,
     overwrite: bool,

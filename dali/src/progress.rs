@@ -1,6 +1,6 @@
-//! How long work tells its caller where it stands; the caller draws the bar, or not.
+//! Progress of long operations, reported to the caller, who may draw a bar.
 
-/// What is being worked on.
+/// The current stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Drawing and writing synthetic images.
@@ -16,7 +16,7 @@ pub enum Stage {
 /// One report of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being worked on.
+    /// The current stage.
     pub stage: Stage,
     /// Units done in this stage (images; the annotation file counts as one).
     pub done: usize,

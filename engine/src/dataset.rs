@@ -1,4 +1,5 @@
-//! The data of a run: stores opened, made from files or drawn, and each image's network size.
+//! The data of a run: its stores (opened, built from files, or drawn) and each image's network
+//! size.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::error::EngineError;
 use crate::model::SlotShape;
 use crate::progress::Progress;
 
-/// A store with what training or evaluation takes from it.
+/// A store and the view of it that training or evaluation uses.
 #[derive(Debug, Clone)]
 pub struct DataSet {
     /// The mapped store.
@@ -26,7 +27,7 @@ pub struct DataSet {
     pub shapes: Vec<PaddedShape>,
 }
 
-/// The part of the data that a set is for.
+/// The split that a data set is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
     /// Training images.
@@ -36,11 +37,11 @@ pub enum Split {
 }
 
 impl DataSet {
-    /// Opens a split, after drawing it or making its store if that is what the config asks for
-    /// and it has not been done before.
+    /// Opens a split; first draws it or builds its store if the config asks for that and it does
+    /// not exist yet.
     ///
     /// # Errors
-    /// A config without data, and all that can be wrong with the files.
+    /// A config without data, or any fault in the files.
     pub fn open(config: &Config, split: Split, progress: &Progress) -> Result<Self, EngineError> {
         let dir = match store_dir(&config.data, split)? {
             Location::Store(dir) => dir,
@@ -64,12 +65,12 @@ impl DataSet {
         Ok(Self { store, images, sizes, shapes })
     }
 
-    /// Foreground classes, K.
+    /// Foreground classes.
     pub fn num_classes(&self) -> usize {
         self.store.header().categories.len()
     }
 
-    /// Foreground classes of a model that trains on this data: the config's, or the data's.
+    /// Foreground classes of a model trained on this data: the config's, or the data's.
     ///
     /// # Errors
     /// [`EngineError::Usage`] if the config gives fewer than the data has.
@@ -91,7 +92,7 @@ impl DataSet {
         categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
     }
 
-    /// Capacities of a slot that holds any image of the set.
+    /// Capacities of a slot that can hold any image of the set.
     pub fn slot_shape(&self) -> SlotShape {
         let c = &self.store.header().capacities;
         SlotShape {
@@ -135,7 +136,7 @@ fn store_dir(data: &Data, split: Split) -> Result<Location, EngineError> {
     if let Some(s) = &data.synthetic {
         let (name, images, seed) = match split {
             Split::Train => ("train", s.train_images, s.seed),
-            // Another seed: the images of one split never appear in the other.
+            // A different seed: no image appears in both splits.
             Split::Val => ("val", s.val_images, s.seed ^ 0x5EED_0FFA_1D00_0000),
         };
         let name = format!("{name}-{images}x{}-seed{}", s.image_size, s.seed);
@@ -159,7 +160,7 @@ fn draw(
         return Ok(());
     }
     let ((height, width), out) = ((size as u32, size as u32), dir.to_path_buf());
-    // A set of ours without its store is drawn again; anything else there is left alone.
+    // One of our sets without its store is drawn again; anything else there is left alone.
     let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite: true };
     progress.during(&format!("drawing {count} images into {}", dir.display()), |report| {
         synthetic::generate(&options, report)
@@ -167,7 +168,7 @@ fn draw(
     Ok(())
 }
 
-/// Makes the store of COCO files beside the run's data, once: its name holds what it depends on.
+/// Builds the store of COCO files once, beside the run's data: its name encodes what it depends on.
 fn prepare(
     data: &Data,
     split: Split,
@@ -184,7 +185,7 @@ fn prepare(
         PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
     };
     let stem = annotations.file_stem().map(|s| s.to_string_lossy().into_owned());
-    // An annotation file that was edited is another one: its old store would be silently wrong.
+    // An edited annotation file counts as a new one: its old store would be silently wrong.
     let edited = std::fs::metadata(annotations).map(|m| (m.len(), m.modified().ok())).ok();
     let key = format!("{images:?} {annotations:?} {edited:?} {empty:?} {pixels:?}");
     let name = format!("{}-{}", stem.unwrap_or_default(), short_hash(key.as_bytes()));
@@ -200,7 +201,7 @@ fn prepare(
     Ok(out)
 }
 
-/// The first eight hexadecimal digits of the SHA-256: names a store after what it was made from.
+/// The first eight hexadecimal digits of the SHA-256: the name of a store derives from its sources.
 fn short_hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(4).map(|b| format!("{b:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! What can go wrong while a model is built, trained or evaluated.
+//! Errors of building, training and evaluating a model.
 
 use std::path::PathBuf;
 
@@ -6,25 +6,25 @@ use device::DeviceError;
 use graph::GraphError;
 use graph::capture::CaptureError;
 
-/// A fault that ends the command, told in one sentence.
+/// An error that ends the command, reported in one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The config describes a program that cannot be built.
     #[error("the model cannot be built: {0}")]
     Graph(GraphError),
-    /// There is no such device, or it failed.
+    /// The device does not exist, or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The config is at fault.
+    /// A bad config.
     #[error("{0}")]
     Config(#[from] configs::ConfigError),
-    /// The data is at fault.
+    /// Bad data.
     #[error("{0}")]
     Data(#[from] dali::DaliError),
     /// Annotations or detections cannot be scored.
     #[error("{0}")]
     Score(#[from] dali::score::ScoreError),
-    /// The images cannot be cut into batches.
+    /// The images cannot be divided into batches.
     #[error("{0}")]
     Order(#[from] dali::order::OrderError),
     /// An image that cannot be decoded.
@@ -32,10 +32,10 @@ pub enum EngineError {
     Image {
         /// The file.
         path: PathBuf,
-        /// What the decoder met.
+        /// The decoder's error.
         fault: dali::decode::DecodeFault,
     },
-    /// A weights file is at fault.
+    /// A bad weights file.
     #[error("weights {path}: {reason}")]
     Weights {
         /// The file.
@@ -43,7 +43,7 @@ pub enum EngineError {
         /// What is wrong.
         reason: String,
     },
-    /// A checkpoint is at fault.
+    /// A bad checkpoint.
     #[error("checkpoint {path}: {reason}")]
     Checkpoint {
         /// The checkpoint's directory.
@@ -51,7 +51,7 @@ pub enum EngineError {
         /// What is wrong and what to do.
         reason: String,
     },
-    /// The losses are no longer numbers.
+    /// The losses are non-finite.
     #[error("step {step}: {name} is {value}; {advice}")]
     Diverged {
         /// The step.
@@ -68,10 +68,10 @@ pub enum EngineError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// The user asked for something that does not fit together.
+    /// The user's request is inconsistent.
     #[error("{0}")]
     Usage(String),
 }
@@ -79,7 +79,7 @@ pub enum EngineError {
 impl From<GraphError> for EngineError {
     fn from(error: GraphError) -> Self {
         match error {
-            // A device that fails says nothing of the model.
+            // A failing device is not a fault of the model.
             GraphError::Device(fault) | GraphError::Capture(CaptureError::Device(fault)) => {
                 EngineError::Device(fault)
             }

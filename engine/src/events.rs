@@ -1,4 +1,4 @@
-//! TensorBoard's event files: scalars, written as they come.
+//! TensorBoard event files: scalars, written as they come.
 //!
 //! The format: records of length, masked CRC-32C of the length, an `Event` protocol buffer, and
 //! its masked CRC-32C (tensorflow/core/lib/io/record_writer.cc, tensorflow/core/util/event.proto).
@@ -19,7 +19,7 @@ pub(crate) struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts a file of its own in `dir`: TensorBoard reads all of them together.
+    /// Starts a new file in `dir`: TensorBoard merges all files of a directory.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -34,7 +34,7 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Writes scalars of one step.
+    /// Writes the scalars of one step.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -96,7 +96,7 @@ fn varint(message: &mut Vec<u8>, mut value: u64) {
     message.push(value as u8);
 }
 
-/// CRC-32C, rotated and shifted as the record format asks.
+/// CRC-32C, rotated and offset as the record format requires.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
 }

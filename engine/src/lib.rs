@@ -1,7 +1,7 @@
 //! onegraph's engine: the detector as Programs, the training loop, evaluation, checkpoints, and
 //! the command line on top.
 
-// In a test a panic is the report; everywhere else faults are values.
+// In a test a panic is the report; elsewhere errors are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod checkpoint;

@@ -1,4 +1,4 @@
-//! What a run says while it trains: the log line every few steps and its twin in `metrics.jsonl`.
+//! The progress of training: a log line every few steps, and every step in `metrics.jsonl`.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -10,10 +10,10 @@ use serde::Serialize;
 use crate::error::EngineError;
 use crate::run_dir::{io, write_whole};
 
-/// What one training step reports.
+/// The record of one training step.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepRecord {
-    /// Steps done, this one included.
+    /// Steps done, including this one.
     pub step: u64,
     /// Epoch, from 0.
     pub epoch: u64,
@@ -27,13 +27,13 @@ pub struct StepRecord {
     pub loss_scale: f32,
     /// Norm of all gradients, unscaled, before clipping.
     pub grad_norm: f32,
-    /// False if the step was skipped because a gradient was not finite.
+    /// False if the step was skipped because of a non-finite gradient.
     pub applied: bool,
     /// Images in the batch.
     pub images: usize,
     /// Seconds from batch to batch.
     pub step_seconds: f64,
-    /// Seconds of these spent waiting for data.
+    /// Seconds of that time spent waiting for data.
     pub data_seconds: f64,
 }
 
@@ -58,7 +58,7 @@ impl Metrics {
         Ok(Self { file: BufWriter::new(file), window, window_len, skipped: 0 })
     }
 
-    /// Takes in a step.
+    /// Records a step.
     ///
     /// # Errors
     /// [`EngineError::Io`] if the file cannot be written.
@@ -102,7 +102,7 @@ impl Metrics {
         self.window.back()
     }
 
-    /// The log line: medians over the window, in the order that the field is used to.
+    /// The log line: medians over the window, in the field's customary order.
     pub fn log_line(&self, total_steps: u64, peak_bytes: usize) -> Option<String> {
         let last = self.window.back()?;
         let of = |get: &dyn Fn(&StepRecord) -> f64| median(self.window.iter().map(get).collect());
@@ -135,8 +135,8 @@ impl Metrics {
     }
 }
 
-/// Drops the records of a metrics file that come after `step`: a run that goes on from there makes
-/// these steps again. A last line that was cut off is dropped too.
+/// Drops the records after `step` from a metrics file: a run that resumes there repeats those
+/// steps. A truncated last line is dropped too.
 ///
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be written.
@@ -157,7 +157,7 @@ pub fn duration(seconds: f64) -> String {
 }
 
 fn float(value: f32) -> serde_json::Value {
-    // JSON has no NaN or infinity: a string says what it was.
+    // JSON has no NaN or infinity, so a string records the value.
     match serde_json::Number::from_f64(f64::from(value)) {
         Some(number) => number.into(),
         None => value.to_string().into(),

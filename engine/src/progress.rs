@@ -1,35 +1,35 @@
-//! What a person sees while something takes long: progress bars on a terminal, lines elsewhere.
+//! Progress of long operations: bars on a terminal, lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Speaks to the person at the terminal, on standard error, and keeps quiet if told so.
+/// Prints to standard error, or nothing if quiet.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     quiet: bool,
 }
 
 impl Progress {
-    /// Speaks.
+    /// Prints.
     pub fn loud() -> Self {
         Self { quiet: false }
     }
 
-    /// Keeps quiet: tests, and commands whose output is data.
+    /// Stays quiet: for tests, and commands whose output is data.
     pub fn quiet() -> Self {
         Self { quiet: true }
     }
 
-    /// Says a line or more.
+    /// Prints one or more lines.
     pub fn say(&self, text: &str) {
         if !self.quiet {
-            // A terminal that was closed is no reason for a long training to end.
+            // A closed terminal is no reason to end a long training run.
             let _ = writeln!(std::io::stderr(), "{text}");
         }
     }
 
-    /// A bar of `total` steps under `title`; hidden if quiet or if nobody watches.
+    /// A bar of `total` steps under `title`; hidden if quiet or not on a terminal.
     pub fn bar(&self, title: &str, total: u64) -> ProgressBar {
         if self.quiet || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -40,7 +40,7 @@ impl Progress {
         ProgressBar::new(total).with_style(style).with_message(title.to_string())
     }
 
-    /// Runs a stage of the data pipeline under a title and a bar.
+    /// Runs a stage of the data pipeline with a title and a bar.
     pub fn during<T>(
         &self,
         title: &str,

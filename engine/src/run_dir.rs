@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::EngineError;
 
-/// A run's directory. A fresh run gets a name of its own and never touches an older one.
+/// A run's directory. A fresh run gets its own name and never touches an older one.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     path: PathBuf,
@@ -34,7 +34,7 @@ impl RunDir {
     /// Opens the directory of an earlier run.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if it is no run directory.
+    /// [`EngineError::Usage`] if it is not a run directory.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         if path.join("config.toml").is_file() {
             return Ok(Self { path: path.to_path_buf() });
@@ -43,10 +43,11 @@ impl RunDir {
         Err(EngineError::Usage(message))
     }
 
-    /// Removes the directory if nothing was written into it: a run that never began leaves no
-    /// trace, and its name stays free.
+    /// Removes the directory if it is empty: a run that never began leaves no trace, and its name
+    /// stays free.
     pub fn discard_if_empty(&self) {
-        // It stays if it holds anything; there is nothing to tell beside why the run did not begin.
+        // Not removed if it contains anything. A failure here is less useful than the error that
+        // stopped the run.
         let _ = fs::remove_dir(&self.path);
     }
 
@@ -60,7 +61,7 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Writes a file as a whole: beside, synced, renamed.
+    /// Writes a file atomically: to a temporary file, synced, renamed.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -71,7 +72,7 @@ impl RunDir {
     }
 }
 
-/// Writes a file as a whole: a reader sees the old contents or the new, never a part.
+/// Writes a file atomically: a reader sees the old contents or the new, never a mix.
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file.
@@ -90,10 +91,10 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
     fs::rename(&beside, path).map_err(io(path))
 }
 
-/// Makes a directory and those above it, if they are not there.
+/// Creates a directory and its parents, if missing.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if a file is in the way, [`EngineError::Io`] if it cannot be made.
+/// [`EngineError::Usage`] if a file is in the way, [`EngineError::Io`] if creation fails.
 pub(crate) fn make_dir(path: &Path) -> Result<(), EngineError> {
     if path.is_file() {
         let message = format!("{} is a file where a directory should be made", path.display());

@@ -1,8 +1,8 @@
 //! Reverse-mode differentiation over the ops' own backward rules.
 //!
-//! Each op states its backward ops as data; the pass chains them, adds up the gradients of tensors
-//! that are read more than once, and emits only steps whose results something needs: below a
-//! frozen part of a model no backward op is added at all.
+//! Each op states its backward ops as data. This pass chains them, sums the gradients of tensors
+//! that are read more than once, and emits only ops whose results are needed: a frozen part of a
+//! model gets no backward op.
 
 use kernels::ops::fill::Fill;
 use kernels::ops::sum::Sum;
@@ -14,12 +14,12 @@ use crate::{GraphError, NodeId, Program, TensorId};
 /// Adds the backward pass of the sum of `losses` to the program. `seed` (`[1]`) is the gradient of
 /// each loss, usually the loss scale.
 ///
-/// Returns the gradient of each tensor of `wrt`, in this order. Two of them may be one tensor, or
-/// `seed` itself, where a rule states that gradients are equal.
+/// Returns the gradient of each tensor of `wrt`, in order. Two of them may be the same tensor, or
+/// `seed` itself, if a rule states that gradients are equal.
 ///
 /// # Errors
 /// [`GraphError::NoGradient`] names a tensor that no loss depends on. [`GraphError::Op`] if a
-/// backward op refuses its tensors, or a loss has another shape than `seed`.
+/// backward op rejects its tensors, or a loss and `seed` differ in shape.
 pub fn differentiate(
     program: &mut Program,
     losses: &[TensorId],
@@ -35,19 +35,18 @@ pub fn differentiate(
 struct Differentiation<'a> {
     program: &'a mut Program,
     forward_nodes: usize,
-    /// For each tensor of the forward pass: does a tensor of `wrt` reach it?
+    /// Per tensor of the forward pass: does a tensor of `wrt` reach it?
     wanted: Vec<bool>,
-    /// For each tensor of the forward pass: gradients that arrive at it, not yet summed. The
-    /// reverse walk meets its readers before its writer, so all are there when the writer needs
-    /// the sum.
+    /// Per tensor of the forward pass: its incoming gradients, not yet summed. The reverse walk
+    /// visits a tensor's readers before its writer, so all are there when the writer needs the sum.
     arriving: Vec<Vec<TensorId>>,
 }
 
-/// What the steps of one node's rule have made so far.
+/// Results so far of the steps in one node's rule.
 struct Known {
     temps: Vec<Option<TensorId>>,
-    /// Zeros that stand for the gradient of an output that nothing reads. Not an arriving gradient:
-    /// who asks for the gradient of that output must still hear that there is none.
+    /// Zeros for the gradient of an output that nothing reads. Not an incoming gradient: a request
+    /// for that output's gradient must still fail.
     zeros: Vec<Option<TensorId>>,
 }
 
@@ -94,7 +93,8 @@ impl<'a> Differentiation<'a> {
         }
         let mut gradients = Vec::with_capacity(wrt.len());
         for &t in wrt {
-            // A shared parameter's gradients are summed here: count that with its first reader.
+            // Gradients of a shared parameter are summed here; the cost counts with its first
+            // reader.
             let reader = self.program.nodes.iter().find(|n| n.inputs.contains(&t));
             if let Some(part) = reader.map(|n| n.part.clone()) {
                 self.program.set_part(&part);
@@ -189,7 +189,7 @@ impl<'a> Differentiation<'a> {
         })
     }
 
-    /// The gradient of a tensor: the sum of what arrives at it.
+    /// The gradient of a tensor: the sum of its incoming gradients.
     fn gradient(&mut self, tensor: TensorId) -> Result<Option<TensorId>, GraphError> {
         let arriving = std::mem::take(&mut self.arriving[tensor.index()]);
         let total = match arriving.as_slice() {
@@ -213,7 +213,7 @@ fn gives_gradient(rule: &BackwardRule, input: usize) -> bool {
     rule.steps.iter().any(by_step) || rule.aliases.iter().any(|(_, i)| *i == input)
 }
 
-/// Steps whose results lead to the gradient of a wanted input, in order.
+/// Steps that lead to the gradient of a requested input, in order.
 fn live_steps(rule: &BackwardRule, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut needed_temps: Vec<usize> = Vec::new();
     let temp = |s: &Source| match s {

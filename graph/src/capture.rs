@@ -1,11 +1,11 @@
-//! Launch lists, and capturing one as a graph that is launched as a whole.
+//! Launch lists, and their capture as one graph that is launched as a whole.
 //!
-//! A [`LaunchList`] says what to run on which stream and what waits for what. Capturing it records
-//! all of it once; from then on one call launches everything, without the host taking part. What
-//! needs the host while it runs (a read-back, an allocation, a wait) cannot be captured, and
-//! [`capture`] says which work that is and why.
+//! A [`LaunchList`] says which work runs on which stream and what it waits for. Capture records all
+//! of it once; from then on one call launches everything without the host. Work that needs the host
+//! at run time (a readback, an allocation, a wait) cannot be captured, and [`capture`] reports
+//! which work that is and why.
 //!
-//! Any task of the device can be given this way; no [`Program`](crate::Program) is needed:
+//! Any device task can be captured this way, without a [`Program`](crate::Program):
 //!
 //! ```
 //! use emulated::{EmulatedDevice, Order};
@@ -37,7 +37,7 @@
 //! assert_eq!(result, [0x00, 0x3C, 0, 0]);
 //! assert_eq!(device.counts().graph_launches, 1);
 //!
-//! // What the host would have to wait for is refused, with the reason.
+//! // A host wait is refused, with the reason.
 //! list.push(Work::on_host("look at it", HostWork::Download { from: g, bytes: 4 }));
 //! let refused = capture(&device, &list).expect_err("a read by the host");
 //! assert!(refused.to_string().starts_with("`look at it` cannot be captured: the host reads"));
@@ -46,16 +46,16 @@
 
 use device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Stream, Task};
 
-/// What a piece of work does.
+/// The body of a piece of work.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// Tasks of the device, one after the other: kernels, copies, sums over ranks.
+    /// Device tasks, one after the other: kernels, copies, sums over ranks.
     Tasks(Vec<Task>),
-    /// Work of the host, which no graph can hold.
+    /// Host work, which no graph can contain.
     Host(HostWork),
 }
 
-/// Work for which the host is needed.
+/// Work that needs the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostWork {
     /// A copy from the device that the host waits for.
@@ -70,11 +70,11 @@ pub enum HostWork {
         /// Length.
         bytes: usize,
     },
-    /// The host waits for everything.
+    /// The host waits for the device.
     Synchronize,
 }
 
-/// A piece of work with its place in the order.
+/// A piece of work and its place in the order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
     /// Name in messages.
@@ -83,22 +83,22 @@ pub struct Work {
     pub body: Body,
     /// Stream that runs it, after the earlier work of the same stream.
     pub stream: usize,
-    /// Positions of earlier work of other streams that it waits for.
+    /// Indices of earlier work on other streams that it waits for.
     pub waits: Vec<usize>,
 }
 
 impl Work {
-    /// Tasks on stream 0 that wait for nothing but the work before them there.
+    /// Tasks on stream 0 that wait only for earlier work there.
     pub fn new(name: &str, tasks: Vec<Task>) -> Self {
         Self { name: name.to_string(), body: Body::Tasks(tasks), stream: 0, waits: vec![] }
     }
 
-    /// Work of the host, in the place of stream 0.
+    /// Host work, ordered as on stream 0.
     pub fn on_host(name: &str, work: HostWork) -> Self {
         Self { name: name.to_string(), body: Body::Host(work), stream: 0, waits: vec![] }
     }
 
-    /// Its tasks that have something to do.
+    /// Its non-empty tasks.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         let tasks: &[Task] = match &self.body {
             Body::Tasks(tasks) => tasks,
@@ -107,12 +107,12 @@ impl Work {
         tasks.iter().filter(|task| !task.is_empty())
     }
 
-    /// Its kernels that have something to do.
+    /// Its non-empty kernel launches.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.tasks().filter_map(Task::kernel)
     }
 
-    /// Why a captured graph cannot hold it.
+    /// Why a captured graph cannot contain it.
     fn obstacle(&self) -> Option<&'static str> {
         let Body::Host(work) = &self.body else { return None };
         Some(match work {
@@ -123,7 +123,7 @@ impl Work {
     }
 }
 
-/// Work in an order in which it could run one by one.
+/// Work, in an order in which it could run sequentially.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LaunchList {
     works: Vec<Work>,
@@ -143,31 +143,31 @@ pub struct CapturedGraph {
 /// Why a launch list was not captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// Work that no captured graph can hold.
+    /// Work that no captured graph can contain.
     #[error("`{work}` cannot be captured: {reason}; run it outside of the graph")]
     NotCapturable {
         /// Name of the work.
         work: String,
-        /// What stands against it.
+        /// Why it cannot.
         reason: &'static str,
     },
-    /// The device refused a piece of work.
+    /// The device rejected a piece of work.
     #[error("`{work}`: {source}")]
     Work {
         /// Name of the work.
         work: String,
-        /// What it says.
+        /// The device's error.
         source: DeviceError,
     },
-    /// The device refused the capture.
+    /// The device rejected the capture.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
 impl LaunchList {
-    /// Adds work at the end and returns its position.
+    /// Appends work and returns its index.
     ///
-    /// Panics if it waits for work that is not before it.
+    /// Panics if it waits for work that does not come before it.
     pub fn push(&mut self, work: Work) -> usize {
         let position = self.works.len();
         assert!(work.waits.iter().all(|w| *w < position), "{} waits for later work", work.name);
@@ -191,12 +191,12 @@ impl LaunchList {
         Self { works: self.works.iter().map(alone).collect() }
     }
 
-    /// Tasks that run when the list does.
+    /// Number of tasks that run when the list does.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.works.iter().flat_map(Work::tasks)
     }
 
-    /// Kernels that run when the list does.
+    /// Number of kernels that run when the list does.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.works.iter().flat_map(Work::kernels)
     }
@@ -215,8 +215,8 @@ impl LaunchList {
 /// Captures a launch list as a graph.
 ///
 /// # Errors
-/// [`CaptureError::NotCapturable`] before anything is captured; what the device says of a launch,
-/// or of the whole.
+/// [`CaptureError::NotCapturable`] before anything is captured; device errors from a launch or from
+/// the capture.
 pub fn capture(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, CaptureError> {
     list.check()?;
     let streams: Vec<Stream> =
@@ -225,14 +225,14 @@ pub fn capture(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, 
     let start = device.event()?;
     device.begin_capture(streams[0])?;
     let recorded = recorder.record(list, start);
-    // The capture is ended whatever happened in it: the device would stay in it otherwise.
+    // Always end the capture, even after an error: the device would stay in capture mode.
     let ended = device.end_capture(streams[0]);
     recorded?;
     let kernels = list.kernels().count();
     Ok(CapturedGraph { handle: ended?, kernels, streams: streams.len() })
 }
 
-/// An event for each work that other work waits for.
+/// An event for each piece of work that other work waits for.
 fn marks(device: &dyn Device, list: &LaunchList) -> Result<Vec<Option<Event>>, DeviceError> {
     let mut marks = vec![None; list.works.len()];
     for &wait in list.works.iter().flat_map(|w| &w.waits) {

@@ -1,8 +1,8 @@
-//! The nodes of a program on a device against the CPU reference, each on the values that it met.
+//! Checks a program's nodes on a device against the CPU reference, each on its actual inputs.
 //!
-//! A node is given to the reference with the inputs that the device gave it, so errors do not add
-//! up along the program. An op writes every element of its outputs from its inputs alone, so all
-//! elements are compared, those behind a count too.
+//! The reference gets the inputs that the device gave the node, so errors do not accumulate along
+//! the program. An op computes every element of its outputs from its inputs alone, so all elements
+//! are compared, including those past a count.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::exec::device::{Look, Seen};
 use crate::report::node_cost;
 use crate::{NodeId, Program, TensorId};
 
-/// What became of an op at given shapes.
+/// The outcome for an op at given shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// The largest error was so much of what is allowed.
+    /// It agrees; the largest error as a share of the tolerance.
     Agrees(f64),
-    /// What is wrong.
+    /// It disagrees, and how.
     Differs(String),
-    /// The reference would take too long: so many FLOPs.
+    /// Skipped: the reference would take this many FLOPs.
     Skipped(u64),
 }
 
@@ -32,42 +32,42 @@ pub enum Verdict {
 pub struct Checked {
     /// Name of that node.
     pub node: String,
-    /// What became of it.
+    /// Its outcome.
     pub verdict: Verdict,
 }
 
 /// Compares the first node of each op at each shape.
 pub struct NodeCheck<'a> {
-    /// References of more FLOPs are skipped.
+    /// References of more FLOPs than this are skipped.
     most_flops: u64,
-    /// Told the name of each node before it runs.
+    /// Called with the name of each node before it runs.
     tell: Box<dyn FnMut(&str) + 'a>,
     checked: Vec<Checked>,
-    /// Place in `checked` by op and shapes.
+    /// Index in `checked`, by op and shapes.
     places: BTreeMap<String, usize>,
-    /// Place in `checked` of each node seen.
+    /// Index in `checked` of each node seen.
     of_node: BTreeMap<NodeId, usize>,
 }
 
 impl<'a> NodeCheck<'a> {
-    /// A check that skips references of more than `most_flops`, and tells `tell` the name of each
-    /// node before it runs.
+    /// A check that skips references of more than `most_flops`, and calls `tell` with the name of
+    /// each node before it runs.
     pub fn new(most_flops: u64, tell: impl FnMut(&str) + 'a) -> Self {
         let (places, of_node) = (BTreeMap::new(), BTreeMap::new());
         Self { most_flops, tell: Box::new(tell), checked: vec![], places, of_node }
     }
 
-    /// Each op at each shape, in the order in which they were met.
+    /// Each op at each shape, in order of first appearance.
     pub fn checked(&self) -> &[Checked] {
         &self.checked
     }
 
-    /// What became of the op and the shapes of a node.
+    /// The outcome for a node's op and shapes.
     pub fn of_node(&self, node: NodeId) -> Option<&Checked> {
         self.of_node.get(&node).map(|place| &self.checked[*place])
     }
 
-    /// The largest error over what is allowed, of those that agree.
+    /// The largest error of those that agree, as a share of the tolerance.
     pub fn worst(&self) -> f64 {
         let error = |checked: &Checked| match checked.verdict {
             Verdict::Agrees(error) => Some(error),
@@ -89,7 +89,7 @@ impl Look for NodeCheck<'_> {
         self.of_node.insert(node, self.checked.len());
         self.places.insert(key, self.checked.len());
         let flops = node_cost(program, &program.nodes()[node.index()]).flops;
-        // Replaced when it has run.
+        // Replaced once it has run.
         self.checked.push(Checked { node: name, verdict: Verdict::Skipped(flops) });
         flops <= self.most_flops
     }
@@ -113,7 +113,7 @@ fn key(program: &Program, node: NodeId) -> String {
     format!("{:?} {inputs:?} {outputs:?} {updates:?}", node.op)
 }
 
-/// The largest error over what is allowed; what is wrong, if it is more than 1.
+/// The largest error as a share of the tolerance; a description of the fault if it exceeds 1.
 fn compare(program: &Program, seen: &Seen) -> Result<f64, String> {
     let op = program.nodes()[seen.node.index()].op.as_ref();
     let mut updates = seen.before.clone();
@@ -126,7 +126,7 @@ fn compare(program: &Program, seen: &Seen) -> Result<f64, String> {
     compare_with_reference(op, &seen.inputs, &got, &expected, seen.after.len())
 }
 
-/// Makes infinite what fp16 cannot hold: a gradient may overflow, and the step is then skipped.
+/// Turns values beyond fp16 into infinities: a gradient may overflow, and the step is then skipped.
 fn overflow(tensor: &mut HostTensor) {
     if let (HostData::F32(values), DType::F16) = (&mut tensor.data, tensor.desc.role.cuda_dtype()) {
         for value in values {

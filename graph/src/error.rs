@@ -1,19 +1,19 @@
-//! What can be wrong with a program.
+//! Errors of a program.
 
 use device::DeviceError;
 use kernels::OpError;
 
 use crate::capture::CaptureError;
 
-/// A fault in a program or in what is bound to it.
+/// An error in a program or in what is bound to it.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphError {
-    /// An op refused its tensors.
+    /// An op rejected its tensors.
     #[error("in `{part}`: {source}")]
     Op {
         /// Part of the program under construction.
         part: String,
-        /// What the op says.
+        /// The op's error.
         source: OpError,
     },
     /// An update of a tensor that is not state.
@@ -41,20 +41,20 @@ pub enum GraphError {
     /// A loss that does not depend on a parameter.
     #[error("no loss depends on `{0}`: no gradient reaches it")]
     NoGradient(String),
-    /// A name that the program or the state set does not hold.
+    /// A name that is in neither the program nor the state set.
     #[error("no tensor is named `{0}`")]
     UnknownTensor(String),
-    /// State that a program needs and the state set does not hold.
+    /// State that a program needs but the state set lacks.
     #[error("the program needs state `{0}`, which is neither initialised nor loaded")]
     MissingState(String),
-    /// A tensor read as elements that it does not hold.
+    /// A tensor read as another element type than its own.
     #[error("`{name}` holds {got}, not {expected}")]
     WrongType {
         /// Name of the tensor.
         name: String,
         /// The type asked for.
         expected: String,
-        /// Its role and type.
+        /// Its actual role and type.
         got: String,
     },
     /// State bound under a name with another shape.
@@ -62,9 +62,9 @@ pub enum GraphError {
     StateMismatch {
         /// Name of the tensor.
         name: String,
-        /// What the program declares.
+        /// The declared shape.
         expected: String,
-        /// What was found.
+        /// The shape found.
         got: String,
     },
     /// The device failed.
@@ -76,15 +76,15 @@ pub enum GraphError {
     /// A node whose op has no kernels.
     #[error("{0} has no CUDA kernels: it runs on the CPU alone")]
     NoLaunches(String),
-    /// The device failed at a node.
+    /// The device failed in a node.
     #[error("{node}: {source}")]
     Node {
-        /// Name of the node, or of the launch at either end of a step.
+        /// Name of the node, or of the first or last launch of a step.
         node: String,
-        /// What went wrong.
+        /// The error.
         source: Box<GraphError>,
     },
-    /// A step that does not end.
+    /// A step that does not finish.
     #[error("the device has not finished step {step} after {seconds} s")]
     Hangs {
         /// Number of the step.

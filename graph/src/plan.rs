@@ -1,9 +1,9 @@
 //! Memory plan: an offset in one arena for every value of a program.
 //!
-//! Two tensors may share bytes only if the last user of the one happens before the writer of the
+//! Two tensors may share bytes only if the last reader of one happens before the writer of the
 //! other in every order that the schedule allows.
 //!
-//! Placing blocks well is dynamic storage allocation, which is NP-hard: blocks are placed greedily,
+//! Block placement is dynamic storage allocation, which is NP-hard: blocks are placed greedily,
 //! each at the lowest offset where it fits, in several orders, and the smallest arena wins.
 
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ use crate::{Program, Schedule, TensorId, TensorKind};
 /// Offsets are multiples of this many bytes: a cache line, and CUDA's vector loads.
 pub const ALIGNMENT: usize = 256;
 
-/// Where each value and each node's scratch memory lives.
+/// The place of each value and of each node's scratch memory.
 #[derive(Debug, Clone)]
 pub struct Plan {
     blocks: Vec<Block>,
@@ -26,16 +26,17 @@ pub struct Plan {
     workspaces: Vec<Option<(usize, usize)>>,
 }
 
-/// Bytes of the arena that something owns from one launch to another.
+/// A range of the arena that has one owner for a span of launches.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// What lives there.
+    /// Its owner.
     pub owner: Owner,
     /// First byte.
     pub offset: usize,
-    /// Length in bytes, not rounded.
+    /// Length in bytes, unrounded.
     pub bytes: usize,
-    /// Launches that touch it, its writer first. A kept tensor is touched by the end of the step.
+    /// Launches that use it, its writer first. The end of the step counts as a use of a kept
+    /// tensor.
     users: Vec<usize>,
     kept: bool,
 }
@@ -45,7 +46,7 @@ pub struct Block {
 pub enum Owner {
     /// A tensor.
     Tensor(TensorId),
-    /// The scratch memory of the node launched at this position.
+    /// The scratch memory of the node at this launch position.
     Workspace(usize),
 }
 
@@ -87,7 +88,7 @@ impl Plan {
         self.arena_bytes
     }
 
-    /// Bytes that the values would take if none shared memory.
+    /// Total bytes of all values, if none shared memory.
     pub fn unshared_bytes(&self) -> usize {
         self.blocks.iter().map(|b| round(b.bytes)).sum()
     }
@@ -97,7 +98,7 @@ impl Plan {
         &self.blocks
     }
 
-    /// Offset of a value; none for inputs, state, and tensors that no node writes.
+    /// Offset of a value; `None` for inputs, state, and tensors that no node writes.
     pub fn offset(&self, tensor: TensorId) -> Option<usize> {
         self.values[tensor.index()]
     }
@@ -112,29 +113,29 @@ impl Plan {
         self.workspaces[launch]
     }
 
-    /// The most bytes alive at one launch, in launch order: what no plan can go below.
+    /// Peak of live bytes over launches, in launch order: a lower bound for every plan.
     pub fn peak_live_bytes(&self, schedule: &Schedule) -> usize {
         peak_live(&self.blocks, schedule.launches().len())
     }
 }
 
 impl Block {
-    /// True if the block and `other` may be alive at once in some order.
+    /// True if the block and `other` may be live at once in some order.
     pub fn conflicts(&self, other: &Block, schedule: &Schedule) -> bool {
         !(self.dead_before(other, schedule) || other.dead_before(self, schedule))
     }
 
-    /// [`Block::lifetime`], but endless for a kept block: it is read after the last launch.
+    /// [`Block::lifetime`], but unbounded for a kept block: it is read after the last launch.
     fn reach(&self) -> usize {
         if self.kept { usize::MAX } else { self.lifetime() }
     }
 
-    /// Launches from its first to its last, in launch order.
+    /// Its first to its last launch, in launch order.
     fn lifetime(&self) -> usize {
         self.last() + 1 - self.users[0]
     }
 
-    /// Position of the last launch that touches it.
+    /// Position of the last launch that uses it.
     fn last(&self) -> usize {
         // Users are collected in launch order.
         self.users[self.users.len() - 1]
@@ -142,8 +143,8 @@ impl Block {
 
     fn dead_before(&self, other: &Block, schedule: &Schedule) -> bool {
         let writer = other.users[0];
-        // Launch order is one of the allowed orders: it settles most pairs at once. Of the other
-        // users the last is the likeliest to be too late.
+        // Launch order is one of the allowed orders, and settles most pairs immediately. Of the
+        // other users the last is the most likely to be too late.
         let possible = !self.kept && self.last() < writer;
         possible && self.users.iter().rev().all(|u| schedule.happens_before(*u, writer))
     }
@@ -187,7 +188,7 @@ fn collect(program: &Program, schedule: &Schedule, target: &Target) -> Vec<Block
     blocks
 }
 
-/// The most bytes alive at one of `launches` launches, in launch order.
+/// Peak of live bytes over `launches` launches, in launch order.
 fn peak_live(blocks: &[Block], launches: usize) -> usize {
     let mut change = vec![0isize; launches + 1];
     for b in blocks {
@@ -202,7 +203,7 @@ fn peak_live(blocks: &[Block], launches: usize) -> usize {
     })
 }
 
-/// For each block, the others that may be alive with it. Empty blocks own no bytes to fight for.
+/// Per block, the others that may be live at the same time. Empty blocks own no bytes to fight for.
 fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
     let mut rivals = vec![BitSet::new(blocks.len()); blocks.len()];
     for (i, a) in blocks.iter().enumerate().filter(|(_, b)| b.bytes > 0) {
@@ -216,11 +217,11 @@ fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
     rivals
 }
 
-/// Sorts blocks into the order in which they are placed: smallest key first.
+/// Sort key of the placement order: smallest first.
 type OrderKey = fn(&Block) -> Reverse<(usize, usize)>;
 
-/// Each order is best on some programs: large blocks have the fewest places to go, large and
-/// long-lived ones fewer still, and blocks that live longest sit best at the bottom.
+/// Each order is best for some programs: large blocks have the fewest places to go, large and
+/// long-lived ones even fewer, and the longest-lived blocks sit best at the bottom.
 const ORDERS: [OrderKey; 4] = [
     |b| Reverse((b.bytes, b.reach())),
     |b| Reverse((b.bytes.saturating_mul(b.reach()), b.bytes)),
@@ -228,8 +229,8 @@ const ORDERS: [OrderKey; 4] = [
     |b| Reverse((usize::MAX - b.users[0], b.bytes)),
 ];
 
-/// Offsets of all blocks, placed in the order of `key`, each at the lowest offset at which it
-/// overlaps no placed rival.
+/// Offsets of all blocks, placed in the order of `key`, each at the lowest offset without overlap
+/// with a placed rival.
 fn place(blocks: &[Block], rivals: &[BitSet], key: OrderKey) -> Vec<usize> {
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     order.sort_by_key(|&i| (key(&blocks[i]), i));

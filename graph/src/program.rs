@@ -7,11 +7,11 @@ use kernels::{Op, OpRef, TensorDesc};
 
 use crate::GraphError;
 
-/// Names a tensor of one program.
+/// A tensor of one program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub(crate) u32);
 
-/// Names a node of one program.
+/// A node of one program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub(crate) u32);
 
@@ -29,7 +29,7 @@ impl NodeId {
     }
 }
 
-/// Where a tensor's contents come from.
+/// The source of a tensor's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorKind {
     /// Written by the caller before a run.
@@ -43,22 +43,22 @@ pub enum TensorKind {
 /// A tensor of a program.
 #[derive(Debug, Clone)]
 pub struct Tensor {
-    /// Name; unique among inputs, state and kept tensors, for others the node that writes it.
+    /// Name; unique among inputs, state and kept tensors; otherwise the node that writes it.
     pub name: String,
     /// Shape and role.
     pub desc: TensorDesc,
-    /// Where its contents come from.
+    /// Source of its contents.
     pub kind: TensorKind,
 }
 
-/// Which of the step's passes a node belongs to.
+/// The pass of a step that a node belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pass {
     /// From inputs to losses or results.
     Forward,
     /// From losses to gradients.
     Backward,
-    /// Of the state.
+    /// Update of the state.
     Update,
 }
 
@@ -73,18 +73,18 @@ impl fmt::Display for Pass {
     }
 }
 
-/// One op at work in a program.
+/// An op in a program.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// The op.
     pub op: OpRef,
-    /// What it reads.
+    /// Its inputs.
     pub inputs: Vec<TensorId>,
-    /// What it writes.
+    /// Its outputs.
     pub outputs: Vec<TensorId>,
     /// State it updates in place.
     pub updates: Vec<TensorId>,
-    /// Part of the model, as dotted path.
+    /// Part of the model, as a dotted path.
     pub part: String,
     /// Pass of the step.
     pub pass: Pass,
@@ -123,9 +123,9 @@ impl Program {
         self.tensor(name.to_string(), desc, TensorKind::Input)
     }
 
-    /// A tensor that lives across runs. Declaring a name again gives the same tensor.
+    /// A tensor that lives across runs. Declaring a name again returns the same tensor.
     ///
-    /// Panics if the name stands for something else already.
+    /// Panics if the name already denotes something else.
     pub fn state(&mut self, name: &str, desc: TensorDesc) -> TensorId {
         match self.find(name) {
             Some(id) => {
@@ -142,7 +142,7 @@ impl Program {
     /// `let [values, places] = program.apply(op, inputs)?`. Inputs are a list, or the op's struct
     /// of named inputs.
     ///
-    /// Panics if the op has another number of outputs.
+    /// Panics if the op has a different number of outputs.
     ///
     /// # Errors
     /// [`GraphError::Op`] with the part and why the op rejected its inputs.
@@ -216,9 +216,9 @@ impl Program {
     }
 
     /// Keeps a tensor readable after a run, under `name`. A tensor may be kept under several names
-    /// (two losses, or two gradients, may turn out to be one tensor); messages use the first.
+    /// (two losses, or two gradients, may be the same tensor); messages use the first.
     ///
-    /// Panics if `name` stands for another tensor.
+    /// Panics if `name` denotes another tensor.
     pub fn keep(&mut self, name: &str, tensor: TensorId) {
         let holder = *self.names.entry(name.to_string()).or_insert(tensor);
         assert_eq!(holder, tensor, "tensor `{name}` declared twice");
@@ -278,7 +278,7 @@ impl Program {
         self.tensors.iter().enumerate().map(with_id).filter(move |(_, t)| t.kind == kind)
     }
 
-    /// Names a node in messages: its part, op and position.
+    /// A node's name in messages: its part, op and index.
     pub fn node_name(&self, node: NodeId) -> String {
         let n = &self.nodes[node.index()];
         format!("{}.{}#{}", n.part, n.op.name(), node.0)

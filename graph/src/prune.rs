@@ -1,9 +1,9 @@
-//! Removal of dead work: nodes whose results nothing needs.
+//! Dead-code removal: nodes whose results nothing needs.
 
 use crate::Program;
 
-/// Drops every node that neither updates state nor leads to a kept tensor or such an update.
-/// Tensors keep their numbers.
+/// Drops every node that neither updates state nor leads to a kept tensor or an update. Tensors
+/// keep their numbers.
 pub fn prune(program: &mut Program) {
     let mut needed = vec![false; program.tensors.len()];
     for t in &program.kept {

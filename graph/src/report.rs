@@ -1,4 +1,4 @@
-//! What a program costs and how it reads: per-part FLOPs and bytes, and a text dump.
+//! The cost and the text of a program: FLOPs and bytes per part, and a dump.
 
 use std::fmt::Write;
 
@@ -52,8 +52,8 @@ pub fn top_part(part: &str) -> &str {
     part.split('.').next().unwrap_or(part)
 }
 
-/// The program as text: a line for each input, state, node and kept tensor; tensors by number and
-/// shape. The same program gives the same text.
+/// The program as text: one line per input, state, node and kept tensor; tensors by number and
+/// shape. Equal programs give equal text.
 pub fn to_text(program: &Program) -> String {
     let mut text = String::new();
     for (id, t) in program.inputs() {

@@ -1,19 +1,19 @@
-//! Schedule: which stream runs each node, in which order, and which nodes wait for which.
+//! Schedule: the stream of each node, the launch order, and the waits between nodes.
 
 use device::Target;
 
 use crate::program::Pass;
 use crate::{GraphError, Node, NodeId, Program, TensorId};
 
-/// Nodes of the second stream that the main line may leave behind.
+/// Number of second-stream nodes that the main stream may run ahead of.
 const MAX_AHEAD: usize = 2;
 
-/// An order of execution: nodes in launch order, each on a stream, with the waits between streams.
+/// An execution order: nodes in launch order, each on a stream, with the waits between streams.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     launches: Vec<Launch>,
-    /// `before[a]` holds bit `b` if launch `b` is done before launch `a` starts, in every allowed
-    /// order.
+    /// Bit `b` of `before[a]` is set if launch `b` finishes before launch `a` starts, in every
+    /// allowed order.
     before: Vec<BitSet>,
 }
 
@@ -22,7 +22,7 @@ pub struct Schedule {
 pub struct Launch {
     /// The node.
     pub node: NodeId,
-    /// The stream that runs it; a stream runs its launches in order.
+    /// Its stream; a stream runs its launches in order.
     pub stream: usize,
     /// Earlier launches (positions) on other streams that it waits for.
     pub waits: Vec<usize>,
@@ -50,7 +50,7 @@ impl Schedule {
     }
 
     /// Nodes in program order, node `i` on stream `streams[i]`, with the waits that the tensors
-    /// demand.
+    /// require.
     ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
@@ -77,7 +77,7 @@ impl Schedule {
             waits.extend(also_after[i]);
             for (k, t) in node.updates.iter().enumerate() {
                 // A node may neither update one state twice nor read what it updates: the device
-                // hands it each update as the only reference.
+                // gives it each update as the only reference.
                 let itself = node.inputs.contains(t) || node.updates[..k].contains(t);
                 if let Some(writer) = producer[t.index()].or(itself.then_some(i)) {
                     return Err(unordered(program, *t, i, writer));
@@ -106,7 +106,7 @@ impl Schedule {
             }
             waits.sort_unstable();
             waits.dedup();
-            // What another wait, or the stream's own order, sees to already needs no event.
+            // Another wait, or stream order, already covers this: no event needed.
             let others: Vec<usize> = waits.iter().copied().chain(last_on_stream[stream]).collect();
             let implied = |w: usize| others.iter().any(|o| before[*o].contains(w));
             waits.retain(|w| streams[*w] != stream && !implied(*w));
@@ -117,11 +117,11 @@ impl Schedule {
         Ok(Self { launches, before })
     }
 
-    /// Nodes in program order on two streams: the second runs, beside the main line, the backward
-    /// nodes whose results only the update reads (gradients of weights).
+    /// Nodes in program order on two streams: the second stream runs, beside the main one, the
+    /// backward nodes whose results only the update reads (weight gradients).
     ///
-    /// The main line may be ahead of the second by two of its nodes: what those read
-    /// stays in memory until they are done.
+    /// The main stream may run ahead of the second by two of its nodes: their inputs stay in memory
+    /// until they are done.
     ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
@@ -155,7 +155,7 @@ impl Schedule {
         &self.launches
     }
 
-    /// True if launch `first` is done before launch `second` starts in every allowed order.
+    /// True if launch `first` finishes before launch `second` starts in every allowed order.
     pub fn happens_before(&self, first: usize, second: usize) -> bool {
         self.before[second].contains(first)
     }

@@ -71,8 +71,8 @@ impl StateSet {
         Ok(positions)
     }
 
-    /// True if `positions`, bound earlier and maybe from another set, are where [`Self::bind`]
-    /// would find the state of `program` now.
+    /// True if `positions`, bound earlier and perhaps from another set, are the ones that
+    /// [`Self::bind`] would return for `program` now.
     pub(crate) fn is_bound(&self, program: &Program, positions: &[Option<usize>]) -> bool {
         program.states().all(|(id, tensor)| {
             positions[id.index()].is_some_and(|position| {

@@ -1,9 +1,9 @@
-//! When each work of a launch list runs, by stamps of the device's clock around it: a time line of
-//! one replay that needs no profiler.
+//! When each piece of work in a launch list runs, from timestamps of the device's clock around it:
+//! a timeline of one replay without a profiler.
 //!
-//! The stamps are kernels in a list of their own making. They lengthen what they measure: a work's
-//! span holds the start of its kernels and that of the stamp behind it. What that comes to shows
-//! [`StampCost::measure`], in a graph of nothing but stamps.
+//! The timestamps are kernels in a modified copy of the list. They lengthen what they measure: the
+//! span of a piece of work includes the start-up of its kernels and that of the timestamp after it.
+//! [`StampCost::measure`] estimates the overhead with a graph of timestamps alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use device::{Device, DevicePtr, Stream};
 use crate::GraphError;
 use crate::capture::{Body, LaunchList, Work, capture};
 
-/// When a work began and ended.
+/// When a piece of work began and ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Position of the work in its list.
+    /// Index of the work in its list.
     pub work: usize,
     /// Its name.
     pub name: String,
     /// The stream that ran it.
     pub stream: usize,
-    /// Nanoseconds from the first stamp of all to the stamp before it.
+    /// Nanoseconds from the very first timestamp to the one before it.
     pub start_ns: u64,
-    /// Nanoseconds from the first stamp of all to the stamp behind it.
+    /// Nanoseconds from the very first timestamp to the one after it.
     pub end_ns: u64,
 }
 
-/// Device memory that the stamps of a list write into, two a work.
+/// Device memory for the timestamps of a list, two per piece of work.
 #[derive(Debug)]
 pub struct Stamps {
     device: Arc<dyn Device>,
@@ -40,11 +40,11 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// `list` with a stamp before and behind each work, on the work's stream. What waited for a
-    /// work waits for the stamp behind it.
+    /// `list` with a timestamp before and after each piece of work, on its stream. Whatever waited
+    /// for the work now waits for the timestamp after it.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn around(
         device: Arc<dyn Device>,
         list: &LaunchList,
@@ -61,7 +61,7 @@ impl Stamps {
                 let name = format!("stamp {side} {}", work.name);
                 Work { name, body: Body::Tasks(vec![stamp(to).into()]), stream: work.stream, waits }
             };
-            // Each work has become three; the last of them is its end.
+            // Each piece of work has become three; the last of them is its end.
             stamped.push(stamp(0, work.waits.iter().map(|wait| 3 * wait + 2).collect()));
             stamped.push(Work { waits: vec![], ..work.clone() });
             stamped.push(stamp(1, vec![]));
@@ -72,7 +72,7 @@ impl Stamps {
     /// The spans of the last run, in the order of the list. Waits for the device.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn read(&self) -> Result<Vec<Span>, GraphError> {
         self.device.synchronize()?;
         let times = download(self.device.as_ref(), self.stream, self.memory, 2 * self.works.len())?;
@@ -91,7 +91,7 @@ impl Stamps {
 
 impl Drop for Stamps {
     fn drop(&mut self) {
-        // A device that fails here has said so before.
+        // A failing device has already reported its error.
         let _ = self.device.free(self.memory);
     }
 }
@@ -108,24 +108,24 @@ fn download(
     Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
-/// What stamps cost, and how fine their clock is, from a graph of nothing but stamps on a stream.
+/// The cost of timestamps and the resolution of their clock, from a graph of timestamps alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StampCost {
     /// Stamps in that graph.
     pub stamps: usize,
-    /// Microseconds from the first to the last, shared among them.
+    /// Microseconds from the first to the last, divided among them.
     pub each_us: f64,
-    /// The smallest step of the clock that was seen, nanoseconds; 0 if it never moved.
+    /// The smallest clock step observed, in nanoseconds; 0 if it never moved.
     pub step_ns: u64,
-    /// How many different times were seen.
+    /// Number of distinct times observed.
     pub distinct: usize,
 }
 
 impl StampCost {
-    /// Captures `stamps` stamps, runs them twice, and looks at the second run.
+    /// Captures `stamps` timestamps, runs them twice, and evaluates the second run.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn measure(device: &dyn Device, stamps: usize) -> Result<Self, GraphError> {
         assert!(stamps > 1, "one stamp shows no difference");
         let (memory, stream) = (device.alloc(stamps * STAMP_BYTES)?, device.stream()?);
@@ -144,7 +144,7 @@ impl StampCost {
         Ok(Self::of(&times?))
     }
 
-    /// Of stamps one after the other.
+    /// From consecutive timestamps.
     fn of(times: &[u64]) -> Self {
         let steps = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
         let whole = times[times.len() - 1].saturating_sub(times[0]);

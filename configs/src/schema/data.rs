@@ -1,4 +1,4 @@
-//! `[input]` and `[data]`: where images come from and what the network sees of them.
+//! `[input]` and `[data]`: where images come from and how the network sees them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 pub struct Input {
     /// The short side is resized to this many pixels. Default 800.
     pub min_size: usize,
-    /// Unless the long side would pass this many pixels. Default 1333.
+    /// The long side never exceeds this many pixels. Default 1333.
     pub max_size: usize,
     /// Sides are padded at the bottom and right to a multiple of this. Default 32 pixels.
     pub size_divisor: usize,
-    /// Taken off each channel, in `channel_order`. Default `[0.485, 0.456, 0.406]`.
+    /// Subtracted from each channel, in `channel_order`. Default `[0.485, 0.456, 0.406]`.
     pub mean: [f32; 3],
     /// Divides each channel, in `channel_order`. Default `[0.229, 0.224, 0.225]`.
     pub std: [f32; 3],
-    /// Factor on the u8 value before `mean` and `std`. Default 1/255; 1 for means in 0..255.
+    /// Multiplies the u8 value before `mean` and `std`. Default 1/255; 1 for means in 0..255.
     pub pixel_scale: f32,
     /// `"rgb"` (default) or `"bgr"`.
     pub channel_order: ChannelOrder,
-    /// A training image is mirrored with this probability. Default 0.5.
+    /// Probability of mirroring a training image. Default 0.5.
     pub flip_probability: f32,
-    /// Padded shapes for landscape images, and as many for portrait. Default 3.
+    /// Padded shapes for landscape images; portrait has as many. Default 3.
     pub buckets_per_orientation: usize,
     /// How a resized side is rounded: `"floor_scale"` (default, torchvision) or `"half_even"`
     /// (MLPerf).
@@ -66,11 +66,11 @@ pub enum ResizeRounding {
     #[default]
     FloorScale,
     /// Short side `min_size`, or `max_size * short / long` rounded half to even; the long side is
-    /// truncated and may pass `max_size`.
+    /// truncated and may exceed `max_size`.
     HalfEven,
 }
 
-/// `[data]`: training and validation set. Relative paths start at the working directory.
+/// `[data]`: training and validation sets. Relative paths start at the working directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Data {
@@ -86,20 +86,20 @@ pub struct Data {
     pub train_store: Option<String>,
     /// Prepared store of the validation set. Default: none.
     pub val_store: Option<String>,
-    /// Data that onegraph draws itself, instead of files. Default: none.
+    /// Use a synthetic data set instead of files. Default: none.
     pub synthetic: Option<Synthetic>,
     /// Pixels in a store: `"jpeg"` (default; the original file's bytes) or `"raw"` (decoded u8).
     pub pixels: PixelEncoding,
     /// Training images without objects: `"drop"` (default, as both references) or `"keep"`.
     /// Validation always keeps them.
     pub empty: EmptyImages,
-    /// Train on these image ids only. Default `[]`: all.
+    /// Train only on these image ids. Default `[]`: all.
     pub ids: Vec<u64>,
-    /// Train on the first so many images only. Default 0: all.
+    /// Train only on the first `max_images` images. Default 0: all.
     pub max_images: usize,
 }
 
-/// `[data.synthetic]`: data that onegraph draws itself.
+/// `[data.synthetic]`: images of shapes, drawn by onegraph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Synthetic {
@@ -113,7 +113,7 @@ pub struct Synthetic {
     pub image_size: usize,
     /// Seed of the drawing. Default 0.
     pub seed: u64,
-    /// Folder that they are kept in. Default `"runs/data/shapes"`.
+    /// Folder for the images and the store. Default `"runs/data/shapes"`.
     pub dir: String,
 }
 
@@ -134,20 +134,20 @@ impl Default for Synthetic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PixelEncoding {
-    /// The bytes of the original JPEG, decoded at every visit.
+    /// The original JPEG, decoded on every visit.
     #[default]
     Jpeg,
-    /// Decoded RGB, one byte a value.
+    /// Decoded RGB, one byte per value.
     Raw,
 }
 
-/// What becomes of training images without objects.
+/// How training treats images without objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EmptyImages {
-    /// They are trained on as pure background.
+    /// Trained on as pure background.
     Keep,
-    /// They are left out.
+    /// Dropped.
     #[default]
     Drop,
 }

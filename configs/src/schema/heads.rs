@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rpn {
-    /// Training: best-scored anchors kept a level and image before NMS. Default 2000.
+    /// Training: top-scoring anchors kept per level and image before NMS. Default 2000.
     pub pre_nms_top_n_train: usize,
-    /// Evaluation: best-scored anchors kept a level and image before NMS. Default 1000.
+    /// Evaluation: top-scoring anchors kept per level and image before NMS. Default 1000.
     pub pre_nms_top_n_test: usize,
     /// Training: proposals kept after NMS, within `post_nms_scope`. Default 2000.
     pub post_nms_top_n_train: usize,
-    /// Evaluation: proposals kept an image after NMS. Default 1000.
+    /// Evaluation: proposals kept per image after NMS. Default 1000.
     pub post_nms_top_n_test: usize,
-    /// NMS drops a box whose IoU with a better one is above this. Default 0.7.
+    /// NMS drops a box whose IoU with a higher-scoring one exceeds this. Default 0.7.
     pub nms_threshold: f32,
     /// Proposals below this objectness (after the sigmoid) are dropped. Default 0.
     pub score_threshold: f32,
     /// Proposals with a side below this many pixels are dropped. Default 1e-3.
     pub min_size: f32,
-    /// An anchor of at least this IoU with a ground-truth box is positive. Default 0.7.
+    /// An anchor with at least this IoU with a ground-truth box is positive. Default 0.7.
     pub fg_iou: f32,
     /// An anchor below this IoU with every ground-truth box is negative. Default 0.3.
     pub bg_iou: f32,
-    /// Every ground-truth box also takes the anchors that overlap it most. Default true.
+    /// The anchors that overlap a ground-truth box most are positive too. Default true.
     pub low_quality_matches: bool,
-    /// Anchors sampled an image for the loss. Default 256.
+    /// Anchors sampled per image for the loss. Default 256.
     pub batch_size_per_image: usize,
-    /// Largest share of positives among them, 0 to 1. Default 0.5.
+    /// Maximum share of positives among them, 0 to 1. Default 0.5.
     pub positive_fraction: f32,
-    /// Smooth-L1 turns from square to line at this error. Default 1/9; 0 is plain L1.
+    /// Smooth L1 changes from quadratic to linear at this error. Default 1/9; 0 is plain L1.
     pub beta: f32,
     /// What shares `post_nms_top_n_train`: `"image"` (default), `"batch"` (MLPerf) or `"level"`.
     pub post_nms_scope: PostNmsScope,
@@ -57,15 +57,15 @@ impl Default for Rpn {
     }
 }
 
-/// What shares one `post_nms_top_n_train` in training. Evaluation cuts each image by itself, or
-/// each level of it.
+/// The scope of one `post_nms_top_n_train` in training. Evaluation cuts per image, or per level of
+/// each image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PostNmsScope {
     /// All levels of one image.
     #[default]
     Image,
-    /// All images of one normalisation group (`train.images_per_group`), all levels.
+    /// All images of one normalization group (`train.images_per_group`), all levels.
     Batch,
     /// One level of one image.
     Level,
@@ -75,25 +75,25 @@ pub enum PostNmsScope {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Roi {
-    /// RoIs sampled an image. Default 512.
+    /// RoIs sampled per image. Default 512.
     pub batch_size_per_image: usize,
-    /// Largest share of positives among them, 0 to 1. Default 0.25.
+    /// Maximum share of positives among them, 0 to 1. Default 0.25.
     pub positive_fraction: f32,
-    /// An RoI of at least this IoU with a ground-truth box is positive. Default 0.5.
+    /// An RoI with at least this IoU with a ground-truth box is positive. Default 0.5.
     pub fg_iou: f32,
     /// An RoI below this IoU with every ground-truth box is background. Default 0.5.
     pub bg_iou: f32,
-    /// A box of this side in pixels is pooled from `canonical_level`. Default 224.
+    /// A box with sides of this many pixels is pooled from `canonical_level`. Default 224.
     pub canonical_size: f32,
     /// See `canonical_size`. Default 4, the level of stride 16.
     pub canonical_level: usize,
     /// Number of the finest level, log2 of its stride. Default 2, stride 4.
     pub min_level: usize,
-    /// Factors of the box deltas (dx, dy, dw, dh). Default `[10, 10, 5, 5]`.
+    /// Weights of the box deltas (dx, dy, dw, dh). Default `[10, 10, 5, 5]`.
     pub box_weights: [f32; 4],
     /// RoIAlign shifts by half a pixel. Default false, as in both reference implementations.
     pub aligned: bool,
-    /// RoIAlign samples a bin this many times along each axis. Default 2; 0 is adaptive,
+    /// RoIAlign samples each bin this many times along each axis. Default 2; 0 is adaptive,
     /// `ceil(RoI side / pooled side)`.
     pub sampling_ratio: usize,
 }
@@ -119,13 +119,14 @@ impl Default for Roi {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BoxHead {
-    /// Side `P` of the pooled features, in bins. Default 7.
+    /// Side of the pooled features, in bins. Default 7.
     pub pooled: usize,
     /// Widths of the one or two fully connected layers. Default `[1024, 1024]`.
     pub hidden: Vec<usize>,
     /// Box loss: `"smooth_l1"` (default, on deltas) or `"giou"` (on decoded boxes).
     pub loss: BoxLoss,
-    /// Smooth-L1 turns from square to line at this error. Default 1 (MLPerf; torchvision 1/9).
+    /// Smooth L1 changes from quadratic to linear at this error. Default 1 (MLPerf; torchvision
+    /// 1/9).
     pub beta: f32,
 }
 
@@ -135,29 +136,29 @@ impl Default for BoxHead {
     }
 }
 
-/// Loss of the box head's boxes.
+/// Box regression loss of the box head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoxLoss {
     /// Smooth L1 of the box deltas.
     #[default]
     SmoothL1,
-    /// Generalised IoU of the decoded boxes.
+    /// Generalized IoU of the decoded boxes.
     Giou,
 }
 
-/// `[model.mask_head]`: mask of an RoI, of side `2 * pooled`.
+/// `[model.mask_head]`: mask of an RoI, with side `2 * pooled`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MaskHead {
-    /// Side of the pooled features, in bins; the mask has twice that. Default 14.
+    /// Side of the pooled features, in bins; the mask side is twice this. Default 14.
     pub pooled: usize,
     /// Channels of the 3x3 convolutions. Default `[256, 256, 256, 256]`.
     pub channels: Vec<usize>,
     /// Channels of the 2x2 stride-2 deconvolution. Default 256.
     pub deconv_channels: usize,
-    /// How targets are made: `"roi_align_bitmap"` (default, torchvision: RoIAlign of the
-    /// full-size bitmap) or `"coco_polygon"` (MLPerf: COCO's rasteriser on the cropped polygons).
+    /// How targets are made: `"roi_align_bitmap"` (default, torchvision: RoIAlign of the full-size
+    /// bitmap) or `"coco_polygon"` (MLPerf: COCO's rasterizer on the cropped polygons).
     pub target_rule: MaskTargetRule,
 }
 
@@ -176,9 +177,9 @@ impl Default for MaskHead {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskTargetRule {
-    /// Polygons shifted and scaled to the RoI, then COCO's polygon rasteriser.
+    /// Polygons shifted and scaled to the RoI, then COCO's polygon rasterizer.
     CocoPolygon,
-    /// RoIAlign of the bitmap at the network's size.
+    /// RoIAlign of the bitmap at network resolution.
     #[default]
     RoiAlignBitmap,
 }
@@ -187,11 +188,12 @@ pub enum MaskTargetRule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Detections {
-    /// Detections must score above this, 0 to 1. Default 0.05.
+    /// Minimum score of a detection (exclusive), 0 to 1. Default 0.05.
     pub score_threshold: f32,
-    /// NMS within a class drops a box whose IoU with a better one is above this. Default 0.5.
+    /// NMS within a class drops a box whose IoU with a higher-scoring one exceeds this. Default
+    /// 0.5.
     pub nms_threshold: f32,
-    /// Detections kept an image. Default 100, as COCO scores.
+    /// Detections kept per image. Default 100, as COCO scores.
     pub per_image: usize,
     /// A pixel is inside the mask above this probability. Default 0.5.
     pub mask_threshold: f32,

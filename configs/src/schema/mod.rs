@@ -1,4 +1,4 @@
-//! The keys of a config file: one struct a table, every field with its default and unit.
+//! The keys of a config file: one struct per table; every field states its default and unit.
 
 mod data;
 mod heads;
@@ -16,7 +16,7 @@ pub use model::{
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
 pub use train::{Eval, Train};
 
-/// A whole run: the model, what it sees, how it is trained and how it is scored.
+/// A whole run: model, input, training and evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -28,7 +28,7 @@ pub struct Config {
     pub data: Data,
     /// Optimizer, learning rate schedule and loss scale.
     pub solver: Solver,
-    /// Length of the run, batch, seed, and what is written when.
+    /// Length of the run, batch, seed, logging and checkpoints.
     pub train: Train,
     /// Evaluation.
     pub eval: Eval,
@@ -37,7 +37,7 @@ pub struct Config {
 impl Config {
     /// Number of feature levels taken from the backbone; RoI features are pooled from these.
     ///
-    /// ResNet gives one level a stage (C2 to C5), the small body one for each entry of
+    /// ResNet has one level per stage (C2 to C5); the small body has one per entry of
     /// `stage_channels` after the stem.
     pub fn num_backbone_levels(&self) -> usize {
         let backbone = &self.model.backbone;
@@ -47,14 +47,13 @@ impl Config {
         }
     }
 
-    /// Number `L` of FPN levels that the RPN runs on: the backbone's levels and the extra one.
+    /// Number of FPN levels that the RPN runs on: the backbone's levels plus the extra one.
     pub fn num_levels(&self) -> usize {
         self.num_backbone_levels() + usize::from(self.model.fpn.extra_level == ExtraLevel::MaxPool)
     }
 
-    /// Nominal stride of every FPN level in pixels of the network's image, finest first
-    /// (`[4, 8, 16, 32, 64]` for ResNet with the extra level). Its length is
-    /// [`Config::num_levels`].
+    /// Nominal stride of every FPN level in pixels of the network's image, finest first (`[4, 8,
+    /// 16, 32, 64]` for ResNet with the extra level). Its length is [`Config::num_levels`].
     pub fn level_strides(&self) -> Vec<usize> {
         std::iter::successors(Some(4usize), |stride| stride.checked_mul(2))
             .take(self.num_levels())

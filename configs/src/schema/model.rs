@@ -10,7 +10,7 @@ use super::heads::{BoxHead, Detections, MaskHead, Roi, Rpn};
 pub struct Model {
     /// `"mask_rcnn"` (default), or `"faster_rcnn"` for a model without the mask head.
     pub kind: ModelKind,
-    /// Foreground classes `K`. Default 0: as many as the data has categories.
+    /// Foreground classes. Default 0: the number of categories in the data.
     pub num_classes: usize,
     /// The body.
     pub backbone: Backbone,
@@ -18,7 +18,7 @@ pub struct Model {
     pub fpn: Fpn,
     /// Anchors of the RPN.
     pub anchors: Anchors,
-    /// What a box's corners mean.
+    /// The meaning of a box's corners.
     pub boxes: Boxes,
     /// Region proposal network.
     pub rpn: Rpn,
@@ -33,7 +33,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Foreground classes: `num_classes`, or `found` where that is 0.
+    /// Foreground classes: `num_classes`, or `found` if that is 0.
     pub fn classes_or(&self, found: usize) -> usize {
         if self.num_classes > 0 { self.num_classes } else { found }
     }
@@ -51,7 +51,7 @@ pub enum ModelKind {
 }
 
 impl ModelKind {
-    /// The detector has a mask head.
+    /// Whether the detector has a mask head.
     pub fn has_masks(self) -> bool {
         self == ModelKind::MaskRcnn
     }
@@ -67,23 +67,23 @@ pub struct Backbone {
     pub blocks: Vec<usize>,
     /// ResNet: channels of the 7x7 stem. Default 64.
     pub stem_channels: usize,
-    /// ResNet: bottleneck width of the first stage, doubled each stage; stage `i` puts out
-    /// `4 * width * 2^i` channels. Default 64.
+    /// ResNet: bottleneck width of the first stage, doubled each stage; stage `i` outputs `4 *
+    /// width * 2^i` channels. Default 64.
     pub width: usize,
-    /// Small body: channels of the 3x3 stride-2 stem, then of one basic block of stride 2 for each
-    /// further entry. Default `[24, 32, 64, 128]`.
+    /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride 2.
+    /// Default `[24, 32, 64, 128]`.
     pub stage_channels: Vec<usize>,
     /// `"frozen_batch_norm"` (default; statistics and scale are constants) or `"group_norm"`.
     pub norm: NormKind,
     /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
     pub norm_eps: f64,
-    /// Groups of a group norm; must divide every channel count that it normalises. Default 8.
+    /// Groups of a group norm; must divide every channel count that it normalizes. Default 8.
     pub norm_groups: usize,
-    /// How many leading stages are not trained: 0 trains all, 1 freezes the stem, 2 stem and res2,
-    /// and so on. Default 2.
+    /// Number of leading stages that are frozen: 0 trains everything, 1 freezes the stem, 2 the
+    /// stem and res2, and so on. Default 2.
     pub frozen_stages: usize,
-    /// ResNet: the stride of a stage stands in its first 1x1 convolution (MSRA, MLPerf) instead of
-    /// the 3x3 (torchvision). Default false.
+    /// ResNet: a stage strides in its first 1x1 convolution (MSRA, MLPerf) instead of the 3x3
+    /// (torchvision). Default false.
     pub stride_in_1x1: bool,
     /// Safetensors file with torchvision names to start from. Default: none, random weights.
     pub weights: Option<String>,
@@ -114,18 +114,18 @@ pub enum BackboneKind {
     /// ResNet with bottleneck blocks; levels C2 to C5 at strides 4, 8, 16, 32.
     #[default]
     Resnet,
-    /// A stem and one basic block a level, strides 4, 8, 16, ...
+    /// A stem and one basic block per level, strides 4, 8, 16, ...
     Small,
 }
 
-/// How the body normalises.
+/// Normalization in the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
-    /// Batch norm with constant statistics and constant affine part.
+    /// Batch norm with constant statistics, scale and shift.
     #[default]
     FrozenBatchNorm,
-    /// Group norm, trained; the choice for training from random weights.
+    /// Trained group norm; use it to train from random weights.
     GroupNorm,
 }
 
@@ -152,7 +152,7 @@ pub enum ExtraLevel {
     /// A 1x1 max pool of stride 2 on the coarsest output (P6 of a ResNet).
     #[default]
     MaxPool,
-    /// No such level.
+    /// No extra level.
     None,
 }
 
@@ -160,15 +160,15 @@ pub enum ExtraLevel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Anchors {
-    /// Side in pixels of a square anchor, one a level, finest first. Default
-    /// `[32, 64, 128, 256, 512]`.
+    /// Side in pixels of a square anchor, one per level, finest first. Default `[32, 64, 128, 256,
+    /// 512]`.
     pub sizes: Vec<f32>,
-    /// Height over width, area kept. Default `[0.5, 1, 2]`.
+    /// Height over width, at constant area. Default `[0.5, 1, 2]`.
     pub ratios: Vec<f32>,
     /// `"floor_padded_over_map"` (default, torchvision) or `"nominal"` (MLPerf).
     pub stride_rule: StrideRule,
-    /// Anchors that cross the border of the unpadded image get no label. Default false;
-    /// the MLPerf reference filters.
+    /// Anchors that cross the border of the unpadded image get no label. Default false; the MLPerf
+    /// reference filters them.
     pub straddle_filter: bool,
 }
 
@@ -183,22 +183,22 @@ impl Default for Anchors {
     }
 }
 
-/// Distance between two neighbouring cells' anchors.
+/// Distance between the anchors of neighbouring cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrideRule {
-    /// `floor(padded image side / map side)`, for each axis.
+    /// `floor(padded image side / map side)`, per axis.
     #[default]
     FloorPaddedOverMap,
     /// The level's stride: 4, 8, 16, ...
     Nominal,
 }
 
-/// `[model.boxes]`: what a box's corners mean.
+/// `[model.boxes]`: the meaning of a box's corners.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Boxes {
-    /// Corners are inclusive pixel indices, so that width is `x2 - x1 + 1` (Detectron, MLPerf).
-    /// Default false: width is `x2 - x1`.
+    /// Corners are inclusive pixel indices: width is `x2 - x1 + 1` (Detectron, MLPerf). Default
+    /// false: width is `x2 - x1`.
     pub legacy_plus_one: bool,
 }

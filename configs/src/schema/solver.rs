@@ -10,17 +10,17 @@ pub struct Solver {
     pub optimizer: Optimizer,
     /// Learning rate after warm-up, for the whole global batch. Default 0.02.
     pub learning_rate: f64,
-    /// Momentum, 0 up to but not 1. Default 0.9.
+    /// Momentum, at least 0 and below 1. Default 0.9.
     pub momentum: f64,
     /// Nesterov momentum. Default false.
     pub nesterov: bool,
     /// Weight decay (L2, added to the gradient). Default 1e-4.
     pub weight_decay: f64,
-    /// Learning rate of biases over that of weights. Default 1; the MLPerf reference has 2.
+    /// Learning rate of biases relative to that of weights. Default 1; the MLPerf reference has 2.
     pub bias_lr_factor: f64,
-    /// Weight decay of biases. Default: none, `weight_decay`.
+    /// Weight decay of biases. Default: none, use `weight_decay`.
     pub bias_weight_decay: Option<f64>,
-    /// Weight decay of the trained norms' scale and shift. Default: none, `weight_decay`.
+    /// Weight decay of the scale and shift of trained norms. Default: none, use `weight_decay`.
     pub norm_weight_decay: Option<f64>,
     /// `"multistep"` (default) or `"cosine"` (down to `min_learning_rate` at `train.steps`).
     pub schedule: Schedule,
@@ -28,23 +28,23 @@ pub struct Solver {
     pub milestones: Vec<u64>,
     /// Multistep: factor at each milestone. Default 0.1.
     pub gamma: f64,
-    /// Cosine: the last step's learning rate. Default 0.
+    /// Cosine: learning rate of the last step. Default 0.
     pub min_learning_rate: f64,
     /// Steps of linear warm-up. Default 1000; 0 is none.
     pub warmup_steps: u64,
-    /// Share of the learning rate at the start of warm-up, 0 to 1. Default 0.001.
+    /// Learning rate at the start of warm-up, as a share of the full rate, 0 to 1. Default 0.001.
     pub warmup_factor: f64,
-    /// `"scale"` (default; every rate is multiplied) or `"shared_delta"` (MLPerf; the same amount
-    /// is taken off every rate, so that biases with a larger rate start higher).
+    /// `"scale"` (default; multiplies every rate) or `"shared_delta"` (MLPerf; subtracts the same
+    /// amount from every rate, so biases with a larger rate start higher).
     pub warmup_rule: WarmupRule,
     /// The schedule's step at the first update. Default 0; the MLPerf reference advances its
     /// schedule before the update and so starts at 1.
     pub first_schedule_step: u64,
-    /// The gradient of all weights together is scaled down to this norm. Default 0: off.
+    /// Clip the global gradient norm to this. Default 0: off.
     pub clip_norm: f32,
-    /// Loss scale at the start, for devices that keep gradients in fp16. Default 65536.
+    /// Initial loss scale, for devices with fp16 gradients. Default 65536.
     pub initial_loss_scale: f32,
-    /// Steps without overflow after which the loss scale doubles. Default 1000.
+    /// Steps without overflow before the loss scale doubles. Default 1000.
     pub loss_scale_growth_interval: u64,
     /// The loss scale halves on overflow and grows again. Default true; false keeps it fixed.
     pub dynamic_loss_scale: bool,
@@ -97,14 +97,13 @@ pub enum Schedule {
     Cosine,
 }
 
-/// What warm-up does at schedule step `t`, with
-/// `share = (1 - warmup_factor) * (1 - t / warmup_steps)`.
+/// Warm-up at schedule step `t`, with `share = (1 - warmup_factor) * (1 - t / warmup_steps)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarmupRule {
-    /// Every rate is multiplied by `1 - share`.
+    /// Multiplies every rate by `1 - share`.
     #[default]
     Scale,
-    /// `learning_rate * share` is taken off every rate, whatever its own factor.
+    /// Subtracts `learning_rate * share` from every rate, whatever its own factor.
     SharedDelta,
 }

@@ -1,4 +1,4 @@
-//! `[train]` and `[eval]`: length of the run, batch, seed, what is written and scored when.
+//! `[train]` and `[eval]`: length of the run, batch, seed, logging, checkpoints and evaluation.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,38 +8,38 @@ use serde::{Deserialize, Serialize};
 pub struct Train {
     /// Optimizer steps. Default 90000.
     pub steps: u64,
-    /// Images a step, over all ranks and micro-steps. Default 16.
+    /// Images per step, over all ranks and micro-steps. Default 16.
     pub batch_size: usize,
-    /// Parts in which a step takes its images, one after the other, adding up their gradients: for
-    /// batches that do not fit the device. Divides `batch_size`. Default 1.
+    /// Micro-steps per step: each runs a part of the batch, and their gradients add up. For batches
+    /// that do not fit the device. Divides `batch_size`. Default 1.
     pub micro_steps: usize,
-    /// Images over which loss means are taken (the reference's images per GPU); divides
-    /// `batch_size / micro_steps`. Default 2.
+    /// Images per loss mean (the reference's images per GPU); divides `batch_size / micro_steps`.
+    /// Default 2.
     pub images_per_group: usize,
     /// Seed of weights, order, flips and sampling. Default 0.
     pub seed: u64,
-    /// Evaluate every so many steps. Default 0: only at the end.
+    /// Steps between evaluations. Default 0: only at the end.
     pub eval_every_steps: u64,
-    /// Evaluate every so many epochs. Default 0: only at the end.
+    /// Epochs between evaluations. Default 0: only at the end.
     pub eval_every_epochs: u64,
-    /// Save a checkpoint every so many steps. Default 0: only at the end.
+    /// Steps between checkpoints. Default 0: only at the end.
     pub checkpoint_every_steps: u64,
-    /// Newest checkpoints kept. Default 3.
+    /// Number of newest checkpoints kept. Default 3.
     pub keep_checkpoints: usize,
-    /// Log losses and speed every so many steps. Default 20; 0 is never.
+    /// Steps between log lines with losses and speed. Default 20; 0 is never.
     pub log_every_steps: u64,
     /// Stop when box AP (0 to 1) reaches this, and `target_mask` too. Default: none.
     pub target_box: Option<f64>,
     /// Stop when mask AP (0 to 1) reaches this, and `target_box` too. Default: none.
     pub target_mask: Option<f64>,
-    /// Folder in which each run makes its own. Default `"runs"`.
+    /// Folder that contains the run directories. Default `"runs"`.
     pub run_dir: String,
-    /// The run's name. Default: none, made from preset and time.
+    /// The run's name. Default: none, derived from preset and time.
     pub name: Option<String>,
 }
 
 impl Train {
-    /// Images a micro-step.
+    /// Images per micro-step.
     pub fn micro_batch(&self) -> usize {
         self.batch_size / self.micro_steps
     }
@@ -70,9 +70,9 @@ impl Default for Train {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Eval {
-    /// Images a forward pass. Default 8.
+    /// Images per forward pass. Default 8.
     pub batch_size: usize,
-    /// Evaluate the first so many images only. Default 0: all.
+    /// Evaluate only the first `max_images` images. Default 0: all.
     pub max_images: usize,
     /// Images drawn with their detections. Default 16.
     pub draw_images: usize,

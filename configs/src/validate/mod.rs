@@ -1,4 +1,4 @@
-//! Ranges, and what must fit together: each fault names its key and the mend.
+//! Range and consistency checks: each error names its key and the fix.
 
 mod model;
 mod run;
@@ -9,9 +9,9 @@ use std::fmt::Display;
 use crate::{Config, ConfigError};
 
 impl Config {
-    /// Checks that every value makes sense, alone and beside the others.
+    /// Checks that every value makes sense, alone and with the others.
     ///
-    /// [`Config::load`] has done this; call it for a config made or changed in code.
+    /// [`Config::load`] already does this; call it for a config built or changed in code.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for the first fault.
@@ -24,7 +24,7 @@ impl Config {
         }
     }
 
-    /// The dotted key and the fault of the first value that makes no sense.
+    /// The dotted key and the fault of the first invalid value.
     pub(crate) fn find_invalid(&self) -> Option<(String, String)> {
         let mut check = Check { found: None };
         model::check(self, &mut check);
@@ -59,7 +59,7 @@ impl Check {
         });
     }
 
-    /// From 0 to 1, both allowed.
+    /// From 0 to 1, inclusive.
     fn fraction(&mut self, key: &str, value: impl Into<f64> + Display + Copy) {
         let inside = (0.0..=1.0).contains(&value.into());
         self.require(inside, key, || format!("is {value}; it must lie between 0 and 1"));
@@ -77,7 +77,7 @@ impl Check {
         self.require(holds, key, || format!("is {value}; it must not be negative"));
     }
 
-    /// A string with something in it.
+    /// A non-empty string.
     fn text(&mut self, key: &str, value: &str) {
         self.require(!value.trim().is_empty(), key, || "is empty; give a name or remove it".into());
     }

@@ -3,7 +3,7 @@
 use super::Check;
 use crate::{BackboneKind, Config, NormKind};
 
-/// More levels than this would need an image of over 16,000 pixels a side to mean anything.
+/// More levels than this would need images with sides of over 16,000 pixels to mean anything.
 const MAX_LEVELS: usize = 12;
 
 pub(super) fn check(config: &Config, check: &mut Check) {
@@ -31,7 +31,10 @@ fn backbone(config: &Config, check: &mut Check) {
             let key = "model.backbone.stage_channels";
             let entries = backbone.stage_channels.len();
             check.require((2..=MAX_LEVELS).contains(&entries), key, || {
-                format!("has {entries} entries; give the stem's and 1 to {} more", MAX_LEVELS - 1)
+                format!(
+                    "has {entries} entries; give one for the stem and 1 to {} more",
+                    MAX_LEVELS - 1
+                )
             });
             check.counts(key, &backbone.stage_channels);
             entries
@@ -39,7 +42,9 @@ fn backbone(config: &Config, check: &mut Check) {
     };
     check.require(backbone.frozen_stages <= stages, "model.backbone.frozen_stages", || {
         let all = backbone.frozen_stages;
-        format!("is {all}, but the body has {stages} stages, the stem counted; give 0 to {stages}")
+        format!(
+            "is {all}, but the body has {stages} stages, including the stem; give 0 to {stages}"
+        )
     });
     check.not_negative("model.backbone.norm_eps", backbone.norm_eps);
     if backbone.norm == NormKind::GroupNorm {
@@ -51,14 +56,14 @@ fn backbone(config: &Config, check: &mut Check) {
     check.at_least_one("model.fpn.channels", config.model.fpn.channels);
 }
 
-/// A group norm must be able to divide all channels that it meets.
+/// A group norm must divide all channel counts that it normalizes.
 fn groups(config: &Config, check: &mut Check) {
     let backbone = &config.model.backbone;
     let groups = backbone.norm_groups;
     check.at_least_one("model.backbone.norm_groups", groups);
     check.positive("model.backbone.norm_eps", backbone.norm_eps);
     let channels = match backbone.kind {
-        // Later stages double the width, so whatever divides the first divides all.
+        // Later stages double the width, so a divisor of the first divides all.
         BackboneKind::Resnet => vec![backbone.stem_channels, backbone.width],
         BackboneKind::Small => backbone.stage_channels.clone(),
     };
@@ -74,7 +79,9 @@ fn anchors(config: &Config, check: &mut Check) {
     let (key, levels) = ("model.anchors.sizes", config.num_levels());
     check.require(anchors.sizes.len() == levels, key, || {
         let sizes = anchors.sizes.len();
-        format!("has {sizes} entries, but the model has {levels} FPN levels; give one size a level")
+        format!(
+            "has {sizes} entries, but the model has {levels} FPN levels; give one size per level"
+        )
     });
     anchors.sizes.iter().for_each(|&size| check.positive(key, size));
     let key = "model.anchors.ratios";

@@ -3,9 +3,9 @@
 use super::Check;
 use crate::{Config, Train};
 
-/// TOML's integers end here, and a config must survive being saved.
+/// The limit of TOML integers: a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
-/// What `data.synthetic.kind` can be.
+/// The allowed values of `data.synthetic.kind`.
 const SYNTHETIC_KINDS: [&str; 1] = ["shapes"];
 
 pub(super) fn check(config: &Config, check: &mut Check) {
@@ -170,10 +170,7 @@ fn train(config: &Config, check: &mut Check) {
     check.require(
         config.model.kind.has_masks() || train.target_mask.is_none(),
         "train.target_mask",
-        || {
-            "is set, but a faster_rcnn has no masks; remove it (train.target_mask = \"none\")"
-                .into()
-        },
+        || "is set, but faster_rcnn has no masks; remove it (train.target_mask = \"none\")".into(),
     );
     check.text("train.run_dir", &train.run_dir);
     if let Some(name) = &train.name {
@@ -181,7 +178,7 @@ fn train(config: &Config, check: &mut Check) {
         let plain = !name.contains(['/', '\\']) && name != "." && name != "..";
         check.require(plain, "train.name", || {
             format!(
-                "is \"{name}\"; it names a folder inside train.run_dir, so it can hold no slash"
+                "is \"{name}\"; it names a folder inside train.run_dir, so it cannot contain a slash"
             )
         });
     }

@@ -1,4 +1,4 @@
-//! Values that the schema knows for its references, and that training does not do yet.
+//! Values that the schema knows for its references but training does not support yet.
 
 use crate::{Config, ConfigError, WarmupRule};
 
@@ -6,7 +6,7 @@ impl Config {
     /// Checks that training can do what the config asks for.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for the first value that it cannot.
+    /// [`ConfigError::Invalid`] for the first unsupported value.
     pub fn check_supported(&self) -> Result<(), ConfigError> {
         let solver = &self.solver;
         let shared_delta = solver.warmup_rule == WarmupRule::SharedDelta;

@@ -1,4 +1,4 @@
-//! Reading COCO annotation files: images, annotations, categories; each fault names its entry.
+//! Reads COCO annotation files: images, annotations, categories; each error names its entry.
 
 mod read;
 mod types;

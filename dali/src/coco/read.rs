@@ -1,5 +1,5 @@
-//! From the file to its entries: the file is split first and each entry parsed alone, in
-//! parallel, so that a fault can name the entry by its id and not only by a byte offset.
+//! From a file to its entries: the file is split first and each entry parsed separately, in
+//! parallel, so that an error names the entry by its id and not only by a byte offset.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -24,14 +24,14 @@ struct Sections<'a> {
 }
 
 /// Reads the COCO file at `path`; image ids, category ids and category names are unique in the
-/// result. What concerns single annotations is left to `prep`, which drops and counts.
+/// result. Faults of single annotations are left to `prep`, which drops and counts them.
 ///
 /// # Errors
-/// [`DaliError::Io`] where it cannot be read, [`DaliError::Coco`] where it is not COCO JSON,
-/// [`DaliError::CocoEntry`] where an entry lacks a field or repeats an id.
+/// [`DaliError::Io`] if it cannot be read, [`DaliError::Coco`] where it is not COCO JSON,
+/// [`DaliError::CocoEntry`] if an entry lacks a field or repeats an id.
 pub fn read(path: &Path) -> Result<Dataset, DaliError> {
     let bytes = std::fs::read(path).map_err(DaliError::io("read the annotations", path))?;
-    // Some editors put a byte-order mark in front, which JSON does not know.
+    // Some editors prepend a byte-order mark, which JSON does not allow.
     let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         return Err(coco_fault(
@@ -62,7 +62,7 @@ fn entries<T: DeserializeOwned + Send>(
     })?;
     let parsed: Vec<Result<T, serde_json::Error>> =
         raw.par_iter().map(|entry| serde_json::from_str(entry.get())).collect();
-    // Collected first, so that of several faults the first of the file is named.
+    // Collected first, so that of several faults the first in the file is reported.
     let named = |(idx, result): (usize, Result<T, serde_json::Error>)| {
         result.map_err(|error| entry_fault(path, section, idx, raw[idx], &error))
     };
@@ -79,7 +79,7 @@ fn entry_fault(
     let value: Option<serde_json::Value> = serde_json::from_str(raw.get()).ok();
     let id = value.and_then(|value| value.get("id").map(|id| format!(" (id {id})")));
     let message = error.to_string();
-    // The position counts from the entry's start and would mislead.
+    // The position counts from the start of the entry and would mislead.
     let message = message.split(" at line ").next().unwrap_or(&message).to_string();
     DaliError::CocoEntry {
         path: path.to_path_buf(),

@@ -1,4 +1,4 @@
-//! The entries of a COCO file, as far as training needs them; other fields are ignored.
+//! The entries of a COCO file, with the fields that training needs; other fields are ignored.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub struct Annotation {
     /// x, y, width, height in pixels.
     #[serde(default)]
     pub bbox: Option<Vec<f64>>,
-    /// Area in pixels; the mask's own where absent.
+    /// Area in pixels; that of the mask if absent.
     #[serde(default)]
     pub area: Option<f64>,
     /// Whether it marks a crowd.
@@ -66,7 +66,7 @@ pub struct Category {
 pub enum Segmentation {
     /// Rings of x, y pairs.
     Polygons(Vec<Vec<f32>>),
-    /// Run lengths over the columns of an image of this size.
+    /// Run lengths in column order, for an image of this size.
     Runs {
         /// Rows and columns.
         size: [u32; 2],

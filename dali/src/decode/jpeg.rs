@@ -1,7 +1,8 @@
-//! JPEG: a walk over the markers (size, EXIF orientation, end of image) and the decoder's call.
+//! JPEG: a walk over the markers (size, EXIF orientation, end of image), and the call of the
+//! decoder.
 //!
-//! The walk exists because a decoder fills the missing part of a truncated file with grey and
-//! says nothing where the cut falls in the last rows.
+//! The walk exists because a decoder fills the missing part of a truncated file with grey, and
+//! reports nothing if the cut is in the last rows.
 
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
@@ -25,14 +26,14 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
         at = after;
         match marker {
             END_OF_IMAGE => break,
-            // These stand alone: TEM, restarts, a repeated start of image.
+            // Standalone markers: TEM, restarts, a repeated start of image.
             0x01 | 0xD0..=0xD8 => continue,
             _ => {}
         }
         let length = usize::from(be16(bytes, at).ok_or_else(truncated)?);
         let segment = bytes.get(at + 2..at + length.max(2)).ok_or_else(truncated)?;
         match marker {
-            // Start of frame; C4, C8 and CC of this range are tables and an extension.
+            // Start of frame; C4, C8 and CC in this range are tables and an extension.
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 size = be16(segment, 1).zip(be16(segment, 3));
             }
@@ -56,8 +57,8 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
 
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
     match decode_with(bytes, out, true) {
-        // Stray bytes between headers are common in old cameras' files and harm nothing; of all
-        // that strict mode refuses they alone are let through.
+        // Stray bytes between headers are common in files from old cameras and harmless: of
+        // everything that strict mode rejects, only they are accepted.
         Err(DecodeFault::Corrupt(reason)) if reason.contains("Extra bytes between headers") => {
             decode_with(bytes, out, false)
         }
@@ -90,14 +91,14 @@ fn next_marker(bytes: &[u8], mut at: usize) -> Option<(u8, usize)> {
         while *bytes.get(at)? == 0xFF {
             at += 1;
         }
-        // FF00 is a stuffed data byte, no marker.
+        // FF00 is a stuffed data byte, not a marker.
         if bytes[at] != 0 {
             return Some((bytes[at], at + 1));
         }
     }
 }
 
-/// The position of the first marker after `at` that is no restart.
+/// The position of the first marker after `at` that is not a restart.
 fn skip_entropy_coded(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;

@@ -1,4 +1,4 @@
-//! One batch from the store into a slot; images in parallel, each into its own rows.
+//! Fills a slot with one batch from the store; images in parallel, each into its own rows.
 
 use rayon::prelude::*;
 
@@ -7,19 +7,19 @@ use super::slot::{ImageRows, SEGM_POLYGONS, SEGM_RUNS, Slot};
 use crate::error::DaliError;
 use crate::store::{Segmentation, Store};
 
-/// Fills rows that [`fill_slot`] does not know: of the image at this index of the store.
+/// Fills rows that [`fill_slot`] does not know, for the image at this index in the store.
 pub type Filler = dyn Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
 
-/// Fills `slot` with the images at `indices` of the store; crowd objects are left out. What the
-/// images do not fill is cleared as the layout says. `filler` comes after the arrays of [`Slot`].
+/// Fills `slot` with the images at `indices` of the store; crowd objects are dropped. Unused
+/// elements are cleared as the layout says. `filler` runs after the arrays of [`Slot`] are filled.
 ///
-/// Runs on the rayon pool of the calling thread. `epoch` goes into the image keys, from which the
-/// random numbers of a step are drawn.
+/// Runs on the rayon pool of the calling thread. `epoch` becomes part of the image keys, which seed
+/// the random numbers of a step.
 ///
 /// # Errors
-/// [`DaliError::Slot`] where a capacity does not suffice or an index is past the store's end,
-/// [`DaliError::Layout`] where an array is missing or has other extents,
-/// [`DaliError::StorePixels`] where an image does not decode. The slot's content is then undefined.
+/// [`DaliError::Slot`] if a capacity is too small or an index is past the end of the store,
+/// [`DaliError::Layout`] if an array is missing or has other extents, [`DaliError::StorePixels`] if
+/// an image does not decode. The contents of the slot are then undefined.
 pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
     store: &Store,
     indices: &[usize],
@@ -102,7 +102,7 @@ fn fill_segmentation(
         }
         Segmentation::Runs(runs) => {
             let row = room.take(rows, "runs", used.runs, runs.len())?;
-            // A run is no longer than the image has pixels, which is far below 2^31.
+            // A run is at most as long as the image has pixels, which is far below 2^31.
             row.iter_mut().zip(*runs).for_each(|(to, &run)| *to = run as i32);
             room.add_part(rows, used, used.runs, runs.len())?;
             used.runs += runs.len();
@@ -111,7 +111,7 @@ fn fill_segmentation(
     }
 }
 
-/// How much of an image's rows is filled.
+/// How much of an image's rows is in use.
 #[derive(Default)]
 struct Used {
     objects: usize,
@@ -120,7 +120,7 @@ struct Used {
     runs: usize,
 }
 
-/// Hands out pieces of an image's rows, or says whose capacity is too small.
+/// Hands out ranges of an image's rows, or reports whose capacity is too small.
 struct Room {
     image_id: u64,
 }

@@ -1,10 +1,10 @@
-//! What a slot consists of: named arrays of fixed extents, one after the other in one block.
+//! The layout of a slot: named arrays of fixed extents, one after the other in one allocation.
 
 use bytemuck::Pod;
 
 use crate::error::DaliError;
 
-/// Type of an array's elements.
+/// Element type of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
     /// Bytes.
@@ -16,7 +16,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Element::U8 => 1,
@@ -25,7 +25,7 @@ impl Element {
     }
 }
 
-/// Types that a view of an array can have.
+/// Element types of array views.
 pub trait Item: Pod {
     /// Its element type.
     const ELEMENT: Element;
@@ -43,14 +43,14 @@ impl Item for f32 {
     const ELEMENT: Element = Element::F32;
 }
 
-/// What an array holds where a batch puts nothing.
+/// Value of the elements that a batch does not fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clear {
     /// Zeros.
     Zeros,
     /// Ones.
     Ones,
-    /// Whatever stood there: a count or a size says how much of it is of the batch.
+    /// Undefined: a count or a size says how much belongs to the batch.
     Kept,
 }
 
@@ -61,27 +61,27 @@ pub struct Array {
     pub name: String,
     /// Element type.
     pub element: Element,
-    /// Whether each image has a row of its own; if not, the batch has one.
+    /// Whether each image has its own row; if not, the batch has one.
     pub per_image: bool,
     /// Extents of a row.
     pub extents: Vec<usize>,
-    /// What stands where the batch puts nothing.
+    /// Value of the elements that the batch does not fill.
     pub clear: Clear,
 }
 
 impl Array {
-    /// Bytes of a row.
+    /// Bytes per row.
     pub fn row_bytes(&self) -> usize {
         self.extents.iter().product::<usize>() * self.element.bytes()
     }
 }
 
-/// The arrays of a slot and where each lies in its block of memory.
+/// The arrays of a slot and their offsets in its memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotLayout {
     images: usize,
     arrays: Vec<Array>,
-    /// First byte of each array.
+    /// Byte offset of each array.
     offsets: Vec<usize>,
     bytes: usize,
 }
@@ -91,7 +91,7 @@ impl SlotLayout {
     /// multiple of `align` bytes.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] for two arrays of one name, or an alignment that suits no element.
+    /// [`DaliError::Layout`] if two arrays have the same name, or the alignment suits no element.
     pub fn new(images: usize, arrays: Vec<Array>, align: usize) -> Result<Self, DaliError> {
         if align == 0 || !align.is_multiple_of(size_of::<u32>()) {
             return Err(DaliError::Layout(format!("arrays at multiples of {align} bytes")));
@@ -108,7 +108,7 @@ impl SlotLayout {
         Ok(Self { images, arrays, offsets, bytes })
     }
 
-    /// Images that a slot has room for, N.
+    /// Capacity of a slot in images, N.
     pub fn images(&self) -> usize {
         self.images
     }
@@ -123,7 +123,7 @@ impl SlotLayout {
         &self.arrays
     }
 
-    /// The bytes that array `idx` takes of a slot.
+    /// The byte range of array `idx` in a slot.
     pub fn range(&self, idx: usize) -> std::ops::Range<usize> {
         let rows = if self.arrays[idx].per_image { self.images } else { 1 };
         self.offsets[idx]..self.offsets[idx] + rows * self.arrays[idx].row_bytes()
@@ -132,7 +132,7 @@ impl SlotLayout {
     /// The array of this name.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] if there is none, or it has other elements.
+    /// [`DaliError::Layout`] if there is none, or its element type differs.
     pub(super) fn find(&self, name: &str, element: Element) -> Result<usize, DaliError> {
         let found = self.arrays.iter().position(|array| array.name == name);
         let found = found.filter(|idx| self.arrays[*idx].element == element);
@@ -140,7 +140,7 @@ impl SlotLayout {
     }
 }
 
-/// Extents of an array that [`super::fill_slot`] fills; 0 stands for any.
+/// Extents of an array that [`super::fill_slot`] fills; 0 means any.
 type Extents = &'static [usize];
 
 /// What [`super::fill_slot`] fills: name, element type, extents, and whether images have rows.
@@ -159,10 +159,10 @@ const FILLED: [(&str, Element, Extents, bool); 11] = [
 ];
 
 impl SlotLayout {
-    /// That [`super::fill_slot`] finds the arrays that it fills.
+    /// Checks that [`super::fill_slot`] finds the arrays that it fills.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] names the first that is missing or of another shape.
+    /// [`DaliError::Layout`] names the first that is missing or has another shape.
     pub(super) fn check_filled(&self) -> Result<(), DaliError> {
         for (name, element, extents, per_image) in FILLED {
             let array = &self.arrays[self.find(name, element)?];

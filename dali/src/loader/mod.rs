@@ -1,10 +1,8 @@
-//! From the store into slots whose memory the caller supplies (and may have pinned), ahead of the
-//! training.
+//! From the store into slots in the caller's memory (which may be pinned), ahead of training.
 //!
-//! A [`Slot`] is one block of memory with the arrays of a [`SlotLayout`]. [`fill_slot`] decodes a
-//! batch into one, in place; [`Loader`] does it on its own threads, and slots go round between it
-//! and the caller. Arrays that this module does not know are filled by a [`Filler`] of the
-//! caller's.
+//! A [`Slot`] is one allocation with the arrays of a [`SlotLayout`]. [`fill_slot`] decodes a batch
+//! into one, in place; [`Loader`] does so on its own threads, and slots circulate between it and
+//! the caller. The caller's [`Filler`] fills the arrays that this module does not know.
 
 mod fill;
 mod layout;

@@ -1,4 +1,4 @@
-//! Decoding ahead: a thread of its own fills slots while the training uses earlier ones.
+//! Prefetching: a separate thread fills slots while training uses earlier ones.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
@@ -15,7 +15,7 @@ use crate::store::Store;
 pub struct Batch {
     /// Indices into the store.
     pub indices: Vec<usize>,
-    /// Epoch that they are loaded for.
+    /// Epoch of the batch.
     pub epoch: u32,
 }
 
@@ -24,9 +24,9 @@ pub struct Batch {
 pub struct Filled<M = PlainMemory> {
     /// The batch; hand it back with [`Loader::recycle`].
     pub slot: Slot<M>,
-    /// Seconds that the caller waited for it: the share of the step that data costs.
+    /// Seconds that the caller waited for it: the data share of the step time.
     pub waited_seconds: f64,
-    /// Seconds that filling it took, most of them hidden behind the training.
+    /// Seconds spent filling it, most of them hidden behind training.
     pub fill_seconds: f64,
 }
 
@@ -42,7 +42,7 @@ type FillResult<M> = Result<Parcel<M>, DaliError>;
 /// Fills a slot with a batch.
 type Fill<'a, M> = dyn Fn(&Batch, &mut Slot<M>) -> Result<(), DaliError> + 'a;
 
-/// Loads batches ahead of their use; they come in the order of the iterator.
+/// Loads batches ahead of their use, in the order of the iterator.
 #[derive(Debug)]
 pub struct Loader<M = PlainMemory> {
     // Taken when the loader is dropped, which ends the thread.
@@ -54,12 +54,12 @@ pub struct Loader<M = PlainMemory> {
 }
 
 impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
-    /// Starts loading `batches` into `slots`, with `num_threads` decoding threads besides the
-    /// training's own. `filler` fills the arrays that [`fill_slot`] does not know.
+    /// Starts loading `batches` into `slots`, with `num_threads` decoding threads in addition to
+    /// those of training. `filler` fills the arrays that [`fill_slot`] does not know.
     ///
     /// # Errors
-    /// [`DaliError::Option`] for no slot or no thread, [`DaliError::Layout`] for slots that
-    /// [`fill_slot`] cannot fill, [`DaliError::Loader`] where the system gives no threads.
+    /// [`DaliError::Option`] for zero slots or threads, [`DaliError::Layout`] for slots that
+    /// [`fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot start the threads.
     pub fn new<I>(
         store: Arc<Store>,
         batches: I,
@@ -82,7 +82,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         let no_threads = |error: &dyn std::fmt::Display| {
             DaliError::Loader(format!("cannot start {num_threads} threads: {error}"))
         };
-        // A pool apart: the training's pool is busy with the step, and would serve these last.
+        // A separate pool: the training pool is busy with the step, and would serve these last.
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(num_threads)
             .thread_name(|idx| format!("dali-{idx}"))
@@ -115,11 +115,11 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         })
     }
 
-    /// The next batch, waiting for it if need be; none after the last one.
+    /// The next batch, waiting if necessary; `None` after the last one.
     ///
     /// # Errors
-    /// What [`fill_slot`] met, after which there are no more batches; [`DaliError::Loader`] where
-    /// the caller holds all slots, so that waiting would never end.
+    /// Errors from [`fill_slot`], after which there are no more batches; [`DaliError::Loader`] if
+    /// the caller holds all slots, so that the wait would never end.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend out and take back
     pub fn next(&mut self) -> Result<Option<Filled<M>>, DaliError> {
         let start = Instant::now();
@@ -146,11 +146,11 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         Ok(Some(Filled { slot, waited_seconds: start.elapsed().as_secs_f64(), fill_seconds }))
     }
 
-    /// Hands a slot back to be filled again.
+    /// Returns a slot to be refilled.
     pub fn recycle(&mut self, slot: Slot<M>) {
         self.num_lent = self.num_lent.saturating_sub(1);
         if let Some(free) = &self.free {
-            // Where the thread has ended, after the last batch, the slot is just dropped.
+            // If the thread has ended, after the last batch, the slot is just dropped.
             let _ = free.send(slot);
         }
     }
@@ -158,11 +158,11 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
 
 impl<M> Drop for Loader<M> {
     fn drop(&mut self) {
-        // Both ends are closed first: the thread may wait on either.
+        // Close both ends first: the thread may wait on either.
         self.free = None;
         self.filled = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed; to panic again while dropping would abort.
+            // A panic in it has been printed already; panicking again in a drop would abort.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! A slot: one block of the caller's memory with a typed view of each array.
+//! A slot: one allocation of the caller's with a typed view of each array.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ pub const SEGM_POLYGONS: i32 = 0;
 /// `segm_index` kind: runs.
 pub const SEGM_RUNS: i32 = 1;
 
-/// One batch in one block of memory, which may be pinned.
+/// One batch in one allocation, which may be pinned.
 ///
-/// What [`super::fill_slot`] puts into it, with N images, and for each G objects and as many parts,
-/// coords and runs as the layout says:
+/// The contents written by [`super::fill_slot`], with N images, and per image G objects and the
+/// parts, coords and runs capacities of the layout:
 ///
 /// | array | rows | what |
 /// |---|---|---|
@@ -35,7 +35,7 @@ pub struct Slot<M = PlainMemory> {
 }
 
 impl Slot<PlainMemory> {
-    /// A slot in memory of its own, all zero.
+    /// A slot in its own memory, all zero.
     pub fn plain(layout: Arc<SlotLayout>) -> Self {
         let memory = PlainMemory::new(layout.bytes());
         Self { layout, memory }
@@ -46,7 +46,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
     /// A slot in `memory`.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] if the memory is too small or begins at no multiple of 4 bytes.
+    /// [`DaliError::Layout`] if the memory is too small or not aligned to 4 bytes.
     pub fn new(layout: Arc<SlotLayout>, memory: M) -> Result<Self, DaliError> {
         let (need, have) = (layout.bytes(), memory.as_ref().len());
         let address = memory.as_ref().as_ptr().addr();
@@ -57,7 +57,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         Ok(Self { layout, memory })
     }
 
-    /// Where its arrays lie.
+    /// The layout of its arrays.
     pub fn layout(&self) -> &Arc<SlotLayout> {
         &self.layout
     }
@@ -73,7 +73,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         self.layout.arrays().iter().enumerate().map(|(i, a)| (a, &bytes[self.layout.range(i)]))
     }
 
-    /// An array's elements, of all images.
+    /// An array's elements, over all images.
     ///
     /// # Errors
     /// [`DaliError::Layout`] if the slot has no such array of this type.
@@ -82,7 +82,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         Ok(bytemuck::cast_slice(&self.memory.as_ref()[range]))
     }
 
-    /// An array's elements, of all images, to write.
+    /// An array's elements, over all images, to write.
     ///
     /// # Errors
     /// As [`Self::view`].
@@ -91,7 +91,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         Ok(bytemuck::cast_slice_mut(&mut self.memory.as_mut()[range]))
     }
 
-    /// The rows of each image, to write. Rows of the batch are not among them.
+    /// The rows of each image, to write. Per-batch rows are not included.
     pub fn images_mut(&mut self) -> Vec<ImageRows<'_>> {
         let layout = self.layout.as_ref();
         let mut images: Vec<_> =
@@ -112,8 +112,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         images
     }
 
-    /// Clears each array as its layout says, so that what a batch does not fill is a function of
-    /// nothing before it.
+    /// Clears each array as its layout says, so that unused elements do not depend on earlier
+    /// batches.
     pub fn clear(&mut self) {
         for idx in 0..self.layout.arrays().len() {
             let (range, array) = (self.layout.range(idx), &self.layout.arrays()[idx]);
@@ -121,7 +121,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         }
     }
 
-    /// Clears the arrays that the batch has one row of.
+    /// Clears the per-batch arrays.
     pub(super) fn clear_batch_rows(&mut self) {
         for idx in 0..self.layout.arrays().len() {
             let (range, array) = (self.layout.range(idx), &self.layout.arrays()[idx]);
@@ -136,7 +136,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
 #[derive(Debug)]
 pub struct ImageRows<'a> {
     layout: &'a SlotLayout,
-    /// By array; empty for those that the batch has one row of.
+    /// By array; empty for per-batch arrays.
     rows: Vec<&'a mut [u8]>,
 }
 
@@ -168,7 +168,7 @@ fn clear(bytes: &mut [u8], array: &Array) {
     }
 }
 
-/// Memory of the process, aligned for every element.
+/// Process memory, aligned for every element type.
 #[derive(Debug, Clone)]
 pub struct PlainMemory {
     words: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Batches: which images a step trains on.
+//! Batches: the images of each step.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,17 +11,17 @@ pub struct Batch {
     pub epoch: u64,
     /// The padded shape of all its images, as an index into the shapes given.
     pub shape: usize,
-    /// The images, by their place in the store: as many as the batch size, fewer in the last
-    /// batch of an orientation. The slots beyond weigh nothing.
+    /// The images, by index in the store: as many as the batch size, fewer in the last batch of an
+    /// orientation. Unused places have no weight.
     pub images: Vec<usize>,
 }
 
 /// The order of images of every epoch.
 ///
-/// An image goes into the smallest shape that holds it. What a shape's full batches leave over
-/// moves to the next larger shape that holds the whole smaller one, and what is left in the end
-/// makes a batch of its own. How many batches that gives depends on the counts alone, so it is
-/// the same in every epoch; who is left over does not.
+/// An image goes into the smallest shape that holds it. Images left over from a shape's full
+/// batches move to the next larger shape that contains the whole smaller one, and the final
+/// remainder forms its own batch. The number of batches depends only on the counts, so it is the
+/// same in every epoch; which images are left over is not.
 #[derive(Debug)]
 pub struct Order {
     /// By shape: the images for which it is the smallest.
@@ -33,14 +33,14 @@ pub struct Order {
     batch_size: usize,
     seed: u64,
     batches_per_epoch: usize,
-    /// The epoch asked for last: steps come in order, so each is made once.
+    /// The most recent epoch: steps come in order, so each epoch is built once.
     cache: Mutex<Option<(u64, Arc<Vec<ShapeBatch>>)>>,
 }
 
 /// A shape and the images of one batch.
 type ShapeBatch = (usize, Vec<usize>);
 
-/// What a random number is for; part of its key, so that no two uses share numbers.
+/// The purpose of a random number; part of its key, so that no two uses share numbers.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// The order of images within a shape.
@@ -57,7 +57,7 @@ impl Order {
     /// the store. `batch_size` counts images over all ranks.
     ///
     /// # Errors
-    /// [`OrderError`] for no images, a batch size of 0, or an image that fits no shape.
+    /// [`OrderError`] if there are no images, the batch size is 0, or an image fits no shape.
     pub fn new(
         sizes: &[(u32, u32)],
         shapes: &[PaddedShape],
@@ -94,7 +94,7 @@ impl Order {
         Ok(order)
     }
 
-    /// Steps of one pass over the data set: the same in every epoch, and 1 or more.
+    /// Steps per pass over the data set: the same in every epoch, at least 1.
     #[must_use]
     pub fn batches_per_epoch(&self) -> usize {
         self.batches_per_epoch
@@ -106,7 +106,7 @@ impl Order {
         let per_epoch = self.batches_per_epoch as u64;
         let epoch = step / per_epoch;
         let batches = {
-            // A panic elsewhere cannot leave a half-made epoch: it is stored whole.
+            // A panic elsewhere cannot leave a half-built epoch: it is stored as a whole.
             let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
             match &*cache {
                 Some((cached, batches)) if *cached == epoch => Arc::clone(batches),
@@ -128,7 +128,7 @@ impl Order {
         for &shape in &self.ascending {
             let mut images: Vec<usize> = std::mem::take(&mut carried[shape]);
             images.extend(&self.images_by_shape[shape]);
-            // Fresh keys in every shape: images carried over mix with the shape's own.
+            // New keys in every shape: images carried over mix with the shape's own.
             let purpose = Purpose::Images { shape };
             images.sort_by_cached_key(|&i| (self.key(epoch, purpose, i), i));
             let left_over = match self.larger[shape] {
@@ -147,7 +147,7 @@ impl Order {
         shuffled.into_iter().map(|(_, b)| std::mem::take(&mut batches[b])).collect()
     }
 
-    /// A random number that only its key decides.
+    /// A random number that depends only on its key.
     fn key(&self, epoch: u64, purpose: Purpose, index: usize) -> u64 {
         let purpose = match purpose {
             Purpose::Batches => 0,
@@ -157,8 +157,8 @@ impl Order {
     }
 }
 
-/// SplitMix64: one step of its counter, then its finaliser. A bijection, so different words after
-/// equal ones never meet.
+/// SplitMix64: one step of its counter, then its finalizer. A bijection, so different words after
+/// equal prefixes never collide.
 fn mix(word: u64) -> u64 {
     let z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -166,7 +166,7 @@ fn mix(word: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The shape of least area that holds an image, of its own orientation where areas are equal.
+/// The smallest shape by area that holds an image; of its own orientation if areas are equal.
 fn smallest(shapes: &[PaddedShape], height: usize, width: usize) -> Option<usize> {
     (0..shapes.len()).filter(|&s| shapes[s].holds(height, width)).min_by_key(|&s| {
         let PaddedShape { height: rows, width: columns } = shapes[s];
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::order::choose_shapes;
 
-    /// Random sets of images, from none-too-many to a few hundred.
+    /// Random sets of images, from a handful to a few hundred.
     fn random_sets() -> impl Iterator<Item = (Vec<(u32, u32)>, usize, usize)> {
         let mut state = 42_u64;
         let mut random = move |n: u64| {
@@ -266,7 +266,7 @@ mod tests {
         assert!(order.windows(2).any(|w| w[0] > w[1]) && order.windows(2).any(|w| w[0] < w[1]));
     }
 
-    /// The left-over images of one epoch are not those of the next.
+    /// Consecutive epochs have different left-over images.
     #[test]
     fn who_is_left_over_changes() {
         let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, if i < 45 { 64 } else { 96 })).collect();

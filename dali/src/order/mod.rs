@@ -1,8 +1,8 @@
-//! The order of images: a pure function of (seed, epoch), cut into global batches of one padded
+//! The image order: a pure function of (seed, epoch), divided into global batches of one padded
 //! shape each.
 //!
-//! **Invariant**: nothing here knows of ranks, or remembers what came before. Every rank that
-//! asks for a step gets the same batch, and resuming needs the step number alone.
+//! **Invariant**: nothing here knows about ranks or remembers the past. Every rank that asks for a
+//! step gets the same batch, and resuming needs only the step number.
 
 mod batches;
 mod resize;
@@ -12,14 +12,14 @@ pub use batches::{Batch, Order};
 pub use resize::{Rounding, resized_size};
 pub use shapes::{PaddedShape, choose_shapes};
 
-/// Why no order can be made.
+/// Why no order exists.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
     /// There is nothing to order.
     #[error("there are no images to train on; prepare a store that has some")]
     NoImages,
-    /// A batch of nothing.
+    /// The batch size is 0.
     #[error("the batch size is 0, expected 1 or more images")]
     NoBatch,
     /// An image is larger than every padded shape.
@@ -28,13 +28,13 @@ pub enum OrderError {
          shapes {shapes}; choose the shapes for these sizes"
     )]
     NoShape {
-        /// The image, by its place in the store.
+        /// The image, by index in the store.
         index: usize,
         /// Its height after resizing, in pixels.
         height: u32,
         /// Its width after resizing, in pixels.
         width: u32,
-        /// The shapes there are.
+        /// The available shapes.
         shapes: String,
     },
 }

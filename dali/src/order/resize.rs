@@ -1,24 +1,24 @@
-//! The size that an image has in the network.
+//! The size of an image in the network.
 
-/// How a scaled side becomes whole pixels: the one difference between the two references' rules.
+/// How a scaled side is rounded: the only difference between the two references' rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// torchvision: one f64 scale, both sides rounded down.
     Floor,
-    /// maskrcnn-benchmark: where the long side would pass its bound, the short side is
-    /// `max * short / long` rounded half to even; then the long side is `side * long / short`
-    /// rounded down, so that it may still pass the bound.
+    /// maskrcnn-benchmark: if the long side would exceed its bound, the short side is `max * short
+    /// / long` rounded half to even; then the long side is `side * long / short` rounded down, so
+    /// it may still exceed the bound.
     HalfEven,
 }
 
-/// Height and width after resizing: short side to `min_size` unless the long side passes
+/// Height and width after resizing: short side to `min_size` unless the long side would exceed
 /// `max_size`. Never below 1.
 ///
 /// # Units
 /// Pixels throughout.
 ///
 /// # Panics
-/// When a side is 0: the store holds no such image.
+/// If a side is 0: the store contains no such image.
 #[must_use]
 pub fn resized_size(
     height: u32,
@@ -37,7 +37,7 @@ pub fn resized_size(
             (scaled(height), scaled(width))
         }
         Rounding::HalfEven => {
-            // The order of these operations is the reference's: each rounds in f64.
+            // The order of these operations is the reference's: each one rounds in f64.
             let side = if long / short * min_size > max_size {
                 (max_size * short / long).round_ties_even().max(1.0)
             } else {

@@ -1,4 +1,4 @@
-//! The padded shapes that waste least over a data set.
+//! The padded shapes that waste the least on a data set.
 
 /// A shape to which all images of a batch are padded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,10 +29,9 @@ impl std::fmt::Display for PaddedShape {
     }
 }
 
-/// Picks up to `k_per_orientation` shapes an orientation whose total padded area over the images
-/// is least, each image in the smallest shape of its orientation that holds it. Landscape first,
-/// then portrait, each ascending and each holding the one before; square images count as
-/// landscape.
+/// Picks up to `k_per_orientation` shapes per orientation that minimize the total padded area over
+/// the images, each image in the smallest shape of its orientation that holds it. Landscape first,
+/// then portrait, each ascending and nested; square images count as landscape.
 ///
 /// An orientation without images has no shape, and `k_per_orientation` 0 counts as 1.
 ///
@@ -40,7 +39,7 @@ impl std::fmt::Display for PaddedShape {
 /// `sizes`: height and width of each image in the network, after resizing.
 ///
 /// # Panics
-/// When `divisor` is 0.
+/// If `divisor` is 0.
 #[must_use]
 pub fn choose_shapes(
     sizes: &[(u32, u32)],
@@ -62,17 +61,17 @@ pub fn choose_shapes(
         .collect()
 }
 
-/// A long side that a shape may have.
+/// A candidate long side of a shape.
 struct Candidate {
     long: usize,
     /// The largest short side among images up to this long side, so that shapes are nested.
     short: usize,
-    /// Images up to this long side.
+    /// Number of images up to this long side.
     images_up_to: usize,
 }
 
-/// The `k` (long, short) pairs of least total area, exactly: `best[j]` is the least area of all
-/// images up to candidate `j` when `j` is a shape, for a growing number of shapes.
+/// The `k` (long, short) pairs with the exact minimum total area: `best[j]` is the minimum area of
+/// all images up to candidate `j` when `j` is a shape, for a growing number of shapes.
 fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> {
     sides.sort_unstable();
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -98,7 +97,7 @@ fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> 
     let mut before: Vec<Vec<usize>> = Vec::new();
     for _ in 1..k.min(n) {
         let mut next = best.clone();
-        // A shape that is its own predecessor stands for "one shape fewer is as good".
+        // A shape that is its own predecessor means "one shape fewer is as good".
         let mut from: Vec<usize> = (0..n).collect();
         for j in 1..n {
             for i in 0..j {

@@ -1,4 +1,4 @@
-//! One annotation: checked, its box clipped, its mask brought to polygons or plain runs.
+//! One annotation: validated, its box clipped, its mask converted to polygons or plain runs.
 
 use hotcoco::mask;
 use hotcoco::types::Rle;
@@ -7,19 +7,19 @@ use super::report::DropReason;
 use crate::coco::{Annotation, RunCounts, Segmentation};
 use crate::store::{NewObject, NewSegmentation};
 
-/// A box side at most this long, in pixels, holds no object.
+/// A box with a side of at most this many pixels holds no object.
 const MIN_BOX_SIDE: f64 = 1e-3;
-/// A box may pass the image's edge by this much, in pixels, before it counts as clipped: decimal
+/// A box may extend past the image by this many pixels before it counts as clipped: decimal
 /// coordinates such as 13.02 + 626.98 do not add up exactly.
 const CLIP_TOLERANCE: f64 = 1e-3;
 /// Three vertices.
 const MIN_RING_VALUES: usize = 6;
 
-/// A good annotation.
+/// A valid annotation.
 #[derive(Debug)]
 pub(super) struct Cleaned {
     pub(super) object: NewObject,
-    /// Whether its box reached out of the image.
+    /// Whether its box extended past the image.
     pub(super) clipped: bool,
     /// Whether polygon rings of fewer than three vertices were removed.
     pub(super) ring_trimmed: bool,
@@ -88,8 +88,8 @@ fn clean_box(
     Ok(([x as f32, y as f32, w as f32, h as f32], !inside))
 }
 
-/// Polygons worth keeping, the area of their union in COCO's rasterisation, and whether rings
-/// were removed.
+/// The polygons to keep, the area of their union in COCO's rasterization, and whether rings were
+/// removed.
 fn clean_polygons(
     rings: &[Vec<f32>],
     height: u32,
@@ -128,7 +128,7 @@ fn clean_runs(
         }
     };
     mask::check_counts(&runs, height, width).map_err(|_| DropReason::BadRuns)?;
-    // What the runs leave out at the end is background, as pycocotools reads it.
+    // Pixels after the last run are background, as in pycocotools.
     let covered: u64 = runs.iter().map(|&run| u64::from(run)).sum();
     let missing = (u64::from(height) * u64::from(width)).saturating_sub(covered);
     if missing > 0 {

@@ -1,4 +1,4 @@
-//! Annotations to their images, categories to labels 1..K; what belongs nowhere is dropped.
+//! Assigns annotations to images and labels 1..K to categories; orphans are dropped.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::store::Category;
 pub(super) struct Groups {
     /// In the order of COCO ids, labels 1..K.
     pub(super) categories: Vec<Category>,
-    /// In the order of image ids, as pycocotools and torchvision go through them.
+    /// In the order of image ids, as pycocotools and torchvision iterate.
     pub(super) tasks: Vec<ImageTask>,
     pub(super) dropped: BTreeMap<DropReason, Noted>,
 }

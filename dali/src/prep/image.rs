@@ -8,7 +8,7 @@ use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
 use crate::error::DaliError;
 use crate::store::{NewObject, PixelEncoding};
 
-/// What is to be stored of one image.
+/// What the store will contain of one image.
 pub(super) struct Prepared {
     pub(super) encoding: PixelEncoding,
     pub(super) pixels: Vec<u8>,
@@ -47,7 +47,7 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
             hint: rotation_hint(&info, task),
         });
     }
-    // Decoded even where the JPEG itself is stored, so that training meets no broken picture.
+    // Decoded even if the JPEG itself is stored, so that training never meets a broken picture.
     let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
     decode::decode_rgb_into(&bytes, &mut rgb).map_err(broken)?;
     let keeps_file = options.pixels == PixelEncoding::Jpeg && info.format == ImageFormat::Jpeg;
@@ -75,7 +75,7 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
     Ok(prepared)
 }
 
-/// A size that fits once height and width are swapped points at an EXIF rotation.
+/// A size that fits once height and width are swapped suggests an EXIF rotation.
 fn rotation_hint(info: &ImageInfo, task: &ImageTask) -> String {
     match info.exif_orientation {
         Some(turn) if (info.width, info.height) == (task.image.height, task.image.width) => {

@@ -1,7 +1,7 @@
 //! COCO JSON and images -> store, with a report of what was found, dropped and wasted.
 //!
-//! Whatever is wrong with the data is found here and named, so that training cannot meet it:
-//! a broken file or image is an error, a broken annotation is dropped and counted.
+//! Every fault in the data is found and named here, so that training never meets it: a broken file
+//! or image is an error, a broken annotation is dropped and counted.
 
 mod annotation;
 mod group;
@@ -25,15 +25,15 @@ use crate::store::{NewImage, StoreWriter};
 use group::{Groups, ImageTask};
 use image::Prepared;
 
-/// Images decoded at once; bounds the memory, and the steps of the progress bar.
+/// Images decoded at a time; bounds memory, and sets the granularity of the progress bar.
 const IMAGES_PER_CHUNK: usize = 64;
 
 /// Reads, checks and stores a data set.
 ///
 /// # Errors
 /// [`DaliError`] naming the file and the fault: an unreadable annotation file, an image that is
-/// missing, broken or of another size (unless `skip_bad_images`), a taken `out`, a full disk, a
-/// data set of which nothing is left. Nothing is left at `out` then.
+/// missing, broken or of another size (unless `skip_bad_images`), an existing `out`, a full disk, a
+/// data set with nothing left. `out` is not created then.
 pub fn run(
     options: &PrepOptions,
     progress: &mut dyn FnMut(Progress),
@@ -88,7 +88,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Stores one image and counts what was done to it; false where it was left out as empty.
+/// Stores one image and counts the changes to it; false if it was dropped as empty.
 fn store_image(
     options: &PrepOptions,
     task: &ImageTask,

@@ -1,4 +1,4 @@
-//! What `onegraph prep` is asked to do.
+//! Options of `onegraph prep`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 use crate::error::DaliError;
 use crate::store::PixelEncoding;
 
-/// What happens to images without objects (crowd counts as an object).
+/// How images without objects are treated (a crowd counts as an object).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EmptyImages {
-    /// They are stored.
+    /// Stored.
     #[default]
     Keep,
-    /// They are left out and counted.
+    /// Dropped and counted.
     Drop,
 }
 
@@ -42,15 +42,15 @@ pub struct PrepOptions {
     pub out: PathBuf,
     /// How pixels are stored; default JPEG.
     pub pixels: PixelEncoding,
-    /// What happens to images without objects; default keep.
+    /// How images without objects are treated; default keep.
     pub empty: EmptyImages,
-    /// Whether a store at `out` is replaced; default not.
+    /// Whether to replace a store at `out`; default no.
     pub overwrite: bool,
-    /// Whether unreadable images are left out instead of being an error; default not.
+    /// Whether to drop unreadable images instead of failing; default no.
     pub skip_bad_images: bool,
     /// Short side in training, in pixels, for the padding report; default 800.
     pub min_size: u32,
-    /// Largest long side in training, in pixels, for the padding report; default 1333.
+    /// Maximum long side in training, in pixels, for the padding report; default 1333.
     pub max_size: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What `prep` found and did, as data and as the closing text.
+//! The findings and actions of `prep`, as data and as the closing report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use super::padding::PaddingPlan;
 use crate::error::DaliError;
 use crate::store::Capacities;
 
-/// How many ids are remembered of each kind of finding.
+/// Number of ids kept per kind of finding.
 const FIRST_IDS: usize = 5;
 
 /// Why an annotation was dropped.
@@ -18,13 +18,13 @@ pub enum DropReason {
     UnknownImage,
     /// Its category id is not among the categories.
     UnknownCategory,
-    /// Its id stands earlier in the file.
+    /// Its id appears earlier in the file.
     RepeatedId,
     /// It has no segmentation, or an empty one.
     NoSegmentation,
     /// No polygon ring has three or more vertices with both coordinates.
     BadPolygon,
-    /// Its runs do not decode, or cover more than the image.
+    /// Its runs do not decode, or exceed the image.
     BadRuns,
     /// Its runs are for an image of another size.
     RunsSize,
@@ -143,7 +143,7 @@ pub struct PrepReport {
     pub shapes: ShapeSpan,
     /// The best padded shapes, for 1, 2 and 3 long sides.
     pub padding: Vec<PaddingPlan>,
-    /// The most that one image holds.
+    /// The maxima over images.
     pub capacities: Capacities,
     /// Size of the store's data files.
     pub bytes: u64,
@@ -152,12 +152,12 @@ pub struct PrepReport {
 }
 
 impl PrepReport {
-    /// Annotations dropped, for whatever reason.
+    /// Annotations dropped, for any reason.
     pub fn num_dropped(&self) -> usize {
         self.dropped.values().map(|noted| noted.count).sum()
     }
 
-    /// Leaves out an image that cannot be read, and its annotations with it.
+    /// Drops an image that cannot be read, along with its annotations.
     pub(super) fn skip_image(
         &mut self,
         image: u64,

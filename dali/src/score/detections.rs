@@ -32,7 +32,7 @@ pub struct Detection {
 pub struct Results {
     pub(super) annotations: Vec<Annotation>,
     pub(super) iou_type: IouType,
-    /// How many detections were left out because the annotations lack their category, by category.
+    /// Number of detections dropped because the annotations lack their category, by category.
     pub(super) left_out: BTreeMap<u64, usize>,
 }
 
@@ -56,10 +56,10 @@ impl Entry for RawDetection {
 impl Results {
     /// Reads a COCO results file and checks it against the annotations.
     ///
-    /// Where an entry has a box *and* a mask, its size (small, medium, large) is the box's, as in
+    /// If an entry has a box *and* a mask, its size (small, medium, large) is the box's, as in
     /// pycocotools: a file scores here exactly as it does there.
     ///
-    /// `iou_type` `None` reads the type off the entries: masks where they have `segmentation`.
+    /// `iou_type` `None` infers the type from the entries: masks if they have `segmentation`.
     ///
     /// # Errors
     /// [`ScoreError::Read`]; [`ScoreError::Detections`] naming the entry that is broken or does
@@ -83,7 +83,7 @@ impl Results {
             false => IouType::Bbox,
         };
         let iou_type = iou_type.unwrap_or(told);
-        // pycocotools reads the kind of the whole file off its first entry.
+        // pycocotools infers the kind of the whole file from its first entry.
         let area_of = match first.has_box() {
             true => IouType::Bbox,
             false => IouType::Segm,
@@ -91,9 +91,9 @@ impl Results {
         Self::build(raw, gt, iou_type, area_of).map_err(fail)
     }
 
-    /// Checks detections at hand. Sizes are those of what is scored: of the masks for
-    /// [`IouType::Segm`], of the boxes for [`IouType::Bbox`], as published scores have it. An
-    /// empty list is an honest result here and scores 0.
+    /// Checks detections in memory. Sizes are those of the scored geometry: masks for
+    /// [`IouType::Segm`], boxes for [`IouType::Bbox`], as in published scores. An empty list is an
+    /// honest result here and scores 0.
     ///
     /// # Errors
     /// [`ScoreError::Detections`] naming the detection that is broken or does not fit `gt`.
@@ -134,7 +134,7 @@ impl Results {
             let mut annotation = detection
                 .checked(gt, iou_type, area_of)
                 .map_err(|why| format!("detection {i} {why}"))?;
-            // Ids from 1 in the list's order: pycocotools takes id 0 for "no match".
+            // Ids start at 1 in list order: pycocotools takes id 0 for "no match".
             annotation.id = i as u64 + 1;
             if gt.has_category(category_id) {
                 results.annotations.push(annotation);
@@ -151,7 +151,7 @@ impl RawDetection {
         self.bbox.as_ref().is_some_and(|bbox| !bbox.is_empty())
     }
 
-    /// The scorer's form of the detection, or why it is none.
+    /// The detection in the scorer's form, or why it is invalid.
     fn checked(
         self,
         gt: &GroundTruth,
@@ -198,7 +198,7 @@ impl RawDetection {
     }
 }
 
-/// Why a detection's mask cannot lie on its image, to follow the detection's name.
+/// Why a detection's mask does not fit its image; completes a sentence that names the detection.
 fn check_mask(segmentation: &Segmentation, image_id: u64, size: (u32, u32)) -> Result<(), String> {
     check_segmentation(segmentation)?;
     if size.0 == 0 || size.1 == 0 {

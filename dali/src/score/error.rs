@@ -1,26 +1,26 @@
-//! What can be wrong with annotations and detections, one clear sentence each.
+//! Errors of annotations and detections, one clear sentence each.
 
 use std::path::PathBuf;
 
-/// Why a scoring call refused its input. Every message names the file (or the list handed over in
-/// memory), the entry by its position counted from 0, and what is wrong with it.
+/// Why a scoring call rejected its input. Every message names the file (or `in memory`), the entry
+/// by its index from 0, and the fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScoreError {
     /// A file could not be read.
     #[error("cannot read {}: {source}", file.display())]
     Read {
-        /// The file asked for.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// A file could not be written.
     #[error("cannot write {}: {source}", file.display())]
     Write {
-        /// The file asked for.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// The ground truth breaks a rule of COCO's annotation format.
@@ -39,7 +39,7 @@ pub enum ScoreError {
         /// The entry and what is wrong with it.
         reason: String,
     },
-    /// Runs or polygons that make no mask.
+    /// Runs or polygons that do not form a mask.
     #[error("mask of {height}x{width} (height x width): {reason}")]
     Mask {
         /// Rows of the mask.
@@ -49,7 +49,7 @@ pub enum ScoreError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The scorer refused data that passed every check of ours.
+    /// The scorer rejected data that passed all our checks.
     #[error("scoring failed: {0}")]
     Scorer(#[from] hotcoco::Error),
 }

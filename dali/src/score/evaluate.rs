@@ -10,10 +10,10 @@ use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
 use super::summary::Summary;
 
-/// COCO's bounds between small and medium, and medium and large objects, in pixels of area.
+/// COCO's area limits between small, medium and large objects, in pixels.
 const AREA_BOUNDS: [f64; 2] = [32.0 * 32.0, 96.0 * 96.0];
 
-/// Precision and recall behind the twelve numbers, -1 where no object is.
+/// Precision and recall behind the twelve numbers, -1 where there is no object.
 ///
 /// # Shapes
 /// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
@@ -32,7 +32,7 @@ pub struct Curves {
 
 /// Scores a COCO results file against a COCO annotations file, exactly as pycocotools does.
 ///
-/// `iou_type` `None` reads it off the entries: masks where they have `segmentation`, else boxes.
+/// `iou_type` `None` infers it from the entries: masks if they have `segmentation`, else boxes.
 ///
 /// # Errors
 /// As [`GroundTruth::from_file`] and [`Results::from_file`].
@@ -46,7 +46,7 @@ pub fn evaluate_files(
     Ok(evaluate_results(&gt, results)?.0)
 }
 
-/// Scores detections at hand. No detections at all score 0.
+/// Scores detections in memory. No detections at all score 0.
 ///
 /// Equals pycocotools on the file that
 /// [`write_results_json_of`](super::write_results_json_of) writes for `iou_type`.
@@ -63,7 +63,7 @@ pub fn evaluate(
     Ok(evaluate_results(gt, results)?.0)
 }
 
-/// Scores checked results, and hands out the curves too. `results` must have been checked against
+/// Scores checked results, and also returns the curves. `results` must have been checked against
 /// this `gt`.
 ///
 /// # Errors
@@ -92,7 +92,7 @@ pub fn evaluate_results(
     let mut eval = COCOeval::new(gt.coco().clone(), detections, iou_type);
     eval.evaluate()?;
     eval.accumulate();
-    // `summarize` would print; the lines are ours to write.
+    // `summarize` would print; we print the lines ourselves.
     eval.summarize_lines();
     let broken = || {
         let reason = "the scorer handed back other than twelve numbers".to_owned();
@@ -135,7 +135,7 @@ fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(Stri
     ids.iter().enumerate().map(|(i, &id)| (gt.coco().cat_name(id), mean(i))).collect()
 }
 
-/// Objects that are not crowd: all, small, medium, large. A size on a bound counts for both.
+/// Objects that are not crowd: all, small, medium, large. A size on a limit counts for both.
 fn object_sizes(gt: &GroundTruth) -> [usize; 4] {
     let areas: Vec<f64> = gt
         .coco()

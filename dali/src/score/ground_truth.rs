@@ -1,4 +1,4 @@
-//! The annotations that detections are scored against: from a COCO file, or from parts.
+//! The ground truth that detections are scored against: from a COCO file, or built in memory.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,14 +11,14 @@ use super::error::ScoreError;
 use super::json::{self, Entries, Entry};
 use super::rle::{Rle, check_polygon};
 
-/// An image as the annotations know it.
+/// An image in the annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtImage {
     /// COCO's id of the image.
     pub id: u64,
-    /// Rows, in pixels; 0 when not known (boxes can be scored then, masks not).
+    /// Rows, in pixels; 0 if unknown (then boxes can be scored, masks cannot).
     pub height: u32,
-    /// Columns, in pixels; 0 when not known.
+    /// Columns, in pixels; 0 if unknown.
     pub width: u32,
 }
 
@@ -36,14 +36,14 @@ pub enum GtMask {
 pub struct GtAnnotation {
     /// Id of the annotation, unique in the data set.
     pub id: u64,
-    /// The image it lies on.
+    /// Its image.
     pub image_id: u64,
     /// COCO's (sparse) id of its category.
     pub category_id: u64,
     /// `x, y, width, height` in pixels.
     pub bbox_xywh: [f64; 4],
-    /// Area in pixels, by which objects count as small, medium or large; the mask's (else the
-    /// box's) when `None`.
+    /// Area in pixels, which makes an object small, medium or large; that of the mask (else the
+    /// box) if `None`.
     pub area: Option<f64>,
     /// Whether it marks a crowd: detections on it count neither for nor against.
     pub iscrowd: bool,
@@ -161,11 +161,11 @@ impl GroundTruth {
         )
     }
 
-    /// Builds a ground truth that stands in no file.
+    /// Builds a ground truth in memory.
     ///
     /// # Errors
-    /// [`ScoreError::GroundTruth`] naming the entry: an id twice, a box or polygon that is not
-    /// finite, runs longer than their mask.
+    /// [`ScoreError::GroundTruth`] naming the entry: a repeated id, a non-finite box or polygon,
+    /// runs longer than their mask.
     pub fn from_parts(
         images: Vec<GtImage>,
         annotations: Vec<GtAnnotation>,
@@ -247,7 +247,7 @@ impl GroundTruth {
         Ok(GroundTruth { coco: Arc::new(coco), origin, images: Arc::new(sizes) })
     }
 
-    /// Height and width of an image, or nothing when it is not listed.
+    /// Height and width of an image, or `None` if it is not listed.
     pub(super) fn image_size(&self, image_id: u64) -> Option<(u32, u32)> {
         self.images.get(&image_id).copied()
     }
@@ -260,13 +260,13 @@ impl GroundTruth {
         &self.coco
     }
 
-    /// Says whether every object has the box that scoring boxes needs.
+    /// Checks that every object has a box, as scoring boxes requires.
     pub(super) fn check_boxes(&self) -> Result<(), ScoreError> {
         let missing = self.coco.dataset.annotations.iter().find(|a| a.bbox.is_none());
         missing.map_or(Ok(()), |a| Err(self.fault(format!("annotation id {} has no bbox", a.id))))
     }
 
-    /// Says whether every object has a mask of its image's size, as scoring masks needs.
+    /// Checks that every object has a mask of its image's size, as scoring masks requires.
     pub(super) fn check_masks(&self) -> Result<(), ScoreError> {
         for a in &self.coco.dataset.annotations {
             let size = self.image_size(a.image_id).unwrap_or_default();
@@ -294,7 +294,7 @@ impl GroundTruth {
 }
 
 impl RawAnnotation {
-    /// The scorer's form of the annotation, or why it is none.
+    /// The annotation in the scorer's form, or why it is invalid.
     fn checked(self) -> Result<Annotation, String> {
         if let Some(area) = self.area.filter(|area| !area.is_finite()) {
             return Err(format!("has the area {area}"));
@@ -315,7 +315,7 @@ impl RawAnnotation {
     }
 }
 
-/// Height and width that an RLE carries.
+/// Height and width stored in an RLE.
 pub(super) fn rle_size(segmentation: &Segmentation) -> Option<(u32, u32)> {
     match segmentation {
         Segmentation::CompressedRle { size, .. } | Segmentation::UncompressedRle { size, .. } => {
@@ -325,7 +325,7 @@ pub(super) fn rle_size(segmentation: &Segmentation) -> Option<(u32, u32)> {
     }
 }
 
-/// Why a segmentation makes no mask, to follow the entry's name.
+/// Why a segmentation is not a mask; completes a sentence that names the entry.
 pub(super) fn check_segmentation(segmentation: &Segmentation) -> Result<(), String> {
     if let Segmentation::Polygon(polygons) = segmentation {
         for (i, polygon) in polygons.iter().enumerate() {

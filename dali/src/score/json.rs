@@ -1,4 +1,4 @@
-//! Reading COCO's JSON so that an error names the entry it stands in.
+//! Reads COCO's JSON so that errors name the entry.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::ScoreError;
 
-/// What one entry of a list is called in an error: `detection 17`.
+/// The name of a list entry in an error: `detection 17`.
 pub(super) trait Entry {
     const NAME: &'static str;
 }
 
-/// A list whose errors name the position of the entry that failed.
+/// A list whose errors give the index of the bad entry.
 pub(super) struct Entries<T>(pub(super) Vec<T>);
 
 impl<'de, T: Deserialize<'de> + Entry> Deserialize<'de> for Entries<T> {
@@ -52,7 +52,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, ScoreError> {
     std::fs::read(file).map_err(|source| ScoreError::Read { file: file.to_owned(), source })
 }
 
-/// The first byte that is not white space: tells a list from an object before parsing.
+/// The first byte that is not white space: distinguishes a list from an object before parsing.
 pub(super) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|b| !b.is_ascii_whitespace())
 }
@@ -73,7 +73,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     })
 }
 
-/// Python writes NaN and Infinity, which JSON has not; serde_json only says "expected value".
+/// Python writes NaN and Infinity, which JSON lacks; serde_json only says "expected value".
 fn non_finite_near(bytes: &[u8], error: &serde_json::Error) -> Option<&'static str> {
     let before: usize = bytes
         .split_inclusive(|&b| b == b'\n')
@@ -87,7 +87,7 @@ fn non_finite_near(bytes: &[u8], error: &serde_json::Error) -> Option<&'static s
         .find(|token| near.windows(token.len()).any(|window| window == token.as_bytes()))
 }
 
-/// Reads an id: a whole number, also when spelled `3.0` as pandas writes it.
+/// Reads an id: a whole number, also if spelled `3.0` as pandas does.
 pub(super) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let value = serde_json::Number::deserialize(deserializer)?;
     value
@@ -106,7 +106,7 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D
     }
 }
 
-/// Four finite numbers `x, y, width, height`, or why not.
+/// Four finite numbers `x, y, width, height`, or the fault.
 pub(super) fn check_bbox(bbox: &[f64]) -> Result<[f64; 4], String> {
     let four: [f64; 4] = bbox.try_into().map_err(|_| {
         format!("has a bbox of {} numbers, expected x, y, width, height", bbox.len())

@@ -1,7 +1,7 @@
 //! COCO scoring: detections against annotations, by boxes or by masks.
 //!
-//! `hotcoco` computes; here stand the checks that turn a user's mistake into one sentence, the
-//! types of our own, and the familiar print. The numbers are pycocotools', bit for bit.
+//! `hotcoco` computes; this module adds the checks that turn a user's mistake into one sentence,
+//! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit.
 
 mod detections;
 mod error;
@@ -22,7 +22,7 @@ pub use results_file::{Fields, write_results_json, write_results_json_of};
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{STAT_NAMES, Summary, Undefined};
 
-/// What overlap is measured between.
+/// What overlap is measured on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IouType {
     /// Boxes.
@@ -32,7 +32,7 @@ pub enum IouType {
 }
 
 impl IouType {
-    /// COCO's word for it: `bbox` or `segm`.
+    /// COCO's name for it: `bbox` or `segm`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -10,14 +10,14 @@ use serde::ser::{SerializeMap, Serializer};
 use super::error::ScoreError;
 use super::{Detection, Rle};
 
-/// Which shapes of a detection a results file holds.
+/// The geometry that a results file contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fields {
     /// `bbox` alone: COCO's file for box scores.
     Bbox,
     /// `segmentation` alone: COCO's file for mask scores.
     Segm,
-    /// `bbox`, and `segmentation` where there is one.
+    /// `bbox`, and `segmentation` if there is one.
     Both,
 }
 
@@ -32,8 +32,8 @@ pub fn write_results_json(path: &Path, detections: &[Detection]) -> Result<(), S
     write_results_json_of(path, detections, Fields::Both)
 }
 
-/// Writes a COCO results file: written beside, synced, then renamed, so that it is never half
-/// there. Masks are written as compressed RLE.
+/// Writes a COCO results file atomically: to a temporary file, synced, then renamed. Masks are
+/// written as compressed RLE.
 ///
 /// # Errors
 /// [`ScoreError::Write`]; [`ScoreError::Detections`] for a score or box that is not finite, runs
@@ -61,7 +61,7 @@ pub fn write_results_json_of(
     .map_err(|source| ScoreError::Write { file: path.to_owned(), source })
 }
 
-/// Why a detection cannot be written, to follow its name.
+/// Why a detection cannot be written; completes a sentence that names it.
 fn check(detection: &Detection, fields: Fields) -> Result<(), String> {
     if !detection.score.is_finite() {
         return Err(format!("has the score {}", detection.score));
@@ -133,10 +133,10 @@ fn write_renamed(
         std::fs::rename(&beside, path)
     })();
     if written.is_err() {
-        // The first error is the one to report; a leftover of ours should not stay.
+        // Report the first error; do not leave our temporary file behind.
         let _ = std::fs::remove_file(&beside);
         return written;
     }
-    // The rename itself lasts only once the folder is on disk.
+    // The rename is durable only once the directory is on disk.
     File::open(folder)?.sync_all()
 }

@@ -1,7 +1,7 @@
 //! Masks as run lengths: the form in which COCO stores, exchanges and compares them.
 //!
-//! The arithmetic is `hotcoco`'s; this file owns the type that the rest of the project sees, and
-//! the row-major bitmaps that the rest of the project speaks (COCO's own are column-major).
+//! `hotcoco` does the arithmetic; this file owns the type that the rest of the project uses, and
+//! converts to the project's row-major bitmaps (COCO's are column-major).
 
 use hotcoco::mask;
 
@@ -111,7 +111,7 @@ impl Rle {
         Ok(merged.into())
     }
 
-    /// Says why these runs are no mask of this size, or nothing.
+    /// Why these runs are not a mask of this size, or `None`.
     pub(super) fn fault(&self) -> Option<String> {
         mask::check_counts(&self.counts, self.height, self.width).err().map(|e| e.to_string())
     }
@@ -133,13 +133,13 @@ impl From<hotcoco::Rle> for Rle {
 /// `row_major` has `height * width` bytes.
 ///
 /// # Panics
-/// When it has not: the caller made the bitmap.
+/// If it has not: the caller built the bitmap.
 #[must_use]
 pub fn encode_mask(height: u32, width: u32, row_major: &[u8]) -> Rle {
     let (rows, columns) = (height as usize, width as usize);
     assert_eq!(row_major.len(), rows * columns, "encode_mask: bitmap is not height * width bytes");
-    // COCO's order is down the columns, across the rows of our bitmap. Only the foreground's own
-    // window is walked that way: a pasted mask is usually a small part of its image.
+    // COCO's order is column by column, across the rows of our bitmap. Only the bounding window of
+    // the foreground is traversed this way: a pasted mask is usually a small part of its image.
     let Some(window) = Window::around(columns, row_major) else {
         return Rle { height, width, counts: vec![height * width] };
     };
@@ -174,7 +174,7 @@ pub fn encode_mask(height: u32, width: u32, row_major: &[u8]) -> Rle {
     Rle { height, width, counts }
 }
 
-/// The rows and columns between which all foreground lies.
+/// The rows and columns that bound the foreground.
 struct Window {
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
@@ -222,7 +222,7 @@ pub fn bbox_iou(
     mask::bbox_iou(detections, ground_truths, crowd)
 }
 
-/// Why a flat polygon cannot be filled, to follow the polygon's name.
+/// Why a flat polygon cannot be filled; completes a sentence that names the polygon.
 pub(super) fn check_polygon(polygon: &[f64]) -> Result<(), String> {
     if !polygon.len().is_multiple_of(2) {
         return Err(format!("has {} coordinates, an odd number", polygon.len()));

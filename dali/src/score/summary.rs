@@ -1,4 +1,4 @@
-//! The twelve numbers of a COCO evaluation, and how they are printed.
+//! The twelve numbers of a COCO evaluation, and their printout.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::IouType;
 pub const STAT_NAMES: [&str; 12] =
     ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"];
 
-/// The slice that each number is taken over: IoU, area, detections an image.
+/// The slice of each number: IoU, area, detections per image.
 const SLICES: [(&str, &str, usize); 12] = [
     ("0.50:0.95", "all", 100),
     ("0.50", "all", 100),
@@ -31,11 +31,11 @@ pub struct Summary {
     pub iou_type: IouType,
     /// The twelve numbers, 0 to 1, in the order of [`STAT_NAMES`]; -1 where undefined.
     pub stats: [f64; 12],
-    /// Why numbers are -1: one reason for each that is.
+    /// Why numbers are -1: one reason per such number.
     pub undefined: Vec<Undefined>,
     /// AP of each category by name, in the order of the ids; -1 for one without objects.
     pub per_category: Vec<(String, f64)>,
-    /// What a reader of the numbers should know: detections that were left out, and why.
+    /// Notes for the reader: which detections were dropped, and why.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a store must fulfil before anything is read from it.
+//! The checks that a store must pass before anything is read from it.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct Tables<'a> {
     pub(super) pixel_bytes: usize,
 }
 
-/// Reads `header.json`; the version is looked at first, since it says how to read the rest.
+/// Reads `header.json`; the version is checked first, since it says how to read the rest.
 pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let path = dir.join(format::HEADER);
     let fault = |fault| fault_in(dir, format::HEADER, fault);
@@ -56,7 +56,7 @@ pub(super) fn check_file(
     Ok(())
 }
 
-/// Checks every index, label and size, and that the header's counts and capacities are true.
+/// Checks every index, label and size, and the counts and capacities in the header.
 pub(super) fn check_records(
     dir: &Path,
     header: &Header,

@@ -1,4 +1,4 @@
-//! What the bytes of a store mean: the header and the fixed-size records.
+//! The binary format of a store: the header and the fixed-size records.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DaliError;
 
-/// Version of the format; a store of another version is refused.
+/// Version of the format; a store of another version is rejected.
 pub const FORMAT_VERSION: u32 = 1;
 
 pub(crate) const HEADER: &str = "header.json";
@@ -19,10 +19,10 @@ pub(crate) const COORDS: &str = "coords.bin";
 pub(crate) const RUNS: &str = "runs.bin";
 pub(crate) const NAMES: &str = "names.bin";
 pub(crate) const PIXELS: &str = "pixels.bin";
-/// Every file that the header holds a length and a checksum of.
+/// Every file whose length and checksum are in the header.
 pub(crate) const DATA_FILES: [&str; 7] = [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS];
 
-/// How pixels stand in the store.
+/// How a store encodes pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PixelEncoding {
@@ -59,14 +59,14 @@ pub struct Category {
     pub label: u32,
 }
 
-/// The most that one image holds; objects, parts, coords and runs count non-crowd objects only.
+/// Maxima over images; objects, parts, coords and runs count non-crowd objects only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Capacities {
     /// Objects.
     pub objects: usize,
     /// Polygon rings and run lists.
     pub parts: usize,
-    /// Polygon coordinates, in f32 values (two a vertex).
+    /// Polygon coordinates, in f32 values (two per vertex).
     pub coords: usize,
     /// Run lengths.
     pub runs: usize,
@@ -112,9 +112,9 @@ pub struct Header {
     pub num_crowd: usize,
     /// Images without any object.
     pub num_empty_images: usize,
-    /// How pixels were asked to be stored.
+    /// The requested pixel encoding.
     pub pixels: PixelEncoding,
-    /// The most that one image holds.
+    /// The maxima over images.
     pub capacities: Capacities,
     /// Length and checksum of each data file.
     pub files: BTreeMap<String, FileInfo>,

@@ -12,7 +12,7 @@ use crate::error::DaliError;
 /// The bytes of one file, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    // A file of no bytes cannot be mapped.
+    // An empty file cannot be mapped.
     map: Option<Mmap>,
 }
 
@@ -20,7 +20,7 @@ impl Mapped {
     /// Maps the file at `path`.
     ///
     /// # Errors
-    /// Where the file cannot be opened or mapped.
+    /// If the file cannot be opened or mapped.
     pub(crate) fn open(path: &Path) -> Result<Mapped, DaliError> {
         let file = File::open(path).map_err(DaliError::io("open", path))?;
         let bytes = file.metadata().map_err(DaliError::io("read", path))?.len();
@@ -45,7 +45,7 @@ impl Mapped {
         self.map.as_deref().unwrap_or(&[])
     }
 
-    /// All bytes as records; none where the length is not a multiple of the record's.
+    /// All bytes as records; `None` if the length is not a multiple of the record's.
     pub(crate) fn records<T: AnyBitPattern>(&self) -> Option<&[T]> {
         match &self.map {
             // The empty slice of bytes need not be aligned for records.

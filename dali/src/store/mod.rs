@@ -1,4 +1,4 @@
-//! The store: one directory that holds a data set, written once and mapped read-only.
+//! The store: one directory that contains a data set, written once and mapped read-only.
 //!
 //! Little-endian, fixed-size records:
 //! `header.json` (version, categories, counts, capacities, checksums), `images.bin` (index),

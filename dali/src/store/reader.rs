@@ -1,4 +1,4 @@
-//! Reading a store: checked when opened, then plain slices of the mapping.
+//! Reads a store: checked when opened, then plain slices of the mapping.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub struct ObjectView<'a> {
     pub label: u32,
     /// Crowd objects are for scoring only.
     pub crowd: bool,
-    /// Area in source pixels, as the annotation file says.
+    /// Area in source pixels, from the annotation file.
     pub area: f32,
     /// x, y, width, height in source pixels, clipped to the image.
     pub bbox_xywh: [f32; 4],
@@ -67,8 +67,8 @@ pub enum Segmentation<'a> {
 }
 
 impl Store {
-    /// Maps the store at `dir` and checks version, lengths, checksums of all but the pixels, and
-    /// every index in it, so that reading it later cannot go astray.
+    /// Maps the store at `dir` and checks version, lengths, checksums of everything but the pixels,
+    /// and every index in it, so that later reads cannot go out of bounds.
     ///
     /// # Errors
     /// [`DaliError::Store`] naming the file and the fault; [`DaliError::Io`] where one is missing.
@@ -108,7 +108,7 @@ impl Store {
         decoded.into_iter().collect()
     }
 
-    /// Where the store lies.
+    /// Path of the store.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -123,7 +123,7 @@ impl Store {
         self.header.num_images
     }
 
-    /// Whether there is no image.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -155,7 +155,7 @@ impl Store {
     /// Decodes image `idx` into `out`, `[H, W, 3]` RGB u8; `out` is resized.
     ///
     /// # Errors
-    /// [`DaliError::StorePixels`] where the pixels are damaged.
+    /// [`DaliError::StorePixels`] if the pixels are damaged.
     pub fn decode_rgb(&self, idx: usize, out: &mut Vec<u8>) -> Result<(), DaliError> {
         let row = self.image_row(idx);
         out.resize(row.height as usize * row.width as usize * 3, 0);
@@ -165,7 +165,7 @@ impl Store {
     /// Decodes image `idx` into `out`, which must have exactly `H * W * 3` bytes.
     ///
     /// # Errors
-    /// [`DaliError::StorePixels`] where the pixels are damaged or `out` has another size.
+    /// [`DaliError::StorePixels`] if the pixels are damaged or `out` has another size.
     pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
         let row = self.image_row(idx);
         let stored = &self.pixels.bytes()[range(row.pixel_offset, row.pixel_len)];

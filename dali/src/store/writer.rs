@@ -72,11 +72,11 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Begins a store that will stand at `out`; `categories` by label, 1..K.
+    /// Starts a store that will end up at `out`; `categories` by label, 1..K.
     ///
     /// # Errors
-    /// [`DaliError::Exists`] where `out` is taken and not to be overwritten,
-    /// [`DaliError::NotOurs`] where it is something else, [`DaliError::Io`].
+    /// [`DaliError::Exists`] if `out` exists and not to be overwritten,
+    /// [`DaliError::NotOurs`] if it is something else, [`DaliError::Io`].
     pub fn create(
         out: &Path,
         overwrite: bool,
@@ -115,7 +115,7 @@ impl StoreWriter {
     /// Appends one image with its objects.
     ///
     /// # Errors
-    /// [`DaliError::Io`] where the disk refuses.
+    /// [`DaliError::Io`] if writing fails.
     pub fn push(&mut self, image: &NewImage<'_>) -> Result<(), DaliError> {
         let row = ImageRow {
             image_id: image.image_id,
@@ -157,7 +157,7 @@ impl StoreWriter {
     /// Flushes everything to disk, makes it read-only and renames it into place.
     ///
     /// # Errors
-    /// [`DaliError::Io`] where the disk refuses; nothing stands at `out` then that was not there.
+    /// [`DaliError::Io`] if writing fails; nothing stands at `out` then that was not there.
     pub fn finish(mut self) -> Result<Header, DaliError> {
         let dir = self.temporary.path().to_path_buf();
         for file in self.data_files_mut() {
@@ -253,7 +253,7 @@ impl StoreWriter {
     }
 }
 
-/// One file under way, with the checksum of what was written.
+/// A file being written, with the checksum so far.
 #[derive(Debug)]
 struct DataFile {
     name: &'static str,
@@ -288,7 +288,7 @@ impl DataFile {
         let flush = |writer: &mut BufWriter<File>| {
             writer.flush()?;
             let file = writer.get_ref();
-            // Read-only, because readers map these bytes and trust them not to change.
+            // Read-only, because readers map these bytes and rely on them not changing.
             let mut permissions = file.metadata()?.permissions();
             permissions.set_readonly(true);
             file.set_permissions(permissions)?;
@@ -298,7 +298,7 @@ impl DataFile {
     }
 }
 
-/// Refuses an `out` that is taken, unless it is a store and to be overwritten.
+/// Rejects an `out` that exists, unless it is a store and may be overwritten.
 pub(crate) fn check_out(out: &Path, overwrite: bool) -> Result<(), DaliError> {
     place::check_out(out, overwrite, |out| out.join(format::HEADER).is_file())
 }

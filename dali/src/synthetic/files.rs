@@ -14,7 +14,7 @@ use crate::error::DaliError;
 /// High enough that the edges of small shapes stay sharp.
 const JPEG_QUALITY: u8 = 95;
 
-/// Stands at the head of the annotation file, and tells a set of ours from a user's data.
+/// First field of the annotation file; distinguishes one of our sets from a user's data.
 const DESCRIPTION: &str = "onegraph synthetic shapes";
 
 /// A written image and what is annotated in it.
@@ -122,7 +122,7 @@ impl Annotations {
             let size = [object.mask.h, object.mask.w];
             let segmentation = match object.outline {
                 Some(outline) => Segmentation::Polygons([outline]),
-                // Both of COCO's forms in turn, so that each set tries both.
+                // Alternate between COCO's two forms, so that each set exercises both.
                 None if id.is_multiple_of(2) => {
                     Segmentation::Runs { size, counts: Counts::List(object.mask.counts) }
                 }

@@ -1,8 +1,9 @@
-//! A data set of shapes, drawn: images, COCO annotations and the store, for machines without data.
+//! A synthetic data set of shapes: images, COCO annotations and the store, for machines without
+//! data.
 //!
-//! Squares, triangles, circles and crosses of random colour, size and place hide parts of one
-//! another on a noisy, striped background. The colour says nothing about the class. Deterministic
-//! for a seed, whatever the number of threads.
+//! Squares, triangles, circles and crosses of random colour, size and place occlude one another on
+//! a noisy, striped background. The colour carries no information about the class. Deterministic
+//! for a seed, on any number of threads.
 
 mod files;
 mod rng;
@@ -29,7 +30,7 @@ const IMAGES: &str = "images";
 const ANNOTATIONS: &str = "annotations.json";
 /// Directory of the store.
 const STORE: &str = "store";
-/// Images drawn between two reports of progress.
+/// Images drawn between two progress reports.
 const IMAGES_PER_CHUNK: usize = 128;
 /// Below this side the smallest shapes would be a handful of pixels.
 const MIN_SIZE: u32 = 32;
@@ -57,8 +58,8 @@ pub struct SyntheticOptions {
 ///
 /// # Errors
 /// [`DaliError::Option`] for a count of zero or a size outside 32 to 4096, [`DaliError::Exists`]
-/// where `out` is taken, [`DaliError::NotOurs`] where it is to be overwritten but holds other data,
-/// [`DaliError::Io`] where the disk refuses. Nothing is left at `out` then.
+/// where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten but holds other data,
+/// [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
 pub fn generate(
     options: &SyntheticOptions,
     progress: &mut dyn FnMut(Progress),

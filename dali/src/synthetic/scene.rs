@@ -6,12 +6,12 @@ use hotcoco::types::Rle;
 use super::rng::Rng;
 use super::shapes::{self, CLASS_NAMES};
 
-/// Most objects of an image.
+/// Maximum number of objects per image.
 pub const MAX_OBJECTS: u32 = 6;
 const MIN_OBJECTS: u32 = 2;
-/// Deviation of the noise on the background, of 255.
+/// Standard deviation of the background noise, out of 255.
 const NOISE: f32 = 20.0;
-/// Height of the background's stripes, of 255: seen, but weaker than the noise.
+/// Amplitude of the background stripes, out of 255: visible, but weaker than the noise.
 const STRIPES: f32 = 12.0;
 /// An object with fewer visible pixels than this, at a side of 128, is not annotated.
 const MIN_VISIBLE_AT_128: f64 = 40.0;
@@ -26,16 +26,16 @@ pub(super) struct Scene {
     pub(super) objects: Vec<Visible>,
 }
 
-/// What is seen of one object.
+/// The visible part of one object.
 pub(super) struct Visible {
     /// Index into the class names.
     pub(super) class_idx: usize,
-    /// The shape's outline where nothing hides a part of it.
+    /// The outline of the shape if nothing occludes it.
     pub(super) outline: Option<Vec<f64>>,
     pub(super) mask: Rle,
 }
 
-/// An object while others are still drawn over it; masks are column-major, as COCO's.
+/// An object while others are still drawn over it; masks are column-major, as in COCO.
 struct Drawn {
     class_idx: usize,
     outline: Vec<f64>,
@@ -43,7 +43,7 @@ struct Drawn {
     full_area: u64,
 }
 
-/// Draws image `image` of the set `seed`; tries again where fewer than two objects stay visible.
+/// Draws image `image` of the set `seed`; retries if fewer than two objects stay visible.
 pub(super) fn draw(seed: u64, image: u64, height: u32, width: u32) -> Scene {
     let mut attempt = 0;
     loop {
@@ -110,7 +110,7 @@ fn draw_object(rng: &mut Rng, height: u32, width: u32, rgb: &mut [u8]) -> Drawn 
     let x = rng.below(width - side + 1);
     let y = rng.below(height - side + 1);
     let outline = shapes::polygon(class_idx, f64::from(x), f64::from(y), f64::from(side));
-    // COCO's own rasteriser, so that what is drawn is what the annotation means.
+    // COCO's own rasterizer, so that the drawing matches the annotation.
     let mask = mask::fr_poly(&outline, height, width)
         .map_or_else(|_| Vec::new(), |rle| mask::decode(&rle));
     let (height, width) = (height as usize, width as usize);

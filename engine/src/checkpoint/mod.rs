@@ -1,5 +1,6 @@
-//! Checkpoints: a directory with weights, optimizer state, config and checksums, written beside,
-//! synced and renamed, so that an interrupted write leaves the last good one in place.
+//! Checkpoints: a directory with weights, optimizer state, config and checksums. It is written
+//! under a temporary name, synced and renamed, so an interrupted write leaves the last good one in
+//! place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -23,24 +24,24 @@ const META: &str = "checkpoint.json";
 const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const CONFIG: &str = "config.toml";
-/// What to do about a checkpoint that cannot be read.
+/// Advice for a checkpoint that cannot be read.
 const MEND: &str = "; to take an earlier one, write its name into last_checkpoint";
 
-/// What a checkpoint says of itself.
+/// A checkpoint's metadata.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct Meta {
     /// Version of the layout.
     pub format: u32,
-    /// Steps done, each of one batch: resuming goes on with the next one.
+    /// Steps done, one batch each: resuming continues with the next one.
     #[serde(rename = "batches")]
     pub steps_done: u64,
-    /// Class names, in the order of labels 1..K, with their COCO ids.
+    /// Class names with their COCO ids, in the order of labels from 1.
     pub categories: Vec<(String, u64)>,
     /// SHA-256 of the other files, by name.
     pub sha256: BTreeMap<String, String>,
 }
 
-/// What goes into a checkpoint.
+/// The contents of a checkpoint.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     /// Everything that training updates.
@@ -55,11 +56,11 @@ pub struct Snapshot<'a> {
     pub config: &'a str,
 }
 
-/// Writes `run/checkpoints/step_XXXXXXXX` and names it in `run/last_checkpoint`; then removes the
+/// Writes `run/checkpoints/step_XXXXXXXX` and records it in `run/last_checkpoint`; then removes the
 /// oldest beyond `keep` (0 keeps all).
 ///
 /// # Errors
-/// [`EngineError::Io`] names the file; an earlier checkpoint stays as it was.
+/// [`EngineError::Io`] names the file; earlier checkpoints are untouched.
 pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf, EngineError> {
     let parent = run.join("checkpoints");
     let name = format!("step_{:08}", snapshot.steps_done);
@@ -86,8 +87,8 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf,
     let json = serde_json::to_vec_pretty(&meta)
         .map_err(|e| EngineError::Checkpoint { path: done.clone(), reason: e.to_string() })?;
     write_whole(&beside.join(META), &json)?;
-    // The same step may have been saved before, and last_checkpoint may name it: it is moved aside
-    // and removed last, so that one of the two is there at every moment but between two renames.
+    // The same step may have been saved before, and last_checkpoint may name it: move it aside and
+    // remove it last, so that except between two renames one of the two always exists.
     let retired = parent.join(format!(".{name}.old"));
     if done.exists() {
         fs::rename(&done, &retired).map_err(io(&done))?;
@@ -115,11 +116,11 @@ pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
     Ok(run.join(name.trim()))
 }
 
-/// Reads and verifies a checkpoint's description and files; returns also the config it was
+/// Reads and verifies a checkpoint's metadata and files; also returns the config that it was
 /// trained with.
 ///
 /// # Errors
-/// [`EngineError::Checkpoint`] names what is missing or damaged.
+/// [`EngineError::Checkpoint`] names the missing or damaged file.
 pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
     let json = fs::read(path.join(META)).map_err(|e| fault(format!("{META}: {e}{MEND}")))?;
@@ -141,11 +142,11 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
     Ok((meta, config.map_err(|e| fault(format!("{CONFIG}: {e}")))?))
 }
 
-/// Puts the saved state into `state`, every tensor of which must be in the checkpoint with its
+/// Copies the saved state into `state`; every tensor of `state` must be in the checkpoint, with its
 /// shape.
 ///
 /// # Errors
-/// [`EngineError::Checkpoint`] names the tensor that is missing or differs.
+/// [`EngineError::Checkpoint`] names the tensor that is missing or different.
 pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
     let bytes = fs::read(path.join(STATE)).map_err(|e| fault(format!("{STATE}: {e}")))?;
@@ -197,8 +198,8 @@ fn hex_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Removes what an interrupted write left: directories that never got their name, and ones that
-/// were replaced.
+/// Removes the leftovers of an interrupted write: directories that were never renamed, and replaced
+/// ones.
 fn remove_unfinished(parent: &Path) -> Result<(), EngineError> {
     let Ok(entries) = fs::read_dir(parent) else { return Ok(()) };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -211,8 +212,8 @@ fn remove_unfinished(parent: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Removes the lowest steps beyond `keep`, never `newest`: a run that was taken up again from an
-/// earlier step writes below the steps that it made before.
+/// Removes the lowest steps beyond `keep`, but never `newest`: a run that was resumed from an
+/// earlier step writes lower numbers than before.
 fn remove_old(parent: &Path, keep: usize, newest: &str) -> Result<(), EngineError> {
     if keep == 0 {
         return Ok(());

@@ -38,12 +38,12 @@ impl DeviceArgs {
         })
     }
 
-    /// Opens the device that `cuda` means, with `open`; none if the CPU was asked for, or is all
+    /// Opens the device that `cuda` means, with `open`; `None` if the CPU was requested, or is all
     /// that `auto` finds.
     ///
     /// # Errors
-    /// [`EngineError::Device`] with one sentence if `cuda` was asked for and no GPU opens; and
-    /// always if there is a GPU that should open and fails.
+    /// [`EngineError::Device`] with one sentence if `cuda` was requested and no GPU opens, or if a
+    /// GPU is present but fails to open.
     pub fn open_with(&self, open: OpenDevice) -> Result<Option<Arc<dyn Device>>, EngineError> {
         match self.device {
             Choice::Cpu => Ok(None),
@@ -52,18 +52,18 @@ impl DeviceArgs {
     }
 }
 
-/// Opens the device that `--device cuda` means: the GPU, or, in tests, one that stands in for it.
+/// Opens the device that `--device cuda` means: the GPU, or a substitute in tests.
 pub type OpenDevice = fn() -> Result<Arc<dyn Device>, DeviceError>;
 
-/// Opens the first GPU that is visible.
+/// Opens the first visible GPU.
 ///
 /// # Errors
-/// Those of [`device::cuda::CudaDevice::open`].
+/// As for [`device::cuda::CudaDevice::open`].
 pub fn open_gpu() -> Result<Arc<dyn Device>, DeviceError> {
     Ok(Arc::new(kernels::compiled::open(ORDINAL)?))
 }
 
-/// What a choice makes of an attempt to open the GPU.
+/// Applies a choice to an attempt to open the GPU.
 fn choose<T>(choice: Choice, opened: Result<T, DeviceError>) -> Result<Option<T>, EngineError> {
     match opened {
         Ok(device) => Ok(Some(device)),
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(error.to_string(), "no GPU");
     }
 
-    /// A GPU that is there and out of order is no reason to train on the CPU for a week.
+    /// A GPU that is present but broken is no reason to train on the CPU for a week.
     #[test]
     fn a_broken_gpu_is_told_even_to_auto() {
         let broken = || DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };

@@ -1,4 +1,4 @@
-//! `onegraph doctor`: what this machine has to train on.
+//! `onegraph doctor`: the hardware that this machine has for training.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::runtime::Machine;
 pub(super) fn run() -> Result<(), EngineError> {
     let machine = Machine::here();
     let installed = Installed::find();
-    // Opened for a moment: what `--device auto` would do is tried, not guessed.
+    // Opened briefly: what `--device auto` would do is tried, not guessed.
     let opened = installed.as_ref().map_err(Clone::clone).and_then(|_| {
         let device = kernels::compiled::open(0)?;
         Ok(device.name())
@@ -29,7 +29,7 @@ fn report(
 ) -> String {
     let mut text = String::new();
     let mut line = |label: &str, value: String| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{label:<8} {value}");
     };
     line("onegraph", env!("CARGO_PKG_VERSION").into());

@@ -1,4 +1,4 @@
-//! `onegraph eval`: COCO's twelve numbers, of two files or of a trained model.
+//! `onegraph eval`: COCO's twelve numbers, for two files or a trained model.
 
 use std::path::PathBuf;
 
@@ -20,10 +20,10 @@ pub(super) struct EvalArgs {
     /// COCO results; masks are scored if the entries hold any, else boxes.
     #[arg(long, value_name = "FILE", requires = "gt")]
     detections: Option<PathBuf>,
-    /// Directory of a run: evaluates its last checkpoint on its validation data.
+    /// Run directory: evaluates its last checkpoint on its validation data.
     #[arg(long, value_name = "RUN", required_unless_present = "gt")]
     run: Option<PathBuf>,
-    /// Change a value of the run's config, such as --set data.val_store=DIR.
+    /// Override a value of the run's config, such as --set data.val_store=DIR.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

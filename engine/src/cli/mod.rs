@@ -30,7 +30,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a model as a config file says.
+    /// Train a model from a config file.
     Train(train::TrainArgs),
     /// Score detections against annotations, or a trained model on its validation data.
     Eval(eval::EvalArgs),
@@ -40,11 +40,11 @@ enum Command {
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config.
     Inspect(inspect::InspectArgs),
-    /// Show what this machine has to train on: processor, memory, driver, GPUs, kernels.
+    /// Show this machine's hardware for training: processor, memory, driver, GPUs, kernels.
     Doctor,
 }
 
-/// Exit codes beside 0 (done) and clap's 2 (the command line does not parse).
+/// Exit codes besides 0 (success) and clap's 2 (the command line does not parse).
 mod exit {
     pub(super) const FAILED: u8 = 1;
     pub(super) const BAD_CONFIG: u8 = 3;
@@ -54,7 +54,7 @@ mod exit {
     pub(super) const NO_DEVICE: u8 = 7;
 }
 
-/// Runs the command of this process's arguments.
+/// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Writes results to standard output. A reader that has seen enough (`| head`) is no fault.
+/// Writes results to standard output. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), EngineError> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `onegraph predict`: COCO results and pictures for images of one's own.
+//! `onegraph predict`: COCO results and pictures for your own images.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ use crate::runtime::{Backend, ModelState};
 
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
-    /// Directory of a run, or of one of its checkpoints.
+    /// Run directory, or one of its checkpoints.
     #[arg(long, value_name = "RUN")]
     run: PathBuf,
-    /// Where pictures and predictions.json go. An image's id there is the number that its file is
-    /// named after, as in COCO; where a name is no number, or comes twice, ids count from 0.
+    /// Output directory for pictures and predictions.json. An image's id is the number in its file
+    /// name, as in COCO; if a name is not a number, or two are equal, ids count from 0.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Least score of what is drawn; predictions.json holds everything.
+    /// Minimum score of drawn detections; predictions.json contains all.
     #[arg(long, default_value_t = 0.5)]
     min_score: f32,
     /// JPEG and PNG files, or directories of them.
@@ -38,7 +38,7 @@ pub(super) struct PredictArgs {
     device: DeviceArgs,
 }
 
-/// A model read back from a checkpoint.
+/// A model loaded from a checkpoint.
 pub(super) struct TrainedModel {
     pub(super) config: Config,
     pub(super) params: Vec<Param>,
@@ -98,8 +98,8 @@ pub(super) fn open_model(
     Ok(TrainedModel { config, params, state, categories: meta.categories })
 }
 
-/// Detects on one image. `planned` keeps the program of the last padded shape: images of one
-/// camera follow one another, and planning a large model takes longer than it should for each.
+/// Detects on one image. `planned` caches the program of the last padded shape: images from one
+/// camera come in a row, and planning a large model for each would take too long.
 fn detect(
     config: &Config,
     image: &Image,
@@ -120,7 +120,7 @@ fn detect(
     Ok(found.swap_remove(0))
 }
 
-/// Ids of the images in the results: those of COCO's file names, so that `eval --gt` knows them.
+/// Ids of the images in the results: those in COCO's file names, so that `eval --gt` knows them.
 fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     let id = |file: &PathBuf| file.file_stem()?.to_str()?.parse().ok();
     let named: Option<Vec<u64>> = files.iter().map(id).collect();
@@ -165,7 +165,7 @@ fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>, EngineError> {
     Ok(files)
 }
 
-/// Writes a picture as PNG, as a whole.
+/// Writes a picture as PNG, atomically.
 pub(super) fn save_picture(picture: &RgbImage, path: &Path) -> Result<(), EngineError> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     picture.write_to(&mut bytes, image::ImageFormat::Png).map_err(|e| EngineError::Io {

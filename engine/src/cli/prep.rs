@@ -1,4 +1,4 @@
-//! `onegraph prep`: COCO files, or drawn shapes, to a store.
+//! `onegraph prep`: builds a store from COCO files or drawn shapes.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::progress::Progress;
 
 #[derive(Debug, Args)]
 pub(super) struct PrepArgs {
-    /// Directory of the images that the annotations name.
+    /// Directory of the annotated images.
     #[arg(long, value_name = "DIR", requires = "annotations", conflicts_with = "synthetic")]
     images: Option<PathBuf>,
     /// COCO annotations.
@@ -27,10 +27,10 @@ pub(super) struct PrepArgs {
     /// What to do with images without objects.
     #[arg(long, value_enum, default_value_t = Empty::Keep)]
     empty: Empty,
-    /// Replace a store that exists.
+    /// Replace an existing store.
     #[arg(long)]
     overwrite: bool,
-    /// Leave out images that cannot be read, and report them, instead of stopping.
+    /// Skip and report unreadable images instead of stopping.
     #[arg(long)]
     skip_bad_images: bool,
     /// Draw a data set instead.
@@ -42,14 +42,14 @@ pub(super) struct PrepArgs {
     /// Seed of the drawing.
     #[arg(long, default_value_t = 0, requires = "synthetic")]
     seed: u64,
-    /// Height and width of drawn images, pixels.
+    /// Height and width of the drawn images, in pixels.
     #[arg(long, default_value_t = 128, requires = "synthetic")]
     size: u32,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Pixels {
-    /// The files' bytes.
+    /// The original files.
     Jpeg,
     /// Decoded RGB.
     Raw,

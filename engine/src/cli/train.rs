@@ -14,24 +14,24 @@ use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::train::{Outcome, Session, SessionOptions};
 
-/// Score from which detections are drawn.
+/// Minimum score of drawn detections.
 const DRAWN_SCORE: f32 = 0.5;
 
 #[derive(Debug, Args)]
 pub(super) struct TrainArgs {
-    /// Config file, or the name of a preset; with --resume it is read from the run.
+    /// Config file, or the name of a preset; with --resume the run's own config is used.
     #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     config: Option<String>,
-    /// Change a value of the config, such as --set solver.learning_rate=0.02.
+    /// Override a config value, such as --set solver.learning_rate=0.02.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print the resolved config and stop.
     #[arg(long)]
     print_config: bool,
-    /// Go on with the run in this directory, from its last checkpoint.
+    /// Resume the run in this directory from its last checkpoint.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
-    /// Stop when an evaluation reaches this: box=0.377,mask=0.339 (either alone will do).
+    /// Stop when an evaluation reaches these scores: box=0.377,mask=0.339 (or only one of them).
     #[arg(long, value_name = "AP", value_parser = parse_target)]
     target: Option<Target>,
     #[command(flatten)]
@@ -112,15 +112,15 @@ fn load(args: &TrainArgs) -> Result<Config, EngineError> {
     Ok(Config::load(path, &args.set)?)
 }
 
-/// The config's own name for its runs, else its file's.
+/// The run name from the config, else the name of its file.
 fn run_name(args: &TrainArgs, config: &Config) -> String {
     let file = args.config.as_deref().map(std::path::Path::new);
     let stem = file.and_then(|f| f.file_stem()).map(|s| s.to_string_lossy().into_owned());
     config.train.name.clone().or(stem).unwrap_or_else(|| "run".into())
 }
 
-/// SIGINT, SIGTERM and SIGUSR1 ask for a checkpoint and the end; a second SIGINT or SIGTERM ends
-/// at once.
+/// SIGINT, SIGTERM and SIGUSR1 request a checkpoint and the end; a second SIGINT or SIGTERM ends at
+/// once.
 fn watch_signals(flag: &Arc<AtomicBool>) -> Result<(), EngineError> {
     use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
     let register = |signal| -> std::io::Result<()> {
@@ -138,7 +138,7 @@ fn watch_signals(flag: &Arc<AtomicBool>) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Draws what the trained model finds on the first images of the evaluation set.
+/// Draws the model's detections on the first images of the evaluation set.
 fn draw(
     session: &mut Session,
     run: &RunDir,

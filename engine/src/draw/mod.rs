@@ -1,5 +1,4 @@
-//! Pictures of detections: masks as tinted areas with an outline, boxes, and a tag with class and
-//! score.
+//! Pictures of detections: tinted and outlined masks, boxes, and tags with class and score.
 
 mod text;
 
@@ -7,11 +6,11 @@ use image::{Rgb, RgbImage, imageops};
 
 use crate::evaluate::{Found, Image, ImageDetections};
 
-/// Long side to which small images are enlarged, so that a person sees something.
+/// Small images are enlarged to this long side, so that a person can see them.
 const LEGIBLE_SIDE: usize = 640;
-/// Space between the pictures of a sheet, pixels.
+/// Space between the pictures of a sheet, in pixels.
 const GAP: u32 = 8;
-/// Share of the object's colour inside its mask.
+/// Opacity of the object's colour inside its mask.
 const TINT: f32 = 0.45;
 
 /// Draws the detections that score at least `min_score` onto the image, the best on top.
@@ -47,7 +46,7 @@ pub fn picture(
     canvas
 }
 
-/// Pictures side by side, `columns` a row, on white.
+/// Pictures side by side, `columns` per row, on white.
 pub fn sheet(pictures: &[RgbImage], columns: usize) -> RgbImage {
     let cell = |f: fn(&RgbImage) -> u32| pictures.iter().map(f).max().unwrap_or(1) + GAP;
     let (width, height) = (cell(RgbImage::width), cell(RgbImage::height));
@@ -63,7 +62,7 @@ pub fn sheet(pictures: &[RgbImage], columns: usize) -> RgbImage {
     canvas
 }
 
-/// A colour an object, far from its neighbours': hues by the golden ratio.
+/// A colour per object, far from its neighbours': hues by the golden ratio.
 fn colour(i: usize) -> Rgb<u8> {
     let hue = (i as f32 * 0.618_034 + 0.03).fract() * 6.0;
     let ramp = |shift: f32| {

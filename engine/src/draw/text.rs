@@ -7,10 +7,10 @@ use super::put;
 
 const GLYPH: i32 = 8;
 const MARGIN: i32 = 2;
-/// Canvas width for each step of enlargement of the font.
+/// Canvas width per enlargement step of the font.
 const WIDTH_PER_SIZE: i32 = 400;
 
-/// Draws `text` on a ground of `colour`, its lower left corner at (x, y) if there is room above.
+/// Draws `text` on a `colour` background, with its lower left corner at (x, y) if there is room.
 pub(super) fn draw_tag(canvas: &mut RgbImage, text: &str, x: i32, y: i32, colour: Rgb<u8>) {
     let size = (canvas.width() as i32 / WIDTH_PER_SIZE).clamp(1, 4);
     let width = size * (GLYPH * text.chars().count() as i32 + 2 * MARGIN);

@@ -1,4 +1,4 @@
-//! The detector: the planned detection pass of each padded shape, fed with images.
+//! The detector: a planned detection pass per padded shape, fed with images.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,18 +13,17 @@ use crate::error::EngineError;
 use crate::model::{Inject, MicroStep, ModelSpec, SlotShape, detection_layout, detection_program};
 use crate::runtime::{Backend, Executor, ModelState, Slot};
 
-/// Seconds of the stages of one run, one after the other.
+/// Seconds spent in each stage of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stages {
-    /// Writing images and sizes into the slot that the program, or the copy to a device, takes
-    /// them from.
+    /// Writing images and sizes into the slot that the program, or the copy to a device, reads.
     pub fill: f64,
     /// The program, from its start until the host sees its end: resizing, network, boxes, mask
-    /// probabilities. On a device it begins with the copy of the inputs.
+    /// probabilities. On a device it starts with the copy of the inputs.
     pub program: f64,
-    /// Bringing what it found to the host.
+    /// Reading the results back to the host.
     pub read: f64,
-    /// Boxes at the images' sizes; masks pasted, thresholded and run-length encoded.
+    /// Boxes scaled to the images' sizes; masks pasted, thresholded and run-length encoded.
     pub paste: f64,
 }
 
@@ -39,7 +38,7 @@ pub struct Detector {
     planned: Vec<Option<Planned>>,
 }
 
-/// A padded shape's program, and the slot that it takes images from.
+/// The program of a padded shape, and the slot that feeds it.
 #[derive(Debug)]
 struct Planned {
     executor: Executor,
@@ -47,13 +46,14 @@ struct Planned {
 }
 
 impl Detector {
-    /// A detector for batches of images of these padded shapes, of about as many bytes of pixels
-    /// each: larger ones are planned for anew. On the CPU programs are planned when first
-    /// needed; on a device all are here, so that memory which runs out does so before training.
+    /// A detector for batches of images with these padded shapes, sized for about that many bytes
+    /// of source pixels each: larger images trigger a new plan. On the CPU a program is planned on
+    /// first use; on a device all are planned here, so running out of memory happens before
+    /// training.
     ///
     /// # Errors
-    /// A config that describes no program, a state of another model, or a device that fails: found
-    /// here.
+    /// A config that describes no program, the state of another model, or a device that fails: all
+    /// detected here.
     pub fn new(
         config: &Config,
         shapes: &[PaddedShape],
@@ -80,7 +80,7 @@ impl Detector {
         Ok(detector)
     }
 
-    /// Images a run.
+    /// Images per run.
     pub fn batch_size(&self) -> usize {
         self.batch_size
     }
@@ -98,11 +98,11 @@ impl Detector {
         Ok(self.run_timed(shape, images, state)?.0)
     }
 
-    /// As [`Self::run`], with the time that each stage took. Planning is in none of them: it is
-    /// done before the first run of a shape, and again for larger source images.
+    /// Like [`Self::run`], with the time of each stage. Planning is not included: it happens before
+    /// the first run of a shape, and again for larger source images.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// As for [`Self::run`].
     pub fn run_timed(
         &mut self,
         shape: usize,
@@ -136,7 +136,7 @@ impl Detector {
         slot.map_or(0, |slot| slot.arrays().map(|(_, bytes)| bytes.len()).sum())
     }
 
-    /// Plans a shape's program, or plans it anew for larger source images.
+    /// Plans a shape's program, or replans it for larger source images.
     fn plan(
         &mut self,
         shape: usize,
@@ -160,7 +160,7 @@ impl Detector {
         };
         let program = detection_program(&spec)?.program;
         let layout = Arc::new(detection_layout(spec.images, spec.slot)?);
-        // The memory of the smaller one is given back first.
+        // Frees the memory of the smaller one first.
         self.planned[shape] = None;
         let executor = Executor::new(program, &layout, &self.backend, state)?;
         let slot = self.backend.slot(&layout)?;

@@ -6,7 +6,7 @@ use dali::store::{ObjectView, Segmentation};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 
-/// Ground truth of some images, given by position in the data set.
+/// Ground truth of the images at these positions in the data set.
 pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth, EngineError> {
     let categories = data.categories();
     let mut gt_images = Vec::new();

@@ -38,7 +38,7 @@ impl Evaluation {
         Self { bbox: None, segm: None, detections: Vec::new() }
     }
 
-    /// The summaries there are, under COCO's names of the types.
+    /// The summaries present, under COCO's type names.
     pub fn summaries(&self) -> impl Iterator<Item = (&'static str, &Summary)> {
         let bbox = self.bbox.as_ref().map(|s| ("bbox", s));
         bbox.into_iter().chain(self.segm.as_ref().map(|s| ("segm", s)))
@@ -108,11 +108,11 @@ impl Evaluator {
         self.score(&found)
     }
 
-    /// Scores what was found on the images of the evaluation: boxes, and masks if the model has
-    /// them. An image that `found` does not name counts as one without detections.
+    /// Scores the detections on the evaluated images: boxes, and masks if the model has them. An
+    /// image missing from `found` counts as one without detections.
     ///
     /// # Errors
-    /// Detections that are no COCO results.
+    /// Detections that are not valid COCO results.
     pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
         let detections: Vec<Detection> =
@@ -123,7 +123,7 @@ impl Evaluator {
         Ok(Evaluation { bbox, segm, detections })
     }
 
-    /// Detections on some images of the data set, by position in it.
+    /// Detections on images given by position in the data set.
     ///
     /// # Errors
     /// An image that cannot be read.
@@ -148,7 +148,7 @@ impl Evaluator {
         Ok(results.into_iter().flatten().collect())
     }
 
-    /// The data set that is evaluated on.
+    /// The data set under evaluation.
     pub fn data(&self) -> &DataSet {
         &self.data
     }
@@ -170,8 +170,8 @@ impl Evaluator {
         })
     }
 
-    /// The batches that [`Self::detect`] runs: the position of a padded shape, and positions in
-    /// `images`, up to a batch of them.
+    /// The batches that [`Self::detect`] runs: an index of a padded shape, and up to a batch of
+    /// positions in `images`.
     pub fn batches(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let size = self.detector.batch_size();
         let split = |(shape, positions): (usize, Vec<usize>)| {
@@ -181,7 +181,7 @@ impl Evaluator {
         self.by_shape(images).into_iter().flat_map(split).collect()
     }
 
-    /// The images of the evaluation, by position in the data set.
+    /// The images under evaluation, by position in the data set.
     pub fn images(&self) -> &[usize] {
         &self.images
     }
@@ -191,7 +191,7 @@ impl Evaluator {
         &mut self.detector
     }
 
-    /// Positions in `images` by the smallest padded shape that holds each.
+    /// Positions in `images`, grouped by the smallest padded shape that fits.
     fn by_shape(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let mut groups: Vec<(usize, Vec<usize>)> =
             (0..self.data.shapes.len()).map(|s| (s, Vec::new())).collect();

@@ -1,4 +1,4 @@
-//! A model for detection alone: its parameters, and their values where the programs run.
+//! A model for detection only: its parameters, and their values where the programs run.
 
 use std::path::Path;
 
@@ -9,31 +9,31 @@ use crate::model::{ImageSize, Inject, MicroStep, ModelSpec, Param, SlotShape, de
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
-/// What a detector needs of a model.
+/// What a detector needs from a model.
 #[derive(Debug)]
 pub struct DetectionModel {
     /// Its parameters.
     pub params: Vec<Param>,
     /// Their values.
     pub state: ModelState,
-    /// What a file of weights held of them; the others have their initial values.
+    /// Which of them the weights file contained; the others have their initial values.
     pub loaded: Option<LoadReport>,
 }
 
 impl DetectionModel {
-    /// A model of `classes` foreground classes, with initial values for `train.seed` where
-    /// `weights` holds none.
+    /// A model of `classes` foreground classes; parameters missing from `weights` get their initial
+    /// values for `train.seed`.
     ///
     /// # Errors
-    /// A config that describes no program, weights that cannot be read or are another model's; a
-    /// fault of the device.
+    /// A config that describes no program, weights that cannot be read or belong to another model,
+    /// or a device error.
     pub fn new(
         config: &Config,
         classes: usize,
         weights: Option<&Path>,
         backend: &Backend,
     ) -> Result<Self, EngineError> {
-        // Parameters do not depend on the size of images: the smallest will do.
+        // Parameters do not depend on image size, so the smallest works.
         let side = config.input.size_divisor;
         let spec = ModelSpec {
             config,

@@ -1,4 +1,4 @@
-//! From the detection pass's outputs to objects in the pixels of each image.
+//! From the outputs of the detection pass to objects in each image's pixels.
 
 use configs::Config;
 use dali::score::{Detection, Rle};
@@ -10,20 +10,20 @@ use super::image::Image;
 use crate::error::EngineError;
 use crate::runtime::Executor;
 
-/// An object that the model found.
+/// A detected object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// Class, 1..K.
+    /// Class, from 1.
     pub label: usize,
-    /// Score, 0..1.
+    /// Score, 0 to 1.
     pub score: f32,
-    /// x1, y1, x2, y2 in pixels of the image.
+    /// x1, y1, x2, y2 in image pixels.
     pub bbox: [f32; 4],
-    /// Mask at the image's size, if the model predicts masks.
+    /// Mask at image size, if the model predicts masks.
     pub mask: Option<Rle>,
 }
 
-/// What the model found on one image, best first.
+/// The detections on one image, best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageDetections {
     /// The image's id.
@@ -33,8 +33,8 @@ pub struct ImageDetections {
 }
 
 impl ImageDetections {
-    /// As COCO results; `category_ids[label - 1]` is a class's COCO id. A model may have more
-    /// classes than its data names (`model.num_classes`): those have no id and are left out.
+    /// As COCO results; `category_ids[label - 1]` is a class's COCO id. Classes beyond those of the
+    /// data (`model.num_classes` may be larger) have no id and are omitted.
     pub fn to_coco<'a>(&'a self, category_ids: &'a [u64]) -> impl Iterator<Item = Detection> + 'a {
         self.objects.iter().filter_map(|object| {
             let [x1, y1, x2, y2] = object.bbox.map(f64::from);
@@ -57,12 +57,12 @@ pub(super) struct Outputs {
     labels: HostTensor,
     image_idx: HostTensor,
     count: usize,
-    /// Of a model that predicts masks.
+    /// Only if the model predicts masks.
     mask_probs: Option<HostTensor>,
 }
 
 impl Outputs {
-    /// Brings over what the last run found.
+    /// Reads back the results of the last run.
     pub(super) fn read(executor: &Executor) -> Result<Self, EngineError> {
         let mask_probs = match executor.program().find("mask_probs") {
             Some(_) => Some(executor.read("mask_probs")?),
@@ -87,8 +87,8 @@ impl Outputs {
     ) -> Vec<ImageDetections> {
         let (boxes, scores) = (self.boxes.as_f32(), self.scores.as_f32());
         let (labels, image_idx) = (self.labels.as_i32(), self.image_idx.as_i32());
-        // The last batch may hold fewer images than the program was planned for; what is found on
-        // the places left over means nothing. Detections come in image order.
+        // The last batch may hold fewer images than the program was planned for; detections in the
+        // unused places are meaningless. Detections come in image order.
         let is_here = |image: &i32| (*image as usize) < images.len();
         let count = image_idx[..self.count].partition_point(is_here);
         let probs = self.mask_probs.as_ref().map(|probs| (probs.as_f32(), probs.desc.dim(1)));

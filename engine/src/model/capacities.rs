@@ -1,6 +1,6 @@
 //! How much of everything one image may have.
 
-/// Capacities of one image in the loader's slot.
+/// Capacities per image in the loader's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotShape {
     /// Bytes of source pixels: H x W x 3 of the largest image.

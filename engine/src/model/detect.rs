@@ -14,13 +14,13 @@ use super::rois::Rois;
 use super::rpn::Rpn;
 use super::{BuiltProgram, ModelSpec};
 
-/// Builds the detection pass. Kept tensors, D detections an image at most, compacted over the
-/// batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`,
-/// `det_labels`, `det_image_idx` (`[N*D]`), `det_counts` (`[N]`), `num_detections` (`[1]`), and
-/// for a Mask R-CNN `mask_probs` (`[N*D, S, S]`).
+/// Builds the detection pass. Kept tensors, with at most D detections per image, compacted over the
+/// batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`, `det_labels`,
+/// `det_image_idx` (`[N*D]`), `det_counts` (`[N]`), `num_detections` (`[1]`), and for a Mask R-CNN
+/// `mask_probs` (`[N*D, S, S]`).
 ///
 /// # Errors
-/// A config that the ops refuse, with the part of the model.
+/// A config that an op rejects, with the part of the model.
 pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError> {
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);

@@ -1,8 +1,8 @@
-//! The arrays that a program receives for each batch, and what tests inject.
+//! The arrays that a program receives per batch, and the tensors that tests inject.
 //!
-//! A new array is one row: name, role, extents, what clears it. The program's input is then a field
-//! of the struct; what fills it is `fill_slot` of the loader, or the filler of
-//! `engine/src/train/feed.rs`.
+//! A new array is one row: name, role, extents, clear value. The program's input then becomes a
+//! field of the struct; `fill_slot` of the loader, or the filler in `engine/src/train/feed.rs`,
+//! fills it.
 
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
@@ -15,7 +15,7 @@ use super::schema::Extent::{Coords, Fixed, Images, Objects, Parts, Pixels, Runs}
 use super::schema::{Array, batch_arrays, slot_layout};
 use crate::error::EngineError;
 
-/// What tests put in place of computed tensors, and whether intermediate ones stay readable.
+/// Tensors that tests substitute, and whether intermediate ones stay readable.
 #[derive(Debug, Clone, Default)]
 pub struct Inject {
     /// `pixels` holds f32 values in 0..1 instead of bytes.
@@ -63,13 +63,13 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of the detection pass alone: images to mirror are said, not drawn.
+    /// Inputs of the detection pass only: which images to mirror is given, not drawn at random.
     FlipInputs {
         flips: Index [Images] Zeros;
     }
 }
 
-/// The slot of a training step of `images` images.
+/// The slot of a training step over `images` images.
 ///
 /// # Errors
 /// None for the tables above: see [`slot_layout`].
@@ -80,7 +80,7 @@ pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, Eng
 /// The slot of a detection pass over `images` images.
 ///
 /// # Errors
-/// As [`training_layout`].
+/// As for [`training_layout`].
 pub fn detection_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
     slot_layout(&[ImageInputs::ARRAYS, FlipInputs::ARRAYS], images, slot)
 }

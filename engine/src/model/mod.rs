@@ -48,55 +48,56 @@ impl From<PaddedShape> for ImageSize {
     }
 }
 
-/// Part of a step that a training program makes.
+/// The part of a step that a training program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MicroStep {
     /// The whole step.
     #[default]
     Whole,
-    /// Images whose gradients are added up for later.
+    /// Images whose gradients accumulate for later.
     Early,
-    /// The last images: the update takes all gradients.
+    /// The last images: the update uses the accumulated gradients.
     Last,
 }
 
 impl MicroStep {
-    /// The part that updates, of a step with so many micro-steps; it holds all that others do.
+    /// The part that updates, in a step of this many micro-steps; it contains everything the others
+    /// do.
     pub fn updating(micro_steps: usize) -> Self {
         if micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last }
     }
 }
 
-/// What a program is built for.
+/// The specification of a program.
 #[derive(Debug, Clone)]
 pub struct ModelSpec<'a> {
     /// The resolved config.
     pub config: &'a Config,
-    /// Foreground classes, K.
+    /// Foreground classes.
     pub num_classes: usize,
-    /// Images a run, N; of one micro-step.
+    /// Images per run, N, i.e. per micro-step.
     pub images: usize,
     /// Padded size of the images.
     pub padded: ImageSize,
     /// Capacities of the loader's slot.
     pub slot: SlotShape,
-    /// What it will run on: fp16 weights have fp32 masters, and the step publishes its losses.
+    /// The target: with fp16 weights there are fp32 masters, and the step publishes its losses.
     pub target: Target,
-    /// Which part of a step with several micro-steps it is.
+    /// The part of a step, if it has several micro-steps.
     pub micro: MicroStep,
-    /// What tests put in place of computed tensors.
+    /// Tensors that tests substitute for computed ones.
     pub inject: Inject,
 }
 
-/// A program with the parameters that it declares as state.
+/// A program, and the parameters that it declares as state.
 #[derive(Debug)]
 pub struct BuiltProgram {
     /// The step.
     pub program: Program,
-    /// Its parameters and frozen statistics, in torchvision's order of modules.
+    /// Its parameters and frozen statistics, in torchvision's module order.
     pub params: Vec<Param>,
     /// Names of a training step's losses, in the order of logs and reports.
     pub losses: Vec<&'static str>,
-    /// What a training step publishes, if it is for a device.
+    /// Layout of the published results, if the step is for a device.
     pub ring: Option<RingLayout>,
 }

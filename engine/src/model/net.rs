@@ -1,4 +1,4 @@
-//! Layers of the model over a Program: each declares its parameters and adds its op.
+//! Layers of the model on top of a Program: each declares its parameters and adds its op.
 
 use graph::{GraphError, Program, TensorId};
 use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
@@ -11,15 +11,15 @@ use super::inputs::{ImageInputs, ObjectInputs};
 use super::params::{Init, Layout, Param, ParamKind};
 use super::{BuiltProgram, ModelSpec};
 
-/// A loss with its name in logs, metrics and reports: `loss_` and a word or more.
+/// A loss and its name in logs, metrics and reports: `loss_` and one or more words.
 pub(super) type Loss = (&'static str, TensorId);
 
-/// What the images of a training step show.
+/// The ground truth of a training step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Truth {
     pub(super) images: ImageInputs,
     pub(super) objects: ObjectInputs,
-    /// Mirrored images [N].
+    /// Which images are mirrored, [N].
     pub(super) flips: TensorId,
     /// Boxes [N, G, 4] in network pixels; those of `objects` are in source pixels.
     pub(super) gt_boxes: TensorId,
@@ -56,7 +56,7 @@ impl ConvShape {
     }
 }
 
-/// What follows a convolution's normalisation.
+/// What follows a convolution's normalization.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct After {
     pub(super) residual: Option<TensorId>,
@@ -85,7 +85,7 @@ impl<'a> Net<'a> {
         &self.params
     }
 
-    /// Parameters declared from here on are not trained.
+    /// Parameters declared from here on are frozen.
     pub(super) fn set_frozen(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
@@ -105,7 +105,7 @@ impl<'a> Net<'a> {
         self.program.desc(x).dim(-1)
     }
 
-    /// Declares a parameter, or finds it if it was declared before (shared weights).
+    /// Declares a parameter, or returns it if already declared (shared weights).
     pub(super) fn param(
         &mut self,
         name: String,
@@ -187,7 +187,7 @@ impl<'a> Net<'a> {
         self.conv(inputs, shape, relu)
     }
 
-    /// A convolution with neither bias nor normalisation.
+    /// A convolution with neither bias nor normalization.
     pub(super) fn conv_plain(
         &mut self,
         x: TensorId,
@@ -272,7 +272,7 @@ impl<'a> Net<'a> {
         count: TensorId,
     ) -> Result<TensorId, GraphError> {
         let c_in = self.channels(x);
-        // torch counts a transposed convolution's fan-out on its weight [C, K, 2, 2] as C x 4.
+        // torch computes a transposed convolution's fan-out from its weight [C, K, 2, 2] as C x 4.
         let init = Init::kaiming_normal_fan_out(c_in * 4);
         let dims = [c_in, 2, 2, channels];
         let layout = Layout::ConvTranspose;
@@ -284,7 +284,7 @@ impl<'a> Net<'a> {
     }
 }
 
-/// Inputs of a convolution and nothing else.
+/// Inputs of a plain convolution.
 fn plain(x: TensorId, w: TensorId) -> Conv2dInputs<TensorId> {
     Conv2dInputs { x, w, scale: None, bias: None, residual: None, count: None }
 }

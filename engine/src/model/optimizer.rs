@@ -1,4 +1,4 @@
-//! What a training step does with its gradients: adds them up over micro-steps, measures their
+//! The gradient side of a training step: accumulates gradients over micro-steps, computes their
 //! norms, and updates the parameters.
 
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub(super) fn trained(net: &Net<'_>) -> Vec<Trained> {
     trained.collect()
 }
 
-/// Adds what this part of the step does with the gradients. Returns `control` and `grad_norms` of
-/// a part that updates; an early micro-step has none.
+/// Adds the gradient handling of this part of the step. Returns `control` and `grad_norms` for a
+/// part that updates; an early micro-step has none.
 pub(super) fn update(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -59,7 +59,7 @@ pub(super) fn update(
     }
 }
 
-/// Adds the gradients to those of the micro-steps before.
+/// Adds the gradients to those of earlier micro-steps.
 fn accumulate(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -82,7 +82,7 @@ fn add_accumulated(
     net.program.add(Arc::new(AddAccumulated), &grads, &[held])
 }
 
-/// The state of micro-steps: a sum for each parameter, and how many micro-steps they hold.
+/// State across micro-steps: a sum per parameter, and the number of micro-steps summed.
 fn accumulated(net: &mut Net<'_>, trained: &[Trained]) -> (Vec<TensorId>, TensorId) {
     let sum = |t: &Trained| {
         let desc = TensorDesc::new(Role::Master, &t.shape);
@@ -92,8 +92,7 @@ fn accumulated(net: &mut Net<'_>, trained: &[Trained]) -> (Vec<TensorId>, Tensor
     (sums, net.program.state("micro_steps_held", TensorDesc::new(Role::Index, &[1])))
 }
 
-/// Norms, control of the step, and the update of every trained parameter. Returns control and
-/// norms.
+/// Norms, step control, and the update of every trained parameter. Returns control and norms.
 fn solve(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -123,8 +122,7 @@ fn solve(
     Ok(vec![control, norms])
 }
 
-/// Momentum SGD: one node updates every trained parameter, its momentum, and its master if it has
-/// one.
+/// Momentum SGD: one node updates every trained parameter, its momentum, and its master, if any.
 fn sgd(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -156,7 +154,7 @@ fn sgd(
     Ok(())
 }
 
-/// How a parameter of this kind is updated.
+/// The update rule for this kind of parameter.
 fn group(solver: &configs::Solver, kind: ParamKind, master: bool) -> SgdGroup {
     let decay = solver.weight_decay as f32;
     let or_decay = |own: Option<f64>| own.map_or(decay, |d| d as f32);

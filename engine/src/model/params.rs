@@ -2,29 +2,29 @@
 
 use graph::TensorId;
 
-/// What a parameter is, which decides its weight decay and learning rate.
+/// The kind of a parameter, which decides its weight decay and learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamKind {
     /// Weight of a convolution or linear layer.
     Weight,
     /// Bias.
     Bias,
-    /// Scale or shift of a normalisation with gradients.
+    /// Scale or shift of a trained normalization.
     Norm,
-    /// Statistics and affine of a frozen batch norm: never trained.
+    /// Statistics, scale and shift of a frozen batch norm: never trained.
     Frozen,
 }
 
 /// How our layout of a parameter relates to torchvision's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// The same in both.
+    /// Identical in both.
     Same,
     /// Ours [K, R, S, C], theirs [K, C, R, S].
     Conv,
     /// Ours [C, 2, 2, K], theirs [C, K, 2, 2].
     ConvTranspose,
-    /// A linear layer behind a flatten of [C, side, side] in theirs, of [side, side, C] in ours.
+    /// A linear layer after a flatten of [C, side, side] in theirs, of [side, side, C] in ours.
     Flattened {
         /// Channels.
         channels: usize,
@@ -36,7 +36,7 @@ pub enum Layout {
 /// Initial values, after torchvision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
-    /// All equal.
+    /// Constant.
     Constant(f32),
     /// Uniform in +-bound.
     Uniform {
@@ -51,8 +51,8 @@ pub enum Init {
 }
 
 impl Init {
-    /// torch's default of convolutions and linear layers (Kaiming uniform, a = sqrt 5), which is
-    /// also the range of their biases.
+    /// torch's default for convolutions and linear layers (Kaiming uniform, a = sqrt 5), also the
+    /// range of their biases.
     pub fn torch_default(fan_in: usize) -> Self {
         Init::Uniform { bound: 1.0 / (fan_in as f32).sqrt() }
     }
@@ -62,7 +62,7 @@ impl Init {
         Init::Uniform { bound: (3.0 / fan_in as f32).sqrt() }
     }
 
-    /// Kaiming normal over the outputs for ReLU: ResNet and the mask head.
+    /// Kaiming normal, fan-out, for ReLU: ResNet and the mask head.
     pub fn kaiming_normal_fan_out(fan_out: usize) -> Self {
         Init::Normal { std: (2.0 / fan_out as f32).sqrt() }
     }
@@ -77,10 +77,10 @@ pub struct Param {
     pub shape: Vec<usize>,
     /// Relation to torchvision's layout.
     pub layout: Layout,
-    /// What it is.
+    /// Its kind.
     pub kind: ParamKind,
     /// Initial values.
     pub init: Init,
-    /// The tensor, if gradients reach it; none for frozen parts.
+    /// The tensor, if gradients reach it; `None` for frozen parts.
     pub trained: Option<TensorId>,
 }

@@ -19,7 +19,7 @@ pub(super) fn decide_flips(
     net.program.apply1(op, [objects.image_keys])
 }
 
-/// The images resized, mirrored, normalised and padded, [N, H, W, 3].
+/// The images, resized, mirrored, normalized and padded, [N, H, W, 3].
 pub(super) fn preprocess(
     net: &mut Net<'_>,
     images: ImageInputs,
@@ -46,7 +46,7 @@ pub(super) fn preprocess(
     Ok(x)
 }
 
-/// What the images show, with its boxes in network pixels.
+/// The ground truth, with boxes in network pixels.
 pub(super) fn truth(
     net: &mut Net<'_>,
     images: ImageInputs,

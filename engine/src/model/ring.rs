@@ -1,4 +1,4 @@
-//! What a step on a device publishes for the host: one row of a ring in mapped memory.
+//! What a step on a device publishes to the host: one row of a ring in mapped memory.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use kernels::{Role, TensorDesc};
 use super::net::{Loss, Net};
 use super::state_names::{RING, RING_STEP};
 
-/// Rows of the ring at least: more than are ever in flight.
+/// Minimum number of rows: more than are ever in flight.
 const MIN_ROWS: usize = 8;
 
-/// Where a row holds what. Word 0 is the number of the step, then come the losses, [`Control`],
-/// and the norms of the gradients, the total last.
+/// Layout of a row. Word 0 is the step number, then come the losses, [`Control`], and the gradient
+/// norms, the total last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
     /// Rows.
     pub rows: usize,
-    /// Words of a row.
+    /// Words per row.
     pub width: usize,
     losses: Vec<&'static str>,
 }
 
 impl RingLayout {
-    /// Of one row: losses by name, what was decided for the step, and the total norm of the scaled
-    /// gradients.
+    /// The contents of one row: losses by name, the step's control, and the total norm of the
+    /// scaled gradients.
     pub fn split(&self, row: &[f32]) -> (Vec<(&'static str, f32)>, Control, f32) {
         let values = &row[1..];
         let losses = self.losses.iter().copied().zip(values.iter().copied()).collect();
@@ -35,7 +35,7 @@ impl RingLayout {
     }
 }
 
-/// Adds the node that publishes losses and, of the last micro-step, `results`: control and norms,
+/// Adds the node that publishes losses and, for the last micro-step, `results`: control and norms,
 /// `num_norms` of them.
 pub(super) fn publish(
     net: &mut Net<'_>,
@@ -45,7 +45,7 @@ pub(super) fn publish(
 ) -> Result<RingLayout, GraphError> {
     let values: Vec<TensorId> = losses.iter().map(|(_, t)| t).chain(results).copied().collect();
     let width = 1 + losses.len() + Control::LEN + num_norms;
-    // A power of two: rows then follow one another where the count of steps goes round.
+    // A power of two, so rows stay consecutive when the step counter wraps.
     let rows = MIN_ROWS.max(2 * net.spec.config.train.micro_steps).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[rows, width]));
     let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));

@@ -1,4 +1,4 @@
-//! Regions of interest: proposals with labels, sampled for the heads of a training step.
+//! RoIs: labelled proposals, sampled for the heads of a training step.
 
 use graph::{GraphError, TensorId};
 use kernels::ops::roi_candidates::{RoiCandidates, RoiCandidatesInputs};
@@ -16,7 +16,7 @@ pub(super) struct Rois {
     pub(super) count: TensorId,
 }
 
-/// RoIs with the class [M] and the ground-truth box [M] that each is to predict.
+/// RoIs with their target class [M] and ground-truth box [M].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LabelledRois {
     pub(super) rois: Rois,
@@ -24,14 +24,14 @@ pub(super) struct LabelledRois {
     pub(super) matched: TensorId,
 }
 
-/// RoIs of a training step: all that were sampled, and the positives alone.
+/// RoIs of a training step: all sampled ones, and only the positives.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampledRois {
     pub(super) all: LabelledRois,
     pub(super) positives: LabelledRois,
 }
 
-/// Labels proposals and ground-truth boxes, and samples RoIs among them.
+/// Labels proposals and ground-truth boxes, and samples RoIs from them.
 pub(super) fn sample_rois(
     net: &mut Net<'_>,
     proposals: Proposals,
@@ -83,12 +83,12 @@ pub(super) fn sample_rois(
     Ok(SampledRois { all, positives })
 }
 
-/// A list of the sampler, in the order of its outputs.
+/// One list of the sampler, in its output order.
 fn labelled([boxes, image_idx, labels, matched, count]: [TensorId; 5]) -> LabelledRois {
     LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
 }
 
-/// Inputs in place of the sampler's outputs: `{what}s`, `{what}_image_idx`, `{what}_labels`,
+/// Inputs that replace the sampler's outputs: `{what}s`, `{what}_image_idx`, `{what}_labels`,
 /// `{what}_matched`, `num_{what}s`.
 fn injected(net: &mut Net<'_>, what: &str, per_image: usize) -> LabelledRois {
     let m = net.spec.images * per_image;

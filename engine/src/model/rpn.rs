@@ -1,8 +1,8 @@
 //! Region proposal network: the dense head, proposals, and the losses on sampled anchors.
 //!
 //! Only the sampled anchors carry loss, so the loss path recomputes their hidden vectors from
-//! gathered 3x3 patches. The dense head then feeds proposals alone, which carry no gradient: no
-//! hidden map is stored and no dense backward exists. The gradients are exactly the dense ones.
+//! gathered 3x3 patches. The dense head then only feeds proposals, which carry no gradient: no
+//! hidden map is stored and there is no dense backward. The gradients equal the dense ones exactly.
 
 use configs::{PostNmsScope, StrideRule};
 use graph::{GraphError, TensorId};
@@ -29,7 +29,7 @@ use super::params::Init;
 const HEAD: &str = "rpn.head";
 const BOX_WEIGHTS: [f32; 4] = [1.0; 4];
 
-/// The pyramid with its anchors.
+/// The pyramid and its anchors.
 #[derive(Debug)]
 pub(super) struct Rpn {
     maps: Vec<TensorId>,
@@ -37,7 +37,7 @@ pub(super) struct Rpn {
     anchors_per_cell: usize,
 }
 
-/// Proposals of the images: [N, P, 4], their anchors [N, P], and counts [N].
+/// Proposals per image: [N, P, 4], their anchors [N, P], and counts [N].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Proposals {
     pub(super) boxes: TensorId,
@@ -165,7 +165,7 @@ impl Rpn {
         Ok((logits, deltas))
     }
 
-    /// Losses on the sampled anchors. The dense head must have been added before.
+    /// Losses on the sampled anchors. Call after adding the dense head.
     pub(super) fn losses(&self, net: &mut Net<'_>, truth: &Truth) -> Result<[Loss; 2], GraphError> {
         let Truth { images, objects, gt_boxes, .. } = *truth;
         let config = &net.spec.config.model.rpn;
@@ -201,7 +201,7 @@ impl Rpn {
         Ok([("loss_objectness", objectness), ("loss_rpn_box_reg", box_reg)])
     }
 
-    /// Sampled anchors [N, B], or the ones a test injects.
+    /// Sampled anchors [N, B], or those that a test injects.
     fn samples(
         &self,
         net: &mut Net<'_>,

@@ -1,4 +1,4 @@
-//! The learning-rate schedule of a config, as the op that steps it takes it.
+//! The learning-rate schedule of a config, in the form of the op that advances it.
 
 use configs::{Config, Schedule};
 use kernels::ops::control_step::LrSchedule;

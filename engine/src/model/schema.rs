@@ -1,5 +1,5 @@
-//! What a batch consists of, as a table: from its rows follow the inputs of programs, the loader's
-//! slots with their sizes and views, and what a step copies.
+//! The arrays of a batch, as a table: its rows generate the inputs of programs, the loader's slots
+//! with their sizes and views, and the copies of a step.
 
 use dali::loader::{self, Clear, Element, SlotLayout};
 use graph::plan::ALIGNMENT;
@@ -12,17 +12,17 @@ use crate::error::EngineError;
 /// One extent of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Images of a batch, N: comes first, where each image has a row.
+    /// Images per batch, N: the first extent if each image has a row.
     Images,
-    /// Bytes of source pixels of an image.
+    /// Bytes of source pixels per image.
     Pixels,
-    /// Objects of an image, G.
+    /// Objects per image, G.
     Objects,
-    /// Polygon rings or run lists of an image.
+    /// Polygon rings or run lists per image.
     Parts,
-    /// Polygon coordinates of an image.
+    /// Polygon coordinates per image.
     Coords,
-    /// Run lengths of an image.
+    /// Run lengths per image.
     Runs,
     /// The same for every model.
     Fixed(usize),
@@ -37,12 +37,12 @@ pub(super) struct Array {
     pub(super) role: Role,
     /// Extents.
     pub(super) extents: &'static [Extent],
-    /// What it holds where a batch puts nothing.
+    /// Value of elements that a batch does not fill.
     pub(super) clear: Clear,
 }
 
 impl Array {
-    /// The tensor that holds it, of `images` images.
+    /// The tensor for `images` images.
     fn desc(&self, images: usize, slot: SlotShape) -> TensorDesc {
         let extent = |extent: &Extent| match extent {
             Extent::Images => images,
@@ -66,7 +66,7 @@ impl Array {
         program.input(self.name, desc)
     }
 
-    /// The array of a slot.
+    /// The array in a slot.
     fn of_slot(&self, images: usize, slot: SlotShape) -> loader::Array {
         let desc = self.desc(images, slot);
         assert_eq!(self.role.cpu_dtype(), self.role.cuda_dtype(), "{}: one for all", self.name);
@@ -82,11 +82,11 @@ impl Array {
     }
 }
 
-/// The layout of a slot that holds these arrays: as those of a program that declares them in the
-/// same order, and nothing before them, lie on a device.
+/// The layout of a slot with these arrays. It matches the device layout of a program that declares
+/// the same arrays first and in the same order.
 ///
 /// # Errors
-/// [`dali::DaliError::Layout`] for two arrays of one name.
+/// [`dali::DaliError::Layout`] if two arrays have the same name.
 pub(super) fn slot_layout(
     arrays: &[&[Array]],
     images: usize,
@@ -97,8 +97,8 @@ pub(super) fn slot_layout(
     Ok(SlotLayout::new(images, arrays, ALIGNMENT)?)
 }
 
-/// Declares a group of arrays: a table [`Array`] a row, and a struct with the program's input of
-/// each.
+/// Declares a group of arrays: a table with one [`Array`] per row, and a struct with the program
+/// input of each.
 macro_rules! batch_arrays {
     ($(#[$doc:meta])* $group:ident {
         $($name:ident: $role:ident [$($extent:expr),+] $clear:ident;)+
@@ -110,7 +110,7 @@ macro_rules! batch_arrays {
         }
 
         impl $group {
-            /// The rows, in the order of their declaration.
+            /// The rows, in declaration order.
             pub(super) const ARRAYS: &[Array] = &[$(Array {
                 name: stringify!($name),
                 role: Role::$role,

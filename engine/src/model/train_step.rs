@@ -19,11 +19,11 @@ use super::rpn::Rpn;
 use super::{BuiltProgram, ModelSpec};
 
 /// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], `control` (a
-/// [`kernels::ops::control_step::Control`]) and `grad_norms` (each trained parameter's, then the
-/// total; scaled by the loss scale).
+/// [`kernels::ops::control_step::Control`]) and `grad_norms` (one per trained parameter, then the
+/// total; multiplied by the loss scale).
 ///
 /// # Errors
-/// A config that the ops refuse, with the part of the model.
+/// A config that an op rejects, with the part of the model.
 pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError> {
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
@@ -59,7 +59,7 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     Ok(BuiltProgram { losses, ring, ..net.finish() })
 }
 
-/// Gradients of the sum of `losses`, times the loss scale, one for each trained parameter.
+/// Gradients of the sum of `losses`, times the loss scale, one per trained parameter.
 fn backward(
     net: &mut Net<'_>,
     losses: &[TensorId],

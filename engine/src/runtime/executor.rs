@@ -1,4 +1,4 @@
-//! One program ready to run to its end, on the CPU or on a device: what evaluation uses.
+//! One program that runs to completion, on the CPU or on a device; used for evaluation.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kernels::cpu::HostTensor;
 use super::{Backend, ModelState, Slot, copy_inputs, same_layout};
 use crate::error::EngineError;
 
-/// Runs one program, waiting for its end.
+/// Runs one program and waits for it.
 #[derive(Debug)]
 pub enum Executor {
     /// On the CPU.
@@ -20,11 +20,11 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Plans a program that takes its inputs from slots of this layout, and captures it if it is
-    /// for a device.
+    /// Plans a program whose inputs come from slots of this layout; captures it if the target is a
+    /// device.
     ///
     /// # Errors
-    /// State of another model; the device's own.
+    /// State of another model; device errors.
     pub fn new(
         program: Program,
         layout: &SlotLayout,
@@ -52,19 +52,19 @@ impl Executor {
         }
     }
 
-    /// Runs the program once on the batch in `slot`, whose memory is free again afterwards.
+    /// Runs the program once on the batch in `slot`; the slot's memory is free again on return.
     ///
     /// # Errors
-    /// An array that is no input of the program; a fault of the device.
+    /// An array that is not an input of the program; a device error.
     ///
     /// # Panics
-    /// If the slot is of another backend.
+    /// If the slot belongs to another backend.
     pub fn run(&mut self, slot: &Slot, state: &mut ModelState) -> Result<(), EngineError> {
         match self {
             Executor::Cpu(executor) => {
                 copy_inputs(executor, slot)?;
                 let state = state.host_mut();
-                // Inside the pool, so that an op's parallel loops start without a hand-over.
+                // Inside the pool, so that an op's parallel loops start without a thread hand-off.
                 rayon::scope(|_| executor.run(state));
             }
             Executor::Device(executor) => {
@@ -76,10 +76,10 @@ impl Executor {
         Ok(())
     }
 
-    /// A kept tensor of the last run, before another program ran on the same state.
+    /// A kept tensor of the last run; valid until another program runs on the same state.
     ///
     /// # Errors
-    /// [`graph::GraphError::UnknownTensor`]; a fault of the device.
+    /// [`graph::GraphError::UnknownTensor`]; device errors.
     pub fn read(&self, name: &str) -> Result<HostTensor, EngineError> {
         Ok(match self {
             Executor::Cpu(executor) => executor.read(name)?,

@@ -1,13 +1,13 @@
-//! The machine beside its GPUs: processor and memory, for reports.
+//! The host machine: processor and memory, for reports.
 
 /// Processor and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// Threads that this process may use at a time.
+    /// Threads available to this process.
     pub threads: usize,
-    /// Bytes of memory, and bytes that could be had; none where the system does not say.
+    /// Total and available memory in bytes; `None` if the system does not report it.
     pub memory: Option<(u64, u64)>,
 }
 

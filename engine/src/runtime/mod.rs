@@ -1,4 +1,4 @@
-//! Where programs run, and where a model's state lives: on the CPU, or on a device.
+//! Where programs run and where a model's state lives: the CPU or a device.
 
 mod executor;
 mod machine;
@@ -26,7 +26,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What its programs are planned for.
+    /// The target of its programs' plans.
     pub fn target(&self) -> Target {
         match self {
             Backend::Cpu => Target::Cpu,
@@ -42,7 +42,7 @@ impl Backend {
         }
     }
 
-    /// Name for people.
+    /// A human-readable name.
     pub fn describe(&self) -> String {
         match self {
             Backend::Cpu => {
@@ -54,7 +54,7 @@ impl Backend {
     }
 }
 
-/// Addresses of a program's state, as data, where there is no device: one after the other.
+/// Addresses of a program's state, laid out consecutively without a device.
 pub fn imagined_addresses(program: &Program) -> impl Fn(&str) -> Option<DevicePtr> {
     let mut next: DevicePtr = 1 << 40;
     let mut places = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Slots where a program takes them from: plain memory on the CPU, pinned memory on a device.
+//! Slots that programs read from: plain memory on the CPU, pinned memory on a device.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::error::EngineError;
 /// Memory of a slot.
 #[derive(Debug)]
 pub enum SlotMemory {
-    /// Of the process.
+    /// Process memory.
     Plain(PlainMemory),
-    /// Pinned: a device copies straight out of it.
+    /// Pinned: a device copies straight from it.
     Pinned(PinnedBuffer),
 }
 
@@ -23,10 +23,10 @@ pub enum SlotMemory {
 pub type Slot = loader::Slot<SlotMemory>;
 
 impl Backend {
-    /// A slot in memory that its programs take inputs from.
+    /// A slot in memory that its programs read inputs from.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn slot(&self, layout: &Arc<SlotLayout>) -> Result<Slot, EngineError> {
         let memory = match self {
             Backend::Cpu => SlotMemory::Plain(PlainMemory::new(layout.bytes())),
@@ -40,7 +40,7 @@ impl Backend {
 }
 
 impl SlotMemory {
-    /// What a device copies from.
+    /// The memory that a device copies from.
     ///
     /// # Panics
     /// If the slot was made for the CPU.
@@ -73,7 +73,7 @@ impl AsMut<[u8]> for SlotMemory {
 /// Copies a slot's arrays into a program's inputs on the CPU.
 ///
 /// # Errors
-/// An array that is no input of the program.
+/// An array that is not an input of the program.
 pub(crate) fn copy_inputs<M: AsRef<[u8]> + AsMut<[u8]>>(
     executor: &mut CpuExecutor,
     slot: &loader::Slot<M>,
@@ -84,10 +84,10 @@ pub(crate) fn copy_inputs<M: AsRef<[u8]> + AsMut<[u8]>>(
     Ok(())
 }
 
-/// That one copy of a slot is all inputs of a program.
+/// Checks that one copy of a slot covers all inputs of a program.
 ///
 /// # Panics
-/// If an array does not lie where the program's input does, or the program has further inputs.
+/// If an array and the program's input have different places, or the program has more inputs.
 pub(crate) fn same_layout(prepared: &Prepared, layout: &SlotLayout) {
     for (i, array) in layout.arrays().iter().enumerate() {
         let input = prepared.input_range(&array.name);

@@ -1,8 +1,8 @@
 //! A model's state: always readable on the host, and on the device while it trains there.
 //!
-//! On the host a weight is its f32 value, under its own name. On a device that reads weights as
-//! fp16 the value is the master's, and the fp16 copy follows from it. So a checkpoint does not
-//! depend on the device that wrote it.
+//! On the host a weight is its f32 value, under its own name. On a device with fp16 weights that
+//! value is the master's, and the fp16 copy is derived from it. So a checkpoint does not depend on
+//! the device that wrote it.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::model::{MASTER, RING, RING_STEP};
 pub struct ModelState {
     host: StateSet,
     memory: Option<Arc<DeviceState>>,
-    /// Values of programs on a device. Whoever runs one holds the state, and sees the run to its
-    /// end before it lets go: so they all take turns in one arena.
+    /// Values of programs on a device. Whoever runs a program locks the state and waits for the run
+    /// before unlocking it, so all programs share one arena.
     arena: Option<Arc<SharedArena>>,
 }
 
@@ -30,10 +30,10 @@ impl ModelState {
         Self { host: set, memory: None, arena: None }
     }
 
-    /// State that lives on a device, as `programs` declare it, filled from `set`.
+    /// State that lives on a device, as declared by `programs`, filled from `set`.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn on_device(
         set: StateSet,
         device: Arc<dyn Device>,
@@ -45,16 +45,16 @@ impl ModelState {
         Ok(Self { host, memory: Some(Arc::new(memory)), arena: None })
     }
 
-    /// Where it is on the device.
+    /// Its place on the device.
     pub fn memory(&self) -> Option<&Arc<DeviceState>> {
         self.memory.as_ref()
     }
 
-    /// Memory on `device` for the values of `programs`: that of programs before them, if it holds
-    /// them. What a run left there lasts until another program runs on this state.
+    /// Memory on `device` for the values of `programs`: the existing memory if it is large enough.
+    /// Results stay there until another program runs on this state.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn arena(
         &mut self,
         device: &Arc<dyn Device>,
@@ -68,17 +68,17 @@ impl ModelState {
         Ok(self.arena.insert(arena).clone())
     }
 
-    /// The state as it is now, brought back from the device if it is there. Waits for the device.
+    /// The current state, copied back from the device if it lives there. Waits for the device.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn fetch(&mut self) -> Result<&StateSet, EngineError> {
         let set = self.download()?;
         self.take(&set);
         Ok(&self.host)
     }
 
-    /// What the device holds; nothing if the state is on the host.
+    /// The device's state; `None` if the state is on the host.
     fn download(&self) -> Result<StateSet, EngineError> {
         let mut set = StateSet::new();
         if let Some(memory) = &self.memory {
@@ -87,8 +87,8 @@ impl ModelState {
         Ok(set)
     }
 
-    /// Takes over what a device held. An fp16 copy says nothing that the host does not know better:
-    /// it is the master, rounded, or a frozen weight that no program changes.
+    /// Takes over the device's values. An fp16 copy adds nothing: it is the master, rounded, or a
+    /// frozen weight that no program changes.
     fn take(&mut self, set: &StateSet) {
         for (name, tensor) in without_device_names(set).iter() {
             if tensor.desc.role.cuda_dtype() != DType::F16 {
@@ -102,11 +102,11 @@ impl ModelState {
         }
     }
 
-    /// Changes the state on the host, and on the device if it is there. What the device counts for
-    /// its ring goes on.
+    /// Changes the state on the host, and on the device if it lives there. The device's ring
+    /// counters continue.
     ///
     /// # Errors
-    /// What `change` says; the device's own.
+    /// Errors from `change`; device errors.
     pub fn change<T>(
         &mut self,
         change: impl FnOnce(&mut StateSet) -> Result<T, EngineError>,
@@ -132,13 +132,13 @@ impl ModelState {
         &mut self.host
     }
 
-    /// Bytes where it lives.
+    /// Size in bytes, where it lives.
     pub fn bytes(&self) -> usize {
         self.memory.as_ref().map_or(self.host.bytes(), |m| m.bytes())
     }
 }
 
-/// What the host holds: neither masters nor the ring.
+/// The host's part: neither masters nor the ring.
 fn without_device_names(set: &StateSet) -> StateSet {
     let mut host = StateSet::new();
     for (name, tensor) in set.iter() {
@@ -157,7 +157,7 @@ fn of_device(host: &StateSet, programs: &[&Program]) -> StateSet {
     values
 }
 
-/// Adds what a device has beside what the host holds: masters as the weights are, the ring empty.
+/// Adds the device-only part: masters equal to the weights, and an empty ring.
 fn add_device_names<'a>(
     values: &mut StateSet,
     names: impl Iterator<Item = (&'a str, &'a kernels::TensorDesc)>,

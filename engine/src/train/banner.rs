@@ -1,4 +1,4 @@
-//! What a run says before its first step.
+//! The report before a run's first step.
 
 use configs::Config;
 
@@ -7,7 +7,7 @@ use crate::dataset::DataSet;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 
-/// Device, data, memory and weights, a paragraph each.
+/// Device, data, memory and weights, one paragraph each.
 pub(super) fn banner(
     config: &Config,
     data: &DataSet,

@@ -1,4 +1,4 @@
-//! The end of a run whose losses are non-finite.
+//! Stops a run whose losses are non-finite.
 
 use configs::Config;
 
@@ -8,7 +8,7 @@ use crate::metrics::StepRecord;
 /// Consecutive non-finite steps before a run with a dynamic loss scale gives up.
 const MAX_BAD_STEPS: u64 = 10;
 
-/// Watches the losses. A dynamic loss scale skips a non-finite step; if the next ones are no
+/// Watches the losses. A dynamic loss scale skips a non-finite step; if the next steps are no
 /// better, the weights are lost and it would skip forever.
 #[derive(Debug)]
 pub(super) struct Divergence {
@@ -21,7 +21,7 @@ impl Divergence {
         Self { dynamic_loss_scale: config.solver.dynamic_loss_scale, bad_steps: 0 }
     }
 
-    /// Takes in a step.
+    /// Checks a step.
     ///
     /// # Errors
     /// [`EngineError::Diverged`] when the run is lost.

@@ -1,5 +1,5 @@
-//! Batches for the trainer: the order of images, and the prefetching loader, which fills the memory
-//! that a step takes its inputs from.
+//! Batches for the trainer: the image order, and the prefetching loader, which fills the memory
+//! that a step reads its inputs from.
 
 use std::sync::Arc;
 
@@ -16,44 +16,44 @@ use crate::runtime::{Backend, Slot, SlotMemory};
 
 /// Slots that the loader fills ahead of the step.
 const SLOTS_AHEAD: usize = 3;
-/// Slots of steps that a device has not finished: it may still copy them.
+/// Slots of steps in flight: the device may still be copying from them.
 const SLOTS_IN_FLIGHT: usize = 2;
-/// Threads that decode beside steps on the CPU, which use all cores.
+/// Decoding threads beside steps on the CPU, which use all cores.
 const THREADS_BESIDE_CPU: usize = 1;
-/// Most threads that decode for a device.
+/// Maximum number of decoding threads for a device.
 const MAX_THREADS: usize = 8;
 /// Cores left to the training loop and the driver.
 const RESERVED_CORES: usize = 2;
 
-/// A batch that a step takes its inputs from.
+/// A batch, as input of a step.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) shape: usize,
-    /// The last micro-step of its step.
+    /// Whether it is the last micro-step of its step.
     pub(super) last: bool,
     pub(super) epoch: u64,
     pub(super) num_images: usize,
     pub(super) waited_seconds: f64,
     pub(super) slot: Slot,
-    /// Which loader the slot belongs to.
+    /// The loader that the slot belongs to.
     loader: u64,
 }
 
-/// Delivers the images of each micro-step, in the order that seed and epoch fix.
+/// Delivers the images of each micro-step, in the order determined by seed and epoch.
 #[derive(Debug)]
 pub(super) struct Feed {
     data: DataSet,
     order: Order,
     batch_size: usize,
-    /// Images of a micro-step.
+    /// Images per micro-step.
     micro_batch: usize,
     micro_steps: usize,
     seed: u64,
-    /// Threads that decode.
+    /// Number of decoding threads.
     threads: usize,
     backend: Backend,
     layout: Arc<SlotLayout>,
-    /// Slots for the first loader: memory that is missing is found before training.
+    /// Slots for the first loader: running out of memory shows before training.
     slots: Vec<Slot>,
     running: Option<Running>,
     /// Loaders started.
@@ -102,7 +102,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Pinned bytes of all slots; none on the CPU.
+    /// Pinned bytes of all slots; 0 on the CPU.
     pub(super) fn pinned_bytes(&self) -> usize {
         match self.backend {
             Backend::Cpu => 0,
@@ -125,15 +125,15 @@ impl Feed {
         self.order.batches_per_epoch() as u64
     }
 
-    /// The images of micro-step `micro` (from 0, counted through all steps). They are expected in
-    /// order; a jump starts the loader anew.
+    /// The images of micro-step `micro` (from 0, counted over all steps). Expected in order; a jump
+    /// restarts the loader.
     pub(super) fn next(&mut self, micro: u64) -> Result<Batch, EngineError> {
         let plan = self.order.batch(micro / self.micro_steps as u64);
         let part_of_step = micro % self.micro_steps as u64;
         let num_images = part(&plan.images, self.micro_batch, part_of_step).len();
         let last = part_of_step + 1 == self.micro_steps as u64;
         if self.running.as_ref().is_none_or(|r| r.next_micro != micro) {
-            // The slots of the one before are given back first.
+            // First return the slots of the previous one.
             self.running = None;
             self.running = Some(Running { loader: self.start(micro)?, next_micro: micro });
         }
@@ -153,7 +153,7 @@ impl Feed {
         })
     }
 
-    /// Gives a batch's slot back to its loader; that of an earlier one is dropped.
+    /// Returns a batch's slot to its loader; a slot of an earlier loader is dropped.
     pub(super) fn recycle(&mut self, batch: Batch) {
         if let Some(running) = self.running.as_mut().filter(|_| batch.loader == self.loaders) {
             running.loader.recycle(batch.slot);
@@ -166,7 +166,7 @@ impl Feed {
             slots => slots,
         };
         self.loaders += 1;
-        // The loader's thread walks the order by itself, ahead of the steps.
+        // The loader's thread walks the order independently, ahead of the steps.
         let order = Order::new(&self.data.sizes, &self.data.shapes, self.batch_size, self.seed)?;
         let images = self.data.images.clone();
         let (size, parts) = (self.micro_batch, self.micro_steps as u64);
@@ -182,7 +182,7 @@ impl Feed {
     }
 }
 
-/// Fills what the loader does not know: the size that an image has in the network.
+/// Fills the array that the loader does not know: each image's network size.
 fn fill_network_sizes(
     data: &DataSet,
 ) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
@@ -196,8 +196,8 @@ fn fill_network_sizes(
     }
 }
 
-/// The images of a step that belong to its micro-step `micro` (from 0): none, where the last batch
-/// of an epoch has ended before.
+/// The images of a step that belong to its micro-step `micro` (from 0): none if the last batch of
+/// an epoch is too short.
 fn part(images: &[usize], size: usize, micro: u64) -> &[usize] {
     let first = (micro as usize * size).min(images.len());
     &images[first..(first + size).min(images.len())]

@@ -1,5 +1,5 @@
-//! A run's journal: what it says goes to the person, to `log.txt`, `metrics.jsonl` and
-//! TensorBoard's event file.
+//! A run's journal: messages go to the terminal, `log.txt`, `metrics.jsonl` and TensorBoard's event
+//! file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::metrics::{Metrics, StepRecord};
 use crate::progress::Progress;
 use crate::run_dir::{RunDir, io};
 
-/// Where a session writes what happens.
+/// Records the events of a session.
 #[derive(Debug)]
 pub(super) struct Journal {
     progress: Progress,
@@ -22,7 +22,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Appends to the files of `run`; `window` steps make up a log line.
+    /// Appends to the files of `run`; a log line covers `window` steps.
     pub(super) fn open(
         run: &RunDir,
         progress: Progress,
@@ -35,18 +35,18 @@ impl Journal {
         Ok(Self { progress, log, metrics, events })
     }
 
-    /// Says a line or more. A log that cannot be written does not stop a run.
+    /// Prints and logs one or more lines. A failing log does not stop a run.
     pub(super) fn say(&mut self, text: &str) {
         self.progress.say(text);
         let _ = writeln!(self.log, "{text}");
     }
 
-    /// Takes in a step.
+    /// Records a step.
     pub(super) fn step(&mut self, record: StepRecord) -> Result<(), EngineError> {
         self.metrics.push(record)
     }
 
-    /// Says the log line of the last steps, and writes their scalars as events.
+    /// Prints the log line of the last steps, and writes their scalars as events.
     pub(super) fn log(&mut self, total_steps: u64, peak_bytes: usize) -> Result<(), EngineError> {
         if let Some(line) = self.metrics.log_line(total_steps, peak_bytes) {
             self.say(&line);

@@ -1,4 +1,4 @@
-//! What training needs in memory, known before the first step, and which batch would fit.
+//! The memory that training needs, known before the first step, and the largest batch that fits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::model::BuiltProgram;
 use crate::model::RING;
 use crate::runtime::Backend;
 
-/// What training needs in memory, known before the first step.
+/// The memory that training needs, known before the first step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
     /// Weights, momentum, counters.
     pub state_bytes: usize,
-    /// Activations, gradients, scratch, and a device's input slots. The CPU keeps an arena for
-    /// each padded shape, a device one for all.
+    /// Activations, gradients, scratch, and a device's input buffers. The CPU has one arena per
+    /// padded shape, a device one for all.
     pub arena_bytes: usize,
-    /// Host memory that a device reaches: what is copied to its input slots, and its ring.
+    /// Host memory that a device accesses: the source of input copies, and the ring.
     pub pinned_bytes: usize,
 }
 
 impl MemoryNeed {
-    /// All of it where the programs run.
+    /// The total where the programs run.
     pub fn bytes(&self) -> usize {
         self.state_bytes + self.arena_bytes
     }

@@ -1,4 +1,4 @@
-//! Training: the trainer, which makes steps, and the session, which makes a run of them.
+//! Training: the trainer, which runs steps, and the session, which runs a whole training run.
 
 mod banner;
 mod divergence;

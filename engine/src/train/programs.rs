@@ -1,5 +1,5 @@
-//! The programs of a training run: for each padded shape one for the micro-step that updates, and
-//! another for the early ones where a step has several.
+//! The programs of a training run: per padded shape one for the micro-step that updates, and one
+//! for the early micro-steps, if any.
 
 use configs::Config;
 use device::Target;
@@ -8,7 +8,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, training_program};
 
-/// The programs of one padded shape, by position in the list of all.
+/// The programs of one padded shape, as indices into the list of all.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepPrograms {
     last: usize,
@@ -36,7 +36,7 @@ pub(super) struct TrainingPrograms {
 }
 
 impl TrainingPrograms {
-    /// Builds the programs of steps of `images` images.
+    /// Builds the programs of steps over `images` images.
     pub(super) fn build(
         config: &Config,
         data: &DataSet,

@@ -1,4 +1,4 @@
-//! `report.json`: what a run came to.
+//! `report.json`: the outcome of a run.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::evaluate::Evaluation;
 use crate::metrics::{StepRecord, duration};
 use crate::run_dir::RunDir;
 
-/// What a session has done since it was opened; a resumed run's earlier steps do not count.
+/// What a session has done since it was opened; the earlier steps of a resumed run do not count.
 #[derive(Debug)]
 pub(super) struct Totals {
     started: Instant,
@@ -25,14 +25,14 @@ impl Totals {
         Self { started: Instant::now(), train_seconds: 0.0, images: 0, steps: 0 }
     }
 
-    /// Takes in a step.
+    /// Records a step.
     pub(super) fn add(&mut self, record: &StepRecord) {
         self.train_seconds += record.step_seconds;
         self.images += record.images as u64;
         self.steps += 1;
     }
 
-    /// The last line that a run says.
+    /// The last line that a run prints.
     pub(super) fn describe(&self) -> String {
         format!(
             "{} steps in {}, {:.1} images/s while training",
@@ -47,7 +47,7 @@ impl Totals {
     }
 }
 
-/// What `report.json` says beside totals and scores.
+/// The fields of `report.json` beside totals and scores.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) steps_done: u64,

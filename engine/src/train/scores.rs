@@ -1,4 +1,4 @@
-//! Evaluations of a run: their lines in the journal, the best of them, and its targets.
+//! Evaluations of a run: their journal entries, the best score, and the targets.
 
 use std::time::Instant;
 
@@ -24,18 +24,18 @@ pub(super) struct Scores {
 }
 
 impl Scores {
-    /// Of a run that begins.
+    /// For a new run.
     pub(super) fn new(evaluator: Evaluator) -> Self {
         Self { evaluator, best: None }
     }
 
-    /// Takes the best score that the run noted; none if it was reached after step `steps_done`,
-    /// which will come again.
+    /// Reads the best score that the run recorded; `None` if it was reached after step
+    /// `steps_done`, since those steps run again.
     pub(super) fn resume(&mut self, run: &RunDir, steps_done: u64) {
         self.best = read_best(run, steps_done);
     }
 
-    /// Evaluates after `step`, and writes the scores down.
+    /// Evaluates after `step`, and records the scores.
     pub(super) fn evaluate(
         &mut self,
         step: u64,
@@ -71,7 +71,7 @@ fn read_best(run: &RunDir, steps_done: u64) -> Option<f64> {
     if best["step"].as_u64()? <= steps_done { best["ap"].as_f64() } else { None }
 }
 
-/// The targets that the config sets, at least one, are all met.
+/// Whether the config sets targets and all are met.
 pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
     let met = |target: Option<f64>, summary: Option<&Summary>| {
         target.map(|t| summary.is_some_and(|s| s.ap() >= t))
@@ -82,7 +82,7 @@ pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
     asked && box_met.unwrap_or(true) && mask_met.unwrap_or(true)
 }
 
-/// The 12 numbers under COCO's names; an undefined one is null.
+/// The twelve numbers under COCO's names; undefined ones are null.
 pub(super) fn stats_json(summary: &Summary) -> serde_json::Value {
     let entries = summary.named().into_iter().map(|(name, value)| {
         let value = if value < 0.0 { serde_json::Value::Null } else { value.into() };

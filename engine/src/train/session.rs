@@ -21,27 +21,27 @@ use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::runtime::{Backend, ModelState};
 
-/// How a run came to its end.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// All steps done.
     Done,
-    /// The target was reached before.
+    /// The target was reached first.
     TargetReached,
-    /// A signal asked for it; the checkpoint holds everything.
+    /// Interrupted by a signal; the checkpoint is complete.
     Interrupted,
 }
 
-/// What a session needs beside its config.
+/// What a session needs besides its config.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Where it writes.
+    /// The run directory.
     pub run: RunDir,
-    /// Go on from the run's last checkpoint.
+    /// Resume from the run's last checkpoint.
     pub resume: bool,
-    /// Set by a signal handler to ask for a checkpoint and the end.
+    /// Set by a signal handler to request a checkpoint and the end.
     pub interrupted: Arc<AtomicBool>,
-    /// Speaks to the person.
+    /// Reports to the terminal.
     pub progress: Progress,
     /// Runs the programs.
     pub backend: Backend,
@@ -65,7 +65,7 @@ impl Session {
     /// Opens the data, builds the trainer, and restores the last checkpoint if asked to.
     ///
     /// # Errors
-    /// Config, data or checkpoint at fault.
+    /// A bad config, bad data, or a bad checkpoint.
     pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let progress = options.progress;
         let data = DataSet::open(&config, Split::Train, &progress)?;
@@ -74,7 +74,7 @@ impl Session {
         check_categories(&data, &val)?;
         let mut fresh = config.clone();
         if options.resume {
-            // The checkpoint holds all weights; the file that the run began with may be gone.
+            // The checkpoint has all weights; the file that the run started from may be gone.
             fresh.model.backbone.weights = None;
         }
         let backend = &options.backend;
@@ -130,12 +130,12 @@ impl Session {
         Ok((outcome, evaluation))
     }
 
-    /// The evaluator and the trained state, for pictures of what the model finds.
+    /// The evaluator and the trained state, for pictures of detections.
     pub fn evaluator(&mut self) -> (&mut Evaluator, &mut ModelState) {
         (&mut self.scores.evaluator, self.trainer.state())
     }
 
-    /// Makes steps until one of the ends. Returns the evaluation too, if the last step had one.
+    /// Runs steps until the run ends. Returns the evaluation too, if the last step had one.
     fn train(&mut self) -> Result<(Outcome, Option<Evaluation>), EngineError> {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
@@ -163,7 +163,7 @@ impl Session {
             if step < total && due(self.config.train.checkpoint_every_steps, step) {
                 self.save()?;
             }
-            // What is in flight is seen to its end, so that the checkpoint is of a whole step.
+            // Finish all steps in flight, so that the checkpoint is of a whole step.
             let interrupted = self.options.interrupted.load(Ordering::Relaxed);
             if interrupted && self.trainer.in_flight() == 0 {
                 outcome = Outcome::Interrupted;
@@ -174,7 +174,7 @@ impl Session {
         Ok((outcome, last_evaluation))
     }
 
-    /// The first step after which something other than a step is to happen.
+    /// The first step that is followed by something other than a step.
     fn next_stop(&self) -> u64 {
         let now = self.trainer.steps_done();
         if self.options.interrupted.load(Ordering::Relaxed) {
@@ -237,7 +237,7 @@ impl Session {
     }
 }
 
-/// Restores a run's last checkpoint. Returns the steps that it has done.
+/// Restores a run's last checkpoint. Returns the number of steps done.
 fn restore(
     trainer: &mut Trainer,
     data: &DataSet,

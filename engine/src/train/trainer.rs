@@ -1,4 +1,4 @@
-//! The trainer: one planned program a padded shape, sharing the state; one batch a step.
+//! The trainer: one planned program per padded shape, sharing the state; one batch per step.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::model::{Param, training_layout};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, fold, initial_state, load_weights};
 
-/// Makes training steps.
+/// Runs training steps.
 #[derive(Debug)]
 pub struct Trainer {
     steps: Box<dyn Steps>,
@@ -29,14 +29,14 @@ pub struct Trainer {
     micro_steps: u64,
     /// Steps measured.
     steps_done: u64,
-    /// Steps begun and not measured yet, oldest first.
+    /// Steps in flight, oldest first.
     begun: VecDeque<Begun>,
-    /// Why no further step could be begun: told when those before it have been.
+    /// Why no further step could begin: reported after the steps before it.
     failed: Option<EngineError>,
     last_step: Instant,
 }
 
-/// What is known of a step when it begins.
+/// What is known about a step when it begins.
 #[derive(Debug)]
 struct Begun {
     epoch: u64,
@@ -45,11 +45,11 @@ struct Begun {
 }
 
 impl Trainer {
-    /// Builds and plans the programs, initialises the state, and starts loading.
+    /// Builds and plans the programs, initializes the state, and starts loading.
     ///
     /// # Errors
-    /// A config that describes no program, weights that cannot be loaded, or a device that fails
-    /// or has too little memory.
+    /// A config that describes no program, weights that cannot be loaded, or a device that fails or
+    /// has too little memory.
     pub fn new(config: &Config, data: &DataSet, backend: &Backend) -> Result<Self, EngineError> {
         config.check_supported()?;
         let batch_size = config.train.batch_size;
@@ -82,11 +82,11 @@ impl Trainer {
         })
     }
 
-    /// The record of the next step. Others are begun ahead of it, as the device allows, but none
-    /// beyond step `until`: what is to happen after that step finds the state as it left it.
+    /// The record of the next step. More steps are submitted ahead of it, as the device allows, but
+    /// none beyond step `until`: whatever happens after that step sees the state that it left.
     ///
     /// # Errors
-    /// An image that cannot be read, told after all steps before it; a fault of the device. No step
+    /// An image that cannot be read, reported after all steps before it, or a device error. No step
     /// can follow either.
     pub fn step(&mut self, until: u64) -> Result<StepRecord, EngineError> {
         let until = until.max(self.steps_done + u64::from(self.begun.is_empty()));
@@ -123,14 +123,13 @@ impl Trainer {
         })
     }
 
-    /// Makes the next step on a device with each of its micro-steps given by `submit` in place of
-    /// the graph's launch, and ends it: to look at it, or to time it. It is a step of training
-    /// like any other.
+    /// Runs the next step on a device to completion, with each micro-step submitted by `submit`
+    /// instead of the graph launch, to inspect or time it. It is a training step like any other.
     ///
     /// Panics while steps are in flight.
     ///
     /// # Errors
-    /// As [`Self::step`]; [`EngineError::Usage`] on the CPU.
+    /// As for [`Self::step`]; [`EngineError::Usage`] on the CPU.
     pub fn step_by(&mut self, submit: &mut Submit<'_>) -> Result<StepRecord, EngineError> {
         assert!(self.begun.is_empty(), "steps are in flight");
         let begun = self.begin(self.steps_done, Some(submit))?;
@@ -138,7 +137,7 @@ impl Trainer {
         self.step(self.steps_done + 1)
     }
 
-    /// Begins all micro-steps of a step, in a way of the caller's if there is one.
+    /// Begins all micro-steps of a step, through the caller's `submit` if there is one.
     fn begin(
         &mut self,
         step: u64,
@@ -161,27 +160,27 @@ impl Trainer {
         Ok(begun)
     }
 
-    /// Steps begun and not measured yet.
+    /// Steps in flight.
     pub fn in_flight(&self) -> usize {
         self.begun.len()
     }
 
-    /// Starts the clock of the next step anew, after something that is not part of it.
+    /// Restarts the clock of the next step, after work that is not part of it.
     pub fn restart_clock(&mut self) {
         self.last_step = Instant::now();
     }
 
-    /// Batches an epoch.
+    /// Batches per epoch.
     pub fn batches_per_epoch(&self) -> u64 {
         self.feed.batches_per_epoch()
     }
 
-    /// Steps done: begun and measured, those before a resumption included.
+    /// Steps done, including those before a resumption.
     pub fn steps_done(&self) -> u64 {
         self.steps_done
     }
 
-    /// Goes on after `steps_done` steps, with a state restored by the caller.
+    /// Continues after `steps_done` steps, with a state restored by the caller.
     pub fn resume_at(&mut self, steps_done: u64) {
         assert!(self.begun.is_empty(), "steps are in flight");
         self.steps_done = steps_done;
@@ -200,29 +199,29 @@ impl Trainer {
         &self.params
     }
 
-    /// What became of the weights that the config names.
+    /// Which of the weights that the config names were loaded.
     pub fn loaded(&self) -> Option<&LoadReport> {
         self.loaded.as_ref()
     }
 
-    /// The CPU's planned programs, one a padded shape, whose nodes are timed one by one; none on a
-    /// device.
+    /// The CPU's planned programs, one per padded shape, whose nodes can be timed one by one; empty
+    /// on a device.
     pub fn cpu_executors(&mut self) -> &mut [CpuExecutor] {
         self.steps.cpu_executors()
     }
 
-    /// A device's captured graphs, one a padded shape (with micro-steps, two); none on the CPU.
+    /// A device's captured graphs, one per padded shape (with micro-steps, two); empty on the CPU.
     pub fn graphs(&self) -> &[CapturedGraph] {
         self.steps.graphs()
     }
 
-    /// What runs the programs on a device, one a padded shape (with micro-steps, two); none on the
-    /// CPU.
+    /// The device's executor, with one program per padded shape (with micro-steps, two); `None` on
+    /// the CPU.
     pub fn device_executor(&mut self) -> Option<&mut DeviceExecutor> {
         self.steps.device_executor()
     }
 
-    /// What the run needs in memory.
+    /// The memory that the run needs.
     pub fn memory(&self) -> MemoryNeed {
         MemoryNeed {
             state_bytes: self.state.bytes(),
@@ -232,7 +231,7 @@ impl Trainer {
     }
 }
 
-/// What runs the programs, with the state where they run.
+/// Runs the programs, with the state where they run.
 fn make_steps(
     programs: TrainingPrograms,
     state: StateSet,

@@ -14,27 +14,27 @@ use crate::model::Param;
 /// Prefix of the backbone's parameters.
 const BODY: &str = "backbone.body.";
 
-/// What became of each parameter when weights were loaded.
+/// The outcome for each parameter when weights are loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Names that were found and fit.
+    /// Names found with the right shape.
     pub loaded: Vec<String>,
-    /// Names that the file does not hold.
+    /// Names missing from the file.
     pub missing: Vec<String>,
-    /// Names that the file holds with another shape, with that shape.
+    /// Names with another shape in the file, with that shape.
     pub mismatched: Vec<(String, Vec<usize>)>,
-    /// Names of the file that the model does not have.
+    /// Names in the file that the model does not have.
     pub unused: Vec<String>,
 }
 
-/// Loads the parameters that a safetensors file holds; the others keep their values.
+/// Loads the parameters that a safetensors file contains; the others keep their values.
 ///
-/// Weights of a classifier alone, as published for ImageNet, lack the prefix `backbone.body.`; they
-/// are taken for the backbone's.
+/// Weights of a plain classifier, as published for ImageNet, lack the prefix `backbone.body.` and
+/// are taken as the backbone's.
 ///
 /// # Errors
-/// A file that cannot be read or is no safetensors file, a parameter that is not f32 there, or a
-/// file that holds none of the model's parameters.
+/// A file that cannot be read or is not safetensors, a parameter that is not f32 in it, or a file
+/// without any of the model's parameters.
 pub fn load_weights(
     path: &Path,
     params: &[Param],
@@ -73,7 +73,7 @@ pub fn load_weights(
     }
 }
 
-/// Loads parameters from tensors by torchvision's name: shape and values.
+/// Loads parameters from tensors (shape and values) under torchvision's names.
 pub fn weights_from_tensors(
     tensors: &BTreeMap<String, (Vec<usize>, Vec<f32>)>,
     params: &[Param],
@@ -101,7 +101,7 @@ pub fn weights_from_tensors(
 }
 
 impl LoadReport {
-    /// How many parameters were found, and the first of those that keep their initial values.
+    /// The number of parameters found, and the first one that keeps its initial value.
     pub fn describe(&self) -> String {
         let left = self.missing.iter().chain(self.mismatched.iter().map(|(name, _)| name));
         let left: Vec<&String> = left.collect();
@@ -113,10 +113,10 @@ impl LoadReport {
     }
 }
 
-/// The parameters as the bytes of a safetensors file, `metadata` in its header.
+/// The parameters as the bytes of a safetensors file, with `metadata` in its header.
 ///
 /// # Errors
-/// None in practice; what the format's writer reports is passed on.
+/// Errors of the safetensors writer; none in practice.
 pub fn save_weights(
     params: &[Param],
     state: &StateSet,

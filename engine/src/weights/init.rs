@@ -27,12 +27,12 @@ pub(super) fn values(param: &Param, seed: u64) -> Vec<f32> {
     }
 }
 
-/// A float in 0..1 of a random word.
+/// A float in 0..1 from a random word.
 fn unit(word: u32) -> f32 {
     (word >> 8) as f32 / (1u32 << 24) as f32
 }
 
-/// FNV-1a, 64 bits: gives each parameter a stream of its own.
+/// FNV-1a, 64 bits: gives each parameter its own stream.
 fn fnv1a(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -2,13 +2,13 @@
 
 use crate::model::{Layout, Param};
 
-/// torchvision's shape and values of a parameter that we hold as `ours`.
+/// A parameter held in our layout as `ours`: torchvision's shape and values.
 pub fn to_torchvision(param: &Param, ours: &[f32]) -> (Vec<usize>, Vec<f32>) {
     let (shape, source) = permutation(param);
     (shape, source.iter().map(|&i| ours[i]).collect())
 }
 
-/// Our values of a parameter that torchvision holds as `theirs`.
+/// A parameter in torchvision's layout as `theirs`: our values.
 pub fn from_torchvision(param: &Param, theirs: &[f32]) -> Vec<f32> {
     let (_, source) = permutation(param);
     let mut ours = vec![0.0; theirs.len()];
@@ -18,7 +18,7 @@ pub fn from_torchvision(param: &Param, theirs: &[f32]) -> Vec<f32> {
     ours
 }
 
-/// torchvision's shape, and for each of its elements the index of ours.
+/// torchvision's shape, and for each of its elements the index in ours.
 pub(super) fn permutation(param: &Param) -> (Vec<usize>, Vec<usize>) {
     let len: usize = param.shape.iter().product();
     match (param.layout, param.shape.as_slice()) {

@@ -14,7 +14,7 @@ use kernels::{DType, TensorDesc};
 
 use crate::model::{Param, ParamKind};
 
-/// State of a program: parameters at their initial values for `seed`, all else zero.
+/// State of a program: parameters at their initial values for `seed`, everything else zero.
 pub fn initial_state(program: &Program, params: &[Param], seed: u64, bn_eps: f64) -> StateSet {
     let mut state = StateSet::new();
     for (_, tensor) in program.states() {

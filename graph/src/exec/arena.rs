@@ -1,9 +1,9 @@
-//! The arena: one allocation, cut into the disjoint pieces that a plan gives to a launch.
+//! The arena: one allocation, divided into the disjoint slices that a plan gives to a launch.
 #![allow(unsafe_code)]
 
 use bytemuck::{Pod, Zeroable};
 
-/// A cache line, so that the plan's offsets, which are multiples of one, are aligned in memory too.
+/// A cache line: plan offsets are multiples of it, so they are aligned in memory too.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Unit([u8; 64]);
@@ -14,7 +14,7 @@ pub(super) struct Arena {
     memory: Vec<Unit>,
 }
 
-/// A piece of the arena: offset and length in bytes.
+/// A slice of the arena: offset and length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) offset: usize,
@@ -32,14 +32,14 @@ impl Arena {
         self.memory.fill(Unit([byte; 64]));
     }
 
-    /// One piece, to read.
+    /// One slice, to read.
     pub(super) fn read(&self, piece: Piece) -> &[u8] {
         &bytemuck::cast_slice(&self.memory)[piece.offset..piece.offset + piece.bytes]
     }
 
-    /// Pieces to read and pieces to write, at once.
+    /// Slices to read and slices to write, at once.
     ///
-    /// Panics unless every written piece is inside the arena and disjoint from all others.
+    /// Panics unless every written slice is inside the arena and disjoint from all others.
     pub(super) fn split(
         &mut self,
         read: &[Piece],

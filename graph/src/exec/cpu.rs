@@ -25,16 +25,16 @@ pub struct CpuExecutor {
     runs: u64,
 }
 
-/// Where one launch finds its tensors, looked up once.
+/// The tensors of one launch, resolved once.
 #[derive(Debug)]
 struct Binding {
     inputs: Vec<Place>,
     /// Values that it reads, in the order of the [`Place::Value`]s.
     read: Vec<Piece>,
-    /// Its outputs, then its scratch memory if it has any.
+    /// Its outputs, then its scratch memory, if any.
     write: Vec<Piece>,
     has_scratch: bool,
-    /// Positions in the state set.
+    /// Indices in the state set.
     updates: Vec<usize>,
 }
 
@@ -43,7 +43,7 @@ struct Binding {
 enum Place {
     /// An input of the program: by tensor index.
     Input(usize),
-    /// Position in the state set.
+    /// Index in the state set.
     State(usize),
     /// In the arena.
     Value,
@@ -132,14 +132,14 @@ impl CpuExecutor {
     /// Several inputs at once, to write, in the order of `names`.
     ///
     /// # Errors
-    /// [`GraphError::UnknownTensor`] if no input has one of the names, or a name comes twice.
+    /// [`GraphError::UnknownTensor`] if a name is not an input, or appears twice.
     pub fn inputs_mut<const N: usize>(
         &mut self,
         names: [&str; N],
     ) -> Result<[&mut HostTensor; N], GraphError> {
         let unknown = |name: &str| GraphError::UnknownTensor(name.to_string());
         let mut found: [Option<&mut HostTensor>; N] = [const { None }; N];
-        // Values have no tensor here: one that happens to be called like an input is passed over.
+        // Values have no tensor here: one that shares its name with an input is skipped.
         for (tensor, info) in self.inputs.iter_mut().zip(self.program.tensors()) {
             let Some(tensor) = tensor else { continue };
             if let Some(i) = names.iter().position(|n| *n == info.name) {
@@ -155,20 +155,20 @@ impl CpuExecutor {
         }))
     }
 
-    /// A kept tensor's f32 elements, as the last run left them. State is read from its set instead.
+    /// A kept tensor's f32 elements from the last run. For state, read the state set.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if no kept tensor has this name, [`GraphError::WrongType`] if
-    /// it holds other elements.
+    /// it has other elements.
     pub fn f32(&self, name: &str) -> Result<&[f32], GraphError> {
         self.bytes(name, DType::F32).map(cast_slice)
     }
 
-    /// A kept tensor's i32 elements, as the last run left them. State is read from its set instead.
+    /// A kept tensor's i32 elements from the last run. For state, read the state set.
     ///
     /// # Errors
     /// [`GraphError::UnknownTensor`] if no kept tensor has this name, [`GraphError::WrongType`] if
-    /// it holds other elements.
+    /// it has other elements.
     pub fn i32(&self, name: &str) -> Result<&[i32], GraphError> {
         self.bytes(name, DType::I32).map(cast_slice)
     }
@@ -204,9 +204,9 @@ impl CpuExecutor {
         }
     }
 
-    /// Runs the program once. No result depends on what an earlier run left in the arena.
+    /// Runs the program once. Results never depend on the arena's previous contents.
     ///
-    /// Panics if `state` is laid out differently from the set that the executor was made with.
+    /// Panics if the layout of `state` differs from the set that the executor was created with.
     pub fn run(&mut self, state: &mut StateSet) {
         let bound = state.is_bound(&self.program, &self.states);
         assert!(bound, "the state set is not laid out as the one that the executor was made with");
@@ -218,13 +218,13 @@ impl CpuExecutor {
         self.runs += 1;
     }
 
-    /// Overwrites every value of the last run with `byte`, kept ones too: shows in tests that a run
-    /// reads nothing that it did not write.
+    /// Overwrites every value of the last run with `byte`, including kept ones: tests use it to
+    /// show that a run reads nothing that it did not write.
     pub fn poison_arena(&mut self, byte: u8) {
         self.arena.fill(byte);
     }
 
-    /// Mean seconds a run of each node, in launch order.
+    /// Mean seconds per run of each node, in launch order.
     pub fn node_seconds(&self) -> Vec<f64> {
         self.seconds.iter().map(|s| s / self.runs.max(1) as f64).collect()
     }
@@ -234,7 +234,7 @@ impl CpuExecutor {
         self.runs
     }
 
-    /// Forgets the times measured so far.
+    /// Resets the timers.
     pub fn reset_timers(&mut self) {
         self.seconds.fill(0.0);
         self.runs = 0;
@@ -273,7 +273,7 @@ impl CpuExecutor {
     }
 }
 
-/// State by position: shared, but for the `updates`, which are taken out of it, in their order.
+/// State by index: shared, except for the `updates`, which are taken out of it, in their order.
 fn borrow_states<'a>(
     tensors: &'a mut [HostTensor],
     updates: &[usize],
@@ -282,7 +282,7 @@ fn borrow_states<'a>(
         return (States::All(tensors), Vec::new());
     }
     let mut unique: Vec<Option<&mut HostTensor>> = tensors.iter_mut().map(Some).collect();
-    // A node that names a state twice would miss it here, but the schedule refuses such programs.
+    // A node that names a state twice would miss it here, but the schedule rejects such programs.
     let updates = updates.iter().filter_map(|position| unique[*position].take()).collect();
     let shared = unique.into_iter().map(|t| t.map(|t| &*t)).collect();
     (States::But(shared), updates)
@@ -292,7 +292,7 @@ fn borrow_states<'a>(
 enum States<'a> {
     /// All of it: the launch updates nothing.
     All(&'a [HostTensor]),
-    /// None at the positions that the launch updates.
+    /// `None` at the indices that the launch updates.
     But(Vec<Option<&'a HostTensor>>),
 }
 

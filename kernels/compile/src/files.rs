@@ -1,4 +1,4 @@
-//! The files of a folder of compiled kernels: read, written, compared.
+//! The files in a folder of compiled kernels: read, write, compare.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::{Fault, read};
 
-/// Names, from the folder on, and texts of all files of a folder.
+/// Names (relative to the folder) and texts of all files in a folder.
 pub type Files = BTreeMap<String, String>;
 
-/// What the folder holds now; nothing if there is none.
+/// The current contents of the folder; empty if it does not exist.
 ///
 /// # Errors
 /// Files that cannot be read.
@@ -35,8 +35,8 @@ fn collect(folder: &Path, prefix: &str, files: &mut Files) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Makes the folder hold these files and no others; files that are as they should be are not
-/// touched, so that nothing is built again for them.
+/// Writes these files and removes all others; unchanged files are not touched, so that nothing is
+/// rebuilt for them.
 ///
 /// # Errors
 /// Files that cannot be written.
@@ -55,7 +55,7 @@ pub fn write(folder: &Path, files: &Files) -> Result<(), Fault> {
     Ok(())
 }
 
-/// One sentence for each file in which `folder` differs from what was compiled.
+/// One sentence per file that differs between `folder` and the compiled result.
 pub fn differences(folder: &str, compiled: &Files, present: &Files) -> Vec<String> {
     let mut sentences = Vec::new();
     for (name, text) in compiled {
@@ -76,7 +76,7 @@ pub fn differences(folder: &str, compiled: &Files, present: &Files) -> Vec<Strin
     sentences
 }
 
-/// Number, from 1, and beginnings of the first line that differs.
+/// Number (from 1) and start of the first line that differs.
 fn first_difference(old: &str, new: &str) -> (usize, String, String) {
     let begin = |line: Option<&str>| line.unwrap_or("").trim().chars().take(60).collect();
     let (mut old, mut new) = (old.lines(), new.lines());

@@ -1,13 +1,12 @@
-//! Compiles the CUDA sources into the PTX that is checked in, and says what the result holds.
+//! Compiles the CUDA sources into the PTX that is checked in, and records what the result contains.
 //!
-//! Each [`Set`] of sources has a folder of its own: `ptx/` for the kernels of training,
-//! `kernels/probe/ptx` for the variants beside them. A source is compiled for each architecture
-//! that it names, most for `compute_80` alone.
+//! Each [`Set`] of sources has its own folder: `ptx/` for the training kernels, `kernels/probe/ptx`
+//! for the probe's variants. A source is compiled for each architecture that it names; most name
+//! only `compute_80`.
 //!
-//! Only developers need it: users run the PTX that is checked in. The compiler is pinned, so that
-//! the same sources give the same bytes on every machine; [`run`] writes them or compares them.
-//! With them it records what the assembler makes of the hot kernels ([`sass`]), and lets no figure
-//! of theirs become worse without a reason.
+//! Only developers need it: users run the checked-in PTX. The compiler is pinned, so the same
+//! sources give the same bytes on every machine; [`run`] writes or compares them. It also records
+//! the machine code of the hot kernels ([`sass`]), and lets no figure regress without a reason.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -31,7 +30,7 @@ use sass::record::Record;
 use set::Set;
 use toolkit::Toolkit;
 
-/// Why nothing came out: one sentence, or the compiler's own report.
+/// Why there is no result: one sentence, or the compiler's own report.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(pub String);
@@ -41,36 +40,36 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What to do with what was compiled.
+/// What to do with the compiled files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task<'a> {
-    /// Compare it with what is checked in.
+    /// Compare them with the checked-in ones.
     Check,
-    /// Write it, if no figure is worse than recorded.
+    /// Write them, if no figure regresses.
     Write,
-    /// Write it, and record this reason at the kernels of which a figure is worse.
+    /// Write them, and record this reason with every kernel that regresses.
     WriteWorse(&'a str),
 }
 
-/// How what was compiled compares with what was checked in.
+/// How the compiled files compare with the checked-in ones.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// One sentence for each figure that is worse than recorded.
+    /// One sentence per figure that regressed.
     pub worse: Vec<String>,
-    /// One sentence for each figure that is better, and for kernels that are new or gone.
+    /// One sentence per figure that improved, and per kernel that is new or gone.
     pub unrecorded: Vec<String>,
-    /// One sentence for each other difference between files.
+    /// One sentence per other difference between files.
     pub differences: Vec<String>,
-    /// The folder holds it now.
+    /// The folder now contains the compiled files.
     pub written: bool,
 }
 
-/// Compiles everything, and compares or writes it. [`Task::Write`] writes nothing while a figure is
-/// worse than recorded.
+/// Compiles everything, and compares or writes it. [`Task::Write`] writes nothing if a figure
+/// regresses.
 ///
 /// # Errors
-/// Sources that do not compile, kernels that spill, files that cannot be written, a reason although
-/// nothing is worse.
+/// Sources that do not compile, kernels that spill, files that cannot be written, a reason without
+/// a regression.
 pub fn run(root: &Path, toolkit: &Toolkit, set: &Set, task: Task) -> Result<Outcome, Fault> {
     let compiled = output::compile(root, toolkit, set)?;
     if set.counted {
@@ -95,7 +94,7 @@ fn settle(folder: &Path, name: &str, compiled: Compiled, task: Task) -> Result<O
     let verdict = ratchet::judge(&recorded, compiled.record, reason);
     let Verdict { record, worse, mut unrecorded } = verdict;
     if !present.contains_key(Record::FILE) {
-        unrecorded.clear(); // that the file is missing says it all
+        unrecorded.clear(); // the missing file says it all
     }
     let written = match task {
         Task::Check => false,
@@ -109,7 +108,7 @@ fn settle(folder: &Path, name: &str, compiled: Compiled, task: Task) -> Result<O
     made.insert(Record::FILE.into(), record.text()?);
     let mut differences = files::differences(name, &made, &present);
     if !(worse.is_empty() && unrecorded.is_empty()) {
-        // The sentences on figures say more than one on the first line that differs.
+        // The sentences on figures say more than one about the first different line.
         let file = format!("{name}/{}", Record::FILE);
         differences.retain(|difference| !difference.starts_with(&file));
     }
@@ -119,10 +118,10 @@ fn settle(folder: &Path, name: &str, compiled: Compiled, task: Task) -> Result<O
     Ok(Outcome { worse, unrecorded, differences, written })
 }
 
-/// The counts of the hot kernels as the sources are now, as a table; writes and compares nothing.
+/// The counts of the hot kernels for the current sources, as a table; writes and compares nothing.
 ///
 /// # Errors
-/// Those of compiling.
+/// Compilation errors.
 pub fn sass_table(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
     Ok(sass::table(&output::compile(root, toolkit, &set::KERNELS)?.record))
 }
@@ -137,7 +136,7 @@ mod tests {
     use crate::sass::counts::Counts;
     use crate::sass::{Measured, Sm};
 
-    /// What a source with one hot kernel became, in so many instructions.
+    /// The compiled result of a source with one hot kernel of this many instructions.
     fn compiled(instructions: u32) -> Compiled {
         let counts =
             Counts { instructions, in_loops: 0, loads_16_bit: 0, local: 0, main_loop: None };
@@ -147,7 +146,7 @@ mod tests {
         Compiled { files: [("a.ptx".into(), instructions.to_string())].into(), record }
     }
 
-    /// A folder of its own, that holds what was compiled to 90 instructions.
+    /// A temporary folder with a result of 90 instructions.
     fn folder(name: &str) -> PathBuf {
         let name = format!("compile-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);

@@ -1,5 +1,5 @@
-//! `compile-kernels`: compiles the CUDA sources into `ptx/` and `kernels/probe/ptx`, or checks what
-//! is there.
+//! `compile-kernels`: compiles the CUDA sources into `ptx/` and `kernels/probe/ptx`, or checks
+//! these folders.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,20 +15,20 @@ use compile::{Fault, Outcome, Task, root, run, sass_table};
 /// kernels/probe/cuda into kernels/probe/ptx/.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Compare with what is checked in instead of writing; exit code 1 if it differs.
+    /// Compare with the checked-in files instead of writing; exit code 1 if they differ.
     #[arg(long)]
     check: bool,
-    /// Print what the assembler makes of the hot kernels, as a table, instead of writing.
+    /// Print the machine-code figures of the hot kernels as a table, instead of writing.
     #[arg(long, conflicts_with = "check")]
     sass: bool,
-    /// Record figures of hot kernels that are worse than the recorded ones, with the reason.
+    /// Record regressions of hot kernels, with the reason.
     #[arg(long, value_name = "REASON", value_parser = reason)]
     #[arg(conflicts_with_all = ["check", "sass"])]
     accept_worse: Option<String>,
-    /// Folder of the unpacked toolkit wheels (it holds `nvidia/cuda_nvrtc` and others).
+    /// Folder of the unpacked toolkit wheels (it contains `nvidia/cuda_nvrtc` and others).
     #[arg(long, value_name = "DIR", required_unless_present = "fetch")]
     toolkit: Option<PathBuf>,
-    /// Download the wheels with pip into target/, unless they are there.
+    /// Download the wheels with pip into target/, unless they are already there.
     #[arg(long, conflicts_with = "toolkit")]
     fetch: bool,
 }
@@ -68,7 +68,7 @@ fn compile(arguments: &Arguments) -> Result<ExitCode, Fault> {
     Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints how a folder fared; true if it is as compiled.
+/// Prints the result for a folder; true if it matches the sources.
 fn report(folder: &str, outcome: &Outcome, check: bool, seconds: f64) -> bool {
     let Outcome { worse, unrecorded, differences, written } = outcome;
     for sentence in worse.iter().chain(unrecorded) {

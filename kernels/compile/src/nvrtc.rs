@@ -13,8 +13,7 @@ type Program = *mut c_void;
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
-/// The loaded compiler. Its functions may be called from several threads, each on programs of its
-/// own.
+/// The loaded compiler. Its functions may be called from several threads, each on its own programs.
 pub struct Nvrtc {
     create: unsafe extern "C" fn(
         *mut Program,
@@ -31,21 +30,21 @@ pub struct Nvrtc {
     ptx: Text,
     destroy: unsafe extern "C" fn(*mut Program) -> c_int,
     error: unsafe extern "C" fn(c_int) -> *const c_char,
-    /// Keep the functions alive, and what the compiler loads by itself.
+    /// Keeps the functions alive, along with the libraries that the compiler loads itself.
     _libraries: [Library; 2],
 }
 
-/// What the compiler made of a source.
+/// The compiled result of a source.
 #[derive(Debug)]
 pub struct Compiled {
     /// The PTX.
     pub ptx: String,
-    /// Warnings, or nothing.
+    /// Warnings, or empty.
     pub log: String,
 }
 
 impl Nvrtc {
-    /// Loads the library of a folder.
+    /// Loads the library from a folder.
     ///
     /// # Errors
     /// A library that is missing or lacks a function.
@@ -75,7 +74,7 @@ impl Nvrtc {
         }
     }
 
-    /// Compiles one source; `name` is what the compiler calls it.
+    /// Compiles one source; `name` is its name in the compiler's reports.
     ///
     /// # Errors
     /// The compiler's report.

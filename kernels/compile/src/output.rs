@@ -1,4 +1,4 @@
-//! What a set of sources compiles to: PTX, the manifest, and the counts of its hot kernels.
+//! The result of compiling a set of sources: PTX, the manifest, and the counts of its hot kernels.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,22 +21,22 @@ use crate::toolkit::{NVDISASM_VERSION, Toolkit, VERSION};
 use crate::{Fault, read};
 
 /// `--fmad=false`: a product and a sum stay two roundings, as on the CPU, so that box arithmetic
-/// gives the CPU's bits. The architecture is added for each source.
+/// gives the same bits. The architecture is added per source.
 const FLAGS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
-/// NVRTC and the assembler take about as long as each other, and wait for each other's files.
+/// NVRTC and the assembler take about equally long, and wait for each other's files.
 const THREADS: usize = 2;
 
-/// What all sources of a set became.
+/// The compiled result of all sources in a set.
 #[derive(Debug)]
 pub struct Compiled {
     /// The manifest, the PTX, and the Rust that embeds them.
     pub files: Files,
-    /// What was counted in the hot kernels.
+    /// The counts of the hot kernels.
     pub record: Record,
 }
 
-/// What one source became on one architecture.
+/// The compiled result of one source for one architecture.
 struct One {
     source: Source,
     ptx: String,
@@ -46,7 +46,7 @@ struct One {
 /// Compiles all sources of a set.
 ///
 /// # Errors
-/// All sources that do not compile, and kernels that must not be as they are.
+/// All sources that do not compile, and kernels that break a rule.
 pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fault> {
     let nvrtc = Nvrtc::open(&toolkit.nvrtc())?;
     sass::check_version(&toolkit.nvdisasm(), NVDISASM_VERSION)?;
@@ -152,7 +152,7 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// One source: its entry in the manifest, its PTX, and what its hot kernels hold.
+    /// One source: its manifest entry, its PTX, and the counts of its hot kernels.
     fn source(&self, path: &str, architecture: Architecture) -> Result<One, Fault> {
         let text = read(&self.root.join(path))?;
         let name = stem(path);
@@ -161,7 +161,7 @@ impl Compiler<'_> {
         options.extend(FLAGS.map(String::from));
         let folders = [own, self.root.join(HEADERS)].into_iter().chain(self.toolkit.includes());
         options.extend(folders.map(|folder| format!("--include-path={}", folder.display())));
-        // The file's name alone: it becomes part of symbols.
+        // Only the file name: it becomes part of symbols.
         let compiled = self.nvrtc.compile(&format!("{name}.cu"), &text, &options)?;
         if !compiled.log.is_empty() {
             eprintln!("{path}: {}", compiled.log);
@@ -191,7 +191,7 @@ impl Compiler<'_> {
         Ok(One { source, ptx, measured })
     }
 
-    /// Where the assembler leaves what it made of a PTX file for a GPU.
+    /// Where the assembler leaves its output for a PTX file and a GPU.
     fn cubin(&self, ptx: &str, gpu: Sm) -> PathBuf {
         self.scratch.join(ptx).with_extension(format!("{}.cubin", gpu.name()))
     }
@@ -209,7 +209,7 @@ impl Compiler<'_> {
         Ok(measured)
     }
 
-    /// The kernels of a PTX file, with what they take on each GPU that runs it.
+    /// The kernels of a PTX file, with their resources on each GPU that runs it.
     fn kernels(
         &self,
         path: &str,
@@ -244,14 +244,14 @@ impl Compiler<'_> {
     }
 }
 
-/// A folder of this machine in the PTX, which would differ on the next.
+/// Checks for a path of this machine in the PTX, which would differ on the next.
 fn foreign_path(path: &str, ptx: &str, options: &[String]) -> Option<Fault> {
     let folders = options.iter().filter_map(|option| option.strip_prefix("--include-path="));
     let found = folders.into_iter().find(|folder| ptx.contains(folder))?;
     Some(Fault(format!("{path}: its PTX names {found}; use no __FILE__ or assert in kernels")))
 }
 
-/// A kernel that two sources define.
+/// Checks for a kernel that two sources define.
 fn duplicate(manifest: &Manifest) -> Option<Fault> {
     let mut first: BTreeMap<&str, &str> = BTreeMap::new();
     for source in &manifest.sources {
@@ -267,10 +267,10 @@ fn duplicate(manifest: &Manifest) -> Option<Fault> {
     None
 }
 
-/// The manifest as JSON with a line for each kernel, so that a change of one shows as one.
+/// The manifest as JSON with one line per kernel, so that a change of one shows as one.
 ///
 /// # Errors
-/// Text that is no JSON: none is known.
+/// JSON serialization errors: none is known.
 pub fn manifest_text(manifest: &Manifest) -> Result<String, Fault> {
     let mut text = format!(
         "{{\n  \"compiler\": {},\n  \"flags\": {},\n  \"sources\": [",

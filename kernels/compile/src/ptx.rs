@@ -1,4 +1,4 @@
-//! What the text of a PTX file says of its kernels.
+//! The kernels of a PTX file, from its text.
 
 use crate::Fault;
 
@@ -14,7 +14,7 @@ pub struct Entry {
 /// The kernels of a PTX text, by name.
 ///
 /// # Errors
-/// A kernel whose parameters are not understood.
+/// A kernel with parameters that cannot be parsed.
 pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     let mut entries = Vec::new();
     for piece in ptx.split(".visible .entry ").skip(1) {
@@ -32,7 +32,7 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// The compiler's version, as the head of a PTX text has it: `12.2.140`.
+/// The compiler's version, from the header of a PTX text: `12.2.140`.
 pub fn compiler_version(ptx: &str) -> Option<&str> {
     let line = ptx.lines().find(|line| line.contains("Cuda compilation tools"))?;
     line.rsplit_once(", V").map(|(_, version)| version.trim())

@@ -1,4 +1,4 @@
-//! The assembler's report: what each kernel takes of a GPU.
+//! The assembler's report: the resources of each kernel.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use device::manifest::Resources;
 use crate::Fault;
 
 /// Kernels that may spill registers, each with the reason. A spill costs memory traffic in the
-/// innermost place, so it must be meant.
+/// innermost loop, so it must be deliberate.
 pub const SPILLS_ALLOWED: &[(&str, &str)] = &[];
 
-/// Assembles a PTX file for `target` into `cubin` and returns what each kernel takes.
+/// Assembles a PTX file for `target` into `cubin` and returns the resources of each kernel.
 pub(crate) fn resources(
     ptxas: &Path,
     ptx: &Path,
@@ -33,17 +33,17 @@ pub(crate) fn resources(
     }
 }
 
-/// What the assembler says of wgmma that it had to serialise, for want of a fence or because sums
-/// are touched while a product runs: such code would measure nothing. The notes' numbers (C7508,
-/// C7510, C7511, C7514, C7515 and others) tell the reasons apart, their words are the same.
+/// The assembler's note about wgmma that it had to serialize, because a fence is missing or sums
+/// are touched while a product runs: measuring such code would be meaningless. The note's number
+/// (C7508, C7510, C7511, C7514, C7515 and others) gives the reason; the wording is the same.
 const SERIALISED: &str = "wgmma.mma_async instructions are serialized";
 
-/// The first line of the assembler's report that says that wgmma was serialised.
+/// The first line of the assembler's report that mentions serialized wgmma.
 fn serialised(report: &str) -> Option<&str> {
     report.lines().find(|line| line.contains(SERIALISED))
 }
 
-/// One sentence if the kernel spills and may not.
+/// One sentence if the kernel spills without permission.
 pub fn spill_fault(
     kernel: &str,
     target: &str,
@@ -61,10 +61,10 @@ pub fn spill_fault(
     })
 }
 
-/// What each kernel takes, from the text that the assembler prints with `-v`.
+/// The resources of each kernel, from the text that the assembler prints with `-v`.
 ///
-/// Functions that are not inlined follow their kernel in the report; what they spill and stack is
-/// the kernel's.
+/// Functions that are not inlined follow their kernel in the report; their spills and stack count
+/// for the kernel.
 pub fn parse(report: &str) -> BTreeMap<String, Resources> {
     let mut kernels: BTreeMap<String, Resources> = BTreeMap::new();
     let mut current: Option<&mut Resources> = None;
@@ -83,7 +83,7 @@ pub fn parse(report: &str) -> BTreeMap<String, Resources> {
     kernels
 }
 
-/// The number that stands before `unit` on a line; 0 if there is none.
+/// The number before `unit` on a line; 0 if there is none.
 fn before(line: &str, unit: &str) -> u32 {
     let Some((rest, _)) = line.split_once(unit) else { return 0 };
     let number = rest.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
@@ -131,7 +131,7 @@ ptxas info    : Used 18 registers, 384 bytes cmem[0]
 
     #[test]
     fn serialised_products_are_found_in_the_report() {
-        // The last two as ptxas 12.2.140 wrote them, of sums that were touched between products.
+        // The last two as ptxas 12.2.140 wrote them, for sums that were touched between products.
         for note in [
             "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are \
              serialized due to insufficient register resources for the wgmma pipeline",

@@ -1,4 +1,4 @@
-//! Which files are compiled, and what their text depends on.
+//! Which files are compiled, and which files each depends on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Fault;
 
-/// Where headers are looked for that do not stand beside the file that includes them.
+/// Where headers are searched if they are not beside the including file.
 pub const HEADERS: &str = "kernels/src/cuda";
 
 /// SHA-256 in hexadecimal.
@@ -17,10 +17,10 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hash of a source with every header that it includes, directly or not; `None` if there is no such
-/// source. `read` gives the text of a file by its path from the checkout's root. A header that is
-/// found neither beside the file nor in [`HEADERS`] is not of the PTX: the compiler's own, or the
-/// emulated device's.
+/// Hash of a source with every header that it includes, directly or indirectly; `None` if the
+/// source does not exist. `read` returns the text of a file by its path from the checkout's root. A
+/// header found neither beside the file nor in [`HEADERS`] is not part of the PTX: it is the
+/// compiler's own, or the emulated device's.
 pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let mut texts = BTreeMap::from([(path.to_string(), read(path)?)]);
     let mut todo = vec![path.to_string()];
@@ -46,7 +46,7 @@ pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
 }
 
 /// Names in `EXPORT(name)`: the kernels that a source promises. Those that a macro writes are not
-/// among them; the emulated device knows them too.
+/// included; the emulated device knows them too.
 pub fn exported(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut in_directive = false;
@@ -60,11 +60,11 @@ pub fn exported(text: &str) -> Vec<&str> {
     names
 }
 
-/// What a source is compiled for: the architectures in `ARCHITECTURES(compute_80, compute_90a)`,
-/// or `compute_80` where nothing says otherwise.
+/// The target architectures of a source: those in `ARCHITECTURES(compute_80, compute_90a)`, by
+/// default `compute_80`.
 ///
 /// # Errors
-/// A name that is no architecture.
+/// A name that is not an architecture.
 pub fn architectures(text: &str) -> Result<Vec<Architecture>, NoArchitecture> {
     let list = text.lines().find_map(|line| line.trim().strip_prefix("ARCHITECTURES("));
     match list.and_then(|rest| rest.split_once(')')) {
@@ -73,10 +73,10 @@ pub fn architectures(text: &str) -> Result<Vec<Architecture>, NoArchitecture> {
     }
 }
 
-/// CUDA sources below a folder, sorted, from the checkout's root.
+/// CUDA sources below a folder, sorted, as paths from the checkout's root.
 ///
 /// # Errors
-/// A folder that cannot be read, and two sources of one name: a source's name is its PTX's.
+/// A folder that cannot be read, or two sources of one name: a source's name is its PTX's.
 pub fn find(root: &Path, folder: &str) -> Result<Vec<String>, Fault> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_string()];
@@ -107,7 +107,7 @@ pub fn stem(path: &str) -> &str {
     name.strip_suffix(".cu").unwrap_or(name)
 }
 
-/// What `#include "..."` names.
+/// The names in `#include "..."`.
 fn quoted_includes(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let directive = line.trim_start().strip_prefix('#')?.trim_start();
@@ -116,7 +116,7 @@ fn quoted_includes(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `name` from `folder`, with `..` taken away.
+/// `name` relative to `folder`, with `..` resolved.
 fn joined(folder: &str, name: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').collect();
     for part in name.split('/') {

@@ -8,10 +8,10 @@ use std::process::Command;
 
 use crate::Fault;
 
-/// The toolkit's version. Its PTX is what the oldest supported driver (535, CUDA 12.2) can load.
+/// The toolkit's version. The oldest supported driver (535, CUDA 12.2) can load its PTX.
 pub const VERSION: &str = "12.2.140";
 
-/// The disassembler's version. It reads what older assemblers made.
+/// The disassembler's version. It reads the output of older assemblers.
 pub const NVDISASM_VERSION: &str = "13.3.73";
 
 const WHEELS: [(&str, &str); 4] = [
@@ -21,7 +21,7 @@ const WHEELS: [(&str, &str); 4] = [
     ("nvidia-cuda-nvdisasm", NVDISASM_VERSION),
 ];
 
-/// Where the parts of the toolkit lie.
+/// Paths of the toolkit's parts.
 #[derive(Debug)]
 pub struct Toolkit {
     folder: PathBuf,
@@ -33,7 +33,7 @@ impl Toolkit {
     /// # Errors
     /// A folder that lacks a part.
     pub fn open(folder: &Path) -> Result<Self, Fault> {
-        // NVRTC takes paths as given, and dlopen searches for those without a slash.
+        // NVRTC takes paths as given, and dlopen searches for names without a slash.
         let folder = fs::canonicalize(folder)
             .map_err(|e| Fault(format!("{}: {e}; use --fetch", folder.display())))?;
         let toolkit = Self { folder: folder.join("nvidia") };
@@ -50,14 +50,14 @@ impl Toolkit {
         Ok(toolkit)
     }
 
-    /// The toolkit in `target/`, downloaded if it is not there.
+    /// The toolkit in `target/`, downloaded if missing.
     ///
     /// # Errors
     /// No python3 with pip, no network.
     pub fn fetch(root: &Path) -> Result<Self, Fault> {
         let folder = root.join("target").join(format!("cuda-{VERSION}"));
         let complete = folder.join("complete");
-        // It holds the names of what was unpacked: a folder of other wheels is completed.
+        // It lists what was unpacked: a folder of other wheels is completed.
         if fs::read_to_string(&complete).ok() != Some(wheels().join("\n")) {
             let wheels_folder = folder.join("wheels");
             let mut pip = python(&["-m", "pip", "download", "--no-deps", "--quiet"]);
@@ -66,7 +66,7 @@ impl Toolkit {
             for wheel in files(&wheels_folder)? {
                 run(python(&["-m", "zipfile", "-e"]).arg(wheel).arg(&folder))?;
             }
-            // The archive's own bits are lost: make programs of the programs again.
+            // The archive's permission bits are lost: make the programs executable again.
             let toolkit = Self::open(&folder)?;
             let program = |path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
             program(toolkit.ptxas())

@@ -1,4 +1,4 @@
-//! Virtual architectures: what a PTX file was compiled for, and which GPUs run it.
+//! Virtual architectures: the target of a PTX file, and the GPUs that run it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,16 +25,16 @@ impl fmt::Display for Capability {
 /// Later architectures compare greater, and of one capability the specific one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Architecture {
-    /// The least capability that runs it.
+    /// The minimum capability that runs it.
     pub capability: Capability,
-    /// Runs on exactly this capability: the `a` of `compute_90a`, which unlocks wgmma and TMA.
+    /// Runs only on exactly this capability: the `a` of `compute_90a`, which unlocks wgmma and TMA.
     pub specific: bool,
 }
 
 impl Architecture {
-    /// What every kernel is compiled for: A100 and all later GPUs.
+    /// The default target of every kernel: A100 and all later GPUs.
     pub const COMPUTE_80: Self = Self::new(8, false);
-    /// H100 and H200 alone.
+    /// H100 and H200 only.
     pub const COMPUTE_90A: Self = Self::new(9, true);
 
     const fn new(major: u32, specific: bool) -> Self {
@@ -54,7 +54,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// A name that is no architecture.
+/// A name that is not an architecture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an architecture such as compute_80 or compute_90a")]
 pub struct NoArchitecture(String);

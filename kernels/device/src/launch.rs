@@ -1,8 +1,8 @@
-//! A kernel launch as data: what an op asks of a device, without touching any.
+//! A kernel launch as data: what an op submits to a device, without touching one.
 //!
 //! An op's `cuda.rs` turns shapes and addresses into a list of [`Launch`]es. Every buffer argument
-//! says how many bytes the kernel may reach there and whether it reads or writes them, so a device
-//! for tests can hold the kernel to it, and races between streams show without a run.
+//! declares how many bytes the kernel may access and whether it reads or writes them, so the
+//! emulated device can enforce it, and races between streams show without a run.
 
 use bytemuck::Pod;
 
@@ -21,29 +21,29 @@ pub enum Access {
     Read,
     /// Writes it, and may read what it wrote.
     Write,
-    /// Reads what was there, and writes.
+    /// Reads the previous contents, and writes.
     Update,
 }
 
 impl Access {
-    /// True if what an earlier launch left is changed.
+    /// True if the contents left by an earlier launch change.
     pub fn writes(self) -> bool {
         self != Access::Read
     }
 }
 
-/// Bytes that a launch reaches.
+/// Bytes that a launch accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Touch {
     /// First byte.
     pub ptr: DevicePtr,
-    /// Length; 0 reaches nothing.
+    /// Length; 0 accesses nothing.
     pub bytes: usize,
-    /// What happens there.
+    /// How they are used.
     pub access: Access,
 }
 
-/// One argument of a kernel, with the size that the kernel's parameter must have.
+/// One argument of a kernel, with the size of the kernel's parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arg {
     /// A pointer.
@@ -60,22 +60,22 @@ pub enum Arg {
     F32(f32),
     /// `double`.
     F64(f64),
-    /// A struct by value, with the buffers that pointers in it reach.
+    /// A struct by value, with the buffers that its pointers access.
     Struct {
-        /// Its memory, padded as C++ lays it out.
+        /// Its bytes, padded as in C++.
         bytes: Vec<u8>,
-        /// What its pointers reach.
+        /// The targets of its pointers.
         touches: Vec<Touch>,
     },
 }
 
 impl Arg {
-    /// A struct without pointers. `T` must be `repr(C)` and equal the kernel's parameter type.
+    /// A struct without pointers. `T` must be `repr(C)` and match the kernel's parameter type.
     pub fn of<T: Pod>(value: &T) -> Self {
         Arg::Struct { bytes: bytemuck::bytes_of(value).to_vec(), touches: vec![] }
     }
 
-    /// Memory of the argument as the kernel's parameter.
+    /// The argument's bytes, as the kernel's parameter.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Arg::Buffer(touch) => touch.ptr.to_ne_bytes().to_vec(),
@@ -89,7 +89,7 @@ impl Arg {
         }
     }
 
-    /// What the argument lets the kernel reach.
+    /// The bytes that the argument lets the kernel access.
     pub fn touches(&self) -> &[Touch] {
         match self {
             Arg::Buffer(touch) => std::slice::from_ref(touch),
@@ -131,7 +131,7 @@ impl StructArg {
         Self::default()
     }
 
-    /// Adds a field of any size that C++ aligns to its size (or to that of its elements).
+    /// Adds a field that C++ aligns to its size (or to that of its elements).
     pub fn field<T: Pod>(mut self, value: T) -> Self {
         let align = align_of::<T>();
         self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
@@ -164,16 +164,16 @@ impl StructArg {
     }
 }
 
-/// One kernel at work.
+/// One kernel launch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
     /// Name of the `extern "C"` kernel.
     pub kernel: &'static str,
     /// Blocks: x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block: x, y, z.
+    /// Threads per block: x, y, z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory per block.
     pub shared_bytes: u32,
     /// Arguments in the order of the kernel's parameters.
     pub args: Vec<Arg>,
@@ -189,18 +189,18 @@ impl Launch {
         Self { kernel, grid, block: [BLOCK, 1, 1], shared_bytes: 0, args: vec![] }
     }
 
-    /// A launch with a thread for each of `count` items, in blocks of [`BLOCK`].
+    /// A launch with one thread per item for `count` items, in blocks of [`BLOCK`].
     pub fn over(kernel: &'static str, count: usize) -> Self {
         Self::new(kernel, [count.div_ceil(BLOCK as usize), 1, 1])
     }
 
-    /// Sets the number of threads of a block.
+    /// Sets the number of threads per block.
     pub fn block(mut self, threads: u32) -> Self {
         self.block = [threads, 1, 1];
         self
     }
 
-    /// Sets the dynamic shared memory of a block.
+    /// Sets the dynamic shared memory per block.
     pub fn shared(mut self, bytes: usize) -> Self {
         self.shared_bytes = bytes as u32;
         self
@@ -225,12 +225,12 @@ impl Launch {
         self.arg(value as u64)
     }
 
-    /// Everything that the launch reaches.
+    /// All bytes that the launch accesses.
     pub fn touches(&self) -> impl Iterator<Item = Touch> + '_ {
         self.args.iter().flat_map(|arg| arg.touches().iter().copied())
     }
 
-    /// True if the grid holds no block, so that there is nothing to do.
+    /// True if the grid is empty, so that there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.grid.contains(&0)
     }
@@ -286,18 +286,18 @@ impl Buffer<'_> {
     }
 }
 
-/// Everything that a launch of an op may use.
+/// The tensors and memory that an op's launches may use.
 #[derive(Debug, Clone)]
 pub struct LaunchArgs<'a> {
-    /// The GPU that the launches are for.
+    /// The target GPU.
     pub gpu: &'a Gpu,
-    /// Read only.
+    /// Read-only.
     pub inputs: Vec<Buffer<'a>>,
     /// Overwritten in full.
     pub outputs: Vec<Buffer<'a>>,
     /// State, read and updated in place.
     pub updates: Vec<Buffer<'a>>,
-    /// Scratch that the op asked for, 256-byte aligned, contents undefined.
+    /// The scratch memory that the op requested, 256-byte aligned, contents undefined.
     pub workspace: Workspace,
 }
 
@@ -311,7 +311,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// A piece of the scratch memory as a pointer. Panics if the piece is not inside.
+    /// A slice of the scratch memory as a pointer. Panics if it is out of range.
     pub fn piece(&self, offset: usize, bytes: usize, access: Access) -> Arg {
         assert!(offset + bytes <= self.bytes, "{offset} + {bytes} of {} scratch bytes", self.bytes);
         Arg::Buffer(Touch { ptr: self.ptr + offset as u64, bytes, access })

@@ -3,17 +3,17 @@
 //! | what | where |
 //! |---|---|
 //! | a tensor's shape and role | [`TensorDesc`], [`Role`] |
-//! | a kernel launch as data, with the bytes that it may reach | [`Launch`], [`Touch`] |
-//! | whatever a stream runs: launch, copy, sum over ranks | [`Task`] |
-//! | what a plan is made for | [`Target`], [`Gpu`] |
-//! | what the CUDA sources were compiled to | [`manifest`], [`architecture`] |
+//! | a kernel launch as data, with the bytes that it may access | [`Launch`], [`Touch`] |
+//! | anything that a stream runs: launch, copy, sum over ranks | [`Task`] |
+//! | the target of a plan | [`Target`], [`Gpu`] |
+//! | the compiled CUDA sources | [`manifest`], [`architecture`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
 //! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
-//! Two devices implement [`Device`]: CUDA, and the emulated one of the tests, which runs the same
-//! kernels compiled for the processor. All work is asynchronous and ordered by streams and events;
-//! what is captured runs when it is replayed. Only [`Device::download`] and
-//! [`Device::synchronize`] make the host wait for the device, and both are counted.
+//! Two devices implement [`Device`]: CUDA, and the emulated one for tests, which runs the same
+//! kernels compiled for the CPU. All work is asynchronous and ordered by streams and events;
+//! captured work runs when it is replayed. Only [`Device::download`] and [`Device::synchronize`]
+//! make the host wait for the device, and both are counted.
 //!
 //! A launch is data: kernel, grid, arguments, and the bytes that each argument may reach. Planning
 //! needs no device, only its description:
@@ -36,7 +36,7 @@
 //! `graph/examples/04_capture.rs` and `graph/examples/05_race_refused.rs` run launches on the
 //! emulated device.
 
-// In a test a panic is the report; everywhere else faults are values.
+// In a test a panic is the report; elsewhere errors are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod architecture;
@@ -72,11 +72,11 @@ pub struct Event(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GraphHandle(pub u32);
 
-/// Host memory that the device reaches: pinned, so that copies are asynchronous, and mapped, so
-/// that kernels write into it by [`Pinned::device_ptr`].
+/// Host memory that the device can access: pinned, so that copies are asynchronous, and mapped, so
+/// that kernels can write it through [`Pinned::device_ptr`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pinned {
-    /// Handle in the device that made it.
+    /// Handle in the device that allocated it.
     pub id: u32,
     /// Length.
     pub bytes: usize,
@@ -89,67 +89,67 @@ pub struct Pinned {
 pub struct Ranks {
     /// This device's number.
     pub rank: usize,
-    /// Devices of the group.
+    /// Number of devices in the group.
     pub count: usize,
 }
 
 impl Ranks {
-    /// A device on its own.
+    /// A single device.
     pub const ALONE: Self = Self { rank: 0, count: 1 };
 }
 
-/// What a device was asked to do since it was made.
+/// Counts of the requests to a device since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Kernels launched one by one, captured ones not counted.
+    /// Kernels launched one by one, without captured ones.
     pub kernel_launches: u64,
-    /// Graphs replayed.
+    /// Graph launches.
     pub graph_launches: u64,
-    /// Copies by the host into pinned memory.
+    /// Host copies into pinned memory.
     pub pinned_writes: u64,
     /// Copies from host memory to the device.
     pub uploads: u64,
     /// Copies from the device to the host; each waits.
     pub downloads: u64,
-    /// Times that the host waited for the device, downloads included.
+    /// Times that the host waited for the device, including downloads.
     pub host_waits: u64,
     /// Allocations of device memory.
     pub allocations: u64,
 }
 
-/// How loading one module of kernels ended.
+/// The result of loading one module of kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleLoad {
-    /// Its CUDA source, from the checkout's root.
+    /// Its CUDA source, relative to the checkout's root.
     pub path: String,
-    /// What the device says of it.
+    /// The device's result.
     pub result: Result<(), DeviceError>,
 }
 
 /// Memory of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Bytes that an allocation could have.
+    /// Free bytes.
     pub free: usize,
-    /// All bytes.
+    /// Total bytes.
     pub total: usize,
 }
 
-/// What a device says when something goes wrong.
+/// Errors from a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// There is no such device here.
+    /// The device does not exist here.
     #[error("{0}")]
     Absent(String),
     /// Not enough memory.
     #[error("the device has {free} bytes of memory free, {wanted} are wanted")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: usize,
         /// Bytes free.
         free: usize,
     },
-    /// No kernel of this name, or one that differs from what its launch gives it.
+    /// No kernel of this name, or one whose parameters differ from its launch.
     #[error("kernel `{kernel}`: {reason}")]
     Kernel {
         /// Name.
@@ -157,15 +157,15 @@ pub enum DeviceError {
         /// What is wrong.
         reason: String,
     },
-    /// Something that a capture cannot hold.
+    /// Something that a capture cannot contain.
     #[error("{0} cannot be captured: it would make the host wait, or change memory, at replay")]
     NotCapturable(&'static str),
-    /// The driver's own error.
+    /// A driver error.
     #[error("{call}: {reason}")]
     Driver {
-        /// What was called.
+        /// The call that failed.
         call: String,
-        /// What the driver says.
+        /// The driver's message.
         reason: String,
     },
 }
@@ -178,13 +178,13 @@ pub trait Device: Debug + Send + Sync {
     /// Name and driver, for reports.
     fn name(&self) -> String;
 
-    /// What plans for this device are made for.
+    /// The target of plans for this device.
     fn gpu(&self) -> &Gpu;
 
     /// Free and total memory.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn memory(&self) -> Result<DeviceMemory, DeviceError>;
 
     /// Allocates device memory, aligned to 256 bytes, contents undefined.
@@ -193,89 +193,89 @@ pub trait Device: Debug + Send + Sync {
     /// [`DeviceError::OutOfMemory`]; [`DeviceError::NotCapturable`] during a capture.
     fn alloc(&self, bytes: usize) -> Result<DevicePtr, DeviceError>;
 
-    /// Releases what [`Device::alloc`] gave. Waits for the work that may use it.
+    /// Frees memory from [`Device::alloc`]. Waits for work that may use it.
     ///
     /// # Errors
-    /// The driver's, or [`DeviceError::NotCapturable`].
+    /// Driver errors, or [`DeviceError::NotCapturable`].
     fn free(&self, ptr: DevicePtr) -> Result<(), DeviceError>;
 
     /// Allocates pinned and mapped host memory, all zero.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn alloc_pinned(&self, bytes: usize) -> Result<Pinned, DeviceError>;
 
-    /// Releases pinned memory. Waits for the work that may use it.
+    /// Frees pinned memory. Waits for work that may use it.
     ///
     /// # Errors
-    /// The driver's, or [`DeviceError::NotCapturable`].
+    /// Driver errors, or [`DeviceError::NotCapturable`].
     fn free_pinned(&self, pinned: Pinned) -> Result<(), DeviceError>;
 
-    /// Copies `bytes` into pinned memory, at once, on the host. The caller sees to it that no copy
-    /// still in flight reads there.
+    /// Copies `bytes` into pinned memory, immediately, on the host. The caller must ensure that no
+    /// copy in flight still reads there.
     fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]);
 
-    /// Copies pinned memory out, at once, on the host. Another party may be writing: 4-byte words
-    /// are read whole.
+    /// Copies pinned memory out, immediately, on the host. Another party may be writing: 4-byte
+    /// words are read atomically.
     fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]);
 
     /// Allocates pinned host memory that its owner fills in place, all zero.
     ///
     /// # Errors
-    /// The driver's, or [`DeviceError::NotCapturable`].
+    /// Driver errors, or [`DeviceError::NotCapturable`].
     fn pinned_buffer(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError>;
 
     /// A new stream.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn stream(&self) -> Result<Stream, DeviceError>;
 
     /// A new event.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn event(&self) -> Result<Event, DeviceError>;
 
-    /// A new event that also takes the time, for [`Device::elapsed_ms`]. Not for captures.
+    /// A new event with timing, for [`Device::elapsed_ms`]. Not for captures.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn timing_event(&self) -> Result<Event, DeviceError>;
 
     /// Milliseconds from one recorded event of [`Device::timing_event`] to another. Waits for the
     /// second.
     ///
     /// # Errors
-    /// The driver's, or [`DeviceError::NotCapturable`].
+    /// Driver errors, or [`DeviceError::NotCapturable`].
     fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError>;
 
-    /// Loads every module of kernels that is not loaded yet. One that fails does not keep the
-    /// others from being tried.
+    /// Loads every module of kernels that is not loaded yet. If one fails, the others are still
+    /// tried.
     fn load_kernels(&self) -> Vec<ModuleLoad>;
 
-    /// Marks with `event` what `stream` holds up to now.
+    /// Records `event` after all work on `stream` so far.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError>;
 
-    /// What follows on `stream` runs after what `event` marks.
+    /// Makes later work on `stream` wait for `event`.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DeviceError>;
 
-    /// Runs a kernel on a stream.
+    /// Launches a kernel on a stream.
     ///
     /// # Errors
-    /// [`DeviceError::Kernel`] if there is no such kernel or its parameters have other sizes.
+    /// [`DeviceError::Kernel`] if there is no such kernel, or its parameter sizes differ.
     fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError>;
 
     /// Copies pinned memory to the device, asynchronously.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn upload(
         &self,
         stream: Stream,
@@ -288,23 +288,23 @@ pub trait Device: Debug + Send + Sync {
     /// Copies within device memory, asynchronously.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn copy(&self, stream: Stream, copy: &DeviceCopy) -> Result<(), DeviceError>;
 
     /// The group that [`Device::all_reduce`] sums over.
     fn ranks(&self) -> Ranks;
 
-    /// Sums over the ranks of the group, asynchronously. Nothing to do for a device on its own.
+    /// Sums over the ranks of the group, asynchronously. A no-op for a single device.
     ///
     /// # Errors
-    /// The driver's, or another rank that does not take part.
+    /// Driver errors, or another rank that does not take part.
     fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError>;
 
-    /// Copies the head of a buffer to the device, asynchronously. Until the copy is done nobody can
-    /// write the buffer.
+    /// Copies the start of a buffer to the device, asynchronously. The buffer cannot be written
+    /// until the copy is done.
     ///
     /// # Errors
-    /// The driver's, or [`DeviceError::NotCapturable`].
+    /// Driver errors, or [`DeviceError::NotCapturable`].
     fn upload_from(
         &self,
         stream: Stream,
@@ -316,7 +316,7 @@ pub trait Device: Debug + Send + Sync {
     /// Waits for the stream, then copies device memory out.
     ///
     /// # Errors
-    /// The driver's, or [`DeviceError::NotCapturable`].
+    /// Driver errors, or [`DeviceError::NotCapturable`].
     fn download(
         &self,
         stream: Stream,
@@ -324,38 +324,37 @@ pub trait Device: Debug + Send + Sync {
         bytes: &mut [u8],
     ) -> Result<(), DeviceError>;
 
-    /// Waits for everything, and says what went wrong in it.
+    /// Waits for all work, and reports its errors.
     ///
     /// # Errors
     /// The first fault of a kernel or copy, or [`DeviceError::NotCapturable`].
     fn synchronize(&self) -> Result<(), DeviceError>;
 
-    /// From here on work of `stream`, and of streams that wait for events recorded in it, is
-    /// collected instead of run.
+    /// Starts a capture: from here on, work on `stream`, and on streams that wait for events
+    /// recorded in it, is captured instead of run.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError>;
 
     /// Ends the capture that began on `stream`. All other streams must have joined it.
     ///
     /// # Errors
-    /// What made the capture invalid.
+    /// The reason, if the capture is invalid.
     fn end_capture(&self, stream: Stream) -> Result<GraphHandle, DeviceError>;
 
     /// Runs a captured graph on a stream.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     fn replay(&self, graph: GraphHandle, stream: Stream) -> Result<(), DeviceError>;
 
-    /// The host has nothing to do until the device has gone on: a short sleep. Waits for nothing
-    /// in particular.
+    /// Sleeps briefly between polls; does not synchronize.
     ///
     /// # Errors
-    /// A fault of work that was given before, if it is known already.
+    /// An error of earlier work, if it is already known.
     fn idle(&self) -> Result<(), DeviceError>;
 
-    /// What was asked of the device so far.
+    /// The counts so far.
     fn counts(&self) -> Counts;
 }

@@ -1,9 +1,8 @@
-//! What CUDA sources were compiled to: the manifest beside the PTX, and both as a program holds
-//! them.
+//! The compiled CUDA sources: the manifest beside the PTX, and both as embedded in a program.
 //!
-//! The tool `compile-kernels` writes it, the CUDA device checks launches
-//! against it, and a test holds it to the sources. A source may have several entries, one for each
-//! architecture that it was compiled for; a GPU gets the latest that it runs.
+//! The tool `compile-kernels` writes it, the CUDA device checks launches against it, and a test
+//! compares it with the sources. A source may have several entries, one per target architecture; a
+//! GPU gets the newest that it can run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Architecture, Capability};
 
-/// What is wrong with a manifest.
+/// Why a manifest is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct ManifestError {
     /// The file.
     pub path: String,
-    /// Why it is no manifest.
+    /// Why it is not a manifest.
     pub reason: String,
 }
 
@@ -29,7 +28,7 @@ pub struct ManifestError {
 pub struct Manifest {
     /// Name and version of the compiler.
     pub compiler: String,
-    /// Its flags, paths left out.
+    /// Its flags, without paths.
     pub flags: Vec<String>,
     /// Compiled files, by path and architecture.
     pub sources: Vec<Source>,
@@ -39,11 +38,11 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// From the checkout's root, with `/`.
+    /// Path from the checkout's root, with `/`.
     pub path: String,
-    /// What it was compiled for.
+    /// Its target architecture.
     pub architecture: Architecture,
-    /// Hash of the source and of all that it includes.
+    /// Hash of the source and of everything that it includes.
     pub sha256: String,
     /// The file beside the manifest, `compute_80/sum.ptx`.
     pub ptx: String,
@@ -61,23 +60,23 @@ pub struct Kernel {
     pub name: String,
     /// Sizes of the parameters, in order.
     pub parameter_bytes: Vec<usize>,
-    /// What it takes on each GPU that it was assembled for: `sm_80` (A100), `sm_90a` (H100, H200).
+    /// Its resources on each GPU that was assembled for: `sm_80` (A100), `sm_90a` (H100, H200).
     pub on: BTreeMap<String, Resources>,
 }
 
-/// What a kernel takes of a GPU, as the assembler says.
+/// A kernel's resources, from the assembler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Static shared memory of a block.
+    /// Static shared memory per block.
     pub shared_bytes: u32,
-    /// Stack of a thread.
+    /// Stack per thread.
     pub stack_bytes: u32,
-    /// Registers stored to memory for want of more, in bytes of code.
+    /// Spill stores, in bytes of code.
     pub spill_store_bytes: u32,
-    /// Registers loaded back.
+    /// Spill loads.
     pub spill_load_bytes: u32,
 }
 
@@ -85,26 +84,26 @@ impl Manifest {
     /// The name of its file in `ptx/`.
     pub const FILE: &str = "manifest.json";
 
-    /// Reads a manifest's text.
+    /// Parses a manifest.
     ///
     /// # Errors
-    /// Text that is no manifest.
+    /// Text that is not a manifest.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
         serde_json::from_str(text).map_err(|e| error(Self::FILE, &e))
     }
 
-    /// Reads a manifest's file.
+    /// Reads and parses a manifest's file.
     ///
     /// # Errors
-    /// A file that cannot be read, or is no manifest.
+    /// A file that cannot be read, or is not a manifest.
     pub fn load(path: &Path) -> Result<Self, ManifestError> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|e| error(&name, &e))?;
         serde_json::from_str(&text).map_err(|e| error(&name, &e))
     }
 
-    /// A kernel and the source that holds it, as compiled for the latest architecture that a GPU of
-    /// this capability runs.
+    /// A kernel and its source, as compiled for the newest architecture that a GPU of this
+    /// capability runs.
     pub fn kernel(&self, name: &str, gpu: Capability) -> Option<(&Source, &Kernel)> {
         let fitting = self.sources.iter().filter(|source| source.architecture.runs_on(gpu));
         let holding = fitting.filter_map(|source| {
@@ -114,7 +113,7 @@ impl Manifest {
         holding.max_by_key(|(source, _)| source.architecture)
     }
 
-    /// The sources that a GPU of this capability takes kernels from.
+    /// The sources whose kernels a GPU of this capability uses.
     pub fn for_gpu(&self, gpu: Capability) -> impl Iterator<Item = &Source> {
         self.sources.iter().filter(move |source| {
             let best = |kernel: &Kernel| self.kernel(&kernel.name, gpu);
@@ -124,7 +123,7 @@ impl Manifest {
     }
 }
 
-/// PTX files with their manifest, as a binary holds them.
+/// PTX files with their manifest, as embedded in a binary.
 #[derive(Debug)]
 pub struct Compiled {
     manifest: Manifest,
@@ -135,7 +134,7 @@ impl Compiled {
     /// From the manifest's text, and the name and text of each PTX file.
     ///
     /// # Errors
-    /// Text that is no manifest, and a source whose PTX is not among the texts.
+    /// Text that is not a manifest, or a source whose PTX is missing.
     pub fn new(
         manifest: &str,
         texts: &'static [(&'static str, &'static str)],
@@ -155,7 +154,7 @@ impl Compiled {
 
     /// The PTX of a source of this manifest.
     ///
-    /// Panics if the source is of another.
+    /// Panics if the source belongs to another.
     pub fn ptx(&self, source: &Source) -> &'static str {
         let found = self.texts.iter().find(|(name, _)| *name == source.ptx);
         found.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx)).1

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
-/// The memory behind a [`PinnedBuffer`]: a device's own type.
+/// The memory behind a [`PinnedBuffer`]: a type of the device's.
 pub trait PinnedBytes: Any + Debug + Send + Sync {
     /// The bytes.
     fn bytes(&self) -> &[u8];
@@ -15,8 +15,8 @@ pub trait PinnedBytes: Any + Debug + Send + Sync {
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
-/// Pinned host memory with one owner, from any thread: the source of
-/// [`Device::upload_from`](super::Device::upload_from). Kernels get no address of it.
+/// Pinned host memory with one owner, on any thread: the source of
+/// [`Device::upload_from`](super::Device::upload_from). Kernels get no pointer to it.
 ///
 /// Writing panics while a copy that reads the buffer is in flight. Dropping it waits for the copy.
 #[derive(Debug)]
@@ -25,12 +25,12 @@ pub struct PinnedBuffer {
 }
 
 impl PinnedBuffer {
-    /// Takes over memory that a device has pinned.
+    /// Takes ownership of memory that a device has pinned.
     pub fn new(memory: impl PinnedBytes) -> Self {
         Self { memory: Box::new(memory) }
     }
 
-    /// The device's own type.
+    /// The device's concrete type.
     ///
     /// # Panics
     /// If another kind of device made the buffer.

@@ -1,11 +1,11 @@
-//! The launch that takes the time where it stands in a stream: what time lines are made of.
+//! The launch that records a timestamp at its place in a stream; timelines consist of these.
 
 use super::{Access, Arg, DevicePtr, Launch, Touch};
 
-/// Bytes of a stamp: nanoseconds as `unsigned long long`.
+/// Bytes of a timestamp: nanoseconds as `unsigned long long`.
 pub const STAMP_BYTES: usize = 8;
 
-/// Writes the time to `to`, which is aligned to 8. The clock is the device's own, begins anywhere,
+/// Writes a timestamp to `to`, which is aligned to 8. The device's clock has an arbitrary origin
 /// and is the same for all streams.
 pub fn stamp(to: DevicePtr) -> Launch {
     let touch = Touch { ptr: to, bytes: STAMP_BYTES, access: Access::Write };

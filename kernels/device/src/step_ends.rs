@@ -1,18 +1,17 @@
-//! The launches at both ends of a captured step: taking the inputs from the buffer whose turn it
-//! is, and handing the turn over.
+//! The launches at both ends of a captured step: copying the inputs from the current input buffer,
+//! and switching buffers.
 //!
 //! Inputs alternate between two buffers in device memory, so that the next batch is copied into one
-//! while the step reads the other. A captured graph holds fixed addresses; which buffer it reads is
-//! decided by an index in device memory.
+//! while the step reads the other. A captured graph contains fixed addresses; an index in device
+//! memory selects the buffer that it reads.
 
 use super::{Access, Arg, Launch, Touch};
 use crate::DevicePtr;
 
-/// Both input buffers, the index of the one whose turn it is, and where the step expects its
-/// inputs.
+/// Both input buffers, the index of the current one, and where the step expects its inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct StepEnds {
-    /// First byte of each input buffer, aligned to 16.
+    /// Address of each input buffer, aligned to 16.
     pub buffers: [DevicePtr; 2],
     /// Length of an input buffer, a multiple of 16.
     pub bytes: usize,
@@ -24,7 +23,7 @@ pub struct StepEnds {
     pub done: DevicePtr,
 }
 
-/// Copies the input buffer whose turn it is to where the step reads.
+/// Copies the current input buffer to where the step reads.
 pub fn take_inputs(s: &StepEnds, bytes: usize) -> Launch {
     assert!(bytes <= s.bytes && s.bytes.is_multiple_of(16), "{bytes} of a buffer's {}", s.bytes);
     let bytes = bytes.next_multiple_of(16);
@@ -37,8 +36,7 @@ pub fn take_inputs(s: &StepEnds, bytes: usize) -> Launch {
         .len(bytes / 16)
 }
 
-/// Hands the turn to the other input buffer and counts the step as done. Comes after all else of
-/// the step.
+/// Switches to the other input buffer and counts the step as done. Comes last in the step.
 pub fn finish_step(s: &StepEnds) -> Launch {
     Launch::new("finish_step", [1, 1, 1])
         .block(32)

@@ -1,11 +1,11 @@
-//! What a plan is made for: the CPU, or a GPU with the sizes that tiles and splits may follow.
+//! The target of a plan: the CPU, or a GPU with the sizes that tiles and splits may depend on.
 //!
-//! A device reports its own [`Gpu`]; the named ones serve planning where there is no device.
+//! A device reports its own [`Gpu`]; the named ones are for planning without a device.
 
 use crate::TensorDesc;
 use crate::architecture::Capability;
 
-/// What a program is planned for.
+/// The target of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The CPU reference: f32 throughout.
@@ -15,7 +15,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Bytes of a tensor.
+    /// Bytes of a tensor on this target.
     pub fn bytes(&self, desc: &TensorDesc) -> usize {
         match self {
             Target::Cpu => desc.cpu_bytes(),
@@ -23,7 +23,7 @@ impl Target {
         }
     }
 
-    /// The GPU, unless this is the CPU.
+    /// The GPU; `None` for the CPU.
     pub fn gpu(&self) -> Option<&Gpu> {
         match self {
             Target::Cpu => None,
@@ -37,7 +37,7 @@ impl Target {
     }
 }
 
-/// A GPU as planning sees it.
+/// A GPU, as planning sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// Name, in reports.
@@ -46,7 +46,7 @@ pub struct Gpu {
     pub capability: Capability,
     /// Streaming multiprocessors.
     pub multiprocessors: usize,
-    /// Shared memory that one block can ask for, in bytes.
+    /// Maximum shared memory per block, in bytes.
     pub shared_bytes: usize,
     /// L2 cache, in bytes.
     pub l2_bytes: usize,

@@ -1,11 +1,11 @@
-//! What a stream runs, as data: a kernel, a copy, or a sum over ranks.
+//! A task: what a stream runs, as data. A kernel, a copy, or a sum over ranks.
 //!
-//! Every task says which bytes it reaches and how. So a captured list may hold any of them, and a
-//! node of a program may become any of them.
+//! Every task declares which bytes it accesses and how. So a captured list, or a node of a program,
+//! may contain any of them.
 
 use crate::{Access, DType, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
 
-/// A piece of work of one stream.
+/// One task of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {
     /// A kernel.
@@ -23,9 +23,9 @@ pub enum Task {
 pub struct Upload {
     /// First byte on the device.
     pub to: DevicePtr,
-    /// Where it comes from.
+    /// The source.
     pub from: Pinned,
-    /// First byte there.
+    /// Byte offset in the source.
     pub offset: usize,
     /// Length.
     pub bytes: usize,
@@ -34,18 +34,18 @@ pub struct Upload {
 /// A copy within device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceCopy {
-    /// First byte written.
+    /// Destination.
     pub to: DevicePtr,
-    /// First byte read.
+    /// Source.
     pub from: DevicePtr,
     /// Length. The two ranges do not overlap.
     pub bytes: usize,
 }
 
-/// A sum over ranks, in place: afterwards each rank holds the sum of what all of them held.
+/// A sum over ranks, in place: afterwards each rank holds the sum over all ranks.
 ///
-/// The order of the sum is that of the ranks, so every rank gets the same bits, and gets them again
-/// the next time. All ranks give their all-reduces in the same order.
+/// The sum is in rank order, so every rank gets the same bits, every time. All ranks submit their
+/// all-reduces in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllReduce {
     /// First element.
@@ -64,7 +64,7 @@ impl AllReduce {
 }
 
 impl Task {
-    /// The kernel's name, or what it is.
+    /// The kernel's name, or the kind of task.
     pub fn name(&self) -> &'static str {
         match self {
             Task::Launch(launch) => launch.kernel,
@@ -82,7 +82,7 @@ impl Task {
         }
     }
 
-    /// Everything that it reaches, pinned memory included.
+    /// All bytes that it accesses, including pinned memory.
     pub fn touches(&self) -> Vec<Touch> {
         let touch = |ptr, bytes, access| Touch { ptr, bytes, access };
         match self {
@@ -98,7 +98,7 @@ impl Task {
         }
     }
 
-    /// True if there is nothing to do.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Task::Launch(launch) => launch.is_empty(),
@@ -108,10 +108,10 @@ impl Task {
         }
     }
 
-    /// Gives it to a stream of a device, unless it is empty.
+    /// Submits it to a stream of a device, unless it is empty.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     pub fn submit(&self, device: &dyn Device, stream: Stream) -> Result<(), DeviceError> {
         match self {
             _ if self.is_empty() => Ok(()),

@@ -16,7 +16,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes an element takes.
+    /// Bytes per element.
     pub fn size_bytes(self) -> usize {
         match self {
             DType::F32 | DType::I32 => 4,
@@ -26,7 +26,7 @@ impl DType {
     }
 }
 
-/// What a tensor is for. Decides its element type on each device.
+/// The purpose of a tensor. Decides its element type on each device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Source pixels as bytes (u8 everywhere).
@@ -37,7 +37,7 @@ pub enum Role {
     Gradient,
     /// Weights as the kernels read them: fp16 on CUDA.
     Weight,
-    /// Gradients of weights, as reduced over images (fp32 before they are cast for the all-reduce).
+    /// Weight gradients, reduced over images (fp32 before the cast for the all-reduce).
     WeightGradient,
     /// Master weights, momentum, per-channel scales and biases: fp32 everywhere.
     Master,
@@ -45,7 +45,7 @@ pub enum Role {
     Box,
     /// Scores and probabilities: fp32 everywhere.
     Score,
-    /// Losses and their normalisers: fp32 everywhere.
+    /// Losses and their normalizers: fp32 everywhere.
     Loss,
     /// Scalars that control the step (learning rate, loss scale): fp32 everywhere.
     Scalar,
@@ -53,7 +53,7 @@ pub enum Role {
     Index,
     /// Polygon coordinates and soft mask targets: fp32 everywhere.
     Mask,
-    /// Bitmaps of one byte a pixel (u8 everywhere).
+    /// Bitmaps, one byte per pixel (u8 everywhere).
     Bitmap,
 }
 
@@ -67,8 +67,8 @@ impl Role {
         }
     }
 
-    /// Element type on CUDA: fp16 for feature maps, their gradients and the weights that the
-    /// kernels read, else as on the CPU.
+    /// Element type on CUDA: fp16 for feature maps, their gradients and the weights that kernels
+    /// read; otherwise as on the CPU.
     pub fn cuda_dtype(self) -> DType {
         match self {
             Role::Activation | Role::Gradient | Role::Weight => DType::F16,
@@ -82,7 +82,7 @@ impl Role {
 pub struct TensorDesc {
     /// Extents, outermost first; activations are NHWC. An empty shape is a scalar.
     pub shape: Vec<usize>,
-    /// What the tensor is for.
+    /// The tensor's purpose.
     pub role: Role,
 }
 

@@ -1,4 +1,4 @@
-//! Capture: launches with their order as data, and the proof that no two of them race.
+//! Capture: launches and their order as data, and the proof that no two of them race.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ impl Graph {
         &self.nodes[node].command
     }
 
-    /// Nodes that may run when those of `done` are done (none, if it is empty).
+    /// Nodes that may run once those of `done` are done (if `done` is empty: the roots).
     pub(crate) fn ready(&self, done: &[bool]) -> Vec<usize> {
         let is_done = |i: usize| done.get(i).copied().unwrap_or(false);
         let can = |i: &usize| !is_done(*i) && self.nodes[*i].after.iter().all(|a| is_done(*a));
@@ -35,14 +35,14 @@ impl Graph {
     }
 }
 
-/// A capture under way.
+/// A capture in progress.
 #[derive(Debug)]
 pub(crate) struct Capture {
     origin: usize,
     nodes: Vec<Node>,
-    /// What the next node of each captured stream comes after.
+    /// The predecessors of the next node, per captured stream.
     heads: HashMap<usize, Vec<usize>>,
-    /// What events recorded in the capture mark.
+    /// The work that events recorded in the capture mark.
     events: HashMap<u32, Vec<usize>>,
 }
 
@@ -74,12 +74,12 @@ impl Capture {
         self.events.insert(event, self.heads[&stream].clone());
     }
 
-    /// The event marks work outside the capture now.
+    /// From now on the event marks work outside the capture.
     pub(crate) fn forget(&mut self, event: u32) {
         self.events.remove(&event);
     }
 
-    /// The stream joins the capture, or what it holds, after the event.
+    /// The stream joins the capture (or its later work waits) after the event.
     pub(crate) fn wait(&mut self, stream: usize, event: u32) {
         let marked = self.events[&event].clone();
         let head = self.heads.entry(stream).or_default();
@@ -88,7 +88,7 @@ impl Capture {
         head.dedup();
     }
 
-    /// The graph, if every stream has joined the first again and no two nodes race.
+    /// The graph, if every stream has rejoined the first and no two nodes race.
     pub(crate) fn finish(mut self) -> Result<Graph, DeviceError> {
         let before = ancestors(&self.nodes);
         let ends = self.heads.remove(&self.origin).unwrap_or_default();
@@ -125,7 +125,7 @@ impl Capture {
         Ok(Graph { nodes: self.nodes })
     }
 
-    /// Bytes that two nodes both reach and one writes.
+    /// Bytes that both nodes access and one writes.
     fn race(&self, first: usize, second: usize) -> Option<usize> {
         let (a, b) = (touches(&self.nodes[first].command), touches(&self.nodes[second].command));
         let shared = |x: &Touch, y: &Touch| {
@@ -155,7 +155,7 @@ impl Capture {
     }
 }
 
-/// For each node, all nodes that are done before it starts.
+/// Per node, all nodes that finish before it starts.
 fn ancestors(nodes: &[Node]) -> Vec<HashSet<usize>> {
     let mut before: Vec<HashSet<usize>> = Vec::with_capacity(nodes.len());
     for node in nodes {

@@ -1,4 +1,4 @@
-//! What queues and captured graphs hold.
+//! The commands in queues and captured graphs.
 
 use std::sync::Arc;
 
@@ -15,6 +15,6 @@ pub(crate) enum Command {
         to: DevicePtr,
         copy: Arc<Copy>,
     },
-    /// Takes the time for this timing event.
+    /// Records the time of this timing event.
     Stamp(u32),
 }

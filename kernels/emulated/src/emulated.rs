@@ -19,16 +19,16 @@ use crate::queue::{Item, Next, Queues, Ticket};
 use crate::ranks::Member;
 use crate::staging::StagingMemory;
 
-/// In which order work runs that no stream and no event orders.
+/// The order of work that neither streams nor events order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As it was given; threads of a block by their index.
+    /// Submission order; threads of a block by index.
     Given,
-    /// As this seed says, threads and blocks too. Not 0.
+    /// Random by this seed, including threads and blocks. Not 0.
     Random(u64),
 }
 
-/// A device that runs CUDA kernels on the processor.
+/// A device that runs CUDA kernels on the CPU.
 #[derive(Debug)]
 pub struct EmulatedDevice {
     order: Order,
@@ -36,7 +36,7 @@ pub struct EmulatedDevice {
     tensor_core_sums: bool,
     planted: Planted,
     gpu: Gpu,
-    /// None for a device on its own.
+    /// `None` for a single device.
     member: Option<Member>,
     inner: Mutex<Inner>,
     /// Bytes of pinned buffers.
@@ -59,11 +59,11 @@ struct Inner {
 }
 
 impl EmulatedDevice {
-    /// A device on one thread of the machine.
+    /// A device on one host thread.
     pub fn new(order: Order) -> Self {
         let random = match order {
             Order::Given => 0,
-            // Neighbouring seeds must not begin alike.
+            // Neighbouring seeds must not start alike.
             Order::Random(seed) => seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
         };
         let inner = Mutex::new(Inner { random, ..Inner::default() });
@@ -79,20 +79,20 @@ impl EmulatedDevice {
         }
     }
 
-    /// A group of devices whose all-reduces meet. Each belongs to a thread of its own: a rank that
-    /// comes to a sum waits for the others.
+    /// A group of devices whose all-reduces meet. Each belongs to its own thread: a rank that
+    /// reaches a sum waits for the others.
     pub fn group(order: Order, count: usize) -> Vec<Self> {
         Member::group(count).map(|m| Self { member: Some(m), ..Self::new(order) }).collect()
     }
 
-    /// Takes the place of this GPU in planning; an A100's without it.
+    /// Plans as for this GPU; by default an A100.
     pub fn with_gpu(mut self, gpu: Gpu) -> Self {
         self.gpu = gpu;
         self
     }
 
-    /// Sums products as tensor cores do: a group of products and the running sum are aligned to
-    /// the largest of them and cut off, not rounded. Without it, each sum is rounded to nearest.
+    /// Sums products as tensor cores do: a group of products and the running sum are aligned to the
+    /// largest and truncated, not rounded. By default each sum is rounded to nearest.
     pub fn with_tensor_core_sums(mut self) -> Self {
         self.tensor_core_sums = true;
         self
@@ -104,7 +104,7 @@ impl EmulatedDevice {
         self
     }
 
-    /// Spreads the blocks of a launch over as many threads of the machine.
+    /// Distributes the blocks of a launch over this many host threads.
     pub fn with_os_threads(mut self, threads: u32) -> Self {
         self.os_threads = threads.max(1);
         self
@@ -113,7 +113,7 @@ impl EmulatedDevice {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         match self.inner.lock() {
             Ok(inner) => inner,
-            // A panic in a test that shares the device: its state is still whole.
+            // After a panic in a test that shares the device, its state is still consistent.
             Err(poisoned) => poisoned.into_inner(),
         }
     }
@@ -171,7 +171,7 @@ impl EmulatedDevice {
         Ok(())
     }
 
-    /// Runs everything, and says what went wrong. A fault stays, as a CUDA context's does.
+    /// Runs everything and reports errors. An error is sticky, as in a CUDA context.
     fn drain(&self, inner: &mut Inner) -> Result<(), DeviceError> {
         while self.advance(inner) {}
         inner.fault.clone().map_or(Ok(()), Err)

@@ -1,4 +1,4 @@
-//! The shared library of compiled kernels: the one door to C++.
+//! The shared library of compiled kernels: the only interface to C++.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
@@ -87,7 +87,7 @@ pub(crate) fn parameter_sizes(kernel: &str) -> Option<Vec<usize>> {
     }
 }
 
-/// File and line of a kernel's end, for reports that know no line of their own.
+/// File and line of a kernel's end, for reports without a line of their own.
 pub(crate) fn place(kernel: &str) -> String {
     let Ok(name) = CString::new(kernel) else { return String::new() };
     let mut text = vec![0u8; 256];
@@ -96,7 +96,7 @@ pub(crate) fn place(kernel: &str) -> String {
     until_zero(&text)
 }
 
-/// The CUDA source that holds a kernel, from the checkout's root; empty if there is no such kernel.
+/// The CUDA source of a kernel, from the checkout's root; empty if there is no such kernel.
 pub(crate) fn source(kernel: &str) -> String {
     let Ok(name) = CString::new(kernel) else { return String::new() };
     let mut text = vec![0u8; 4096];
@@ -108,14 +108,14 @@ pub(crate) fn source(kernel: &str) -> String {
     path.strip_prefix(kernels).map_or(path.clone(), |rest| format!("kernels/{rest}"))
 }
 
-/// Poisoned memory between red zones; none if there is none left.
+/// Poisoned memory between red zones; `None` if out of memory.
 pub(crate) fn alloc(bytes: usize) -> Option<DevicePtr> {
     // SAFETY: the function allocates for itself and has no precondition.
     let memory = unsafe { (functions().alloc)(bytes) };
     (!memory.is_null()).then_some(memory as DevicePtr)
 }
 
-/// An allocation: where it begins, and its length.
+/// An allocation: its address and length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
     pub(crate) ptr: DevicePtr,
@@ -130,7 +130,7 @@ impl Block {
         unsafe { (functions().free)(self.ptr as *mut c_void, self.bytes) }
     }
 
-    /// Where its red zones were written: bytes past the end, or negative, before the start.
+    /// Where its red zones were overwritten: bytes past the end, or negative, before the start.
     pub(crate) fn red_zone(self) -> Option<i64> {
         // SAFETY: the allocation is alive, and the function reads it and its red zones only.
         let at = unsafe { (functions().red_zone)(self.ptr as *mut c_void, self.bytes) };
@@ -157,19 +157,19 @@ impl Block {
     }
 }
 
-/// How a launch runs where CUDA leaves it open.
+/// Execution choices that CUDA leaves open.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way {
-    /// Order of blocks and threads; 0: by their index.
+    /// Order of blocks and threads; 0 means by index.
     pub(crate) seed: u64,
-    /// Threads of the machine that share the blocks.
+    /// Host threads that share the blocks.
     pub(crate) os_threads: u32,
-    /// Sums of products are cut off as in tensor cores.
+    /// Truncate sums of products, as tensor cores do.
     pub(crate) cut: bool,
 }
 
-/// Runs a launch to its end. The caller has checked the sizes of the arguments, and that everything
-/// that the launch declares lies in allocations that are alive.
+/// Runs a launch to completion. The caller has checked the argument sizes, and that everything the
+/// launch declares is in live allocations.
 pub(crate) fn launch(launch: &Launch, way: Way) -> Result<(), DeviceError> {
     let fault = |reason: String| DeviceError::Kernel { kernel: launch.kernel.to_string(), reason };
     let name = CString::new(launch.kernel).map_err(|e| fault(e.to_string()))?;
@@ -233,7 +233,7 @@ mod tests {
     use super::{kernel_names, parameter_sizes, source};
 
     /// What runs on GPUs is what is tested here: no kernel is missing on either side, and both
-    /// compilers lay out its parameters alike.
+    /// compilers agree on its parameter layout.
     #[test]
     fn the_compiled_kernels_are_the_emulated_ones() {
         let sources: Vec<_> = ["../../ptx", "../probe/ptx"]
@@ -242,7 +242,7 @@ mod tests {
                 let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
                 Manifest::load(&folder.join(Manifest::FILE)).unwrap().sources
             })
-            // Those for Hopper alone run on no other device, this one included.
+            // Hopper-only kernels run on no other device, including this one.
             .filter(|source| source.architecture == Architecture::COMPUTE_80)
             .collect();
         let compiled: BTreeMap<&str, &[usize]> = sources
@@ -254,7 +254,7 @@ mod tests {
             file.kernels.iter().for_each(|kernel| assert_eq!(source(&kernel.name), file.path));
         }
         let names = kernel_names();
-        // Wrong kernels, planted for the tests of this device, run on no GPU.
+        // Faulty kernels, planted for the tests of this device, run on no GPU.
         for name in names.iter().filter(|name| !name.starts_with("planted_")) {
             let sizes = parameter_sizes(name).unwrap();
             assert_eq!(compiled.get(name.as_str()), Some(&sizes.as_slice()), "{name}");

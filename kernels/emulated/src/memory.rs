@@ -1,4 +1,4 @@
-//! Allocations of the device: which bytes exist, and whether a launch keeps to them.
+//! Allocations of the device: which bytes exist, and whether a launch stays within them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use device::{DeviceError, DevicePtr, Launch};
 
 use crate::library::{self, Block, Way};
 
-/// All memory of the emulated device: small enough that a runaway test shows.
+/// Total memory of the emulated device: small enough to expose a runaway test.
 pub(crate) const TOTAL_BYTES: usize = 6 << 30;
 /// Buffers up to this size are compared before and after a launch that only reads them.
 const WATCHED_BYTES: usize = 1 << 20;
@@ -35,7 +35,7 @@ impl Memory {
         Ok(ptr)
     }
 
-    /// Releases an allocation; its red zones are looked at first.
+    /// Frees an allocation after checking its red zones.
     pub(crate) fn free(&mut self, ptr: DevicePtr) -> Result<(), DeviceError> {
         let Some(bytes) = self.blocks.remove(&ptr) else {
             panic!("{ptr:#x} is no allocation of this device");
@@ -47,7 +47,7 @@ impl Memory {
         checked
     }
 
-    /// The allocation that holds all of `bytes` bytes from `ptr` on.
+    /// The allocation that contains all of `bytes` bytes from `ptr`.
     pub(crate) fn holding(&self, ptr: DevicePtr, bytes: usize) -> Option<Block> {
         let (&start, &len) = self.blocks.range(..=ptr).next_back()?;
         let offset = (ptr - start) as usize;
@@ -81,7 +81,7 @@ impl Memory {
         }
     }
 
-    /// That the arguments fit the kernel and what they reach exists.
+    /// Checks that the arguments match the kernel and that the memory they access exists.
     pub(crate) fn check(&self, launch: &Launch) -> Result<(), DeviceError> {
         let fault = |reason| Err(DeviceError::Kernel { kernel: launch.kernel.to_string(), reason });
         let Some(sizes) = library::parameter_sizes(launch.kernel) else {
@@ -107,7 +107,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Runs a launch, and looks at what it may not have changed.
+    /// Runs a launch, and checks the memory that it must not change.
     pub(crate) fn run(&self, launch: &Launch, way: Way) -> Result<(), DeviceError> {
         let watched: Vec<_> = launch
             .touches()
@@ -151,7 +151,7 @@ fn overlap(a: device::Touch, b: device::Touch) -> bool {
     a.ptr < b.ptr + b.bytes as u64 && b.ptr < a.ptr + a.bytes as u64
 }
 
-/// What a kernel did, with the line on which it ends.
+/// A kernel's fault, with the line on which the kernel ends.
 fn fault(kernel: &str, reason: String) -> DeviceError {
     let reason = format!("{}: {reason}", library::place(kernel));
     DeviceError::Kernel { kernel: kernel.to_string(), reason }

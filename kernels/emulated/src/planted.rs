@@ -1,17 +1,17 @@
-//! Faults of a GPU that can be planted: a kernel that faults or hangs, a module that does not load.
+//! GPU faults that tests can plant: a kernel that faults or hangs, a module that does not load.
 
 use device::{DeviceError, Launch};
 
 use crate::library::source;
 
-/// What goes wrong; nothing by default.
+/// The planted faults; none by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Planted {
-    /// Launches of this kernel fault. The fault stays, as in a CUDA context.
+    /// Launches of this kernel fault. The fault is sticky, as in a CUDA context.
     pub fault_in: Option<String>,
-    /// Launches of this kernel never end.
+    /// Launches of this kernel never finish.
     pub hang_in: Option<String>,
-    /// Modules whose source's path holds this do not load.
+    /// Modules whose source path contains this do not load.
     pub broken_module: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl Planted {
         Ok(())
     }
 
-    /// What loading a module comes to.
+    /// The result of loading a module.
     pub(crate) fn load(&self, path: &str) -> Result<(), DeviceError> {
         if self.broken_module.as_ref().is_some_and(|broken| path.contains(broken)) {
             let call = format!("compiling the PTX of {path} for this GPU");

@@ -6,24 +6,24 @@ use std::sync::Arc;
 use crate::capture::Graph;
 use crate::command::Command;
 
-/// Number of a piece of work, in the order in which it was given.
+/// Number of a piece of work, in submission order.
 pub(crate) type Ticket = u64;
 
 #[derive(Debug)]
 pub(crate) enum Item {
     Run(Command),
-    /// Goes on once this ticket is done.
+    /// Continues once this ticket is done.
     Wait(Ticket),
     Replay(Arc<Graph>),
 }
 
-/// What the scheduler hands out: one command to run now.
+/// The scheduler's choice: one command to run now.
 #[derive(Debug)]
 pub(crate) enum Next {
     Command(Command),
     /// Nothing is left anywhere.
     Nothing,
-    /// Work is left but none of it can run.
+    /// Work remains, but none of it can run.
     Stuck,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Queues {
 struct Stream {
     items: VecDeque<(Ticket, Item)>,
     last: Option<Ticket>,
-    /// A graph at work at the head of the queue: which nodes are done.
+    /// A graph in execution at the head of the queue: which nodes are done.
     running: Option<Vec<bool>>,
 }
 
@@ -62,7 +62,7 @@ impl Queues {
         stream.last = Some(ticket);
     }
 
-    /// The newest work of a stream, for an event to mark.
+    /// The newest work of a stream, for an event to record.
     pub(crate) fn last(&self, stream: usize) -> Option<Ticket> {
         self.streams[stream].last
     }
@@ -119,7 +119,7 @@ impl Queues {
         }
     }
 
-    /// Takes waits that are fulfilled, and graphs without nodes, off the heads of the queues.
+    /// Removes satisfied waits, and empty graphs, from the heads of the queues.
     fn skip_markers(&mut self) {
         loop {
             let passed = self.streams.iter().position(|stream| match stream.items.front() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use device::{AllReduce, DType, DeviceError, Ranks};
 use half::f16;
 
-/// A rank that is alone for so long has lost the others.
+/// A rank that waits alone this long has lost the others.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One rank's end of a group.
@@ -22,14 +22,14 @@ struct Meeting {
     changed: Condvar,
 }
 
-/// A sum under way.
+/// A sum in progress.
 #[derive(Debug, Default)]
 struct Round {
     /// Sums that are done.
     number: u64,
-    /// What each rank brought; none where it has not come.
+    /// Each rank's contribution; `None` until it arrives.
     brought: Vec<Option<Vec<u8>>>,
-    /// The sum, while ranks take it.
+    /// The sum, while ranks read it.
     sum: Option<Result<Vec<u8>, String>>,
     taken: usize,
 }
@@ -46,13 +46,13 @@ impl Member {
         })
     }
 
-    /// Brings this rank's values and waits for the sum.
+    /// Contributes this rank's values and waits for the sum.
     pub(crate) fn sum(&self, what: &AllReduce, mine: Vec<u8>) -> Result<Vec<u8>, DeviceError> {
         let Ranks { rank, count } = self.ranks;
         let fault =
             |reason| DeviceError::Driver { call: format!("all_reduce, rank {rank}"), reason };
         let mut round = self.meeting.round.lock().unwrap_or_else(PoisonError::into_inner);
-        // The others may still be taking the last sum.
+        // The others may still be reading the last sum.
         round = self.wait(round, |round| round.sum.is_none()).map_err(fault)?;
         let number = round.number;
         round.brought[rank] = Some(mine);
@@ -87,7 +87,7 @@ impl Member {
     }
 }
 
-/// The sum in the order of the ranks.
+/// The sum in rank order.
 fn add(brought: &[Vec<u8>], dtype: DType) -> Result<Vec<u8>, String> {
     let lengths: Vec<usize> = brought.iter().map(Vec::len).collect();
     if lengths.iter().any(|len| *len != lengths[0]) {

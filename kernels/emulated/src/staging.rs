@@ -1,4 +1,4 @@
-//! Host memory that its owner fills in place: copies out of it keep writers away until they ran.
+//! Host memory that its owner fills in place: pending copies from it block writers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use device::PinnedBytes;
 pub(crate) struct StagingMemory {
     words: Vec<u64>,
     bytes: usize,
-    /// Copies out of it that have not run.
+    /// Pending copies from it.
     readers: Arc<AtomicUsize>,
     /// Bytes of all buffers of the device.
     taken: Arc<AtomicUsize>,
 }
 
-/// A copy that was given to a queue; dropped when it ran.
+/// A queued copy; dropped once it has run.
 #[derive(Debug)]
 pub(crate) struct Copy {
     bytes: Vec<u8>,
@@ -31,8 +31,7 @@ impl StagingMemory {
         Self { words, bytes, readers: Arc::default(), taken: taken.clone() }
     }
 
-    /// Its first `bytes` bytes. They are those at the time when the copy runs, too: until then
-    /// nobody can write.
+    /// Its first `bytes` bytes. They are unchanged when the copy runs: until then nobody can write.
     pub(crate) fn copy(&self, bytes: usize) -> Arc<Copy> {
         let head = self.bytes().get(..bytes);
         let head = head.unwrap_or_else(|| panic!("{bytes} bytes of a buffer of {}", self.bytes));

@@ -17,7 +17,7 @@ use crate::model::params::Param;
 use crate::model::rois::{LabelledRois, Rois, SampledRois};
 
 const PREDICTOR: &str = "roi_heads.box_predictor";
-/// Boxes smaller than this (network pixels) are no detections, as in torchvision.
+/// Boxes smaller than this (network pixels) are dropped, as in torchvision.
 const MIN_BOX_SIZE: f32 = 1e-2;
 
 /// Two linear predictors behind a stack of linear layers.
@@ -25,12 +25,12 @@ const MIN_BOX_SIZE: f32 = 1e-2;
 pub(super) struct BoxHead {
     config: configs::BoxHead,
     detections: configs::Detections,
-    /// Of the box deltas.
+    /// Weights of the box deltas.
     weights: [f32; 4],
     plus_one: bool,
 }
 
-/// What the head predicts of each RoI.
+/// The head's predictions per RoI.
 #[derive(Debug, Clone, Copy)]
 struct Predictions {
     /// [M, K+1].
@@ -49,7 +49,7 @@ impl BoxHead {
         }
     }
 
-    /// Adds the head to a training step: losses of class and box on all sampled RoIs.
+    /// Adds the head to a training step: class and box losses on all sampled RoIs.
     pub(super) fn losses(
         &self,
         net: &mut Net<'_>,
@@ -156,7 +156,7 @@ impl BoxHead {
     }
 }
 
-/// Foreground classes of a model, from its classifier's shape.
+/// Foreground classes of a model, from the shape of its classifier.
 pub fn classes_of(params: &[Param]) -> usize {
     let name = format!("{PREDICTOR}.cls_score.bias");
     let classifier = params.iter().find(|p| p.name == name);

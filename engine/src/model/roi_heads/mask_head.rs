@@ -1,5 +1,5 @@
-//! The mask head: a mask of each RoI and class, its loss on the positives, and the probabilities of
-//! each detection's class.
+//! The mask head: a mask per RoI and class, its loss on the positives, and the probabilities for
+//! the class of each detection.
 
 use configs::MaskTargetRule;
 use graph::{GraphError, TensorId};
@@ -21,13 +21,13 @@ pub(super) struct MaskHead {
 }
 
 impl MaskHead {
-    /// The head, of a model that has one.
+    /// The head, if the model has one.
     pub(super) fn of(model: &configs::Model) -> Option<Self> {
         let (config, plus_one) = (model.mask_head.clone(), model.boxes.legacy_plus_one);
         model.kind.has_masks().then_some(Self { config, plus_one })
     }
 
-    /// Mask logits [M, S, S, K+1], S twice the pooled size.
+    /// Mask logits [M, S, S, K+1], with S twice the pooled size.
     fn predict(
         &self,
         net: &mut Net<'_>,

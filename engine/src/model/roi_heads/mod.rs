@@ -1,6 +1,6 @@
-//! Heads over regions of interest. A head is a value: it adds its layers to a program, and returns
-//! its losses by name or keeps what it finds. [`RoiHeads::of`] lists the heads of a model; adding
-//! one takes a file beside this one and a line there.
+//! RoI heads. A head is a value: it adds its layers to a program, and returns its losses by name or
+//! keeps its predictions. [`RoiHeads::of`] lists the heads of a model; adding one takes a file
+//! beside this one and a line there.
 
 mod box_head;
 mod mask_head;
@@ -18,7 +18,7 @@ use super::rois::{Rois, SampledRois};
 
 pub use self::box_head::classes_of;
 
-/// A head that runs on the positives in training, and on the detections afterwards.
+/// A head that runs on the positives in training, and on the detections in inference.
 trait RoiHead: Debug {
     /// Adds the head to a training step; `maps` is the pyramid. Returns its losses.
     fn losses(
@@ -29,7 +29,7 @@ trait RoiHead: Debug {
         truth: &Truth,
     ) -> Result<Vec<Loss>, GraphError>;
 
-    /// Adds the head to the detection pass, and keeps what it finds of each detection.
+    /// Adds the head to the detection pass, and keeps its predictions per detection.
     fn detect(
         &self,
         net: &mut Net<'_>,
@@ -48,9 +48,9 @@ struct Detections {
 /// The heads of a model.
 #[derive(Debug)]
 pub(super) struct RoiHeads {
-    /// Makes detections of proposals.
+    /// Turns proposals into detections.
     box_head: BoxHead,
-    /// Tell more of each detection.
+    /// Heads that add to each detection.
     further: Vec<Box<dyn RoiHead>>,
 }
 
@@ -60,7 +60,7 @@ impl RoiHeads {
         Self { box_head: BoxHead::of(model), further: further.into_iter().flatten().collect() }
     }
 
-    /// Adds all heads to a training step. Returns their losses, in order of the heads.
+    /// Adds all heads to a training step. Returns their losses, in the order of the heads.
     pub(super) fn losses(
         &self,
         net: &mut Net<'_>,
@@ -75,7 +75,7 @@ impl RoiHeads {
         Ok(losses)
     }
 
-    /// Adds all heads to the detection pass, and keeps what they find.
+    /// Adds all heads to the detection pass, and keeps their predictions.
     pub(super) fn detect(
         &self,
         net: &mut Net<'_>,

@@ -1,4 +1,4 @@
-//! Features of regions of interest, pooled from the pyramid.
+//! RoI features, pooled from the pyramid.
 
 use graph::{GraphError, TensorId};
 use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs, RoiPlaces};
@@ -7,7 +7,7 @@ use kernels::ops::roi_levels::RoiLevels;
 use crate::model::net::Net;
 use crate::model::rois::Rois;
 
-/// Features of the RoIs, [M, pooled, pooled, C], from the level that fits each one's size.
+/// Features of the RoIs, [M, pooled, pooled, C], each from the level that fits its size.
 pub(super) fn pool(
     net: &mut Net<'_>,
     maps: &[TensorId],

@@ -1,4 +1,4 @@
-//! A row of the table is all that a new array takes.
+//! A new array takes one row of the table and nothing else.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const SHAPE: SlotShape =
     SlotShape { pixels: 3 * 32 * 32, objects: 9, parts: 9, coords: 200, runs: 50 };
 
 batch_arrays! {
-    /// What a keypoint head would want.
+    /// What a keypoint head would need.
     KeypointInputs {
         keypoints: Box [Extent::Images, Extent::Objects, Extent::Fixed(5)] Ones;
         batch_seed: Index [Extent::Fixed(2)] Zeros;
@@ -43,8 +43,8 @@ fn spec(config: &Config) -> ModelSpec<'_> {
     }
 }
 
-/// From its row follow the program's input, the slot's array at the same place as on a device, its
-/// view, what clears it, and the copy into the program.
+/// One row generates the program's input, the slot's array at the same place as on a device, its
+/// view, its clear value, and the copy into the program.
 #[test]
 fn a_new_array_is_one_row_and_the_line_that_fills_it() {
     let config = Config::load("micro", &[]).expect("the preset loads");
@@ -91,7 +91,7 @@ fn a_new_array_is_one_row_and_the_line_that_fills_it() {
     assert_eq!(executor.i32("num_images").expect("an input"), [1]);
 }
 
-/// The tables of the model fit its programs, on a device byte for byte.
+/// The model's tables match its programs, on a device byte for byte.
 #[test]
 fn slots_lie_as_the_inputs_of_their_programs() {
     use super::super::{detection_layout, detection_program, training_layout, training_program};
@@ -106,7 +106,7 @@ fn slots_lie_as_the_inputs_of_their_programs() {
     }
 }
 
-/// A program that declares another input in front is told so, not fed with shifted bytes.
+/// A program that declares another input first is rejected, not fed shifted bytes.
 #[test]
 #[should_panic(expected = "`pixels`")]
 fn another_input_in_front_is_found() {

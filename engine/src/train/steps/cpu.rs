@@ -1,4 +1,4 @@
-//! Steps on the CPU: a step is done when it has begun.
+//! Steps on the CPU: begin runs a step to completion.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(in crate::train) struct CpuSteps {
     executors: Vec<CpuExecutor>,
     shapes: Vec<StepPrograms>,
     loss_names: Vec<&'static str>,
-    /// Of the micro-steps that were begun.
+    /// Results of the micro-steps begun so far.
     losses: Vec<Vec<(&'static str, f32)>>,
     last: Option<usize>,
 }
@@ -50,7 +50,7 @@ impl Steps for CpuSteps {
         let executor = &mut self.executors[program];
         copy_inputs(executor, &batch.slot)?;
         let state = state.host_mut();
-        // Inside the pool, so that an op's parallel loops start without a hand-over of threads.
+        // Inside the pool, so that an op's parallel loops start without a thread hand-off.
         rayon::scope(|_| executor.run(state));
         let executor = &self.executors[program];
         let losses = self

@@ -1,4 +1,4 @@
-//! Steps on a device: one graph launch each, and what they say comes through the ring.
+//! Steps on a device: one graph launch each; their results come back through the ring.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(in crate::train) struct DeviceSteps {
     executor: DeviceExecutor,
     layout: RingLayout,
     ring: Pinned,
-    /// Batches that the device may still copy, with their micro-steps, oldest first.
+    /// Batches that the device may still be copying, with their micro-steps, oldest first.
     copied: VecDeque<(u32, Batch)>,
     shapes: Vec<StepPrograms>,
     micro_steps: u32,
@@ -89,7 +89,7 @@ impl Steps for DeviceSteps {
         let step = before.wrapping_add(1);
         assert_eq!(executor.submitted(), step, "one step was to be made");
         self.copied.push_back((step, batch));
-        // Bringing the inputs has waited for the last micro-step but one.
+        // Staging the inputs has waited for the micro-step before the last.
         let free = self.copied.front().is_some_and(|(step, _)| executor.is_done(*step));
         Ok(if free { self.copied.pop_front().map(|(_, batch)| batch) } else { None })
     }

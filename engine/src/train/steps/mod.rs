@@ -1,4 +1,4 @@
-//! Making steps: on the CPU at once, on a device up to two ahead of what the host has seen.
+//! Running steps: synchronously on the CPU, up to two ahead of the host on a device.
 
 mod cpu;
 mod device;
@@ -16,34 +16,34 @@ use crate::runtime::ModelState;
 pub(super) use cpu::CpuSteps;
 pub(super) use device::DeviceSteps;
 
-/// What a step said of itself.
+/// Results read back from one step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     pub(super) losses: Vec<(&'static str, f32)>,
     pub(super) lr: f32,
     pub(super) loss_scale: f32,
-    /// Of the gradients without the loss scale.
+    /// Norm of the gradients without the loss scale.
     pub(super) grad_norm: f32,
     pub(super) applied: bool,
 }
 
-/// Gives a step of a program to a device, as [`DeviceExecutor::submit`] does: it may look at the
-/// step or time it, and makes exactly one.
+/// Submits a step of a program to a device, as [`DeviceExecutor::submit`] does; it may inspect or
+/// time the step, and runs exactly one.
 pub type Submit<'a> = dyn FnMut(&mut DeviceExecutor, usize) -> Result<(), GraphError> + 'a;
 
 /// Runs training steps in order.
 pub(super) trait Steps: Debug {
-    /// Steps that may be begun before the oldest is measured.
+    /// Steps that may be in flight before the oldest is measured.
     fn depth(&self) -> usize;
 
-    /// Begins a micro-step. Gives back a batch whose slot may be filled again, if there is one.
+    /// Begins a micro-step. Returns a batch whose slot may be refilled, if there is one.
     fn begin(&mut self, batch: Batch, state: &mut ModelState)
     -> Result<Option<Batch>, EngineError>;
 
-    /// Begins a micro-step in a way of the caller's.
+    /// Begins a micro-step through the caller's `submit`.
     ///
     /// # Errors
-    /// As [`Self::begin`]; [`EngineError::Usage`] on the CPU, where there is one way.
+    /// As for [`Self::begin`]; [`EngineError::Usage`] on the CPU, which has no other way.
     fn begin_by(
         &mut self,
         batch: Batch,
@@ -53,18 +53,18 @@ pub(super) trait Steps: Debug {
         Err(EngineError::Usage("steps on the CPU are not given launch by launch".into()))
     }
 
-    /// The oldest step that was begun and not measured yet, once it is done.
+    /// Waits for the oldest step that has not been measured yet, and returns it.
     fn measure(&mut self) -> Result<Measured, EngineError>;
 
     /// Bytes of activations, gradients, inputs and scratch.
     fn bytes(&self) -> usize;
 
-    /// Bytes of host memory that a device reaches, slots apart.
+    /// Bytes of host memory that a device accesses, without slots.
     fn pinned_bytes(&self) -> usize {
         0
     }
 
-    /// A device's captured graphs, one a program.
+    /// A device's captured graphs, one per program.
     fn graphs(&self) -> &[CapturedGraph] {
         &[]
     }
@@ -80,7 +80,7 @@ pub(super) trait Steps: Debug {
     }
 }
 
-/// A step from the losses of its micro-steps, and what the last of them said of the update.
+/// Combines the losses of the micro-steps with the last one's record of the update.
 pub(super) fn measured(
     micro_losses: &[Vec<(&'static str, f32)>],
     control: Control,

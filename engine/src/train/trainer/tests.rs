@@ -1,4 +1,4 @@
-//! Steps in flight when something goes wrong.
+//! Steps in flight when something fails.
 
 use super::super::feed::Batch;
 use super::super::steps::Measured;
@@ -6,7 +6,7 @@ use super::*;
 use crate::dataset::Split;
 use crate::progress::Progress;
 
-/// Steps that are measured in order, with their number as the loss; the third cannot be begun.
+/// Steps that complete in order, with their number as the loss; the third cannot begin.
 #[derive(Debug, Default)]
 struct Fragile {
     begun: u64,
@@ -38,7 +38,7 @@ impl Steps for Fragile {
     }
 }
 
-/// Steps that were begun before the bad one are told first, each once, then why there are no more.
+/// Steps that began before the bad one are reported first, each once, then the reason for the end.
 #[test]
 fn a_step_that_cannot_begin_hides_none_before_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -56,7 +56,7 @@ fn a_step_that_cannot_begin_hides_none_before_it() {
     assert_eq!((trainer.steps_done(), trainer.in_flight()), (3, 0));
 }
 
-/// None is begun beyond the step after which something else is to happen.
+/// No step begins beyond the one that something else follows.
 #[test]
 fn nothing_is_in_flight_at_a_stop() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,8 +1,8 @@
-//! Steps that are made to be measured: launch by launch, on one stream, with stamps of the time.
+//! Instrumented steps: launch by launch, on one stream, or with timestamps.
 //!
-//! Each is a step like any other: it takes its inputs from the buffer whose turn it is, updates the
-//! state once, is counted, and leaves the bits that the captured graph leaves. So training goes on
-//! behind it. What differs is how the launches reach the device.
+//! Each is a step like any other: it reads the next input buffer, updates the state once, is
+//! counted, and leaves the same bits as the captured graph. So training continues after it. Only
+//! the way the launches reach the device differs.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::GraphError;
 use crate::capture::{CapturedGraph, capture};
 use crate::timeline::{Span, Stamps};
 
-/// A step that was given launch by launch.
+/// A step that was submitted launch by launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenLaunches {
     /// Its number, for [`DeviceExecutor::until_done`].
@@ -29,8 +29,8 @@ pub struct OneStream {
     graph: CapturedGraph,
 }
 
-/// A program captured with a stamp of the time before and after each work, on the streams that it
-/// has in training.
+/// A program captured with a timestamp before and after each piece of work, on its training
+/// streams.
 #[derive(Debug)]
 pub struct StampedStep {
     program: usize,
@@ -39,23 +39,23 @@ pub struct StampedStep {
 }
 
 impl StampedStep {
-    /// When each work began and ended in the last step that was made with it, in the order of the
+    /// When each piece of work began and ended in the last step run this way, in the order of the
     /// program's launch list. Waits for the device.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn spans(&self) -> Result<Vec<Span>, GraphError> {
         self.stamps.read()
     }
 }
 
 impl DeviceExecutor {
-    /// As [`Self::submit`], but the tasks go to one stream one by one, in the order of the launch
+    /// Like [`Self::submit`], but the tasks go to one stream one by one, in the order of the launch
     /// list, with an event after each: [`Stopwatch::read_us`] gives the time of each, in the order
     /// of [`LaunchList::tasks`](crate::capture::LaunchList::tasks). The host waits for nothing.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn submit_launches(
         &mut self,
         program: usize,
@@ -73,10 +73,10 @@ impl DeviceExecutor {
         Ok(GivenLaunches { step: self.close_step()?, launches })
     }
 
-    /// As [`Self::submit`], with the replay timed as one piece of work.
+    /// Like [`Self::submit`], with the replay timed as one piece of work.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn submit_timed(
         &mut self,
         program: usize,
@@ -85,11 +85,11 @@ impl DeviceExecutor {
         self.replay_timed(program, self.graphs[program], watch)
     }
 
-    /// Captures a program's launch list once more, all on one stream: what the second stream saves
-    /// shows beside it.
+    /// Captures a program's launch list again, all on one stream, to show what the second stream
+    /// saves.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn capture_on_one_stream(&self, program: usize) -> Result<OneStream, GraphError> {
         let list = self.lists[program].on_one_stream();
         let graph = capture(self.device.as_ref(), &list)?;
@@ -97,10 +97,10 @@ impl DeviceExecutor {
         Ok(OneStream { program, graph })
     }
 
-    /// As [`Self::submit_timed`], on one stream.
+    /// Like [`Self::submit_timed`], on one stream.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn submit_on_one_stream(
         &mut self,
         step: &OneStream,
@@ -109,10 +109,10 @@ impl DeviceExecutor {
         self.replay_timed(step.program, step.graph, watch)
     }
 
-    /// Captures a program with stamps. Training's own graph does not change.
+    /// Captures a program with timestamps. Training's own graph does not change.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn capture_with_stamps(&self, program: usize) -> Result<StampedStep, GraphError> {
         let device: Arc<dyn Device> = self.device.clone();
         let (list, stamps) = Stamps::around(device, &self.lists[program])?;
@@ -121,10 +121,10 @@ impl DeviceExecutor {
         Ok(StampedStep { program, graph, stamps })
     }
 
-    /// As [`Self::submit_timed`], with stamps.
+    /// Like [`Self::submit_timed`], with timestamps.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn submit_with_stamps(
         &mut self,
         step: &StampedStep,

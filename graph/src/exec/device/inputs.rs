@@ -1,38 +1,38 @@
-//! How a step gets its inputs: from pinned memory of the caller's, or from what was written here.
+//! The inputs of a step: copied from the caller's pinned memory, or written here.
 
 use device::{DevicePtr, Event, PinnedBuffer};
 
 use super::DeviceExecutor;
 use crate::GraphError;
 
-/// One of the two places that inputs alternate between.
+/// One of the two input buffers, used alternately.
 #[derive(Debug)]
 pub(super) struct InputBuffer {
     pub(super) memory: DevicePtr,
-    /// Marks the end of the copy into the buffer.
+    /// Recorded after the copy into the buffer.
     pub(super) filled: Event,
-    /// Marks the end of the step that read it.
+    /// Recorded after the step that read it.
     pub(super) free: Event,
 }
 
 impl DeviceExecutor {
-    /// Gives the executor memory of its own for [`Self::write_input`].
+    /// Gives the executor its own memory for [`Self::write_input`].
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn with_staging(mut self) -> Result<Self, GraphError> {
         let buffer = || self.device.pinned_buffer(self.buffer_bytes);
         self.staging = Some([buffer()?, buffer()?]);
         Ok(self)
     }
 
-    /// Writes the head of an input of the next step; each is written for each step. What follows
-    /// the head holds anything: bytes of an earlier step, maybe of another program. A program reads
-    /// no more of it than its counts say. Waits only for the last step but one, which read the same
+    /// Writes the start of an input of the next step; every input is written for every step. The
+    /// rest is undefined: bytes of an earlier step, perhaps of another program. A program reads
+    /// only as much as its counts say. Waits only for the step before the last, which read the same
     /// memory.
     ///
     /// # Errors
-    /// [`GraphError::UnknownTensor`] if the program has no such input; a fault of the device.
+    /// [`GraphError::UnknownTensor`] if the program has no such input; a device error.
     ///
     /// # Panics
     /// Without [`Self::with_staging`].
@@ -53,18 +53,18 @@ impl DeviceExecutor {
         Ok(())
     }
 
-    /// Starts the copy of the next step's inputs, in place of what [`Self::write_input`] wrote.
-    /// They lie in `from` as [`Prepared::input_range`] says; it cannot be written until the copy is
-    /// done, which it is when the step is. Waits only for the last step but one.
+    /// Starts the copy of the next step's inputs, instead of those from [`Self::write_input`]. They
+    /// are laid out in `from` as [`Prepared::input_range`] says. `from` cannot be written until the
+    /// copy is done, which it is when the step is. Waits only for the step before the last.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn bring_inputs(&mut self, program: usize, from: &PinnedBuffer) -> Result<(), GraphError> {
         self.until_done(self.submitted.wrapping_sub(1))?;
         let bytes = self.programs[program].input_bytes();
         let buffer = &self.buffers[self.submitted as usize % 2];
         let device = self.device.as_ref();
-        // An event that was never recorded holds nobody up.
+        // An event that was never recorded blocks nothing.
         device.wait(self.copies, buffer.free)?;
         device.upload_from(self.copies, buffer.memory, from, bytes)?;
         device.record(buffer.filled, self.copies)?;
@@ -73,7 +73,7 @@ impl DeviceExecutor {
         Ok(())
     }
 
-    /// What follows on the main stream finds the inputs of the next step in their buffer.
+    /// Makes the main stream wait until the inputs of the next step are in their buffer.
     pub(super) fn take_inputs_of(&mut self, program: usize) -> Result<(), GraphError> {
         if let Some(brought) = self.brought.take() {
             assert_eq!(brought, program, "the inputs are of another program");

@@ -1,4 +1,4 @@
-//! A step that stops at each node, so that what a node read and wrote can be looked at.
+//! A step that stops at each node, so that its inputs and outputs can be inspected.
 
 use device::{Device, DevicePtr, Pinned, Stream};
 use kernels::TensorDesc;
@@ -8,27 +8,27 @@ use kernels::on_device::host_tensor;
 use super::{DeviceExecutor, DeviceState, Place, Prepared};
 use crate::{GraphError, NodeId, Program, TensorId, TensorKind};
 
-/// What a node read and wrote, floats widened to f32.
+/// The inputs and outputs of a node, floats widened to f32.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// The node.
     pub node: NodeId,
-    /// What it read.
+    /// Its inputs.
     pub inputs: Vec<HostTensor>,
-    /// The state that it updates, as it was.
+    /// The state that it updates, before the update.
     pub before: Vec<HostTensor>,
-    /// What it wrote.
+    /// Its outputs.
     pub outputs: Vec<HostTensor>,
-    /// The state that it updates, as it left it.
+    /// The state that it updates, after the update.
     pub after: Vec<HostTensor>,
 }
 
-/// Who looks.
+/// An observer of nodes.
 pub trait Look {
-    /// A node is about to run. True if its tensors are wanted.
+    /// Called before a node runs. True if its tensors are wanted.
     fn wants(&mut self, program: &Program, node: NodeId) -> bool;
 
-    /// It ran, and was wanted.
+    /// Called after a wanted node has run.
     fn see(&mut self, program: &Program, seen: Seen);
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Homes(Vec<Option<Home>>);
 #[derive(Debug, Clone, Copy)]
 enum Home {
     Memory(DevicePtr),
-    /// Host memory that kernels write: the device is not asked for it.
+    /// Host memory that kernels write: read directly, not through the device.
     Mapped(Pinned),
 }
 
@@ -88,11 +88,11 @@ impl Homes {
 }
 
 impl DeviceExecutor {
-    /// As [`Self::submit`], but node by node on one stream; the host waits for each, and `look`
-    /// sees what it wants to. A fault of the device is told with the node that it came in.
+    /// Like [`Self::submit`], but node by node on one stream; the host waits for each, and `look`
+    /// sees what it asks for. A device error names the node that it occurred in.
     ///
     /// # Errors
-    /// The device's own, as [`GraphError::Node`].
+    /// Device errors, as [`GraphError::Node`].
     pub fn submit_watched(
         &mut self,
         program: usize,
@@ -112,7 +112,7 @@ impl DeviceExecutor {
             };
             let at =
                 |source| GraphError::Node { node: work.name.clone(), source: Box::new(source) };
-            // The first work takes the inputs, the last hands the turn over.
+            // The first work stages the inputs; the last switches the buffers.
             let node = if position == 0 { None } else { nodes.next() };
             let Some(node) = node else {
                 run().map_err(at)?;

@@ -1,9 +1,9 @@
-//! The device executor: each program captured once, then one launch a step.
+//! The device executor: each program is captured once; then a step is one launch.
 //!
-//! All programs of an executor share one arena, one set of state and two input buffers. A step is:
-//! the copy stream brings a batch from pinned host memory into the next input buffer, and one graph
-//! launch does the rest. The host never waits for the device in it: it looks at a count in mapped
-//! memory that the graph's last kernel raises, and only when it is two steps ahead.
+//! All programs of an executor share one arena, one set of state and two input buffers. In a step,
+//! the copy stream copies a batch from pinned host memory into the next input buffer, and one graph
+//! launch does the rest. The host never waits for the device in a step: it polls a counter in
+//! mapped memory that the graph's last kernel increments, and only when it is two steps ahead.
 
 mod anatomy;
 mod inputs;
@@ -36,10 +36,10 @@ pub use stopwatch::{EventCost, Stopwatch};
 use inputs::InputBuffer;
 use look::Homes;
 
-/// How long the host waits for one step before it says that the device hangs.
+/// How long the host waits for one step before it reports a hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Memory for the values of programs that run one after the other on a device.
+/// Memory for the values of programs that run one at a time on a device.
 #[derive(Debug)]
 pub struct SharedArena {
     device: Arc<dyn Device>,
@@ -48,10 +48,10 @@ pub struct SharedArena {
 }
 
 impl SharedArena {
-    /// An arena that holds any one of `programs` at a time.
+    /// An arena large enough for any one of `programs` at a time.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn new(device: Arc<dyn Device>, programs: &[&Prepared]) -> Result<Self, GraphError> {
         let bytes = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
         let ptr = device.alloc(bytes)?;
@@ -66,7 +66,7 @@ impl SharedArena {
 
 impl Drop for SharedArena {
     fn drop(&mut self) {
-        // A device that fails here has said so before.
+        // A failing device has already reported its error.
         let _ = self.device.free(self.ptr);
     }
 }
@@ -76,18 +76,18 @@ impl Drop for SharedArena {
 pub struct DeviceExecutor {
     device: Arc<dyn Device>,
     programs: Vec<Prepared>,
-    /// What each graph was captured from.
+    /// The launch list that each graph was captured from.
     lists: Vec<LaunchList>,
     graphs: Vec<CapturedGraph>,
-    /// Where the tensors of each program lie.
+    /// Addresses of each program's tensors.
     homes: Vec<Homes>,
     arena: Arc<SharedArena>,
     buffers: [InputBuffer; 2],
     /// Length of an input buffer.
     buffer_bytes: usize,
-    /// What [`Self::write_input`] writes, by input buffer.
+    /// Memory for [`Self::write_input`], by input buffer.
     staging: Option<[PinnedBuffer; 2]>,
-    /// The program whose inputs were brought for the next step.
+    /// The program whose inputs were staged for the next step.
     brought: Option<usize>,
     inputs: DevicePtr,
     index: DevicePtr,
@@ -103,7 +103,7 @@ impl DeviceExecutor {
     /// Panics if a program was planned for another GPU than this device.
     ///
     /// # Errors
-    /// What cannot be captured; the device's own.
+    /// Work that cannot be captured; device errors.
     pub fn new(
         device: Arc<dyn Device>,
         programs: Vec<Prepared>,
@@ -166,7 +166,7 @@ impl DeviceExecutor {
         })
     }
 
-    /// The programs, as they were given.
+    /// The programs, in the given order.
     pub fn programs(&self) -> &[Prepared] {
         &self.programs
     }
@@ -176,8 +176,8 @@ impl DeviceExecutor {
         &self.graphs
     }
 
-    /// What their graphs were captured from: the inputs come from their buffer, then each launch of
-    /// the schedule is one work, then the turn is over.
+    /// Their launch lists: the inputs are staged from their buffer, then each launch of the
+    /// schedule is one piece of work, then the buffers switch.
     pub fn launch_lists(&self) -> &[LaunchList] {
         &self.lists
     }
@@ -197,19 +197,19 @@ impl DeviceExecutor {
         self.arena.bytes()
     }
 
-    /// Starts the next step with one graph launch, after its inputs were given: by
-    /// [`Self::bring_inputs`], or by [`Self::write_input`], whose copy starts here. Returns its
-    /// number, from 1, for [`Self::until_done`].
+    /// Submits the next step as one graph launch, after its inputs were provided by
+    /// [`Self::bring_inputs`], or by [`Self::write_input`], whose copy starts here. Returns the
+    /// step number, from 1, for [`Self::until_done`].
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn submit(&mut self, program: usize) -> Result<u32, GraphError> {
         self.take_inputs_of(program)?;
         self.device.replay(self.graphs[program].handle, self.main)?;
         self.close_step()
     }
 
-    /// Marks the end of a step that was given to the main stream, and returns its number.
+    /// Marks the end of a step that was submitted to the main stream, and returns its number.
     fn close_step(&mut self) -> Result<u32, GraphError> {
         let buffer = &self.buffers[self.submitted as usize % 2];
         self.device.record(buffer.free, self.main)?;
@@ -217,27 +217,27 @@ impl DeviceExecutor {
         Ok(self.submitted)
     }
 
-    /// Steps given to the device. Begins again at 0 after 2^32.
+    /// Number of steps submitted. Wraps to 0 at 2^32.
     pub fn submitted(&self) -> u32 {
         self.submitted
     }
 
-    /// True if step `step` is done: memory that its inputs came from can be written again.
+    /// True if step `step` is done: the memory of its inputs can be written again.
     pub fn is_done(&self, step: u32) -> bool {
         !is_before(self.done(), step)
     }
 
-    /// Steps that the device has finished, as the mapped count says. Begins again at 0 after 2^32.
+    /// Number of steps that the device has finished, from the mapped counter. Wraps to 0 at 2^32.
     pub fn done(&self) -> u32 {
         let mut bytes = [0; 4];
         self.device.read_pinned(self.done, 0, &mut bytes);
         u32::from_ne_bytes(bytes)
     }
 
-    /// Sleeps until `step` steps are done. Looks at memory; asks nothing of the device.
+    /// Sleeps until `step` steps are done. Polls memory; never calls the device.
     ///
     /// # Errors
-    /// A fault of the device; [`GraphError::Hangs`] after ten minutes.
+    /// A device error; [`GraphError::Hangs`] after ten minutes.
     ///
     /// # Panics
     /// If `step` was not submitted: it would never be done.
@@ -257,7 +257,7 @@ impl DeviceExecutor {
     /// for the device.
     ///
     /// # Errors
-    /// [`GraphError::UnknownTensor`]; a fault of the device.
+    /// [`GraphError::UnknownTensor`]; a device error.
     pub fn read(&self, program: usize, name: &str) -> Result<HostTensor, GraphError> {
         let unknown = || GraphError::UnknownTensor(name.to_string());
         let prepared = &self.programs[program];
@@ -272,7 +272,7 @@ impl DeviceExecutor {
     }
 }
 
-/// True if step `a` comes before step `b`; numbers go round.
+/// True if step `a` comes before step `b`; numbers wrap.
 fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
@@ -281,14 +281,14 @@ impl Drop for DeviceExecutor {
     fn drop(&mut self) {
         let [first, second] = self.buffers.each_ref().map(|buffer| buffer.memory);
         for ptr in [first, second, self.inputs, self.index] {
-            // A device that fails here has said so before.
+            // A failing device has already reported its error.
             let _ = self.device.free(ptr);
         }
         let _ = self.device.free_pinned(self.done);
     }
 }
 
-/// The launches of a step: the inputs come from their buffer, the nodes, then the turn is over.
+/// The launches of a step: stage the inputs from their buffer, run the nodes, switch the buffers.
 fn whole_step(
     prepared: &Prepared,
     place: &Place<'_>,
@@ -298,11 +298,11 @@ fn whole_step(
     let take = take_inputs(ends, prepared.input_bytes());
     list.push(Work::new("take_inputs", vec![take.into()]));
     let nodes = prepared.launches(place)?;
-    // The last work of each stream beside the main line.
+    // The last work of each stream other than the main one.
     let mut beside = BTreeMap::new();
     for work in nodes.works() {
         let mut work = work.clone();
-        // Everything comes after the inputs were taken.
+        // Everything comes after the inputs were staged.
         work.waits.iter_mut().for_each(|w| *w += 1);
         if work.stream > 0 && work.waits.is_empty() {
             work.waits.push(0);
@@ -313,7 +313,7 @@ fn whole_step(
             beside.insert(stream, position);
         }
     }
-    // A step that is counted as done is done on every stream.
+    // A step that counts as done is done on every stream.
     let body = Body::Tasks(vec![finish_step(ends).into()]);
     let waits = beside.into_values().collect();
     list.push(Work { name: "finish_step".into(), body, stream: 0, waits });

@@ -1,4 +1,4 @@
-//! A program made ready for a device: schedule, plan, and where its inputs lie. Data only.
+//! A program prepared for a device: schedule, plan and input layout. Data only.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::{GraphError, Plan, Program, Schedule, TensorId, TensorKind};
 pub struct Prepared {
     /// The program.
     pub program: Arc<Program>,
-    /// What schedule and plan are for.
+    /// The target of schedule and plan.
     pub target: Target,
     /// Order and streams.
     pub schedule: Schedule,
     /// Where values live in the arena.
     pub plan: Plan,
-    /// Where each input lies in an input buffer, by tensor index.
+    /// Place of each input in an input buffer, by tensor index.
     inputs: Vec<Option<usize>>,
     input_bytes: usize,
 }
@@ -36,7 +36,7 @@ impl Prepared {
         Ok(Self::with_schedule(program, schedule, target))
     }
 
-    /// Plans the memory of a program with a schedule of the caller's.
+    /// Plans the memory of a program with the caller's schedule.
     pub fn with_schedule(program: Arc<Program>, schedule: Schedule, target: Target) -> Self {
         let plan = Plan::new(&program, &schedule, &target);
         let mut inputs = vec![None; program.tensors().len()];
@@ -53,25 +53,24 @@ impl Prepared {
         self.input_bytes
     }
 
-    /// The bytes of an input buffer that this input takes; none if the program has no such input.
+    /// The range of an input in an input buffer; `None` if the program has no such input.
     pub fn input_range(&self, name: &str) -> Option<Range<usize>> {
         let id = self.program.find(name)?;
         let offset = self.input_offset(id)?;
         Some(offset..offset + self.program.desc(id).cuda_bytes())
     }
 
-    /// Where an input lies in an input buffer.
+    /// Place of an input in an input buffer.
     pub(super) fn input_offset(&self, id: TensorId) -> Option<usize> {
         self.inputs[id.index()]
     }
 
     /// The launches of all nodes, with the program's memory at these addresses.
     ///
-    /// Panics if the plan is for the CPU, which launches nothing.
+    /// Panics if the plan is for the CPU, which has no launches.
     ///
     /// # Errors
-    /// [`GraphError::MissingState`]; [`GraphError::NoLaunches`] names a node that only the CPU
-    /// runs.
+    /// [`GraphError::MissingState`]; [`GraphError::NoLaunches`] names a CPU-only node.
     pub fn launches(&self, place: &Place<'_>) -> Result<LaunchList, GraphError> {
         let Target::Gpu(gpu) = &self.target else { panic!("launches of a plan for the CPU") };
         let mut list = LaunchList::default();
@@ -117,13 +116,13 @@ impl Prepared {
     }
 }
 
-/// Addresses that a program's launches use.
+/// The addresses in a program's launches.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// First byte of the arena.
     pub arena: DevicePtr,
     /// First byte of the inputs.
     pub inputs: DevicePtr,
-    /// Where each state tensor is.
+    /// Address of each state tensor.
     pub state: &'a dyn Fn(&str) -> Option<DevicePtr>,
 }

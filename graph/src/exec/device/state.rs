@@ -10,10 +10,10 @@ use kernels::on_device::{device_bytes, host_tensor};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, Program, StateSet};
 
-/// Pinned memory at most that an upload goes through.
+/// Maximum pinned memory that an upload uses as staging.
 const STAGING_BYTES: usize = 64 << 20;
 
-/// Named tensors in device memory. Those named when it was made lie in mapped host memory instead,
+/// Named tensors in device memory. Those named as mapped at creation are in host memory instead,
 /// where kernels write them and the host reads them without a copy.
 #[derive(Debug)]
 pub struct DeviceState {
@@ -33,10 +33,10 @@ struct Entry {
 
 impl DeviceState {
     /// Memory for the state that `programs` declare, filled from `values`. State named in `mapped`
-    /// lies in host memory.
+    /// is in host memory.
     ///
     /// # Errors
-    /// State missing from `values` or of another shape; the device's own.
+    /// State missing from `values` or with another shape; device errors.
     pub fn new(
         device: Arc<dyn Device>,
         programs: &[&Program],
@@ -96,7 +96,7 @@ impl DeviceState {
     /// Overwrites the device's state with `values`, rounded to the device's types. Waits.
     ///
     /// # Errors
-    /// [`GraphError::MissingState`], before anything is overwritten; the device's own.
+    /// [`GraphError::MissingState`], before anything is overwritten; device errors.
     pub fn upload(&self, values: &StateSet) -> Result<(), GraphError> {
         if let Some(name) = self.entries.keys().find(|name| values.get(name).is_none()) {
             return Err(GraphError::MissingState(name.clone()));
@@ -117,7 +117,7 @@ impl DeviceState {
         for (name, entry) in entries {
             let missing = || GraphError::MissingState(name.clone());
             let mut tensor = values.get(name).ok_or_else(missing)?.clone();
-            // The set may hold a weight as the master that it is on the host.
+            // The set may hold a weight under the name of its host value: the master.
             tensor.desc = entry.desc.clone();
             let mut bytes = device_bytes(&tensor);
             if let Some(pinned) = entry.pinned {
@@ -146,7 +146,7 @@ impl DeviceState {
     /// Copies the device's state into `values`, floats widened to f32. Waits.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn download(&self, values: &mut StateSet) -> Result<(), GraphError> {
         self.device.synchronize()?;
         for (name, entry) in &self.entries {
@@ -163,7 +163,7 @@ impl DeviceState {
 
 impl Drop for DeviceState {
     fn drop(&mut self) {
-        // A device that fails here has said so before.
+        // A failing device has already reported its error.
         let _ = self.device.free(self.memory);
         for pinned in self.entries.values().filter_map(|e| e.pinned) {
             let _ = self.device.free_pinned(pinned);

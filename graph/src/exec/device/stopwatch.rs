@@ -1,8 +1,8 @@
-//! Times on a device's stream, by events between pieces of work that follow without a gap.
+//! Times work on a device's stream, with events between back-to-back pieces.
 //!
-//! A GPU that waits for the next launch would be timed waiting. So each measurement begins with
-//! copies that keep the stream busy while the host gives it all that is to be timed: as many as the
-//! last measurement showed to be needed.
+//! A GPU that waits for its next launch would be timed waiting. So each measurement begins with
+//! copies that keep the stream busy while the host enqueues everything to be timed: as many copies
+//! as the last measurement showed to be necessary.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,37 +13,37 @@ use device::{Device, DevicePtr, Event, Pinned, Stream};
 use crate::GraphError;
 use crate::plan::ALIGNMENT;
 
-/// Of one copy: more than the L2 cache of any GPU that the kernels run on, so that no measurement
-/// finds there what the last one left.
+/// Bytes of one copy: more than the L2 cache of any supported GPU, so a measurement finds nothing
+/// in the cache from the one before.
 const LEAD_BYTES: usize = 64 << 20;
-/// Copies before a measurement at most.
+/// Maximum number of copies before a measurement.
 const MAX_COPIES: usize = 64;
-/// Pairs of events that the cost of one is taken from.
+/// Event pairs used to estimate the cost of one.
 const COST_PAIRS: usize = 200;
 
-/// Events around pieces of work, and what keeps the stream busy before them.
+/// Events around pieces of work, and the copies that keep the stream busy before them.
 #[derive(Debug)]
 pub struct Stopwatch {
     device: Arc<dyn Device>,
     /// Recorded before the lead.
     start: Event,
     marks: Vec<Event>,
-    /// Marks recorded in the measurement under way.
+    /// Marks recorded in the current measurement.
     recorded: usize,
     copies: usize,
     lead: DevicePtr,
     other_data: Pinned,
     began: Instant,
-    /// Milliseconds that the host took to give the last measurement.
+    /// Milliseconds that the host took to enqueue the last measurement.
     host_ms: f64,
 }
 
-/// What timing by events adds, as medians.
+/// The overhead of timing by events, as medians.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EventCost {
     /// Microseconds between two events with nothing between them.
     pub empty_us: f64,
-    /// Microseconds between two events around a kernel of one thread that stores one word.
+    /// Microseconds between two events around a one-thread kernel that stores one word.
     pub launch_us: f64,
 }
 
@@ -51,7 +51,7 @@ impl Stopwatch {
     /// A stopwatch for up to `pieces` pieces of work in a row.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn new(device: Arc<dyn Device>, pieces: usize) -> Result<Self, GraphError> {
         let start = device.timing_event()?;
         let marks = (0..=pieces).map(|_| device.timing_event()).collect::<Result<_, _>>()?;
@@ -81,16 +81,16 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// All that is to be timed was given.
+    /// Everything to be timed has been enqueued.
     pub(super) fn end(&mut self) {
         self.host_ms = 1e3 * self.began.elapsed().as_secs_f64();
     }
 
-    /// Microseconds of each piece of work of the last measurement. Waits for the device. The next
-    /// measurement has a lead as long as the host took for this one, and half of it more.
+    /// Microseconds of each piece of work in the last measurement. Waits for the device. The lead
+    /// of the next measurement is 1.5 times the host time of this one.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn read_us(&mut self) -> Result<Vec<f64>, GraphError> {
         let lead_ms = self.lead_ms()?;
         let wanted = 1.5 * self.host_ms / (lead_ms / self.copies as f64).max(1e-3);
@@ -99,16 +99,16 @@ impl Stopwatch {
         Ok(pairs.map(|pair| self.us(pair[0], pair[1])).collect::<Result<_, _>>()?)
     }
 
-    /// Milliseconds that the lead of the last measurement took: it was long enough if the host
-    /// was done sooner.
+    /// Milliseconds of the lead in the last measurement: it was long enough if the host finished
+    /// sooner.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn lead_ms(&self) -> Result<f64, GraphError> {
         Ok(self.us(self.start, self.marks[0])? / 1e3)
     }
 
-    /// Milliseconds that the host took to give all that was timed.
+    /// Milliseconds that the host took to enqueue everything timed.
     pub fn host_ms(&self) -> f64 {
         self.host_ms
     }
@@ -117,16 +117,16 @@ impl Stopwatch {
         Ok(1e3 * f64::from(self.device.elapsed_ms(start, end)?))
     }
 
-    /// Measures what an event, and an event around an empty launch, costs here.
+    /// Measures the cost of an event, and of an event around an empty launch.
     ///
     /// # Errors
-    /// The device's own.
+    /// Device errors.
     pub fn cost(device: &Arc<dyn Device>) -> Result<EventCost, GraphError> {
         let mut watch = Self::new(device.clone(), COST_PAIRS)?;
         let (stream, word) = (device.stream()?, device.alloc(ALIGNMENT.max(STAMP_BYTES))?);
         let mut median = |launch: bool| -> Result<f64, GraphError> {
             let mut us = vec![];
-            // The first measurement shows how long a lead the second one needs.
+            // The first measurement shows how long a lead the second needs.
             for _ in 0..2 {
                 watch.begin(stream)?;
                 for _ in 0..COST_PAIRS {
@@ -149,7 +149,7 @@ impl Stopwatch {
 
 impl Drop for Stopwatch {
     fn drop(&mut self) {
-        // A device that fails here has said so before.
+        // A failing device has already reported its error.
         let _ = self.device.free(self.lead);
         let _ = self.device.free_pinned(self.other_data);
     }

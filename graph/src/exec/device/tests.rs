@@ -1,4 +1,4 @@
-//! The executor's count of steps when it goes round.
+//! Wrap-around of the executor's step counter.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kernels::{Role, TensorDesc};
 use super::*;
 use crate::{Program, StateSet};
 
-/// 2^32 steps are done, and the next ones still read their own inputs and are waited for.
+/// After 2^32 steps, the next ones still read their own inputs and are waited for.
 #[test]
 fn the_count_of_steps_goes_round() {
     let mut program = Program::new();
@@ -44,7 +44,7 @@ fn the_count_of_steps_goes_round() {
     }
 }
 
-/// A step that nobody submitted is never done.
+/// A step that was never submitted is never done.
 #[test]
 fn numbers_are_ordered_across_their_end() {
     assert!(is_before(1, 2) && is_before(u32::MAX, 0) && is_before(u32::MAX - 1, 3));

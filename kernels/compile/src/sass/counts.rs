@@ -6,12 +6,12 @@ use super::flow::{Flow, Loop, calls_function};
 use super::listing::{Code, Instruction};
 use crate::Fault;
 
-/// Values of k in a k-block.
+/// Values along k in a k-block.
 const DEPTH: u32 = 32;
-/// Products of one `HMMA.16816`.
+/// Multiply-adds of one `HMMA.16816`.
 const HMMA_PRODUCTS: u32 = 16 * 8 * 16;
-/// Rows and columns that a block of four warps makes, by the end of the kernel's name. Equal to
-/// the tiles of `kernels/src/cuda/gemm/tile.cuh`.
+/// Rows and columns that a block of four warps computes, by the suffix of the kernel's name. Equal
+/// to the tiles of `kernels/src/cuda/gemm/tile.cuh`.
 const TILES: [(&str, u32, u32); 3] =
     [("_large", 128, 128), ("_small", 64, 64), ("_unaligned", 64, 64)];
 const WARPS: u32 = 4;
@@ -27,51 +27,51 @@ const INT: &str = "BMSK BREV FLO IABS IADD IADD3 IADD32I IDP IDP4A IMAD IMNMX IM
     ISCADD32I ISETP LEA LOP LOP3 LOP32I POPC SHF SHL SHR VABSDIFF VABSDIFF4 VHMNMX VIADD VIADDMNMX \
     VIMNMX VIMNMX3 MOV MOV32I PRMT SEL SGXT PLOP3 PSETP P2R R2P";
 
-/// What a kernel's code holds, in instructions.
+/// Instruction counts of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
-    /// All that can be reached, with the functions that are called.
+    /// Every reachable instruction, including called functions.
     pub instructions: u32,
-    /// Those that stand in a loop. A function that is called from a loop is not in it.
+    /// Those in a loop. A function that is called from a loop does not count as in it.
     pub in_loops: u32,
-    /// 16-bit loads from global memory that stand in a loop.
+    /// 16-bit loads from global memory in a loop.
     pub loads_16_bit: u32,
-    /// Loads and stores of local memory, wherever they stand.
+    /// Loads and stores of local memory, anywhere.
     pub local: u32,
-    /// The main loop, for kernels that multiply matrices.
+    /// The main loop, if the kernel multiplies matrices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub main_loop: Option<MainLoop>,
 }
 
-/// What one warp does in one turn of the main loop: the innermost loop that holds `HMMA`. Each
-/// instruction of its body counts once, whether a branch goes around it (as around the fill of the
-/// next stage) or a loop in it repeats it (as where channels are walked one by one).
+/// One warp's work in one iteration of the main loop: the innermost loop with `HMMA`. Each
+/// instruction of the body counts once, even if a branch skips it (like the fill of the next stage)
+/// or an inner loop repeats it (where channels are walked one by one).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MainLoop {
-    /// Blocks of 32 values of k that a turn multiplies: several where the loop is unrolled.
+    /// Blocks of 32 values along k per iteration: several if the loop is unrolled.
     pub blocks: u32,
     /// All of them.
     pub instructions: u32,
     /// Of the class INT.
     pub int: u32,
-    /// Products of matrices.
+    /// Matrix products.
     pub hmma: u32,
-    /// Loads of fragments from shared memory.
+    /// Fragment loads from shared memory.
     pub ldsm: u32,
     /// Copies from global to shared memory.
     pub ldgsts: u32,
     /// 16-bit loads from global memory.
     pub loads_16_bit: u32,
-    /// From the head to the first `HMMA`, as the code stands.
+    /// From the loop head to the first `HMMA`, in code order.
     pub before_hmma: u32,
 }
 
-/// Counts a kernel's instructions; with `HMMA` in it, those of its main loop too.
+/// Counts a kernel's instructions; if it has `HMMA`, also those of its main loop.
 ///
 /// # Errors
-/// A kernel that uses local memory, or whose main loop is not understood.
+/// A kernel that uses local memory, or whose main loop cannot be analysed.
 pub(crate) fn counts(code: &Code) -> Result<Counts, Fault> {
     let flow = Flow::of(code)?;
     let instruction = |at: &usize| &code.instructions[*at];
@@ -135,8 +135,8 @@ fn main_loop(code: &Code, flow: &Flow) -> Result<MainLoop, Fault> {
     })
 }
 
-/// The loop that holds `HMMA` and no other loop with `HMMA`. Of several (an unrolled loop and one
-/// for what it leaves over) the one with the most, then the longest.
+/// The loop that contains `HMMA` but no other loop with `HMMA`. Of several (an unrolled loop and
+/// its remainder) the one with the most, then the longest.
 fn innermost_with_hmma<'a>(code: &Code, flow: &'a Flow) -> Option<&'a Loop> {
     let hmma = |l: &Loop| l.body.iter().filter(|at| is_hmma(&code.instructions[**at])).count();
     let with_hmma: Vec<&Loop> = flow.loops.iter().filter(|l| hmma(l) > 0).collect();
@@ -182,12 +182,12 @@ mod tests {
         counts(&parse(&listing_of(name, &lines.concat())).unwrap()[0])
     }
 
-    /// The main loop of a small tile, which takes 16 HMMA a k-block.
+    /// The main loop of a small tile, with 16 HMMA per k-block.
     fn main_loop(lines: &[&[&str]]) -> MainLoop {
         counted("k_small", lines).unwrap().main_loop.unwrap()
     }
 
-    /// Before the loop, and a fill that a branch goes around, at its head.
+    /// Before the loop, and a conditional fill at its head.
     const HEAD: [&str; 8] = [
         "MOV R1, R2",
         ".L_1:",

@@ -1,4 +1,4 @@
-//! The figures that may not become worse. Of each, less is better.
+//! The figures that must not regress. For each, lower is better.
 
 use super::Sm;
 use super::counts::Counts;
@@ -8,12 +8,12 @@ use super::counts::Counts;
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) value: f64,
-    /// The value for people.
+    /// The value as text.
     pub(crate) text: String,
 }
 
 /// The figures of a kernel: those of its main loop if it multiplies matrices, else of all its code.
-/// Quotients of equal fractions are equal, so values may be compared.
+/// Quotients of equal fractions are equal, so values can be compared.
 pub(crate) fn figures(counts: &Counts, target: Sm) -> Vec<Figure> {
     let whole = |name, count: u32| Figure { name, value: count.into(), text: count.to_string() };
     let mut figures = match &counts.main_loop {
@@ -45,15 +45,15 @@ pub(crate) fn figures(counts: &Counts, target: Sm) -> Vec<Figure> {
     figures
 }
 
-/// Instructions that a warp scheduler has to issue in the cycles that its tensor core takes for the
-/// `HMMA` among them. It issues one a cycle, so from 1 on the tensor core must wait. However many
-/// warps a scheduler has, they share both.
+/// Instructions that a warp scheduler issues per cycle that its tensor core spends on the `HMMA`
+/// among them. It issues one per cycle, so from 1 on the tensor core must wait. However many warps
+/// a scheduler has, they share both.
 pub(crate) fn issue_slots(counts: &Counts, target: Sm) -> Option<f64> {
     let body = counts.main_loop.as_ref()?;
     Some(f64::from(body.instructions) / f64::from(body.hmma) / target.cycles_per_hmma())
 }
 
-/// With two places after the point, if it is not whole.
+/// With two decimal places, unless it is a whole number.
 fn decimal(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value}") } else { format!("{value:.2}") }
 }

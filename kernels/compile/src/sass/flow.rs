@@ -1,38 +1,38 @@
-//! The control flow of a kernel: what is reached from where, and its loops.
+//! The control flow of a kernel: reachability and loops.
 
 use std::collections::BTreeSet;
 
 use super::listing::{Code, Instruction};
 use crate::Fault;
 
-/// Instructions that no other follows, unless they are guarded.
+/// Instructions without a successor, unless they are guarded.
 const ENDS: [&str; 4] = ["BRA", "EXIT", "RET", "KILL"];
-/// Jumps to an address that a register holds: the listing does not say where to.
+/// Jumps to an address in a register: the listing does not give the target.
 const INDIRECT: [&str; 5] = ["BRX", "BRXU", "JMX", "JMXU", "JMP"];
 
-/// What the kernel's branches make of its instructions. Numbers are indices of instructions.
+/// The control flow of a kernel. Numbers are instruction indices.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// Instructions that can be reached: all but the padding behind the code.
+    /// Reachable instructions: all but the padding after the code.
     pub(crate) reached: Vec<usize>,
     /// By head.
     pub(crate) loops: Vec<Loop>,
 }
 
-/// A natural loop: all that can come back to its head without leaving the head's reign.
+/// A natural loop: everything that can return to its head without leaving the head's dominance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loop {
-    /// The only way in.
+    /// The only entry.
     pub(crate) head: usize,
-    /// Its instructions with those of the loops in it, head first as the code has them.
+    /// Its instructions, including those of inner loops, head first in code order.
     pub(crate) body: BTreeSet<usize>,
 }
 
 impl Flow {
-    /// Follows the branches of a kernel's code.
+    /// Analyses the branches of a kernel's code.
     ///
     /// # Errors
-    /// A branch whose target is not known, a loop with two ways in.
+    /// A branch with an unknown target, a loop with two entries.
     pub(crate) fn of(code: &Code) -> Result<Self, Fault> {
         let next = successors(code)?;
         let order = reverse_postorder(&next);
@@ -65,14 +65,14 @@ impl Flow {
     }
 }
 
-/// True if the instruction goes to a function and comes back. The assembler also writes `CALL` for
+/// True if the instruction calls a function that returns. The assembler also writes `CALL` for
 /// branches out of loops, to labels of the kernel.
 pub(crate) fn calls_function(instruction: &Instruction) -> bool {
     instruction.base() == "CALL" && !instruction.label().is_some_and(|l| l.starts_with(".L"))
 }
 
-/// For each instruction those that may come next. What a function is called for comes next too:
-/// its way back has no edge, so its instructions are in no loop of the caller.
+/// The possible successors of each instruction. A called function counts as a successor; its return
+/// has no edge, so its instructions are in no loop of the caller.
 fn successors(code: &Code) -> Result<Vec<Vec<usize>>, Fault> {
     let last = code.instructions.len();
     let mut next = vec![Vec::new(); last];
@@ -85,7 +85,7 @@ fn successors(code: &Code) -> Result<Vec<Vec<usize>>, Fault> {
         if INDIRECT.contains(&base) {
             return fault("a branch to an address that a register holds");
         }
-        // BSSY only names the place where threads meet again; RET names the kernel.
+        // BSSY only names the reconvergence point; RET names the kernel.
         if let (Some(label), false) = (label, matches!(base, "BSSY" | "RET")) {
             match code.labels.get(label) {
                 Some(&to) if to < last => next[at].push(to),
@@ -106,7 +106,7 @@ fn successors(code: &Code) -> Result<Vec<Vec<usize>>, Fault> {
     Ok(next)
 }
 
-/// What the first instruction reaches, each after those that lead to it but for loops.
+/// Everything that the first instruction reaches, in topological order except for loops.
 fn reverse_postorder(next: &[Vec<usize>]) -> Vec<usize> {
     let mut order = Vec::new();
     let mut seen = vec![false; next.len()];
@@ -133,7 +133,7 @@ fn reverse_postorder(next: &[Vec<usize>]) -> Vec<usize> {
     order
 }
 
-/// The place of each instruction in the order; those that are not in it come last.
+/// The position of each instruction in the order; unreachable ones come last.
 fn ranks(order: &[usize], len: usize) -> Vec<usize> {
     let mut rank = vec![len; len];
     for (place, &at) in order.iter().enumerate() {
@@ -142,8 +142,8 @@ fn ranks(order: &[usize], len: usize) -> Vec<usize> {
     rank
 }
 
-/// The closest instruction that stands on every way to each one; the first has itself. (Cooper,
-/// Harvey, Kennedy: A Simple, Fast Dominance Algorithm.)
+/// The immediate dominator of each instruction; the first is its own. (Cooper, Harvey, Kennedy: A
+/// Simple, Fast Dominance Algorithm.)
 fn dominators(order: &[usize], rank: &[usize], before: &[Vec<usize>]) -> Vec<usize> {
     const UNKNOWN: usize = usize::MAX;
     let mut dominator = vec![UNKNOWN; rank.len()];
@@ -181,7 +181,7 @@ fn dominates(dominator: &[usize], above: usize, mut at: usize) -> bool {
     at == above
 }
 
-/// The head, and all from which `from` is reached without passing it.
+/// The head, and everything that reaches `from` without passing it.
 fn natural_loop(head: usize, from: usize, before: &[Vec<usize>]) -> BTreeSet<usize> {
     let mut body = BTreeSet::from([head]);
     let mut todo = vec![from];

@@ -1,17 +1,17 @@
-//! The disassembler's listing, read into instructions and labels.
+//! Parses the disassembler's listing into instructions and labels.
 
 use std::collections::BTreeMap;
 
 use crate::Fault;
 
-/// One instruction, as the listing words it.
+/// One instruction, as in the listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Instruction<'a> {
-    /// It has a predicate in front (`@P0`, `@!UP1`), so that a thread may skip it.
+    /// It has a predicate (`@P0`, `@!UP1`), so a thread may skip it.
     pub(crate) guarded: bool,
-    /// With its modifiers: `LDG.E.U16.CONSTANT`.
+    /// Includes modifiers: `LDG.E.U16.CONSTANT`.
     pub(crate) opcode: &'a str,
-    /// What follows the opcode.
+    /// Everything after the opcode.
     pub(crate) operands: &'a str,
 }
 
@@ -38,14 +38,14 @@ impl<'a> Instruction<'a> {
 pub(crate) struct Code<'a> {
     pub(crate) name: &'a str,
     pub(crate) instructions: Vec<Instruction<'a>>,
-    /// The index of the instruction that follows each label; their number, for one at the end.
+    /// The index of the instruction after each label; the instruction count for a label at the end.
     pub(crate) labels: BTreeMap<&'a str, usize>,
 }
 
-/// Reads what `nvdisasm --print-code` prints.
+/// Parses the output of `nvdisasm --print-code`.
 ///
 /// # Errors
-/// A line of code that has no such form, a listing without code.
+/// A line of code that cannot be parsed, or a listing without code.
 pub(crate) fn parse(listing: &str) -> Result<Vec<Code<'_>>, Fault> {
     let mut codes: Vec<Code> = Vec::new();
     let mut open = false;

@@ -1,8 +1,8 @@
-//! What the assembler makes of the hot kernels, instruction by instruction: counted, recorded in
-//! `ptx/sass.json`, and held to what is recorded there.
+//! The machine code of the hot kernels, instruction by instruction: counted, recorded in
+//! `ptx/sass.json`, and held to that record.
 //!
-//! Hot are the kernels that multiply matrices on tensor cores, which are found by themselves, and
-//! those of [`PLAIN`].
+//! Hot kernels are those that multiply matrices on tensor cores, which are detected, and those of
+//! [`PLAIN`].
 
 pub mod counts;
 mod figures;
@@ -21,12 +21,12 @@ pub(crate) use table::table;
 
 use crate::Fault;
 
-/// Kernels whose instructions are counted though they multiply no matrices: the passes over whole
-/// maps, and those of RoIAlign.
+/// Kernels that are counted although they multiply no matrices: the passes over whole maps, and
+/// those of RoIAlign.
 pub const PLAIN: [&str; 5] =
     ["relu_mask_f16", "roi_align_f16x8", "roi_align_grad_tiles_f16x8", "sgd", "sum_f16"];
 
-/// The GPUs that are assembled for.
+/// The GPUs that the assembler targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sm {
     /// A100.
@@ -39,7 +39,7 @@ impl Sm {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Sm80, Self::Sm90a];
 
-    /// The assembler's name for it.
+    /// The assembler's name of it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sm80 => "sm_80",
@@ -60,7 +60,7 @@ impl Sm {
         Capability { major, minor: 0 }
     }
 
-    /// Cycles for which an `HMMA.16816.F32` keeps the tensor core of one warp scheduler busy.
+    /// Cycles that one `HMMA.16816.F32` occupies the tensor core of a warp scheduler.
     ///
     /// It makes 16 x 8 x 16 = 2,048 products. A scheduler's tensor core makes 256 a cycle on an
     /// A100 (312 TFLOP/s are 108 multiprocessors of 4 at 1.41 GHz): 8 cycles. On an H100 it makes
@@ -74,12 +74,12 @@ impl Sm {
     }
 }
 
-/// What was counted in one kernel for one GPU.
+/// The counts of one kernel on one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// The `extern "C"` name.
     pub kernel: String,
-    /// For which GPU.
+    /// The GPU.
     pub target: Sm,
     /// The counts.
     pub counts: Counts,
@@ -95,18 +95,18 @@ pub fn hot(ptx: &str) -> Vec<&str> {
     names
 }
 
-/// Counts the hot kernels of a cubin that was assembled for `target`.
+/// Counts the hot kernels in a cubin that was assembled for `target`.
 ///
 /// # Errors
-/// A disassembler that fails, code that is not understood, kernels that must not be as they are.
+/// A disassembler that fails, code that cannot be parsed, kernels that break a rule.
 pub(crate) fn measure(
     nvdisasm: &Path,
     cubin: &Path,
     target: Sm,
     hot: &[&str],
 ) -> Result<Vec<Measured>, Fault> {
-    // Without the analysis that names the targets of indirect branches: it takes time, knows no
-    // cubins of 12.2, and such branches are refused.
+    // Without the analysis of indirect branch targets: it is slow, does not know cubins of 12.2,
+    // and such branches are rejected anyway.
     let options = ["--print-code".as_ref(), "--no-dataflow".as_ref(), cubin.as_os_str()];
     let listing = run(nvdisasm, &options)?;
     let codes = listing::parse(&listing)?;
@@ -119,7 +119,7 @@ pub(crate) fn measure(
     measured.collect()
 }
 
-/// Refuses a disassembler that is not the pinned one: another may word opcodes otherwise.
+/// Rejects a disassembler other than the pinned one: another may name opcodes differently.
 pub(crate) fn check_version(nvdisasm: &Path, pinned: &str) -> Result<(), Fault> {
     let report = run(nvdisasm, &["--version".as_ref()])?;
     if report.contains(&format!("V{pinned}")) {

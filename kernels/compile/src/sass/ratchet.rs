@@ -1,26 +1,26 @@
-//! Decides what becomes of new counts: what is better is recorded, what is worse needs a reason.
+//! The ratchet on new counts: improvements are recorded, regressions need a reason.
 
 use super::figures::figures;
 use super::record::{Record, RecordedKernel};
 use crate::Fault;
 use crate::set::KERNELS;
 
-/// How to take what is worse.
+/// How to accept a regression.
 const MEND: &str = "mend the kernel, or record it with --accept-worse REASON";
 
-/// New counts beside the recorded ones.
+/// New counts compared with the recorded ones.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is to be recorded: the new counts, with the reasons that still hold.
+    /// The new record: the new counts, with the reasons that still hold.
     pub record: Record,
-    /// One sentence for each figure that is worse than recorded.
+    /// One sentence per figure that regressed.
     pub worse: Vec<String>,
-    /// One sentence for each figure that is better, for new kernels and for those that are gone.
+    /// One sentence per figure that improved, per new kernel, and per kernel that is gone.
     pub unrecorded: Vec<String>,
 }
 
-/// Sets new counts against the recorded ones. Kernels of which a figure is worse get the reason, if
-/// there is one; a reason that was given before stays until a figure of its kernel becomes better.
+/// Compares new counts with the recorded ones. A kernel that regresses gets the reason, if there is
+/// one; an earlier reason stays until a figure of its kernel improves.
 pub fn judge(recorded: &Record, measured: Record, reason: Option<&str>) -> Verdict {
     let mut verdict = Verdict { record: measured, ..Verdict::default() };
     for kernel in verdict.record.sources.iter_mut().flat_map(|source| &mut source.kernels) {
@@ -45,13 +45,13 @@ pub fn judge(recorded: &Record, measured: Record, reason: Option<&str>) -> Verdi
     verdict
 }
 
-/// Sentences on the figures that are worse, and on those that are better.
+/// Sentences on regressions, and on improvements.
 fn changes(old: &RecordedKernel, new: &RecordedKernel) -> (Vec<String>, Vec<String>) {
     let (mut worse, mut better) = (Vec::new(), Vec::new());
     let Some(target) = new.target() else { return (worse, better) };
     let was = figures(&old.counts, target);
     for is in figures(&new.counts, target) {
-        // A kernel that begins or ceases to multiply matrices has other figures.
+        // A kernel that starts or stops multiplying matrices has different figures.
         let Some(was) = was.iter().find(|was| was.name == is.name) else {
             better.push(format!("{} on {}: {} is {}", new.name, new.target, is.name, is.text));
             continue;
@@ -69,10 +69,10 @@ fn changes(old: &RecordedKernel, new: &RecordedKernel) -> (Vec<String>, Vec<Stri
     (worse, better)
 }
 
-/// The record of a checkout; an empty one if there is none yet.
+/// The record of a checkout; empty if there is none yet.
 ///
 /// # Errors
-/// A file that is no record: what it held must not be forgotten.
+/// A file that is not a record: its contents must not be lost.
 pub fn recorded(text: Option<&String>) -> Result<Record, Fault> {
     let Some(text) = text else { return Ok(Record::default()) };
     let folder = KERNELS.folder;
@@ -80,10 +80,10 @@ pub fn recorded(text: Option<&String>) -> Result<Record, Fault> {
         .map_err(|fault| Fault(format!("{folder}/{fault}; take the file from the last commit")))
 }
 
-/// Reads a reason for what is worse.
+/// Parses the reason for a regression.
 ///
 /// # Errors
-/// A reason that says nothing, or is no single line.
+/// A reason that is empty, or more than one line.
 pub fn reason(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.is_empty() || text.chars().any(char::is_control) {

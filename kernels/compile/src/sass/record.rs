@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::{Measured, Sm};
 use crate::Fault;
 
-/// What is recorded of the hot kernels.
+/// The record of the hot kernels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -24,9 +24,9 @@ pub struct Record {
 pub struct RecordedPtx {
     /// The file in `ptx/`.
     pub ptx: String,
-    /// Hash of the file that the counts are of.
+    /// Hash of the PTX file that was counted.
     pub ptx_sha256: String,
-    /// Its hot kernels, each for every GPU.
+    /// Its hot kernels, once per GPU.
     pub kernels: Vec<RecordedKernel>,
 }
 
@@ -38,29 +38,29 @@ pub struct RecordedKernel {
     pub name: String,
     /// The assembler's name of the GPU.
     pub target: String,
-    /// What was counted.
+    /// The counts.
     pub counts: Counts,
-    /// Why these counts may be worse than those that they replaced.
+    /// Why these counts may be worse than their predecessors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<String>,
 }
 
 impl Record {
-    /// The name of its file in `ptx/`.
+    /// File name in `ptx/`.
     pub const FILE: &str = "sass.json";
 
-    /// Reads a record's text.
+    /// Parses a record.
     ///
     /// # Errors
-    /// Text that is no record.
+    /// Text that is not a record.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         serde_json::from_str(text).map_err(|e| Fault(format!("{}: {e}", Self::FILE)))
     }
 
-    /// The record as JSON with a line for each kernel and GPU: a change of one shows as one.
+    /// The record as JSON with one line per kernel and GPU: a change of one shows as one.
     ///
     /// # Errors
-    /// None for counts that can be written.
+    /// None for valid counts.
     pub fn text(&self) -> Result<String, Fault> {
         let mut text = format!(
             "{{\n  \"assembler\": {},\n  \"disassembler\": {},\n  \"sources\": [",
@@ -80,7 +80,7 @@ impl Record {
         Ok(text)
     }
 
-    /// What is recorded of a kernel on a GPU.
+    /// The record of a kernel on a GPU.
     pub fn kernel(&self, name: &str, target: &str) -> Option<&RecordedKernel> {
         self.kernels().find(|kernel| kernel.name == name && kernel.target == target)
     }
@@ -90,7 +90,7 @@ impl Record {
         self.sources.iter().flat_map(|source| &source.kernels)
     }
 
-    /// Adds what was counted in a PTX file.
+    /// Adds the counts of a PTX file.
     pub(crate) fn add(&mut self, ptx: &str, ptx_sha256: &str, measured: &[Measured]) {
         let kernels = measured.iter().map(|one| RecordedKernel {
             name: one.kernel.clone(),
@@ -106,7 +106,7 @@ impl Record {
 }
 
 impl RecordedKernel {
-    /// The GPU; `None` for one that is not assembled for any more.
+    /// The GPU; `None` for one that is no longer targeted.
     pub(crate) fn target(&self) -> Option<Sm> {
         Sm::ALL.into_iter().find(|target| target.name() == self.target)
     }

@@ -1,4 +1,4 @@
-//! The counts as a table for people: Markdown, as `docs/measurements.md` has it.
+//! The counts as a Markdown table, for `docs/measurements.md`.
 
 use super::Sm;
 use super::counts::{Counts, MainLoop};
@@ -15,8 +15,8 @@ const PLAIN: &str = "\
 |---|---|---|---|
 ";
 
-/// Two tables, of the kernels that multiply matrices and of the others. Where two numbers stand,
-/// the first is for sm_80, the second for sm_90a.
+/// Two tables: kernels that multiply matrices, and the others. Of two numbers, the first is for
+/// sm_80, the second for sm_90a.
 pub(crate) fn table(record: &Record) -> String {
     let (mut matrix, mut plain) = (MATRIX.to_string(), PLAIN.to_string());
     let mut names: Vec<&str> = record.kernels().map(|kernel| kernel.name.as_str()).collect();
@@ -64,7 +64,7 @@ fn per_k_block(body: &MainLoop, count: u32) -> String {
     }
 }
 
-/// One text where both are the same.
+/// One text if both are the same.
 fn pair([a, b]: [String; 2]) -> String {
     if a == b { a } else { format!("{a} / {b}") }
 }

@@ -5,15 +5,15 @@ use std::ffi::c_void;
 use crate::manifest::Kernel;
 use crate::{Arg, DeviceError, Launch};
 
-/// Arguments of one launch, in as many bytes as the kernel's parameters have.
+/// Arguments of one launch, with the sizes of the kernel's parameters.
 #[derive(Debug)]
 pub(super) struct PackedArgs {
-    /// Each aligned to 16 bytes, more than any parameter asks.
+    /// Each aligned to 16 bytes, more than any parameter requires.
     memory: Vec<Vec<u128>>,
 }
 
 impl PackedArgs {
-    /// Packs the arguments, if their number and sizes are those of the kernel's parameters.
+    /// Packs the arguments, if their number and sizes match the kernel's parameters.
     pub(super) fn new(launch: &Launch, kernel: &Kernel) -> Result<Self, DeviceError> {
         let fault = |reason| DeviceError::Kernel { kernel: kernel.name.clone(), reason };
         let (given, wanted) = (launch.args.len(), kernel.parameter_bytes.len());

@@ -1,4 +1,4 @@
-//! The driver and the GPU's context: looked for, opened, made current.
+//! The driver and the GPU's context: found, opened, made current.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const OLDEST_CUDA: i32 = 12020;
 /// A100: asynchronous copies and tensor cores for 16x8x16 products.
 const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
-/// The primary context of one GPU. All handles of the device hold it alive.
+/// The primary context of one GPU. Every handle of the device keeps it alive.
 #[derive(Debug)]
 pub(super) struct Context {
     device: sys::CUdevice,
@@ -59,7 +59,7 @@ impl Context {
         Ok(Arc::new(Self { device, raw, name, gpu }))
     }
 
-    /// Makes the context this thread's current one; every use of a handle begins so.
+    /// Makes the context current on this thread; every use of a handle starts with this.
     pub(super) fn bind(&self) -> Result<(), DeviceError> {
         // SAFETY: the context is alive until `self` is dropped.
         unsafe { result::ctx::set_current(self.raw) }.or_fault(|| "choosing the GPU".into())
@@ -91,27 +91,27 @@ impl Drop for Context {
 /// The driver that is installed, and its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// CUDA version that the driver is for, such as `12.2`.
+    /// The CUDA version that the driver supports, such as `12.2`.
     pub cuda: String,
     /// GPUs by number, as `CUDA_VISIBLE_DEVICES` counts them.
     pub gpus: Vec<InstalledGpu>,
 }
 
-/// A GPU as the driver describes it. It need not be one that can run the kernels.
+/// A GPU as the driver describes it. It may be unable to run the kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstalledGpu {
     /// Its name.
     pub name: String,
     /// Compute capability.
     pub capability: Capability,
-    /// All of its memory.
+    /// Total memory.
     pub memory_bytes: usize,
-    /// Why the kernels do not run on it.
+    /// Why the kernels cannot run on it.
     pub refused: Option<String>,
 }
 
 impl Installed {
-    /// Asks the driver, without opening a GPU.
+    /// Queries the driver without opening a GPU.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] with one sentence if there is no driver that can run the kernels.
@@ -134,7 +134,7 @@ fn describe(ordinal: i32) -> Result<InstalledGpu, DeviceError> {
     Ok(InstalledGpu { name, capability, memory_bytes, refused })
 }
 
-/// Loads and initialises the driver; its CUDA version.
+/// Loads and initializes the driver; returns its CUDA version.
 fn init_driver() -> Result<i32, DeviceError> {
     // SAFETY: loads NVIDIA's driver library, if there is one, whose initialisers ask nothing of
     // the process. (Any other call without the library would panic.)
@@ -166,7 +166,7 @@ fn capability(device: sys::CUdevice) -> Result<Capability, DeviceError> {
     Ok(Capability { major, minor })
 }
 
-/// What the driver says, with what it was asked to do.
+/// Adds the attempted action to a driver error.
 pub(super) trait OrFault<T> {
     /// The value, or the driver's error while doing `call`.
     fn or_fault(self, call: impl FnOnce() -> String) -> Result<T, DeviceError>;
@@ -178,7 +178,7 @@ impl<T> OrFault<T> for Result<T, DriverError> {
     }
 }
 
-/// The driver's own words, and the name to search for.
+/// The driver's message, and the name to search for.
 pub(super) fn reason(error: DriverError) -> String {
     match error.error_string() {
         Ok(text) => format!("{} ({:?})", text.to_string_lossy(), error.0),
@@ -190,7 +190,7 @@ fn absent(what: &str) -> DeviceError {
     DeviceError::Absent(format!("{what}; install driver 535 or newer, or use --device cpu"))
 }
 
-/// Before a context exists, all that fails is a missing or broken driver.
+/// Before a context exists, every failure means a missing or broken driver.
 fn no_driver(error: DriverError) -> DeviceError {
     DeviceError::Absent(format!(
         "the NVIDIA driver finds no usable GPU: {}; see what nvidia-smi and CUDA_VISIBLE_DEVICES \

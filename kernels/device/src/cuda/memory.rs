@@ -1,4 +1,4 @@
-//! Device memory, and pinned host memory that the device reaches.
+//! Device memory, and pinned host memory that the device can access.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use cudarc::driver::{result, sys};
 use super::context::{Context, OrFault};
 use crate::{DeviceError, DevicePtr};
 
-/// A piece of device memory.
+/// An allocation of device memory.
 #[derive(Debug)]
 pub(super) struct Allocation {
     pub(super) ptr: DevicePtr,
@@ -18,10 +18,10 @@ pub(super) struct Allocation {
 }
 
 impl Allocation {
-    /// Takes memory, aligned to 256 bytes by the driver, contents undefined.
+    /// Allocates memory, aligned to 256 bytes by the driver, contents undefined.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
         context.bind()?;
-        // The driver gives no address for 0 bytes, and addresses are how memory is known here.
+        // The driver returns no address for 0 bytes, and memory is identified by address here.
         // SAFETY: the function has no precondition but a current context.
         match unsafe { result::malloc_sync(bytes.max(1)) } {
             Ok(ptr) => Ok(Self { ptr, bytes, context: context.clone() }),
@@ -62,7 +62,7 @@ unsafe impl Send for PinnedMemory {}
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
-    /// Takes memory that every context and the GPU reach, all zero.
+    /// Allocates zeroed memory that every context and the GPU can access.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
         context.bind()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -83,7 +83,7 @@ impl PinnedMemory {
         Ok(memory)
     }
 
-    /// Address on the host, for copies by the driver of `bytes` from `offset` on.
+    /// Host address of `bytes` bytes from `offset`, for copies by the driver.
     pub(super) fn host(&self, offset: usize, bytes: usize) -> *const u8 {
         self.check(offset, bytes);
         // SAFETY: `offset` lies in the memory, or at its end.

@@ -1,8 +1,8 @@
-//! NVIDIA GPUs, through the driver that is installed.
+//! NVIDIA GPUs, through the installed driver.
 //!
-//! The driver's library is looked for when a device is opened: one build serves machines with and
-//! without a GPU, and what is missing is said in one sentence. The driver compiles the kernels' PTX
-//! for the GPU that it finds, and keeps the code in its cache.
+//! The driver library is loaded when a device is opened: one build serves machines with and without
+//! a GPU, and a missing driver or GPU is reported in one sentence. The driver compiles the kernels'
+//! PTX for the GPU that it finds, and caches the code.
 
 mod args;
 mod context;
@@ -28,17 +28,17 @@ use crate::{
     GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Ranks, Stream,
 };
 
-/// Short beside a step, long beside a look at pinned memory.
+/// Short compared with a step, long compared with a read of pinned memory.
 const IDLE: Duration = Duration::from_micros(50);
 
 /// One GPU.
 ///
-/// Threads may share it. A capture belongs to the thread that began it, and only one is under way
-/// at a time. Open a GPU once: several devices of one GPU share its context, and a wait of one
-/// would spoil the capture of another.
+/// Threads may share it. A capture belongs to the thread that began it, and only one can be active
+/// at a time. Open a GPU only once: several devices of one GPU share its context, and a wait in one
+/// would invalidate a capture in another.
 #[derive(Debug)]
 pub struct CudaDevice {
-    // Dropped in this order: graphs before the code that they run.
+    // Drop order: graphs before the code that they run.
     state: Mutex<State>,
     kernels: Kernels,
     context: Arc<Context>,
@@ -49,19 +49,19 @@ struct State {
     graphs: Vec<Arc<stream::Graph>>,
     events: Vec<Arc<stream::Event>>,
     streams: Vec<Arc<stream::Stream>>,
-    /// None where it was released.
+    /// `None` once released.
     pinned: Vec<Option<Arc<PinnedMemory>>>,
     allocations: BTreeMap<DevicePtr, Allocation>,
     /// The stream that replayed last.
     replayed: Option<Arc<stream::Stream>>,
-    /// The stream on which the capture under way began.
+    /// The stream on which the active capture began.
     capture: Option<Stream>,
     counts: Counts,
 }
 
 impl CudaDevice {
-    /// Opens the GPU of this number, as `CUDA_VISIBLE_DEVICES` counts them. Launches find kernels
-    /// by name in the first set that has them.
+    /// Opens the GPU with this number, as `CUDA_VISIBLE_DEVICES` counts them. Launches find kernels
+    /// by name in the first set that contains them.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] with one sentence if there is no such GPU, or no driver that can run
@@ -80,7 +80,7 @@ impl CudaDevice {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Tables are whole between any two statements that change them.
+        // Tables are consistent between any two statements that change them.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -315,7 +315,7 @@ impl Device for CudaDevice {
         if bytes == 0 {
             return Ok(());
         }
-        // The event then marks the end of every copy, on whichever streams they are.
+        // The event then marks the end of all copies, on whichever streams they are.
         stream.wait(&from.copied)?;
         stream.upload(to, &from.memory, 0, bytes)?;
         stream.record(&from.copied)
@@ -350,8 +350,8 @@ impl Device for CudaDevice {
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         let mut state = self.lock();
         state.not_capturing("a second capture")?;
-        // The driver may have to wait for the GPU to load a module, which no capture could hold.
-        // One that does not load is told at the launch of its kernels, if there is any.
+        // The driver may wait for the GPU while loading a module, which no capture can contain. A
+        // module that fails to load is reported at the first launch of one of its kernels.
         self.kernels.load_all();
         state.stream(stream).begin_capture()?;
         state.capture = Some(stream);
@@ -383,7 +383,7 @@ impl Device for CudaDevice {
 
     fn idle(&self) -> Result<(), DeviceError> {
         std::thread::sleep(IDLE);
-        // Every later call tells of a fault of any work: a stream is asked, and not waited for.
+        // Every later call reports an earlier fault: query a stream, without waiting for it.
         let stream = self.lock().replayed.clone();
         stream.map_or(Ok(()), |stream| stream.check())
     }
@@ -395,7 +395,7 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // Memory must not go while work uses it. A device that failed has nothing left to run.
+        // Memory must not be released while work uses it. A failed device has nothing left to run.
         let _ = self.context.synchronize();
     }
 }
@@ -404,7 +404,7 @@ impl Drop for CudaDevice {
 mod tests {
     use super::*;
 
-    /// The sentence that users see where there is no GPU; never a panic.
+    /// The error that users see without a GPU; never a panic.
     #[test]
     fn a_machine_without_a_gpu_is_told_so_in_one_sentence() {
         match CudaDevice::open(0, &[]) {
@@ -416,7 +416,7 @@ mod tests {
             }
             Err(other) => panic!("{other}"),
         }
-        // No machine has so many.
+        // No machine has that many.
         assert!(matches!(CudaDevice::open(1 << 20, &[]), Err(DeviceError::Absent(_))));
     }
 }

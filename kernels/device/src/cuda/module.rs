@@ -1,4 +1,4 @@
-//! Kernels: PTX made into code by the driver, and found by name.
+//! Kernels: PTX compiled by the driver, found by name.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use super::context::{Context, OrFault, reason};
 use crate::manifest::{Compiled, Kernel, Source};
 use crate::{DeviceError, ModuleLoad};
 
-/// Compiled kernels, each module made into code when one of its kernels is first asked for.
+/// Compiled kernels; each module is JIT-compiled when one of its kernels is first requested.
 #[derive(Debug)]
 pub(super) struct Kernels {
     context: Arc<Context>,
@@ -26,7 +26,7 @@ impl Kernels {
         Self { context: context.clone(), sets: sets.to_vec(), loaded: Mutex::default() }
     }
 
-    /// A kernel by name, for the latest architecture that the GPU runs.
+    /// A kernel by name, for the newest architecture that the GPU runs.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Function>, DeviceError> {
         let mut loaded = self.lock();
         if let Some(function) = loaded.get(name) {
@@ -45,8 +45,8 @@ impl Kernels {
         loaded.get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
     }
 
-    /// JIT-compiles the remaining modules of the first set, which is what training runs. All are
-    /// tried, whatever becomes of one.
+    /// JIT-compiles the remaining modules of the first set, the one that training runs. Tries all
+    /// of them, even if one fails.
     pub(super) fn load_all(&self) -> Vec<ModuleLoad> {
         let mut loaded = self.lock();
         let capability = self.context.gpu.capability;
@@ -65,7 +65,7 @@ impl Kernels {
         loads
     }
 
-    /// Adds those kernels of a module that no later architecture has.
+    /// Adds the kernels of a module that no newer architecture has.
     fn load(
         &self,
         set: &'static Compiled,
@@ -91,7 +91,7 @@ fn fault(kernel: &str, reason: &str) -> DeviceError {
     DeviceError::Kernel { kernel: kernel.into(), reason: reason.into() }
 }
 
-/// Code of one source.
+/// The code of one source.
 #[derive(Debug)]
 struct Module {
     raw: sys::CUmodule,
@@ -115,7 +115,7 @@ impl Module {
         let mut raw = ptr::null_mut();
         let mut log = vec![0u8; 4096];
         let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // A number is passed in the place of the pointer, as the driver wants it.
+        // The driver expects a number in place of this pointer.
         let mut values: [*mut c_void; 2] =
             [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len() - 1)];
         // SAFETY: the image is a zero-ended text; the options are two, with as many values, of
@@ -138,13 +138,13 @@ impl Module {
         // SAFETY: the module is alive, and held by what is made here.
         let raw = unsafe { result::module::get_function(self.raw, name) }.map_err(failed)?;
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
-        // The driver may put off making the code until something is asked of it: ask now, lest it
-        // happen within a capture.
+        // The driver may defer compilation until the function is first queried: query it now, so
+        // that this never happens inside a capture.
         // SAFETY: the function was found just now.
         let shared = unsafe { result::function::get_function_attribute(raw, attribute) };
         let static_shared_bytes = shared.map_err(failed)?.max(0) as u32;
-        // All the dynamic shared memory that the GPU has, and at once: a capture is no place to
-        // change an attribute, and what a launch takes is said by the launch.
+        // Allow all the dynamic shared memory of the GPU, now: attributes cannot be changed during
+        // a capture, and the launch states the actual size.
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let most = self.context.gpu.shared_bytes as u32;
         let bytes = most.saturating_sub(static_shared_bytes) as i32;
@@ -165,11 +165,11 @@ impl Drop for Module {
     }
 }
 
-/// One kernel as code.
+/// One compiled kernel.
 #[derive(Debug)]
 pub(super) struct Function {
     raw: sys::CUfunction,
-    /// What the manifest says of it.
+    /// Its manifest entry.
     pub(super) kernel: &'static Kernel,
     /// Keeps the code alive.
     _module: Arc<Module>,

@@ -30,7 +30,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream that runs beside all others, the null stream included.
+    /// A stream that runs concurrently with all others, including the null stream.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
         context.bind()?;
         let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
@@ -38,7 +38,7 @@ impl Stream {
         Ok(Self { raw, context: context.clone() })
     }
 
-    /// Marks with `event` what the stream holds.
+    /// Records `event` after the current contents of the stream.
     pub(super) fn record(&self, event: &Event) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: both handles are alive, and of one context.
@@ -46,7 +46,7 @@ impl Stream {
             .or_fault(|| "recording an event".into())
     }
 
-    /// What follows waits for what `event` marks.
+    /// Makes later work wait for `event`.
     pub(super) fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         self.context.bind()?;
         let flags = WaitFlags::CU_EVENT_WAIT_DEFAULT;
@@ -59,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// Runs a kernel. `pointers` lead to its arguments, of the sizes of its parameters.
+    /// Launches a kernel. `pointers` point to its arguments, with the sizes of its parameters.
     pub(super) fn launch(
         &self,
         function: &Function,
@@ -135,7 +135,7 @@ impl Stream {
         copied.and(waited).or_fault(call)
     }
 
-    /// Says if work has failed, without waiting for it.
+    /// Checks whether work has failed, without waiting for it.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: the stream is alive.
@@ -146,17 +146,17 @@ impl Stream {
         }
     }
 
-    /// Work of this stream is collected from here on, by this thread.
+    /// Starts capturing this stream, on this thread.
     pub(super) fn begin_capture(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
-        // Of this thread alone: another, which fills pinned memory meanwhile, is not disturbed.
+        // Thread-local: another thread, which fills pinned memory meanwhile, is not affected.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
         unsafe { result::stream::begin_capture(self.raw, mode) }
             .or_fault(|| "beginning a capture".into())
     }
 
-    /// True if work of this stream is collected now.
+    /// True if this stream is being captured.
     pub(super) fn is_captured(&self) -> Result<bool, DeviceError> {
         self.context.bind()?;
         // SAFETY: the stream is alive.
@@ -165,7 +165,7 @@ impl Stream {
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// What was collected, ready to run, and already on its way to the GPU.
+    /// Ends the capture: the graph, instantiated and uploaded to the GPU.
     pub(super) fn end_capture(&self) -> Result<Graph, DeviceError> {
         self.context.bind()?;
         let call = || "ending a capture".to_string();
@@ -189,7 +189,7 @@ impl Stream {
         Ok(graph)
     }
 
-    /// Runs a graph.
+    /// Launches a graph.
     pub(super) fn replay(&self, graph: &Graph) -> Result<(), DeviceError> {
         self.context.bind()?;
         let exec = graph.exec.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +222,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event, which orders faster if it takes no time.
+    /// An event; without timing, synchronization is faster.
     pub(super) fn new(context: &Arc<Context>, timing: bool) -> Result<Self, DeviceError> {
         context.bind()?;
         let flags =
@@ -231,22 +231,22 @@ impl Event {
         Ok(Self { raw, context: context.clone() })
     }
 
-    /// True unless work that the event marks is still under way. An event that was never recorded
-    /// marks none, and of a device that failed none goes on.
+    /// True unless work before the event is still running. An event that was never recorded has
+    /// none before it, and on a failed device nothing is running.
     pub(super) fn is_done(&self) -> bool {
         // SAFETY: the event is alive.
         let query = || unsafe { sys::cuEventQuery(self.raw) };
         self.context.bind().is_err() || query() != sys::CUresult::CUDA_ERROR_NOT_READY
     }
 
-    /// Waits for what the event marks.
+    /// Waits for the event.
     pub(super) fn wait(&self) -> Result<(), DeviceError> {
         self.context.bind()?;
         // SAFETY: the event is alive.
         unsafe { result::event::synchronize(self.raw) }.or_fault(|| "waiting for an event".into())
     }
 
-    /// Waits for this event, and gives the milliseconds since `start`.
+    /// Waits for this event, and returns the milliseconds since `start`.
     pub(super) fn ms_since(&self, start: &Event) -> Result<f32, DeviceError> {
         self.context.bind()?;
         // SAFETY: both events are alive, and of one context.
