@@ -9,8 +9,8 @@ use std::sync::Arc;
 use device::{Launch, LaunchArgs};
 use emulated::{EmulatedDevice, Order};
 use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal};
-use kernels::cpu::CpuArgs;
 use kernels::check;
+use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
 

@@ -61,7 +61,7 @@ fn run(device: EmulatedDevice) -> Vec<f32> {
     let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
     let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
     let executor = DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state"));
-    let mut executor = executor.expect("a captured step");
+    let mut executor = executor.and_then(DeviceExecutor::with_staging).expect("a captured step");
     let mut seen = vec![];
     for step in 0..3 {
         let halves = |seed: usize| -> Vec<u8> {
