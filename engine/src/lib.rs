@@ -7,6 +7,7 @@
 pub mod checkpoint;
 pub mod cli;
 pub mod dataset;
+pub mod diagram;
 pub mod draw;
 mod error;
 pub mod evaluate;

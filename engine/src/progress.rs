@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tracing::level_filters::LevelFilter;
 
 /// Prints to standard error, or nothing if quiet.
 #[derive(Debug, Clone, Copy)]
@@ -29,9 +30,11 @@ impl Progress {
         }
     }
 
-    /// A bar of `total` steps under `title`; hidden if quiet or not on a terminal.
+    /// A bar of `total` steps under `title`; hidden if quiet, not on a terminal, or beside a log whose
+    /// lines it would overwrite.
     pub fn bar(&self, title: &str, total: u64) -> ProgressBar {
-        if self.quiet || !std::io::stderr().is_terminal() {
+        let is_logged = LevelFilter::current() != LevelFilter::OFF;
+        if self.quiet || is_logged || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
         let style = ProgressStyle::with_template("{msg} [{bar:32}] {pos}/{len} eta {eta}")

@@ -7,6 +7,7 @@
 //! each at the lowest offset where it fits, in several orders, and the smallest arena wins.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use device::Target;
 use kernels::{TensorDesc, workspace_bytes};
@@ -113,6 +114,20 @@ impl Plan {
         self.workspaces[launch]
     }
 
+    /// Tells the log what was planned.
+    pub(crate) fn narrate(&self, program: &Program, schedule: &Schedule) {
+        tracing::debug!(
+            nodes = program.nodes().len(),
+            streams = schedule.num_streams(),
+            waits = schedule.launches().iter().map(|l| l.waits.len()).sum::<usize>(),
+            blocks = self.blocks.len(),
+            arena_bytes = self.arena_bytes,
+            peak_live_bytes = self.peak_live_bytes(schedule),
+            unshared_bytes = self.unshared_bytes(),
+            "planned a program"
+        );
+    }
+
     /// Peak of live bytes over launches, in launch order: a lower bound for every plan.
     pub fn peak_live_bytes(&self, schedule: &Schedule) -> usize {
         peak_live(&self.blocks, schedule.launches().len())
@@ -120,6 +135,12 @@ impl Plan {
 }
 
 impl Block {
+    /// Positions at which it is alive when `launches` launches run in launch order: from its
+    /// writer to its last user, or to the end if it is kept.
+    pub fn alive(&self, launches: usize) -> Range<usize> {
+        self.users[0]..if self.kept { launches } else { self.last() + 1 }
+    }
+
     /// True if the block and `other` may be live at once in some order.
     pub fn conflicts(&self, other: &Block, schedule: &Schedule) -> bool {
         !(self.dead_before(other, schedule) || other.dead_before(self, schedule))
@@ -192,9 +213,9 @@ fn collect(program: &Program, schedule: &Schedule, target: &Target) -> Vec<Block
 fn peak_live(blocks: &[Block], launches: usize) -> usize {
     let mut change = vec![0isize; launches + 1];
     for b in blocks {
-        let end = if b.kept { launches } else { b.last() + 1 };
-        change[b.users[0]] += round(b.bytes) as isize;
-        change[end] -= round(b.bytes) as isize;
+        let alive = b.alive(launches);
+        change[alive.start] += round(b.bytes) as isize;
+        change[alive.end] -= round(b.bytes) as isize;
     }
     let mut live = 0;
     change.iter().fold(0, |peak, c| {

@@ -155,6 +155,11 @@ impl Schedule {
         &self.launches
     }
 
+    /// Number of streams: one more than the highest that a launch is on.
+    pub fn num_streams(&self) -> usize {
+        self.launches.iter().map(|launch| launch.stream + 1).max().unwrap_or(1)
+    }
+
     /// True if launch `first` finishes before launch `second` starts in every allowed order.
     pub fn happens_before(&self, first: usize, second: usize) -> bool {
         self.before[second].contains(first)

@@ -88,6 +88,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
             .thread_name(|idx| format!("dali-{idx}"))
             .build()
             .map_err(|error| no_threads(&error))?;
+        let slot_bytes = slots[0].layout().bytes();
+        tracing::debug!(slots = num_slots, slot_bytes, threads = num_threads, "loading begins");
         let (free, free_slots) = channel();
         let (to_caller, filled) = sync_channel(num_slots);
         for slot in slots {

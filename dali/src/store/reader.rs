@@ -91,6 +91,8 @@ impl Store {
             check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
         }
         check::check_records(dir, &store.header, &store.tables()?)?;
+        let path = dir.display();
+        tracing::info!(%path, images = store.len(), "opened a store");
         Ok(store)
     }
 

@@ -98,6 +98,8 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf,
     write_whole(&run.join("last_checkpoint"), format!("checkpoints/{name}\n").as_bytes())?;
     remove_unfinished(&parent)?;
     remove_old(&parent, keep, &name)?;
+    let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+    tracing::info!(step = snapshot.steps_done, bytes, path = %done.display(), "wrote a checkpoint");
     Ok(done)
 }
 

@@ -46,7 +46,10 @@ impl DeviceArgs {
     /// GPU is present but fails to open.
     pub fn open_with(&self, open: OpenDevice) -> Result<Option<Arc<dyn Device>>, EngineError> {
         match self.device {
-            Choice::Cpu => Ok(None),
+            Choice::Cpu => {
+                tracing::info!("runs on the CPU: --device cpu");
+                Ok(None)
+            }
             choice => choose(choice, open()),
         }
     }
@@ -66,8 +69,14 @@ pub fn open_gpu() -> Result<Arc<dyn Device>, DeviceError> {
 /// Applies a choice to an attempt to open the GPU.
 fn choose<T>(choice: Choice, opened: Result<T, DeviceError>) -> Result<Option<T>, EngineError> {
     match opened {
-        Ok(device) => Ok(Some(device)),
-        Err(DeviceError::Absent(_)) if choice == Choice::Auto => Ok(None),
+        Ok(device) => {
+            tracing::info!(?choice, "runs on the GPU: it opens");
+            Ok(Some(device))
+        }
+        Err(DeviceError::Absent(why)) if choice == Choice::Auto => {
+            tracing::info!(?choice, "runs on the CPU: {why}");
+            Ok(None)
+        }
         Err(fault) => Err(fault.into()),
     }
 }

@@ -1,6 +1,7 @@
 //! `onegraph inspect`: the training step's program and memory plan, without running it.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -12,6 +13,7 @@ use graph::plan::Owner;
 use graph::report::{part_costs, to_text};
 
 use crate::EngineError;
+use crate::diagram::{plan_picture, program_picture};
 use crate::model::{
     ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program, training_program,
 };
@@ -49,6 +51,9 @@ pub(super) struct InspectArgs {
     /// The GPU that CUDA's program is planned for: a100, h100 or h200.
     #[arg(long, value_name = "GPU", default_value = "h100")]
     gpu: String,
+    /// Draw it into this file instead: the arena and the streams of a plan, a program by its parts.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 impl InspectArgs {
@@ -104,10 +109,39 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     };
     let build = if args.detection { detection_program } else { training_program };
     let program = build(&spec)?.program;
+    if let Some(path) = &args.svg {
+        return draw(args, program, &spec, path);
+    }
     match args.what {
         What::Program => super::print(&to_text(&program)),
         What::Plan => super::print(&plan_text(program, &spec)?),
     }
+}
+
+fn draw(
+    args: &InspectArgs,
+    program: Program,
+    spec: &ModelSpec<'_>,
+    path: &Path,
+) -> Result<(), EngineError> {
+    let file = Path::new(&args.config).file_stem().map(|stem| stem.to_string_lossy());
+    let name = spec.config.train.name.as_deref().or(file.as_deref()).unwrap_or("program");
+    let pass = if args.detection { "detection" } else { "a training step" };
+    let on = match spec.target {
+        Target::Cpu => "f32 on the CPU".to_string(),
+        Target::Gpu(_) => format!("fp16 for {}", args.gpu.to_uppercase()),
+    };
+
+    let ImageSize { height, width } = spec.padded;
+    let what = format!("{pass} of {name}, {} images of {height}x{width}, {on}", spec.images);
+    let picture = match args.what {
+        What::Program => program_picture(&format!("Program: {what}"), &program, &spec.target),
+        What::Plan => {
+            let prepared = Prepared::new(Arc::new(program), spec.target.clone())?;
+            plan_picture(&format!("Memory plan: {what}"), &prepared)
+        }
+    };
+    std::fs::write(path, picture).map_err(crate::run_dir::io(path))
 }
 
 fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineError> {

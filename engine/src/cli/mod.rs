@@ -4,6 +4,7 @@ mod device;
 mod doctor;
 mod eval;
 mod inspect;
+mod log;
 mod predict;
 mod prep;
 mod train;
@@ -56,14 +57,8 @@ mod exit {
 
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Train(args) => train::run(&args),
-        Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
-        Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
-        Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
-        Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
-        Command::Doctor => doctor::run().map(|()| Outcome::Done),
-    };
+    let command = Cli::parse().command;
+    let result = log::start().and_then(|()| run(command));
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
@@ -71,6 +66,17 @@ pub fn main() -> ExitCode {
             Progress::loud().say(&format!("error: {error}"));
             ExitCode::from(code(&error))
         }
+    }
+}
+
+fn run(command: Command) -> Result<Outcome, EngineError> {
+    match command {
+        Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
+        Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
+        Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
+        Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
+        Command::Doctor => doctor::run().map(|()| Outcome::Done),
     }
 }
 

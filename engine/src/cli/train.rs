@@ -109,7 +109,9 @@ fn load(args: &TrainArgs) -> Result<Config, EngineError> {
         (None, Some(config)) => PathBuf::from(config),
         (None, None) => return Err(EngineError::Usage("name a config file".into())),
     };
-    Ok(Config::load(path, &args.set)?)
+    let config = Config::load(&path, &args.set)?;
+    tracing::info!(from = %path.display(), set = ?args.set, "resolved the config");
+    Ok(config)
 }
 
 /// The run name from the config, else the name of its file.

@@ -57,7 +57,11 @@ impl TrainingPrograms {
                     micro,
                     inject: Inject::default(),
                 };
-                Ok(training_program(&spec)?)
+                let built = training_program(&spec)?;
+                let (height, width) = (spec.padded.height, spec.padded.width);
+                let nodes = built.program.nodes().len();
+                tracing::debug!(height, width, images = spec.images, nodes, "built a program");
+                Ok(built)
             });
             programs.collect::<Result<Vec<_>, EngineError>>()
         };

@@ -15,7 +15,7 @@ use crate::checkpoint::{self, Snapshot};
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::forget_after;
+use crate::metrics::{StepRecord, forget_after};
 use crate::model::classes_of;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
@@ -30,6 +30,16 @@ pub enum Outcome {
     TargetReached,
     /// Interrupted by a signal; the checkpoint is complete.
     Interrupted,
+}
+
+impl Outcome {
+    fn reason(self) -> &'static str {
+        match self {
+            Outcome::Done => "all steps are done",
+            Outcome::TargetReached => "the target is reached",
+            Outcome::Interrupted => "a signal asked for it",
+        }
+    }
 }
 
 /// What a session needs besides its config.
@@ -59,6 +69,8 @@ pub struct Session {
     journal: Journal,
     divergence: Divergence,
     totals: Totals,
+    /// Loss scale of the step before.
+    last_scale: Option<f32>,
 }
 
 impl Session {
@@ -101,6 +113,7 @@ impl Session {
             journal,
             divergence,
             totals,
+            last_scale: None,
         })
     }
 
@@ -124,6 +137,8 @@ impl Session {
         if outcome == Outcome::Done && targets_reached(&self.config.train, &evaluation) {
             outcome = Outcome::TargetReached;
         }
+        let (steps_done, of) = (self.trainer.steps_done(), self.config.train.steps);
+        tracing::info!(steps_done, of, "stops: {}", outcome.reason());
         if outcome != Outcome::Interrupted {
             self.report(&evaluation, outcome)?;
         }
@@ -146,6 +161,7 @@ impl Session {
             let record = self.trainer.step(self.next_stop())?;
             let step = record.step;
             self.divergence.check(&record)?;
+            self.tell(&record);
             self.totals.add(&record);
             self.journal.step(record)?;
             bar.set_position(step);
@@ -172,6 +188,18 @@ impl Session {
         }
         bar.finish_and_clear();
         Ok((outcome, last_evaluation))
+    }
+
+    /// Tells the log of a step that was skipped, and of a loss scale that changed.
+    fn tell(&mut self, record: &StepRecord) {
+        let (step, loss_scale) = (record.step, record.loss_scale);
+        if !record.applied {
+            tracing::info!(step, loss_scale, "skipped a step: its gradients overflow");
+        }
+        let before = self.last_scale.replace(loss_scale);
+        if before.is_some_and(|before| before != loss_scale) {
+            tracing::info!(step, from = before, to = loss_scale, "changed the loss scale");
+        }
     }
 
     /// The first step that is followed by something other than a step.
@@ -205,6 +233,7 @@ impl Session {
     fn evaluate(&mut self, step: u64) -> Result<Evaluation, EngineError> {
         let SessionOptions { run, progress, .. } = &self.options;
         let state = self.trainer.state();
+        tracing::info!(step, "evaluates");
         let evaluation = self.scores.evaluate(step, state, run, &mut self.journal, progress)?;
         self.trainer.restart_clock();
         Ok(evaluation)

@@ -139,9 +139,10 @@ impl DeviceExecutor {
             .iter()
             .map(|p| whole_step(p, &place, &ends))
             .collect::<Result<Vec<_>, GraphError>>()?;
+        programs.iter().zip(&lists).for_each(|(program, list)| narrate_kernels(program, list));
         let graphs = lists
             .iter()
-            .map(|list| Ok(capture(device.as_ref(), list)?))
+            .map(|list| capture_and_tell(device.as_ref(), list))
             .collect::<Result<_, GraphError>>()?;
         let homes = programs.iter().map(|p| p.homes(&place, state)).collect();
         // Graphs are uploaded on the stream of their capture, and replayed on another.
@@ -285,6 +286,34 @@ impl Drop for DeviceExecutor {
             let _ = self.device.free(ptr);
         }
         let _ = self.device.free_pinned(self.done);
+    }
+}
+
+/// [`capture`], with a line in the log.
+fn capture_and_tell(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, GraphError> {
+    let started = Instant::now();
+    let graph = capture(device, list)?;
+    let capture_ms = started.elapsed().as_secs_f64() * 1e3;
+    let CapturedGraph { kernels, streams, .. } = graph;
+    tracing::debug!(kernels, streams, capture_ms, "captured a graph");
+    Ok(graph)
+}
+
+/// Tells the log which kernels each op launches: a line for each choice, not for each node.
+fn narrate_kernels(prepared: &Prepared, list: &LaunchList) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let mut choices: BTreeMap<(&str, Vec<&str>), (usize, String)> = BTreeMap::new();
+    // The first work takes the inputs; from then on they are those of the schedule.
+    for (launch, work) in prepared.schedule.launches().iter().zip(&list.works()[1..]) {
+        let node = &prepared.program.nodes()[launch.node.index()];
+        let kernels = work.kernels().map(|kernel| kernel.kernel).collect();
+        let choice = choices.entry((node.op.name(), kernels));
+        choice.or_insert_with(|| (0, work.name.clone())).0 += 1;
+    }
+    for ((op, kernels), (nodes, first)) in choices {
+        tracing::debug!(op, nodes, %first, "chose {}", kernels.join(", "));
     }
 }
 

@@ -1,0 +1,180 @@
+//! An SVG that grows piece by piece, on a background of its own.
+
+use std::fmt::Write;
+
+/// Width of every picture, pixels: that of a document in a browser.
+pub const WIDTH: f64 = 900.0;
+/// Colour of words.
+pub const INK: &str = "#1f2328";
+/// Colour of words that say less, and of thin lines.
+pub const PALE: &str = "#59636e";
+/// Colour of what lies behind.
+pub const GROUND: &str = "#eef1f4";
+/// Advance of a letter, as a share of its size, in a sans-serif face, on the wide side.
+const ADVANCE: f64 = 0.62;
+
+/// A rectangle, in pixels from the upper left corner.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Area {
+    /// Left edge.
+    pub x: f64,
+    /// Upper edge.
+    pub y: f64,
+    /// Width.
+    pub width: f64,
+    /// Height.
+    pub height: f64,
+}
+
+impl Area {
+    /// A rectangle by its upper left corner and its size.
+    pub fn new(x: f64, y: f64, width: f64, height: f64) -> Self {
+        Self { x, y, width, height }
+    }
+}
+
+/// How words look, and which of their ends stands at the point that they are given.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    size: f64,
+    fill: &'static str,
+    is_bold: bool,
+    anchor: &'static str,
+}
+
+impl Style {
+    /// Of a picture.
+    pub const TITLE: Self = Self { is_bold: true, ..Self::words(16.0, INK) };
+    /// Of a part of it.
+    pub const HEADING: Self = Self { is_bold: true, ..Self::words(13.0, INK) };
+    /// What is said in a picture.
+    pub const PLAIN: Self = Self::words(12.0, INK);
+    /// What is said beside that.
+    pub const SMALL: Self = Self::words(11.0, PALE);
+
+    const fn words(size: f64, fill: &'static str) -> Self {
+        Self { size, fill, is_bold: false, anchor: "start" }
+    }
+
+    /// The same around the middle of the words.
+    pub const fn middle(self) -> Self {
+        Self { anchor: "middle", ..self }
+    }
+
+    /// The same before the point.
+    pub const fn end(self) -> Self {
+        Self { anchor: "end", ..self }
+    }
+
+    /// The same in another colour.
+    pub const fn fill(self, fill: &'static str) -> Self {
+        Self { fill, ..self }
+    }
+
+    /// About how wide these words are, pixels; no less than they are.
+    pub fn width(&self, text: &str) -> f64 {
+        ADVANCE * self.size * text.chars().count() as f64
+    }
+}
+
+/// A picture on its way. The same calls make the same bytes.
+#[derive(Debug)]
+pub struct Canvas {
+    height: f64,
+    body: String,
+}
+
+impl Canvas {
+    /// A picture of [`WIDTH`] by `height` pixels, with a title and lines below it.
+    pub fn new(height: f64, title: &str, notes: &[&str]) -> Self {
+        let mut canvas = Self { height, body: String::new() };
+        canvas.text(20.0, 32.0, Style::TITLE, title);
+        for (i, note) in notes.iter().enumerate() {
+            canvas.text(20.0, 53.0 + 17.0 * i as f64, Style::PLAIN.fill(PALE), note);
+        }
+        canvas
+    }
+
+    /// A filled rectangle.
+    pub fn rect(&mut self, area: Area, fill: &str) {
+        self.rect_with(area, fill, "", "");
+    }
+
+    /// A filled rectangle with attributes of SVG, and a text that a browser shows on hovering.
+    pub fn rect_with(&mut self, area: Area, fill: &str, attributes: &str, hover: &str) {
+        let Area { x, y, width, height } = area;
+        let _ = write!(
+            self.body,
+            "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" \
+             fill=\"{fill}\"{}{attributes}",
+            if attributes.is_empty() { "" } else { " " }
+        );
+        self.body += &match hover {
+            "" => "/>\n".to_string(),
+            _ => format!("><title>{}</title></rect>\n", escaped(hover)),
+        };
+    }
+
+    /// A rounded box with a border.
+    pub fn boxed(&mut self, area: Area, fill: &str, border: &str) {
+        self.rect_with(area, fill, &format!("rx=\"4\" stroke=\"{border}\""), "");
+    }
+
+    /// Words whose baseline is at `y`.
+    pub fn text(&mut self, x: f64, y: f64, style: Style, text: &str) {
+        let Style { size, fill, is_bold, anchor } = style;
+        let bold = if is_bold { " font-weight=\"bold\"" } else { "" };
+        let _ = writeln!(
+            self.body,
+            "<text x=\"{x:.2}\" y=\"{y:.2}\" font-size=\"{size}\" fill=\"{fill}\" \
+             text-anchor=\"{anchor}\"{bold}>{}</text>",
+            escaped(text)
+        );
+    }
+
+    /// A line along an SVG path.
+    pub fn path(&mut self, path: &str, stroke: &str, width: f64) {
+        self.path_with(path, stroke, width, "");
+    }
+
+    /// A line along an SVG path that ends in an arrow's head.
+    pub fn arrow(&mut self, path: &str, stroke: &str, width: f64) {
+        self.path_with(path, stroke, width, "marker-end=\"url(#head)\"");
+    }
+
+    /// A line along an SVG path, with attributes.
+    pub fn path_with(&mut self, path: &str, stroke: &str, width: f64, attributes: &str) {
+        let _ = writeln!(
+            self.body,
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\" \
+             {attributes}/>"
+        );
+    }
+
+    /// A row of what colours mean.
+    pub fn legend(&mut self, mut x: f64, y: f64, entries: &[(&str, &str)]) {
+        for (fill, meaning) in entries {
+            self.rect(Area::new(x, y - 10.0, 12.0, 12.0), fill);
+            self.text(x + 18.0, y, Style::PLAIN, meaning);
+            x += 36.0 + Style::PLAIN.width(meaning);
+        }
+    }
+
+    /// The file.
+    pub fn finish(self) -> String {
+        let Self { height, body } = self;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"Helvetica, Arial, sans-serif\">\n\
+             <defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
+             markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" \
+             orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"{PALE}\"/></marker></defs>\n\
+             <rect width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"6\" fill=\"#ffffff\" \
+             stroke=\"#d1d9e0\"/>\n{body}</svg>\n"
+        )
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

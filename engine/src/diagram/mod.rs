@@ -1,0 +1,30 @@
+//! Pictures of a program, made from the program: its memory plan, and its parts.
+
+mod arena;
+mod canvas;
+mod parts;
+
+pub use arena::plan_picture;
+pub use canvas::{Area, Canvas, GROUND, INK, PALE, Style, WIDTH};
+pub use parts::program_picture;
+
+use graph::program::Pass;
+
+/// What each pass is painted in: strong, and light enough for words on it.
+fn colours(pass: Pass) -> (&'static str, &'static str) {
+    match pass {
+        Pass::Forward => ("#2f6db3", "#e4eefa"),
+        Pass::Backward => ("#b4530a", "#fbeadc"),
+        Pass::Update => ("#3b7d3b", "#e3f1e3"),
+    }
+}
+
+/// Bytes as a person says them.
+fn spoken_bytes(bytes: usize) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        b if b >= 0.95 * f64::from(1 << 30) => format!("{:.2} GiB", b / f64::from(1 << 30)),
+        b if b >= 0.95 * f64::from(1 << 20) => format!("{:.0} MiB", b / f64::from(1 << 20)),
+        b => format!("{:.0} KiB", b / 1024.0),
+    }
+}
