@@ -176,7 +176,7 @@ fn print_figures(value: &Value) {
     );
     let (steps, finite, skipped) = (count("steps"), count("finite_losses"), count("skipped_steps"));
     if finite < steps || skipped > 0 {
-        println!("{skipped} steps were skipped, {} had losses that are no numbers", steps - finite);
+        println!("{skipped} steps were skipped, {} had non-finite losses", steps - finite);
     }
 }
 

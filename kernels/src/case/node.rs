@@ -1,5 +1,5 @@
-//! What a device made of an op on values that no case fixes, such as those of a training step,
-//! against the CPU reference: the tolerances of the cases.
+//! Compares a device's result for an op, on values outside the case table such as those of a
+//! training step, with the CPU reference: the tolerances are those of the cases.
 
 use std::any::Any;
 
@@ -11,9 +11,9 @@ use crate::Op;
 use crate::cpu::HostTensor;
 use crate::ops::conv2d::Conv2dGradInput;
 
-/// Inputs for the reference under which it rounds on the way where a device does. A device rounds
-/// weights times a frozen scale to fp16 before the product. What that costs where a gradient is
-/// large has no relation to the root mean square of a map that is mostly zero, so no floor fits.
+/// Inputs that make the reference round where a device does. A device rounds weights times a frozen
+/// scale to fp16 before the product. Where a gradient is large, the cost of that is unrelated to
+/// the root mean square of a map that is mostly zero, so no floor fits.
 pub fn reference_inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let mut inputs = inputs.to_vec();
     let any: &dyn Any = op;
@@ -30,12 +30,12 @@ pub fn reference_inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     inputs
 }
 
-/// Compares what a device wrote, outputs and then `num_updates` updates, with what the reference
-/// makes of the same inputs, as [`super::check_on_device`] does. Gives the largest error over what
-/// is allowed.
+/// Compares a device's outputs, then its `num_updates` updates, with those of the reference on the
+/// same inputs, as [`super::check_on_device`] does. Returns the largest error as a share of the
+/// tolerance.
 ///
 /// # Errors
-/// A sentence with the first tensor in which an element is off by more than is allowed.
+/// A sentence that names the first tensor with an element outside its tolerance.
 pub fn compare_with_reference(
     op: &dyn Op,
     inputs: &[HostTensor],

@@ -148,7 +148,7 @@ fn bench_figure(value: &Value) -> Option<String> {
     );
     let lost = value["steps"].as_u64()? - value["finite_losses"].as_u64()?;
     if lost > 0 {
-        text += &format!(", {lost} with losses that are no numbers");
+        text += &format!(", {lost} with non-finite losses");
     }
     Some(text)
 }

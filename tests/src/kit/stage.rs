@@ -27,7 +27,7 @@ pub(super) struct Stage {
     optional: bool,
     /// Fails without a device, and is not started then.
     pub(super) needs_device: bool,
-    /// `Some`: skipped here, for this reason.
+    /// `Err`: skipped here, for this reason.
     program: Result<Program, String>,
     items: Option<ItemLimits>,
     /// Python modules that it needs.
