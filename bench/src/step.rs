@@ -1,4 +1,4 @@
-//! `bench --steps N`: images a second of the training step, and where its time goes.
+//! `bench --steps N`: images per second of the training step, and a breakdown of its time.
 
 use std::path::PathBuf;
 use std::time::Instant;

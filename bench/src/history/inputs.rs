@@ -219,7 +219,7 @@ fn figures(value: &Value, session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-/// Variants of kernels. What is expected is their speed, and what could not be measured is told.
+/// Kernel variants. The prediction is their speed; variants that could not be measured are listed.
 fn probe(value: &Value, session: &mut Session) -> Result<(), String> {
     let commit = text(value, "/commit")?;
     if commit != "unknown" {

@@ -20,7 +20,7 @@ pub(super) struct Program {
     files: Vec<(&'static str, &'static str)>,
     envs: Vec<(&'static str, String)>,
     most_seconds: u64,
-    /// What it needs beside the seconds that it is told.
+    /// Time that it needs beyond the seconds it is given.
     start_seconds: u64,
 }
 
