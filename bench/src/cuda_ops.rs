@@ -15,7 +15,7 @@ const LARGE_FLOPS: u64 = 20_000_000_000;
 /// More than the L2 cache of any GPU that the kernels run on.
 const FLUSH_BYTES: usize = 64 << 20;
 
-/// Checks and times every case; those that fail are under `failed`.
+/// Checks and times every case; failures are listed under `failed`.
 pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
     let peak = Peak::of(&device.name());
     println!("{} | commit {}", device.name(), commit());
@@ -66,7 +66,7 @@ fn work_of(case: &OpCase) -> anyhow::Result<(f64, f64)> {
 }
 
 /// Times an op between two events. Before each run a copy fills the L2 cache with other data; it
-/// also keeps the GPU busy while the op's launches are queued, so that they follow without a gap.
+/// also keeps the GPU busy while the op's launches are queued, so that they run back to back.
 struct Clock<'a> {
     device: &'a dyn Device,
     stream: Stream,

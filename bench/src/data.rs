@@ -1,4 +1,4 @@
-//! `bench data`: images a second that the pipeline decodes into slots, with no training beside it.
+//! `bench data`: images per second that the pipeline decodes into slots, without training.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ pub(crate) struct DataArgs {
     /// Config file, or the name of a preset.
     #[arg(long, default_value = "quickstart")]
     preset: String,
-    /// Change a value of the config.
+    /// Override a config value.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Batches to load.
     #[arg(long, default_value_t = 200)]
     batches: usize,
-    /// Threads that decode.
+    /// Number of decoding threads.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Write the figures here.
+    /// Write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Data for steps at full size where there is no COCO: drawn images that fill one padded shape.
+//! Data for full-size steps without COCO: drawn images that fill one padded shape.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -11,11 +11,11 @@ use engine::progress::Progress;
 
 /// Where the images are kept.
 const FOLDER: &str = "runs/data/bench";
-/// The long side of a COCO image, which decides what decoding and copying it costs.
+/// The long side of a COCO image, which determines the cost of decoding and copying.
 const LONG_SIDE: usize = 640;
 /// Whole batches of 2, 4, 8, 12 and 16.
 const IMAGES: usize = 48;
-/// COCO's classes, for a config that leaves the number to the data.
+/// COCO's number of classes, for a config that leaves it to the data.
 const CLASSES: usize = 80;
 
 /// `HEIGHTxWIDTH` on the command line.
@@ -33,9 +33,9 @@ impl FromStr for Padded {
     }
 }
 
-/// Draws the images if that was not done before, and opens them, all in the one shape. They are as
-/// large as COCO's, and the config's own rule resizes them; where its rule leads to another shape,
-/// its sizes are set to those of the shape.
+/// Draws the images on first use, and opens them, all in one shape. They are as large as COCO's,
+/// and the config's own rule resizes them; if its rule leads to another shape, its sizes are set to
+/// those of the shape.
 pub(crate) fn open(
     config: &mut Config,
     shape: PaddedShape,

@@ -1,6 +1,6 @@
-//! The command `bench`: throughput of the training step, of detection, of single ops, of the data
-//! pipeline, and the history of it all.
-//! A library, so that the tests have the command too.
+//! The command `bench`: throughput of the training step, of detection, of single ops and of the
+//! data pipeline, and the history of measurements.
+//! A library, so that tests can run the command too.
 
 mod cuda_ops;
 mod data;
@@ -36,11 +36,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Every case of the table of ops: checked first, then timed.
+    /// Every case in the table of ops: checked first, then timed.
     Ops(ops::OpsArgs),
-    /// A training step on a device taken apart: each op checked, each launch timed, a time line.
+    /// Profile a training step on a device: each op checked, each launch timed, a timeline.
     Nodes(nodes::NodesArgs),
-    /// Detection, as evaluation and prediction run it; also spelled `bench --infer`.
+    /// Detection, as evaluation and prediction run it; also `bench --infer`.
     #[command(long_flag = "infer")]
     Infer(infer::InferArgs),
     /// Decoding and loading, without training.
@@ -49,12 +49,12 @@ enum What {
     History(history::HistoryArgs),
 }
 
-/// Runs the command of this process's arguments.
+/// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     main_on(open_gpu)
 }
 
-/// The same, where `--device cuda` means the device that `open` gives.
+/// The same, with `open` as the device that `--device cuda` means.
 pub fn main_on(open: OpenDevice) -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.what {

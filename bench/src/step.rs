@@ -1,4 +1,4 @@
-//! `bench --steps N`: images a second of the training step, and where its time goes.
+//! `bench --steps N`: images per second of the training step, and a breakdown of its time.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -176,7 +176,7 @@ fn print_figures(value: &Value) {
     );
     let (steps, finite, skipped) = (count("steps"), count("finite_losses"), count("skipped_steps"));
     if finite < steps || skipped > 0 {
-        println!("{skipped} steps were skipped, {} had losses that are no numbers", steps - finite);
+        println!("{skipped} steps were skipped, {} had non-finite losses", steps - finite);
     }
 }
 

@@ -37,7 +37,7 @@ pub enum DaliError {
         fault: String,
     },
     /// An image file that cannot be decoded.
-    #[error("image {image_id} ({}): {fault}; mend the file or pass --skip-bad-images",
+    #[error("image {image_id} ({}): {fault}; fix the file or pass --skip-bad-images",
         path.display())]
     Image {
         /// COCO image id.
@@ -48,7 +48,7 @@ pub enum DaliError {
         fault: DecodeFault,
     },
     /// An image file that cannot be read.
-    #[error("image {image_id}: cannot read {}: {source}; mend --images or the file, or pass \
+    #[error("image {image_id}: cannot read {}: {source}; fix --images or the file, or pass \
         --skip-bad-images", path.display())]
     ImageFile {
         /// COCO image id.

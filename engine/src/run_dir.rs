@@ -39,7 +39,7 @@ impl RunDir {
         if path.join("config.toml").is_file() {
             return Ok(Self { path: path.to_path_buf() });
         }
-        let message = format!("{} is no run directory: it has no config.toml", path.display());
+        let message = format!("{} is not a run directory: it has no config.toml", path.display());
         Err(EngineError::Usage(message))
     }
 

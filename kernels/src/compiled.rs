@@ -1,4 +1,4 @@
-//! The compiled kernels that this library holds, and the GPU that runs them.
+//! The compiled kernels in this library, and the GPU that runs them.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ mod ptx;
 /// The kernels of all ops.
 pub fn kernels() -> &'static Compiled {
     static KERNELS: LazyLock<Compiled> = LazyLock::new(|| {
-        // A test holds the folder to its manifest, so no build that passed it panics.
+        // A test compares the folder with its manifest, so no build that passed it panics.
         Compiled::new(ptx::MANIFEST, ptx::TEXTS).unwrap_or_else(|e| panic!("ptx/{e}"))
     });
     &KERNELS
@@ -22,7 +22,7 @@ pub fn kernels() -> &'static Compiled {
 /// Opens the GPU of this number with the kernels of all ops.
 ///
 /// # Errors
-/// Those of [`CudaDevice::open`].
+/// As for [`CudaDevice::open`].
 pub fn open(ordinal: usize) -> Result<CudaDevice, DeviceError> {
     CudaDevice::open(ordinal, &[kernels()])
 }

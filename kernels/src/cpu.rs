@@ -1,4 +1,4 @@
-//! What the CPU reference of an op receives, and tensors that own their memory.
+//! The arguments of an op's CPU reference, and tensors that own their memory.
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
@@ -20,7 +20,7 @@ pub struct TensorMut<'a> {
     bytes: &'a mut [u8],
 }
 
-/// Everything that a run of an op touches.
+/// All tensors and memory that a run of an op uses.
 #[derive(Debug)]
 pub struct CpuArgs<'a> {
     /// Read only.
@@ -134,7 +134,7 @@ impl HostTensor {
         Self { desc, data: HostData::U8(values) }
     }
 
-    /// A tensor whose elements are poison: NaN, the least integer, or 0xA5.
+    /// A tensor of poison: NaN, the smallest integer, or 0xA5.
     pub fn poisoned(desc: TensorDesc) -> Self {
         let len = desc.len();
         let data = match desc.role.cpu_dtype() {

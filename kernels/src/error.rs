@@ -1,6 +1,6 @@
-//! What an op says of inputs that it cannot take.
+//! Why an op rejected its inputs.
 
-/// A fault found when an op is added to a program, before anything runs.
+/// An error found when an op is added to a program, before anything runs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpError {
     /// Too few or too many tensors.
@@ -10,31 +10,31 @@ pub enum OpError {
         op: &'static str,
         /// Which list: "inputs", "updates" or "outputs".
         what: &'static str,
-        /// What the contract asks for.
+        /// The expected number.
         expected: String,
-        /// What was given.
+        /// The number given.
         got: usize,
     },
-    /// A tensor whose shape does not fit.
+    /// A tensor of the wrong shape.
     #[error("{op}: {tensor} should have shape {expected}, got {got:?}")]
     Shape {
         /// Name of the op.
         op: &'static str,
         /// The tensor's name in the op's contract.
         tensor: &'static str,
-        /// What the contract asks for, such as `[N, H, W, C]`.
+        /// The expected shape, such as `[N, H, W, C]`.
         expected: String,
         /// The shape given.
         got: Vec<usize>,
     },
-    /// A tensor whose element type does not fit.
+    /// A tensor of the wrong element type.
     #[error("{op}: {tensor} should hold {expected}, got {got}")]
     Type {
         /// Name of the op.
         op: &'static str,
         /// The tensor's name in the op's contract.
         tensor: &'static str,
-        /// The type asked for.
+        /// The expected type.
         expected: String,
         /// The role and type given.
         got: String,
@@ -46,7 +46,7 @@ pub enum OpError {
         op: &'static str,
         /// Name of the parameter.
         parameter: &'static str,
-        /// What the contract asks for.
+        /// The expected value.
         expected: String,
         /// The value given.
         got: String,

@@ -1,4 +1,4 @@
-//! Frozen batch norm as a factor and a summand for each channel.
+//! Frozen batch norm as a scale and a bias per channel.
 
 /// `(scale, bias)` such that `x * scale + bias` is the batch norm of `x` with fixed statistics:
 /// `scale = weight / sqrt(var + eps)`, `bias = bias - mean * scale`.
@@ -24,7 +24,7 @@ pub fn fold_frozen_bn(
 mod tests {
     use super::fold_frozen_bn;
 
-    /// Drawn by hand: sqrt(3 + 1) = 2.
+    /// Computed by hand: sqrt(3 + 1) = 2.
     #[test]
     fn folds_mean_and_variance() {
         let (scale, bias) = fold_frozen_bn(&[4.0], &[1.0], &[5.0], &[3.0], 1.0);

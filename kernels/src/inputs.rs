@@ -1,8 +1,8 @@
-//! Inputs of ops by name, for ops that take more of them than a reader can count.
+//! Named inputs, for ops that take more of them than a reader can count.
 
-/// Declares the inputs of an op as a struct, generic over what stands for a tensor: the fields are
-/// the op's inputs, in order, those that it may lack behind the word `optional`. The struct turns
-/// into the list that a program takes, and names the tensors of a list that an op was given.
+/// Declares the inputs of an op as a struct, generic over the tensor type: the fields are the op's
+/// inputs, in order, with optional ones after the word `optional`. The struct converts to the list
+/// that a program takes, and names the tensors of a list that an op was given.
 macro_rules! op_inputs {
     (
         $(#[$doc:meta])*
@@ -25,7 +25,7 @@ macro_rules! op_inputs {
         }
 
         impl $name<()> {
-            /// How many inputs the op takes at least.
+            /// Minimum number of inputs.
             pub const LEN: usize = [$(stringify!($field)),+].len();
         }
 
@@ -60,12 +60,12 @@ macro_rules! op_inputs {
         }
 
         impl $name<()> {
-            /// How many inputs the op takes; a gradient's further ones begin here.
+            /// Number of the op's inputs; a gradient's additional ones start here.
             pub const LEN: usize = [$(stringify!($field)),+].len();
         }
 
         impl<'a, T> $name<&'a T> {
-            /// Names the first tensors of a list; an op's gradient takes more behind them.
+            /// Names the first tensors of a list; an op's gradient takes more after them.
             ///
             /// Panics if the list is too short: the op's contract counts it first.
             pub fn of(list: &'a [T]) -> Self {
@@ -109,9 +109,9 @@ mod tests {
             b,
         }
         optional {
-            /// Third, if at all.
+            /// Third, optional.
             c,
-            /// Last, if at all.
+            /// Last, optional.
             d,
         }
     }

@@ -7,7 +7,7 @@ use crate::{Op, OpError};
 /// written shows.
 ///
 /// # Errors
-/// What [`Op::infer`] says of the inputs.
+/// Errors from [`Op::infer`] about the inputs.
 pub fn run(op: &dyn Op, inputs: &[HostTensor]) -> Result<Vec<HostTensor>, OpError> {
     run_updating(op, inputs, &mut [])
 }
@@ -15,7 +15,7 @@ pub fn run(op: &dyn Op, inputs: &[HostTensor]) -> Result<Vec<HostTensor>, OpErro
 /// [`run`] for an op that updates state.
 ///
 /// # Errors
-/// What [`Op::infer`] says of the inputs and updates.
+/// Errors from [`Op::infer`] about the inputs and updates.
 pub fn run_updating(
     op: &dyn Op,
     inputs: &[HostTensor],

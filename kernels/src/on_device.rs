@@ -53,7 +53,7 @@ pub fn rounded(tensor: &HostTensor) -> HostTensor {
 /// shows.
 ///
 /// # Errors
-/// What [`Op::infer`] says of the tensors, and what the device says.
+/// Errors from [`Op::infer`] about the tensors, and device errors.
 pub fn run_updating(
     device: &dyn Device,
     op: &dyn Op,

@@ -64,8 +64,8 @@ pub trait Op: Any + Debug + Send + Sync {
     }
 
     /// The CUDA kernels that do the work, to run in this order. Every element of every output is
-    /// written, whatever it held. Grids follow from shapes alone, never from values. An op without
-    /// launches runs on the CPU alone.
+    /// overwritten. Grids depend on shapes alone, never on values. An op without launches runs only
+    /// on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
         vec![]
@@ -82,7 +82,7 @@ pub trait Op: Any + Debug + Send + Sync {
         inputs.to_vec()
     }
 
-    /// Runs the CPU reference. Every element of every output is written, whatever it held.
+    /// Runs the CPU reference. Overwrites every element of every output.
     fn run_cpu(&self, args: &mut CpuArgs<'_>);
 }
 

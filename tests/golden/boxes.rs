@@ -123,7 +123,7 @@ fn clip_and_small(report: &mut Report, case: Case<'_>) {
     }
 }
 
-/// Decodes `deltas` (`K` of each box) by the RPN's op: a map of one column, K anchors a cell.
+/// Decodes `deltas` (`K` of each box) with the RPN's op: a map of one column, K anchors per cell.
 fn decode_op(
     case: Case<'_>,
     boxes: &[f32],

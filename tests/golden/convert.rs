@@ -1,4 +1,4 @@
-//! What the op families share: golden tensors as op inputs, and running an op with its gradients.
+//! Shared by the op families: golden tensors as op inputs, and running an op with its gradients.
 
 use kernels::case::{OpCase, gradient_of};
 use kernels::cpu::HostTensor;
@@ -29,7 +29,7 @@ pub(crate) fn count(len: usize) -> HostTensor {
     index(&[1], vec![len as i32])
 }
 
-/// `[len]`, all the same number.
+/// `[len]`, a constant.
 pub(crate) fn repeated(len: usize, value: i32) -> HostTensor {
     index(&[len], vec![value; len])
 }
@@ -64,14 +64,14 @@ pub(crate) fn channels_second(weight: &Tensor<f32>) -> Tensor<f32> {
     permute(weight, &[0, 3, 1, 2])
 }
 
-/// An op that has run on its inputs.
+/// An op after running on its inputs.
 pub(crate) struct Ran {
     case: OpCase,
     outputs: Vec<HostTensor>,
 }
 
 impl Ran {
-    /// Runs the op; a refusal of its inputs fails the test with the case's name.
+    /// Runs the op; if it rejects its inputs, the test fails with the case's name.
     pub(crate) fn new(name: &str, op: impl Op + 'static, inputs: Vec<HostTensor>) -> Self {
         let op: OpRef = Arc::new(op);
         let outputs = run(op.as_ref(), &inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -104,7 +104,7 @@ impl Ran {
     }
 }
 
-/// The tensors `<prefix>0`, `<prefix>1`, .. as far as the case has them.
+/// The tensors `<prefix>0`, `<prefix>1`, .. that the case has.
 pub(crate) fn numbered(case: Case<'_>, prefix: &str) -> Vec<String> {
     (0..).map(|i| format!("{prefix}{i}")).take_while(|name| case.has(name)).collect()
 }
@@ -125,13 +125,13 @@ pub(crate) fn sizes(case: Case<'_>, name: &str) -> Vec<[usize; 2]> {
     list.unwrap_or_else(|| panic!("{}: {name} is {value}", case.name()))
 }
 
-/// A true or false among the attributes; false where it is not written.
+/// A boolean among the attributes; false if absent.
 pub(crate) fn flag(case: Case<'_>, name: &str) -> bool {
     let value = case.attributes().get(name);
     value.is_some_and(|v| v.as_bool().unwrap_or_else(|| panic!("{}: {name} is {v}", case.name())))
 }
 
-/// Fails unless the case has the value that is built into the op, where it states one at all.
+/// Fails unless the case has the value that is built into the op, if it states one.
 pub(crate) fn built_in(case: Case<'_>, name: &str, value: f64) {
     if let Some(stated) = case.attributes().get(name).and_then(Value::as_f64) {
         let same = (stated - value).abs() <= 1e-6 * value.abs();

@@ -13,9 +13,9 @@ use kernels::resize::nearest_source;
 use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, repeated, sizes};
 use crate::support::{Case, Family, Report};
 
-/// README's for f32.
+/// The README's tolerance for f32.
 const TOLERANCE: f64 = 2e-5;
-/// torchvision's defaults (ImageNet), where a case states no others.
+/// torchvision's defaults (ImageNet), if a case states none.
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
@@ -92,7 +92,7 @@ impl Images {
         let mut pixels = Vec::new();
         for image in &images {
             pixels.extend(image);
-            // What lies behind an image must not be read.
+            // The area past an image must not be read.
             pixels.extend(vec![f32::NAN; longest - image.len()]);
         }
         let divisible = case.usize("size_divisible");

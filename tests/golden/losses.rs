@@ -154,7 +154,7 @@ fn softmax(report: &mut Report, case: Case<'_>, logits: &Tensor<f32>) {
         let roi = ran.f32(0)[4 * row] as usize / APART;
         got[roi * columns + ran.i32(2)[row] as usize] = score;
     }
-    // What the other classes leave is the background's.
+    // The other classes leave the rest to the background.
     for row in got.chunks_exact_mut(columns) {
         row[0] = (1.0 - row[1..].iter().map(|&v| f64::from(v)).sum::<f64>()) as f32;
     }

@@ -1,7 +1,7 @@
-//! Golden data: every family of the golden folder against our own numbers.
+//! Golden data: every family in the golden folder against our own numbers.
 //!
-//! One line a family here; a module each for the cases. The folder is `$ONEGRAPH_GOLDEN`, else
-//! `shared/golden` beside the checkout; what is absent says `SKIPPED`.
+//! One line per family here; one module each for the cases. The folder is `$ONEGRAPH_GOLDEN`, by
+//! default `shared/golden` beside the checkout; missing data is reported as `SKIPPED`.
 
 mod anchors;
 mod boxes;

@@ -95,7 +95,7 @@ fn schedule(case: Case<'_>) -> LrSchedule {
     LrSchedule::Multistep { base, warmup_steps, warmup_factor, milestones, gamma }
 }
 
-/// The learning rates that the op hands to the optimizer, step after step.
+/// The learning rates that the op passes to the optimizer, step by step.
 fn rates_of_steps(case: Case<'_>, schedule: LrSchedule, steps: usize) -> Vec<f32> {
     let (clip_norm, growth_interval, dynamic) = (0.0, 0, false);
     let op = ControlStep { schedule, clip_norm, growth_interval, dynamic, micro_steps: 1 };

@@ -1,4 +1,4 @@
-//! Reading golden families and reporting how far we are off.
+//! Reads golden families and reports our errors.
 //!
 //! ```text
 //! let Some(family) = Family::open("conv2d") else { return };
@@ -59,12 +59,13 @@ fn shared_dir(variable: &str, name: &str) -> PathBuf {
     }
 }
 
-/// Says that a test did not run, past the harness, which swallows what passing tests print.
+/// Reports that a test did not run, bypassing the harness, which swallows the output of passing
+/// tests.
 pub(crate) fn skipped(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("stderr takes a line");
 }
 
-/// The path of a file that a test needs, or nothing and a `SKIPPED` line.
+/// The path of a file that a test needs, or `None` and a `SKIPPED` line.
 pub(crate) fn need(path: PathBuf) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
@@ -74,7 +75,7 @@ pub(crate) fn need(path: PathBuf) -> Option<PathBuf> {
 }
 
 impl Family {
-    /// Opens `<golden folder>/<name>.safetensors`; where it is absent says so and gives nothing.
+    /// Opens `<golden folder>/<name>.safetensors`; `None`, with a message, if it is missing.
     pub(crate) fn open(name: &str) -> Option<Self> {
         let path = need(golden_dir().join(format!("{name}.safetensors")))?;
         let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -138,7 +139,7 @@ impl<'a> Case<'a> {
         self.name
     }
 
-    /// The case's attributes, as the metadata has them.
+    /// The case's attributes from the metadata.
     pub(crate) fn attributes(&self) -> &'a Value {
         self.attributes
     }
@@ -216,7 +217,7 @@ impl Report {
         self.close_within(case, tensor, got, want, self.tolerance);
     }
 
-    /// As [`Report::close`], with a tolerance of this tensor's own.
+    /// Like [`Report::close`], with a tolerance for this tensor.
     pub(crate) fn close_within<A, B>(
         &mut self,
         case: &str,
@@ -265,12 +266,12 @@ impl Report {
         self.cases += 1;
     }
 
-    /// Counts a case of something that the project does not have yet; the family's line says so.
+    /// Counts a case of something that the project lacks so far; the family's line says so.
     pub(crate) fn not_due(&mut self) {
         self.not_due += 1;
     }
 
-    /// Prints the family's line. A family without a case proves nothing, and fails.
+    /// Prints the family's line. A family without cases proves nothing, and fails.
     pub(crate) fn finish(self) {
         let Report { family, tolerance, cases, not_due, worst } = self;
         assert!(cases > 0, "golden {family}: the file holds no case");

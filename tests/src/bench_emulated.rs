@@ -1,4 +1,4 @@
-//! The command `bench` where `--device cuda` means the emulated device: for tests.
+//! The command `bench` with the emulated device as `--device cuda`: for tests.
 
 use std::process::ExitCode;
 use std::sync::Arc;

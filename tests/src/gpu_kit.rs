@@ -1,4 +1,4 @@
-//! The runner of the GPU kit: everything that is to be shown on a GPU, with a table at the end.
+//! The runner of the GPU kit: every check and measurement on a GPU, with a table at the end.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,6 @@
-//! The runner of the GPU kit on the emulated device: for the test of the runner. Variables of the
-//! environment plant faults: the name of a kernel that faults, of one that never ends, and a part
-//! of the path of a module that does not load.
+//! The runner of the GPU kit on the emulated device: for testing the runner. Environment variables
+//! plant faults: the name of a kernel that faults, of one that never ends, and a part of the path
+//! of a module that does not load.
 
 use std::process::ExitCode;
 use std::sync::Arc;

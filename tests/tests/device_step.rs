@@ -29,7 +29,7 @@ fn what_lies_behind_the_counts_changes_nothing() {
     step::what_lies_behind_the_counts_changes_nothing(&emulated);
 }
 
-/// Two padded shapes in turn share state and arena: each step is what the CPU makes of it.
+/// Two padded shapes alternate and share state and arena: each step matches the CPU.
 #[test]
 fn two_shapes_alternate() {
     step::two_shapes_alternate(&emulated);

@@ -110,7 +110,7 @@ fn run_directory() {
     place.bad(&micro("--set train.run_dir=file"), BAD_CONFIG, &["file is a file"]);
     place.bad(&micro("--set train.run_dir=/proc/none"), FAILED, &["/proc/none"]);
     place.bad(&micro("--set train.name=a/b"), BAD_CONFIG, &["train.name", "slash"]);
-    place.bad("train --resume nowhere", BAD_CONFIG, &["nowhere", "no run directory"]);
+    place.bad("train --resume nowhere", BAD_CONFIG, &["nowhere", "not a run directory"]);
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn only_the_newest_checkpoints_are_kept() {
     assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000009");
 }
 
-/// A run that is told to stop, by each signal that asks for it.
+/// A run that is asked to stop, by each signal that does so.
 #[test]
 fn a_signal_saves_and_the_resumed_run_ends_bit_exact() {
     for signal in ["TERM", "USR1", "INT"] {

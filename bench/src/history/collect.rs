@@ -1,5 +1,4 @@
-//! `bench history --add`: the JSON that a session of measuring left in folders, as one file of the
-//! history.
+//! `bench history --add`: turns the JSON of a measurement session into one file of the history.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,7 +16,7 @@ const REPORT: &str = "report.json";
 /// Reads all folders as one session.
 ///
 /// # Errors
-/// A folder without figures, JSON that is not known, and files of two commits or devices.
+/// A folder without figures, unknown JSON, or files of two commits or devices.
 pub(super) fn session(folders: &[PathBuf], date: Option<&str>) -> anyhow::Result<Session> {
     let (today, time) = now();
     let mut session = Session { version: VERSION, date: today, time, ..Session::default() };
@@ -44,10 +43,10 @@ pub(super) fn session(folders: &[PathBuf], date: Option<&str>) -> anyhow::Result
     Ok(session)
 }
 
-/// Writes a session into the folder; returns its path and whether another file stood there.
+/// Writes a session into the folder; returns its path and whether it replaced another file.
 ///
 /// # Errors
-/// Another file of the same name, unless it may be replaced; a file that cannot be written.
+/// Another file of the same name that may not be replaced; a file that cannot be written.
 pub(super) fn write(
     session: &Session,
     into: &Path,
@@ -87,7 +86,7 @@ fn add_file(path: &Path, session: &mut Session) -> anyhow::Result<()> {
     result.map_err(anyhow::Error::msg)
 }
 
-/// A command's own JSON, or an object of several, each under a name.
+/// A command's own JSON, or an object of several, each under its name.
 fn product(value: &Value, session: &mut Session) -> Result<(), String> {
     let parts = value.as_object().filter(|object| object.values().any(is_known));
     let Some(parts) = parts.filter(|_| !is_known(value)) else { return take(value, session) };
@@ -95,7 +94,7 @@ fn product(value: &Value, session: &mut Session) -> Result<(), String> {
     each.try_for_each(|(name, part)| take(part, session).map_err(|e| format!("`{name}` {e}")))
 }
 
-/// The kit's table: figures of its benches, the clocks beside them, and what failed.
+/// The kit's table: figures of its benches, clocks, and failures.
 fn report(value: &Value, session: &mut Session) -> Result<(), String> {
     same("commit", &text(value, "/commit")?, &mut session.commit)?;
     let mut fastest = 0.0;
@@ -125,13 +124,13 @@ fn report(value: &Value, session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-/// Least, median and most.
+/// Minimum, median and maximum.
 fn three(value: &Value, unit: &str) -> String {
     let at = |i: usize| value[i].as_f64().unwrap_or(f64::NAN);
     format!("{:.0} {unit} ({:.0} to {:.0})", at(1), at(0), at(2))
 }
 
-/// The kit says in its report what single files say too.
+/// The kit's report repeats what single files contain.
 fn drop_repeated(session: &mut Session) {
     fn once<T: PartialEq>(list: &mut Vec<T>) {
         let mut i = 0;
@@ -179,7 +178,7 @@ fn day(mut days: u64) -> String {
     format!("{year:04}-{month:02}-{:02}", days + 1)
 }
 
-/// `YYYY-MM-DD`, with a month and a day that there may be.
+/// `YYYY-MM-DD`, with a valid month and day.
 pub(super) fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts[..] else { return false };
@@ -195,7 +194,7 @@ pub(super) fn is_date(text: &str) -> bool {
 /// The sessions of the history, oldest first.
 ///
 /// # Errors
-/// A file that is no session of this version's schema, or that is named as another.
+/// A file that does not follow this version's schema, or has the wrong name.
 pub(super) fn read_all(folder: &Path) -> anyhow::Result<Vec<Session>> {
     let mut sessions = Vec::new();
     if !folder.is_dir() {

@@ -1,16 +1,16 @@
-//! What the commands and scripts leave as JSON, turned into figures of the history. Each form is
-//! known by what it holds; one that is not known is refused.
+//! Turns the JSON of commands and scripts into figures of the history. A format is recognized by
+//! its fields; unknown formats are rejected.
 
 use serde_json::Value;
 
 use super::schema::{Infer, Node, Op, Peer, Prediction, Probe, Rate, Session, Step};
 
-/// Adds what `value` holds to the session.
+/// Adds the contents of `value` to the session.
 ///
 /// # Errors
-/// What is wrong with it, to be read after the file's name.
+/// The fault; completes a sentence that starts with the file's name.
 pub(super) fn take(value: &Value, session: &mut Session) -> Result<(), String> {
-    // What was skipped, or found nothing it could measure.
+    // Skipped, or nothing to measure.
     if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
         return Ok(());
     }
@@ -31,13 +31,13 @@ pub(super) fn take(value: &Value, session: &mut Session) -> Result<(), String> {
     }
 }
 
-/// Whether [`take`] knows it.
+/// Whether [`take`] recognizes it.
 pub(super) fn is_known(value: &Value) -> bool {
     let mut nowhere = Session::default();
     !value.is_null() && take(value, &mut nowhere).is_ok()
 }
 
-/// Commit, device and CUDA version of one of our own commands: the same in all of a session.
+/// Commit, device and CUDA version from one of our own commands: equal throughout a session.
 fn tell_device(value: &Value, session: &mut Session) -> Result<(), String> {
     let (Ok(commit), Ok(device)) = (text(value, "/commit"), text(value, "/device")) else {
         return Ok(());
@@ -50,7 +50,7 @@ fn tell_device(value: &Value, session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets a field of the session, or finds it as it is.
+/// Sets a field of the session, or checks that it is equal.
 pub(super) fn same(what: &str, told: &str, field: &mut String) -> Result<(), String> {
     if field.is_empty() {
         *field = told.to_string();
@@ -152,7 +152,7 @@ fn torchvision_eval(value: &Value, session: &mut Session) -> Result<(), String> 
     Ok(())
 }
 
-/// The rows of the peer's training step.
+/// The rows of a baseline's training step.
 fn torchvision_step(value: &Value, session: &mut Session) -> Result<(), String> {
     for row in list(value, "")? {
         let (variant, shapes) = (text(row, "/variant")?, text(row, "/shapes")?);
@@ -168,7 +168,7 @@ fn torchvision_step(value: &Value, session: &mut Session) -> Result<(), String> 
     Ok(())
 }
 
-/// A step taken apart, as far as it came.
+/// A profiled step, as far as it got.
 fn nodes(value: &Value, session: &mut Session) -> Result<(), String> {
     let nowhere = Vec::new();
     for row in list(value, "/rows").unwrap_or(&nowhere) {
@@ -204,7 +204,7 @@ fn nodes(value: &Value, session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-/// `{"kind": "figures", "product": .., "figures": [{"what", "value", "unit"}]}`: any peer's.
+/// `{"kind": "figures", "product": .., "figures": [{"what", "value", "unit"}]}`: any baseline's.
 fn figures(value: &Value, session: &mut Session) -> Result<(), String> {
     for figure in list(value, "/figures")? {
         session.peers.push(Peer {
@@ -219,7 +219,7 @@ fn figures(value: &Value, session: &mut Session) -> Result<(), String> {
     Ok(())
 }
 
-/// Variants of kernels. What is expected is their speed, and what could not be measured is told.
+/// Kernel variants. The prediction is their speed; variants that could not be measured are listed.
 fn probe(value: &Value, session: &mut Session) -> Result<(), String> {
     let commit = text(value, "/commit")?;
     if commit != "unknown" {
@@ -251,7 +251,7 @@ pub(super) fn text(value: &Value, pointer: &str) -> Result<String, String> {
     found.ok_or_else(|| format!("has no text at `{pointer}`"))
 }
 
-/// To six digits: no figure is known better, and files in git are read by people.
+/// To six digits: no figure is more accurate, and people read the files in git.
 pub(super) fn number(value: &Value, pointer: &str) -> Result<f64, String> {
     let found = value.pointer(pointer).and_then(Value::as_f64);
     let short = |number: f64| format!("{number:.5e}").parse().unwrap_or(number);

@@ -1,4 +1,4 @@
-//! `bench history`: what was measured, when, on what, kept in git and set against one another.
+//! `bench history`: what was measured, when and on what; kept in git and compared over time.
 
 mod collect;
 mod inputs;
@@ -16,29 +16,29 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// Make a session of what a call of the GPU kit, or commands with --json, left in these
+    /// Build a session from the output of GPU kit calls, or of commands run with --json, in these
     /// folders: all of one session at once.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     add: Vec<PathBuf>,
     /// The folder of the history.
     #[arg(long, value_name = "FOLDER", default_value = "bench/history")]
     into: PathBuf,
-    /// Day of the measurements, YYYY-MM-DD; else today, UTC.
+    /// Day of the measurements, YYYY-MM-DD; default today, UTC.
     #[arg(long, requires = "add")]
     date: Option<String>,
-    /// What a reader of the session must know.
+    /// A remark for readers of the session.
     #[arg(long, value_name = "TEXT", requires = "add")]
     remark: Vec<String>,
-    /// Replace the session's file if it is there.
+    /// Replace the session's file if it exists.
     #[arg(long, requires = "add")]
     replace: bool,
-    /// Make the GPU tables of the document anew, instead of printing.
+    /// Regenerate the GPU tables of the document, instead of printing.
     #[arg(long, conflicts_with = "add")]
     tables: bool,
     /// The document with the tables, between its two markers.
     #[arg(long, value_name = "FILE", default_value = "docs/measurements.md")]
     document: PathBuf,
-    /// Print also the ops and nodes whose name holds this.
+    /// Also print the ops and nodes whose name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 }

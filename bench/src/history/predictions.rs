@@ -1,9 +1,9 @@
-//! What was predicted before anything ran on a GPU, as data, so that a measurement can say how
-//! wrong it was.
+//! Predictions made before anything ran on a GPU, as data, so that a measurement can show how wrong
+//! they were.
 
 use super::schema::{Node, Prediction, Session};
 
-/// Who made the predictions: a review of the code that ran nothing.
+/// Source of the predictions: a review that read the code but ran nothing.
 const REVIEW: &str = "performance review at 8ab8d50";
 const SECTION_6: &str = "performance review at 8ab8d50, section 6";
 const SECTION_2: &str = "performance review at 8ab8d50, section 2";
@@ -12,19 +12,19 @@ const SECTION_1: &str = "performance review at 8ab8d50, section 1";
 /// One prediction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
-    /// Part of the device's name.
+    /// A part of the device's name.
     pub(super) device: &'static str,
     /// In words.
     pub(super) what: &'static str,
     of: Of,
     pub(super) value: f64,
-    /// How far off it allowed itself to be.
+    /// Its stated margin.
     pub(super) margin: Option<f64>,
     pub(super) unit: &'static str,
     pub(super) source: &'static str,
 }
 
-/// The figure that a prediction is of.
+/// The figure that is predicted.
 #[derive(Debug, Clone, Copy)]
 enum Of {
     /// Median milliseconds of a step of `torchvision_r50`, 12 images, of this padded shape.
@@ -33,7 +33,7 @@ enum Of {
     NodeMs(&'static str, &'static str, &'static str),
     /// All launches of these kernels in a step, in milliseconds.
     KernelsMs(&'static [&'static str]),
-    /// A count of this name.
+    /// A counter of this name.
     Count(&'static str),
 }
 
@@ -63,7 +63,7 @@ const STEM: Of = Of::NodeMs("conv2d", "forward", "12x800x1344x3 64x7x7x3 ");
 const MASK_WGRAD: Of = Of::NodeMs("conv2d_grad_weight", "backward", " -> 81x1x1x256");
 const MASK_DGRAD: Of = Of::NodeMs("conv2d_grad_input", "backward", " 81x1x1x256 ");
 
-/// All of them. Milliseconds are those of 12 images of 800x1344 and 64 mask positives an image.
+/// All of them. Milliseconds are for 12 images of 800x1344 and 64 mask positives per image.
 pub(super) static TABLE: &[Row] = &[
     step("H100", 66.0, Some(7.0)),
     step("A100", 117.0, None),
@@ -94,7 +94,7 @@ pub(super) static TABLE: &[Row] = &[
     node(A100_2, "stem, forward", 2.2, STEM),
 ];
 
-/// A prediction with what was measured.
+/// A prediction and its measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Judged {
     pub(super) row: &'static Row,
@@ -102,13 +102,13 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// `within its margin`, or how wrong it was, of what was measured.
+    /// `within its margin`, or its error as a share of the measurement.
     pub(super) fn verdict(&self) -> String {
         verdict(self.row.value, self.row.margin, self.measured)
     }
 }
 
-/// How a prediction stands to the measurement.
+/// How a prediction compares with the measurement.
 pub(super) fn verdict(value: f64, margin: Option<f64>, measured: f64) -> String {
     if margin.is_some_and(|margin| (measured - value).abs() <= margin) {
         return "within its margin".into();
@@ -117,7 +117,7 @@ pub(super) fn verdict(value: f64, margin: Option<f64>, measured: f64) -> String 
 }
 
 impl Row {
-    /// The value with its margin.
+    /// The value and its margin.
     pub(super) fn text(&self) -> String {
         let margin = self.margin.map_or(String::new(), |margin| format!(" +- {margin}"));
         format!("{}{margin} {}", self.value, self.unit)
@@ -153,13 +153,13 @@ fn fits(node: &Node, op: &str, pass: &str, shapes: &str) -> bool {
     node.op == op && node.pass == pass && node.shapes.contains(shapes)
 }
 
-/// The predictions that a session can be set against.
+/// The predictions that apply to a session.
 pub(super) fn judged(session: &Session) -> Vec<Judged> {
     let judge = |row: &'static Row| Some(Judged { row, measured: row.measured(session)? });
     TABLE.iter().filter_map(judge).collect()
 }
 
-/// Puts to each figure the prediction that is of it alone.
+/// Attaches to each figure the prediction for exactly that figure.
 pub(super) fn attach(session: &mut Session) {
     let name = session.device.clone();
     if !session.is_gpu() {
@@ -188,7 +188,7 @@ pub(super) fn attach(session: &mut Session) {
     }
 }
 
-/// What the predictions come from, for the head of a table.
+/// The source of the predictions, for the heading of a table.
 pub(super) fn source() -> &'static str {
     REVIEW
 }

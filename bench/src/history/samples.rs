@@ -1,4 +1,4 @@
-//! Sessions that were never measured, for the tests of this folder.
+//! Made-up sessions, for the tests of this folder.
 
 use super::schema::{Infer, Node, Peer, Rate, Session, Step, VERSION};
 
@@ -33,7 +33,7 @@ fn node(op: &str, pass: &str, shapes: &str, count: u64, us: f64) -> Node {
     }
 }
 
-/// An H100 whose step takes so long.
+/// An H100 with this step time.
 pub(super) fn gpu(date: &str, commit: &str, p50_ms: f64) -> Session {
     let rate = Rate { images_per_second: 100.0, p50_ms: 10.0, p95_ms: 12.0 };
     Session {

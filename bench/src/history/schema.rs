@@ -1,13 +1,13 @@
-//! The schema of a file of `bench/history`: what one session of measuring on one machine came to.
+//! The schema of a file in `bench/history`: the results of one measurement session on one machine.
 //!
-//! A field that this version does not know is refused. A change that older files do not survive
-//! raises [`VERSION`], and the files are rewritten with it.
+//! Unknown fields are rejected. A change that breaks older files raises [`VERSION`], and the files
+//! are rewritten with it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Of this schema.
+/// Version of this schema.
 pub(crate) const VERSION: u32 = 1;
 
 /// One session.
@@ -18,13 +18,13 @@ pub(crate) struct Session {
     pub(crate) version: u32,
     /// Day, `YYYY-MM-DD`, UTC.
     pub(crate) date: String,
-    /// Time of that day, `HH:MM`, UTC: orders the sessions of a day.
+    /// Time of that day, `HH:MM`, UTC: orders the sessions of one day.
     pub(crate) time: String,
-    /// What ran: the GPU as its driver names it, or `cpu: NAME, N threads`.
+    /// The device: the GPU under its driver's name, or `cpu: NAME, N threads`.
     pub(crate) device: String,
-    /// What was measured, as `git describe --always --dirty --tags` says it.
+    /// The commit, from `git describe --always --dirty --tags`.
     pub(crate) commit: String,
-    /// CUDA version that the driver speaks.
+    /// CUDA version that the driver supports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cuda: Option<String>,
     /// Version of the driver.
@@ -33,16 +33,16 @@ pub(crate) struct Session {
     /// Compute capability, such as `9.0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) capability: Option<String>,
-    /// Clocks of the GPU while it worked, in nvidia-smi's words.
+    /// GPU clocks under load, in nvidia-smi's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clocks: Option<String>,
-    /// Power of the GPU, drawn and allowed, in nvidia-smi's words.
+    /// GPU power, drawn and allowed, in nvidia-smi's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) power: Option<String>,
-    /// The machine around the device: processor and threads.
+    /// The host machine: processor and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<String>,
-    /// What a reader must know beside the figures: other work on the machine, a fault on the way.
+    /// Remarks for readers: other load on the machine, a fault along the way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) remarks: Vec<String>,
     /// Training steps (`bench`).
@@ -51,33 +51,33 @@ pub(crate) struct Session {
     /// Detection (`bench infer`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) infer: Vec<Infer>,
-    /// What others make of the same work on the same machine.
+    /// Baselines: other programs on the same task and machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) peers: Vec<Peer>,
-    /// Distinct kernels and shapes of a step, each timed where it stands.
+    /// Distinct kernels and shapes of a step, each timed in place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<Node>,
     /// Cases of the table of ops (`bench ops`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) ops: Vec<Op>,
-    /// Variants of kernels that were tried against one another.
+    /// Kernel variants, compared with one another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) probe: Vec<Probe>,
-    /// Whatever else is one number, by name; the unit comes last in the name.
+    /// Any other single numbers, by name; the unit is the suffix of the name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) counts: BTreeMap<String, f64>,
 }
 
-/// What was said of a figure before it was measured.
+/// A prediction of a figure, made before it was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prediction {
-    /// The figure, in the unit of what carries it.
+    /// The predicted value, in the unit of the figure.
     pub(crate) value: f64,
-    /// How far off it allowed itself to be.
+    /// Its stated margin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) margin: Option<f64>,
-    /// Who said so, and where.
+    /// Its source.
     pub(crate) source: String,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Prediction {
 pub(crate) struct Step {
     /// Preset, or path of the config.
     pub(crate) preset: String,
-    /// Images a step.
+    /// Images per step.
     pub(crate) batch: u64,
     /// Padded shapes, `HEIGHTxWIDTH`, one after the other.
     pub(crate) padded: String,
@@ -97,14 +97,14 @@ pub(crate) struct Step {
     pub(crate) p50_ms: f64,
     /// 95th percentile of them.
     pub(crate) p95_ms: f64,
-    /// Steps that were timed.
+    /// Number of steps timed.
     pub(crate) steps: u64,
-    /// Milliseconds a step that training waited for data.
+    /// Milliseconds per step that training waited for data.
     pub(crate) data_ms: f64,
     /// Bytes of state and arena.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
-    /// Of `p50_ms`.
+    /// Prediction of `p50_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<Prediction>,
 }
@@ -127,52 +127,52 @@ pub(crate) struct Rate {
 pub(crate) struct Infer {
     /// Preset, or path of the config.
     pub(crate) preset: String,
-    /// Images a run.
+    /// Images per run.
     pub(crate) batch: u64,
     /// Padded shapes, `HEIGHTxWIDTH`, one after the other.
     pub(crate) padded: String,
-    /// Where the weights come from; `random` for initial ones.
+    /// Source of the weights; `random` for initial ones.
     pub(crate) weights: String,
-    /// Detections have scores over this.
+    /// Minimum score of a detection.
     pub(crate) score_threshold: f64,
-    /// Detections that there were, an image.
+    /// Detections per image.
     pub(crate) detections_per_image: f64,
-    /// Images that were timed.
+    /// Number of images timed.
     pub(crate) images: u64,
-    /// The detection program alone; on a device with the copy of its inputs.
+    /// The detection program alone; on a device including the copy of its inputs.
     pub(crate) program: Rate,
-    /// With filling its inputs and reading what it found.
+    /// Including filling its inputs and reading the results.
     pub(crate) boxes: Rate,
-    /// With masks pasted and encoded.
+    /// Including pasting and encoding masks.
     pub(crate) masks: Rate,
-    /// Images a second with COCO's scores of the set too.
+    /// Images per second including COCO scoring of the set.
     pub(crate) scored_images_per_second: f64,
-    /// Of `masks.p50_ms`.
+    /// Prediction of `masks.p50_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<Prediction>,
 }
 
-/// What somebody else's program makes of some work.
+/// A baseline: the result of another program on some task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Peer {
-    /// Whose: product and version.
+    /// Product and version.
     pub(crate) product: String,
-    /// The work and how it was done, with its shape.
+    /// The task, how it was run, and its shape.
     pub(crate) what: String,
-    /// How fast.
+    /// The result.
     pub(crate) value: f64,
-    /// Of the value: `images/s`, `TFLOP/s`, `GB/s`, `ms`.
+    /// Unit of the value: `images/s`, `TFLOP/s`, `GB/s`, `ms`.
     pub(crate) unit: String,
-    /// Median milliseconds, where the value is a rate.
+    /// Median milliseconds, if the value is a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) p50_ms: Option<f64>,
-    /// Detections of an image, where it detects.
+    /// Detections per image, if it detects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) detections_per_image: Option<f64>,
 }
 
-/// Nodes of the same op and shapes, as they stand in the step (`bench nodes`).
+/// Nodes of the same op and shapes, timed in place in the step (`bench nodes`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Node {
@@ -184,20 +184,20 @@ pub(crate) struct Node {
     pub(crate) shapes: String,
     /// The first of them, by its name in the program.
     pub(crate) first: String,
-    /// How many there are in a step.
+    /// Their number in a step.
     pub(crate) count: u64,
-    /// Microseconds of all of them.
+    /// Microseconds of all of them together.
     pub(crate) us: f64,
-    /// Each kernel of theirs, with the microseconds of all its launches.
+    /// Each of their kernels, with the microseconds of all its launches.
     pub(crate) kernels: Vec<(String, f64)>,
-    /// Operations of one.
+    /// FLOPs of one.
     pub(crate) flops: f64,
     /// Bytes of one.
     pub(crate) bytes: f64,
-    /// Of the ceiling that bounds it, 0..1, where ceilings were known.
+    /// Share of the ceiling that bounds it, 0..1, if ceilings are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) share_of_ceiling: Option<f64>,
-    /// Microseconds of one of them.
+    /// Prediction of the microseconds of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<Prediction>,
 }
@@ -210,7 +210,7 @@ pub(crate) struct Op {
     pub(crate) case: String,
     /// Median milliseconds.
     pub(crate) ms: f64,
-    /// Operations.
+    /// FLOPs.
     pub(crate) flops: f64,
     /// Bytes.
     pub(crate) bytes: f64,
@@ -222,17 +222,17 @@ pub(crate) struct Op {
 pub(crate) struct Probe {
     /// Variant and shape.
     pub(crate) name: String,
-    /// How fast.
+    /// The result.
     pub(crate) value: f64,
-    /// Of the value.
+    /// Unit of the value.
     pub(crate) unit: String,
-    /// Of the value.
+    /// Prediction of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<Prediction>,
 }
 
 impl Node {
-    /// Microseconds of one of them.
+    /// Prediction of the microseconds of one.
     pub(crate) fn each_us(&self) -> f64 {
         self.us / self.count as f64
     }
@@ -244,13 +244,13 @@ impl Session {
         !self.device.starts_with("cpu")
     }
 
-    /// The device's name without what the driver adds to it.
+    /// The device's name without the driver's additions.
     pub(crate) fn device_name(&self) -> &str {
         let whole = &self.device;
         if self.is_gpu() { whole.split(", ").next().unwrap_or(whole) } else { whole }
     }
 
-    /// Name of its file: day, device and commit, in characters that any file system takes.
+    /// File name: day, device and commit, in portable characters.
     pub(crate) fn file_name(&self) -> String {
         let device = if self.is_gpu() { self.device_name() } else { "cpu" };
         format!("{}-{}-{}.json", self.date, plain(device), plain(&self.commit))
@@ -261,7 +261,7 @@ impl Session {
         format!("{} {}", self.date, self.commit)
     }
 
-    /// How many figures of each kind it holds.
+    /// Number of figures of each kind.
     pub(crate) fn contents(&self) -> String {
         let kinds = [
             (self.steps.len(), "steps"),
@@ -276,7 +276,7 @@ impl Session {
         there.map(|(count, kind)| format!("{kind} {count}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// As JSON for a file in git: one figure a line.
+    /// As JSON for a file in git: one figure per line.
     pub(crate) fn text(&self) -> serde_json::Result<String> {
         let value = serde_json::to_value(self)?;
         let fields = value.as_object().into_iter().flatten();
@@ -300,7 +300,7 @@ fn to_line(value: &serde_json::Value) -> serde_json::Result<String> {
     serde_json::to_string(value)
 }
 
-/// Lower case, and a hyphen for each run of what is neither letter, digit nor dot.
+/// Lower case, with a hyphen for each run of other characters than letters, digits and dots.
 fn plain(text: &str) -> String {
     let kept = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { ' ' };
     let lower: String = text.to_lowercase().chars().map(kept).collect();

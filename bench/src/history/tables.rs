@@ -1,4 +1,4 @@
-//! `bench history --tables`: the GPU tables of a document, made from the history.
+//! `bench history --tables`: the GPU tables of a document, generated from the history.
 
 use std::fmt::Write;
 
@@ -10,13 +10,13 @@ use super::trends::short;
 
 const BEGIN: &str = "<!-- history: begin -->";
 const END: &str = "<!-- history: end -->";
-/// Of the slowest nodes.
+/// Number of slowest nodes listed.
 const NODES: usize = 10;
 
-/// The document with what stands between the markers made anew.
+/// The document with the text between its markers regenerated.
 ///
 /// # Errors
-/// A document without the two markers, each once and in order.
+/// A document that does not have the two markers, each once and in order.
 pub(super) fn rewritten(document: &str, sessions: &[Session]) -> anyhow::Result<String> {
     let once = |marker: &str| document.matches(marker).count() == 1;
     ensure!(once(BEGIN) && once(END), "wants `{BEGIN}` and `{END}`, once each");
@@ -27,7 +27,7 @@ pub(super) fn rewritten(document: &str, sessions: &[Session]) -> anyhow::Result<
     Ok(format!("{head}{BEGIN}\n{}{END}{tail}", section(sessions)))
 }
 
-/// The newest session of each GPU, and what was predicted.
+/// The newest session of each GPU, and the predictions.
 fn section(sessions: &[Session]) -> String {
     let mut text = String::new();
     let mut newest: Vec<&Session> = Vec::new();
@@ -39,7 +39,7 @@ fn section(sessions: &[Session]) -> String {
         text += "Not verified on hardware: `bench/history` holds no session on a GPU.\n\n";
     }
     for session in &newest {
-        // Writing into a string does not fail.
+        // Writing into a string cannot fail.
         let _ = of_session(&mut text, session);
     }
     let _ = of_predictions(&mut text, &newest);
@@ -139,7 +139,7 @@ fn of_nodes(text: &mut String, session: &Session) -> std::fmt::Result {
     writeln!(text)
 }
 
-/// Every prediction, with what the newest session of its device measured.
+/// Every prediction, with the measurement from the newest session of its device.
 fn of_predictions(text: &mut String, newest: &[&Session]) -> std::fmt::Result {
     writeln!(
         text,
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    /// The document is what `bench history --tables` makes of it, and every file of the history is
-    /// one of this schema.
+    /// The document matches `bench history --tables`, and every file of the history follows this
+    /// schema.
     #[test]
     fn the_tables_of_the_document_are_those_of_the_history() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");

@@ -1,5 +1,5 @@
-//! `bench history`: each figure of a device over the sessions, the newest last, with its ratio to
-//! the one before and to the first.
+//! `bench history`: each figure of a device over its sessions, the newest last, with its ratio to
+//! the previous one and to the first.
 
 use std::fmt::Write;
 
@@ -9,19 +9,19 @@ use super::schema::{Infer, Prediction, Session};
 /// A figure of a session.
 #[derive(Debug, Clone, PartialEq)]
 struct Figure {
-    /// What it is of: figures of one name can be compared.
+    /// What it depends on: figures with equal names are comparable.
     name: String,
     value: f64,
     unit: String,
-    /// With its value in the figure's own unit.
+    /// Includes the value in the figure's own unit.
     prediction: Option<Prediction>,
-    /// What a reader must know beside it.
+    /// Remarks for readers.
     note: String,
-    /// Listed only where it is asked for: there are hundreds.
+    /// Listed only on request: there are hundreds.
     is_detail: bool,
 }
 
-/// All sessions, device by device; of single ops and nodes those whose name holds `filter`.
+/// All sessions, by device; single ops and nodes only if their name contains `filter`.
 pub(super) fn text(sessions: &[Session], filter: Option<&str>) -> String {
     let mut text = String::new();
     let mut devices: Vec<&str> = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn text(sessions: &[Session], filter: Option<&str>) -> String {
     }
     for device in devices {
         let ours: Vec<&Session> = sessions.iter().filter(|s| s.device_name() == device).collect();
-        // Writing into a string does not fail.
+        // Writing into a string cannot fail.
         let _ = of_device(&mut text, device, &ours, filter);
     }
     if text.is_empty() { "no session yet\n".into() } else { text }
@@ -87,7 +87,7 @@ fn of_device(
     Ok(())
 }
 
-/// To the one before and to the first; nothing for the first itself.
+/// Ratios to the previous one and to the first; empty for the first itself.
 fn ratios(values: &[f64], i: usize) -> String {
     if i == 0 {
         return String::new();
@@ -99,7 +99,7 @@ fn ratios(values: &[f64], i: usize) -> String {
     )
 }
 
-/// Names in the order in which they are met, details only where they are asked for.
+/// Names in order of first appearance, details only on request.
 fn names(sessions: &[Vec<Figure>], filter: Option<&str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let wanted = |figure: &Figure| match filter {
@@ -114,7 +114,7 @@ fn names(sessions: &[Vec<Figure>], filter: Option<&str>) -> Vec<String> {
     names
 }
 
-/// Four digits that count.
+/// Four significant digits.
 pub(super) fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 => 0,
@@ -126,7 +126,7 @@ pub(super) fn short(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Every figure of a session, under a name that holds all that it depends on.
+/// Every figure of a session, under a name that includes everything it depends on.
 fn figures(session: &Session) -> Vec<Figure> {
     let mut all = Vec::new();
     let figure = |name: String, value: f64, unit: &str| {

@@ -1,5 +1,5 @@
-//! What the runs of `bench infer` come to: rates and latencies at each depth of the way from pixels
-//! to scores.
+//! The results of `bench infer`: rates and latencies at each depth of the way from pixels to
+//! scores.
 
 use engine::evaluate::{ImageDetections, Stages};
 use serde_json::{Value, json};
@@ -14,25 +14,25 @@ pub(super) struct Run {
 
 /// All runs of one batch size.
 pub(super) struct Case {
-    /// Images a run.
+    /// Images per run.
     pub(super) size: usize,
     /// Padded shapes that ran.
     pub(super) padded: Vec<String>,
     pub(super) runs: Vec<Run>,
-    /// Milliseconds that scoring took, an image.
+    /// Milliseconds of scoring, per image.
     pub(super) score_ms: f64,
-    /// Images that were scored.
+    /// Number of images scored.
     pub(super) scored: usize,
-    /// Of the inputs of a run.
+    /// Bytes of a run's inputs.
     pub(super) input_bytes: usize,
-    /// Milliseconds of copying them to a device, by its clock.
+    /// Milliseconds to copy them to a device, by the device's clock.
     pub(super) copy_ms: Option<f64>,
 }
 
 /// Seconds of a run, up to some stage.
 type Depth = fn(&Stages) -> f64;
 
-/// How far the clock runs, by name, in the order of the way.
+/// The depths up to which the clock runs, by name, in order.
 const DEPTHS: [(&str, Depth); 3] = [
     ("program", |s| s.program),
     ("boxes", |s| s.fill + s.program + s.read),
@@ -54,14 +54,14 @@ impl Case {
         self.runs.iter().map(|run| run.detections).sum::<usize>() as f64 / self.images() as f64
     }
 
-    /// Images a second, median and 95th percentile of a run's milliseconds.
+    /// Images per second, and the median and 95th percentile of a run's milliseconds.
     fn timed(&self, depth: Depth) -> (f64, f64, f64) {
         let ms: Vec<f64> = self.runs.iter().map(|run| 1e3 * depth(&run.stages)).collect();
         let rate = 1e3 * self.images() as f64 / ms.iter().sum::<f64>();
         (rate, percentile(&ms, 0.5), percentile(&ms, 0.95))
     }
 
-    /// Images a second with everything, scoring included.
+    /// Images per second with everything, including scoring.
     fn scored_rate(&self) -> f64 {
         1.0 / (1.0 / self.timed(DEPTHS[2].1).0 + self.score_ms / 1e3)
     }
@@ -179,7 +179,7 @@ mod tests {
         close("/masks/p50_ms", 18.0);
         close("/masks/p95_ms", 19.8);
         close("/masks/images_per_second", 6.0 / 0.054);
-        // 9 ms an image, and 4 ms of scoring.
+        // 9 ms per image, plus 4 ms of scoring.
         close("/scored/images_per_second", 1.0 / 0.013);
         close("/detections_per_image", 3.0);
     }

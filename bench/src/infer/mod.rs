@@ -1,5 +1,5 @@
-//! `bench infer`: images a second of detection, as `onegraph eval` and `predict` run it, with the
-//! time of each of its stages.
+//! `bench infer`: images per second of detection, as `onegraph eval` and `predict` run it, with the
+//! time of each stage.
 
 mod figures;
 
@@ -24,36 +24,37 @@ use figures::{Case, Run, print_head};
 
 #[derive(Debug, Args)]
 pub(crate) struct InferArgs {
-    /// Images a run, one size after the other.
+    /// Images per run; several sizes are measured one after the other.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     batch: Vec<usize>,
-    /// Images to time at each size; those of the data come again where it has fewer.
+    /// Images to time at each size; the data repeats if it has fewer.
     #[arg(long, default_value_t = 64)]
     images: usize,
-    /// Runs before the clock starts.
+    /// Warm-up runs.
     #[arg(long, default_value_t = 2)]
     warmup: usize,
-    /// Stop each size after so many seconds, with the images done by then.
+    /// Stop each size after this many seconds, with the images done by then.
     #[arg(long)]
     seconds: Option<f64>,
     /// Config file, or the name of a preset.
     #[arg(long, default_value = "quickstart")]
     preset: String,
-    /// Change a value of the config.
+    /// Override a config value.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Detect on drawn images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<Padded>,
-    /// Weights of the model (safetensors); without it those of model.backbone.weights, and else
+    /// Weights of the model (safetensors); default those of model.backbone.weights, otherwise
     /// initial ones, which are random.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// Least score of a detection. Weights that are random in part give scores of no meaning: 0
-    /// with them, so that each image has as many detections as it may; else the config's.
+    /// Minimum score of a detection. Partly random weights give meaningless scores: then the
+    /// default is 0, so that each image has the maximum number of detections; otherwise it is the
+    /// config's.
     #[arg(long, value_name = "SCORE")]
     score_threshold: Option<f32>,
-    /// Write the figures here, as they come.
+    /// Write the figures to this file as they come.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -119,7 +120,7 @@ pub(crate) fn run(args: &InferArgs, open: OpenDevice) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Drawn images of the shape that was asked for, else those that `onegraph eval` would take.
+/// Drawn images of the requested shape, otherwise those that `onegraph eval` would use.
 fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     if let Some(Padded(shape)) = args.padded {
@@ -129,7 +130,7 @@ fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     Ok(DataSet::open(config, split, &progress)?)
 }
 
-/// Runs full batches until the images, or the time, are used up; then scores what was found.
+/// Runs full batches until the images or the time run out; then scores the detections.
 fn time(
     args: &InferArgs,
     evaluator: &mut Evaluator,
@@ -180,7 +181,7 @@ fn time(
     Ok(Case { size, padded, runs, score_ms, scored: found.len(), input_bytes, copy_ms })
 }
 
-/// One batch; reading and decoding its images are not part of what is timed.
+/// One batch; reading and decoding its images is not timed.
 fn one(
     evaluator: &mut Evaluator,
     model: &mut DetectionModel,
@@ -192,8 +193,8 @@ fn one(
     Ok(evaluator.detector_mut().run_timed(shape, &batch, &mut model.state)?)
 }
 
-/// Median milliseconds of copying so many bytes to the device, by its own clock: what of a
-/// program's time the images' way there is.
+/// Median milliseconds to copy this many bytes to the device, by its own clock: the input-copy
+/// share of a program's time.
 fn copy_ms(device: &dyn Device, bytes: usize) -> anyhow::Result<f64> {
     let (stream, memory) = (device.stream()?, device.alloc(bytes)?);
     let (start, end) = (device.timing_event()?, device.timing_event()?);

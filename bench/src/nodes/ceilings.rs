@@ -1,4 +1,4 @@
-//! What a launch is set against: ceilings that were measured, or those of the data sheet.
+//! The ceilings that a launch is compared with: measured ones, or those of the data sheet.
 
 use std::path::Path;
 
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 
 use crate::peaks::Peak;
 
-/// Limits of the device, and where they come from.
+/// Limits of the device, and their source.
 #[derive(Debug, Clone)]
 pub(crate) struct Ceilings {
     pub(crate) peak: Peak,
     pub(crate) source: String,
 }
 
-/// The file of `--ceilings`; it may hold more.
+/// The file of `--ceilings`; it may contain more.
 #[derive(Debug, Deserialize)]
 struct Measured {
-    /// Bytes read and written by a copy within the device's memory, 10^9 a second.
+    /// Bytes read and written per second by a copy within device memory, in 10^9.
     copy_gb_per_s: f64,
-    /// Of a large fp16 product with fp32 sums.
+    /// TFLOP/s of a large fp16 product with fp32 sums.
     fp16_tflops: f64,
 }
 
 impl Ceilings {
-    /// Those of the file, or what is known of a device of this name; none if nothing is.
+    /// The file's ceilings, or the known ones for this device name; `None` if there are none.
     pub(crate) fn of(path: Option<&Path>, device: &str) -> anyhow::Result<Option<Self>> {
         let Some(path) = path else {
             let source = "the data sheet's peaks".to_string();

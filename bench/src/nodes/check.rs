@@ -1,5 +1,5 @@
-//! The check before the clock: each op of the step at batch 1, on the values that it meets there,
-//! against the CPU reference.
+//! The check before timing: each op of the step at batch 1, on its actual inputs, against the CPU
+//! reference.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::random_weights;
 
-/// What the check said of a node; the worst last.
+/// The check's result for a node; the worst last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
     Agrees,
@@ -32,7 +32,7 @@ impl Standing {
     }
 }
 
-/// Standings by part and op: nodes have them at any batch.
+/// Results by part and op: nodes have these at any batch.
 #[derive(Debug, Default)]
 pub(crate) struct Standings(BTreeMap<String, Standing>);
 
@@ -46,7 +46,7 @@ fn key(node: &Node) -> String {
     format!("{}.{}", node.part, node.op.name())
 }
 
-/// What the check found.
+/// The result of the check.
 #[derive(Debug)]
 pub(crate) struct Check {
     pub(crate) standings: Standings,
@@ -55,8 +55,8 @@ pub(crate) struct Check {
     pub(crate) failed: usize,
 }
 
-/// Makes a step of one image, node by node, and prints what differs. Each node is named on the
-/// error stream before it runs.
+/// Runs a step of one image, node by node, and prints the differences. Each node is named on
+/// standard error before it runs.
 pub(crate) fn run(
     config: &Config,
     data: &DataSet,

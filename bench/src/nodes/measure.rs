@@ -1,4 +1,4 @@
-//! The stages behind the check: each launch, the graph, the graph on one stream, the time line.
+//! The stages after the check: each launch, the graph, the graph on one stream, the timeline.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use super::rows::{self, Row};
 use crate::report::percentile;
 use crate::svg::{self, Bar, Kind};
 
-/// Steps by the graph alone, before anything is timed.
+/// Graph steps before anything is timed.
 const WARM_UP: usize = 2;
-/// Stamps that their cost is measured with.
+/// Timestamps used to measure their own cost.
 const STAMPS: usize = 1000;
-/// The one program of the one padded shape.
+/// The only program of the only padded shape.
 const PROGRAM: usize = 0;
 
-/// What to measure, and against what.
+/// What to measure, and what to compare it with.
 pub(super) struct Options<'a> {
     pub(super) repeats: usize,
-    /// Rows to print.
+    /// Number of rows to print.
     pub(super) rows: usize,
     pub(super) ceilings: Option<&'a Ceilings>,
     pub(super) standings: Option<&'a Standings>,
     pub(super) timeline: Option<&'a Path>,
 }
 
-/// Microseconds of the pieces of several steps.
+/// Microseconds of each piece of work, over several steps.
 struct Runs {
-    /// One list a step.
+    /// One list per step.
     us: Vec<Vec<f64>>,
-    /// Steps in which the host gave its work later than the device asked for it.
+    /// Number of steps in which the host enqueued work later than the device needed it.
     late: usize,
-    /// Milliseconds of the host, the longest.
+    /// Longest host time, in milliseconds.
     host_ms: f64,
 }
 
@@ -54,7 +54,7 @@ impl Runs {
         (0..pieces).map(|i| percentile(&piece(i), 0.5)).collect()
     }
 
-    /// Milliseconds of whole steps: median, least and most.
+    /// Milliseconds of whole steps: median, minimum and maximum.
     fn ms(&self) -> [f64; 3] {
         let sums: Vec<f64> = self.us.iter().map(|run| run.iter().sum::<f64>() / 1e3).collect();
         [0.5, 0.0, 1.0].map(|share| percentile(&sums, share))
@@ -66,7 +66,7 @@ impl Runs {
     }
 }
 
-/// Gives a step to the device and times it.
+/// Submits a step to the device and times it.
 type Timed<'a> = dyn FnMut(&mut DeviceExecutor, &mut Stopwatch) -> Result<(), GraphError> + 'a;
 
 pub(super) fn run(
@@ -123,7 +123,7 @@ fn executor(trainer: &mut Trainer) -> anyhow::Result<&mut DeviceExecutor> {
     trainer.device_executor().context("the trainer is not on a device")
 }
 
-/// Makes `repeats` steps behind one that shows how long a lead they need.
+/// Runs `repeats` steps after one that shows how long a lead they need.
 fn steps(
     trainer: &mut Trainer,
     watch: &mut Stopwatch,
@@ -182,7 +182,7 @@ fn print_whole(
     }
 }
 
-/// Stamps a replay, and draws it.
+/// Adds timestamps to a replay, and draws it.
 fn time_line(
     trainer: &mut Trainer,
     device: &Arc<dyn Device>,
@@ -192,7 +192,7 @@ fn time_line(
 ) -> anyhow::Result<()> {
     let cost = StampCost::measure(device.as_ref(), STAMPS)?;
     let stamped = executor(trainer)?.capture_with_stamps(PROGRAM)?;
-    // The first replay of a graph is not the one to look at.
+    // Ignore the first replay of a graph.
     let run = steps(trainer, watch, 1, &mut |executor, watch| {
         executor.submit_with_stamps(&stamped, watch).map(drop)
     })?;

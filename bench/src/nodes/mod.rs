@@ -1,5 +1,5 @@
-//! `bench nodes`: one training step taken apart on a device. Each op is checked, then each launch
-//! is timed where it stands; then the graph as a whole, on its streams and on one, and a time line.
+//! `bench nodes`: profiles one training step on a device. Each op is checked, then each launch is
+//! timed in place; then the graph as a whole, on its streams and on one, and a timeline.
 
 mod ceilings;
 mod check;
@@ -27,23 +27,23 @@ use check::Check;
 
 #[derive(Debug, Args)]
 pub(crate) struct NodesArgs {
-    /// Steps of each measurement, behind one that is not counted.
+    /// Steps per measurement, after one that is not counted.
     #[arg(long, default_value_t = 7)]
     repeats: usize,
     /// Config file, or the name of a preset.
     #[arg(long, default_value = "quickstart")]
     preset: String,
-    /// Change a value of the config.
+    /// Override a config value.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Train on drawn images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<Padded>,
-    /// Ceilings to set launches against, {"copy_gb_per_s": .., "fp16_tflops": ..}; the data
-    /// sheet's without it.
+    /// Ceilings to compare launches with, {"copy_gb_per_s": .., "fp16_tflops": ..}; default those
+    /// of the data sheet.
     #[arg(long, value_name = "FILE")]
     ceilings: Option<PathBuf>,
-    /// Compare each op of a step of one image with the CPU reference: before the clock, only that,
+    /// Compare each op of a one-image step with the CPU reference: before timing, as the only task,
     /// or not at all.
     #[arg(
         long,
@@ -53,19 +53,20 @@ pub(crate) struct NodesArgs {
         default_missing_value = "only"
     )]
     check: When,
-    /// Leave out of the check what takes the CPU more GFLOP than this.
+    /// Skip ops in the check that take the CPU more GFLOP than this.
     #[arg(long, value_name = "GFLOP", default_value_t = 200.0)]
     check_gflop: f64,
-    /// Rows of the table that are printed; the JSON holds all.
+    /// Number of table rows to print; the JSON contains all.
     #[arg(long, default_value_t = 60)]
     rows: usize,
-    /// Draw the time line of one replay here.
+    /// Draw the timeline of one replay into this file.
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
-    /// Write the figures here, again after each stage; with --timeline its spans too.
+    /// Write the figures to this file, updated after each stage; with --timeline also its spans.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Only write the shapes of the step's convolutions and linear layers here; needs no device.
+    /// Only write the shapes of the step's convolutions and linear layers to this file; needs no
+    /// device.
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
@@ -134,7 +135,7 @@ pub(crate) fn run(args: &NodesArgs, open: OpenDevice) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The data of the step, which has one padded shape.
+/// The data of the step, with one padded shape.
 fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     let data = match args.padded {
@@ -153,7 +154,7 @@ fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     Ok(data)
 }
 
-/// Prints and gives what the figures are of.
+/// Prints and returns what the figures refer to.
 fn head(
     args: &NodesArgs,
     config: &Config,

@@ -1,7 +1,7 @@
-//! The launches of a step by kernel, op and shapes: time, work, and share of what is possible.
+//! The launches of a step by kernel, op and shapes: time, work, and share of the ceiling.
 //!
 //! FLOPs and bytes are those of the node, at capacity. A node of several kernels is one row, with
-//! the time of each kernel beneath it.
+//! the time of each kernel below it.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) struct Row {
     /// FLOPs and bytes of one node.
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
-    /// What the check said of the worst of its nodes; none without a check.
+    /// The check's result for the worst of its nodes; `None` without a check.
     pub(crate) standing: Option<Standing>,
 }
 
@@ -50,7 +50,7 @@ impl Row {
         ceilings.map(|c| 1e3 * c.peak.least_ms(self.flops, self.bytes) / self.each_us())
     }
 
-    /// Microseconds above what the ceilings allow; all, if none is known.
+    /// Microseconds above the ceiling's time; all of them, if no ceiling is known.
     fn lost_us(&self, ceilings: Option<&Ceilings>) -> f64 {
         self.us() * (1.0 - self.share(ceilings).unwrap_or(0.0))
     }
@@ -69,7 +69,7 @@ impl Row {
     }
 }
 
-/// The rows of a step from the microseconds of each launch, those that lose most first.
+/// The rows of a step from the microseconds of each launch, largest loss first.
 pub(crate) fn rows(
     prepared: &Prepared,
     list: &LaunchList,
@@ -108,7 +108,7 @@ fn launches(work: &Work) -> impl Iterator<Item = &'static str> {
     work.tasks().map(Task::name)
 }
 
-/// The node of a work's position; none at either end of the step.
+/// The node at a work index; `None` at either end of the step.
 pub(crate) fn node_at(prepared: &Prepared, position: usize) -> Option<&Node> {
     let launch = prepared.schedule.launches().get(position.checked_sub(1)?)?;
     Some(&prepared.program.nodes()[launch.node.index()])
@@ -126,7 +126,7 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
         standing: None,
     };
     let Some(node) = node_at(prepared, position) else {
-        // Nothing is computed there: what it writes was read elsewhere.
+        // Nothing is computed there: it only copies inputs.
         let written = work.tasks().flat_map(Task::touches).filter(|t| t.access.writes());
         row.bytes = 2.0 * written.map(|t| t.bytes as f64).sum::<f64>();
         return row;
@@ -147,7 +147,7 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
     row
 }
 
-/// `12x200x336x256 256x3x3x256`; of a long list the first few.
+/// `12x200x336x256 256x3x3x256`; only the first few of a long list.
 fn shapes(descs: &[TensorDesc]) -> String {
     const MOST: usize = 6;
     let shape = |desc: &TensorDesc| match &desc.shape[..] {
@@ -161,7 +161,7 @@ fn shapes(descs: &[TensorDesc]) -> String {
     texts.join(" ")
 }
 
-/// Prints the first `most` rows, and what the others come to.
+/// Prints the first `most` rows, and the total of the others.
 pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
     println!(
         "{:>9} {:>5} {:>9} {:>8} {:>8} {:>8}  kernel | op, shapes (first node)",

@@ -162,7 +162,7 @@ mod tests {
         // 3x3 of res2's three blocks; of P2: the FPN's output and the RPN's hidden layer.
         assert_eq!(find("conv2d", "forward", [12, 200, 336, 64, 64, 3, 3, 1, 1]), Some(3));
         assert_eq!(find("conv2d", "forward", [12, 200, 336, 256, 256, 3, 3, 1, 1]), Some(2));
-        // fc6 of 512 RoIs an image.
+        // fc6 of 512 RoIs per image.
         assert_eq!(
             find("linear", "grad_weight", [6144, 1, 1, 256 * 49, 1024, 1, 1, 1, 0]),
             Some(1)

@@ -101,7 +101,7 @@ fn unique<K: Hash + Eq + std::fmt::Display + Copy>(
                 path: path.to_path_buf(),
                 entry: format!("{section}[{idx}]"),
                 fault: format!(
-                    "{field} {key} stands already in {section}[{earlier}]; remove one of them"
+                    "{field} {key} is already used in {section}[{earlier}]; remove one of them"
                 ),
             });
         }

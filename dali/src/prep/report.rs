@@ -218,7 +218,7 @@ impl fmt::Display for PrepReport {
         for plan in &self.padding {
             writeln!(
                 f,
-                "  padding      {:.1} % wasted with {} shape(s) an orientation: {} x {:?}",
+                "  padding      {:.1} % wasted with {} shape(s) per orientation: {} x {:?}",
                 100.0 * plan.wasted,
                 plan.long_sides.len(),
                 plan.short_side,

@@ -72,7 +72,7 @@ impl Results {
         let fail = |reason| ScoreError::Detections { origin: file.display().to_string(), reason };
         let bytes = json::read(file)?;
         if json::first_byte(&bytes) != Some(b'[') {
-            return Err(fail("is no list of detections".into()));
+            return Err(fail("is not a list of detections".into()));
         }
         let raw = json::parse::<Entries<RawDetection>>(&bytes).map_err(fail)?.0;
         let Some(first) = raw.first() else {

@@ -140,7 +140,7 @@ impl GroundTruth {
         let fail = |reason| ScoreError::GroundTruth { origin: origin.clone(), reason };
         let bytes = json::read(file)?;
         if json::first_byte(&bytes) != Some(b'{') {
-            return Err(fail("is no object with images, annotations and categories".into()));
+            return Err(fail("is not an object with images, annotations and categories".into()));
         }
         let raw: RawFile = json::parse(&bytes).map_err(fail)?;
         let mut annotations = Vec::with_capacity(raw.annotations.0.len());

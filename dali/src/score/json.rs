@@ -67,7 +67,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
             let entry = e.to_string();
             let entry = entry.split_once(": ").map_or("the file", |(entry, _)| entry);
             let (line, column) = (e.line(), e.column());
-            format!("{entry} holds {token}, which is no number, at line {line} column {column}")
+            format!("{entry} holds {token}, which is not a number, at line {line} column {column}")
         }
         None => e.to_string(),
     })
@@ -93,7 +93,7 @@ pub(super) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::E
     value
         .as_u64()
         .or_else(|| value.as_f64().and_then(hotcoco::types::id_from_f64))
-        .ok_or_else(|| D::Error::custom(format!("{value} is no id (a whole number from 0)")))
+        .ok_or_else(|| D::Error::custom(format!("{value} is not an id (a whole number from 0)")))
 }
 
 /// Reads `0`/`1`, `false`/`true`, or `0.0`/`1.0`.

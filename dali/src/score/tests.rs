@@ -236,8 +236,8 @@ fn bad_detections_are_named() {
     let folder = Folder::new();
     let cases = [
         ("[]", "is an empty list, so there is nothing to score"),
-        ("{\"annotations\": []}", "is no list of detections"),
-        ("", "is no list of detections"),
+        ("{\"annotations\": []}", "is not a list of detections"),
+        ("", "is not a list of detections"),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1], "score": 0.5},
                {"image_id": 6, "category_id": 3, "bbox": [0,0,1,1], "score": 0.5}]"#,
@@ -245,11 +245,11 @@ fn bad_detections_are_named() {
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1], "score": NaN}]"#,
-            "detection 0 holds NaN, which is no number, at line 1 column 64",
+            "detection 0 holds NaN, which is not a number, at line 1 column 64",
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,-Infinity,1], "score": 1}]"#,
-            "detection 0 holds Infinity, which is no number, at line 1 column 50",
+            "detection 0 holds Infinity, which is not a number, at line 1 column 50",
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1]}]"#,
@@ -257,7 +257,7 @@ fn bad_detections_are_named() {
         ),
         (
             r#"[{"image_id": -5, "category_id": 3, "bbox": [0,0,1,1], "score": 1}]"#,
-            "detection 0: -5 is no id (a whole number from 0) at line 1 column 16",
+            "detection 0: -5 is not an id (a whole number from 0) at line 1 column 16",
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1], "score": 1}]"#,
@@ -307,7 +307,7 @@ fn bad_annotations_are_named() {
     let folder = Folder::new();
     let replaced = |from: &str, to: &str| GT.replacen(from, to, 1);
     let cases = [
-        (PERFECT.to_owned(), "is no object with images, annotations and categories"),
+        (PERFECT.to_owned(), "is not an object with images, annotations and categories"),
         ("{\"images\": []}".to_owned(), "missing field `annotations` at line 1 column 14"),
         (replaced("\"id\": 9.0", "\"id\": 5"), "two images have the id 5"),
         (replaced("\"id\": 3, \"image", "\"id\": 2, \"image"), "two annotations have the id 2"),

@@ -1,4 +1,4 @@
-//! Slots: what stands in them, that nothing of an earlier batch stays, and prefetching.
+//! Slots: their contents, no leftovers of earlier batches, and prefetching.
 
 use std::sync::Arc;
 

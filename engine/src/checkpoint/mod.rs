@@ -111,7 +111,7 @@ pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
     let pointer = run.join("last_checkpoint");
     let name = fs::read_to_string(&pointer).map_err(|_| EngineError::Checkpoint {
         path: run.to_path_buf(),
-        reason: "there is no last_checkpoint in it: it is no run directory, or the run never \
+        reason: "there is no last_checkpoint in it: it is not a run directory, or the run never \
                  saved anything"
             .to_string(),
     })?;

@@ -20,7 +20,7 @@ pub(super) fn banner(
     let trained = trainer.params().iter().filter(|p| p.trained.is_some());
     let trained: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
     let mut paragraphs = vec![format!(
-        "device {}, {} images, {} classes, batch {}, {} batches an epoch, \
+        "device {}, {} images, {} classes, batch {}, {} batches per epoch, \
          {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
          {:.0} MiB for weights and optimizer\nrun directory: {}",
         backend.describe(),

@@ -55,7 +55,7 @@ impl Trainer {
         let batch_size = config.train.batch_size;
         let mut programs = TrainingPrograms::build(config, data, &backend.target(), batch_size)?;
         let Some(first) = programs.built.first_mut() else {
-            return Err(EngineError::Usage("the training set holds no image".into()));
+            return Err(EngineError::Usage("the training set contains no images".into()));
         };
         let params = std::mem::take(&mut first.params);
         let eps = config.model.backbone.norm_eps;

@@ -1,5 +1,5 @@
-//! A measurement in a process of its own, with a time limit: a fault or a hang of a kernel spoils
-//! the context of its process, and no other.
+//! A measurement in its own process, with a time limit: a kernel that faults or hangs spoils the
+//! context of its process, and no other.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How a process ended, and what it said.
+/// How a process ended, and its output.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// None if it was stopped for want of time.
+    /// `None` if it was stopped at the time limit.
     pub(crate) status: Option<ExitStatus>,
     output: String,
     pub(crate) seconds: f64,
 }
 
-/// Runs the command, as a process group of its own, until it ends, or for `limit` at most.
+/// Runs the command, in its own process group, to its end, or for at most `limit`.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Ended> {
     let mut log: File = tempfile::tempfile().context("a temporary file")?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
@@ -30,7 +30,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Ende
             Some(status) => break Some(status),
             None if started.elapsed() < limit => std::thread::sleep(Duration::from_millis(10)),
             None => {
-                // A process that the driver holds may not even end now: it is not waited for.
+                // A process stuck in the driver may not even die: do not wait for it.
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 break None;
             }
@@ -49,7 +49,7 @@ impl Ended {
         self.output.lines().rev().find_map(|line| line.strip_prefix(head)).map(str::trim)
     }
 
-    /// The last line that says anything.
+    /// The last non-empty line.
     pub(crate) fn last_line(&self) -> &str {
         self.output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("said nothing")
     }

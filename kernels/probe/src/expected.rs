@@ -1,4 +1,4 @@
-//! What is expected of each variant, to be put beside what is measured: predictions to falsify.
+//! The predictions for each variant, to compare with measurements: predictions to falsify.
 //!
 //! They come from a review of commit 8ab8d50, which read the code that the assembler makes and
 //! modelled the step launch by launch; its rates are guesses of +-10 %, and nothing had run on a
@@ -7,7 +7,7 @@
 use crate::shapes::Shape;
 use crate::variants::Variant;
 
-/// GPUs that figures were expected for.
+/// GPUs with predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gpu {
     /// A100, SXM.
@@ -19,7 +19,7 @@ pub enum Gpu {
 }
 
 impl Gpu {
-    /// The GPU of a name as the driver gives it.
+    /// The GPU for a device name from the driver.
     pub fn of(name: &str) -> Option<Self> {
         [("A100", Gpu::A100), ("H100", Gpu::H100), ("H200", Gpu::H200)]
             .into_iter()
@@ -82,7 +82,7 @@ pub const WGMMA: [(&str, [f64; 2]); 4] = [
     ("res5_3x3", [307.0, 293.0]),
 ];
 
-/// What is expected of a variant on a shape of the step.
+/// The predictions for a variant on a shape of the step.
 pub fn expected(variant: &Variant, shape: &Shape, gpu: Gpu) -> Option<Expected> {
     let (_, baseline) = BASELINE.iter().find(|(name, _)| *name == shape.name)?;
     let baseline = baseline[gpu as usize];
@@ -110,7 +110,7 @@ mod tests {
                     let found = expected(&variant, &shape, gpu);
                     let wanted = !(variant.hopper && gpu == Gpu::A100);
                     assert_eq!(found.is_some(), wanted, "{} {}", variant.name, shape.name);
-                    // No GPU exceeds what its memory allows.
+                    // No GPU exceeds its memory bandwidth.
                     let most = [2.039e12, 3.352e12, 4.8e12][gpu as usize] / shape.bytes();
                     let least = found.map_or(0.0, |e| e.tflops * 1e12 / shape.flops());
                     assert!(least <= most, "{} {} {gpu:?}", variant.name, shape.name);

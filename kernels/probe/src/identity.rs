@@ -27,7 +27,7 @@ pub enum Major {
     Extent,
 }
 
-/// One operand in memory, and what its descriptor says of it.
+/// One operand in memory, and its description by a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operand {
     /// The swizzle.
@@ -198,7 +198,7 @@ fn half_bits(value: f32) -> Option<u16> {
     exact.then_some((exponent as u16) << 10 | (bits >> 13 & 0x3ff) as u16)
 }
 
-/// One sentence if D is not what the identity makes of B.
+/// One sentence if D is not the product of the identity and B.
 fn fault(d: &[f32], k: usize) -> Option<String> {
     let wanted = |m: usize, n: usize| if m < k { numbered(n, m) } else { 0 };
     let wrong: Vec<_> =

@@ -1,4 +1,4 @@
-//! What was found, on the screen and in a file that is whole after every variant.
+//! The results, on the screen and in a file that is complete after every variant.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// How a measurement ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// The output was right, and this long it took.
+    /// The output was right, and it took this long.
     Measured(Figures),
     /// A candidate for the descriptors was read as meant, or not.
     Read { holds: bool, expected: bool, what: Option<String> },
@@ -19,12 +19,12 @@ pub(crate) enum Outcome {
     Skipped(String),
     /// The output was wrong, or the GPU failed.
     Failed(String),
-    /// It did not end within so many seconds.
+    /// It did not finish within this many seconds.
     Stopped(f64),
 }
 
 impl Outcome {
-    /// Whether something is to be mended.
+    /// Whether something needs fixing.
     pub(crate) fn is_fault(&self) -> bool {
         match self {
             Outcome::Measured(_) | Outcome::Skipped(_) => false,
@@ -103,14 +103,14 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Names a measurement before it runs.
+    /// Announces a measurement before it runs.
     pub(crate) fn begin(&self, [variant, on]: [&str; 2]) {
         print!("{variant:<14} {on:<23} ");
-        // A screen that is gone must not end the measurements.
+        // A closed screen must not end the measurements.
         let _ = std::io::stdout().flush();
     }
 
-    /// Tells and keeps how it ended.
+    /// Reports and records how it ended.
     pub(crate) fn end(&mut self, [variant, on]: [&str; 2], outcome: Outcome) -> anyhow::Result<()> {
         println!("{}", outcome.sentence());
         let mut result = outcome.json();
@@ -120,7 +120,7 @@ impl Journal {
         self.write()
     }
 
-    /// Replaces the file by a whole one.
+    /// Replaces the file atomically.
     fn write(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let mut all = self.head.clone();

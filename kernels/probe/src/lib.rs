@@ -1,4 +1,4 @@
-//! Which changes of the forward loop pay on a GPU: variants of it, each beside today's.
+//! Which changes of the forward loop pay off on a GPU: variants of it, each against today's.
 //!
 //! A variant is a CUDA source of `cuda/` that differs from `conv2d_f16_large` in what its head asks
 //! about. It is compiled ahead, held to the baseline's output, bit for bit where it sums in the

@@ -1,4 +1,4 @@
-//! `probe --list`: what there is to measure, and what is expected.
+//! `probe --list`: the available measurements, and the predictions.
 
 use device::manifest::Kernel;
 use kernels::compiled::kernels;

@@ -1,4 +1,4 @@
-//! `probe`: measures the variants on the GPU of this machine, each in a process of its own.
+//! `probe`: measures the variants on this machine's GPU, each in its own process.
 
 mod child;
 mod journal;
@@ -19,29 +19,29 @@ use probe::variants::{VARIANTS, Variant};
 
 use journal::{Journal, Outcome};
 
-/// Measures variants of the forward loop beside today's, each checked first, and says which pay.
+/// Measures variants of the forward loop against today's; each is checked first.
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
-    /// Print variants, shapes, expected figures and registers, and run nothing.
+    /// Print variants, shapes, predictions and registers, and run nothing.
     #[arg(long)]
     list: bool,
     /// Write the figures to this file, anew after each variant.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run these variants alone: names of --list, or `identity` for the descriptors' check.
+    /// Run only these variants: names from --list, or `identity` for the descriptor check.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Run these shapes alone: names of --list.
+    /// Run only these shapes: names from --list.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     shapes: Vec<String>,
-    /// Seconds for all; what is not begun by then is not run.
+    /// Seconds for everything; nothing starts after that.
     #[arg(long, default_value_t = 240)]
     seconds: u64,
-    /// Seconds for one variant on one shape; what takes longer is stopped.
+    /// Seconds for one variant on one shape; it is stopped then.
     #[arg(long, default_value_t = 30)]
     each: u64,
-    /// Runs that each time is the median of.
+    /// Number of runs per median.
     #[arg(long, default_value_t = 20)]
     repeats: usize,
     /// Number of the GPU.
@@ -51,7 +51,7 @@ struct Arguments {
     one: Option<One>,
 }
 
-/// One measurement in this process: what `probe` starts itself for.
+/// One measurement in this process: how `probe` starts itself.
 #[derive(Debug, Subcommand)]
 enum One {
     /// A variant on a shape.
@@ -62,9 +62,9 @@ enum One {
     Identity { candidate: String, gpu: usize },
 }
 
-/// What the child prints its figures behind, as JSON.
+/// Prefix of the child's figures, as JSON.
 const FIGURES: &str = "figures: ";
-/// What the child prints behind if a candidate was run, then what it read.
+/// Prefix of the child's result for a candidate.
 const READ: &str = "read: ";
 
 fn main() -> ExitCode {
@@ -138,8 +138,8 @@ impl Work {
     }
 }
 
-/// What is to be done, in order: the descriptors before the variants that hang on them, and shape
-/// by shape, so that a run that is cut short has answered for the largest.
+/// The work, in order: the descriptors before the variants that depend on them, and shape by shape,
+/// so that a run that is cut short still answers for the largest.
 fn plan(arguments: &Arguments) -> anyhow::Result<Vec<Work>> {
     for name in &arguments.only {
         if name != "identity" && Variant::named(name).is_none() {
@@ -161,7 +161,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Vec<Work>> {
     Ok(work)
 }
 
-/// Runs all; false if one was wrong, failed or was stopped.
+/// Runs everything; false if something was wrong, failed or was stopped.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let plan = plan(arguments)?;
     let installed = Installed::find()?;
@@ -195,7 +195,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     Ok(fine)
 }
 
-/// What a child's end means.
+/// Interprets a child's end.
 fn outcome(work: &Work, ended: anyhow::Result<child::Ended>) -> Outcome {
     let ended = match ended {
         Ok(ended) => ended,

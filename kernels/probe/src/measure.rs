@@ -1,4 +1,4 @@
-//! One variant on one shape on a GPU: checked, then timed beside the baseline.
+//! One variant on one shape on a GPU: checked, then timed against the baseline.
 
 use anyhow::bail;
 use device::cuda::CudaDevice;
@@ -14,22 +14,21 @@ use crate::variants::{VARIANTS, Variant};
 
 /// More than the L2 cache of any GPU that the kernels run on.
 const FLUSH_BYTES: usize = 128 << 20;
-/// Runs before the first that counts: code and clocks are warm after them.
+/// Warm-up runs, for code and clocks.
 const WARM_UP: usize = 10;
-/// Times that a variant must be faster than the baseline to pay: less is within what repeats
-/// differ.
+/// The speed-up from which a variant pays off: less is within the variation between runs.
 pub const PAYS: f64 = 1.02;
 
 /// What was measured of a variant on a shape.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Values whose bits are not the baseline's.
+    /// Number of values whose bits differ from the baseline's.
     pub different: u32,
-    /// The largest difference as a share of what rounding allows.
+    /// The largest difference as a share of the tolerance.
     pub error_over_allowed: f32,
     /// Median of the variant's runs.
     pub ms: f64,
-    /// Median of the baseline's, in turn with them.
+    /// Median of the baseline's runs, interleaved with them.
     pub baseline_ms: f64,
     /// Of the variant.
     pub tflops: f64,
@@ -37,7 +36,7 @@ pub struct Figures {
     pub gb_per_s: f64,
     /// The baseline's time over the variant's.
     pub ratio: f64,
-    /// What was expected, if anything was for this GPU.
+    /// The prediction, if there is one for this GPU.
     pub expected_tflops: Option<f64>,
     /// The same as a ratio.
     pub expected_ratio: Option<f64>,
@@ -50,8 +49,8 @@ fn open(ordinal: usize) -> anyhow::Result<CudaDevice> {
     Ok(CudaDevice::open(ordinal, &[kernels::compiled::kernels(), compiled::variants()])?)
 }
 
-/// Runs a candidate for the descriptors of sm_90a: one sentence on what was read if it is not what
-/// was meant.
+/// Runs a candidate for the sm_90a descriptors: one sentence on what was read, if it was not what
+/// was intended.
 ///
 /// # Errors
 /// The device's sentence.
@@ -123,7 +122,7 @@ impl Clock<'_> {
         Ok(f64::from(self.device.elapsed_ms(self.start, self.end)?))
     }
 
-    /// Medians of two launches that run in turn, so that both see the same clocks.
+    /// Medians of two interleaved launches, so that both see the same clocks.
     fn medians(&self, launches: &[Launch; 2], repeats: usize) -> Result<[f64; 2], DeviceError> {
         let mut ms = [Vec::new(), Vec::new()];
         for run in 0..WARM_UP + repeats {

@@ -1,4 +1,4 @@
-//! A shape with its tensors on a device: the baseline's output, and how a variant's compares.
+//! A shape and its tensors on a device: the baseline's output, and how a variant's compares.
 
 use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Touch};
 
@@ -22,14 +22,14 @@ pub struct Agreement {
     pub beyond: u32,
     /// The lowest index of such.
     pub first: Option<u32>,
-    /// The largest difference as a share of what is allowed.
+    /// The largest difference as a share of the tolerance.
     pub worst: f32,
     /// Nothing was written outside the output.
     pub guarded: bool,
 }
 
 impl Agreement {
-    /// One sentence if the output is not what it must be.
+    /// One sentence if the output is wrong.
     pub fn fault(&self, same_bits: bool, shape: &Shape) -> Option<String> {
         let name = shape.name;
         if !self.guarded {
@@ -62,8 +62,8 @@ pub struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Draws random inputs on the device and runs `baseline` on them: once for the output that is
-    /// wanted, and before, on their magnitudes, for what bounds a difference by rounding.
+    /// Draws random inputs on the device and runs `baseline` on them: once for the expected output,
+    /// and before, on their magnitudes, for the bound on rounding differences.
     ///
     /// # Errors
     /// The device's.

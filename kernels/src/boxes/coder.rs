@@ -2,11 +2,11 @@
 
 use super::geometry::{Box4, height, one, width};
 
-/// Largest log of a ratio of sides that a delta may ask for: ln(1000 / 16). Keeps `exp` finite.
+/// Maximum log of a side ratio in a delta: ln(1000 / 16). Keeps `exp` finite.
 pub const MAX_LOG_RATIO: f32 = 4.135_166_5;
 
 /// Deltas `[dx, dy, dw, dh]` that turn `anchor` into `target`, times `weights`.
-/// Infinite or NaN where a side is not positive.
+/// Infinite or NaN if a side is not positive.
 pub fn encode(anchor: &Box4, target: &Box4, weights: &[f32; 4], plus_one: bool) -> [f32; 4] {
     let (aw, ah) = (width(anchor, plus_one), height(anchor, plus_one));
     let (tw, th) = (width(target, plus_one), height(target, plus_one));
@@ -20,8 +20,7 @@ pub fn encode(anchor: &Box4, target: &Box4, weights: &[f32; 4], plus_one: bool) 
     ]
 }
 
-/// The box that `deltas` make of `anchor`; dw and dh are limited from above to
-/// [`MAX_LOG_RATIO`].
+/// Applies `deltas` to `anchor`; dw and dh are clamped from above to [`MAX_LOG_RATIO`].
 pub fn decode(anchor: &Box4, deltas: &[f32; 4], weights: &[f32; 4], plus_one: bool) -> Box4 {
     let (aw, ah) = (width(anchor, plus_one), height(anchor, plus_one));
     let (ax, ay) = (anchor[0] + 0.5 * aw, anchor[1] + 0.5 * ah);

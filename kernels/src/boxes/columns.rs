@@ -56,7 +56,7 @@ impl BoxColumns {
     }
 }
 
-// f32::min and max make a case of NaN, which costs two more instructions each; these are one.
+// f32::min and max handle NaN specially, at two more instructions each; these are one.
 fn least(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }

@@ -63,7 +63,7 @@ fn overlap(a: &Box4, b: &Box4, plus_one: bool) -> (f32, f32) {
     (shared, area(a, plus_one) + area(b, plus_one) - shared)
 }
 
-/// Intersection over union; 0 where the union has no area (torchvision gives NaN there).
+/// Intersection over union; 0 if the union has no area (torchvision gives NaN there).
 pub fn iou(a: &Box4, b: &Box4, plus_one: bool) -> f32 {
     let (shared, union) = overlap(a, b, plus_one);
     if union > 0.0 { shared / union } else { 0.0 }
@@ -80,23 +80,23 @@ pub fn giou(a: &Box4, b: &Box4) -> f32 {
     if hull > 0.0 { iou - (hull - union) / hull } else { iou }
 }
 
-/// Moves the corners into the image: `0..=width` and `0..=height`, inclusive boxes to one less.
+/// Clips the corners to the image: `0..=width` and `0..=height`, inclusive boxes to one less.
 pub fn clip(b: &Box4, size: ImageSize, plus_one: bool) -> Box4 {
     let right = size.width as f32 - one(plus_one);
     let bottom = size.height as f32 - one(plus_one);
-    // max after min: an image of no width gives 0 instead of a fault.
+    // max after min: an image of width 0 gives 0 instead of a panic.
     let x = |v: f32| v.min(right).max(0.0);
     let y = |v: f32| v.min(bottom).max(0.0);
     [x(b[0]), y(b[1]), x(b[2]), y(b[3])]
 }
 
-/// True if a side is shorter than `min_size`, or not a number.
+/// True if a side is shorter than `min_size`, or NaN.
 pub fn is_small(b: &Box4, min_size: f32, plus_one: bool) -> bool {
     let keep = width(b, plus_one) >= min_size && height(b, plus_one) >= min_size;
     !keep
 }
 
-/// True if the box crosses no border of the image (maskrcnn-benchmark's straddle threshold 0).
+/// True if the box does not cross the image border (maskrcnn-benchmark's straddle threshold 0).
 pub fn inside(b: &Box4, size: ImageSize) -> bool {
     b[0] >= 0.0 && b[1] >= 0.0 && b[2] < size.width as f32 && b[3] < size.height as f32
 }
@@ -107,7 +107,7 @@ pub fn flip(b: &Box4, width: f32, plus_one: bool) -> Box4 {
     [edge - b[2], b[1], edge - b[0], b[3]]
 }
 
-/// Multiplies the coordinates by a factor an axis.
+/// Multiplies the coordinates by one factor per axis.
 pub fn scale(b: &Box4, x_factor: f32, y_factor: f32) -> Box4 {
     [b[0] * x_factor, b[1] * y_factor, b[2] * x_factor, b[3] * y_factor]
 }

@@ -2,7 +2,7 @@
 
 use super::geometry::{Box4, area};
 
-/// `floor(canonical_level + log2(sqrt(area) / canonical_size) + 1e-6)`, held within
+/// `floor(canonical_level + log2(sqrt(area) / canonical_size) + 1e-6)`, clamped to
 /// `min_level..=max_level`; in f32 and in torchvision's order.
 ///
 /// maskrcnn-benchmark adds its 1e-6 inside the logarithm instead. The two differ only for boxes

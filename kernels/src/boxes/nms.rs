@@ -4,8 +4,8 @@ use super::columns::BoxColumns;
 use super::geometry::Box4;
 use super::rank::{rank_index, rank_key, sort_by_score};
 
-/// Indices kept, by (score descending, index ascending). A box falls if its IoU with a kept one
-/// before it is strictly over `threshold`.
+/// Indices kept, by (score descending, index ascending). A box is suppressed if its IoU with an
+/// earlier kept one is strictly greater than `threshold`.
 pub fn nms(boxes: &[Box4], scores: &[f32], threshold: f32, plus_one: bool) -> Vec<usize> {
     let order = sort_by_score(scores);
     let sorted: Vec<Box4> = order.iter().map(|&i| boxes[i]).collect();
@@ -13,7 +13,7 @@ pub fn nms(boxes: &[Box4], scores: &[f32], threshold: f32, plus_one: bool) -> Ve
     kept.into_iter().map(|i| order[i]).collect()
 }
 
-/// [`nms`] of boxes that are in order already; stops when `max_keep` are kept.
+/// [`nms`] of boxes that are already sorted; stops once `max_keep` are kept.
 pub fn nms_sorted(boxes: &[Box4], threshold: f32, plus_one: bool, max_keep: usize) -> Vec<usize> {
     let columns = BoxColumns::new(boxes, plus_one);
     let mut suppressed = vec![false; boxes.len()];

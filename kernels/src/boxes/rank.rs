@@ -5,7 +5,7 @@
 pub fn rank_key(score: f32, index: u32) -> u64 {
     let score = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 };
     let bits = score.to_bits();
-    // Flips negative numbers whole and sets the sign of the others: unsigned order = float order.
+    // Flips all bits of negative numbers and the sign of the others: unsigned order = float order.
     let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
     u64::from(!ascending) << 32 | u64::from(index)
 }
@@ -20,7 +20,7 @@ pub fn sort_by_score(scores: &[f32]) -> Vec<usize> {
     top_k(scores, scores.len())
 }
 
-/// The first `k` of [`sort_by_score`] (all, if there are fewer): selects, then sorts what is left.
+/// The first `k` of [`sort_by_score`] (all, if there are fewer): selects, then sorts the selection.
 pub fn top_k(scores: &[f32], k: usize) -> Vec<usize> {
     let mut keys: Vec<u64> =
         scores.iter().enumerate().map(|(i, &score)| rank_key(score, i as u32)).collect();

@@ -1,6 +1,6 @@
 //! Rows in use of tensors with a capacity and a count.
 
-/// `count` as a length, held within `0..=capacity`: a wrong count must not reach past a tensor.
+/// `count` as a length, clamped to `0..=capacity`: a wrong count must not reach past a tensor.
 pub(crate) fn at_most(count: i32, capacity: usize) -> usize {
     usize::try_from(count).unwrap_or(0).min(capacity)
 }

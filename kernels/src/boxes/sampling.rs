@@ -1,6 +1,6 @@
 //! Drawing positives and negatives: those with the smallest keys.
 
-/// What orders the candidates of a draw.
+/// The sort key of a draw's candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleKey {
     /// Philox, keyed by seed, image and purpose: for training.
@@ -37,8 +37,8 @@ pub fn sample(
     (positives, negatives)
 }
 
-/// The `count` of `indices` with the smallest (key, index), ascending; all, without asking for
-/// keys, if there are no more.
+/// The `count` of `indices` with the smallest (key, index), ascending; all of them, without
+/// computing keys, if there are no more.
 fn smallest(indices: Vec<usize>, count: usize, key: impl Fn(usize) -> u32) -> Vec<usize> {
     if indices.len() <= count {
         return indices;

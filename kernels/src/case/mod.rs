@@ -17,27 +17,27 @@ pub use on_device::{CUT_FLOOR, DeviceReport, check_on_device};
 /// An op at given shapes and values.
 #[derive(Debug, Clone)]
 pub struct OpCase {
-    /// What distinguishes the case from others of the op.
+    /// What distinguishes the case from others of the same op.
     pub label: String,
     /// The op.
     pub op: OpRef,
     /// Its inputs.
     pub inputs: Vec<HostTensor>,
-    /// State that it updates, as it is before the run.
+    /// State that it updates, before the run.
     pub updates: Vec<HostTensor>,
     /// Inputs whose gradient is compared with finite differences.
     pub grad_inputs: Vec<usize>,
     /// Step of the finite difference, in units of the inputs.
     pub grad_eps: f32,
-    /// Allowed |finite difference - gradient| over the larger of the two directional derivatives'
-    /// scale (see [`check_gradients`]).
+    /// Tolerance on |finite difference - gradient|, relative to the larger of the two directional
+    /// derivatives' scale (see [`check_gradients`]).
     pub grad_tolerance: f64,
-    /// Error that a device may have in an output where the reference is near zero, in units of the
-    /// output's root mean square (see [`check_on_device`]).
+    /// Tolerance of a device's output near zero, in units of the output's root mean square (see
+    /// [`check_on_device`]).
     pub device_floor: f64,
 }
 
-/// [`OpCase::device_floor`] of an op whose sums are f32 throughout: the order of summation.
+/// [`OpCase::device_floor`] of an op that sums in f32 throughout: only the summation order differs.
 pub const ORDER_FLOOR: f64 = 2e-5;
 
 impl OpCase {
@@ -74,7 +74,7 @@ impl OpCase {
         self
     }
 
-    /// Sets step and tolerance of the gradient check, where the defaults do not fit the op.
+    /// Sets step and tolerance of the gradient check, if the defaults do not suit the op.
     pub fn grad_bounds(mut self, eps: f32, tolerance: f64) -> Self {
         self.grad_eps = eps;
         self.grad_tolerance = tolerance;
@@ -122,10 +122,10 @@ fn gaussian(seed: u32, index: u32) -> f32 {
     radius * (2.0 * std::f32::consts::PI * unit(words[1])).cos()
 }
 
-/// What a check found wrong, with the case's name.
+/// A failed check, with the case's name.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
-    /// The op refused its own case.
+    /// The op rejected its own case.
     #[error("{0}")]
     Op(#[from] OpError),
     /// An output element was not written.
@@ -158,7 +158,7 @@ pub enum CaseError {
         /// (f(x + eps d) - f(x - eps d)) / (2 eps).
         difference: f64,
     },
-    /// A device failed, or its result is not the reference's.
+    /// A device failed, or its result differs from the reference's.
     #[error("{case}: {op} on {device}: {reason}")]
     Device {
         /// The case.
@@ -170,7 +170,7 @@ pub enum CaseError {
         /// What is wrong.
         reason: String,
     },
-    /// The rule has no gradient for an input that the case wants checked.
+    /// The rule has no gradient for an input that the case checks.
     #[error("{case}: the backward rule gives no gradient of input {input}")]
     NoGradient {
         /// The case.
@@ -180,7 +180,7 @@ pub enum CaseError {
     },
 }
 
-/// Runs the case twice: all outputs written, and the same bits both times.
+/// Runs the case twice: all outputs must be written, with the same bits both times.
 ///
 /// # Errors
 /// The first fault found.
@@ -210,9 +210,9 @@ pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
 }
 
 /// Compares the backward rule with central differences along random directions, one input at a
-/// time, of `sum(weights * outputs)`. The difference is taken relative to the larger of the
-/// derivative and the norm of the gradient over sqrt(elements), so that a direction that happens
-/// to be nearly level does not decide.
+/// time, of `sum(weights * outputs)`. The difference is relative to the larger of the derivative
+/// and the norm of the gradient over sqrt(elements), so that a nearly level direction does not
+/// decide.
 ///
 /// Returns the worst relative error.
 ///
@@ -246,7 +246,7 @@ pub fn check_gradients(case: &OpCase) -> Result<f64, CaseError> {
     Ok(worst)
 }
 
-/// Random weights for a float output; none for integers and for statistics that only the backward
+/// Random weights for a float output; `None` for integers and for statistics that only the backward
 /// ops read (`Role::Master`), which carry no gradient.
 fn output_weights(desc: &TensorDesc, seed: u32) -> Option<HostTensor> {
     (desc.role.cpu_dtype() == DType::F32 && desc.role != Role::Master)
@@ -281,10 +281,10 @@ fn difference_along(
     Ok((eval(case.grad_eps)? - eval(-case.grad_eps)?) / (2.0 * f64::from(case.grad_eps)))
 }
 
-/// Runs the backward rule of a case and returns the gradient of one input, if the rule gives one.
+/// Runs the backward rule of a case and returns the gradient of one input, if the rule has one.
 ///
 /// # Errors
-/// What a step of the rule says of its inputs.
+/// Errors from a step of the rule.
 pub fn gradient_of(
     case: &OpCase,
     outputs: &[HostTensor],

@@ -1,17 +1,17 @@
-//! What a device made of an op on values that no case fixes, such as those of a training step,
-//! against the CPU reference: the tolerances of the cases.
+//! Compares a device's result for an op, on values outside the case table such as those of a
+//! training step, with the CPU reference: the tolerances are those of the cases.
 
 use super::ORDER_FLOOR;
 use super::on_device::{cut_floor, worst};
 use crate::Op;
 use crate::cpu::HostTensor;
 
-/// Compares what a device wrote, outputs and then `num_updates` updates, with what the reference
-/// makes of the same inputs, as [`super::check_on_device`] does. Gives the largest error over what
-/// is allowed.
+/// Compares a device's outputs, then its `num_updates` updates, with those of the reference on the
+/// same inputs, as [`super::check_on_device`] does. Returns the largest error as a share of the
+/// tolerance.
 ///
 /// # Errors
-/// A sentence with the first tensor in which an element is off by more than is allowed.
+/// A sentence that names the first tensor with an element outside its tolerance.
 pub fn compare_with_reference(
     op: &dyn Op,
     inputs: &[HostTensor],

@@ -8,25 +8,24 @@ use crate::on_cpu;
 use crate::on_device::{OpRun, RunError, rounded};
 use crate::{DType, Op, Sink, TensorDesc};
 
-/// What a case showed on a device.
+/// The result of a case on a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DeviceReport {
     /// Ops run: the case's and those of its backward rule.
     pub ops: usize,
-    /// Largest error over what was allowed there; at most 1.
+    /// Largest error as a share of the tolerance; at most 1.
     pub worst: f64,
 }
 
-/// Relative error allowed in an fp16 output: twice the half ulp that rounding the exact result
-/// costs.
+/// Relative tolerance of an fp16 output: twice the half ulp that rounding the exact result costs.
 const F16_RELATIVE: f64 = 1.0 / 1024.0;
-/// Relative error allowed in an f32 output: functions such as exp and log in place of libm's.
+/// Relative tolerance of an f32 output: exp, log and others are not libm's.
 const F32_RELATIVE: f64 = 4e-6;
-/// Error allowed in a sum of products on tensor cores, per product, in units of the output's root
-/// mean square. Tensor cores cut off where fp32 rounds, so the error grows with the length of the
-/// sum. Twice what the model of an A100 shows on the emulated device.
+/// Tolerance of a sum of products on tensor cores, per product, in units of the output's root mean
+/// square. Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum.
+/// Twice the error of the A100 model on the emulated device.
 pub const CUT_FLOOR: f64 = 2e-8;
-/// Half of the least fp16 above zero.
+/// Half of the smallest positive fp16.
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
 
 /// Runs the case and its backward rule op by op on `device`, twice, on inputs rounded to the
@@ -54,7 +53,7 @@ pub fn check_on_device(
         device: device.name(),
         reason: e.to_string(),
     };
-    // One for all runs: a device keeps its streams as long as it lives.
+    // One for all runs: a device keeps its streams for its lifetime.
     let stream = device.stream().map_err(failed)?;
     let mut check = Check { case: &case, device, stream, large, report: DeviceReport::default() };
     let outputs: Vec<HostTensor> =
@@ -72,7 +71,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Every step of the backward rule, on what the reference makes of the steps before.
+    /// Every step of the backward rule, on the reference's results of the earlier steps.
     fn backward(&mut self, outputs: &[HostTensor]) -> Result<(), CaseError> {
         let case = self.case;
         let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
@@ -141,7 +140,7 @@ impl Check<'_> {
     }
 }
 
-/// What cutting off in tensor cores may add to the floor of an op of `flops` operations.
+/// What truncation in tensor cores may add to the floor of an op of `flops` operations.
 pub(super) fn cut_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 {
     let products = match outputs.first() {
         Some(output) if op.on_tensor_cores() => flops / (2 * output.len().max(1) as u64),
@@ -150,7 +149,7 @@ pub(super) fn cut_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 
     CUT_FLOOR * products as f64
 }
 
-/// The largest error over what is allowed, at most 1.
+/// The largest error as a share of the tolerance, at most 1.
 pub(super) fn worst(got: &HostTensor, expected: &HostTensor, floor: f64) -> Result<f64, String> {
     match (&got.data, &expected.data) {
         (HostData::I32(g), HostData::I32(e)) => equal(g, e),
@@ -183,7 +182,7 @@ fn close(got: &[f32], expected: &[f32], floor: f64, half: bool) -> Result<f64, S
     for (i, (&g, &e)) in got.iter().zip(expected).enumerate() {
         let (g, e) = (f64::from(g), f64::from(e));
         let allowed = relative * e.abs() + floor * rms + least;
-        // NaN where the reference has one is right, and elsewhere the worst of all.
+        // NaN is right where the reference has one; elsewhere it is the worst error.
         let error = match (g == e, g.is_nan(), e.is_nan()) {
             (true, ..) | (_, true, true) => 0.0,
             (_, false, false) => (g - e).abs() / allowed,

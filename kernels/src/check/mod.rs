@@ -1,4 +1,4 @@
-//! Checks of an op's tensors and parameters: what its contract asks, in one sentence if it is not so.
+//! Checks of an op's tensors and parameters: its contract, and one sentence where it is broken.
 //!
 //! [`Dims`] reads like the contract, and holds one letter to one extent; the functions serve shapes
 //! that are computed.

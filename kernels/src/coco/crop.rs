@@ -1,4 +1,5 @@
-//! A mask cut to the rectangle that holds its pixels: objects are mostly far smaller than images.
+//! A mask cropped to the rectangle that contains its pixels: most objects are far smaller than
+//! images.
 
 use super::Bitmap;
 use super::polygon::crossings;
@@ -79,7 +80,7 @@ impl Crop {
     /// Sets in `fill` the pixels below an odd number of marks of their column.
     fn fill_between(&self, marks: &[(usize, usize)], fill: &mut [u8]) {
         for &(column, row) in marks {
-            // A mark at the end of the rectangle switches off what lies below it: nothing.
+            // A mark at the end of the rectangle switches off what is below it: nothing.
             if row - self.y < self.height {
                 fill[(row - self.y) * self.width + column - self.x] ^= 1;
             }
@@ -103,7 +104,7 @@ impl Crop {
         bitmap
     }
 
-    /// The pixels of an image row from the crop's first column on; none if the row is empty.
+    /// The pixels of an image row from the crop's first column on; `None` if the row is empty.
     pub(crate) fn row(&self, y: usize) -> Option<&[u8]> {
         let row = y.checked_sub(self.y).filter(|&row| row < self.height)?;
         Some(&self.pixels[row * self.width..][..self.width])

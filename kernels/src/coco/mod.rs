@@ -1,4 +1,4 @@
-//! Masks as COCO defines them: polygons to pixels by COCO's rasteriser, and runs.
+//! Masks as COCO defines them: polygons to pixels by COCO's rasterizer, and runs.
 //!
 //! Results equal those of the COCO API (`rleFrPoly`, `rleDecode`, `rleEncode`) bit for bit.
 
@@ -10,7 +10,7 @@ pub(crate) use crop::Crop;
 pub(crate) use runs::RunWriter;
 pub use runs::{decode_runs, encode_runs};
 
-/// A mask of one byte a pixel.
+/// A mask of one byte per pixel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
     /// Rows.

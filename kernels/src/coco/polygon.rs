@@ -7,10 +7,10 @@
 //! does not grow with the polygon's size. Every column is passed an even number of times, so it can
 //! be filled by itself.
 
-/// Samples a pixel along each axis.
+/// Samples per pixel along each axis.
 const SCALE: f64 = 5.0;
 
-/// Calls `mark(column, row)` for each passing of a column centre: pixels of the column from `row`
+/// Calls `mark(column, row)` for each crossing of a column centre: pixels of the column from `row`
 /// on change side. Rows are in `0..=height`.
 pub(super) fn crossings(
     polygon: &[f64],
@@ -26,7 +26,7 @@ pub(super) fn crossings(
     }
 }
 
-/// Rounds as COCO does: halves up, then toward zero; kept within 32 bits as there.
+/// Rounds as COCO does: halves up, then toward zero; clamped to 32 bits as there.
 fn sample_coordinate(v: f64) -> i64 {
     i64::from((SCALE * v + 0.5) as i32)
 }
@@ -41,7 +41,7 @@ fn row(sample: i64, height: usize) -> usize {
 struct Edge {
     start: [i64; 2],
     end: [i64; 2],
-    /// Change of the shorter axis in a step of the longer.
+    /// Change of the shorter axis per step of the longer.
     slope: f64,
     steps: i64,
     steep: bool,
@@ -58,7 +58,7 @@ impl Edge {
         Self { start, end, slope, steps, steep }
     }
 
-    /// Shorter axis at a step.
+    /// Position on the shorter axis at a step.
     fn minor(&self, step: i64) -> i64 {
         let from = self.start[usize::from(!self.steep)] as f64;
         (from + self.slope * step as f64 + 0.5) as i64

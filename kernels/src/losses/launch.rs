@@ -6,7 +6,7 @@ use device::{Arg, Buffer, StructArg};
 
 use crate::{DType, TensorDesc};
 
-/// Threads of a block that works on rows.
+/// Threads per block that works on rows.
 pub(crate) const ROW_THREADS: u32 = 1024;
 
 /// Blocks of a launch at most. Every block counts the rows of all groups, so more than one a

@@ -14,7 +14,7 @@ pub(super) struct Axis {
     pub first_tap: usize,
     /// Distance of the taps in the kernel.
     pub tap_step: usize,
-    /// Input coordinates a tap moves by: 1 or -1.
+    /// Input coordinates per tap: 1 or -1.
     pub direction: isize,
     scale: isize,
     offset: isize,

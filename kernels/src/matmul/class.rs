@@ -8,7 +8,7 @@ use super::rows::{Row, RowMap};
 use super::tile::MAX_RUN;
 use super::{ConvShape, NR, PACK_LIMIT};
 
-/// Below this many channels a run is too short for the tile; rows are unfolded by the task.
+/// Below this many channels a run is too short for the tile; the task unfolds rows.
 const MIN_RUN: usize = 8;
 
 /// Columns that a pass keeps together even if the whole reduction then does not fit.
@@ -18,14 +18,13 @@ const MIN_PASS_COLUMNS: usize = 512;
 pub(super) struct Class {
     /// Where the positions read.
     pub map: RowMap,
-    /// Elements a tap contributes: those of the input's channels, or of the whole window if rows
-    /// are unfolded.
+    /// Elements per tap: the input's channels, or the whole window if rows are unfolded.
     pub channels: usize,
     /// Rows are copied together before the product.
     pub unfold: bool,
 }
 
-/// A share of a class whose packed weights fit the workspace.
+/// A part of a class whose packed weights fit the workspace.
 pub(super) struct Pass {
     /// Index of the class.
     pub class: usize,
@@ -33,9 +32,9 @@ pub(super) struct Pass {
     pub columns: Range<usize>,
     /// Blocks of the reduction.
     pub blocks: Vec<Block>,
-    /// Place of the first block among all that add up to the output.
+    /// Index of the first block among all that sum to the output.
     pub first_block: usize,
-    /// Number of blocks that add up to the output.
+    /// Number of blocks that sum to the output.
     pub all_blocks: usize,
 }
 
@@ -81,7 +80,7 @@ impl Class {
         Class { map, channels, unfold }
     }
 
-    /// The gradient of the input: a class for each residue of both coordinates by the stride.
+    /// The gradient of the input: one class for each residue of both coordinates modulo the stride.
     pub(super) fn gradients(shape: &ConvShape) -> Vec<Self> {
         let s = shape.simplified();
         let class = |h, w| {

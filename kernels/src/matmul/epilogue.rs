@@ -2,14 +2,14 @@
 
 use super::NR;
 
-/// `y = relu(sum * scale + bias + residual)`, each part if it is there.
+/// `y = relu(sum * scale + bias + residual)`, each part optional.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Epilogue<'a> {
-    /// One factor a column.
+    /// One factor per column.
     pub scale: Option<&'a [f32]>,
-    /// One summand a column.
+    /// One summand per column.
     pub bias: Option<&'a [f32]>,
-    /// One summand an output element.
+    /// One summand per output element.
     pub residual: Option<&'a [f32]>,
     /// Negative results become 0.
     pub relu: bool,
@@ -24,7 +24,7 @@ pub(super) struct Turn {
     pub last: bool,
 }
 
-/// An [`Epilogue`] for one panel of columns, its factors and summands at hand.
+/// An [`Epilogue`] for one panel of columns, with its factors and summands loaded.
 #[derive(Debug)]
 pub(super) struct PanelEpilogue<'a> {
     scale: Option<[f32; NR]>,
@@ -42,7 +42,7 @@ impl<'a> Epilogue<'a> {
             panel[..width].copy_from_slice(&values[column..column + width]);
             panel
         };
-        // Before the last block there are only sums to keep.
+        // Before the last block there are only partial sums to store.
         let last = if turn.last { *self } else { Epilogue::default() };
         PanelEpilogue {
             scale: last.scale.map(pick),
@@ -87,7 +87,7 @@ impl PanelEpilogue<'_> {
             add(v, &residual[element..element + NR]);
         }
         if self.relu {
-            // Not `max`, so that a NaN stays one and can be found.
+            // Not `max`, so that a NaN stays NaN and can be found.
             v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
         }
     }

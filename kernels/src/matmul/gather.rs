@@ -1,8 +1,8 @@
 //! Convolution and the gradient of its input, as products of gathered rows with packed weights.
 //!
-//! For each round the weights are packed once; then tasks share out the output positions. A task
-//! walks the blocks of the reduction, in each the panels of 16 columns (16 KiB of weights, in L1)
-//! and in each the tiles of 6 rows (up to 96 rows of input, in L2).
+//! Each round packs the weights once; then tasks share the output positions. A task walks the
+//! blocks of the reduction, in each the panels of 16 columns (16 KiB of weights, in L1) and in each
+//! the tiles of 6 rows (up to 96 rows of input, in L2).
 
 use rayon::prelude::*;
 
@@ -13,10 +13,10 @@ use super::rows::Row;
 use super::tile::{Acc, RowTable, TapRange, gather};
 use super::{ALIGN_SLACK, ConvShape, Epilogue, MR, NR, aligned};
 
-/// Rows a task works on at most: a block of them stays in L2.
+/// Maximum rows per task: a block of them stays in L2.
 const MAX_TASK_ROWS: usize = 16 * MR;
 
-/// Multiply-adds that are worth a task.
+/// Minimum multiply-adds that are worth a task.
 const MIN_TASK_WORK: usize = 1 << 16;
 
 /// `y = epilogue(conv(x, w))`: `x [N,H,W,C]`, `w [K,R,S,C]`, `y [N,P,Q,K]`.
@@ -175,8 +175,8 @@ fn fill<'a>(
     }
 }
 
-/// Output positions of a task, of which one in `density` is a row; `work` multiply-adds a row. The
-/// choice moves no bit of the result.
+/// Output positions per task, if one in `density` is a row; `work` multiply-adds per row. The
+/// choice does not affect the bits of the result.
 fn task_rows(positions: usize, density: usize, work: usize) -> usize {
     let rows = positions / density;
     let even = rows.div_ceil(4 * rayon::current_num_threads());

@@ -1,4 +1,4 @@
-//! A matrix cut into rectangles that tasks write at the same time.
+//! A matrix divided into rectangles that tasks write concurrently.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;

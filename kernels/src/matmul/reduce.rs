@@ -12,7 +12,7 @@ use super::rows::{Row, RowMap, low_bits};
 use super::tile::{Acc, outer};
 use super::{ALIGN_SLACK, ConvShape, MR, NR, PACK_LIMIT, aligned};
 
-/// Positions of a block.
+/// Positions per block.
 const BLOCK: usize = 256;
 
 /// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`.

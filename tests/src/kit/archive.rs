@@ -1,7 +1,7 @@
-//! The folder of what a call leaves: few flat files of bounded size, each whole at any moment.
+//! The output folder of a call: a few flat files of bounded size, each consistent at any moment.
 //!
-//! A stage works in a scratch folder; what is to be kept is copied from there as it grows. Whatever
-//! ends the runner, the files say what was known by then.
+//! A stage works in a scratch folder; files to keep are copied from there as they grow. Whatever
+//! ends the runner, the files contain everything known by then.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-/// Every file that a call may leave, with its most bytes; together less than 64 MiB.
+/// Every file that a call may leave, with its maximum bytes; in total less than 64 MiB.
 const FILES: [(&str, usize); 8] = [
     (REPORT, 4 << 20),
     (LOG, 8 << 20),
@@ -24,11 +24,11 @@ const FILES: [(&str, usize); 8] = [
 ];
 pub(super) const REPORT: &str = "report.json";
 const LOG: &str = "log.txt";
-/// What a file is called while it is written.
+/// Name of a file while it is being written.
 const UNFINISHED: &str = "unfinished.tmp";
 /// Of one stage, in the log.
 const STAGE_LOG_BYTES: usize = 512 << 10;
-/// How often growing files are looked at.
+/// Polling interval for growing files.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A file that a stage writes into the scratch folder, and where it is kept.
@@ -56,12 +56,12 @@ pub(super) struct Archive {
     looked: Instant,
 }
 
-/// The log of one stage: its beginning as it comes, its end when it has ended.
+/// The log of one stage: its beginning as it comes, its end once it is over.
 #[derive(Debug)]
 pub(super) struct StageLog {
-    /// Bytes of the beginning that still have room.
+    /// Remaining bytes for the beginning.
     room: usize,
-    /// The last lines that had no room there, and their bytes.
+    /// The last lines that did not fit there, and their bytes.
     end: VecDeque<String>,
     end_bytes: usize,
     most_end_bytes: usize,
@@ -69,7 +69,7 @@ pub(super) struct StageLog {
 }
 
 impl Archive {
-    /// Makes the folder, and takes away what an earlier call left there.
+    /// Creates the folder, and removes the files of an earlier call.
     ///
     /// # Errors
     /// The folder cannot be written, in one sentence.
@@ -96,7 +96,7 @@ impl Archive {
         self.folder.join(name)
     }
 
-    /// Writes a file whole: it is the old one or the new one at any moment.
+    /// Writes a file atomically: it is the old one or the new one at any moment.
     ///
     /// # Errors
     /// The file cannot be written, in one sentence.
@@ -134,7 +134,7 @@ impl Archive {
         let most = FILES.iter().find(|(name, _)| *name == LOG).map_or(0, |(_, most)| *most);
         if self.log_bytes + text.len() <= most {
             self.log_bytes += text.len();
-            // A full disk must not end the measuring: the table is printed too.
+            // A full disk must not end the measurements: the table is printed too.
             let _ = self.log.write_all(text.as_bytes());
         }
     }
@@ -168,7 +168,7 @@ impl Archive {
     fn keep(&mut self, product: &Product, path: &Path) -> Result<(), String> {
         let bytes = fs::read(path).map_err(|e| e.to_string())?;
         let Some(key) = &product.key else {
-            // A JSON file that is just being written is left for the next look.
+            // Skip a JSON file that is still being written until the next poll.
             let torn =
                 product.kept.ends_with(".json") && serde_json::from_slice::<Value>(&bytes).is_err();
             return if torn { Err("half a file".into()) } else { self.write(product.kept, bytes) };
@@ -178,7 +178,7 @@ impl Archive {
             true => serde_json::from_slice(&bytes).map_err(|e| e.to_string())?,
             false => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
         };
-        // A list without a figure yet.
+        // A list without figures so far.
         if value.as_array().is_some_and(Vec::is_empty) {
             return Ok(());
         }
@@ -197,14 +197,14 @@ impl Archive {
     }
 }
 
-/// At most so many bytes of it, with a sentence where something is missing.
+/// At most this many bytes of it, with a sentence if something is missing.
 fn cut(name: &str, mut contents: Vec<u8>, most: usize) -> Vec<u8> {
     if contents.len() <= most {
         return contents;
     }
     let said = format!("{name} has {} bytes, more than the {most} that are kept", contents.len());
     match name.rsplit('.').next() {
-        // Half of such a file is none.
+        // Half of such a file is useless.
         Some("json") => format!("{}\n", json!({"cut": said})).into_bytes(),
         Some("svg") => format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"40\">\
@@ -246,7 +246,7 @@ impl StageLog {
         false
     }
 
-    /// What had no room in the beginning.
+    /// The lines that did not fit into the beginning.
     fn rest(self) -> Option<String> {
         if self.end.is_empty() && self.left_out == 0 {
             return None;

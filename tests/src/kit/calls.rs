@@ -1,8 +1,8 @@
-//! The three calls: what each runs, in which order, for how long at most.
+//! The three calls: the stages of each, their order and time limits.
 //!
-//! Each is for a machine that is there for minutes: under seven, useful alone, what tells most
-//! first. Call A asks whether it runs and how fast, B where a step's time goes, C what a change
-//! would buy.
+//! Each is for a machine that is available for minutes: under seven, useful alone, the most
+//! informative first. Call A asks whether it runs and how fast, B where the time of a step goes, C
+//! what a change would buy.
 
 use clap::ValueEnum;
 
@@ -12,19 +12,19 @@ use super::tools::Tools;
 /// Which stages are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Call {
-    /// Truth: does it run, with the same bits, how fast, beside which ceilings.
+    /// Truth: does it run, does it repeat bit for bit, how fast, against which ceilings.
     A,
     /// Anatomy: every node of a step by itself.
     B,
-    /// Decisions: variants of kernels, peers, other batches.
+    /// Decisions: kernel variants, baselines, other batch sizes.
     C,
     /// All of them, each stage once.
     All,
 }
 
 impl Call {
-    /// Seconds for all stages, where none are told. With the start of a machine a call stays under
-    /// seven minutes.
+    /// Default seconds for all stages. Including the start of a machine a call stays under seven
+    /// minutes.
     pub(super) fn seconds(self) -> u64 {
         match self {
             Call::All => 1200,
@@ -107,7 +107,7 @@ fn decisions(tools: &Tools) -> Vec<Stage> {
     ]
 }
 
-/// Whether `--only` asks for a stage: by its name, else by a part of it.
+/// Whether `--only` selects a stage: by its name, otherwise by a part of it.
 pub(super) fn wanted(stage: &str, only: &[String], names: &[String]) -> bool {
     let named = |part: &String| match names.contains(part) {
         true => part == stage,

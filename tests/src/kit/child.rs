@@ -1,8 +1,8 @@
-//! A command with a time limit in a process group of its own, whose output is read line by line.
+//! A command with a time limit in its own process group, whose output is read line by line.
 //!
-//! The whole group is killed, and all that descends from it: a tool such as compute-sanitizer runs
-//! the program that it watches as a process of its own, which would otherwise go on and share the
-//! GPU with the next stage.
+//! The whole group is killed, with all its descendants: a tool such as compute-sanitizer runs the
+//! program that it watches in its own process, which would otherwise continue and share the GPU
+//! with the next stage.
 
 use std::io::{BufRead, BufReader, PipeReader, Read};
 use std::ops::ControlFlow;
@@ -13,36 +13,36 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// How often a silent child is looked at.
+/// Polling interval for a silent child.
 const TICK: Duration = Duration::from_millis(20);
-/// How long a killed child, or its last words, are waited for.
+/// How long to wait for a killed child, or its last output.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Lines that are kept for those who ask what was said.
+/// Number of output lines kept.
 const KEPT_LINES: usize = 4000;
-/// A longer line is cut into several.
+/// A longer line is split.
 const LINE_BYTES: u64 = 16 << 10;
 
-/// What the one who watches a child is told.
+/// An event for the observer of a child.
 #[derive(Debug)]
 pub(super) enum Event<'a> {
-    /// The child said this, on either stream.
+    /// The child printed this, on either stream.
     Line(&'a str),
-    /// Time goes by.
+    /// Time has passed.
     Tick,
 }
 
-/// How long a child may take.
+/// The time limit of a child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
     pub(super) all: Duration,
-    /// So long before the end the group is interrupted, for tools that then write what they have.
+    /// The group is interrupted this long before the end, for tools that then write their results.
     pub(super) notice: Option<Duration>,
 }
 
-/// How a command ended, and what it said.
+/// How a command ended, and its output.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// None if it was stopped.
+    /// `None` if it was stopped.
     pub(super) status: Option<ExitStatus>,
     /// Why it was stopped.
     pub(super) stopped: Option<String>,
@@ -65,7 +65,7 @@ pub(super) fn run(
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(at)?).stderr(writer);
     let started = Instant::now();
     let spawned = command.process_group(0).spawn();
-    // The command holds its ends of the pipe as long as it could be started again.
+    // The command holds its ends of the pipe for as long as it could be started again.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = spawned.map_err(at)?;
     let (sender, receiver) = sync_channel(KEPT_LINES);
@@ -96,7 +96,7 @@ pub(super) fn run(
             break (Some(status), None);
         }
     };
-    // Nothing of the group outlives its stage, however the child ended.
+    // Nothing in the group outlives its stage, however the child ended.
     let descendants = if status.is_none() { descendants(child.id()) } else { Vec::new() };
     signal(&child, Signal::KILL);
     if status.is_none() {
@@ -109,14 +109,14 @@ pub(super) fn run(
     Ok(Ended { status, stopped, lines })
 }
 
-/// To the child's group, which may be gone already.
+/// Signals the child's group, which may be gone already.
 fn signal(child: &Child, signal: Signal) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, signal);
     }
 }
 
-/// Children and their children, in whatever group: some put theirs into one of its own.
+/// Children and their children, in any group: some put theirs into its own.
 fn descendants(pid: u32) -> Vec<Pid> {
     let processes: Vec<(u32, u32)> = std::fs::read_dir("/proc")
         .into_iter()
@@ -124,7 +124,7 @@ fn descendants(pid: u32) -> Vec<Pid> {
         .filter_map(|entry| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            // `pid (name) state parent ..`; a name may hold anything.
+            // `pid (name) state parent ..`; a name may contain anything.
             let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
             Some((pid, parent))
         })
@@ -139,7 +139,7 @@ fn descendants(pid: u32) -> Vec<Pid> {
     found[1..].iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)).collect()
 }
 
-/// A process that the driver holds may not even end when it is killed: it is not waited for.
+/// A process stuck in the driver may not even die when killed: do not wait for it.
 fn wait_a_little(child: &mut Child) {
     let killed = Instant::now();
     while killed.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
@@ -147,7 +147,7 @@ fn wait_a_little(child: &mut Child) {
     }
 }
 
-/// What is left in the pipe. A process that left the group could hold it open for ever.
+/// Drains the pipe. A process that left the group could hold it open forever.
 fn drain(
     receiver: &Receiver<String>,
     lines: &mut Vec<String>,
@@ -193,17 +193,17 @@ fn read_lines(reader: PipeReader, sender: &SyncSender<String>) {
 }
 
 impl Ended {
-    /// The last line that begins with `head`, without it.
+    /// The last line that starts with `head`, without it.
     pub(super) fn line(&self, head: &str) -> Option<&str> {
         self.lines.iter().rev().find_map(|line| line.strip_prefix(head)).map(str::trim)
     }
 
-    /// The last line that holds `part`.
+    /// The last line that contains `part`.
     pub(super) fn line_with(&self, part: &str) -> Option<&str> {
         self.lines.iter().rev().map(|line| line.trim()).find(|line| line.contains(part))
     }
 
-    /// The last line that says anything.
+    /// The last non-empty line.
     pub(super) fn last_line(&self) -> &str {
         let said = self.lines.iter().rev().map(|line| line.trim());
         said.into_iter().find(|line| !line.is_empty()).unwrap_or("said nothing")

@@ -1,4 +1,4 @@
-//! Clocks, power and temperature of the GPU: once in words, and sampled beside every stage.
+//! Clocks, power and temperature of the GPU: once as text, and sampled during every stage.
 //!
 //! A figure without its clocks cannot be compared with another. Nothing here changes a setting.
 
@@ -18,9 +18,9 @@ const SAMPLED: [(&str, &str); 5] = [
     ("temperature.gpu", "temperature_c"),
     ("memory.used", "memory_mib"),
 ];
-/// Rare enough to cost nothing, often enough for a bench of a few seconds.
+/// Rare enough to cost nothing, frequent enough for a bench of a few seconds.
 const SAMPLE_MS: u32 = 1000;
-/// What is asked once, each by itself: a driver that does not know one still tells the others.
+/// Queried once, each by itself: a driver that does not know one still answers the others.
 const ASKED: [&str; 5] = [
     "name,driver_version,vbios_version,pstate,temperature.gpu",
     "clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,clocks.applications.graphics",
@@ -32,14 +32,14 @@ const ASKED: [&str; 5] = [
 /// One line of samples, in the order of [`SAMPLED`].
 type Sample = (Instant, [f64; SAMPLED.len()]);
 
-/// Samples that are taken as long as this lives.
+/// Samples that are collected as long as this lives.
 #[derive(Debug)]
 pub(super) struct Clocks {
     tool: Child,
     samples: Arc<Mutex<Vec<Sample>>>,
 }
 
-/// The stage `clocks`: prints what the tool says of the first GPU.
+/// The stage `clocks`: prints the tool's report on the first GPU.
 pub(super) fn describe() -> ExitCode {
     let ask = |arguments: &[&str]| {
         let asked = Command::new(TOOL).args(arguments).stdin(Stdio::null()).output();
@@ -79,7 +79,7 @@ pub(super) fn describe() -> ExitCode {
 }
 
 impl Clocks {
-    /// Begins to sample; none where the tool is not there.
+    /// Starts sampling; `None` if the tool is missing.
     pub(super) fn start() -> Option<Self> {
         let fields: Vec<&str> = SAMPLED.iter().map(|(field, _)| *field).collect();
         let mut command = Command::new(TOOL);
@@ -105,7 +105,7 @@ impl Clocks {
         Some(Self { tool, samples })
     }
 
-    /// Least, median and most of each, among the samples since `begin`; null without any.
+    /// Minimum, median and maximum of each, over the samples since `begin`; null without any.
     pub(super) fn since(&self, begin: Instant) -> Value {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let among: Vec<&Sample> = samples.iter().filter(|(at, _)| *at >= begin).collect();
@@ -132,7 +132,7 @@ impl Drop for Clocks {
     }
 }
 
-/// The values of a line; what the GPU does not tell is no number and makes the line none.
+/// The values of a line; a value that the GPU does not report invalidates the line.
 fn sample(line: &str) -> Option<[f64; SAMPLED.len()]> {
     let values: Vec<f64> =
         line.split(',').map(|value| value.trim().parse().unwrap_or(f64::NAN)).collect();

@@ -1,6 +1,6 @@
-//! A stage that is made of items: its process may die or hang in any of them, and a fresh one goes
-//! on behind that item. A group of items that was the end of several processes is skipped from then
-//! on: a kernel that hangs would take the time of all others.
+//! A stage made of items: its process may die or hang in any of them, and a new one continues after
+//! that item. A group of items that has ended several processes is skipped from then on: a kernel
+//! that hangs would take the time of all others.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -13,30 +13,30 @@ use super::protocol::Line;
 use super::report::Outcome;
 use super::runner::Runner;
 
-/// Failures that the row names.
+/// Maximum number of failures in the row.
 const NAMED: usize = 3;
-/// Failures that the report lists.
+/// Maximum number of failures in the report.
 const LISTED: usize = 100;
 /// Of a name and of a reason, in the row.
 const NAME_CHARS: usize = 60;
 const REASON_CHARS: usize = 160;
-/// What a group may cost: two processes that hang, or four that end at once.
+/// The budget of a group: two processes that hang, or four that crash.
 const COST_OF_A_GROUP: usize = 4;
 const COST_OF_A_HANG: usize = 2;
 const COST_OF_A_FAULT: usize = 1;
 
-/// What bounds such a stage.
+/// The limits of such a stage.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemLimits {
-    /// For one item.
+    /// Per item.
     pub(super) each: Duration,
     /// From the start of a process to its first item.
     pub(super) start: Duration,
-    /// Fresh processes.
+    /// Number of restarts.
     pub(super) restarts: usize,
 }
 
-/// What became of the items.
+/// The outcome of the items.
 #[derive(Debug)]
 pub(super) struct Tally {
     limits: ItemLimits,
@@ -45,7 +45,7 @@ pub(super) struct Tally {
     failed: Vec<(String, String)>,
     skipped: Vec<(String, String)>,
     restarts: usize,
-    /// The groups of the items that processes ended in, and what that cost.
+    /// The groups of the items that processes ended in, and their cost.
     deaths: Vec<(String, usize)>,
     /// Ops run, and the largest error with its item, where items tell them.
     ops: u64,
@@ -58,15 +58,15 @@ pub(super) struct Tally {
     next: usize,
     /// This process has begun an item.
     begun: bool,
-    /// Since the process last told something.
+    /// Time of the process's last message.
     since: Instant,
     /// All items are done.
     ended: bool,
-    /// Why the rest was not run.
+    /// Why the rest did not run.
     gave_up: Option<String>,
 }
 
-/// What an item belongs to: a case to its op.
+/// The group of an item: the op of a case.
 pub(super) fn group(name: &str) -> &str {
     name.split_once(" (").map_or(name, |(group, _)| group)
 }
@@ -132,7 +132,7 @@ impl Tally {
         self.since = Instant::now();
     }
 
-    /// What the process says, or does not say for too long.
+    /// Handles a message from the process, or a silence that lasts too long.
     fn saw(&mut self, event: &Event<'_>) -> ControlFlow<String> {
         match event {
             Event::Line(text) => {
@@ -182,7 +182,7 @@ impl Tally {
         }
     }
 
-    /// A process has ended: whether another goes on behind the item that it died in.
+    /// A process has ended: decides whether another continues after the item that it died in.
     fn after(&mut self, ended: Result<Ended, String>, interrupted: bool) {
         let ended = match ended {
             Ok(ended) => ended,
@@ -219,7 +219,7 @@ impl Tally {
         }
     }
 
-    /// The groups that no process is to die of any more.
+    /// The groups that may end no further process.
     fn given_up(&self) -> Vec<String> {
         let cost = |group: &str| -> usize {
             self.deaths.iter().filter(|(death, _)| death == group).map(|(_, cost)| cost).sum()

@@ -1,7 +1,7 @@
-//! The GPU kit's runner: stages, each in a process of its own with a time limit, and a table.
+//! The GPU kit's runner: stages, each in its own process with a time limit, and a table.
 //!
-//! A stage that crashes, hangs or takes the GPU down with it ends as a row of the table, and the
-//! others still run. What is known is written down as it comes.
+//! A stage that crashes, hangs or breaks the GPU ends as a row of the table, and the others still
+//! run. Results are written as they come.
 
 mod archive;
 mod calls;
@@ -33,7 +33,7 @@ use runner::Runner;
 use stage::Stage;
 use tools::Tools;
 
-/// How much longer stages may take where kernels run on the processor.
+/// How much longer stages may take if kernels run on the CPU.
 const EMULATED_PATIENCE: u32 = 10;
 
 /// A device, or the sentence that says why there is none.
@@ -42,13 +42,13 @@ pub type Opened = Result<Arc<dyn Device>, DeviceError>;
 /// The device that a kit is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Kit {
-    /// Opens it. A seed asks a device that can for an odd order of work.
+    /// Opens it. A seed requests an unusual order of work, if the device supports it.
     pub open: fn(Option<u64>) -> Opened,
-    /// It is the emulated one: what only a GPU can show is left out.
+    /// Whether it is the emulated one: GPU-only checks are skipped.
     pub emulated: bool,
 }
 
-/// Checks and measures onegraph on the GPU of this machine.
+/// Checks and measures onegraph on this machine's GPU.
 #[derive(Debug, Parser)]
 #[command(name = "gpu-kit", version)]
 struct Cli {
@@ -60,7 +60,7 @@ struct Cli {
 enum Command {
     /// The stages of a call, a table, and a folder of at most eight files.
     Run(Box<RunArgs>),
-    /// One stage's own work, in this process.
+    /// The work of one stage, in this process.
     #[command(hide = true)]
     Work(work::WorkArgs),
 }
@@ -73,7 +73,7 @@ struct RunArgs {
     /// Folder for the report, the log and the figures.
     #[arg(long, default_value = "gpu-kit-out", overrides_with = "out")]
     out: PathBuf,
-    /// Folder with the commands onegraph, bench and probe. Default: this program's own.
+    /// Folder with the commands onegraph, bench and probe. Default: that of this program.
     #[arg(long)]
     bin: Option<PathBuf>,
     /// The command onegraph. Default: in the folder of commands.
@@ -85,10 +85,10 @@ struct RunArgs {
     /// The command probe.
     #[arg(long)]
     probe: Option<PathBuf>,
-    /// Python, for what others' software does on the same GPU.
+    /// Python, for baselines on the same GPU.
     #[arg(long, default_value = "python3")]
     python: PathBuf,
-    /// Folder with the peers' scripts.
+    /// Folder with the baseline scripts.
     #[arg(long, default_value = "peers")]
     peers: PathBuf,
     /// Folder with the training images of coco-open.
@@ -97,30 +97,31 @@ struct RunArgs {
     /// Their annotations.
     #[arg(long, default_value = "data/annotations/instances_train2017.json")]
     annotations: PathBuf,
-    /// The tool compute-sanitizer. Default: looked for in PATH.
+    /// The tool compute-sanitizer. Default: searched in PATH.
     #[arg(long)]
     sanitizer: Option<PathBuf>,
-    /// The tool ncu. Default: looked for in PATH.
+    /// The tool ncu. Default: searched in PATH.
     #[arg(long)]
     ncu: Option<PathBuf>,
-    /// Only these stages: a name, or a part of names.
+    /// Only these stages: a name, or a part of one.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seconds for everything; every stage is cut to what is left. Default: 400, for all 1200.
+    /// Seconds for everything; every stage is cut to the remaining time. Default: 400, for all
+    /// 1200.
     #[arg(long)]
     total_seconds: Option<u64>,
-    /// Small versions of all stages, for the test of the runner.
+    /// Scaled-down versions of all stages, for testing the runner.
     #[arg(long, hide = true)]
     quick: bool,
-    /// Seconds for each item of a stage, for the test of the runner.
+    /// Seconds per item of a stage, for testing the runner.
     #[arg(long, hide = true)]
     item_seconds: Option<u64>,
-    /// A stage that hangs, for the test of the runner.
+    /// A stage that hangs, for testing the runner.
     #[arg(long, hide = true)]
     hang: bool,
 }
 
-/// Runs the command of this process's arguments. Exit code 1 if any stage failed.
+/// Runs the command that this process's arguments describe. Exit code 1 if any stage failed.
 pub fn main(kit: Kit) -> ExitCode {
     match Cli::parse().command {
         Command::Work(args) => work::run(&kit, &args),
@@ -135,7 +136,7 @@ pub fn main(kit: Kit) -> ExitCode {
     }
 }
 
-/// The stages that the arguments ask for, with their limits.
+/// The selected stages, with their limits.
 fn stages(kit: &Kit, args: &RunArgs, tools: &Tools) -> Result<Vec<Stage>, String> {
     let mut stages = calls::stages(args.call, tools);
     if kit.emulated {
@@ -178,7 +179,7 @@ fn run(kit: &Kit, args: &RunArgs) -> Result<bool, String> {
             Some(why) => Row::new(&stage.name, Outcome::Failed, 0.0, why),
             None => stage.run(&mut runner),
         };
-        // A device of which not one item came to its end did not open.
+        // A device that completed no item did not open.
         if stage.name == "device" && row.outcome == Outcome::Failed && row.details["passed"] == 0 {
             absent = Some(row.figure.clone());
         }

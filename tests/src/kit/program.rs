@@ -1,11 +1,11 @@
-//! What a stage runs: a program with its arguments, and where programs are found.
+//! What a stage runs: a program and its arguments, and where programs are found.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Stands in the arguments for the seconds that the program is to take.
+/// Placeholder in the arguments for the seconds that the program may take.
 pub(super) const SECONDS: &str = "{seconds}";
 
 /// What a stage runs.
@@ -16,11 +16,11 @@ pub(super) struct Program {
     path: PathBuf,
     folder: PathBuf,
     args: Vec<OsString>,
-    /// Options that name a file of the folder, given where it is there by then.
+    /// Options that name a file in the folder, passed if it exists by then.
     files: Vec<(&'static str, &'static str)>,
     envs: Vec<(&'static str, String)>,
     most_seconds: u64,
-    /// What it needs beside the seconds that it is told.
+    /// Time that it needs beyond the seconds it is given.
     start_seconds: u64,
 }
 
@@ -57,7 +57,7 @@ impl Program {
         self
     }
 
-    /// [`SECONDS`] becomes what is left less `start`, at most `most`.
+    /// [`SECONDS`] becomes the remaining time less `start`, at most `most`.
     pub(super) fn seconds(mut self, most: u64, start: u64) -> Self {
         (self.most_seconds, self.start_seconds) = (most, start);
         self
@@ -70,7 +70,7 @@ impl Program {
         Self { path: tool.to_path_buf(), args, ..self }
     }
 
-    /// Whether the program, an interpreter of Python, finds a module.
+    /// Whether the program, a Python interpreter, finds a module.
     pub(super) fn has_module(&self, module: &str) -> bool {
         let find = format!(
             "import importlib.util, sys; sys.exit(importlib.util.find_spec('{module}') is None)"
@@ -80,7 +80,7 @@ impl Program {
         python.status().is_ok_and(|status| status.success())
     }
 
-    /// The command, where so much time is left.
+    /// The command, given the remaining time.
     pub(super) fn command(&self, left: Duration) -> Command {
         let seconds = left.as_secs().saturating_sub(self.start_seconds);
         let seconds = seconds.clamp(1, self.most_seconds.max(1)).to_string();
@@ -107,7 +107,7 @@ pub(super) fn in_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// A path that holds in any folder.
+/// A path that works from any folder.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or(path.to_path_buf())
 }

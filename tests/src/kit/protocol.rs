@@ -1,13 +1,13 @@
-//! What the process of a stage that is made of items tells its supervisor, one line each.
+//! The messages from a stage's process to its supervisor, one line each.
 //!
-//! An item is named before it runs and its result follows, so that whatever happens to the process
+//! An item is named before it runs and its result follows, so that whatever happens to the process,
 //! the supervisor knows where it was.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Exit code of a process whose device answers no more: the stage goes on in a fresh one.
+/// Exit code of a process whose device no longer responds: the stage continues in a new one.
 pub(super) const LOST: u8 = 75;
 
 /// One line.
@@ -21,7 +21,7 @@ pub(super) enum Line {
     Passed(usize, Value),
     /// It failed, for this reason.
     Failed(usize, String),
-    /// It was not to be run here, for this reason.
+    /// It was skipped, for this reason.
     Skipped(usize, String),
     /// All items are done.
     End,
@@ -43,7 +43,7 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// Reads a line; none if it is no line of the protocol.
+    /// Parses a line; `None` if it is not part of the protocol.
     pub(super) fn parse(text: &str) -> Option<Line> {
         let text = text.strip_prefix("::")?;
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));

@@ -1,4 +1,5 @@
-//! What the end of a stage's process means: passed, failed or skipped, and the sentence of its row.
+//! How the end of a stage's process is interpreted: passed, failed or skipped, and the sentence of
+//! its row.
 
 use std::path::Path;
 
@@ -7,12 +8,12 @@ use serde_json::Value;
 use super::child::Ended;
 use super::report::Outcome;
 
-/// How the end of a stage is read.
+/// How a stage's output is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// Its line `figure: `, else its last line.
     Said,
-    /// All that it said belongs into the report.
+    /// The whole output belongs in the report.
     Words,
     /// The JSON of a bench of the step.
     Bench,
@@ -24,14 +25,14 @@ pub(super) enum Reading {
     Shapes,
     /// The JSON of `bench infer`.
     Infer,
-    /// What compute-sanitizer sums up.
+    /// The summary of compute-sanitizer.
     Sanitizer,
     /// The table that ncu wrote into the first product.
     Ncu,
 }
 
 impl Reading {
-    /// Result and sentence of a process that has ended, with the JSON that it left, and its table.
+    /// Result and sentence of a finished process, with its JSON and its table.
     pub(super) fn of(
         self,
         ended: &Ended,
@@ -90,7 +91,7 @@ fn plain(ended: &Ended) -> (Outcome, String) {
     (Outcome::Passed, said.to_string())
 }
 
-/// What compute-sanitizer found; none where it summed nothing up.
+/// The findings of compute-sanitizer; `None` without a summary.
 fn sanitizer(ended: &Ended) -> Option<(Outcome, String)> {
     if let Some(line) = ended.line_with("Device not supported") {
         return Some((Outcome::Skipped, format!("SKIPPED: {line}")));
@@ -107,7 +108,7 @@ fn sanitizer(ended: &Ended) -> Option<(Outcome, String)> {
     Some((outcome, format!("{summary}{cases}{fault}")))
 }
 
-/// How many kernels ncu wrote down, or why none.
+/// How many kernels ncu recorded, or why none.
 fn ncu(ended: &Ended, text: &str) -> Option<(Outcome, String)> {
     let error = text
         .lines()
@@ -134,7 +135,7 @@ fn ncu(ended: &Ended, text: &str) -> Option<(Outcome, String)> {
     }
 }
 
-/// What a bench's figures say in one line.
+/// The figures of a bench in one line.
 fn bench_figure(value: &Value) -> Option<String> {
     let mut text = format!(
         "{:.1} images/s, step p50 {:.1} ms p95 {:.1} ms, {} of {} steps, {:.1} GiB",
@@ -147,7 +148,7 @@ fn bench_figure(value: &Value) -> Option<String> {
     );
     let lost = value["steps"].as_u64()? - value["finite_losses"].as_u64()?;
     if lost > 0 {
-        text += &format!(", {lost} with losses that are no numbers");
+        text += &format!(", {lost} with non-finite losses");
     }
     Some(text)
 }
@@ -161,7 +162,7 @@ fn ops_figure(value: &Value) -> Option<String> {
     Some(format!("{} cases timed, the longest {:.3} ms: {name}", cases.len(), ms(longest)))
 }
 
-/// The whole of a step beside the sum of its launches.
+/// The whole step compared with the sum of its launches.
 fn nodes_figure(value: &Value) -> Option<String> {
     let ms = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
     let mut text = format!(
@@ -177,7 +178,7 @@ fn nodes_figure(value: &Value) -> Option<String> {
     Some(text)
 }
 
-/// Images a second of the detection program at each size.
+/// Images per second of the detection program at each size.
 fn infer_figure(value: &Value) -> Option<String> {
     let cases = value["cases"].as_array()?.iter();
     let case = |case: &Value| {

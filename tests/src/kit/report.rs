@@ -1,4 +1,4 @@
-//! What the stages came to: the table for people, JSON for programs.
+//! The results of the stages: a table for people, JSON for programs.
 
 use std::fmt;
 
@@ -20,9 +20,9 @@ pub(super) struct Row {
     pub(super) seconds: f64,
     /// What it measured, or why it failed or was skipped.
     pub(super) figure: String,
-    /// All figures, where the stage wrote some.
+    /// All figures, if the stage wrote any.
     pub(super) details: Value,
-    /// Clocks, power and temperature while it ran.
+    /// Clocks, power and temperature during it.
     pub(super) clocks: Value,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) call: String,
-    /// How many stages the call has.
+    /// Number of stages in the call.
     pub(super) stages: usize,
     pub(super) rows: Vec<Row>,
     pub(super) seconds: f64,
@@ -47,7 +47,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Row {
-    /// A row of a stage that did not run, or whose figures are not known.
+    /// A row of a stage that did not run, or has no figures.
     pub(super) fn new(stage: &str, outcome: Outcome, seconds: f64, figure: &str) -> Self {
         let (stage, figure) = (stage.to_string(), figure.to_string());
         Self { stage, outcome, seconds, figure, details: Value::Null, clocks: Value::Null }

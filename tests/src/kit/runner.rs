@@ -1,4 +1,4 @@
-//! What all stages of a call share: its archive, its time, and the wish to end it early.
+//! Shared by all stages of a call: its archive, its time, and the request to end early.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(super) struct Runner {
     pub(super) archive: Archive,
     /// Where stages work.
     pub(super) scratch: PathBuf,
-    /// None where nothing tells the clocks.
+    /// `None` if the clocks cannot be read.
     pub(super) clocks: Option<Clocks>,
     started: Instant,
     total: Duration,
@@ -51,12 +51,12 @@ impl Runner {
         self.total.saturating_sub(self.started.elapsed())
     }
 
-    /// Someone wants the call to end: what it has is kept.
+    /// The call should end early: keep the results so far.
     pub(super) fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// What every watched child has in common.
+    /// Common to every watched child.
     pub(super) fn saw(
         &mut self,
         event: &Event<'_>,

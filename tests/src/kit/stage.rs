@@ -1,4 +1,4 @@
-//! One stage: a process with a limit, and what its end means.
+//! One stage: a process with a limit, and the interpretation of its end.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,26 +16,26 @@ use super::runner::Runner;
 /// Of a stage's words in the report.
 const TEXT_BYTES: usize = 16 << 10;
 
-/// One row of the table to be.
+/// A future row of the table.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) name: String,
     pub(super) limit: Duration,
-    /// With less time than this it is not begun.
+    /// Skipped if less time than this remains.
     least: Duration,
-    /// It is run if there is time: none is no failure.
+    /// Optional: it runs if there is time, and no time is not a failure.
     optional: bool,
-    /// Without a device it fails, and is not begun.
+    /// Fails without a device, and is not started then.
     pub(super) needs_device: bool,
-    /// None: not to be run here, for this reason.
+    /// `Err`: skipped here, for this reason.
     program: Result<Program, String>,
     items: Option<ItemLimits>,
-    /// Python's modules that it needs.
+    /// Python modules that it needs.
     modules: &'static [&'static str],
-    /// So long before its limit it is asked to end.
+    /// It is asked to end this long before its limit.
     notice: Option<Duration>,
     products: Vec<Product>,
-    /// JSON in the scratch folder that the report takes in.
+    /// JSON in the scratch folder that the report includes.
     details: Option<String>,
     reading: Reading,
 }
@@ -94,7 +94,7 @@ impl Stage {
         self
     }
 
-    /// What [`SECONDS`] becomes: what is left less `start`, at most `most`.
+    /// The value of [`SECONDS`]: the remaining time less `start`, at most `most`.
     pub(super) fn told_seconds(mut self, most: u64, start: u64) -> Self {
         self.program = self.program.map(|program| program.seconds(most, start));
         self
@@ -117,7 +117,7 @@ impl Stage {
         self
     }
 
-    /// Limits where kernels run on the processor.
+    /// Limits if kernels run on the CPU.
     pub(super) fn slower(&mut self, times: u32) {
         self.limit *= times;
         self.least = Duration::from_secs(1);
@@ -127,7 +127,7 @@ impl Stage {
         }
     }
 
-    /// Bounds each item by so many seconds.
+    /// Limits each item to this many seconds.
     pub(super) fn bound_items(&mut self, seconds: u64) {
         if let Some(items) = &mut self.items {
             items.each = Duration::from_secs(seconds);
@@ -188,7 +188,7 @@ impl Stage {
         };
         let table = self.products.first().map(|product| scratch.join(&product.file));
         let (outcome, figure) = self.reading.of(ended, &details, table.as_deref());
-        // What has a file of its own is not said twice.
+        // Results with their own file are not repeated.
         let kept = self.products.iter().any(|product| Some(&product.file) == self.details.as_ref());
         let details = if kept { Value::Null } else { details };
         Row { details, ..Row::new(&self.name, outcome, 0.0, &figure) }

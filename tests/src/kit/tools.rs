@@ -1,4 +1,4 @@
-//! The stages: which program each runs, with which arguments, on a GPU or in small.
+//! The stages: the program and arguments of each, on a GPU or scaled down.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::reading::Reading;
 use super::stage::Stage;
 use super::{Kit, RunArgs};
 
-/// What a bench needs beside its timed seconds: drawing, planning, capturing, warming up.
+/// Time that a bench needs besides its timed seconds: drawing, planning, capturing, warming up.
 const BENCH_START_SECONDS: u64 = 35;
-/// `compute-sanitizer` ends with this where it found something.
+/// Exit code of `compute-sanitizer` if it found something.
 const SANITIZER_FOUND: &str = "9";
-/// What one pass over a replay counts: time, tensor pipe, issue, and bytes of DRAM and L2.
+/// Counters of one pass over a replay: time, tensor pipe, issue, and bytes of DRAM and L2.
 const NCU_METRICS: &str = "gpu__time_duration.sum,\
     sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active,\
     sm__inst_executed_pipe_tensor.sum,\
@@ -21,10 +21,10 @@ const NCU_METRICS: &str = "gpu__time_duration.sum,\
     sm__warps_active.avg.pct_of_peak_sustained_active,\
     dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,\
     launch__registers_per_thread,launch__grid_size,launch__waves_per_multiprocessor";
-/// More nodes than a step has, which are 498, and not many of a second one: each is replayed for
-/// every pass.
+/// More nodes than a step has, which are 498, and not many of a second one: each is replayed once
+/// per pass.
 const NCU_NODES: &str = "540";
-/// Kernels whose first launch is looked at in full.
+/// Kernels whose first launch is examined in full.
 const NCU_KERNELS: [&str; 12] = [
     "conv2d_f16_large",
     "conv2d_grad_input_f16_large",
@@ -49,7 +49,7 @@ const NCU_SECTIONS: [&str; 8] = [
     "LaunchStats",
     "Occupancy",
 ];
-/// What peers leave in the scratch folder.
+/// What baselines leave in the scratch folder.
 const CEILINGS: &str = "ceilings.json";
 const SHAPES: &str = "shapes.json";
 /// What `bench nodes` leaves there.
@@ -84,7 +84,7 @@ impl Tools {
             absolute(given.as_ref().unwrap_or(&bin.join(name)))
         };
         let probe = named(&args.probe, "probe");
-        // The emulated device is no GPU: what looks into one is run only where it is given.
+        // The emulated device is not a GPU: tools that examine one run only where explicitly given.
         let on_gpu = |given: &Option<PathBuf>, name: &str| match given {
             Some(path) => Some(absolute(path)),
             None if kit.emulated => None,
@@ -134,12 +134,12 @@ impl Tools {
         Stage::new("doctor", 30, Ok(program)).without_device().reading(Reading::Words)
     }
 
-    /// The driver compiles all kernels when it sees them for the first time.
+    /// The driver compiles all kernels when it first sees them.
     pub(super) fn device(&self) -> Stage {
         Stage::new("device", 120, Ok(self.work("device"))).items(Self::items(90, 4))
     }
 
-    /// A launch that waits for its kernel names the kernel that faults.
+    /// With synchronous launches a fault names its kernel.
     pub(super) fn ops(&self) -> Stage {
         let program = self.work("ops").env("CUDA_LAUNCH_BLOCKING", "1");
         Stage::new("ops", 120, Ok(program)).items(Self::items(20, 12))
@@ -162,7 +162,7 @@ impl Tools {
         Stage::new("hang", 1, Ok(self.work("hang")))
     }
 
-    /// The small cases under a tool that sees every access to memory.
+    /// The small cases under a tool that checks every memory access.
     pub(super) fn sanitizer(&self, tool: &str) -> Stage {
         let program = self.sanitizer.as_ref().ok_or(self.absent("compute-sanitizer"));
         let program = program.map(|path| {
@@ -181,7 +181,7 @@ impl Tools {
         }
     }
 
-    /// The command bench on a config at full size, or in small.
+    /// The command bench on a full-size config, or a small one.
     fn sized(&self, what: &[&str], batch: usize, shape: &str) -> Program {
         let program = self.program(&self.bench).args(what).args(["--device", "cuda"]);
         match self.quick {
@@ -216,8 +216,8 @@ impl Tools {
         stage.keeps("ops.json", "ops.json", None).details("ops.json").reading(Reading::Ops)
     }
 
-    /// A peer's script, with `small` arguments where all is small. Each writes its JSON after every
-    /// figure, and is told for how many seconds it may go on.
+    /// A baseline script, with `small` arguments if everything is small. Each writes its JSON after
+    /// every figure, and gets the number of seconds that it may take.
     fn peer(&self, name: &str, script: &str, args: &[&str], small: &[&str]) -> Stage {
         /// What a script needs to load its libraries and to end.
         const START: u64 = 20;
@@ -240,7 +240,7 @@ impl Tools {
 
     pub(super) fn ceilings(&self) -> Stage {
         let stage = self.peer("ceilings", "ceilings.py", &[], &["--tiny"]);
-        // Where PyTorch was never loaded before, loading it alone may take half a minute.
+        // If PyTorch was never loaded before, loading it may take half a minute.
         stage.at_most(75).told_seconds(15, 15).modules(&["torch"]).details(CEILINGS)
     }
 
@@ -291,7 +291,7 @@ impl Tools {
             .details(SHAPES)
     }
 
-    /// The detection program alone, and with what follows it on the host.
+    /// The detection program alone, and with the host work after it.
     pub(super) fn infer(&self) -> Stage {
         let program = self.sized(&["infer"], 12, "800x1344").args(["--batch", "1,8"]);
         let program = program.args(["--seconds", SECONDS, "--json", "infer.json"]).seconds(15, 35);
@@ -312,7 +312,7 @@ impl Tools {
         Stage::new("probe", 115, program).least(15).keeps("probe.json", "probe.json", None)
     }
 
-    /// One step under ncu: so many replays, and nothing else is launched.
+    /// One step under ncu: this many replays, and no other launches.
     fn ncu(&self, file: &str, args: &[&str]) -> Result<Program, String> {
         let tool = self.ncu.as_ref().ok_or(self.absent("ncu"))?;
         let step = self.sized(&[], 12, "800x1344").args(["--steps", "1", "--warmup", "0"]);
@@ -329,7 +329,7 @@ impl Tools {
         stage.keeps("ncu.csv", "ncu.txt", Some("nodes")).reading(Reading::Ncu)
     }
 
-    /// All that ncu says of a few kernels.
+    /// Everything that ncu reports on a few kernels.
     pub(super) fn ncu_kernels(&self) -> Stage {
         let first = format!("::regex:^({})$:1", NCU_KERNELS.join("|"));
         let sections = NCU_SECTIONS.iter().flat_map(|section| ["--section", section]);

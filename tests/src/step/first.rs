@@ -90,7 +90,7 @@ pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     assert_eq!(clean, dirty);
 }
 
-/// Two padded shapes in turn share state and arena: each step is what the CPU makes of it.
+/// Two padded shapes alternate and share state and arena: each step matches the CPU.
 pub fn two_shapes_alternate(open: &Open) {
     let place = folder();
     let store = images(place.path());

@@ -9,6 +9,8 @@ use super::rust::code_only;
 /// Where every `.cu` file holds kernels of training, with the header that CONTRIBUTING.md shows.
 const KERNELS: &str = "kernels/src/";
 const GLOSSARY: &str = "docs/glossary.md";
+/// First cells of the heads of its tables.
+const HEADS: [&str; 2] = ["letter", "noun"];
 /// What follows the tables, in this order.
 const LINES: [&str; 4] = ["Launch: ", "Cost: ", "Numerics: ", "Edges: "];
 /// Lines of the file that the sentence, or one of [`LINES`], may take.
@@ -180,7 +182,7 @@ fn letters_of(glossary: &str) -> BTreeSet<String> {
     letters.filter(|letter| letter.len() == 1).collect()
 }
 
-/// Letters that the glossary explains twice.
+/// Letters and nouns that the glossary explains twice.
 pub(crate) fn glossary_faults(files: &[File]) -> Vec<String> {
     let Some(file) = files.iter().find(|file| file.path == GLOSSARY) else {
         return vec![format!("{GLOSSARY}: is missing; write down what letters and nouns mean")];
@@ -188,7 +190,7 @@ pub(crate) fn glossary_faults(files: &[File]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let rows = file.text.lines().filter_map(|line| line.strip_prefix("| "));
     let entries = rows.filter_map(|row| row.split_once(" |")).map(|(entry, _)| entry);
-    let twice = entries.filter(|entry| entry.starts_with('`') && !seen.insert(*entry));
+    let twice = entries.filter(|entry| !HEADS.contains(entry) && !seen.insert(*entry));
     twice.map(|entry| format!("{GLOSSARY}: explains {entry} twice; give it one meaning")).collect()
 }
 
@@ -310,6 +312,9 @@ mod tests {
         let faults = |text: &str| glossary_faults(&[File::new("docs/glossary.md", text)]);
         assert!(faults("| `M` | rows |\n| `N` | images |\n").is_empty());
         assert!(faults("| `M` | rows |\n| `M` | mask |\n")[0].contains("explains `M` twice"));
+        let nouns =
+            "| noun | meaning |\n| tile | outputs |\n| noun | meaning |\n| tile | inputs |\n";
+        assert_eq!(faults(nouns), ["docs/glossary.md: explains tile twice; give it one meaning"]);
         assert!(glossary_faults(&[])[0].contains("is missing"));
     }
 

@@ -33,7 +33,7 @@ const FOR_TESTS: &[&str] = &["emulated", "compile"];
 /// Rooms that are no program for users, whatever their tables say.
 const FOR_DEVELOPERS: &[&str] = &["tests", "probe"];
 
-/// Rooms that stand within another's folder; all others stand in the folder of their name.
+/// Rooms inside another's folder; all others are in the folder of their name.
 const INNER: &[(&str, &str)] = &[
     ("device", "kernels/device"),
     ("emulated", "kernels/emulated"),

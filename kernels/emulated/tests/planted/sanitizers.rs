@@ -52,7 +52,7 @@ fn child() {
     }
 }
 
-/// What the sanitizer says of a bug, which must end the child.
+/// The sanitizer's report of a bug, which must end the child.
 fn report(bug: &str) -> String {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "sanitizers::child", "--nocapture"])

@@ -85,7 +85,7 @@ impl Bench {
     }
 }
 
-/// What the device says of a launch that must fail.
+/// The device's error for a launch that must fail.
 pub(crate) fn fault(bench: &Bench, launch: &Launch) -> String {
     match bench.run(launch) {
         Err(e) => e.to_string(),

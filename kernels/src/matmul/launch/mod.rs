@@ -14,10 +14,10 @@ use super::ConvShape;
 use crate::DType;
 use plan::Plan;
 
-/// Values in the 16 bytes that one copy moves.
+/// Values in one 16-byte copy.
 const CHUNK: usize = 8;
 
-/// The kernels' `struct Conv`. Also the place where sizes that do not fit their `int`s are refused.
+/// The kernels' `struct Conv`. Also rejects sizes that do not fit its `int`s.
 fn conv_arg(s: &ConvShape) -> Arg {
     let int = |value: usize| match i32::try_from(value) {
         Ok(value) => value,
@@ -54,18 +54,18 @@ fn check_half(buffers: &[Buffer<'_>]) {
     }
 }
 
-/// What a pass does to its sums, and how many images hold data; parts that are absent are `None`.
+/// What a pass does to its sums, and the number of images in use; absent parts are `None`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extras<'a> {
-    /// Factor of an output channel, f32.
+    /// Factor per output channel, f32.
     pub scale: Option<Buffer<'a>>,
-    /// Summand of an output channel, f32.
+    /// Summand per output channel, f32.
     pub bias: Option<Buffer<'a>>,
-    /// Summand of an output element, half.
+    /// Summand per output element, half.
     pub residual: Option<Buffer<'a>>,
     /// Negative results become 0.
     pub relu: bool,
-    /// Images that hold data, `[1] i32`.
+    /// Images in use, `[1] i32`.
     pub count: Option<Buffer<'a>>,
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn grad_weight(
     [product].into_iter().chain(reduce).collect()
 }
 
-/// Whatever an op's arguments hold besides its tensors, `count` being the last of its inputs.
+/// An op's arguments besides its tensors; `count` is the last of its inputs.
 pub(crate) fn counted<'a>(args: &LaunchArgs<'a>, counted: bool) -> Extras<'a> {
     let count = if counted { args.inputs.last().copied() } else { None };
     Extras { count, ..Extras::default() }

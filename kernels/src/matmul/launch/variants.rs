@@ -44,8 +44,8 @@ pub(super) struct Problem {
     pub aligned: bool,
 }
 
-/// A large tile pays off only if at most so many splits of at least so many k-blocks fill the GPU:
-/// the partial sums of more would cost what the tile saves.
+/// A large tile pays off only if at most this many splits, of at least this many k-blocks, fill the
+/// GPU: the partial sums of more splits would cost what the tile saves.
 const LARGE_MAX_SPLITS: usize = 4;
 const LARGE_MIN_K_BLOCKS: usize = 16;
 
@@ -107,7 +107,7 @@ impl Variant {
         rows.div_ceil(self.tile[0]) * columns.div_ceil(self.tile[1])
     }
 
-    /// Shared memory of a block, in bytes: a ring of k-blocks of both operands, in half.
+    /// Shared memory per block, in bytes: a ring of k-blocks of both operands, in half.
     fn shared_bytes(&self) -> usize {
         self.stages * (self.tile[0] + self.tile[1]) * DEPTH * size_of::<u16>()
     }

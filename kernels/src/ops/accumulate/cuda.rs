@@ -5,7 +5,7 @@ use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 /// Parameters of a launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
-/// Elements of a block.
+/// Elements per block.
 const BLOCK_ELEMENTS: usize = 4096;
 
 /// A gradient, the sum so far, and where both together go.

@@ -10,7 +10,7 @@
 //! `held` is not 0. `held` becomes 0.
 //!
 //! A sum that is not finite stays so, and the step is then skipped as a whole. Numerics: f32, in
-//! the order of the micro-steps. Bound by memory: 12 bytes an element.
+//! the order of the micro-steps. Memory-bound: 12 bytes per element.
 
 mod cases;
 mod cuda;

@@ -7,7 +7,7 @@ use crate::case::boxes::{boxes, constant, index, sizes};
 use crate::case::{OpCase, normal};
 use crate::{Role, TensorDesc};
 
-/// Images, RoIs an image, foreground classes, detections an image.
+/// Images, RoIs per image, foreground classes, detections per image.
 type Shape = (usize, usize, usize, usize);
 
 /// No image, RoI, class or room, one, primes, and 1000 RoIs of each of two images with 80 classes;

@@ -34,7 +34,7 @@ pub struct Detections {
     pub score_threshold: f32,
     /// A detection falls if its IoU with a better one of its class is over this.
     pub nms_threshold: f32,
-    /// Detections kept an image.
+    /// Detections kept per image.
     pub per_image: usize,
     /// Factors of the four deltas.
     pub weights: [f32; 4],

@@ -1,7 +1,7 @@
 //! Gradient of a ReLU that was fused into the op before it.
 //!
 //! Tensors: `dy`, `y` (f32, one shape) -> `g` (overwritten): `dy` where `y > 0`, else 0. At `y = 0`
-//! the gradient is 0, as in PyTorch. Bound by memory: 12 bytes an element.
+//! the gradient is 0, as in PyTorch. Memory-bound: 12 bytes per element.
 
 mod cases;
 mod cuda;

@@ -5,7 +5,7 @@ use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 use super::RoiAlign;
 use super::pyramid::Pyramid;
 
-/// Shared memory of a block without asking for more.
+/// Shared memory per block without asking for more.
 const SHARED_BYTES: usize = 48 << 10;
 /// Most bins a side in the gradient, whose sets of bins are 32 bits.
 const MAX_BINS: usize = 32;
@@ -13,7 +13,7 @@ const MAX_BINS: usize = 32;
 const BATCH: usize = 8;
 /// Rows and columns of a tile.
 const LINES: usize = 16;
-/// Threads of a block that lists RoIs.
+/// Threads per block that lists RoIs.
 const LIST_BLOCK: u32 = 1024;
 /// Bytes of a RoI's entry in the lists.
 const ENTRY_BYTES: usize = 16;

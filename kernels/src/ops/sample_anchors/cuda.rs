@@ -9,7 +9,7 @@ use crate::boxes::{SampleKey, max_positives};
 const CHUNK: usize = 256 * 16;
 /// Bytes of a key, and histograms for each: positives and negatives.
 const DIGITS: usize = 4;
-/// Bytes of the histograms of an image.
+/// Bytes of the histograms per image.
 const IMAGE_BYTES: usize = DIGITS * 2 * 256 * 4;
 
 /// Bytes of the states of an image's draws: two for each byte of the keys.

@@ -26,10 +26,10 @@ use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
-/// Draws up to `batch` anchors an image.
+/// Draws up to `batch` anchors per image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleAnchors {
-    /// Anchors an image.
+    /// Anchors per image.
     pub batch: usize,
     /// Largest share of positives, 0 to 1.
     pub positive_fraction: f32,

@@ -13,7 +13,7 @@ fn counts_bytes(images: usize) -> usize {
     (8 * images).next_multiple_of(256)
 }
 
-/// Two counts an image, then two integers for each drawn RoI.
+/// Two counts per image, then two integers for each drawn RoI.
 pub(super) fn workspace_bytes(op: &SampleRois, images: usize) -> usize {
     counts_bytes(images) + 8 * images * op.batch
 }

@@ -29,10 +29,10 @@ use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
-/// Draws up to `batch` candidates an image.
+/// Draws up to `batch` candidates per image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleRois {
-    /// RoIs an image.
+    /// RoIs per image.
     pub batch: usize,
     /// Largest share of positives, 0 to 1.
     pub positive_fraction: f32,

@@ -9,7 +9,7 @@ use crate::cpu::CpuArgs;
 pub(super) fn top_k_per_level(op: &TopKPerLevel, args: &mut CpuArgs<'_>) {
     let inputs = &args.inputs;
     let mut levels = Vec::new();
-    // Each level as (logits, anchors an image, first anchor, anchors kept).
+    // Each level as (logits, anchors per image, first anchor, anchors kept).
     let mut maps = Vec::new();
     let mut first = 0;
     for (l, logits) in inputs.iter().enumerate() {

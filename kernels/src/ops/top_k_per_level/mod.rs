@@ -22,7 +22,7 @@ use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
-/// Up to `k` anchors a level.
+/// Up to `k` anchors per level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopKPerLevel {
     /// Anchors kept of a level that has more.

@@ -1,4 +1,4 @@
-//! The stages that are made of items: modules of the device, cases of ops, checks of the step.
+//! The stages made of items: modules of the device, cases of ops, checks of the step.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -38,7 +38,7 @@ pub(super) fn device(items: &mut Items) {
         Ok(json!({"figure": format!("{count} modules loaded or tried in {seconds:.1} s")}))
     });
     if modules.is_empty() {
-        // An earlier process named them and died of one.
+        // An earlier process listed them and died in one.
         modules = device.load_kernels();
     }
     items.of(OTHERS + modules.len());
@@ -108,7 +108,7 @@ fn size(case: &OpCase) -> u64 {
     cost.flops.max(cost.bytes)
 }
 
-/// Capture and replay of the whole step of `micro`: the first `count` checks, each by itself.
+/// Capture and replay of the whole step of `micro`: the first `count` checks, one at a time.
 pub(super) fn step(items: &mut Items, kit: &Kit, count: usize) {
     items.of(count);
     for (name, check) in &CHECKS[..count] {

@@ -1,5 +1,5 @@
-//! Runs the items of a stage: each is named, run, and its result told; after a failed one the
-//! device is asked whether it still lives.
+//! Runs the items of a stage: each is named, run, and its result reported; after a failure the
+//! device is probed.
 
 use std::panic;
 use std::process::ExitCode;
@@ -16,11 +16,11 @@ use super::said;
 /// The items of this process.
 #[derive(Debug)]
 pub(super) struct Items {
-    /// The one that is asked: that of the item that ran last.
+    /// The device to probe: that of the last item.
     device: Arc<dyn Device>,
     from: usize,
     skip: Vec<String>,
-    /// Items are begun until then.
+    /// Deadline for starting items.
     until: Option<Instant>,
     next: usize,
     passed: usize,
@@ -53,10 +53,10 @@ impl Items {
         println!("{}", Line::Of(count));
     }
 
-    /// Runs the next item, unless an earlier process did. The item gives its figures, or says what
-    /// is wrong, or panics with it.
+    /// Runs the next item, unless an earlier process did. The item returns its figures or its
+    /// fault, or panics with it.
     ///
-    /// Ends the process if the item failed and the device answers no more.
+    /// Ends the process if the item failed and the device no longer responds.
     pub(super) fn item(
         &mut self,
         name: &str,
@@ -91,7 +91,7 @@ impl Items {
         self.failed += 1;
         if let Err(fault) = self.device.synchronize() {
             eprintln!("error: the device is lost after this: {fault}");
-            // Nothing is dropped: a lost device may not even answer to that.
+            // Drop nothing: even that may hang on a lost device.
             std::process::exit(LOST.into());
         }
     }
