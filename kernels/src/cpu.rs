@@ -29,7 +29,7 @@ pub struct CpuArgs<'a> {
     pub outputs: Vec<TensorMut<'a>>,
     /// State, read and updated in place.
     pub updates: Vec<TensorMut<'a>>,
-    /// Scratch of [`Op::cpu_workspace_len`] elements, contents undefined.
+    /// Scratch of [`crate::Op::cpu_workspace_len`] elements, contents undefined.
     pub workspace: &'a mut [f32],
 }
 

@@ -72,7 +72,7 @@ batch_arrays! {
 /// The slot of a training step over `images` images.
 ///
 /// # Errors
-/// None for the tables above: see [`slot_layout`].
+/// None for the tables above: their names differ.
 pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
     slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS], images, slot)
 }

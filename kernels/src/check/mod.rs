@@ -1,6 +1,6 @@
 //! Checks of an op's tensors and parameters: its contract, and one sentence where it is broken.
 //!
-//! [`Dims`] reads like the contract, and holds one letter to one extent; the functions serve shapes
+//! `Dims` reads like the contract, and holds one letter to one extent; the functions serve shapes
 //! that are computed.
 
 mod dims;

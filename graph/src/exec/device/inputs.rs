@@ -54,8 +54,9 @@ impl DeviceExecutor {
     }
 
     /// Starts the copy of the next step's inputs, instead of those from [`Self::write_input`]. They
-    /// are laid out in `from` as [`Prepared::input_range`] says. `from` cannot be written until the
-    /// copy is done, which it is when the step is. Waits only for the step before the last.
+    /// are laid out in `from` as [`super::Prepared::input_range`] says. `from` cannot be written
+    /// until the copy is done, which it is when the step is. Waits only for the step before the
+    /// last.
     ///
     /// # Errors
     /// Device errors.
