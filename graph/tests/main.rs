@@ -7,6 +7,7 @@ mod device;
 mod device_random;
 mod examples;
 mod execution;
+mod log;
 mod plan;
 mod program;
 mod scale;

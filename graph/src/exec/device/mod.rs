@@ -140,6 +140,7 @@ impl DeviceExecutor {
             .map(|p| whole_step(p, &place, &ends))
             .collect::<Result<Vec<_>, GraphError>>()?;
         programs.iter().zip(&lists).for_each(|(program, list)| narrate_kernels(program, list));
+        log_modules(device.as_ref());
         let graphs = lists
             .iter()
             .map(|list| capture_and_tell(device.as_ref(), list))
@@ -286,6 +287,22 @@ impl Drop for DeviceExecutor {
             let _ = self.device.free(ptr);
         }
         let _ = self.device.free_pinned(self.done);
+    }
+}
+
+/// Logs the modules of kernels. The capture would load them anyway.
+fn log_modules(device: &dyn Device) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let started = Instant::now();
+    let loads = device.load_kernels();
+    let load_ms = started.elapsed().as_secs_f64() * 1e3;
+    tracing::debug!(modules = loads.len(), load_ms, "loaded the kernels");
+    for load in &loads {
+        if let Err(fault) = &load.result {
+            tracing::info!(path = load.path, %fault, "a module of kernels did not load");
+        }
     }
 }
 

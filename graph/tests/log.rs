@@ -1,0 +1,92 @@
+//! What the log says of a program on a device: planned, loaded, chosen, captured.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use device::{Device, Gpu, Target};
+use emulated::{EmulatedDevice, Order, Planted};
+use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
+use graph::{Program, StateSet};
+use kernels::ops::relu_mask::ReluMask;
+use kernels::{Role, TensorDesc};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Keeps every event as `message field=value ...`.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?} "),
+            name => write!(self.0, "{name}={value:?} "),
+        };
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().expect("no panic").push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The log of planning and capturing one ReLU mask on `device`.
+fn log_of(device: EmulatedDevice) -> Vec<String> {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        let mut program = Program::new();
+        let x = program.input("x", TensorDesc::new(Role::Gradient, &[64]));
+        let y = program.apply1(ReluMask, [x, x]).expect("shapes that fit");
+        program.keep("y", y);
+        let device: Arc<dyn Device> = Arc::new(device);
+        let target = Target::Gpu(device.gpu().clone());
+        let prepared = Prepared::new(Arc::new(program), target).expect("a schedule");
+        let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
+        let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
+        DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state"))
+            .expect("a captured step");
+    });
+    let lines = lines.0.lock().expect("no panic");
+    lines.clone()
+}
+
+#[test]
+fn a_program_on_a_device_is_narrated() {
+    let lines = log_of(EmulatedDevice::new(Order::Given).with_gpu(Gpu::h100()));
+    let starts =
+        ["planned a program", "loaded the kernels", "chose relu_mask_f16", "captured a graph"];
+    for start in starts {
+        assert!(lines.iter().any(|line| line.starts_with(start)), "{start}: {lines:?}");
+    }
+    assert!(!lines.iter().any(|line| line.contains("did not load")), "{lines:?}");
+}
+
+#[test]
+fn a_module_that_does_not_load_is_named() {
+    let planted = Planted { broken_module: Some("max_pool".into()), ..Planted::default() };
+    let lines = log_of(EmulatedDevice::new(Order::Given).with_planted(planted));
+    let named = |line: &&String| line.contains("did not load") && line.contains("max_pool");
+    assert!(lines.iter().any(|line| named(&line)), "{lines:?}");
+}
