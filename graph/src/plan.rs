@@ -114,8 +114,8 @@ impl Plan {
         self.workspaces[launch]
     }
 
-    /// Tells the log what was planned.
-    pub(crate) fn narrate(&self, program: &Program, schedule: &Schedule) {
+    /// Logs the plan.
+    pub(crate) fn log(&self, program: &Program, schedule: &Schedule) {
         tracing::debug!(
             nodes = program.nodes().len(),
             streams = schedule.num_streams(),

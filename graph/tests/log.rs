@@ -73,7 +73,7 @@ fn log_of(device: EmulatedDevice) -> Vec<String> {
 }
 
 #[test]
-fn a_program_on_a_device_is_narrated() {
+fn a_program_on_a_device_is_logged() {
     let lines = log_of(EmulatedDevice::new(Order::Given).with_gpu(Gpu::h100()));
     let starts =
         ["planned a program", "loaded the kernels", "chose relu_mask_f16", "captured a graph"];

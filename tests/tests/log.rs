@@ -21,7 +21,7 @@ fn is_event(line: &str) -> bool {
 }
 
 #[test]
-fn a_run_narrates_what_it_decides() {
+fn a_run_logs_what_it_decides() {
     let Said { code, err, .. } = train(Some("debug"));
     assert_eq!(code, 0, "{err}");
     for event in [

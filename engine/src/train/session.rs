@@ -161,7 +161,7 @@ impl Session {
             let record = self.trainer.step(self.next_stop())?;
             let step = record.step;
             self.divergence.check(&record)?;
-            self.tell(&record);
+            self.log_loss_scale(&record);
             self.totals.add(&record);
             self.journal.step(record)?;
             bar.set_position(step);
@@ -190,8 +190,8 @@ impl Session {
         Ok((outcome, last_evaluation))
     }
 
-    /// Tells the log of a step that was skipped, and of a loss scale that changed.
-    fn tell(&mut self, record: &StepRecord) {
+    /// Logs a skipped step, and a change of the loss scale.
+    fn log_loss_scale(&mut self, record: &StepRecord) {
         let (step, loss_scale) = (record.step, record.loss_scale);
         if !record.applied {
             tracing::info!(step, loss_scale, "skipped a step: its gradients overflow");

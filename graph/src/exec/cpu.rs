@@ -91,7 +91,7 @@ impl CpuExecutor {
     pub fn new(program: Arc<Program>, state: &StateSet) -> Result<Self, GraphError> {
         let schedule = Schedule::new(&program, &Target::Cpu)?;
         let plan = Plan::new(&program, &schedule, &Target::Cpu);
-        plan.narrate(&program, &schedule);
+        plan.log(&program, &schedule);
         let states = state.bind(&program)?;
         let inputs = program
             .tensors()

@@ -7,6 +7,7 @@
 
 mod anatomy;
 mod inputs;
+mod log;
 mod look;
 mod prepared;
 mod state;
@@ -23,7 +24,7 @@ use device::{Device, DevicePtr, Pinned, PinnedBuffer, Stream};
 use kernels::cpu::HostTensor;
 use kernels::on_device::host_tensor;
 
-use crate::capture::{Body, CapturedGraph, LaunchList, Work, capture};
+use crate::capture::{Body, CapturedGraph, LaunchList, Work};
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, TensorId};
 
@@ -139,11 +140,11 @@ impl DeviceExecutor {
             .iter()
             .map(|p| whole_step(p, &place, &ends))
             .collect::<Result<Vec<_>, GraphError>>()?;
-        programs.iter().zip(&lists).for_each(|(program, list)| narrate_kernels(program, list));
-        log_modules(device.as_ref());
+        programs.iter().zip(&lists).for_each(|(program, list)| log::kernels(program, list));
+        log::modules(device.as_ref());
         let graphs = lists
             .iter()
-            .map(|list| capture_and_tell(device.as_ref(), list))
+            .map(|list| log::captured(device.as_ref(), list))
             .collect::<Result<_, GraphError>>()?;
         let homes = programs.iter().map(|p| p.homes(&place, state)).collect();
         // Graphs are uploaded on the stream of their capture, and replayed on another.
@@ -287,50 +288,6 @@ impl Drop for DeviceExecutor {
             let _ = self.device.free(ptr);
         }
         let _ = self.device.free_pinned(self.done);
-    }
-}
-
-/// Logs the modules of kernels. The capture would load them anyway.
-fn log_modules(device: &dyn Device) {
-    if !tracing::enabled!(tracing::Level::DEBUG) {
-        return;
-    }
-    let started = Instant::now();
-    let loads = device.load_kernels();
-    let load_ms = started.elapsed().as_secs_f64() * 1e3;
-    tracing::debug!(modules = loads.len(), load_ms, "loaded the kernels");
-    for load in &loads {
-        if let Err(fault) = &load.result {
-            tracing::info!(path = load.path, %fault, "a module of kernels did not load");
-        }
-    }
-}
-
-/// [`capture`], with a line in the log.
-fn capture_and_tell(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, GraphError> {
-    let started = Instant::now();
-    let graph = capture(device, list)?;
-    let capture_ms = started.elapsed().as_secs_f64() * 1e3;
-    let CapturedGraph { kernels, streams, .. } = graph;
-    tracing::debug!(kernels, streams, capture_ms, "captured a graph");
-    Ok(graph)
-}
-
-/// Tells the log which kernels each op launches: a line for each choice, not for each node.
-fn narrate_kernels(prepared: &Prepared, list: &LaunchList) {
-    if !tracing::enabled!(tracing::Level::DEBUG) {
-        return;
-    }
-    let mut choices: BTreeMap<(&str, Vec<&str>), (usize, String)> = BTreeMap::new();
-    // The first work takes the inputs; from then on they are those of the schedule.
-    for (launch, work) in prepared.schedule.launches().iter().zip(&list.works()[1..]) {
-        let node = &prepared.program.nodes()[launch.node.index()];
-        let kernels = work.kernels().map(|kernel| kernel.kernel).collect();
-        let choice = choices.entry((node.op.name(), kernels));
-        choice.or_insert_with(|| (0, work.name.clone())).0 += 1;
-    }
-    for ((op, kernels), (nodes, first)) in choices {
-        tracing::debug!(op, nodes, %first, "chose {}", kernels.join(", "));
     }
 }
 

@@ -45,7 +45,7 @@ impl Prepared {
             inputs[id.index()] = Some(input_bytes);
             input_bytes += target.bytes(&tensor.desc).next_multiple_of(ALIGNMENT);
         }
-        plan.narrate(&program, &schedule);
+        plan.log(&program, &schedule);
         Self { program, target, schedule, plan, inputs, input_bytes }
     }
 
