@@ -37,7 +37,13 @@ struct Keep {
   std::vector<void*> tsan;
   Keep() { block.memory = (unsigned char*)aligned_alloc(1024, SHARED_ROOM); }
   ~Keep() {
-    for (char* stack : stacks) munmap(stack - PAGE, STACK_BYTES + PAGE);
+    for (char* stack : stacks) {
+#ifdef EMULATED_ASAN
+      // Red zones outlive the mapping, and the next one here may be a thread's stack.
+      ASAN_UNPOISON_MEMORY_REGION(stack, STACK_BYTES);
+#endif
+      munmap(stack - PAGE, STACK_BYTES + PAGE);
+    }
 #ifdef EMULATED_TSAN
     for (void* fiber : tsan) __tsan_destroy_fiber(fiber);
 #endif
