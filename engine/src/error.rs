@@ -71,6 +71,9 @@ pub enum EngineError {
         /// The I/O error.
         source: std::io::Error,
     },
+    /// A signal asked for the end before the work was done.
+    #[error("interrupted")]
+    Interrupted,
     /// The user's request is inconsistent.
     #[error("{0}")]
     Usage(String),

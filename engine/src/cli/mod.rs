@@ -97,6 +97,7 @@ fn code(error: &EngineError) -> u8 {
         | EngineError::Score(_)
         | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
+        EngineError::Interrupted => exit::INTERRUPTED,
         EngineError::Device(_) => exit::NO_DEVICE,
         _ => exit::FAILED,
     }

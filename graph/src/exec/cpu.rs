@@ -209,14 +209,26 @@ impl CpuExecutor {
     ///
     /// Panics if the layout of `state` differs from the set that the executor was created with.
     pub fn run(&mut self, state: &mut StateSet) {
+        self.run_while(state, || true);
+    }
+
+    /// Runs the program once, as long as `go_on` says so before each launch. Returns whether the
+    /// run is whole; after a partial one, kept tensors are meaningless.
+    ///
+    /// Panics as [`Self::run`] does.
+    pub fn run_while(&mut self, state: &mut StateSet, go_on: impl Fn() -> bool) -> bool {
         let bound = state.is_bound(&self.program, &self.states);
         assert!(bound, "the state set is not laid out as the one that the executor was made with");
         for position in 0..self.schedule.launches().len() {
+            if !go_on() {
+                return false;
+            }
             let started = Instant::now();
             self.launch(position, state);
             self.seconds[position] += started.elapsed().as_secs_f64();
         }
         self.runs += 1;
+        true
     }
 
     /// Overwrites every value of the last run with `byte`, including kept ones: tests use it to
