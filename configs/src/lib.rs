@@ -15,6 +15,7 @@
 //! `my.toml: unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?`
 
 mod check;
+mod differences;
 mod error;
 mod load;
 mod merge;
@@ -23,6 +24,7 @@ mod schema;
 mod shape;
 mod validate;
 
+pub use differences::Difference;
 pub use error::ConfigError;
 pub use presets::{preset, preset_names};
 pub use schema::*;
