@@ -10,7 +10,9 @@ pub mod coco;
 pub mod decode;
 pub mod error;
 pub mod loader;
+mod lock;
 pub mod order;
+mod owner;
 mod place;
 pub mod prep;
 pub mod progress;
@@ -20,5 +22,7 @@ pub mod synthetic;
 pub mod unfinished;
 
 pub use error::DaliError;
+pub use lock::Lock;
+pub use owner::Owner;
 pub use progress::{Progress, Stage};
 pub use store::{PixelEncoding, Store};
