@@ -6,6 +6,7 @@ mod divergence;
 mod feed;
 mod journal;
 mod memory;
+mod options;
 mod programs;
 mod replay;
 mod report;
@@ -17,7 +18,8 @@ mod steps;
 mod trainer;
 
 pub use memory::MemoryNeed;
+pub use options::{Outcome, SessionOptions};
 pub use replay::Replay;
-pub use session::{Outcome, Session, SessionOptions};
+pub use session::Session;
 pub use steps::Submit;
 pub use trainer::Trainer;

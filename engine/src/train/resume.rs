@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use configs::{Config, Difference, Schedule};
 use sha2::{Digest, Sha256};
 
-use super::session::SessionOptions;
+use super::options::SessionOptions;
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Meta, Override};
 use crate::dataset::DataSet;
