@@ -9,6 +9,7 @@ mod programs;
 mod report;
 mod scores;
 mod session;
+mod start;
 mod steps;
 mod trainer;
 
