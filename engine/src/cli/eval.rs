@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::device::DeviceArgs;
-use super::predict::{TrainedModel, open_model};
 use crate::EngineError;
 use crate::dataset::{DataSet, Split};
-use crate::evaluate::Evaluator;
+use crate::evaluate::{Evaluator, TrainedModel};
 use crate::model::classes_of;
 use crate::progress::Progress;
 
@@ -40,7 +39,7 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     };
     let progress = Progress::loud();
     let backend = args.device.open()?;
-    let model = open_model(run, &args.set, &backend)?;
+    let model = TrainedModel::open(run, &args.set, &backend, &progress)?;
     let TrainedModel { config, params, mut state, categories } = model;
     let split = if config.eval.train_set { Split::Train } else { Split::Val };
     let data = DataSet::open(&config, split, &progress)?;

@@ -10,11 +10,10 @@ use image::RgbImage;
 
 use super::device::DeviceArgs;
 use crate::EngineError;
-use crate::checkpoint;
 use crate::dataset::network_size;
 use crate::draw::picture;
-use crate::evaluate::{DetectionModel, Detector, Image, ImageDetections};
-use crate::model::{Param, classes_of};
+use crate::evaluate::{Detector, Image, ImageDetections, TrainedModel};
+use crate::model::classes_of;
 use crate::progress::Progress;
 use crate::run_dir::make_dir;
 use crate::runtime::{Backend, ModelState};
@@ -38,21 +37,13 @@ pub(super) struct PredictArgs {
     device: DeviceArgs,
 }
 
-/// A model loaded from a checkpoint.
-pub(super) struct TrainedModel {
-    pub(super) config: Config,
-    pub(super) params: Vec<Param>,
-    pub(super) state: ModelState,
-    pub(super) categories: Vec<(String, u64)>,
-}
-
 pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let progress = Progress::loud();
     let files = collect(&args.images)?;
     let image_ids = image_ids(&files);
     make_dir(&args.out)?;
     let backend = args.device.open()?;
-    let model = open_model(&args.run, &[], &backend)?;
+    let model = TrainedModel::open(&args.run, &[], &backend, &progress)?;
     let TrainedModel { config, params, mut state, categories } = model;
     let classes = classes_of(&params);
     let names: Vec<String> = categories.iter().map(|(name, _)| name.clone()).collect();
@@ -75,27 +66,6 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     dali::score::write_results_json(&path, &results)?;
     let (objects, images) = (results.len(), files.len());
     super::print(&format!("{objects} objects on {images} images: {}\n", path.display()))
-}
-
-/// Opens the last checkpoint of a run, or a checkpoint itself.
-pub(super) fn open_model(
-    run: &Path,
-    overrides: &[String],
-    backend: &Backend,
-) -> Result<TrainedModel, EngineError> {
-    let is_checkpoint = run.join("checkpoint.json").is_file();
-    let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
-    let (meta, _) = checkpoint::open(&path)?;
-    let config = Config::load(path.join("config.toml"), overrides)?;
-    let classes = meta.categories.len().max(config.model.num_classes);
-    let weights = checkpoint::weights_path(&path);
-    let model = DetectionModel::new(&config, classes, Some(&weights), backend)?;
-    if let Some(name) = model.loaded.as_ref().and_then(|report| report.missing.first()) {
-        let reason = format!("its weights lack `{name}`");
-        return Err(EngineError::Checkpoint { path, reason });
-    }
-    let DetectionModel { params, state, .. } = model;
-    Ok(TrainedModel { config, params, state, categories: meta.categories })
 }
 
 /// Detects on one image. `planned` caches the program of the last padded shape: images from one

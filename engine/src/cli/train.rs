@@ -38,6 +38,10 @@ pub(super) struct TrainArgs {
     /// Stop when an evaluation reaches these scores: box=0.377,mask=0.339 (or only one of them).
     #[arg(long, value_name = "AP", value_parser = parse_target)]
     target: Option<Target>,
+    /// Start although the weights file does not fill what it should: the rest keeps its initial
+    /// values.
+    #[arg(long, conflicts_with = "resume")]
+    allow_partial: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -71,6 +75,7 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         config.train.target_box = target.bbox.or(config.train.target_box);
         config.train.target_mask = target.mask.or(config.train.target_mask);
     }
+    config.model.allow_partial |= args.allow_partial;
     if args.print_config {
         super::print(&config.to_toml()?)?;
         return Ok(Outcome::Done);

@@ -5,6 +5,7 @@ mod ground_truth;
 mod image;
 mod model;
 mod postprocess;
+mod trained;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub use detector::{Detector, Stages};
 pub use image::Image;
 pub use model::DetectionModel;
 pub use postprocess::{Found, ImageDetections};
+pub use trained::TrainedModel;
 
 /// Scores of a model on a data set.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ mod resume;
 mod saver;
 mod scores;
 mod session;
+mod start;
 mod steps;
 mod trainer;
 

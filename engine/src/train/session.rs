@@ -63,6 +63,7 @@ impl Session {
         if options.resume {
             // The checkpoint has all weights; the file that the run started from may be gone.
             fresh.model.backbone.weights = None;
+            fresh.model.weights = None;
         }
         let backend = &options.backend;
         let mut trainer = Trainer::new(&fresh, &data, backend)?;
