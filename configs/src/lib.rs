@@ -16,6 +16,7 @@
 
 mod check;
 mod error;
+mod keys;
 mod load;
 mod merge;
 mod presets;
@@ -24,5 +25,6 @@ mod shape;
 mod validate;
 
 pub use error::ConfigError;
+pub use keys::{Key, key, keys, similar_keys};
 pub use presets::{preset, preset_names};
 pub use schema::*;
