@@ -1,8 +1,11 @@
 //! The directory of a run: config, log, metrics, checkpoints, pictures, report.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use dali::unfinished::Unfinished;
 
 use crate::error::EngineError;
 
@@ -80,14 +83,22 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(io(parent))?;
     }
+    // Process ids collide between containers.
+    let random = RandomState::new().build_hasher().finish();
     let mut beside = path.as_os_str().to_os_string();
-    beside.push(format!(".tmp-{}", std::process::id()));
+    beside.push(format!(".tmp-{random:016x}"));
     let beside = PathBuf::from(beside);
+    let mark = Unfinished::mark(&beside);
     let written = File::create(&beside).and_then(|mut file| {
         file.write_all(contents)?;
         file.sync_all()
     });
-    written.map_err(io(&beside))?;
+    if let Err(fault) = written {
+        // Whatever stopped the writing is more useful than a fault here.
+        let _ = fs::remove_file(&beside);
+        return Err(io(path)(fault));
+    }
+    drop(mark);
     fs::rename(&beside, path).map_err(io(path))
 }
 

@@ -85,6 +85,24 @@ fn an_update_is_seen_by_the_next_run() {
 }
 
 #[test]
+fn a_run_stops_before_the_launch_that_it_is_refused() {
+    let sample = sample(7, 20);
+    let mut executor = executor(&sample);
+    let launches = executor.schedule().launches().len();
+    assert!(launches > 4);
+    let asked = std::cell::Cell::new(0);
+    let until = |last: usize| {
+        asked.set(0);
+        let asked = &asked;
+        move || asked.replace(asked.get() + 1) < last
+    };
+    assert!(!executor.run_while(&mut sample.state.clone(), until(3)));
+    assert_eq!((asked.get(), executor.runs()), (4, 0), "the fourth launch is refused");
+    assert!(executor.run_while(&mut sample.state.clone(), until(launches)));
+    assert_eq!((asked.get(), executor.runs()), (launches, 1));
+}
+
+#[test]
 fn missing_and_misshapen_state_are_named() {
     let mut program = Program::new();
     program.state("layer.weight", vector(3));

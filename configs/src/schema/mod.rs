@@ -15,7 +15,7 @@ pub use model::{
     Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind, StrideRule,
 };
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
-pub use train::{Eval, Train};
+pub use train::{BestMetric, Eval, Train};
 
 /// A whole run: model, input, training and evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -30,12 +30,28 @@ pub struct Train {
     /// Epochs between evaluations. Default 0: only at the end.
     #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "epochs"))]
     pub eval_every_epochs: u64,
-    /// Steps between checkpoints. Default 0: only at the end.
+    /// Steps between checkpoints. Default 0: none by steps. There is one before each evaluation and
+    /// at the end.
     #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "steps"))]
     pub checkpoint_every_steps: u64,
+    /// Epochs between checkpoints. Default 1; 0 is none by epochs.
+    #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "epochs"))]
+    pub checkpoint_every_epochs: u64,
+    /// Minutes between checkpoints. Default 30; 0 is none by time.
+    #[schemars(range(min = 0, max = 1_000_000), extend("unit" = "minutes"))]
+    pub checkpoint_every_minutes: u64,
     /// Number of newest checkpoints kept. Default 3.
     #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "checkpoints"))]
     pub keep_checkpoints: usize,
+    /// Number of best checkpoints kept besides, by `best_metric`. Default 1.
+    #[schemars(range(min = 0, max = 1_000_000), extend("unit" = "checkpoints"))]
+    pub keep_best: usize,
+    /// Score that compares evaluations: `"auto"` (default; mask AP if the model has masks, else box
+    /// AP), `"box"` or `"mask"`.
+    pub best_metric: BestMetric,
+    /// Stop after this many evaluations in a row without a better score. Default 0: never.
+    #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "evaluations"))]
+    pub patience: u64,
     /// Steps between log lines with losses and speed. Default 20; 0 is never.
     #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "steps"))]
     pub log_every_steps: u64,
@@ -69,7 +85,12 @@ impl Default for Train {
             eval_every_steps: 0,
             eval_every_epochs: 0,
             checkpoint_every_steps: 0,
+            checkpoint_every_epochs: 1,
+            checkpoint_every_minutes: 30,
             keep_checkpoints: 3,
+            keep_best: 1,
+            best_metric: BestMetric::Auto,
+            patience: 0,
             log_every_steps: 20,
             target_box: None,
             target_mask: None,
@@ -77,6 +98,19 @@ impl Default for Train {
             name: None,
         }
     }
+}
+
+/// Score that compares evaluations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BestMetric {
+    /// Mask AP if the model has masks, else box AP.
+    #[default]
+    Auto,
+    /// Box AP.
+    Box,
+    /// Mask AP.
+    Mask,
 }
 
 /// `[eval]`: evaluation.

@@ -7,6 +7,8 @@ mod inspect;
 mod log;
 mod predict;
 mod prep;
+mod replay;
+mod signals;
 mod train;
 
 use std::io::Write;
@@ -20,6 +22,8 @@ pub use device::{DeviceArgs, OpenDevice, open_gpu};
 use crate::EngineError;
 use crate::progress::Progress;
 use crate::train::Outcome;
+
+use signals::Stop;
 
 /// Trains Mask R-CNN on COCO: one binary, on the CPU or a GPU.
 #[derive(Debug, Parser)]
@@ -37,6 +41,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
     Predict(predict::PredictArgs),
+    /// Run again the step at which a run's losses became non-finite, and name where.
+    Replay(replay::ReplayArgs),
     /// Turn COCO files into a store, or draw a data set of shapes.
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config.
@@ -58,7 +64,7 @@ mod exit {
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let result = log::start().and_then(|()| run(command));
+    let result = log::start().and_then(|()| run(command, &Stop::watch()?));
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
@@ -69,11 +75,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<Outcome, EngineError> {
+fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => train::run(&args, stop),
         Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
+        Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),
@@ -97,6 +104,7 @@ fn code(error: &EngineError) -> u8 {
         | EngineError::Score(_)
         | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
+        EngineError::Interrupted => exit::INTERRUPTED,
         EngineError::Device(_) => exit::NO_DEVICE,
         _ => exit::FAILED,
     }

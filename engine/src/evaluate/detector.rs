@@ -1,6 +1,7 @@
 //! The detector: a planned detection pass per padded shape, fed with images.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use configs::Config;
@@ -36,6 +37,7 @@ pub struct Detector {
     batch_size: usize,
     backend: Backend,
     planned: Vec<Option<Planned>>,
+    interrupted: Arc<AtomicBool>,
 }
 
 /// The program of a padded shape, and the slot that feeds it.
@@ -69,6 +71,7 @@ impl Detector {
             batch_size: batch_size.max(1),
             backend: backend.clone(),
             planned: shapes.iter().map(|_| None).collect(),
+            interrupted: Arc::default(),
         };
         let now = match backend {
             Backend::Cpu => shapes.len().min(1),
@@ -80,6 +83,19 @@ impl Detector {
         Ok(detector)
     }
 
+    /// Runs end early with [`EngineError::Interrupted`] once this flag is set.
+    pub fn interrupt_by(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupted = flag;
+    }
+
+    /// [`EngineError::Interrupted`] if the flag of [`Self::interrupt_by`] is set.
+    pub(super) fn check_interrupt(&self) -> Result<(), EngineError> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(EngineError::Interrupted);
+        }
+        Ok(())
+    }
+
     /// Images per run.
     pub fn batch_size(&self) -> usize {
         self.batch_size
@@ -88,7 +104,7 @@ impl Detector {
     /// Detects on up to `batch_size` images that fit padded shape `shape`.
     ///
     /// # Errors
-    /// A config that describes no program.
+    /// A config that describes no program; [`EngineError::Interrupted`].
     pub fn run(
         &mut self,
         shape: usize,
@@ -111,6 +127,7 @@ impl Detector {
     ) -> Result<(Vec<ImageDetections>, Stages), EngineError> {
         assert!(images.len() <= self.batch_size, "{} images in a batch", images.len());
         let pixels = images.iter().map(|i| i.rgb.len()).max().unwrap_or(0);
+        self.check_interrupt()?;
         self.plan(shape, pixels, state)?;
         let Some(Planned { executor, slot }) = &mut self.planned[shape] else {
             unreachable!("planned above")
@@ -122,7 +139,7 @@ impl Detector {
         };
         let sizes = fill(slot, &self.config, images)?;
         let fill = lap();
-        executor.run(slot, state)?;
+        executor.run(slot, state, &self.interrupted)?;
         let program = lap();
         let outputs = Outputs::read(executor)?;
         let read = lap();

@@ -7,6 +7,8 @@ mod model;
 mod postprocess;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use configs::Config;
 use dali::score::{self, Detection, GroundTruth, IouType, Summary};
@@ -95,10 +97,16 @@ impl Evaluator {
         Ok(Self { data, detector, ground_truth, images, masks })
     }
 
+    /// Detection and scoring end early with [`EngineError::Interrupted`] once this flag is set: on
+    /// the CPU before the next launch of a batch, on a device before the next batch.
+    pub fn interrupt_by(&mut self, flag: Arc<AtomicBool>) {
+        self.detector.interrupt_by(flag);
+    }
+
     /// Detects on every image and scores boxes, and masks if the model has them.
     ///
     /// # Errors
-    /// An image that cannot be read.
+    /// An image that cannot be read; [`EngineError::Interrupted`].
     pub fn run(
         &mut self,
         state: &mut ModelState,
@@ -112,12 +120,15 @@ impl Evaluator {
     /// image missing from `found` counts as one without detections.
     ///
     /// # Errors
-    /// Detections that are not valid COCO results.
+    /// Detections that are not valid COCO results; [`EngineError::Interrupted`].
     pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
         let detections: Vec<Detection> =
             found.iter().flat_map(|image| image.to_coco(&ids)).collect();
-        let score = |kind| score::evaluate(&self.ground_truth, &detections, kind);
+        let score = |kind| -> Result<Summary, EngineError> {
+            self.detector.check_interrupt()?;
+            Ok(score::evaluate(&self.ground_truth, &detections, kind)?)
+        };
         let bbox = Some(score(IouType::Bbox)?);
         let segm = if self.masks { Some(score(IouType::Segm)?) } else { None };
         Ok(Evaluation { bbox, segm, detections })
@@ -126,7 +137,7 @@ impl Evaluator {
     /// Detections on images given by position in the data set.
     ///
     /// # Errors
-    /// An image that cannot be read.
+    /// An image that cannot be read; [`EngineError::Interrupted`].
     pub fn detect(
         &mut self,
         state: &mut ModelState,
@@ -208,3 +219,6 @@ impl Evaluator {
         groups
     }
 }
+
+#[cfg(test)]
+mod tests;

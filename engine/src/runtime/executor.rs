@@ -1,6 +1,7 @@
 //! One program that runs to completion, on the CPU or on a device; used for evaluation.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dali::loader::SlotLayout;
 use graph::exec::device::Prepared;
@@ -53,19 +54,28 @@ impl Executor {
     }
 
     /// Runs the program once on the batch in `slot`; the slot's memory is free again on return.
+    /// Once `interrupted` is set, the CPU stops before the next launch; a device finishes the run.
     ///
     /// # Errors
-    /// An array that is not an input of the program; a device error.
+    /// An array that is not an input of the program; a device error; [`EngineError::Interrupted`].
     ///
     /// # Panics
     /// If the slot belongs to another backend.
-    pub fn run(&mut self, slot: &Slot, state: &mut ModelState) -> Result<(), EngineError> {
+    pub fn run(
+        &mut self,
+        slot: &Slot,
+        state: &mut ModelState,
+        interrupted: &AtomicBool,
+    ) -> Result<(), EngineError> {
+        let go_on = || !interrupted.load(Ordering::Relaxed);
         match self {
             Executor::Cpu(executor) => {
                 copy_inputs(executor, slot)?;
                 let state = state.host_mut();
                 // Inside the pool, so that an op's parallel loops start without a thread hand-off.
-                rayon::scope(|_| executor.run(state));
+                if !rayon::scope(|_| executor.run_while(state, go_on)) {
+                    return Err(EngineError::Interrupted);
+                }
             }
             Executor::Device(executor) => {
                 executor.bring_inputs(0, slot.memory().pinned())?;

@@ -1,18 +1,23 @@
 //! Training: the trainer, which runs steps, and the session, which runs a whole training run.
 
 mod banner;
+mod best;
 mod divergence;
 mod feed;
 mod journal;
 mod memory;
 mod programs;
+mod replay;
 mod report;
+mod resume;
+mod saver;
 mod scores;
 mod session;
 mod steps;
 mod trainer;
 
 pub use memory::MemoryNeed;
+pub use replay::Replay;
 pub use session::{Outcome, Session, SessionOptions};
 pub use steps::Submit;
 pub use trainer::Trainer;

@@ -9,6 +9,7 @@ use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
 
 use super::arena::{Arena, Piece};
+use super::{Look, Seen};
 use crate::{GraphError, Plan, Program, Schedule, StateSet, TensorId, TensorKind};
 
 /// Runs a program on the CPU.
@@ -209,14 +210,70 @@ impl CpuExecutor {
     ///
     /// Panics if the layout of `state` differs from the set that the executor was created with.
     pub fn run(&mut self, state: &mut StateSet) {
+        self.run_while(state, || true);
+    }
+
+    /// Runs the program once, as long as `go_on` says so before each launch. Returns whether the
+    /// run is whole; after a partial one, kept tensors are meaningless.
+    ///
+    /// Panics as [`Self::run`] does.
+    pub fn run_while(&mut self, state: &mut StateSet, go_on: impl Fn() -> bool) -> bool {
         let bound = state.is_bound(&self.program, &self.states);
         assert!(bound, "the state set is not laid out as the one that the executor was made with");
         for position in 0..self.schedule.launches().len() {
+            if !go_on() {
+                return false;
+            }
             let started = Instant::now();
             self.launch(position, state);
             self.seconds[position] += started.elapsed().as_secs_f64();
         }
         self.runs += 1;
+        true
+    }
+
+    /// Like [`Self::run`]; `look` sees the nodes that it asks for.
+    ///
+    /// Panics as [`Self::run`] does.
+    pub fn run_watched(&mut self, state: &mut StateSet, look: &mut dyn Look) {
+        let bound = state.is_bound(&self.program, &self.states);
+        assert!(bound, "the state set is not laid out as the one that the executor was made with");
+        let program = self.program.clone();
+        for position in 0..self.schedule.launches().len() {
+            let node = self.schedule.launches()[position].node;
+            if !look.wants(&program, node) {
+                self.launch(position, state);
+                continue;
+            }
+            let of = &program.nodes()[node.index()];
+            let (inputs, before) =
+                (self.copies(&of.inputs, state), self.copies(&of.updates, state));
+            self.launch(position, state);
+            let (outputs, after) =
+                (self.copies(&of.outputs, state), self.copies(&of.updates, state));
+            look.see(&program, Seen { node, inputs, before, outputs, after });
+        }
+        self.runs += 1;
+    }
+
+    /// The current contents of tensors of the launch that runs next or has just run.
+    fn copies(&self, ids: &[TensorId], state: &StateSet) -> Vec<HostTensor> {
+        let copy = |id: &TensorId| {
+            let desc = self.program.desc(*id);
+            match (self.states[id.index()], &self.inputs[id.index()], self.plan.offset(*id)) {
+                (Some(position), ..) => state.tensors()[position].clone(),
+                (None, Some(input), _) => input.clone(),
+                (None, None, Some(offset)) => {
+                    let mut tensor = HostTensor::poisoned(desc.clone());
+                    let piece = Piece { offset, bytes: desc.cpu_bytes() };
+                    tensor.bytes_mut().copy_from_slice(self.arena.read(piece));
+                    tensor
+                }
+                // An output that nothing reads has no memory of its own.
+                (None, None, None) => HostTensor::poisoned(desc.clone()),
+            }
+        };
+        ids.iter().map(copy).collect()
     }
 
     /// Overwrites every value of the last run with `byte`, including kept ones: tests use it to

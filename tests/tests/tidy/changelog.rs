@@ -5,12 +5,18 @@ use super::files::File;
 const CHANGELOG: &str = "CHANGELOG.md";
 const MANIFEST: &str = "Cargo.toml";
 
+/// The heading of changes since the newest version; only the first may be it.
+const UNRELEASED: &str = "[Unreleased]";
+
 /// Headings of CHANGELOG.md that are not `## [1.2.3] - 2026-01-31`, or not newest first, and a
 /// newest one that is not the workspace's version.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let text = |path: &str| files.iter().find(|f| f.path == path).map_or("", |f| &f.text);
-    let headings: Vec<&str> =
+    let mut headings: Vec<&str> =
         text(CHANGELOG).lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    if headings.first() == Some(&UNRELEASED) {
+        headings.remove(0);
+    }
     let versions: Vec<Option<Version>> = headings.iter().map(|h| heading(h)).collect();
     let mut faults = Vec::new();
     for (heading, _) in headings.iter().zip(&versions).filter(|(_, v)| v.is_none()) {
@@ -69,7 +75,10 @@ mod tests {
     fn the_newest_version_stands_first_and_is_the_workspaces() {
         assert!(with("# C\n\n## [0.3.0] - 2026-11-22\n### Added\n").is_empty());
         assert!(with("## [0.3.0] - 2026-11-22\n## [0.2.10] - 2026-11-21\n").is_empty());
+        assert!(with("## [Unreleased]\n## [0.3.0] - 2026-11-22\n").is_empty());
         for (changelog, fault) in [
+            ("## [Unreleased]\n", "\"nothing\", that of Cargo.toml is 0.3.0"),
+            ("## [0.3.0] - 2026-11-22\n## [Unreleased]\n", "write version and day"),
             ("# C\n", "\"nothing\", that of Cargo.toml is 0.3.0"),
             ("## [0.4.0] - 2026-11-22\n", "of Cargo.toml is 0.3.0"),
             ("## [0.3.0] - 2026-11-22\n## [0.10.0] - 2026-11-21\n", "newest version first"),
