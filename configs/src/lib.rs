@@ -17,6 +17,7 @@
 mod check;
 mod differences;
 mod error;
+mod keys;
 mod load;
 mod merge;
 mod presets;
@@ -26,5 +27,6 @@ mod validate;
 
 pub use differences::Difference;
 pub use error::ConfigError;
+pub use keys::{Key, key, keys, similar_keys};
 pub use presets::{preset, preset_names};
 pub use schema::*;
