@@ -161,7 +161,10 @@ fn draw(
     if dir.join("store").is_dir() {
         return Ok(());
     }
-    let ((height, width), out) = ((size as u32, size as u32), dir.to_path_buf());
+    let side = u32::try_from(size).map_err(|_| {
+        EngineError::Usage(format!("data.synthetic.image_size is {size}; it must be at most 4096"))
+    })?;
+    let (height, width, out) = (side, side, dir.to_path_buf());
     // One of our sets without its store is drawn again; anything else there is left alone.
     let overwrite = dir.is_dir();
     let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
@@ -207,8 +210,9 @@ fn prepare(
     if out.is_dir() {
         return Ok(out);
     }
-    let options =
-        prep::PrepOptions { pixels, empty, ..prep::PrepOptions::new(images, annotations, &out) };
+    let max_image_pixels = data.max_image_pixels;
+    let paths = prep::PrepOptions::new(images, annotations, &out);
+    let options = prep::PrepOptions { pixels, empty, max_image_pixels, ..paths };
     let title = format!("making the store {}", out.display());
     if let Some(report) = made(progress.during(&title, |p| prep::run(&options, p)))? {
         progress.say(&report.to_string());

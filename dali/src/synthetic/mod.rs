@@ -32,6 +32,8 @@ const ANNOTATIONS: &str = "annotations.json";
 const STORE: &str = "store";
 /// Images drawn between two progress reports.
 const IMAGES_PER_CHUNK: usize = 128;
+/// Their annotations are held in memory, about 1 KiB an image.
+const MAX_COUNT: usize = 10_000_000;
 /// Below this side the smallest shapes would be a handful of pixels.
 const MIN_SIZE: u32 = 32;
 /// JPEG sides are 16-bit, and the run lengths of a mask stay far below 2^32.
@@ -66,9 +68,9 @@ impl SyntheticOptions {
 ///
 /// # Errors
 /// [`DaliError::MadeMeanwhile`] if that process drew the same set,
-/// [`DaliError::Option`] for a count of zero or a size outside 32 to 4096, [`DaliError::Exists`]
-/// where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten but holds other data,
-/// [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
+/// [`DaliError::Option`] for a count outside 1 to 10,000,000 or a size outside 32 to 4096,
+/// [`DaliError::Exists`] where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten
+/// but holds other data, [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
 pub fn generate(
     options: &SyntheticOptions,
     progress: &mut dyn FnMut(Progress),
@@ -92,11 +94,11 @@ pub fn generate(
     std::fs::create_dir_all(&images_dir).map_err(DaliError::io("create", &images_dir))?;
 
     let mut annotations = Annotations::new(options.drawing());
-    let indices: Vec<usize> = (0..options.count).collect();
-    for chunk in indices.chunks(IMAGES_PER_CHUNK) {
+    for first in (0..options.count).step_by(IMAGES_PER_CHUNK) {
+        let chunk = first..options.count.min(first + IMAGES_PER_CHUNK);
         let drawn: Vec<Result<ImageFile, DaliError>> = chunk
-            .par_iter()
-            .map(|&idx| {
+            .into_par_iter()
+            .map(|idx| {
                 let scene = scene::draw(options.seed, idx as u64, options.height, options.width);
                 files::write_image(&images_dir, idx, scene)
             })
@@ -123,8 +125,8 @@ fn check(options: &SyntheticOptions) -> Result<(), DaliError> {
     let refuse = |option, got: u64, expected| {
         Err(DaliError::Option { option, got: got.to_string(), expected })
     };
-    if options.count == 0 {
-        return refuse("--count", 0, "must be at least 1");
+    if !(1..=MAX_COUNT).contains(&options.count) {
+        return refuse("--count", options.count as u64, "must be from 1 to 10000000");
     }
     for side in [options.height, options.width] {
         if !(MIN_SIZE..=MAX_SIZE).contains(&side) {
