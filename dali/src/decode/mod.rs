@@ -53,6 +53,9 @@ pub enum DecodeFault {
     /// The decoder failed.
     #[error("does not decode: {0}")]
     Corrupt(String),
+    /// Stored bytes that are not those that were written.
+    #[error("its checksum does not match: the bytes changed after they were stored")]
+    Checksum,
     /// The caller's buffer has the wrong size.
     #[error("decodes to {need} bytes where {have} were expected")]
     Size {

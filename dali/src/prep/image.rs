@@ -9,12 +9,13 @@ use super::options::PrepOptions;
 use super::report::DropReason;
 use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
 use crate::error::DaliError;
-use crate::store::{NewObject, PixelEncoding};
+use crate::store::{NewObject, PixelEncoding, SourceRow};
 
 /// What the store will contain of one image.
 pub(super) struct Prepared {
     pub(super) encoding: PixelEncoding,
     pub(super) pixels: Vec<u8>,
+    pub(super) source: SourceRow,
     pub(super) objects: Vec<NewObject>,
     pub(super) dropped: Vec<(DropReason, u64)>,
     /// Annotation ids with a clipped box.
@@ -31,7 +32,7 @@ pub(super) struct Prepared {
 pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepared, DaliError> {
     let image = &task.image;
     let path = options.images.join(&image.file_name);
-    let bytes = read(&path, options).map_err(|source| DaliError::ImageFile {
+    let (bytes, source) = read(&path, options).map_err(|source| DaliError::ImageFile {
         image_id: image.id,
         path: path.clone(),
         source,
@@ -59,6 +60,7 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
     let mut prepared = Prepared {
         encoding,
         pixels,
+        source,
         objects: Vec::with_capacity(task.annotations.len()),
         dropped: Vec::new(),
         clipped: Vec::new(),
@@ -79,7 +81,7 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
 }
 
 /// Reads a file that is one: a pipe would wait for a writer, and a device never ends.
-fn read(path: &Path, options: &PrepOptions) -> io::Result<Vec<u8>> {
+fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> {
     let meta = std::fs::metadata(path)?;
     if !meta.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -89,7 +91,7 @@ fn read(path: &Path, options: &PrepOptions) -> io::Result<Vec<u8>> {
     if meta.len() > limit {
         return Err(io::Error::other(format!("{} bytes, more than any image has", meta.len())));
     }
-    std::fs::read(path)
+    Ok((std::fs::read(path)?, SourceRow::of(&meta)))
 }
 
 /// A size that fits once height and width are swapped suggests an EXIF rotation.

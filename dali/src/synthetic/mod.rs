@@ -22,6 +22,7 @@ use crate::error::DaliError;
 use crate::place::{self, Claim};
 use crate::prep::{self, PrepOptions, PrepReport};
 use crate::progress::{Progress, Stage};
+use crate::store;
 use files::{Annotations, ImageFile};
 
 /// Directory of the image files.
@@ -67,7 +68,7 @@ impl SyntheticOptions {
 /// Draws the data set and prepares its store. If another process is writing `out`, waits for it.
 ///
 /// # Errors
-/// [`DaliError::MadeMeanwhile`] if that process drew the same set,
+/// [`DaliError::AlreadyMade`] if the same set is there, perhaps from that process,
 /// [`DaliError::Option`] for a count outside 1 to 10,000,000 or a size outside 32 to 4096,
 /// [`DaliError::Exists`] where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten
 /// but holds other data, [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
@@ -77,18 +78,12 @@ pub fn generate(
 ) -> Result<PrepReport, DaliError> {
     let start = Instant::now();
     check(options)?;
-    place::check_out(&options.out, options.overwrite, files::manifest)?;
+    check_out(options)?;
     let claim = Claim::take(&options.out, files::manifest, &mut |owner| {
         progress(Progress { stage: Stage::Waiting { pid: owner.pid }, done: 0, total: 0 });
         Ok(())
     })?;
-    // It was free before the lock was.
-    match place::check_out(&options.out, options.overwrite, files::manifest) {
-        Err(DaliError::Exists { path }) if files::drawing_of(&path) == Some(options.drawing()) => {
-            return Err(DaliError::MadeMeanwhile { path });
-        }
-        result => result?,
-    }
+    check_out(options)?;
     let temporary = claim.begin()?;
     let images_dir = temporary.path().join(IMAGES);
     std::fs::create_dir_all(&images_dir).map_err(DaliError::io("create", &images_dir))?;
@@ -119,6 +114,19 @@ pub fn generate(
     report.out = options.out.join(STORE);
     report.seconds = start.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// Rejects an `out` that may not be replaced; says if it is the very set that is asked for.
+fn check_out(options: &SyntheticOptions) -> Result<(), DaliError> {
+    match place::check_out(&options.out, options.overwrite, files::manifest) {
+        Err(DaliError::Exists { path })
+            if files::drawing_of(&path) == Some(options.drawing())
+                && store::Store::open(&path.join(STORE)).is_ok() =>
+        {
+            Err(DaliError::AlreadyMade { path })
+        }
+        result => result,
+    }
 }
 
 fn check(options: &SyntheticOptions) -> Result<(), DaliError> {

@@ -107,7 +107,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
 
 fn report(result: Result<PrepReport, DaliError>) -> Result<(), EngineError> {
     match result {
-        Err(made @ DaliError::MadeMeanwhile { .. }) => super::print(&format!("{made}\n")),
+        Err(made @ DaliError::AlreadyMade { .. }) => super::print(&format!("{made}\n")),
         result => super::print(&format!("{}\n", result?)),
     }
 }
