@@ -2,7 +2,7 @@
 //! under a temporary name, synced and renamed, so an interrupted write leaves the last good one in
 //! place.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -67,9 +67,8 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf,
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent)?;
     fs::create_dir_all(&beside).map_err(io(&beside))?;
-    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
     let files = [
-        (MODEL, save_weights(snapshot.params, snapshot.state, metadata)?),
+        (MODEL, save_weights(snapshot.params, snapshot.state, snapshot.categories)?),
         (STATE, serialize_state(snapshot.state, &done)?),
         (CONFIG, snapshot.config.as_bytes().to_vec()),
     ];
