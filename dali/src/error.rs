@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::decode::DecodeFault;
+use crate::owner::Owner;
 
 /// Everything that can go wrong with a user's data, disk or slot.
 #[derive(Debug, thiserror::Error)]
@@ -105,12 +106,28 @@ pub enum DaliError {
         /// What exists.
         path: PathBuf,
     },
+    /// Another process is writing there.
+    #[error("{} is held by {owner}; wait until it has ended, or end it", path.display())]
+    Locked {
+        /// The lock's file.
+        path: PathBuf,
+        /// Who holds it.
+        owner: Owner,
+    },
+    /// Another process made the same data while this one waited for it: it can be used.
+    #[error("{} was made meanwhile by another process, from the same sources", path.display())]
+    MadeMeanwhile {
+        /// What it made.
+        path: PathBuf,
+    },
     /// The path to overwrite holds something else, so it is left alone.
-    #[error("{} holds something that onegraph did not write, so --overwrite leaves it alone; \
-        name another --out", path.display())]
+    #[error("{} holds something that onegraph did not write ({stranger}), so --overwrite leaves \
+        it alone; name another --out", path.display())]
     NotOurs {
         /// What exists.
         path: PathBuf,
+        /// The first entry that is not part of what onegraph writes.
+        stranger: String,
     },
     /// No image remains to train on.
     #[error("{}: nothing left to store: {fault}", path.display())]

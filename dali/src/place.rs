@@ -1,76 +1,119 @@
-//! Writes a directory under a temporary name and renames it into place: it is never seen
-//! half-written.
+//! Makes a directory that others see whole or not at all: one maker at a time, under a temporary
+//! name, moved into place at the end.
 
-use std::fs::{self, File};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::DaliError;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tempfile::TempDir;
 
-/// A directory being written, `OUT.tmp-<pid>`; removed unless it is moved into place.
+use crate::error::DaliError;
+use crate::lock::Lock;
+use crate::owner::Owner;
+use crate::unfinished::Unfinished;
+
+/// Random letters at the end of a temporary name: process ids repeat between containers.
+const RANDOM_LETTERS: usize = 12;
+
+/// The files of a finished directory, relative to it; `None` if it is not one of ours.
+pub(crate) type Manifest = fn(&Path) -> Option<Vec<PathBuf>>;
+
+/// The right to make the directory `out`, which no other process has at the same time.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    out: PathBuf,
+    lock: Lock,
+    manifest: Manifest,
+}
+
+impl Claim {
+    /// Waits for the lock `OUT.lock`, then sweeps what dead makers of `out` left beside it.
+    pub(crate) fn take(
+        out: &Path,
+        manifest: Manifest,
+        on_wait: &mut dyn FnMut(&Owner) -> Result<(), DaliError>,
+    ) -> Result<Claim, DaliError> {
+        let parent = parent_of(out);
+        fs::create_dir_all(&parent).map_err(DaliError::io("create", &parent))?;
+        let (lock, _) = Lock::wait(&beside(out, ".lock"), on_wait)?;
+        sweep(out, manifest)?;
+        Ok(Claim { out: out.to_path_buf(), lock, manifest })
+    }
+
+    /// Creates an empty directory beside `out`, on the same file system.
+    pub(crate) fn begin(self) -> Result<TemporaryDir, DaliError> {
+        let parent = parent_of(&self.out);
+        let dir = tempfile::Builder::new()
+            .prefix(&beside(Path::new(self.out.file_name().unwrap_or_default()), ".tmp-"))
+            .rand_bytes(RANDOM_LETTERS)
+            // As `mkdir` makes it: others on the machine may read a store.
+            .permissions(Permissions::from_mode(0o777))
+            .tempdir_in(&parent)
+            .map_err(DaliError::io("create a directory in", &parent))?;
+        let mark = Unfinished::mark(dir.path());
+        Ok(TemporaryDir { dir, mark, claim: self })
+    }
+}
+
+/// A directory being written, `OUT.tmp-<random>`; removed unless it is moved into place.
 #[derive(Debug)]
 pub(crate) struct TemporaryDir {
-    path: PathBuf,
-    out: PathBuf,
-    placed: bool,
+    dir: TempDir,
+    mark: Unfinished,
+    claim: Claim,
 }
 
 impl TemporaryDir {
-    /// Creates an empty directory beside `out`, on the same file system.
-    pub(crate) fn create(out: &Path) -> Result<TemporaryDir, DaliError> {
-        let path = beside(out, "tmp");
-        if path.exists() {
-            // It has our process id, so it was left by a process that is gone.
-            fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
-        }
-        fs::create_dir_all(&path).map_err(DaliError::io("create", &path))?;
-        Ok(TemporaryDir { path, out: out.to_path_buf(), placed: false })
-    }
-
     /// Its current path.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
     }
 
-    /// Renames it to `out`; what stands there is moved aside first and removed last, so that one
-    /// of the two is there at every moment but the one between two renames.
-    pub(crate) fn place(mut self) -> Result<(), DaliError> {
-        sync_dir(&self.path)?;
-        let retired = beside(&self.out, "old");
-        let replaces = self.out.exists();
-        if replaces {
-            fs::rename(&self.out, &retired).map_err(DaliError::io("rename", &self.out))?;
+    /// Moves it to `out`; what stands there takes its name, and is removed if `overwrite` allows
+    /// that and it is ours.
+    pub(crate) fn place(self, overwrite: bool) -> Result<(), DaliError> {
+        let TemporaryDir { dir, mark, claim: Claim { out, lock, manifest } } = self;
+        sync_dir(dir.path())?;
+        check_out(&out, overwrite, manifest)?;
+        lock.check()?;
+        drop(mark);
+        let replaces = out.exists();
+        let retired = if replaces { exchange(dir.path(), &out)? } else { None };
+        if !replaces {
+            fs::rename(dir.path(), &out)
+                .map_err(DaliError::io("rename a new directory to", &out))?;
         }
-        if let Err(error) = fs::rename(&self.path, &self.out) {
-            if replaces {
-                // Best effort: the user must see the error below.
-                let _ = fs::rename(&retired, &self.out);
-            }
-            return Err(DaliError::io("rename a new directory to", &self.out)(error));
-        }
-        self.placed = true;
-        sync_dir(&parent_of(&self.out))?;
-        if replaces {
-            fs::remove_dir_all(&retired).map_err(DaliError::io("remove", &retired))?;
-        }
-        Ok(())
+        let retired = retired.unwrap_or_else(|| dir.path().to_path_buf());
+        // Nothing of this directory is its own any more.
+        let _ = dir.keep();
+        sync_dir(&parent_of(&out))?;
+        if replaces { remove_ours(&retired, manifest) } else { Ok(()) }
     }
 }
 
-impl Drop for TemporaryDir {
-    fn drop(&mut self) {
-        if !self.placed {
-            // Nothing to report: the writer failed before, or the program is exiting.
-            let _ = fs::remove_dir_all(&self.path);
-        }
+/// Swaps two directories, in one step where the file system can; elsewhere what stood at `out` is
+/// moved aside first, and its new path returned.
+fn exchange(new: &Path, out: &Path) -> Result<Option<PathBuf>, DaliError> {
+    if renameat_with(CWD, new, CWD, out, RenameFlags::EXCHANGE).is_ok() {
+        return Ok(None);
     }
+    let name = new.file_name().unwrap_or_default().to_string_lossy().replace(".tmp-", ".old-");
+    let retired = new.with_file_name(name);
+    fs::rename(out, &retired).map_err(DaliError::io("rename", out))?;
+    if let Err(error) = fs::rename(new, out) {
+        // Best effort: the user must see the error below.
+        let _ = fs::rename(&retired, out);
+        return Err(DaliError::io("rename a new directory to", out)(error));
+    }
+    Ok(Some(retired))
 }
 
-/// Rejects an `out` that exists, unless it `may_be_replaced` and replacement was requested.
-pub(crate) fn check_out(
-    out: &Path,
-    overwrite: bool,
-    may_be_replaced: impl Fn(&Path) -> bool,
-) -> Result<(), DaliError> {
+/// Rejects an `out` that exists, unless it is ours to the last file and replacement was requested.
+pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Result<(), DaliError> {
     let path = out.to_path_buf();
     if path.file_name().is_none() {
         return Err(DaliError::Option {
@@ -81,23 +124,110 @@ pub(crate) fn check_out(
     }
     let is_free = match fs::read_dir(out) {
         Ok(mut entries) => entries.next().is_none(),
-        Err(_) => !out.exists(),
+        Err(_) => fs::symlink_metadata(out).is_err(),
     };
     if is_free {
-        Ok(())
-    } else if !overwrite {
-        Err(DaliError::Exists { path })
-    } else if may_be_replaced(out) {
-        Ok(())
-    } else {
-        Err(DaliError::NotOurs { path })
+        return Ok(());
+    }
+    if !overwrite {
+        return Err(DaliError::Exists { path });
+    }
+    let is_link = fs::symlink_metadata(out).is_ok_and(|meta| meta.is_symlink());
+    if is_link || !out.is_dir() {
+        return Err(DaliError::NotOurs { path, stranger: "not a directory".into() });
+    }
+    match stranger(out, manifest) {
+        Ok(None) => Ok(()),
+        Ok(Some(stranger)) => Err(DaliError::NotOurs { path, stranger }),
+        Err(error) => Err(DaliError::io("read", out)(error)),
     }
 }
 
-/// `OUT.<word>-<pid>` beside `OUT`.
+/// The first entry of `dir` that its manifest does not list.
+fn stranger(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
+    let files: HashSet<PathBuf> = manifest(dir).unwrap_or_default().into_iter().collect();
+    let parents: HashSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(dir.join(&folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() && parents.contains(&*path) {
+                folders.push(path);
+            } else if !entry.file_type()?.is_file() || !files.contains(&path) {
+                return Ok(Some(path.display().to_string()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Removes the files that the manifest lists, and the directories that are empty then; anything
+/// else stays, with a line in the log.
+fn remove_ours(dir: &Path, manifest: Manifest) -> Result<(), DaliError> {
+    let files = manifest(dir).unwrap_or_default();
+    for file in &files {
+        let path = dir.join(file);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(DaliError::io("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    let mut folders: Vec<_> = files.iter().filter_map(|file| file.parent()).collect();
+    folders.sort_by_key(|folder| (std::cmp::Reverse(folder.components().count()), *folder));
+    folders.dedup();
+    for folder in folders {
+        match fs::remove_dir(dir.join(folder)) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                let dir = dir.display();
+                tracing::warn!(%dir, "left in place: it holds files that onegraph did not write");
+                return Ok(());
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(DaliError::io("remove", dir)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes what makers of `out` left when they died. Whoever calls this holds the lock, so none of
+/// them lives. An `out` that was moved aside and never replaced is moved back.
+fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
+    let parent = parent_of(out);
+    let entries = fs::read_dir(&parent).map_err(DaliError::io("read", &parent))?;
+    for entry in entries.flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        if is_temporary(&name, out, ".old-") && !out.exists() {
+            fs::rename(&path, out).map_err(DaliError::io("move back", &path))?;
+        } else if is_temporary(&name, out, ".old-") || is_temporary(&name, out, ".tmp-") {
+            tracing::warn!(path = %path.display(), "removing what a process gone left behind");
+            if manifest(&path).is_some() {
+                remove_ours(&path, manifest)?;
+            } else {
+                fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether `name` is that of `out`, `word`, and the random letters.
+fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
+    let start = beside(Path::new(out.file_name().unwrap_or_default()), word);
+    let rest = name.as_encoded_bytes().strip_prefix(start.as_os_str().as_encoded_bytes());
+    rest.is_some_and(|rest| {
+        rest.len() == RANDOM_LETTERS && rest.iter().all(u8::is_ascii_alphanumeric)
+    })
+}
+
+/// `OUT<word>` beside `OUT`.
 fn beside(out: &Path, word: &str) -> PathBuf {
-    let mut name = out.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{word}-{}", std::process::id()));
+    let mut name: OsString = out.file_name().unwrap_or_default().to_os_string();
+    name.push(word);
     out.with_file_name(name)
 }
 

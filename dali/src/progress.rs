@@ -3,6 +3,11 @@
 /// The current stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
+    /// Waiting for another process that is writing the same directory; reported again and again.
+    Waiting {
+        /// Its process id, as its own container counts.
+        pid: u32,
+    },
     /// Drawing and writing synthetic images.
     Drawing,
     /// Parsing the annotation file.

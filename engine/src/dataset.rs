@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use configs::{Config, Data, EmptyImages, PixelEncoding, ResizeRounding};
+use dali::DaliError;
 use dali::order::{PaddedShape, Rounding, choose_shapes, resized_size};
+use dali::prep::PrepReport;
 use dali::store::Store;
 use dali::{prep, synthetic};
 use sha2::{Digest, Sha256};
@@ -178,11 +180,23 @@ fn draw(
     }
     let ((height, width), out) = ((size as u32, size as u32), dir.to_path_buf());
     // One of our sets without its store is drawn again; anything else there is left alone.
-    let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite: true };
-    progress.during(&format!("drawing {count} images into {}", dir.display()), |report| {
-        synthetic::generate(&options, report)
-    })?;
+    let overwrite = dir.is_dir();
+    let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
+    let title = format!("drawing {count} images into {}", dir.display());
+    made(progress.during(&title, |report| synthetic::generate(&options, report)))?;
     Ok(())
+}
+
+/// The report of data just made; `None` if another process has made them first: their name says
+/// what they are, so they are as good.
+fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, DaliError> {
+    match result {
+        Err(DaliError::MadeMeanwhile { path } | DaliError::Exists { path }) => {
+            tracing::info!(path = %path.display(), "taking what another process made");
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
 }
 
 /// Builds the store of COCO files once, beside the run's data: its name encodes what it depends on.
@@ -213,8 +227,9 @@ fn prepare(
     let options =
         prep::PrepOptions { pixels, empty, ..prep::PrepOptions::new(images, annotations, &out) };
     let title = format!("making the store {}", out.display());
-    let report = progress.during(&title, |p| prep::run(&options, p))?;
-    progress.say(&report.to_string());
+    if let Some(report) = made(progress.during(&title, |p| prep::run(&options, p)))? {
+        progress.say(&report.to_string());
+    }
     Ok(out)
 }
 

@@ -51,7 +51,14 @@ impl Progress {
     ) -> T {
         self.say(title);
         let bar = self.bar("", 0);
+        let mut is_waiting = false;
         let result = run(&mut |p: dali::Progress| {
+            if let dali::Stage::Waiting { pid } = p.stage {
+                if !std::mem::replace(&mut is_waiting, true) {
+                    self.say(&format!("waiting for process {pid}, which is writing there"));
+                }
+                return;
+            }
             bar.set_length(p.total as u64);
             bar.set_position(p.done as u64);
         });

@@ -9,6 +9,7 @@ mod image;
 mod options;
 pub mod padding;
 mod report;
+mod source;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,20 +18,23 @@ use rayon::prelude::*;
 
 pub use options::{EmptyImages, PrepOptions};
 pub use report::{DropReason, Noted, PrepReport, ShapeSpan};
+pub use source::source_key;
 
 use crate::coco;
 use crate::error::DaliError;
+use crate::place::{self, Claim};
 use crate::progress::{Progress, Stage};
-use crate::store::{NewImage, StoreWriter};
+use crate::store::{self, NewImage, StoreWriter};
 use group::{Groups, ImageTask};
 use image::Prepared;
 
 /// Images decoded at a time; bounds memory, and sets the granularity of the progress bar.
 const IMAGES_PER_CHUNK: usize = 64;
 
-/// Reads, checks and stores a data set.
+/// Reads, checks and stores a data set. If another process is writing `out`, waits for it.
 ///
 /// # Errors
+/// [`DaliError::MadeMeanwhile`] if that process made the same store from the same sources;
 /// [`DaliError`] naming the file and the fault: an unreadable annotation file, an image that is
 /// missing, broken or of another size (unless `skip_bad_images`), an existing `out`, a full disk, a
 /// data set with nothing left. `out` is not created then.
@@ -40,7 +44,19 @@ pub fn run(
 ) -> Result<PrepReport, DaliError> {
     let start = Instant::now();
     options.check()?;
-    crate::store::check_out(&options.out, options.overwrite)?;
+    let source = source_key(options)?;
+    place::check_out(&options.out, options.overwrite, store::manifest)?;
+    let claim = Claim::take(&options.out, store::manifest, &mut |owner| {
+        progress(Progress { stage: Stage::Waiting { pid: owner.pid }, done: 0, total: 0 });
+        Ok(())
+    })?;
+    // It was free before the lock was.
+    match place::check_out(&options.out, options.overwrite, store::manifest) {
+        Err(DaliError::Exists { path }) if store::source_of(&path) == Some(source.clone()) => {
+            return Err(DaliError::MadeMeanwhile { path });
+        }
+        result => result?,
+    }
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
     let dataset = coco::read(&options.annotations)?;
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
@@ -48,7 +64,7 @@ pub fn run(
 
     let mut report = PrepReport { dropped, ..PrepReport::default() };
     let mut writer =
-        StoreWriter::create(&options.out, options.overwrite, categories, options.pixels)?;
+        StoreWriter::create(claim, options.overwrite, categories, options.pixels, source)?;
     let mut sizes = Vec::with_capacity(tasks.len());
     for (chunk_idx, chunk) in tasks.chunks(IMAGES_PER_CHUNK).enumerate() {
         let prepared: Vec<_> = chunk.par_iter().map(|task| image::prepare(options, task)).collect();

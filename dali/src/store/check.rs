@@ -1,6 +1,6 @@
 //! The checks that a store must pass before anything is read from it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::format::{self, Capacities, FORMAT_VERSION, Header, ImageRow, ObjectRow, PartRow};
 use crate::error::DaliError;
@@ -33,6 +33,22 @@ pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let contiguous =
         header.categories.iter().zip(1..).all(|(category, label)| category.label == label);
     if contiguous { Ok(header) } else { Err(fault("labels are not 1..K in order".to_string())) }
+}
+
+/// What the store at `dir` was made from; `None` if that is not a store that says so.
+pub(crate) fn source_of(dir: &Path) -> Option<String> {
+    read_header(dir).ok()?.source
+}
+
+/// The files of the store at `dir`; `None` if no header says that it is one.
+pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
+    let text = std::fs::read(dir.join(format::HEADER)).ok()?;
+    let header: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let is_ours = header.get("version")?.is_u64() && header.get("capacities")?.is_object();
+    let files = header.get("files")?.as_object()?;
+    let known = files.keys().filter(|name| format::DATA_FILES.contains(&name.as_str()));
+    let names = known.map(String::as_str).chain([format::HEADER]);
+    is_ours.then(|| names.map(PathBuf::from).collect())
 }
 
 /// Compares length and, if asked, checksum of one file with the header's.

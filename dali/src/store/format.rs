@@ -118,6 +118,9 @@ pub struct Header {
     pub capacities: Capacities,
     /// Length and checksum of each data file.
     pub files: BTreeMap<String, FileInfo>,
+    /// What it was made from, [`crate::prep::source_key`]; absent in stores of older programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// `objects.bin`: the segmentation is polygons.

@@ -12,10 +12,10 @@ mod mmap;
 mod reader;
 mod writer;
 
+pub(crate) use check::{manifest, source_of};
 pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEncoding};
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
-pub(crate) use writer::check_out;
-pub use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
+pub(crate) use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
 
 #[cfg(target_endian = "big")]
 compile_error!("the store maps little-endian records and this machine is big-endian");

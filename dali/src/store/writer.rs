@@ -1,4 +1,4 @@
-//! Writing a store: into `STORE.tmp-<pid>`, flushed to disk, then renamed; never half-written.
+//! Writing a store: under a temporary name, flushed to disk, then moved; never half-written.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
 use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding};
 use crate::error::DaliError;
-use crate::place::{self, TemporaryDir};
+use crate::place::{Claim, TemporaryDir};
 
 /// One image to store.
 #[derive(Debug, Clone)]
-pub struct NewImage<'a> {
+pub(crate) struct NewImage<'a> {
     /// COCO image id.
     pub image_id: u64,
     /// File name, as in the annotation file.
@@ -30,7 +30,7 @@ pub struct NewImage<'a> {
 
 /// One object to store.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewObject {
+pub(crate) struct NewObject {
     /// COCO annotation id.
     pub annotation_id: u64,
     /// Class, 1..K.
@@ -47,7 +47,7 @@ pub struct NewObject {
 
 /// The mask of an object to store.
 #[derive(Debug, Clone, PartialEq)]
-pub enum NewSegmentation {
+pub(crate) enum NewSegmentation {
     /// Rings of x, y pairs.
     Polygons(Vec<Vec<f32>>),
     /// Run lengths down the columns, beginning with zeros, summing to `H * W`.
@@ -56,8 +56,7 @@ pub enum NewSegmentation {
 
 /// Writes a store; dropped before [`StoreWriter::finish`], it leaves nothing behind.
 #[derive(Debug)]
-pub struct StoreWriter {
-    out: PathBuf,
+pub(crate) struct StoreWriter {
     temporary: TemporaryDir,
     overwrite: bool,
     header: Header,
@@ -72,19 +71,18 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Starts a store that will end up at `out`; `categories` by label, 1..K.
+    /// Starts a store that will end up where `claim` says; `categories` by label, 1..K.
     ///
     /// # Errors
-    /// [`DaliError::Exists`] if `out` exists and not to be overwritten,
-    /// [`DaliError::NotOurs`] if it is something else, [`DaliError::Io`].
-    pub fn create(
-        out: &Path,
+    /// [`DaliError::Io`] if the file system refuses.
+    pub(crate) fn create(
+        claim: Claim,
         overwrite: bool,
         categories: Vec<Category>,
         pixels: PixelEncoding,
+        source: String,
     ) -> Result<StoreWriter, DaliError> {
-        check_out(out, overwrite)?;
-        let temporary = TemporaryDir::create(out)?;
+        let temporary = claim.begin()?;
         let create = |name| DataFile::create(temporary.path(), name);
         Ok(StoreWriter {
             images: create(format::IMAGES)?,
@@ -94,7 +92,6 @@ impl StoreWriter {
             runs: create(format::RUNS)?,
             names: create(format::NAMES)?,
             pixels: create(format::PIXELS)?,
-            out: out.to_path_buf(),
             temporary,
             overwrite,
             num_parts: 0,
@@ -108,6 +105,7 @@ impl StoreWriter {
                 pixels,
                 capacities: Capacities::default(),
                 files: Default::default(),
+                source: Some(source),
             },
         })
     }
@@ -116,7 +114,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// [`DaliError::Io`] if writing fails.
-    pub fn push(&mut self, image: &NewImage<'_>) -> Result<(), DaliError> {
+    pub(crate) fn push(&mut self, image: &NewImage<'_>) -> Result<(), DaliError> {
         let row = ImageRow {
             image_id: image.image_id,
             pixel_offset: self.pixels.info.bytes,
@@ -150,7 +148,7 @@ impl StoreWriter {
     }
 
     /// Bytes written so far.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.data_files().iter().map(|file| file.info.bytes).sum()
     }
 
@@ -158,7 +156,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// [`DaliError::Io`] if writing fails; nothing stands at `out` then that was not there.
-    pub fn finish(mut self) -> Result<Header, DaliError> {
+    pub(crate) fn finish(mut self) -> Result<Header, DaliError> {
         let dir = self.temporary.path().to_path_buf();
         for file in self.data_files_mut() {
             file.close()?;
@@ -171,8 +169,7 @@ impl StoreWriter {
             .map_err(|error| DaliError::io("write", &header.path)(error.into()))?;
         header.write(&text)?;
         header.close()?;
-        check_out(&self.out, self.overwrite)?;
-        self.temporary.place()?;
+        self.temporary.place(self.overwrite)?;
         Ok(self.header)
     }
 
@@ -296,9 +293,4 @@ impl DataFile {
         };
         flush(&mut self.writer).map_err(DaliError::io("flush", &self.path))
     }
-}
-
-/// Rejects an `out` that exists, unless it is a store and may be overwritten.
-pub(crate) fn check_out(out: &Path, overwrite: bool) -> Result<(), DaliError> {
-    place::check_out(out, overwrite, |out| out.join(format::HEADER).is_file())
 }

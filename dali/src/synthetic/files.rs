@@ -1,15 +1,17 @@
 //! The set on disk: JPEG files and the COCO annotation file.
 
-use std::io::{BufWriter, Read, Write};
-use std::path::Path;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use hotcoco::mask;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::scene::{Scene, Visible};
 use super::shapes::CLASS_NAMES;
+use super::{ANNOTATIONS, IMAGES, STORE};
 use crate::error::DaliError;
+use crate::store;
 
 /// High enough that the edges of small shapes stay sharp.
 const JPEG_QUALITY: u8 = 95;
@@ -36,6 +38,7 @@ pub(super) struct Annotations {
 struct Info {
     description: &'static str,
     version: &'static str,
+    drawing: String,
 }
 
 #[derive(Serialize)]
@@ -78,12 +81,13 @@ enum Counts {
     Text(String),
 }
 
-impl Default for Annotations {
-    fn default() -> Annotations {
+impl Annotations {
+    /// An empty file that says what is drawn.
+    pub(super) fn new(drawing: String) -> Annotations {
         let category =
             |(id, name): (u64, &&'static str)| Category { id, name, supercategory: "shape" };
         Annotations {
-            info: Info { description: DESCRIPTION, version: "1" },
+            info: Info { description: DESCRIPTION, version: "1", drawing },
             images: Vec::new(),
             annotations: Vec::new(),
             categories: (1..).zip(&CLASS_NAMES).map(category).collect(),
@@ -154,9 +158,43 @@ impl Annotations {
     }
 }
 
-/// Whether the annotation file at `path` is one of ours.
-pub(super) fn is_ours(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(256).read_to_end(&mut head));
-    read.is_ok() && String::from_utf8_lossy(&head).contains(DESCRIPTION)
+/// The part of the annotation file that says whose it is.
+#[derive(Deserialize)]
+struct Head {
+    info: HeadInfo,
+    images: Vec<HeadImage>,
+}
+
+#[derive(Deserialize)]
+struct HeadInfo {
+    description: String,
+    drawing: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct HeadImage {
+    file_name: String,
+}
+
+/// Reads the annotation file of the set at `dir`; `None` if it is not one of ours.
+fn head(dir: &Path) -> Option<Head> {
+    let file = std::fs::File::open(dir.join(ANNOTATIONS)).ok()?;
+    let head: Head = serde_json::from_reader(BufReader::new(file)).ok()?;
+    (head.info.description == DESCRIPTION).then_some(head)
+}
+
+/// What is drawn in the set at `dir`; `None` if that is not one that says so.
+pub(super) fn drawing_of(dir: &Path) -> Option<String> {
+    head(dir)?.info.drawing
+}
+
+/// The files of the set at `dir`; `None` if it is not one of ours.
+pub(super) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
+    let names = head(dir)?.images.into_iter().map(|image| image.file_name);
+    // A name that leads elsewhere was not written by us.
+    let plain = |name: &String| Path::new(name).file_name() == Some(name.as_ref());
+    let images = names.filter(plain).map(|name| Path::new(IMAGES).join(name));
+    let store = store::manifest(&dir.join(STORE)).unwrap_or_default();
+    let store = store.into_iter().map(|file| Path::new(STORE).join(file));
+    Some(images.chain(store).chain([PathBuf::from(ANNOTATIONS)]).collect())
 }

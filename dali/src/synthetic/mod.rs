@@ -19,7 +19,7 @@ pub use scene::MAX_OBJECTS;
 pub use shapes::CLASS_NAMES;
 
 use crate::error::DaliError;
-use crate::place::{self, TemporaryDir};
+use crate::place::{self, Claim};
 use crate::prep::{self, PrepOptions, PrepReport};
 use crate::progress::{Progress, Stage};
 use files::{Annotations, ImageFile};
@@ -54,9 +54,18 @@ pub struct SyntheticOptions {
     pub overwrite: bool,
 }
 
-/// Draws the data set and prepares its store.
+impl SyntheticOptions {
+    /// What is drawn, in words that its annotation file repeats.
+    fn drawing(&self) -> String {
+        let Self { count, seed, height, width, .. } = self;
+        format!("{count} images of {height}x{width}, seed {seed}")
+    }
+}
+
+/// Draws the data set and prepares its store. If another process is writing `out`, waits for it.
 ///
 /// # Errors
+/// [`DaliError::MadeMeanwhile`] if that process drew the same set,
 /// [`DaliError::Option`] for a count of zero or a size outside 32 to 4096, [`DaliError::Exists`]
 /// where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten but holds other data,
 /// [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
@@ -66,14 +75,23 @@ pub fn generate(
 ) -> Result<PrepReport, DaliError> {
     let start = Instant::now();
     check(options)?;
-    place::check_out(&options.out, options.overwrite, |out| {
-        files::is_ours(&out.join(ANNOTATIONS))
+    place::check_out(&options.out, options.overwrite, files::manifest)?;
+    let claim = Claim::take(&options.out, files::manifest, &mut |owner| {
+        progress(Progress { stage: Stage::Waiting { pid: owner.pid }, done: 0, total: 0 });
+        Ok(())
     })?;
-    let temporary = TemporaryDir::create(&options.out)?;
+    // It was free before the lock was.
+    match place::check_out(&options.out, options.overwrite, files::manifest) {
+        Err(DaliError::Exists { path }) if files::drawing_of(&path) == Some(options.drawing()) => {
+            return Err(DaliError::MadeMeanwhile { path });
+        }
+        result => result?,
+    }
+    let temporary = claim.begin()?;
     let images_dir = temporary.path().join(IMAGES);
     std::fs::create_dir_all(&images_dir).map_err(DaliError::io("create", &images_dir))?;
 
-    let mut annotations = Annotations::default();
+    let mut annotations = Annotations::new(options.drawing());
     let indices: Vec<usize> = (0..options.count).collect();
     for chunk in indices.chunks(IMAGES_PER_CHUNK) {
         let drawn: Vec<Result<ImageFile, DaliError>> = chunk
@@ -95,7 +113,7 @@ pub fn generate(
     prep.min_size = options.height.min(options.width);
     prep.max_size = options.height.max(options.width);
     let mut report = prep::run(&prep, progress)?;
-    temporary.place()?;
+    temporary.place(options.overwrite)?;
     report.out = options.out.join(STORE);
     report.seconds = start.elapsed().as_secs_f64();
     Ok(report)

@@ -4,6 +4,7 @@
 mod coco_open;
 mod fixture;
 mod loader;
+mod places;
 mod prep_annotations;
 mod prep_images;
 mod store;

@@ -8,6 +8,8 @@ mod log;
 mod model;
 mod predict;
 mod prep;
+mod replay;
+mod signals;
 mod train;
 
 use std::io::Write;
@@ -21,6 +23,8 @@ pub use device::{DeviceArgs, OpenDevice, open_gpu};
 use crate::EngineError;
 use crate::progress::Progress;
 use crate::train::Outcome;
+
+use signals::Stop;
 
 /// Trains Mask R-CNN on COCO: one binary, on the CPU or a GPU.
 #[derive(Debug, Parser)]
@@ -38,6 +42,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
     Predict(predict::PredictArgs),
+    /// Run again the step at which a run's losses became non-finite, and name where.
+    Replay(replay::ReplayArgs),
     /// Turn COCO files into a store, or draw a data set of shapes.
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config.
@@ -59,7 +65,7 @@ mod exit {
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let result = log::start().and_then(|()| run(command));
+    let result = log::start().and_then(|()| run(command, &Stop::watch()?));
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
@@ -70,11 +76,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<Outcome, EngineError> {
+fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => train::run(&args, stop),
         Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
+        Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use dali::prep::{EmptyImages, PrepOptions};
+use dali::DaliError;
+use dali::prep::{EmptyImages, PrepOptions, PrepReport};
 use dali::store::PixelEncoding;
 use dali::synthetic::SyntheticOptions;
 
@@ -79,8 +80,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
             overwrite: args.overwrite,
         };
         let title = format!("drawing {} images", args.count);
-        let report = progress.during(&title, |p| dali::synthetic::generate(&options, p))?;
-        return super::print(&format!("{report}\n"));
+        return report(progress.during(&title, |p| dali::synthetic::generate(&options, p)));
     }
     let (Some(images), Some(annotations)) = (&args.images, &args.annotations) else {
         return Err(EngineError::Usage("give --images and --annotations, or --synthetic".into()));
@@ -98,6 +98,12 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         skip_bad_images: args.skip_bad_images,
         ..PrepOptions::new(images, annotations, &args.out)
     };
-    let report = progress.during("reading COCO files", |p| dali::prep::run(&options, p))?;
-    super::print(&format!("{report}\n"))
+    report(progress.during("reading COCO files", |p| dali::prep::run(&options, p)))
+}
+
+fn report(result: Result<PrepReport, DaliError>) -> Result<(), EngineError> {
+    match result {
+        Err(made @ DaliError::MadeMeanwhile { .. }) => super::print(&format!("{made}\n")),
+        result => super::print(&format!("{}\n", result?)),
+    }
 }

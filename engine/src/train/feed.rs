@@ -125,6 +125,12 @@ impl Feed {
         self.order.batches_per_epoch() as u64
     }
 
+    /// Ids of the images of a step, counted from 0.
+    pub(super) fn image_ids(&self, step: u64) -> Vec<u64> {
+        let images = self.order.batch(step).images;
+        images.iter().map(|i| self.data.store.image(self.data.images[*i]).image_id).collect()
+    }
+
     /// The images of micro-step `micro` (from 0, counted over all steps). Expected in order; a jump
     /// restarts the loader.
     pub(super) fn next(&mut self, micro: u64) -> Result<Batch, EngineError> {

@@ -7,7 +7,7 @@ use configs::Config;
 use graph::capture::CapturedGraph;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
-use super::feed::Feed;
+use super::feed::{Batch, Feed};
 use super::memory::{MemoryNeed, check_fit, needed_bytes, prepare};
 use super::programs::TrainingPrograms;
 use super::start;
@@ -155,6 +155,30 @@ impl Trainer {
             }
         }
         Ok(begun)
+    }
+
+    /// The batch of step `step`, counted from 0, once more: `visit` sees each micro-step's. The
+    /// trainer cannot train on from here without a jump of its loader.
+    ///
+    /// # Errors
+    /// An image that cannot be read; errors of `visit`.
+    pub(super) fn batch_again(
+        &mut self,
+        step: u64,
+        visit: &mut dyn FnMut(&Batch) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
+            let batch = self.feed.next(micro)?;
+            let visited = visit(&batch);
+            self.feed.recycle(batch);
+            visited?;
+        }
+        Ok(())
+    }
+
+    /// Ids of the images of step `step`, counted from 0.
+    pub(super) fn image_ids(&self, step: u64) -> Vec<u64> {
+        self.feed.image_ids(step)
     }
 
     /// Steps in flight.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use configs::Config;
 use device::Device;
-use engine::checkpoint::{self, Snapshot};
+use engine::checkpoint::{self, Keep, Snapshot};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::progress::Progress;
@@ -148,8 +148,11 @@ pub fn resuming_is_exact(open: &Open) {
         steps_done: 3,
         categories: &run.data.categories(),
         config: &config,
+        data: "",
+        overrides: &[],
     };
-    let saved = checkpoint::save(&place.path().join("run"), &snapshot, 0).expect("a checkpoint");
+    let keep = Keep { newest: 0, steps: &[] };
+    let saved = checkpoint::save(&place.path().join("run"), &snapshot, keep).expect("a checkpoint");
     let on = steps(&mut whole, 3);
     let (_, mut resumed) = run.on(open(Some(3)));
     let restore = |state: &mut StateSet| checkpoint::restore(&saved, state);

@@ -1,0 +1,120 @@
+//! One maker of a folder at a time, what dead ones leave, and that a stranger's file stays.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use dali::{DaliError, Lock, Owner};
+
+use crate::fixture::{Fixture, assert_says};
+
+fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
+    fixture.dir.path().join("store.lock")
+}
+
+/// Writes a lock as a process on another host left it, with its last heartbeat `ago`.
+fn foreign_lock(path: &Path, ago: Duration) {
+    let text = r#"{"host":"far","kernel":"of another machine","pid":17,"since":1700000000}"#;
+    fs::write(path, text).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - ago).unwrap();
+}
+
+#[test]
+fn a_lock_is_held_once_and_names_its_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.lock");
+    let lock = Lock::take(&path).unwrap();
+    let Err(DaliError::Locked { owner, .. }) = Lock::take(&path) else { panic!("taken twice") };
+    assert_eq!((owner.pid, owner.host), (std::process::id(), Owner::current().host));
+    let message = Lock::take(&path).unwrap_err().to_string();
+    assert_says(&message, &["run.lock", &std::process::id().to_string(), "host", "for 0 s"]);
+    lock.check().unwrap();
+    drop(lock);
+    assert!(!path.exists());
+    let lock = Lock::take(&path).unwrap();
+    assert_eq!(lock.replaced(), None);
+}
+
+#[test]
+fn a_waiting_process_gets_the_lock_once_it_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.lock");
+    let held = std::sync::Mutex::new(Some(Lock::take(&path).unwrap()));
+    let mut pauses = 0;
+    let (_lock, first) = Lock::wait(&path, &mut |owner| {
+        assert_eq!(owner.pid, std::process::id());
+        pauses += 1;
+        if pauses == 2 {
+            held.lock().unwrap().take();
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((pauses, first.map(|owner| owner.pid)), (2, Some(std::process::id())));
+}
+
+#[test]
+fn a_lock_of_another_host_counts_until_its_heart_has_stopped_for_a_minute() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.lock");
+    foreign_lock(&path, Duration::from_secs(50));
+    let message = Lock::take(&path).unwrap_err().to_string();
+    assert_says(&message, &["process 17", "host far"]);
+    foreign_lock(&path, Duration::from_secs(61));
+    let lock = Lock::take(&path).unwrap();
+    assert_eq!(lock.replaced().map(|owner| owner.host.as_str()), Some("far"));
+    lock.check().unwrap();
+
+    // Another host takes it over in its turn.
+    fs::remove_file(&path).unwrap();
+    foreign_lock(&path, Duration::ZERO);
+    assert_says(&lock.check().unwrap_err().to_string(), &["process 17", "host far"]);
+    drop(lock);
+    assert!(path.exists(), "it is the other's");
+}
+
+#[test]
+fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
+    let fixture = Fixture::new();
+    fixture.prep().unwrap();
+    let beside = |name: &str| fixture.dir.path().join(name);
+    // Killed while writing, and between moving the old store aside and the new one in.
+    fs::create_dir(beside("store.tmp-AbCdEf012345")).unwrap();
+    fs::write(beside("store.tmp-AbCdEf012345").join("images.bin"), "half").unwrap();
+    fs::rename(fixture.store_path(), beside("store.old-AbCdEf012345")).unwrap();
+    // Neither has a name that a maker of this store gives.
+    fs::create_dir(beside("store.tmp-mine")).unwrap();
+    fs::create_dir(beside("store2.tmp-AbCdEf012345")).unwrap();
+    // A lock whose process is gone.
+    fs::write(lock_file(&fixture), "").unwrap();
+    let again = dali::prep::run(&fixture.options(), &mut |_| ());
+    assert_says(&again.unwrap_err().to_string(), &["was made meanwhile"]);
+    assert_eq!(fixture.store().len(), 1);
+    let mut names: Vec<_> = fs::read_dir(fixture.dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("store"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["store", "store.tmp-mine", "store2.tmp-AbCdEf012345"]);
+}
+
+#[test]
+fn a_strangers_file_in_a_store_is_named_and_stays() {
+    let fixture = Fixture::new();
+    fixture.prep().unwrap();
+    let notes = fixture.store_path().join("notes.txt");
+    fs::write(&notes, "dear").unwrap();
+    let again = || fixture.prep_with(|options| options.overwrite = true);
+    assert_says(&again().unwrap_err().to_string(), &["store", "notes.txt", "leaves it alone"]);
+    assert_eq!(fs::read(&notes).unwrap(), b"dear");
+    fs::remove_file(&notes).unwrap();
+
+    // A folder of the same names, but of another program.
+    let header = fixture.store_path().join("header.json");
+    fs::remove_file(&header).unwrap();
+    fs::write(&header, r#"{"title": "thesis"}"#).unwrap();
+    assert_says(&again().unwrap_err().to_string(), &["leaves it alone"]);
+    assert!(header.exists());
+}
