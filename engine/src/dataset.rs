@@ -10,7 +10,6 @@ use dali::order::{PaddedShape, Rounding, choose_shapes, resized_size};
 use dali::prep::PrepReport;
 use dali::store::Store;
 use dali::{prep, synthetic};
-use sha2::{Digest, Sha256};
 
 use crate::classes::classes_of_data;
 use crate::error::EngineError;
@@ -59,6 +58,13 @@ impl DataSet {
             }
         };
         let store = Arc::new(Store::open(&dir)?);
+        if !store.has_checksums() {
+            let path = store.path().display();
+            progress.say(&format!(
+                "store {path}: of version 1, so its pixels are unverified; run `onegraph prep` \
+                 again"
+            ));
+        }
         let images = select(&config.data, split, &store)?;
         let size = |i: &usize| {
             let record = store.image(*i);
@@ -178,7 +184,10 @@ fn draw(
     if dir.join("store").is_dir() {
         return Ok(());
     }
-    let ((height, width), out) = ((size as u32, size as u32), dir.to_path_buf());
+    let side = u32::try_from(size).map_err(|_| {
+        EngineError::Usage(format!("data.synthetic.image_size is {size}; it must be at most 4096"))
+    })?;
+    let (height, width, out) = (side, side, dir.to_path_buf());
     // One of our sets without its store is drawn again; anything else there is left alone.
     let overwrite = dir.is_dir();
     let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
@@ -191,8 +200,8 @@ fn draw(
 /// what they are, so they are as good.
 fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, DaliError> {
     match result {
-        Err(DaliError::MadeMeanwhile { path } | DaliError::Exists { path }) => {
-            tracing::info!(path = %path.display(), "taking what another process made");
+        Err(DaliError::AlreadyMade { path } | DaliError::Exists { path }) => {
+            tracing::info!(path = %path.display(), "taking what exists");
             Ok(None)
         }
         result => result.map(Some),
@@ -215,17 +224,19 @@ fn prepare(
         PixelEncoding::Jpeg => dali::store::PixelEncoding::Jpeg,
         PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
     };
-    let stem = annotations.file_stem().map(|s| s.to_string_lossy().into_owned());
+    let max_image_pixels = data.max_image_pixels;
+    let paths = prep::PrepOptions::new(images, annotations, "");
+    let mut options = prep::PrepOptions { pixels, empty, max_image_pixels, ..paths };
     // An edited annotation file counts as a new one: its old store would be silently wrong.
-    let edited = std::fs::metadata(annotations).map(|m| (m.len(), m.modified().ok())).ok();
-    let key = format!("{images:?} {annotations:?} {edited:?} {empty:?} {pixels:?}");
-    let name = format!("{}-{}", stem.unwrap_or_default(), short_hash(key.as_bytes()));
-    let out = Path::new("runs/data").join(name);
+    let key = prep::source_key(&options)?;
+    let stem = annotations.file_stem().unwrap_or_default().to_string_lossy();
+    let out = Path::new("runs/data").join(format!("{stem}-{}", &key[..8]));
     if out.is_dir() {
-        return Ok(out);
+        let Some(why) = outdated(&out, images)? else { return Ok(out) };
+        progress.say(&why);
+        options.overwrite = true;
     }
-    let options =
-        prep::PrepOptions { pixels, empty, ..prep::PrepOptions::new(images, annotations, &out) };
+    options.out = out.clone();
     let title = format!("making the store {}", out.display());
     if let Some(report) = made(progress.during(&title, |p| prep::run(&options, p)))? {
         progress.say(&report.to_string());
@@ -233,9 +244,17 @@ fn prepare(
     Ok(out)
 }
 
-/// The first eight hexadecimal digits of the SHA-256: the name of a store derives from its sources.
-fn short_hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().take(4).map(|b| format!("{b:02x}")).collect()
+/// Why the store at `out`, made from files in `images`, is made anew; `None` if it is as good as
+/// new.
+fn outdated(out: &Path, images: &Path) -> Result<Option<String>, EngineError> {
+    match Store::open(out) {
+        Ok(store) => Ok(store.changed_source(images).map(|name| {
+            let out = out.display();
+            format!("{out}: {name} was replaced since the store was made; making it anew")
+        })),
+        Err(damage @ DaliError::Store { .. }) => Ok(Some(format!("{damage}; making it anew"))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Images in use: those named by `data.ids` (training only), else all, up to `data.max_images`.

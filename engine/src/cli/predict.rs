@@ -58,7 +58,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let mut planned = None;
     let bar = progress.bar("predicting", files.len() as u64);
     for (i, file) in files.iter().enumerate() {
-        let image = read(file, image_ids[i])?;
+        let image = read(file, image_ids[i], config.data.max_image_pixels)?;
         let found = detect(&config, &image, classes, &backend, &mut state, &mut planned)?;
         results.extend(found.to_coco(&ids));
         let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
@@ -104,10 +104,10 @@ fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     named.filter(distinct).unwrap_or_else(|| (0..files.len() as u64).collect())
 }
 
-fn read(file: &Path, id: u64) -> Result<Image, EngineError> {
+fn read(file: &Path, id: u64, max_pixels: usize) -> Result<Image, EngineError> {
     let bytes = std::fs::read(file).map_err(crate::run_dir::io(file))?;
     let fault = |fault| EngineError::Image { path: file.to_path_buf(), fault };
-    let info = dali::decode::probe(&bytes).map_err(fault)?;
+    let info = dali::decode::probe_within(&bytes, max_pixels).map_err(fault)?;
     let (height, width) = (info.height as usize, info.width as usize);
     let mut rgb = vec![0; 3 * height * width];
     dali::decode::decode_rgb_into(&bytes, &mut rgb).map_err(fault)?;
