@@ -110,7 +110,7 @@ pub struct Data {
     pub max_images: usize,
     /// Largest image that is decoded, in pixels; a larger one is refused before memory is taken
     /// for it. Default 178956970, where PIL refuses too (512 MiB as RGB).
-    #[schemars(range(min = 1, max = 2_147_483_647), extend("unit" = "pixels"))]
+    #[schemars(range(min = 1, max = 1_000_000_000), extend("unit" = "pixels"))]
     pub max_image_pixels: usize,
 }
 

@@ -5,6 +5,7 @@ mod doctor;
 mod eval;
 mod inspect;
 mod log;
+mod model;
 mod predict;
 mod prep;
 mod replay;

@@ -9,7 +9,9 @@ use dali::order::PaddedShape;
 use image::RgbImage;
 
 use super::device::DeviceArgs;
+use super::model::ModelArgs;
 use crate::EngineError;
+use crate::classes::describe_classes;
 use crate::dataset::network_size;
 use crate::draw::picture;
 use crate::evaluate::{Detector, Image, ImageDetections, TrainedModel};
@@ -20,9 +22,11 @@ use crate::runtime::{Backend, ModelState};
 
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
-    /// Run directory, or one of its checkpoints.
-    #[arg(long, value_name = "RUN")]
-    run: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Override a value of the model's config, such as --set model.detections.per_image=20.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Output directory for pictures and predictions.json. An image's id is the number in its file
     /// name, as in COCO; if a name is not a number, or two are equal, ids count from 0.
     #[arg(long, value_name = "DIR")]
@@ -43,8 +47,10 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let image_ids = image_ids(&files);
     make_dir(&args.out)?;
     let backend = args.device.open()?;
-    let model = TrainedModel::open(&args.run, &[], &backend, &progress)?;
-    let TrainedModel { config, params, mut state, categories } = model;
+    let model = args.model.open(&args.set, &backend, &progress)?;
+    let categories = model.classes();
+    progress.say(&describe_classes(&categories));
+    let TrainedModel { config, params, mut state, .. } = model;
     let classes = classes_of(&params);
     let names: Vec<String> = categories.iter().map(|(name, _)| name.clone()).collect();
     let ids: Vec<u64> = categories.iter().map(|(_, id)| *id).collect();

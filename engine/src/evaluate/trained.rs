@@ -6,6 +6,8 @@ use configs::Config;
 
 use super::model::DetectionModel;
 use crate::checkpoint;
+use crate::classes::{classes_by_number, describe_classes};
+use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
@@ -24,8 +26,8 @@ pub struct TrainedModel {
     pub params: Vec<Param>,
     /// Their values.
     pub state: ModelState,
-    /// Class names with their COCO ids, in the order of labels from 1.
-    pub categories: Vec<(String, u64)>,
+    /// Names of its classes with their COCO ids, from class 1, if it states them.
+    pub categories: Option<Vec<(String, u64)>>,
 }
 
 impl TrainedModel {
@@ -44,27 +46,87 @@ impl TrainedModel {
         let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
         let (meta, _) = checkpoint::open(&path)?;
         let config = Config::load(path.join("config.toml"), overrides)?;
-        let classes = meta.categories.len().max(config.model.num_classes);
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
-        let (params, state) = whole_model(&config, classes, &file, backend, progress)?;
-        Ok(Self { config, params, state, categories: meta.categories })
+        Self::whole(config, &file, Some(meta.categories), backend, progress)
     }
-}
 
-/// The parameters of a model of `classes` foreground classes, all from the file.
-fn whole_model(
-    config: &Config,
-    classes: usize,
-    file: &WeightsFile,
-    backend: &Backend,
-    progress: &Progress,
-) -> Result<(Vec<Param>, ModelState), EngineError> {
-    let weights = Some((file, Extent::Model));
-    let model = DetectionModel::new(config, classes, weights, backend)?;
-    let path = file.path();
-    if let Some(report) = &model.loaded {
-        report.check(path, Tolerance::Nothing, MEND)?;
-        progress.say(&format!("weights {}: {}", path.display(), report.describe()));
+    /// Opens a weights file; `config` is a file or preset, by default the `config.toml` beside the
+    /// weights.
+    ///
+    /// # Errors
+    /// As for [`Self::open`]; [`EngineError::Usage`] without a config.
+    pub fn from_weights(
+        path: &Path,
+        config: Option<&Path>,
+        overrides: &[String],
+        backend: &Backend,
+        progress: &Progress,
+    ) -> Result<Self, EngineError> {
+        let beside = path.with_file_name("config.toml");
+        let config = match config {
+            Some(config) => config,
+            None if beside.is_file() => &beside,
+            None => {
+                let path = path.display();
+                let message = format!("no config.toml lies beside {path}: give its --config");
+                return Err(EngineError::Usage(message));
+            }
+        };
+        let config = Config::load(config, overrides)?;
+        let file = WeightsFile::open(path)?;
+        let categories = file.categories().map(<[_]>::to_vec);
+        Self::whole(config, &file, categories, backend, progress)
     }
-    Ok((model.params, model.state))
+
+    /// A model whose parameters all come from the file; its config then names the classes.
+    fn whole(
+        mut config: Config,
+        file: &WeightsFile,
+        categories: Option<Vec<(String, u64)>>,
+        backend: &Backend,
+        progress: &Progress,
+    ) -> Result<Self, EngineError> {
+        let stated = categories.as_ref().map_or(0, Vec::len);
+        config.model.num_classes =
+            config.model.classes_or(file.num_classes().unwrap_or(stated).max(1));
+        let weights = Some((file, Extent::Model));
+        let model = DetectionModel::new(&config, config.model.num_classes, weights, backend)?;
+        let path = file.path();
+        if let Some(report) = &model.loaded {
+            report.check(path, Tolerance::Nothing, MEND)?;
+            progress.say(&format!("weights {}: {}", path.display(), report.describe()));
+        }
+        Ok(Self { config, params: model.params, state: model.state, categories })
+    }
+
+    /// Names of its classes with their COCO ids, from class 1: those that it states, else COCO's or
+    /// numbers.
+    pub fn classes(&self) -> Vec<(String, u64)> {
+        let by_number = || classes_by_number(self.config.model.num_classes);
+        self.categories.clone().unwrap_or_else(by_number)
+    }
+
+    /// Checks that the model's classes are those of the data, which was opened with its config.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] if the model states other classes, or states none and has a number
+    /// of them that the data does not explain.
+    pub fn check_classes(&self, data: &DataSet) -> Result<(), EngineError> {
+        let (path, of_data) = (data.store.path().display(), data.categories());
+        let (ours, theirs) = (self.config.model.num_classes, data.num_classes());
+        match &self.categories {
+            Some(stated) if *stated == of_data => Ok(()),
+            Some(stated) => Err(EngineError::Usage(format!(
+                "{path} names other classes than the model was trained on: it has {}, the model {}",
+                describe_classes(&of_data),
+                describe_classes(stated)
+            ))),
+            None if ours == theirs => Ok(()),
+            None if of_data.iter().all(|(_, id)| (1..=ours as u64).contains(id)) => Ok(()),
+            None => Err(EngineError::Usage(format!(
+                "the weights have {ours} classes and do not say which, and {path} has {theirs} \
+                 whose ids are not among 1 to {ours}: evaluate on data with as many classes"
+            ))),
+        }
+    }
 }

@@ -196,20 +196,27 @@ impl Feed {
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
         let store = self.data.store.clone();
-        let filler = fill_network_sizes(&self.data);
+        let filler = fill_rows(&self.data);
         Ok(Loader::new(store, batches, slots, self.threads, Box::new(filler))?)
     }
 }
 
-/// Fills the array that the loader does not know: each image's network size.
-fn fill_network_sizes(
+/// Fills the array that the loader does not know, each image's network size, and turns labels of
+/// the store into classes of the model.
+fn fill_rows(
     data: &DataSet,
 ) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
     let mut sizes = vec![[0; 2]; data.store.len()];
     for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
         sizes[image] = [height as i32, width as i32];
     }
+    let class_of_label = data.class_of_label();
+    let is_same = class_of_label.iter().zip(0..).all(|(class, label)| *class == label);
     move |_, image, rows| {
+        if !is_same {
+            let classes: &mut [i32] = rows.row_mut("gt_classes")?;
+            classes.iter_mut().for_each(|label| *label = class_of_label[*label as usize]);
+        }
         rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
         Ok(())
     }

@@ -6,7 +6,7 @@ use configs::Config;
 use graph::StateSet;
 
 use crate::error::EngineError;
-use crate::model::Param;
+use crate::model::{Param, classes_of};
 use crate::weights::{Extent, LoadReport, Tolerance, WeightsFile, fold, load_weights};
 
 /// How a run begins that accepts what its file lacks.
@@ -21,18 +21,25 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
     whole.or(body)
 }
 
-/// Loads the file that the config starts from, if there is one.
+/// Loads the file that the config starts from, if there is one; `categories` are the classes of the
+/// model. What depends on the classes starts anew if the file states others.
 ///
 /// # Errors
 /// A file that cannot be read, or that does not fill what it should.
 pub(super) fn load(
     config: &Config,
+    categories: &[(String, u64)],
     params: &[Param],
     state: &mut StateSet,
 ) -> Result<Option<LoadReport>, EngineError> {
-    let Some((path, extent)) = file_of(config) else { return Ok(None) };
+    let Some((path, asked)) = file_of(config) else { return Ok(None) };
     let file = WeightsFile::open(path)?;
-    let report = load_weights(&file, extent, params, state);
+    let has_others = file.categories().is_some_and(|theirs| theirs != categories);
+    let extent = match asked {
+        Extent::Model if has_others => Extent::AllButClasses,
+        other => other,
+    };
+    let mut report = load_weights(&file, extent, params, state);
     let tolerance = match extent {
         Extent::Backbone => Tolerance::Nothing,
         Extent::Model | Extent::AllButClasses => Tolerance::Classes,
@@ -40,6 +47,21 @@ pub(super) fn load(
     if !config.model.allow_partial {
         report.check(path, tolerance, MEND)?;
     }
+    if asked == Extent::Model {
+        report.note = note(&file, has_others, params);
+    }
     fold(state, params, config.model.backbone.norm_eps);
     Ok(Some(report))
+}
+
+/// Why the predictors start anew, if they do.
+fn note(file: &WeightsFile, has_others: bool, params: &[Param]) -> Option<String> {
+    let (theirs, ours) = (file.num_classes()?, classes_of(params));
+    if theirs != ours {
+        return Some(format!(
+            "the predictors start anew: the file has {theirs} classes, the model {ours}; \
+             model.num_classes={theirs} would keep them"
+        ));
+    }
+    has_others.then(|| "the predictors start anew: the file's classes are others".to_string())
 }

@@ -62,7 +62,7 @@ impl Trainer {
         let eps = config.model.backbone.norm_eps;
         let mut state = initial_state(&first.program, &params, config.train.seed, eps);
         set_scale(&mut state, config.solver.initial_loss_scale);
-        let loaded = start::load(config, &params, &mut state)?;
+        let loaded = start::load(config, &data.categories(), &params, &mut state)?;
         let (steps, state) = make_steps(programs, state, backend, config, data)?;
         let feed = Feed::new(config, data, backend)?;
         Ok(Self {

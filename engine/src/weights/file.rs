@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
 
-use super::names::{current, is_batch_counter};
+use super::names::{CLASSIFIER, current, is_batch_counter};
+use super::save::CATEGORIES;
 use crate::error::EngineError;
 
 /// First bytes of the archive that `torch.save` writes, and of the bare pickle that it once wrote.
@@ -21,6 +23,7 @@ pub type Values = (Vec<usize>, Vec<f32>);
 pub struct WeightsFile {
     path: PathBuf,
     tensors: BTreeMap<String, Values>,
+    categories: Option<Vec<(String, u64)>>,
 }
 
 impl WeightsFile {
@@ -50,7 +53,8 @@ impl WeightsFile {
                 return Err(fault(reason));
             }
         }
-        Ok(Self { path: path.to_path_buf(), tensors })
+        let categories = categories(&bytes).map_err(&fault)?;
+        Ok(Self { path: path.to_path_buf(), tensors, categories })
     }
 
     /// Where the file is.
@@ -58,10 +62,38 @@ impl WeightsFile {
         &self.path
     }
 
+    /// Names and COCO ids of the model's classes, from class 1, if the file says.
+    pub fn categories(&self) -> Option<&[(String, u64)]> {
+        self.categories.as_deref()
+    }
+
+    /// Foreground classes of the classifier, if the file holds one.
+    pub fn num_classes(&self) -> Option<usize> {
+        let (shape, _) = self.tensors.get(CLASSIFIER)?;
+        shape.first()?.checked_sub(1)
+    }
+
     /// Shapes and values by name.
     pub fn tensors(&self) -> &BTreeMap<String, Values> {
         &self.tensors
     }
+}
+
+/// A class in the metadata.
+#[derive(Debug, Deserialize)]
+struct Category {
+    id: u64,
+    name: String,
+}
+
+/// The classes that the header's metadata states.
+fn categories(file: &[u8]) -> Result<Option<Vec<(String, u64)>>, String> {
+    let (_, header) = SafeTensors::read_metadata(file).map_err(|e| e.to_string())?;
+    let stated = header.metadata().as_ref().and_then(|metadata| metadata.get(CATEGORIES));
+    let Some(text) = stated else { return Ok(None) };
+    let list: Vec<Category> = serde_json::from_str(text)
+        .map_err(|e| format!("its metadata `{CATEGORIES}` is no list of ids and names: {e}"))?;
+    Ok(Some(list.into_iter().map(|c| (c.name, c.id)).collect()))
 }
 
 /// The values of a tensor, or what is wrong with it.

@@ -3,6 +3,9 @@
 /// Prefix of the backbone's parameters.
 pub(super) const BODY: &str = "backbone.body.";
 
+/// A parameter with one element per class, background included.
+pub(super) const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.bias";
+
 /// The current name of a tensor: torchvision renamed those of its FPN, RPN head and mask head, and
 /// renames them itself when it loads an older file (`_load_from_state_dict` of each module).
 pub(super) fn current(name: &str) -> String {

@@ -38,6 +38,8 @@ pub struct LoadReport {
     /// Those of the unexpected tensors that belong to a part which the model has and the file was
     /// to fill: the file is of a different model.
     pub misfits: Vec<Named>,
+    /// What else the user should know.
+    pub note: Option<String>,
 }
 
 /// Gaps that a use of weights can live with.
@@ -78,6 +80,9 @@ impl LoadReport {
             if !names.is_empty() {
                 text += &format!("\n  {kind}: {}", few(&names));
             }
+        }
+        if let Some(note) = &self.note {
+            text += &format!("\n  {note}");
         }
         text
     }
