@@ -136,18 +136,27 @@ impl Metrics {
 }
 
 /// Drops the records after `step` from a metrics file: a run that resumes there repeats those
-/// steps. A truncated last line is dropped too.
+/// steps. A truncated last line is dropped too, and the evaluation of `step` if `again`, since it
+/// is repeated. Returns whether there is an evaluation of `step`.
 ///
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be written.
-pub fn forget_after(path: &Path, step: u64) -> Result<(), EngineError> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
-    let is_kept = |line: &&str| {
-        let record: Option<serde_json::Value> = serde_json::from_str(line).ok();
-        record.and_then(|r| r["step"].as_u64()).is_some_and(|s| s <= step)
+pub fn forget_after(path: &Path, step: u64, again: bool) -> Result<bool, EngineError> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Ok(false) };
+    let mut is_evaluated = false;
+    let mut is_kept = |line: &&str| {
+        let Ok(record) = serde_json::from_str::<serde_json::Value>(line) else { return false };
+        let of = record["step"].as_u64();
+        let evaluates_step = of == Some(step) && record.get("loss").is_none();
+        is_evaluated |= evaluates_step && !again;
+        of.is_some_and(|of| of <= step) && !(evaluates_step && again)
     };
-    let kept: String = text.lines().filter(is_kept).flat_map(|line| [line, "\n"]).collect();
-    if kept == text { Ok(()) } else { write_whole(path, kept.as_bytes()) }
+    let kept = text.lines().filter(&mut is_kept);
+    let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
+    if kept != text {
+        write_whole(path, kept.as_bytes())?;
+    }
+    Ok(is_evaluated)
 }
 
 /// Hours, minutes, seconds.
@@ -181,10 +190,14 @@ mod tests {
     fn steps_that_come_again_and_a_cut_line_are_forgotten() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("metrics.jsonl");
-        let lines = ["{\"step\":1}\n", "{\"step\":2}\n", "{\"step\":3}\n", "{\"step\":4,\"lo"];
+        let step = |n: u64| format!("{{\"step\":{n},\"loss\":1.0}}\n");
+        let evaluation = "{\"step\":2,\"bbox\":{}}\n".to_string();
+        let lines = [step(1), step(2), evaluation, step(3), "{\"step\":4,\"lo".into()];
         std::fs::write(&path, lines.concat()).expect("a file");
-        forget_after(&path, 2).expect("the file is there");
+        assert!(forget_after(&path, 2, false).expect("the file is there"), "it is evaluated");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..3].concat());
+        assert!(!forget_after(&path, 2, true).expect("the file is there"), "it is to be again");
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..2].concat());
-        forget_after(&folder.path().join("none"), 2).expect("a run without metrics");
+        forget_after(&folder.path().join("none"), 2, false).expect("a run without metrics");
     }
 }

@@ -79,7 +79,7 @@ impl Best {
         let Some(ap) = self.ap(evaluation) else { return Ok(()) };
         let score = Score { step, ap };
         self.without_improvement += 1;
-        if self.best.is_none_or(|best| ap > best.ap) {
+        if self.best.is_none_or(|best| ap > best.ap || best.step == step) {
             (self.best, self.without_improvement) = (Some(score), 0);
         }
         self.kept.retain(|kept| kept.step != step);

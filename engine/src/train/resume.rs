@@ -85,7 +85,8 @@ impl Resumed {
         Ok(Self { path, steps_done: meta.steps_done, overrides })
     }
 
-    /// Restores state and log. Returns the number of steps done.
+    /// Restores state and log of a run of `total` steps. Returns the number of steps done, and
+    /// whether the last one's evaluation is recorded; that of the last step of all comes again.
     ///
     /// # Errors
     /// A state that does not fit the model; files that cannot be written.
@@ -93,13 +94,15 @@ impl Resumed {
         &self,
         trainer: &mut Trainer,
         options: &SessionOptions,
-    ) -> Result<u64, EngineError> {
+        total: u64,
+    ) -> Result<(u64, bool), EngineError> {
         let Self { path, steps_done, .. } = self;
         trainer.state().change(|state| checkpoint::restore(path, state))?;
         trainer.resume_at(*steps_done);
-        forget_after(&options.run.join("metrics.jsonl"), *steps_done)?;
+        let metrics = options.run.join("metrics.jsonl");
+        let is_evaluated = forget_after(&metrics, *steps_done, *steps_done >= total)?;
         options.progress.say(&format!("resuming after step {steps_done} from {}", path.display()));
-        Ok(*steps_done)
+        Ok((*steps_done, is_evaluated))
     }
 }
 

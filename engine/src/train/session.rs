@@ -36,6 +36,8 @@ pub struct Session {
     journal: Journal,
     divergence: Divergence,
     totals: Totals,
+    /// Whether the run resumed at a step whose evaluation was interrupted or never begun.
+    owes_evaluation: bool,
     /// Loss scale of the step before.
     last_scale: Option<f32>,
     /// Whether the user knows that the log has gaps.
@@ -71,9 +73,12 @@ impl Session {
         let mut evaluator = Evaluator::new(&config, val, classes, backend, trainer.state())?;
         evaluator.interrupt_by(options.interrupted.clone());
         let mut best = Best::new(&config.train);
-        let mut overrides = Vec::new();
+        let (mut overrides, mut owes_evaluation) = (Vec::new(), false);
         if let Some(resumed) = resumed {
-            best.resume(&run, resumed.restore(&mut trainer, &options)?);
+            let steps = config.train.steps;
+            let (steps_done, is_evaluated) = resumed.restore(&mut trainer, &options, steps)?;
+            best.resume(&run, steps_done);
+            owes_evaluation = !is_evaluated;
             overrides = resumed.overrides;
         }
         let saver = Saver::new(&config, &data, identity, overrides)?;
@@ -90,6 +95,7 @@ impl Session {
             trainer,
             best,
             saver,
+            owes_evaluation,
             last_scale: None,
             log_has_gaps: false,
         })
@@ -141,6 +147,14 @@ impl Session {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
         let mut ended = (Outcome::Done, None);
+        let resumed_at = self.trainer.steps_done();
+        let owes_evaluation = std::mem::take(&mut self.owes_evaluation) && resumed_at < total;
+        if owes_evaluation
+            && self.evaluation_due(resumed_at)
+            && let Some(end) = self.evaluate_on_the_way(resumed_at)?
+        {
+            return Ok(end);
+        }
         self.trainer.restart_clock();
         while self.trainer.steps_done() < total {
             let step = self.step(&bar)?;
