@@ -65,8 +65,8 @@ mod exit {
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let started = log::start().and_then(|()| bus_errors());
-    let result = started.and_then(|()| run(command, &Stop::watch()?));
+    let started = log::start().and_then(|()| bus_errors()).and_then(|()| Stop::watch());
+    let result = started.and_then(|stop| run(command, &stop));
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,

@@ -14,7 +14,8 @@ use crate::metrics::forget_after;
 
 /// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
 /// data is the same is decided by [`identity_of`], not by its path.
-const FREE: [&str; 26] = [
+const FREE: [&str; 27] = [
+    "data.max_image_pixels",
     "data.synthetic.dir",
     "data.synthetic.val_images",
     "data.train_annotations",

@@ -15,7 +15,7 @@ use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{Param, training_layout};
+use crate::model::{Param, step_layout};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, initial_state};
 
@@ -274,7 +274,7 @@ fn make_steps(
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let needed = needed_bytes(&prepared);
-    let slot = training_layout(config.train.micro_batch(), data.slot_shape())?;
+    let slot = step_layout(config, data.slot_shape())?;
     let micro_steps = config.train.micro_steps;
     let steps =
         DeviceSteps::new(device.clone(), prepared, shapes, micro_steps, layout, &slot, &mut state)?;
