@@ -15,7 +15,9 @@
 //! `my.toml: unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?`
 
 mod check;
+mod differences;
 mod error;
+mod keys;
 mod load;
 mod merge;
 mod presets;
@@ -23,6 +25,8 @@ mod schema;
 mod shape;
 mod validate;
 
+pub use differences::Difference;
 pub use error::ConfigError;
+pub use keys::{Key, key, keys, similar_keys};
 pub use presets::{preset, preset_names};
 pub use schema::*;

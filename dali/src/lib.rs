@@ -19,6 +19,7 @@ pub mod progress;
 pub mod score;
 pub mod store;
 pub mod synthetic;
+pub mod unfinished;
 
 pub use error::DaliError;
 pub use lock::Lock;

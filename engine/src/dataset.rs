@@ -11,6 +11,7 @@ use dali::prep::PrepReport;
 use dali::store::Store;
 use dali::{prep, synthetic};
 
+use crate::classes::classes_of_data;
 use crate::error::EngineError;
 use crate::model::SlotShape;
 use crate::progress::Progress;
@@ -26,6 +27,8 @@ pub struct DataSet {
     pub sizes: Vec<(u32, u32)>,
     /// Padded shapes that the images fall into.
     pub shapes: Vec<PaddedShape>,
+    /// Names and COCO ids of the classes of a model that the config describes, from class 1.
+    classes: Vec<(String, u64)>,
 }
 
 /// The split that a data set is for.
@@ -70,7 +73,8 @@ impl DataSet {
         let sizes: Vec<_> = images.iter().map(size).collect();
         let input = &config.input;
         let shapes = choose_shapes(&sizes, input.buckets_per_orientation, input.size_divisor);
-        Ok(Self { store, images, sizes, shapes })
+        let classes = classes_of_data(&categories_of(&store), config.model.num_classes);
+        Ok(Self { store, images, sizes, shapes, classes })
     }
 
     /// Foreground classes.
@@ -94,10 +98,18 @@ impl DataSet {
         )))
     }
 
-    /// Class names with their COCO ids, in the order of labels 1..K.
+    /// Names with their COCO ids of the classes of a model that the config describes, from class 1
+    /// ([`classes_of_data`]).
     pub fn categories(&self) -> Vec<(String, u64)> {
-        let categories = &self.store.header().categories;
-        categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
+        self.classes.clone()
+    }
+
+    /// The class of each label of the store; label 0, which is padding, is class 0.
+    pub(crate) fn class_of_label(&self) -> Vec<i32> {
+        let of = |id: u64| self.classes.iter().position(|(_, theirs)| *theirs == id);
+        let stored = self.store.header().categories.iter();
+        let classes = stored.map(|c| of(c.coco_id).map_or(0, |at| at as i32 + 1));
+        std::iter::once(0).chain(classes).collect()
     }
 
     /// Capacities of a slot that can hold any image of the set.
@@ -111,6 +123,11 @@ impl DataSet {
             runs: c.runs.max(1),
         }
     }
+}
+
+/// Category names with their COCO ids, in the order of a store's labels from 1.
+fn categories_of(store: &Store) -> Vec<(String, u64)> {
+    store.header().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
 }
 
 /// Size of an image in the network, before padding.

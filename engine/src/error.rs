@@ -51,16 +51,26 @@ pub enum EngineError {
         /// What is wrong and what to do.
         reason: String,
     },
-    /// The losses are non-finite.
-    #[error("step {step}: {name} is {value}; {advice}")]
+    /// A bad file of a step to replay.
+    #[error("replay {path}: {reason}")]
+    Replay {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The losses are non-finite, or every step is skipped.
+    #[error("step {step}: {name} is {value}{origin}; {advice}")]
     Diverged {
-        /// The step.
+        /// The first step of the row that ended the run.
         step: u64,
         /// Name of the loss.
         name: String,
         /// Its value.
         value: f32,
-        /// What to try.
+        /// Where it comes from: images, and the first non-finite tensor.
+        origin: String,
+        /// What to try, and where to go on.
         advice: String,
     },
     /// A file or directory that cannot be read or written.

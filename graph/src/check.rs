@@ -12,7 +12,7 @@ use kernels::cpu::{HostData, HostTensor};
 use kernels::on_cpu::run_updating;
 use kernels::{DType, TensorDesc};
 
-use crate::exec::device::{Look, Seen};
+use crate::exec::{Look, Seen};
 use crate::report::node_cost;
 use crate::{NodeId, Program, TensorId};
 

@@ -99,6 +99,7 @@ pub mod capture;
 pub mod check;
 mod error;
 pub mod exec;
+pub mod finite;
 pub mod plan;
 pub mod program;
 pub mod prune;

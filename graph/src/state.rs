@@ -82,6 +82,11 @@ impl StateSet {
         })
     }
 
+    /// The tensors by index.
+    pub(crate) fn tensors(&self) -> &[HostTensor] {
+        &self.tensors
+    }
+
     pub(crate) fn tensors_mut(&mut self) -> &mut [HostTensor] {
         &mut self.tensors
     }

@@ -247,6 +247,7 @@ fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Va
     let options = SessionOptions {
         run,
         resume: false,
+        accept_changes: false,
         interrupted: Arc::new(AtomicBool::new(false)),
         progress: Progress::quiet(),
         backend,
@@ -299,7 +300,8 @@ fn a_session_that_is_interrupted_goes_on_where_it_was() {
     let open = |run: RunDir, resume: bool, interrupted: &Arc<AtomicBool>| {
         let (progress, backend) = (Progress::quiet(), emulated(Order::Random(3)).1);
         let interrupted = interrupted.clone();
-        let options = SessionOptions { run, resume, interrupted, progress, backend };
+        let options =
+            SessionOptions { run, resume, accept_changes: false, interrupted, progress, backend };
         Session::new(config.clone(), options).unwrap_or_else(|e| panic!("{e}"))
     };
     let named = |name: &str| RunDir::create(place.path(), name).expect("a directory");

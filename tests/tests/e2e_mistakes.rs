@@ -122,11 +122,10 @@ fn checkpoints() {
     let place = Place::new();
     place.good(&micro("--set train.checkpoint_every_steps=5"));
     let resume = "train --resume runs/micro";
-    place.bad(
-        &format!("{resume} --set model.fpn.channels=16"),
-        FAILED,
-        &["step_00000010", "is [8] in it and [16] in the config"],
-    );
+    let wider = format!("{resume} --set model.fpn.channels=16");
+    place.bad(&wider, BAD_CONFIG, &["model.fpn.channels: 8 -> 16", "--override"]);
+    let accepted = format!("{wider} --override");
+    place.bad(&accepted, FAILED, &["step_00000010", "is [8] in it and [16] in the config"]);
     let state = place.join("runs/micro/checkpoints/step_00000010/state.safetensors");
     let mut bytes = fs::read(&state).expect("the state");
     let middle = bytes.len() / 2;

@@ -6,6 +6,7 @@ mod model;
 mod solver;
 mod train;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use data::{ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeRounding, Synthetic};
@@ -14,10 +15,10 @@ pub use model::{
     Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind, StrideRule,
 };
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
-pub use train::{Eval, Train};
+pub use train::{BestMetric, Eval, Train};
 
 /// A whole run: model, input, training and evaluation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The detector.

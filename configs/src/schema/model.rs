@@ -1,17 +1,25 @@
 //! `[model]`: the detector's body, FPN, anchors and box convention.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::heads::{BoxHead, Detections, MaskHead, Roi, Rpn};
 
 /// `[model]`: the detector.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
     /// `"mask_rcnn"` (default), or `"faster_rcnn"` for a model without the mask head.
     pub kind: ModelKind,
     /// Foreground classes. Default 0: the number of categories in the data.
+    #[schemars(range(min = 0, max = 65_535), extend("unit" = "classes"))]
     pub num_classes: usize,
+    /// Safetensors file of a whole detector under torchvision's names to start from. Only what
+    /// depends on the number of classes may differ; it is trained anew. Default: none.
+    pub weights: Option<String>,
+    /// Parameters that a weights file lacks, or holds in another shape, keep their initial values
+    /// instead of ending the run; `--allow-partial` sets it. Default false.
+    pub allow_partial: bool,
     /// The body.
     pub backbone: Backbone,
     /// The feature pyramid.
@@ -40,7 +48,7 @@ impl Model {
 }
 
 /// Which detector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
     /// Boxes and masks.
@@ -58,34 +66,42 @@ impl ModelKind {
 }
 
 /// `[model.backbone]`: the body that turns an image into feature maps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Backbone {
     /// `"resnet"` (default; bottleneck blocks) or `"small"` (for CPUs; basic blocks).
     pub kind: BackboneKind,
     /// ResNet: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is ResNet-50.
+    #[schemars(inner(range(min = 1, max = 256)), extend("unit" = "blocks"))]
     pub blocks: Vec<usize>,
     /// ResNet: channels of the 7x7 stem. Default 64.
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "channels"))]
     pub stem_channels: usize,
     /// ResNet: bottleneck width of the first stage, doubled each stage; stage `i` outputs `4 *
     /// width * 2^i` channels. Default 64.
+    #[schemars(range(min = 1, max = 16_384), extend("unit" = "channels"))]
     pub width: usize,
     /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride 2.
     /// Default `[24, 32, 64, 128]`.
+    #[schemars(inner(range(min = 1, max = 65_536)), extend("unit" = "channels"))]
     pub stage_channels: Vec<usize>,
     /// `"frozen_batch_norm"` (default; statistics and scale are constants) or `"group_norm"`.
     pub norm: NormKind,
     /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub norm_eps: f64,
     /// Groups of a group norm; must divide every channel count that it normalizes. Default 8.
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "groups"))]
     pub norm_groups: usize,
     /// Number of leading stages that are frozen: 0 trains everything, 1 freezes the stem, 2 the
     /// stem and res2, and so on. Default 2.
+    #[schemars(range(min = 0, max = 12), extend("unit" = "stages"))]
     pub frozen_stages: usize,
     /// ResNet: a stage strides in its first 1x1 convolution (MSRA, MLPerf) instead of the 3x3
     /// (torchvision). Default false.
     pub stride_in_1x1: bool,
-    /// Safetensors file with torchvision names to start from. Default: none, random weights.
+    /// Safetensors file under torchvision's names to take the backbone from, and nothing else: a
+    /// classifier's or a detector's. Default: none, random weights.
     pub weights: Option<String>,
 }
 
@@ -108,7 +124,7 @@ impl Default for Backbone {
 }
 
 /// Which body.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackboneKind {
     /// ResNet with bottleneck blocks; levels C2 to C5 at strides 4, 8, 16, 32.
@@ -119,7 +135,7 @@ pub enum BackboneKind {
 }
 
 /// Normalization in the body.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
     /// Batch norm with constant statistics, scale and shift.
@@ -130,10 +146,11 @@ pub enum NormKind {
 }
 
 /// `[model.fpn]`: the feature pyramid.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fpn {
     /// Channels of every level. Default 256.
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "channels"))]
     pub channels: usize,
     /// `"max_pool"` (default) adds a level of twice the coarsest stride for the RPN; `"none"`.
     pub extra_level: ExtraLevel,
@@ -146,7 +163,7 @@ impl Default for Fpn {
 }
 
 /// The level above the backbone's coarsest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtraLevel {
     /// A 1x1 max pool of stride 2 on the coarsest output (P6 of a ResNet).
@@ -157,13 +174,15 @@ pub enum ExtraLevel {
 }
 
 /// `[model.anchors]`: the boxes that the RPN refines.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Anchors {
     /// Side in pixels of a square anchor, one per level, finest first. Default `[32, 64, 128, 256,
     /// 512]`.
+    #[schemars(inner(range(min = 0.0, max = 65536.0)), extend("unit" = "pixels"))]
     pub sizes: Vec<f32>,
     /// Height over width, at constant area. Default `[0.5, 1, 2]`.
+    #[schemars(inner(range(min = 0.0, max = 1000.0)))]
     pub ratios: Vec<f32>,
     /// `"floor_padded_over_map"` (default, torchvision) or `"nominal"` (MLPerf).
     pub stride_rule: StrideRule,
@@ -184,7 +203,7 @@ impl Default for Anchors {
 }
 
 /// Distance between the anchors of neighbouring cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StrideRule {
     /// `floor(padded image side / map side)`, per axis.
@@ -195,7 +214,7 @@ pub enum StrideRule {
 }
 
 /// `[model.boxes]`: the meaning of a box's corners.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Boxes {
     /// Corners are inclusive pixel indices: width is `x2 - x1 + 1` (Detectron, MLPerf). Default

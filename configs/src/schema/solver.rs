@@ -1,50 +1,66 @@
 //! `[solver]`: optimizer, learning rate schedule, loss scale.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `[solver]`: how weights are updated.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Solver {
     /// `"sgd"`.
     pub optimizer: Optimizer,
     /// Learning rate after warm-up, for the whole global batch. Default 0.02.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub learning_rate: f64,
     /// Momentum, at least 0 and below 1. Default 0.9.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub momentum: f64,
     /// Nesterov momentum. Default false.
     pub nesterov: bool,
     /// Weight decay (L2, added to the gradient). Default 1e-4.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub weight_decay: f64,
     /// Learning rate of biases relative to that of weights. Default 1; the MLPerf reference has 2.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub bias_lr_factor: f64,
     /// Weight decay of biases. Default: none, use `weight_decay`.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub bias_weight_decay: Option<f64>,
     /// Weight decay of the scale and shift of trained norms. Default: none, use `weight_decay`.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub norm_weight_decay: Option<f64>,
     /// `"multistep"` (default) or `"cosine"` (down to `min_learning_rate` at `train.steps`).
     pub schedule: Schedule,
     /// Multistep: steps at which the rate is multiplied by `gamma`. Default `[]`.
+    #[schemars(inner(range(min = 0, max = 1_000_000_000)), extend("unit" = "steps"))]
     pub milestones: Vec<u64>,
     /// Multistep: factor at each milestone. Default 0.1.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub gamma: f64,
     /// Cosine: learning rate of the last step. Default 0.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub min_learning_rate: f64,
     /// Steps of linear warm-up. Default 1000; 0 is none.
+    #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "steps"))]
     pub warmup_steps: u64,
     /// Learning rate at the start of warm-up, as a share of the full rate, 0 to 1. Default 0.001.
+    #[schemars(range(min = 0.0, max = 1.0), extend("unit" = "share"))]
     pub warmup_factor: f64,
     /// `"scale"` (default; multiplies every rate) or `"shared_delta"` (MLPerf; subtracts the same
     /// amount from every rate, so biases with a larger rate start higher).
     pub warmup_rule: WarmupRule,
     /// The schedule's step at the first update. Default 0; the MLPerf reference advances its
     /// schedule before the update and so starts at 1.
+    #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "steps"))]
     pub first_schedule_step: u64,
     /// Clip the global gradient norm to this. Default 0: off.
+    #[schemars(range(min = 0.0, max = 1e30))]
     pub clip_norm: f32,
     /// Initial loss scale, for devices with fp16 gradients. Default 65536.
+    #[schemars(range(min = 0.0, max = 1e30))]
     pub initial_loss_scale: f32,
     /// Steps without overflow before the loss scale doubles. Default 1000.
+    #[schemars(range(min = 1, max = 1_000_000_000), extend("unit" = "steps"))]
     pub loss_scale_growth_interval: u64,
     /// The loss scale halves on overflow and grows again. Default true; false keeps it fixed.
     pub dynamic_loss_scale: bool,
@@ -78,7 +94,7 @@ impl Default for Solver {
 }
 
 /// Update rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Optimizer {
     /// Stochastic gradient descent with momentum.
@@ -87,7 +103,7 @@ pub enum Optimizer {
 }
 
 /// Learning rate after warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
     /// Constant, times `gamma` at each milestone.
@@ -98,7 +114,7 @@ pub enum Schedule {
 }
 
 /// Warm-up at schedule step `t`, with `share = (1 - warmup_factor) * (1 - t / warmup_steps)`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WarmupRule {
     /// Multiplies every rate by `1 - share`.

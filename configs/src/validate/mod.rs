@@ -1,7 +1,9 @@
 //! Range and consistency checks: each error names its key and the fix.
 
+mod limits;
 mod model;
 mod run;
+mod sizes;
 mod supported;
 
 use std::fmt::Display;
@@ -29,6 +31,10 @@ impl Config {
         let mut check = Check { found: None };
         model::check(self, &mut check);
         run::check(self, &mut check);
+        limits::check(self, &mut check);
+        if check.found.is_none() {
+            sizes::check(self, &mut check);
+        }
         check.found
     }
 }

@@ -1,7 +1,7 @@
 //! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
 
 use super::Check;
-use crate::{Config, Train};
+use crate::{BestMetric, Config, Train};
 
 /// The limit of TOML integers: a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
@@ -163,16 +163,18 @@ fn train(config: &Config, check: &mut Check) {
         "is set beside train.eval_every_steps; set one of them to 0".into()
     });
     check.at_least_one("train.keep_checkpoints", train.keep_checkpoints);
+    let has_masks = config.model.kind.has_masks();
+    check.require(has_masks || train.best_metric != BestMetric::Mask, "train.best_metric", || {
+        "is \"mask\", but faster_rcnn has no masks; make it \"box\" or \"auto\"".into()
+    });
     for (key, target) in
         [("train.target_box", train.target_box), ("train.target_mask", train.target_mask)]
     {
         check.fraction(key, target.unwrap_or(0.0));
     }
-    check.require(
-        config.model.kind.has_masks() || train.target_mask.is_none(),
-        "train.target_mask",
-        || "is set, but faster_rcnn has no masks; remove it (train.target_mask = \"none\")".into(),
-    );
+    check.require(has_masks || train.target_mask.is_none(), "train.target_mask", || {
+        "is set, but faster_rcnn has no masks; remove it (train.target_mask = \"none\")".into()
+    });
     check.text("train.run_dir", &train.run_dir);
     if let Some(name) = &train.name {
         check.text("train.name", name);

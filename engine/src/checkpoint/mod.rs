@@ -2,44 +2,33 @@
 //! under a temporary name, synced and renamed, so an interrupted write leaves the last good one in
 //! place.
 
-use std::collections::{BTreeMap, HashMap};
+mod meta;
+
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use dali::unfinished::Unfinished;
 use graph::StateSet;
-use kernels::DType;
 use kernels::cpu::{HostData, HostTensor};
+use kernels::{DType, Role, TensorDesc};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::run_dir::{io, write_whole};
 use crate::weights::save_weights;
 
-const FORMAT: u32 = 1;
+pub(crate) use meta::hex_digest;
+pub use meta::{Meta, Override};
+
 const META: &str = "checkpoint.json";
 const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const CONFIG: &str = "config.toml";
 /// Advice for a checkpoint that cannot be read.
 const MEND: &str = "; to take an earlier one, write its name into last_checkpoint";
-
-/// A checkpoint's metadata.
-#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
-pub struct Meta {
-    /// Version of the layout.
-    pub format: u32,
-    /// Steps done, one batch each: resuming continues with the next one.
-    #[serde(rename = "batches")]
-    pub steps_done: u64,
-    /// Class names with their COCO ids, in the order of labels from 1.
-    pub categories: Vec<(String, u64)>,
-    /// SHA-256 of the other files, by name.
-    pub sha256: BTreeMap<String, String>,
-}
 
 /// The contents of a checkpoint.
 #[derive(Debug)]
@@ -52,41 +41,45 @@ pub struct Snapshot<'a> {
     pub steps_done: u64,
     /// Class names and COCO ids.
     pub categories: &'a [(String, u64)],
+    /// Identity of the training data.
+    pub data: &'a str,
+    /// Changes of the config that the user accepted when resuming.
+    pub overrides: &'a [Override],
     /// The resolved config, as TOML.
     pub config: &'a str,
 }
 
-/// Writes `run/checkpoints/step_XXXXXXXX` and records it in `run/last_checkpoint`; then removes the
-/// oldest beyond `keep` (0 keeps all).
+/// The checkpoints that outlive a newer one.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep<'a> {
+    /// Number of newest ones, the one just written among them; 0 keeps all.
+    pub newest: usize,
+    /// Others, by step.
+    pub steps: &'a [u64],
+}
+
+/// A checkpoint's folder inside the run directory.
+pub fn folder(steps_done: u64) -> String {
+    format!("checkpoints/step_{steps_done:08}")
+}
+
+/// Writes `run/checkpoints/step_XXXXXXXX` and records it in `run/last_checkpoint`; then removes
+/// those that `keep` does not name, oldest first.
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file; earlier checkpoints are untouched.
-pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf, EngineError> {
+pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<PathBuf, EngineError> {
     let parent = run.join("checkpoints");
     let name = format!("step_{:08}", snapshot.steps_done);
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent)?;
     fs::create_dir_all(&beside).map_err(io(&beside))?;
-    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
-    let files = [
-        (MODEL, save_weights(snapshot.params, snapshot.state, metadata)?),
-        (STATE, serialize_state(snapshot.state, &done)?),
-        (CONFIG, snapshot.config.as_bytes().to_vec()),
-    ];
-    let mut sha256 = BTreeMap::new();
-    for (file, bytes) in &files {
-        sha256.insert(file.to_string(), hex_digest(bytes));
-        write_whole(&beside.join(file), bytes)?;
-    }
-    let meta = Meta {
-        format: FORMAT,
-        steps_done: snapshot.steps_done,
-        categories: snapshot.categories.to_vec(),
-        sha256,
-    };
-    let json = serde_json::to_vec_pretty(&meta)
-        .map_err(|e| EngineError::Checkpoint { path: done.clone(), reason: e.to_string() })?;
-    write_whole(&beside.join(META), &json)?;
+    let mark = Unfinished::mark(&beside);
+    let bytes = write_files(&beside, &done, snapshot).inspect_err(|_| {
+        // The fault that stopped the writing is more useful than another one here.
+        let _ = fs::remove_dir_all(&beside);
+    })?;
+    drop(mark);
     // The same step may have been saved before, and last_checkpoint may name it: move it aside and
     // remove it last, so that except between two renames one of the two always exists.
     let retired = parent.join(format!(".{name}.old"));
@@ -98,9 +91,36 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: usize) -> Result<PathBuf,
     write_whole(&run.join("last_checkpoint"), format!("checkpoints/{name}\n").as_bytes())?;
     remove_unfinished(&parent)?;
     remove_old(&parent, keep, &name)?;
-    let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
     tracing::info!(step = snapshot.steps_done, bytes, path = %done.display(), "wrote a checkpoint");
     Ok(done)
+}
+
+/// Writes the files of the checkpoint `done` into `dir`. Returns their length in bytes.
+fn write_files(dir: &Path, done: &Path, snapshot: &Snapshot<'_>) -> Result<usize, EngineError> {
+    let files = [
+        (MODEL, save_weights(snapshot.params, snapshot.state, snapshot.categories)?),
+        (STATE, serialize_state(snapshot.state, done)?),
+        (CONFIG, snapshot.config.as_bytes().to_vec()),
+    ];
+    let mut sha256 = BTreeMap::new();
+    for (file, bytes) in &files {
+        sha256.insert(file.to_string(), hex_digest(bytes));
+        write_whole(&dir.join(file), bytes)?;
+    }
+    let meta = Meta {
+        format: meta::FORMAT,
+        steps_done: snapshot.steps_done,
+        categories: snapshot.categories.to_vec(),
+        data: Some(snapshot.data.to_string()),
+        overrides: snapshot.overrides.to_vec(),
+        sha256,
+        seal: None,
+    };
+    let json = meta
+        .sealed()
+        .map_err(|e| EngineError::Checkpoint { path: done.to_path_buf(), reason: e.to_string() })?;
+    write_whole(&dir.join(META), &json)?;
+    Ok(files.iter().map(|(_, bytes)| bytes.len()).sum())
 }
 
 /// The checkpoint that `run/last_checkpoint` names.
@@ -126,14 +146,8 @@ pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
 pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
     let json = fs::read(path.join(META)).map_err(|e| fault(format!("{META}: {e}{MEND}")))?;
-    let meta: Meta =
-        serde_json::from_slice(&json).map_err(|e| fault(format!("{META}: {e}{MEND}")))?;
-    if meta.format != FORMAT {
-        return Err(fault(format!(
-            "its format is {}, this program reads {FORMAT}: use the version that wrote it",
-            meta.format
-        )));
-    }
+    let meta = Meta::read(&json, path, &[MODEL, STATE, CONFIG])
+        .map_err(|reason| fault(format!("{META}: {reason}{MEND}")))?;
     for (file, expected) in &meta.sha256 {
         let bytes = fs::read(path.join(file)).map_err(|e| fault(format!("{file}: {e}{MEND}")))?;
         if hex_digest(&bytes) != *expected {
@@ -172,32 +186,44 @@ pub fn weights_path(checkpoint: &Path) -> PathBuf {
 }
 
 fn serialize_state(state: &StateSet, path: &Path) -> Result<Vec<u8>, EngineError> {
-    let fault = |e: safetensors::SafeTensorError| EngineError::Checkpoint {
-        path: path.to_path_buf(),
-        reason: e.to_string(),
-    };
-    let view = |t: &HostTensor| {
+    let views = state_views(state).and_then(|views| safetensors::serialize(views, None));
+    views.map_err(|e| EngineError::Checkpoint { path: path.to_path_buf(), reason: e.to_string() })
+}
+
+/// The tensors of a state set, for a safetensors file.
+///
+/// # Errors
+/// Errors of the safetensors writer; none in practice.
+pub(crate) fn state_views(
+    state: &StateSet,
+) -> Result<Vec<(&str, TensorView<'_>)>, safetensors::SafeTensorError> {
+    let view = |(name, t)| {
+        let t: &HostTensor = t;
         let dtype = match t.data {
             HostData::F32(_) => Dtype::F32,
             HostData::I32(_) => Dtype::I32,
             HostData::U8(_) => Dtype::U8,
         };
         debug_assert_ne!(t.desc.role.cpu_dtype(), DType::F16);
-        (dtype, t.desc.shape.clone())
+        Ok((name, TensorView::new(dtype, t.desc.shape.clone(), t.bytes())?))
     };
-    let views = state
-        .iter()
-        .map(|(name, t)| {
-            let (dtype, shape) = view(t);
-            Ok((name, TensorView::new(dtype, shape, t.bytes())?))
-        })
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(fault)?;
-    safetensors::serialize(views, None).map_err(fault)
+    state.iter().map(view).collect()
 }
 
-fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+/// A state tensor from a safetensors file.
+///
+/// # Errors
+/// Elements that no state has.
+pub(crate) fn tensor_of(view: &TensorView<'_>) -> Result<HostTensor, String> {
+    let role = match view.dtype() {
+        Dtype::F32 => Role::Master,
+        Dtype::I32 => Role::Index,
+        Dtype::U8 => Role::Pixels,
+        other => return Err(format!("it holds {other:?}, which no state does")),
+    };
+    let mut tensor = HostTensor::poisoned(TensorDesc::new(role, view.shape()));
+    tensor.bytes_mut().copy_from_slice(view.data());
+    Ok(tensor)
 }
 
 /// Removes the leftovers of an interrupted write: directories that were never renamed, and replaced
@@ -216,10 +242,11 @@ fn remove_unfinished(parent: &Path) -> Result<(), EngineError> {
 
 /// Removes the lowest steps beyond `keep`, but never `newest`: a run that was resumed from an
 /// earlier step writes lower numbers than before.
-fn remove_old(parent: &Path, keep: usize, newest: &str) -> Result<(), EngineError> {
-    if keep == 0 {
+fn remove_old(parent: &Path, keep: Keep<'_>, newest: &str) -> Result<(), EngineError> {
+    if keep.newest == 0 {
         return Ok(());
     }
+    let kept: Vec<String> = keep.steps.iter().map(|step| format!("step_{step:08}")).collect();
     let mut found: Vec<PathBuf> = fs::read_dir(parent)
         .map_err(io(parent))?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -229,9 +256,12 @@ fn remove_old(parent: &Path, keep: usize, newest: &str) -> Result<(), EngineErro
         })
         .collect();
     found.sort();
-    let old = (found.len() + 1).saturating_sub(keep);
+    let old = (found.len() + 1).saturating_sub(keep.newest);
     for path in &found[..old] {
-        fs::remove_dir_all(path).map_err(io(path))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !kept.contains(&name.into_owned()) {
+            fs::remove_dir_all(path).map_err(io(path))?;
+        }
     }
     Ok(())
 }

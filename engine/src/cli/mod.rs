@@ -5,8 +5,11 @@ mod doctor;
 mod eval;
 mod inspect;
 mod log;
+mod model;
 mod predict;
 mod prep;
+mod replay;
+mod signals;
 mod train;
 
 use std::io::Write;
@@ -20,6 +23,8 @@ pub use device::{DeviceArgs, OpenDevice, open_gpu};
 use crate::EngineError;
 use crate::progress::Progress;
 use crate::train::Outcome;
+
+use signals::Stop;
 
 /// Trains Mask R-CNN on COCO: one binary, on the CPU or a GPU.
 #[derive(Debug, Parser)]
@@ -37,6 +42,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
     Predict(predict::PredictArgs),
+    /// Run again the step at which a run's losses became non-finite, and name where.
+    Replay(replay::ReplayArgs),
     /// Turn COCO files into a store, or draw a data set of shapes.
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config, or check a store.
@@ -58,7 +65,8 @@ mod exit {
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let result = log::start().and_then(|()| bus_errors()).and_then(|()| run(command));
+    let started = log::start().and_then(|()| bus_errors()).and_then(|()| Stop::watch());
+    let result = started.and_then(|stop| run(command, &stop));
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
@@ -75,11 +83,12 @@ fn bus_errors() -> Result<(), EngineError> {
     dali::store::exit_on_bus_errors(exit::BAD_DATA.into()).map_err(io)
 }
 
-fn run(command: Command) -> Result<Outcome, EngineError> {
+fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => train::run(&args, stop),
         Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
+        Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),

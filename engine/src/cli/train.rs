@@ -1,13 +1,13 @@
 //! `onegraph train`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use configs::Config;
+use dali::unfinished::Unfinished;
 
 use super::device::DeviceArgs;
+use super::signals::Stop;
 use crate::EngineError;
 use crate::draw::{picture, sheet};
 use crate::progress::Progress;
@@ -31,9 +31,17 @@ pub(super) struct TrainArgs {
     /// Resume the run in this directory from its last checkpoint.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+    /// Resume even if config or data differ from the checkpoint's in what changes a step; the
+    /// change is recorded in later checkpoints.
+    #[arg(long = "override", requires = "resume")]
+    accept_changes: bool,
     /// Stop when an evaluation reaches these scores: box=0.377,mask=0.339 (or only one of them).
     #[arg(long, value_name = "AP", value_parser = parse_target)]
     target: Option<Target>,
+    /// Start although the weights file does not fill what it should: the rest keeps its initial
+    /// values.
+    #[arg(long, conflicts_with = "resume")]
+    allow_partial: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -61,12 +69,13 @@ fn parse_target(text: &str) -> Result<Target, String> {
     Ok(target)
 }
 
-pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
+pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     let mut config = load(args)?;
     if let Some(target) = args.target {
         config.train.target_box = target.bbox.or(config.train.target_box);
         config.train.target_mask = target.mask.or(config.train.target_mask);
     }
+    config.model.allow_partial |= args.allow_partial;
     if args.print_config {
         super::print(&config.to_toml()?)?;
         return Ok(Outcome::Done);
@@ -74,21 +83,31 @@ pub(super) fn run(args: &TrainArgs) -> Result<Outcome, EngineError> {
     let backend = args.device.open()?;
     let progress = Progress::loud();
     let run = match &args.resume {
-        Some(path) => RunDir::open(path)?,
+        Some(path) => RunDir::open(path)?.locked()?,
         None => RunDir::create(config.train.run_dir.as_ref(), &run_name(args, &config))?,
     };
-    let interrupted = Arc::new(AtomicBool::new(false));
-    watch_signals(&interrupted)?;
     let options = SessionOptions {
         run: run.clone(),
         resume: args.resume.is_some(),
-        interrupted,
+        accept_changes: args.accept_changes,
+        interrupted: stop.flag(),
         progress,
         backend,
     };
     let draw_images = config.eval.draw_images;
-    let mut session = Session::new(config, options).inspect_err(|_| run.discard_if_empty())?;
+    // Whatever ends a new run before its first step leaves no trace of it.
+    let mark = args.resume.is_none().then(|| Unfinished::mark(run.path()));
+    let mut session = match Session::new(config, options) {
+        Ok(session) => session,
+        Err(fault) => {
+            run.discard_if_empty();
+            return Err(fault);
+        }
+    };
+    drop(mark);
+    stop.finish_first();
     let (outcome, evaluation) = session.run()?;
+    stop.end_at_once();
     if outcome == Outcome::Interrupted {
         let path = run.path().display();
         progress.say(&format!("interrupted; go on with: onegraph train --resume {path}"));
@@ -119,25 +138,6 @@ fn run_name(args: &TrainArgs, config: &Config) -> String {
     let file = args.config.as_deref().map(std::path::Path::new);
     let stem = file.and_then(|f| f.file_stem()).map(|s| s.to_string_lossy().into_owned());
     config.train.name.clone().or(stem).unwrap_or_else(|| "run".into())
-}
-
-/// SIGINT, SIGTERM and SIGUSR1 request a checkpoint and the end; a second SIGINT or SIGTERM ends at
-/// once.
-fn watch_signals(flag: &Arc<AtomicBool>) -> Result<(), EngineError> {
-    use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
-    let register = |signal| -> std::io::Result<()> {
-        if signal != SIGUSR1 {
-            let code = i32::from(super::exit::INTERRUPTED);
-            signal_hook::flag::register_conditional_shutdown(signal, code, flag.clone())?;
-        }
-        signal_hook::flag::register(signal, flag.clone())?;
-        Ok(())
-    };
-    for signal in [SIGINT, SIGTERM, SIGUSR1] {
-        register(signal)
-            .map_err(|source| EngineError::Io { path: "signal handler".into(), source })?;
-    }
-    Ok(())
 }
 
 /// Draws the model's detections on the first images of the evaluation set.

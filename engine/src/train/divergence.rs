@@ -1,46 +1,124 @@
-//! Stops a run whose losses are non-finite.
+//! Notices when the losses are non-finite, and when a run cannot recover.
 
 use configs::Config;
 
-use crate::error::EngineError;
 use crate::metrics::StepRecord;
 
-/// Consecutive non-finite steps before a run with a dynamic loss scale gives up.
+/// Consecutive bad steps before a run that skips them gives up.
 const MAX_BAD_STEPS: u64 = 10;
 
-/// Watches the losses. A dynamic loss scale skips a non-finite step; if the next steps are no
-/// better, the weights are lost and it would skip forever.
+/// Watches the losses. A step with a non-finite gradient is skipped, and the loss scale halves; if
+/// the next steps are no better, the run would skip forever.
 #[derive(Debug)]
 pub(super) struct Divergence {
     dynamic_loss_scale: bool,
+    /// The first step of the unbroken row of bad steps that the last one belongs to.
+    first: Option<StepRecord>,
     bad_steps: u64,
+    /// Whether the last losses were finite.
+    is_sound: bool,
 }
 
 impl Divergence {
     pub(super) fn new(config: &Config) -> Self {
-        Self { dynamic_loss_scale: config.solver.dynamic_loss_scale, bad_steps: 0 }
+        let dynamic_loss_scale = config.solver.dynamic_loss_scale;
+        Self { dynamic_loss_scale, first: None, bad_steps: 0, is_sound: true }
     }
 
-    /// Checks a step.
-    ///
-    /// # Errors
-    /// [`EngineError::Diverged`] when the run is lost.
-    pub(super) fn check(&mut self, record: &StepRecord) -> Result<(), EngineError> {
-        let Some((name, value)) = record.losses.iter().find(|(_, value)| !value.is_finite()) else {
-            self.bad_steps = 0;
-            return Ok(());
-        };
-        self.bad_steps += 1;
-        if self.dynamic_loss_scale && self.bad_steps < MAX_BAD_STEPS {
-            return Ok(());
+    /// Records a step.
+    pub(super) fn record(&mut self, record: &StepRecord) {
+        self.is_sound = record.losses.iter().all(|(_, value)| value.is_finite());
+        // A scale that can still fall may mend finite losses with overflowing gradients.
+        let is_stuck = !record.applied && (record.loss_scale <= 1.0 || !self.dynamic_loss_scale);
+        if self.is_sound && !is_stuck {
+            (self.first, self.bad_steps) = (None, 0);
+            return;
         }
-        Err(EngineError::Diverged {
-            step: record.step,
-            name: name.to_string(),
-            value: *value,
-            advice: "lower solver.learning_rate, lengthen solver.warmup_steps, or set \
-                     solver.clip_norm"
-                .into(),
-        })
+        self.bad_steps += 1;
+        self.first.get_or_insert_with(|| record.clone());
+    }
+
+    /// Whether the last losses were finite: only such a state is saved.
+    pub(super) fn is_sound(&self) -> bool {
+        self.is_sound
+    }
+
+    /// Whether the run is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        let skips = self.dynamic_loss_scale || self.is_sound;
+        self.bad_steps >= if skips { MAX_BAD_STEPS } else { 1 }
+    }
+
+    /// The first step of the unbroken row of bad steps that the run is in.
+    pub(super) fn first(&self) -> Option<&StepRecord> {
+        self.first.as_ref()
+    }
+}
+
+/// The loss of a step to report: the first non-finite one, else the norm of the gradients.
+pub(super) fn bad_value(record: &StepRecord) -> (&'static str, f32) {
+    let loss = record.losses.iter().copied().find(|(_, value)| !value.is_finite());
+    loss.unwrap_or(("the norm of the gradients", record.grad_norm))
+}
+
+/// What to try against the divergence of a run with this config.
+pub(super) fn advice(config: &Config) -> &'static str {
+    let (model, backbone) = (&config.model, &config.model.backbone);
+    let is_random = model.weights.is_none() && backbone.weights.is_none();
+    if is_random && backbone.frozen_stages > 0 {
+        "set model.backbone.weights: the backbone's norms are frozen at random weights, and its \
+         activations overflow"
+    } else {
+        "lower solver.learning_rate, lengthen solver.warmup_steps, or set solver.clip_norm"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(steps: &[(f32, bool, f32)]) -> Divergence {
+        let config = Config::default();
+        let mut divergence = Divergence::new(&config);
+        for (step, &(loss, applied, loss_scale)) in (1..).zip(steps) {
+            divergence.record(&StepRecord {
+                step,
+                epoch: 0,
+                loss,
+                losses: vec![("loss_cls", loss)],
+                lr: 0.1,
+                loss_scale,
+                grad_norm: f32::INFINITY,
+                applied,
+                images: 1,
+                step_seconds: 0.0,
+                data_seconds: 0.0,
+            });
+        }
+        divergence
+    }
+
+    #[test]
+    fn overflows_that_the_scale_can_mend_are_no_divergence() {
+        let overflow = (1.0, false, 65536.0);
+        let found = watch(&[overflow; 30]);
+        assert!(found.is_sound() && !found.is_lost() && found.first().is_none());
+    }
+
+    #[test]
+    fn skipping_at_the_lowest_scale_is_lost_after_ten_steps() {
+        let stuck = (1.0, false, 1.0);
+        assert!(!watch(&[stuck; 9]).is_lost());
+        let found = watch(&[stuck; 10]);
+        assert!(found.is_lost() && found.is_sound());
+    }
+
+    #[test]
+    fn the_unbroken_row_counts() {
+        let (good, bad) = ((1.0, true, 8.0), (f32::NAN, false, 8.0));
+        let found = watch(&[bad, good, bad, bad]);
+        assert_eq!(found.first().expect("a bad step").step, 3);
+        assert!(!found.is_sound() && !found.is_lost());
+        assert!(watch(&[bad; 10]).is_lost());
     }
 }

@@ -1,18 +1,26 @@
 //! Training: the trainer, which runs steps, and the session, which runs a whole training run.
 
 mod banner;
+mod best;
 mod divergence;
 mod feed;
 mod journal;
 mod memory;
+mod options;
 mod programs;
+mod replay;
 mod report;
+mod resume;
+mod saver;
 mod scores;
 mod session;
+mod start;
 mod steps;
 mod trainer;
 
 pub use memory::MemoryNeed;
-pub use session::{Outcome, Session, SessionOptions};
+pub use options::{Outcome, SessionOptions};
+pub use replay::Replay;
+pub use session::Session;
 pub use steps::Submit;
 pub use trainer::Trainer;

@@ -1,4 +1,4 @@
-//! Evaluations of a run: their journal entries, the best score, and the targets.
+//! Evaluations of a run: their journal entries, and the targets.
 
 use std::time::Instant;
 
@@ -10,29 +10,18 @@ use super::journal::Journal;
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::progress::Progress;
-use crate::run_dir::RunDir;
 use crate::runtime::ModelState;
 
-/// The best score so far: step and AP.
-const BEST: &str = "best.json";
-
-/// Evaluates a run, and keeps its best score.
+/// Evaluates a run.
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) evaluator: Evaluator,
-    best: Option<f64>,
 }
 
 impl Scores {
-    /// For a new run.
+    /// Evaluates with `evaluator`.
     pub(super) fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator, best: None }
-    }
-
-    /// Reads the best score that the run recorded; `None` if it was reached after step
-    /// `steps_done`, since those steps run again.
-    pub(super) fn resume(&mut self, run: &RunDir, steps_done: u64) {
-        self.best = read_best(run, steps_done);
+        Self { evaluator }
     }
 
     /// Evaluates after `step`, and records the scores.
@@ -40,7 +29,6 @@ impl Scores {
         &mut self,
         step: u64,
         state: &mut ModelState,
-        run: &RunDir,
         journal: &mut Journal,
         progress: &Progress,
     ) -> Result<Evaluation, EngineError> {
@@ -55,20 +43,8 @@ impl Scores {
         }
         journal.say(&text);
         journal.evaluation(step, &line, evaluation.summaries())?;
-        if let Some(ap) = evaluation.summaries().last().map(|(_, s)| s.ap())
-            && self.best.is_none_or(|best| ap > best)
-        {
-            self.best = Some(ap);
-            run.write(BEST, json!({"step": step, "ap": ap}).to_string().as_bytes())?;
-        }
         Ok(evaluation)
     }
-}
-
-fn read_best(run: &RunDir, steps_done: u64) -> Option<f64> {
-    let text = std::fs::read(run.join(BEST)).ok()?;
-    let best: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    if best["step"].as_u64()? <= steps_done { best["ap"].as_f64() } else { None }
 }
 
 /// Whether the config sets targets and all are met.

@@ -1,86 +1,61 @@
 //! A run: steps, log lines, evaluations, checkpoints, and the stop at a target.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use configs::Config;
 
 use super::banner::banner;
-use super::divergence::Divergence;
+use super::best::Best;
+use super::divergence::{Divergence, advice, bad_value};
 use super::journal::Journal;
+use super::options::{Outcome, SessionOptions};
+use super::replay::Replay;
 use super::report::{self, Facts, Totals};
+use super::resume::{self, Resumed};
+use super::saver::{Saver, due};
 use super::scores::{Scores, targets_reached};
 use super::trainer::Trainer;
-use crate::checkpoint::{self, Snapshot};
+use crate::checkpoint;
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::{StepRecord, forget_after};
+use crate::metrics::StepRecord;
 use crate::model::classes_of;
-use crate::progress::Progress;
-use crate::run_dir::RunDir;
-use crate::runtime::{Backend, ModelState};
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// All steps done.
-    Done,
-    /// The target was reached first.
-    TargetReached,
-    /// Interrupted by a signal; the checkpoint is complete.
-    Interrupted,
-}
-
-impl Outcome {
-    fn reason(self) -> &'static str {
-        match self {
-            Outcome::Done => "all steps are done",
-            Outcome::TargetReached => "the target is reached",
-            Outcome::Interrupted => "a signal asked for it",
-        }
-    }
-}
-
-/// What a session needs besides its config.
-#[derive(Debug, Clone)]
-pub struct SessionOptions {
-    /// The run directory.
-    pub run: RunDir,
-    /// Resume from the run's last checkpoint.
-    pub resume: bool,
-    /// Set by a signal handler to request a checkpoint and the end.
-    pub interrupted: Arc<AtomicBool>,
-    /// Reports to the terminal.
-    pub progress: Progress,
-    /// Runs the programs.
-    pub backend: Backend,
-}
+use crate::runtime::ModelState;
 
 /// A training run.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
-    config_toml: String,
     options: SessionOptions,
     data: DataSet,
     trainer: Trainer,
     scores: Scores,
+    best: Best,
+    saver: Saver,
     journal: Journal,
     divergence: Divergence,
     totals: Totals,
     /// Loss scale of the step before.
     last_scale: Option<f32>,
+    /// Whether the user knows that the log has gaps.
+    log_has_gaps: bool,
 }
 
 impl Session {
     /// Opens the data, builds the trainer, and restores the last checkpoint if asked to.
     ///
     /// # Errors
-    /// A bad config, bad data, or a bad checkpoint.
+    /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data change what
+    /// a step means.
     pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
-        let progress = options.progress;
+        let (progress, run) = (options.progress, options.run.clone());
         let data = DataSet::open(&config, Split::Train, &progress)?;
+        let identity = resume::identity_of(&data);
+        let resumed = match options.resume {
+            true => Some(Resumed::open(&config, &data, &identity, &options)?),
+            false => None,
+        };
         let split = if config.eval.train_set { Split::Train } else { Split::Val };
         let val = DataSet::open(&config, split, &progress)?;
         check_categories(&data, &val)?;
@@ -88,32 +63,35 @@ impl Session {
         if options.resume {
             // The checkpoint has all weights; the file that the run started from may be gone.
             fresh.model.backbone.weights = None;
+            fresh.model.weights = None;
         }
         let backend = &options.backend;
         let mut trainer = Trainer::new(&fresh, &data, backend)?;
         let classes = classes_of(trainer.params());
-        let evaluator = Evaluator::new(&config, val, classes, backend, trainer.state())?;
-        let mut scores = Scores::new(evaluator);
-        if options.resume {
-            let steps_done = restore(&mut trainer, &data, &options)?;
-            scores.resume(&options.run, steps_done);
+        let mut evaluator = Evaluator::new(&config, val, classes, backend, trainer.state())?;
+        evaluator.interrupt_by(options.interrupted.clone());
+        let mut best = Best::new(&config.train);
+        let mut overrides = Vec::new();
+        if let Some(resumed) = resumed {
+            best.resume(&run, resumed.restore(&mut trainer, &options)?);
+            overrides = resumed.overrides;
         }
-        let config_toml = config.to_toml()?;
-        options.run.write("config.toml", config_toml.as_bytes())?;
+        let saver = Saver::new(&config, &data, identity, overrides)?;
+        run.write("config.toml", saver.config_toml().as_bytes())?;
         let window = config.train.log_every_steps as usize;
-        let journal = Journal::open(&options.run, progress, window)?;
-        let (divergence, totals) = (Divergence::new(&config), Totals::new());
         Ok(Self {
+            journal: Journal::open(&run, progress, window)?,
+            divergence: Divergence::new(&config),
+            totals: Totals::new(),
+            scores: Scores::new(evaluator),
             config,
-            config_toml,
             options,
             data,
             trainer,
-            scores,
-            journal,
-            divergence,
-            totals,
+            best,
+            saver,
             last_scale: None,
+            log_has_gaps: false,
         })
     }
 
@@ -127,22 +105,30 @@ impl Session {
         for text in banner(&self.config, &self.data, &self.trainer, backend, run) {
             self.journal.say(&text);
         }
-        let (mut outcome, last_evaluation) = self.train()?;
-        self.save()?;
-        let evaluation = match last_evaluation {
-            Some(evaluation) => evaluation,
-            None if outcome == Outcome::Interrupted => Evaluation::none(),
-            None => self.evaluate(self.trainer.steps_done())?,
+        let (mut outcome, mut last_evaluation) = self.train()?;
+        if self.divergence.is_sound() {
+            self.save()?;
+        } else if outcome != Outcome::Interrupted {
+            return Err(self.diverged());
+        }
+        if outcome != Outcome::Interrupted && last_evaluation.is_none() {
+            last_evaluation = self.evaluate(self.trainer.steps_done())?;
+        }
+        let Some(evaluation) = last_evaluation.filter(|_| outcome != Outcome::Interrupted) else {
+            self.log_outcome(Outcome::Interrupted);
+            return Ok((Outcome::Interrupted, Evaluation::none()));
         };
         if outcome == Outcome::Done && targets_reached(&self.config.train, &evaluation) {
             outcome = Outcome::TargetReached;
         }
+        self.log_outcome(outcome);
+        self.report(&evaluation, outcome)?;
+        Ok((outcome, evaluation))
+    }
+
+    fn log_outcome(&self, outcome: Outcome) {
         let (steps_done, of) = (self.trainer.steps_done(), self.config.train.steps);
         tracing::info!(steps_done, of, "stops: {}", outcome.reason());
-        if outcome != Outcome::Interrupted {
-            self.report(&evaluation, outcome)?;
-        }
-        Ok((outcome, evaluation))
     }
 
     /// The evaluator and the trained state, for pictures of detections.
@@ -154,40 +140,141 @@ impl Session {
     fn train(&mut self) -> Result<(Outcome, Option<Evaluation>), EngineError> {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
-        let mut outcome = Outcome::Done;
-        let mut last_evaluation = None;
+        let mut ended = (Outcome::Done, None);
         self.trainer.restart_clock();
         while self.trainer.steps_done() < total {
-            let record = self.trainer.step(self.next_stop())?;
-            let step = record.step;
-            self.divergence.check(&record)?;
-            self.log_loss_scale(&record);
-            self.totals.add(&record);
-            self.journal.step(record)?;
-            bar.set_position(step);
-            self.log(step, &bar)?;
-            last_evaluation = None;
-            if step < total && self.evaluation_due(step) {
-                let evaluation = bar.suspend(|| self.evaluate(step))?;
-                let reached = targets_reached(&self.config.train, &evaluation);
-                last_evaluation = Some(evaluation);
-                if reached {
-                    outcome = Outcome::TargetReached;
-                    break;
-                }
+            let step = self.step(&bar)?;
+            // Finish all steps in flight, so that a checkpoint is of a whole step.
+            if self.is_interrupted() && self.trainer.in_flight() == 0 {
+                ended = (Outcome::Interrupted, None);
+                break;
             }
-            if step < total && due(self.config.train.checkpoint_every_steps, step) {
-                self.save()?;
+            if step == total || self.trainer.in_flight() > 0 {
+                continue;
             }
-            // Finish all steps in flight, so that the checkpoint is of a whole step.
-            let interrupted = self.options.interrupted.load(Ordering::Relaxed);
-            if interrupted && self.trainer.in_flight() == 0 {
-                outcome = Outcome::Interrupted;
+            let (evaluates, per_epoch) = (self.evaluation_due(step), self.batches_per_epoch());
+            if evaluates || self.saver.is_due(&self.config.train, step, per_epoch) {
+                bar.suspend(|| self.save_on_the_way())?;
+            }
+            if evaluates && let Some(end) = bar.suspend(|| self.evaluate_on_the_way(step))? {
+                ended = end;
                 break;
             }
         }
         bar.finish_and_clear();
-        Ok((outcome, last_evaluation))
+        Ok(ended)
+    }
+
+    /// Runs the next step, records it, and returns its number.
+    fn step(&mut self, bar: &indicatif::ProgressBar) -> Result<u64, EngineError> {
+        let record = self.trainer.step(self.next_stop())?;
+        let step = record.step;
+        self.divergence.record(&record);
+        self.log_loss_scale(&record);
+        self.totals.add(&record);
+        let written = self.journal.step(record).and_then(|()| self.log(step, bar));
+        if let Err(fault) = written {
+            bar.suspend(|| self.log_has_gap(&fault));
+        }
+        bar.set_position(step);
+        if self.divergence.is_lost() {
+            return Err(self.diverged());
+        }
+        Ok(step)
+    }
+
+    /// Saves, if the losses are finite. A file that cannot be written does not end the run: the
+    /// last good checkpoint is still there, and the next one may succeed.
+    fn save_on_the_way(&mut self) -> Result<(), EngineError> {
+        let step = self.trainer.steps_done();
+        if !self.divergence.is_sound() {
+            tracing::info!(step, "saved nothing: the losses are non-finite");
+            return Ok(());
+        }
+        match self.save() {
+            Err(fault @ EngineError::Io { .. }) => {
+                let fault = format!("warning: no checkpoint after step {step}: {fault}");
+                self.journal.say(&format!("{fault}; training goes on"));
+                Ok(())
+            }
+            saved => saved,
+        }
+    }
+
+    /// Evaluates after `step`, whose checkpoint is saved. Returns how the run ends, if it does.
+    fn evaluate_on_the_way(
+        &mut self,
+        step: u64,
+    ) -> Result<Option<(Outcome, Option<Evaluation>)>, EngineError> {
+        let Some(evaluation) = self.evaluate(step)? else {
+            return Ok(Some((Outcome::Interrupted, None)));
+        };
+        let outcome = if targets_reached(&self.config.train, &evaluation) {
+            Outcome::TargetReached
+        } else if self.best.is_exhausted() {
+            Outcome::NoImprovement
+        } else {
+            return Ok(None);
+        };
+        Ok(Some((outcome, Some(evaluation))))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.options.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn batches_per_epoch(&self) -> u64 {
+        self.trainer.batches_per_epoch()
+    }
+
+    /// Says once that the log has gaps; training goes on.
+    fn log_has_gap(&mut self, fault: &EngineError) {
+        if !std::mem::replace(&mut self.log_has_gaps, true) {
+            let text = format!("warning: {fault}; the log has gaps from here, training goes on");
+            self.options.progress.say(&text);
+        }
+    }
+
+    /// The error of a run that is lost, with what a replay of the first bad step shows.
+    fn diverged(&mut self) -> EngineError {
+        let Some(record) = self.divergence.first().cloned() else {
+            unreachable!("a lost run has a first bad step")
+        };
+        let (name, value) = bad_value(&record);
+        let run = self.options.run.path().display().to_string();
+        let saved = checkpoint::last(self.options.run.path());
+        let saved = saved.map_or("none was saved".into(), |path| path.display().to_string());
+        let origin = self
+            .replay(&record)
+            .unwrap_or_else(|fault| format!(" (its step could not be replayed: {fault})"));
+        EngineError::Diverged {
+            step: record.step,
+            name: name.to_string(),
+            value,
+            origin,
+            advice: format!(
+                "{}; run directory: {run}, last good checkpoint: {saved}",
+                advice(&self.config)
+            ),
+        }
+    }
+
+    /// Saves the step of `record` and runs it again. Describes its images and where the fault is.
+    fn replay(&mut self, record: &StepRecord) -> Result<String, EngineError> {
+        while self.trainer.in_flight() > 0 {
+            self.trainer.step(self.trainer.steps_done())?;
+        }
+        let replay = Replay::take(&mut self.trainer, &self.config, &self.data, record)?;
+        let path = self.options.run.join(&format!("replay/step_{:08}.safetensors", record.step));
+        replay.save(&path)?;
+        let found = replay.run(&path, &self.options.backend)?;
+        let first = match found.non_finite {
+            Some(tensor) => format!("first non-finite: {tensor}"),
+            None => "all values are finite when it runs again".into(),
+        };
+        let ids: Vec<String> = replay.image_ids.iter().map(u64::to_string).collect();
+        let (ids, path) = (ids.join(", "), path.display());
+        Ok(format!(" (images {ids}; {first}; look again: onegraph replay {path})"))
     }
 
     /// Logs a skipped step, and a change of the loss scale.
@@ -205,13 +292,18 @@ impl Session {
     /// The first step that is followed by something other than a step.
     fn next_stop(&self) -> u64 {
         let now = self.trainer.steps_done();
-        if self.options.interrupted.load(Ordering::Relaxed) {
+        let train = &self.config.train;
+        if self.is_interrupted() || self.saver.is_overdue(train) {
             return now;
         }
-        let train = &self.config.train;
-        let per_epoch = self.trainer.batches_per_epoch() * train.eval_every_epochs;
-        let periods = [train.eval_every_steps, per_epoch, train.checkpoint_every_steps];
-        let next = |every: &u64| (now / every + 1) * every;
+        let epochs = |every: u64| self.batches_per_epoch().saturating_mul(every);
+        let periods = [
+            train.eval_every_steps,
+            epochs(train.eval_every_epochs),
+            train.checkpoint_every_steps,
+            epochs(train.checkpoint_every_epochs),
+        ];
+        let next = |every: &u64| (now / every).saturating_add(1).saturating_mul(*every);
         let stops = periods.iter().filter(|every| **every > 0).map(next);
         stops.min().unwrap_or(train.steps).min(train.steps)
     }
@@ -226,31 +318,29 @@ impl Session {
     }
 
     fn evaluation_due(&self, step: u64) -> bool {
-        let per_epoch = self.trainer.batches_per_epoch() * self.config.train.eval_every_epochs;
-        due(self.config.train.eval_every_steps, step) || due(per_epoch, step)
+        let train = &self.config.train;
+        let per_epochs = self.batches_per_epoch().saturating_mul(train.eval_every_epochs);
+        due(train.eval_every_steps, step) || due(per_epochs, step)
     }
 
-    fn evaluate(&mut self, step: u64) -> Result<Evaluation, EngineError> {
+    /// Evaluates after `step` and records the scores; `None` if a signal interrupted it.
+    fn evaluate(&mut self, step: u64) -> Result<Option<Evaluation>, EngineError> {
         let SessionOptions { run, progress, .. } = &self.options;
         let state = self.trainer.state();
         tracing::info!(step, "evaluates");
-        let evaluation = self.scores.evaluate(step, state, run, &mut self.journal, progress)?;
+        let evaluation = match self.scores.evaluate(step, state, &mut self.journal, progress) {
+            Ok(evaluation) => evaluation,
+            Err(EngineError::Interrupted) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        self.best.record(step, &evaluation, run)?;
         self.trainer.restart_clock();
-        Ok(evaluation)
+        Ok(Some(evaluation))
     }
 
     fn save(&mut self) -> Result<(), EngineError> {
-        let (steps_done, params) = (self.trainer.steps_done(), self.trainer.params().to_vec());
-        let snapshot = Snapshot {
-            state: self.trainer.state().fetch()?,
-            params: &params,
-            steps_done,
-            categories: &self.data.categories(),
-            config: &self.config_toml,
-        };
-        checkpoint::save(self.options.run.path(), &snapshot, self.config.train.keep_checkpoints)?;
-        self.trainer.restart_clock();
-        Ok(())
+        let (run, train) = (&self.options.run, &self.config.train);
+        self.saver.save(&mut self.trainer, run, train, &self.best)
     }
 
     fn report(&mut self, evaluation: &Evaluation, outcome: Outcome) -> Result<(), EngineError> {
@@ -258,38 +348,12 @@ impl Session {
             steps_done: self.trainer.steps_done(),
             device: self.options.backend.name(),
             target_reached: outcome == Outcome::TargetReached,
-            config_toml: &self.config_toml,
+            config_toml: self.saver.config_toml(),
         };
         report::write(&self.options.run, &self.totals, &facts, evaluation)?;
         self.journal.say(&self.totals.describe());
         Ok(())
     }
-}
-
-/// Restores a run's last checkpoint. Returns the number of steps done.
-fn restore(
-    trainer: &mut Trainer,
-    data: &DataSet,
-    options: &SessionOptions,
-) -> Result<u64, EngineError> {
-    let path = checkpoint::last(options.run.path())?;
-    let (meta, _) = checkpoint::open(&path)?;
-    if meta.categories != data.categories() {
-        return Err(EngineError::Checkpoint {
-            path,
-            reason: "its classes are not those of the training data".into(),
-        });
-    }
-    trainer.state().change(|state| checkpoint::restore(&path, state))?;
-    let steps_done = meta.steps_done;
-    trainer.resume_at(steps_done);
-    forget_after(&options.run.join("metrics.jsonl"), steps_done)?;
-    options.progress.say(&format!("resuming after step {steps_done} from {}", path.display()));
-    Ok(steps_done)
-}
-
-fn due(every: u64, step: u64) -> bool {
-    every > 0 && step.is_multiple_of(every)
 }
 
 fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {

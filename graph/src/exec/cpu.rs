@@ -9,6 +9,7 @@ use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
 
 use super::arena::{Arena, Piece};
+use super::{Look, Seen};
 use crate::{GraphError, Plan, Program, Schedule, StateSet, TensorId, TensorKind};
 
 /// Runs a program on the CPU.
@@ -229,6 +230,50 @@ impl CpuExecutor {
         }
         self.runs += 1;
         true
+    }
+
+    /// Like [`Self::run`]; `look` sees the nodes that it asks for.
+    ///
+    /// Panics as [`Self::run`] does.
+    pub fn run_watched(&mut self, state: &mut StateSet, look: &mut dyn Look) {
+        let bound = state.is_bound(&self.program, &self.states);
+        assert!(bound, "the state set is not laid out as the one that the executor was made with");
+        let program = self.program.clone();
+        for position in 0..self.schedule.launches().len() {
+            let node = self.schedule.launches()[position].node;
+            if !look.wants(&program, node) {
+                self.launch(position, state);
+                continue;
+            }
+            let of = &program.nodes()[node.index()];
+            let (inputs, before) =
+                (self.copies(&of.inputs, state), self.copies(&of.updates, state));
+            self.launch(position, state);
+            let (outputs, after) =
+                (self.copies(&of.outputs, state), self.copies(&of.updates, state));
+            look.see(&program, Seen { node, inputs, before, outputs, after });
+        }
+        self.runs += 1;
+    }
+
+    /// The current contents of tensors of the launch that runs next or has just run.
+    fn copies(&self, ids: &[TensorId], state: &StateSet) -> Vec<HostTensor> {
+        let copy = |id: &TensorId| {
+            let desc = self.program.desc(*id);
+            match (self.states[id.index()], &self.inputs[id.index()], self.plan.offset(*id)) {
+                (Some(position), ..) => state.tensors()[position].clone(),
+                (None, Some(input), _) => input.clone(),
+                (None, None, Some(offset)) => {
+                    let mut tensor = HostTensor::poisoned(desc.clone());
+                    let piece = Piece { offset, bytes: desc.cpu_bytes() };
+                    tensor.bytes_mut().copy_from_slice(self.arena.read(piece));
+                    tensor
+                }
+                // An output that nothing reads has no memory of its own.
+                (None, None, None) => HostTensor::poisoned(desc.clone()),
+            }
+        };
+        ids.iter().map(copy).collect()
     }
 
     /// Overwrites every value of the last run with `byte`, including kept ones: tests use it to

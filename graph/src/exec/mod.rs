@@ -3,6 +3,8 @@
 mod arena;
 mod cpu;
 pub mod device;
+mod look;
 
 pub use cpu::CpuExecutor;
 pub use device::{DeviceExecutor, DeviceState};
+pub use look::{Look, Seen};

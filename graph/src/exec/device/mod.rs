@@ -29,7 +29,6 @@ use crate::plan::ALIGNMENT;
 use crate::{GraphError, TensorId};
 
 pub use anatomy::{GivenLaunches, OneStream, StampedStep};
-pub use look::{Look, Seen};
 pub use prepared::{Place, Prepared};
 pub use state::DeviceState;
 pub use stopwatch::{EventCost, Stopwatch};

@@ -1,0 +1,168 @@
+//! What a user can know about each key: type, unit, limits, default and meaning.
+//!
+//! All of it is derived from the structs in `schema`: their doc comments and their `schemars`
+//! attributes.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use crate::check::join;
+use crate::shape::Shape;
+
+/// Below this similarity (0 to 1) a key is not suggested.
+const MIN_SIMILARITY: f64 = 0.5;
+/// Most keys that [`similar_keys`] suggests.
+const MAX_SUGGESTIONS: usize = 5;
+
+/// A key that holds a value (not a table), or the switch of an optional table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    /// Dotted, such as `train.batch_size`.
+    pub name: String,
+    /// The values that it takes, in words.
+    pub kind: String,
+    /// What a number counts or measures; `None` for text, words, and numbers without a unit.
+    pub unit: Option<String>,
+    /// Least value of a number, or of each number of a list.
+    pub min: Option<serde_json::Number>,
+    /// Greatest value of a number, or of each number of a list.
+    pub max: Option<serde_json::Number>,
+    /// The default as TOML; `"none"` if it is not set.
+    pub default: String,
+    /// What it does, in sentences.
+    pub meaning: String,
+    /// The words that it takes, each with its meaning; empty unless it takes words.
+    pub words: Vec<(String, String)>,
+}
+
+impl Key {
+    /// The values that it takes, with their limits: `a whole number, 1 to 65536`.
+    pub fn values(&self) -> String {
+        let (Some(min), Some(max)) = (&self.min, &self.max) else { return self.kind.clone() };
+        let kind = self.kind.replace(", at least 0", "");
+        let limits = format!("{} to {}", number(min), number(max));
+        match kind.split_once(", or \"none\"") {
+            Some((kind, _)) => format!("{kind}, {limits}, or \"none\""),
+            None => format!("{kind}, {limits}"),
+        }
+    }
+}
+
+/// Every key, in the order of the schema; the keys of a table come before its inner tables.
+pub fn keys() -> &'static [Key] {
+    static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+        let settings = schemars::generate::SchemaSettings::draft2020_12();
+        let generator = settings.with(|s| s.inline_subschemas = true).into_generator();
+        let schema = generator.into_root_schema_for::<crate::Config>();
+        let mut found = Vec::new();
+        collect("", schema.as_value(), &Shape::of_config(), &mut found);
+        found
+    });
+    &KEYS
+}
+
+/// The key of this name.
+pub fn key(name: &str) -> Option<&'static Key> {
+    keys().iter().find(|key| key.name == name)
+}
+
+/// Keys that a mistyped or partial name may mean, most likely first; all keys of a table if it
+/// names one.
+pub fn similar_keys(name: &str) -> Vec<&'static str> {
+    let table = format!("{name}.");
+    let inside = keys().iter().map(|key| key.name.as_str()).filter(|key| key.starts_with(&table));
+    let inside: Vec<&str> = inside.collect();
+    if !inside.is_empty() {
+        return inside;
+    }
+    let last = |key: &'static str| key.rsplit('.').next().unwrap_or(key);
+    let alike = |key: &'static str| {
+        let whole = strsim::normalized_damerau_levenshtein(name, key);
+        let part = strsim::normalized_damerau_levenshtein(name, last(key));
+        let holds = if name.len() > 2 && last(key).contains(name) { 0.9 } else { 0.0 };
+        whole.max(part).max(holds)
+    };
+    let scored = keys().iter().map(|key| (alike(&key.name), key.name.as_str()));
+    let mut scored: Vec<_> = scored.filter(|(alike, _)| *alike >= MIN_SIMILARITY).collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, key)| key).collect()
+}
+
+/// A limit as a person writes it.
+pub(crate) fn number(number: &serde_json::Number) -> String {
+    match number.as_f64() {
+        Some(value) if number.is_f64() && value.abs() >= 1e5 => format!("{value:e}"),
+        Some(value) if number.is_f64() => format!("{value}"),
+        _ => number.to_string(),
+    }
+}
+
+/// The schema itself, or the variant of an optional one that is not null.
+fn present(schema: &Value) -> &Value {
+    let variants = schema["anyOf"].as_array().into_iter().flatten();
+    variants.into_iter().find(|variant| variant["type"] != "null").unwrap_or(schema)
+}
+
+fn collect(prefix: &str, schema: &Value, shape: &Shape, found: &mut Vec<Key>) {
+    let none = Map::new();
+    let properties = present(schema)["properties"].as_object().unwrap_or(&none);
+    let fields = shape.fields().unwrap_or_default();
+    for (name, shape) in fields {
+        let is_optional = matches!(shape, Shape::Optional(_));
+        if shape.fields().is_none() || is_optional {
+            found.push(describe(join(prefix, name), &properties[*name], shape));
+        }
+    }
+    for (name, shape) in fields.iter().filter(|(_, shape)| shape.fields().is_some()) {
+        collect(&join(prefix, name), &properties[*name], shape, found);
+    }
+}
+
+fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
+    let item = present(schema);
+    let limits = if item["items"].is_object() { &item["items"] } else { item };
+    let limit = |which: &str| match &limits[which] {
+        Value::Number(number) => Some(number.clone()),
+        _ => None,
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().replace('\n', " ");
+    let words = item["oneOf"].as_array().into_iter().flatten();
+    let words = words.map(|word| (text(&word["const"]), text(&word["description"])));
+    let unit = schema["unit"].as_str().or(item["unit"].as_str());
+    Key {
+        kind: shape.to_string(),
+        unit: unit.map(str::to_string),
+        min: limit("minimum"),
+        max: limit("maximum"),
+        default: default_of(&name),
+        meaning: text(&schema["description"]),
+        words: words.collect(),
+        name,
+    }
+}
+
+/// The default of a key as TOML; that of a key in `[data.synthetic]` holds once the table is set.
+fn default_of(key: &str) -> String {
+    static DEFAULTS: LazyLock<(toml::Table, toml::Table)> = LazyLock::new(|| {
+        // By way of text: an f32 is then the number that a user would write.
+        let parse = |text: Result<String, toml::ser::Error>| {
+            text.unwrap_or_default().parse().unwrap_or_default()
+        };
+        let config = parse(toml::to_string(&crate::Config::default()));
+        (config, parse(toml::to_string(&crate::Synthetic::default())))
+    });
+    let value = match key.strip_prefix("data.synthetic.") {
+        Some(inner) => DEFAULTS.1.get(inner),
+        None => find(&DEFAULTS.0, key),
+    };
+    value.map_or("\"none\"".into(), toml::Value::to_string)
+}
+
+/// The value of a dotted key.
+pub(crate) fn find<'a>(table: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
+    match key.split_once('.') {
+        None => table.get(key),
+        Some((first, rest)) => find(table.get(first)?.as_table()?, rest),
+    }
+}

@@ -1,0 +1,75 @@
+//! Paths that are being written: a process that ends in the middle removes them first.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Marks a file or folder as half-made for as long as it lives.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: PathBuf,
+}
+
+impl Unfinished {
+    /// Marks `path`.
+    #[must_use]
+    pub fn mark(path: &Path) -> Self {
+        PATHS.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
+        Self { path: path.to_path_buf() }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let mut paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = paths.iter().position(|path| *path == self.path) {
+            paths.swap_remove(place);
+        }
+    }
+}
+
+/// Removes every path that is marked, for a process about to end; other threads may still write.
+///
+/// The list stays locked, so nothing half-made is renamed into place afterwards by a thread that
+/// has to unmark it first.
+pub fn remove_all_and(end: impl FnOnce()) {
+    /// Threads that still write can put a file into a folder while it is removed.
+    const ATTEMPTS: usize = 20;
+    let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
+    for path in paths.iter() {
+        for _ in 0..ATTEMPTS {
+            let is_dir = path.is_dir();
+            let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            if removed.is_ok() || !path.exists() {
+                break;
+            }
+        }
+    }
+    end();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_marked_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| folder.path().join(name);
+        for name in ["half", "whole"] {
+            fs::create_dir(path(name)).expect("a folder");
+            fs::write(path(name).join("file"), "x").expect("a file");
+        }
+        fs::write(path("half-file"), "x").expect("a file");
+        let marks = ["half", "whole", "half-file"].map(|name| Unfinished::mark(&path(name)));
+        let [half, whole, file] = marks;
+        drop(whole);
+        let mut ended = false;
+        remove_all_and(|| ended = true);
+        assert!(ended && path("whole").join("file").is_file());
+        assert!(!path("half").exists() && !path("half-file").exists());
+        drop((half, file));
+    }
+}

@@ -1,0 +1,140 @@
+//! A checkpoint's metadata: what it is of, the checksums of its files, and its own seal.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use configs::Difference;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Version of the layout that is written.
+pub(super) const FORMAT: u32 = 2;
+/// The first version: without a seal.
+const UNSEALED_FORMAT: u32 = 1;
+
+/// A checkpoint's metadata.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Meta {
+    /// Version of the layout.
+    pub format: u32,
+    /// Steps done, one batch each: resuming continues with the next one.
+    #[serde(rename = "batches")]
+    pub steps_done: u64,
+    /// Class names with their COCO ids, in the order of labels from 1.
+    pub categories: Vec<(String, u64)>,
+    /// Identity of the training data; none in format 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// Changes of the config that the user accepted when resuming, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
+    /// SHA-256 of the other files, by name.
+    pub sha256: BTreeMap<String, String>,
+    /// SHA-256 of this metadata without the seal; none in format 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
+}
+
+/// A change of what a step means, accepted with `--override`.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Override {
+    /// Steps done before it took effect.
+    pub after_step: u64,
+    /// What changed.
+    pub change: Difference,
+}
+
+impl Meta {
+    /// The JSON text, with the seal.
+    pub(super) fn sealed(mut self) -> Result<Vec<u8>, serde_json::Error> {
+        self.seal = Some(self.digest()?);
+        serde_json::to_vec_pretty(&self)
+    }
+
+    fn digest(&self) -> Result<String, serde_json::Error> {
+        let unsealed = Self { seal: None, ..self.clone() };
+        Ok(hex_digest(&serde_json::to_vec_pretty(&unsealed)?))
+    }
+
+    /// Reads metadata from the checkpoint directory `path`, whose files must be `files`.
+    pub(super) fn read(json: &[u8], path: &Path, files: &[&str]) -> Result<Self, String> {
+        let version: Version = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+        if version.format != FORMAT && version.format != UNSEALED_FORMAT {
+            let theirs = version.format;
+            return Err(format!("its format is {theirs}, this program reads up to {FORMAT}"));
+        }
+        let meta: Self = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+        let seal = meta.digest().map_err(|e| e.to_string())?;
+        if meta.format == FORMAT && meta.seal.as_deref() != Some(&seal) {
+            return Err("it was changed after it was written: its seal is wrong".into());
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let named = name.strip_prefix("step_").and_then(|digits| digits.parse::<u64>().ok());
+        if named.is_some_and(|step| step != meta.steps_done) {
+            return Err(format!("it is of step {}, in a folder named {name}", meta.steps_done));
+        }
+        if let Some(missing) = files.iter().find(|file| !meta.sha256.contains_key(**file)) {
+            return Err(format!("it has no checksum of {missing}"));
+        }
+        if let Some(other) = meta.sha256.keys().find(|file| !files.contains(&file.as_str())) {
+            return Err(format!("it names a file `{other}` that no checkpoint has"));
+        }
+        Ok(meta)
+    }
+}
+
+/// The part of the metadata that every version has.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+/// SHA-256 in hexadecimal.
+pub(crate) fn hex_digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta() -> Meta {
+        let sha256 = ["a", "b"].map(|file| (file.to_string(), "00".to_string()));
+        Meta {
+            format: FORMAT,
+            steps_done: 7,
+            categories: vec![("cat".into(), 17)],
+            data: Some("d".into()),
+            overrides: vec![],
+            sha256: sha256.into(),
+            seal: None,
+        }
+    }
+
+    #[test]
+    fn metadata_is_read_as_it_was_sealed() {
+        let json = meta().sealed().expect("JSON");
+        let read = Meta::read(&json, Path::new("run/step_00000007"), &["a", "b"]).expect("sound");
+        assert_eq!(Meta { seal: None, ..read }, meta());
+    }
+
+    #[test]
+    fn changed_metadata_is_refused() {
+        let path = Path::new("run/step_00000007");
+        let text = String::from_utf8(meta().sealed().expect("JSON")).expect("text");
+        let refused = |text: &str, path: &Path, files: &[&str]| {
+            Meta::read(text.as_bytes(), path, files).expect_err("refused")
+        };
+        let changed = text.replace("\"cat\"", "\"dog\"");
+        assert!(refused(&changed, path, &["a", "b"]).contains("seal"));
+        let unsealed = text.replace(&text[text.find(",\n  \"seal\"").expect("it")..], "\n}");
+        assert!(refused(&unsealed, path, &["a", "b"]).contains("seal"));
+        let moved = Path::new("run/step_00000008");
+        assert!(refused(&text, moved, &["a", "b"]).contains("of step 7"));
+        assert!(refused(&text, path, &["a", "b", "c"]).contains("no checksum of c"));
+        assert!(refused(&text, path, &["a"]).contains("`b`"));
+        assert!(refused("{\"format\": 9}", path, &[]).contains("its format is 9"));
+    }
+}

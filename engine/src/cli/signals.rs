@@ -1,0 +1,88 @@
+//! Signals that end a command: a training run first finishes its step and saves, everything else
+//! ends at once and removes what is half-made.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use super::exit;
+use crate::EngineError;
+use crate::progress::Progress;
+
+/// The signals, with their names.
+const WATCHED: [(i32, &str); 4] =
+    [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP"), (SIGUSR1, "SIGUSR1")];
+
+/// The process's answer to signals.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stop {
+    /// Set by the first signal while work is finished first.
+    requested: Arc<AtomicBool>,
+    finishes_first: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// Answers signals from now on. One that the process was started to ignore (`nohup`) stays
+    /// ignored.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if a handler cannot be installed.
+    pub(super) fn watch() -> Result<Self, EngineError> {
+        let stop = Self::default();
+        let ignored = ignored_signals();
+        let signals = WATCHED.map(|(signal, _)| signal);
+        let signals = signals.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0);
+        let fault = |source| EngineError::Io { path: "signal handler".into(), source };
+        let mut signals = Signals::new(signals).map_err(fault)?;
+        let answering = stop.clone();
+        let answer = move || signals.forever().for_each(|signal| answering.answer(signal));
+        std::thread::Builder::new().name("signals".into()).spawn(answer).map_err(fault)?;
+        Ok(stop)
+    }
+
+    /// The flag that the first signal sets while work is finished first.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        self.requested.clone()
+    }
+
+    /// From now on the first signal only sets the flag: the caller finishes what is in hand,
+    /// saves, and ends. A second one, unless it is SIGUSR1, ends the process at once.
+    pub(super) fn finish_first(&self) {
+        self.finishes_first.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on a signal ends the process at once, as at the start.
+    pub(super) fn end_at_once(&self) {
+        self.finishes_first.store(false, Ordering::SeqCst);
+    }
+
+    fn answer(&self, signal: i32) {
+        let name = WATCHED.iter().find(|(s, _)| *s == signal).map_or("signal", |(_, name)| name);
+        let say = |text: &str| Progress::loud().say(&format!("{name}: {text}"));
+        if self.finishes_first.load(Ordering::SeqCst) {
+            let is_first = !self.requested.swap(true, Ordering::SeqCst);
+            if is_first {
+                say(
+                    "stopping after the work in hand and a checkpoint; a second signal ends at once",
+                );
+                return;
+            }
+            if signal == SIGUSR1 {
+                return;
+            }
+        }
+        say("ending");
+        dali::unfinished::remove_all_and(|| {
+            signal_hook::low_level::exit(i32::from(exit::INTERRUPTED));
+        });
+    }
+}
+
+/// Bit `n - 1` is set if the process ignores signal `n`; 0 where `/proc` does not tell.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

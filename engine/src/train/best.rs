@@ -1,0 +1,162 @@
+//! The best scores of a run: which checkpoints to keep for them, and whether scores still improve.
+
+use configs::{BestMetric, Train};
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint;
+use crate::error::EngineError;
+use crate::evaluate::Evaluation;
+use crate::run_dir::RunDir;
+
+const FILE: &str = "best.json";
+
+/// A score, and the step that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Score {
+    step: u64,
+    ap: f64,
+}
+
+/// `best.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    /// The best score.
+    #[serde(flatten)]
+    best: Score,
+    /// Its checkpoint, inside the run directory; none if `train.keep_best` is 0.
+    #[serde(default)]
+    checkpoint: Option<String>,
+    /// Scores whose checkpoints are kept, the best first.
+    #[serde(default)]
+    kept: Vec<Score>,
+    /// Evaluations since the best score.
+    #[serde(default)]
+    without_improvement: u64,
+}
+
+/// The best scores so far.
+#[derive(Debug)]
+pub(super) struct Best {
+    metric: BestMetric,
+    patience: u64,
+    keep: usize,
+    best: Option<Score>,
+    /// The best first.
+    kept: Vec<Score>,
+    without_improvement: u64,
+}
+
+impl Best {
+    /// For a new run.
+    pub(super) fn new(train: &Train) -> Self {
+        let (metric, patience, keep) = (train.best_metric, train.patience, train.keep_best);
+        Self { metric, patience, keep, best: None, kept: vec![], without_improvement: 0 }
+    }
+
+    /// Reads what the run recorded, without scores of steps after `steps_done`, which run again,
+    /// and without checkpoints that are gone.
+    pub(super) fn resume(&mut self, run: &RunDir, steps_done: u64) {
+        let Ok(text) = std::fs::read(run.join(FILE)) else { return };
+        let Ok(saved) = serde_json::from_slice::<Saved>(&text) else { return };
+        let is_past = |score: &Score| score.step <= steps_done;
+        self.kept = saved.kept.into_iter().filter(is_past).collect();
+        self.kept.retain(|score| run.join(&checkpoint::folder(score.step)).is_dir());
+        let best = Some(saved.best).filter(is_past);
+        self.without_improvement = if best.is_some() { saved.without_improvement } else { 0 };
+        self.best = best.or(self.kept.first().copied());
+    }
+
+    /// Records the scores of `step`, whose checkpoint exists.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if `best.json` cannot be written.
+    pub(super) fn record(
+        &mut self,
+        step: u64,
+        evaluation: &Evaluation,
+        run: &RunDir,
+    ) -> Result<(), EngineError> {
+        let Some(ap) = self.ap(evaluation) else { return Ok(()) };
+        let score = Score { step, ap };
+        self.without_improvement += 1;
+        if self.best.is_none_or(|best| ap > best.ap) {
+            (self.best, self.without_improvement) = (Some(score), 0);
+        }
+        self.kept.retain(|kept| kept.step != step);
+        // Of equal scores the earlier one stays first.
+        let place = self.kept.partition_point(|kept| kept.ap >= ap);
+        self.kept.insert(place, score);
+        self.kept.truncate(self.keep);
+        let Some(best) = self.best else { return Ok(()) };
+        let checkpoint = self.kept.first().map(|first| checkpoint::folder(first.step));
+        let (kept, without_improvement) = (self.kept.clone(), self.without_improvement);
+        let saved = Saved { best, checkpoint, kept, without_improvement };
+        let json = serde_json::to_vec(&saved).map_err(std::io::Error::other);
+        run.write(FILE, &json.map_err(crate::run_dir::io(&run.join(FILE)))?)?;
+        Ok(())
+    }
+
+    /// Whether `train.patience` evaluations in a row have not improved on the best score.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.patience > 0 && self.without_improvement >= self.patience
+    }
+
+    /// Steps whose checkpoints are kept.
+    pub(super) fn kept_steps(&self) -> Vec<u64> {
+        self.kept.iter().map(|score| score.step).collect()
+    }
+
+    /// The score that the config compares; `None` if it was not computed or is undefined.
+    fn ap(&self, evaluation: &Evaluation) -> Option<f64> {
+        let (bbox, segm) = (evaluation.bbox.as_ref(), evaluation.segm.as_ref());
+        let summary = match self.metric {
+            BestMetric::Auto => segm.or(bbox),
+            BestMetric::Box => bbox,
+            BestMetric::Mask => segm,
+        };
+        summary.map(|summary| summary.ap()).filter(|ap| *ap >= 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dali::score::{IouType, Summary};
+
+    use super::*;
+
+    fn record(best: &mut Best, run: &RunDir, step: u64, ap: f64) {
+        let mut stats = [0.0; 12];
+        stats[0] = ap;
+        let iou_type = IouType::Segm;
+        let (undefined, per_category, notes) = (vec![], vec![], vec![]);
+        let segm = Some(Summary { iou_type, stats, undefined, per_category, notes });
+        let evaluation = Evaluation { segm, ..Evaluation::none() };
+        std::fs::create_dir_all(run.join(&checkpoint::folder(step))).expect("a checkpoint");
+        best.record(step, &evaluation, run).expect("written");
+    }
+
+    #[test]
+    fn the_best_are_kept_and_patience_ends() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let run = RunDir::create(parent.path(), "run").expect("a run");
+        let train = Train { keep_best: 2, patience: 2, ..Train::default() };
+        let mut best = Best::new(&train);
+        for (step, ap) in [(10, 0.2), (20, 0.5), (30, 0.3)] {
+            record(&mut best, &run, step, ap);
+        }
+        assert_eq!(best.kept_steps(), [20, 30]);
+        assert!(!best.is_exhausted());
+        let mut resumed = Best::new(&train);
+        resumed.resume(&run, 30);
+        record(&mut resumed, &run, 40, 0.5);
+        assert_eq!(resumed.kept_steps(), [20, 40], "an equal score is no improvement");
+        assert!(resumed.is_exhausted());
+        let mut earlier = Best::new(&train);
+        earlier.resume(&run, 15);
+        assert_eq!((earlier.kept_steps(), earlier.best), (vec![], None), "steps run again");
+        std::fs::remove_dir_all(run.join(&checkpoint::folder(20))).expect("it is there");
+        let mut without = Best::new(&train);
+        without.resume(&run, 40);
+        assert_eq!(without.kept_steps(), [40], "a checkpoint that is gone is not kept");
+    }
+}

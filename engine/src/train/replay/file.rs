@@ -1,0 +1,124 @@
+//! The file of a replay: safetensors, with what is not a tensor as JSON in the header.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use configs::Config;
+use graph::StateSet;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, Serialize};
+
+use super::Replay;
+use crate::checkpoint::{state_views, tensor_of};
+use crate::error::EngineError;
+use crate::model::{ImageSize, SlotShape};
+use crate::run_dir::write_whole;
+
+/// The key of the header's entry.
+const KEY: &str = "onegraph_replay";
+const VERSION: u32 = 1;
+
+/// What is not a tensor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    version: u32,
+    step: u64,
+    image_ids: Vec<u64>,
+    /// Values as text: JSON has no NaN.
+    losses: Vec<(String, String)>,
+    config: String,
+    num_classes: usize,
+    /// Height and width.
+    padded: [usize; 2],
+    /// Pixels, objects, parts, coords, runs.
+    slot: [usize; 5],
+    micro_steps: usize,
+}
+
+impl Replay {
+    /// Writes it to `path`.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub fn save(&self, path: &Path) -> Result<(), EngineError> {
+        let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
+        let SlotShape { pixels, objects, parts, coords, runs } = self.slot;
+        let description = Description {
+            version: VERSION,
+            step: self.step,
+            image_ids: self.image_ids.clone(),
+            losses: self.losses.iter().map(|(n, v)| (n.clone(), v.to_string())).collect(),
+            config: self.config.to_toml()?,
+            num_classes: self.num_classes,
+            padded: [self.padded.height, self.padded.width],
+            slot: [pixels, objects, parts, coords, runs],
+            micro_steps: self.batches.len(),
+        };
+        let json = serde_json::to_string(&description).map_err(|e| fault(e.to_string()))?;
+        let state = state_views(&self.state).map_err(|e| fault(e.to_string()))?;
+        let mut views: Vec<(String, TensorView<'_>)> =
+            state.into_iter().map(|(name, view)| (format!("state/{name}"), view)).collect();
+        for (micro, arrays) in self.batches.iter().enumerate() {
+            for (name, bytes) in arrays {
+                let view = TensorView::new(Dtype::U8, vec![bytes.len()], bytes);
+                let view = view.map_err(|e| fault(e.to_string()))?;
+                views.push((format!("batch/{micro}/{name}"), view));
+            }
+        }
+        let header = HashMap::from([(KEY.to_string(), json)]);
+        let bytes =
+            safetensors::serialize(views, Some(header)).map_err(|e| fault(e.to_string()))?;
+        write_whole(path, &bytes)
+    }
+
+    /// Reads it from `path`.
+    ///
+    /// # Errors
+    /// [`EngineError::Replay`] if it is not the file of a replay.
+    pub fn load(path: &Path) -> Result<Self, EngineError> {
+        let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
+        let bytes = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
+        let not_ours = |e: &dyn std::fmt::Display| {
+            fault(format!("it is not a file that a training run left for `onegraph replay` ({e})"))
+        };
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| not_ours(&e))?;
+        let json = header.metadata().as_ref().and_then(|map| map.get(KEY));
+        let json = json.ok_or_else(|| not_ours(&"its header has no entry of one"))?;
+        let of: Description = serde_json::from_str(json).map_err(|e| not_ours(&e))?;
+        if of.version != VERSION {
+            let theirs = of.version;
+            return Err(fault(format!("its version is {theirs}, this program reads {VERSION}")));
+        }
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| not_ours(&e))?;
+        let mut state = StateSet::new();
+        let mut batches = vec![Vec::new(); of.micro_steps.min(file.len())];
+        for (name, view) in file.tensors() {
+            if let Some(name) = name.strip_prefix("state/") {
+                let tensor = tensor_of(&view).map_err(|e| fault(format!("`{name}`: {e}")))?;
+                state.insert(name, tensor);
+                continue;
+            }
+            let place = name.strip_prefix("batch/").and_then(|rest| rest.split_once('/'));
+            let place = place.and_then(|(micro, name)| Some((micro.parse::<usize>().ok()?, name)));
+            let known = place.and_then(|(micro, name)| Some((batches.get_mut(micro)?, name)));
+            let (batch, name) = known.ok_or_else(|| fault(format!("`{name}` is unknown")))?;
+            batch.push((name.to_string(), view.data().to_vec()));
+        }
+        let [pixels, objects, parts, coords, runs] = of.slot;
+        let [height, width] = of.padded;
+        let value = |text: &str| text.parse().unwrap_or(f32::NAN);
+        Ok(Self {
+            step: of.step,
+            image_ids: of.image_ids,
+            losses: of.losses.iter().map(|(name, v)| (name.clone(), value(v))).collect(),
+            config: Config::from_toml(&path.display().to_string(), &of.config)?,
+            num_classes: of.num_classes,
+            padded: ImageSize { height, width },
+            slot: SlotShape { pixels, objects, parts, coords, runs },
+            batches,
+            state,
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! A step that can be run again: its state and its batch, saved when the losses of a run became
+//! non-finite.
+
+mod file;
+mod run;
+
+use configs::Config;
+use graph::StateSet;
+use graph::finite::NonFinite;
+
+use super::trainer::Trainer;
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+use crate::metrics::StepRecord;
+use crate::model::{ImageSize, SlotShape};
+
+/// A step, complete: what it reads, and what it gave when it ran.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    /// The step, counted from 1 as in the log.
+    pub step: u64,
+    /// Ids of its images.
+    pub image_ids: Vec<u64>,
+    /// Its losses when it ran, by name.
+    pub losses: Vec<(String, f32)>,
+    config: Config,
+    num_classes: usize,
+    padded: ImageSize,
+    slot: SlotShape,
+    /// By micro-step: each array of the batch, by name.
+    batches: Vec<Vec<(String, Vec<u8>)>>,
+    state: StateSet,
+}
+
+/// What a replay found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// The losses of the last micro-step that ran, by name.
+    pub losses: Vec<(String, f32)>,
+    /// The first tensor with non-finite values; `None` if all were finite.
+    pub non_finite: Option<NonFinite>,
+}
+
+impl Replay {
+    /// Takes a step that the trainer has run and skipped, so that the state is still the one that
+    /// it started from. No step may be in flight.
+    ///
+    /// # Errors
+    /// An image that cannot be read; device errors.
+    pub(super) fn take(
+        trainer: &mut Trainer,
+        config: &Config,
+        data: &DataSet,
+        record: &StepRecord,
+    ) -> Result<Self, EngineError> {
+        let step = record.step - 1;
+        let (mut batches, mut shape) = (Vec::new(), 0);
+        trainer.batch_again(step, &mut |batch| {
+            let arrays = batch.slot.arrays();
+            batches.push(arrays.map(|(a, bytes)| (a.name.to_string(), bytes.to_vec())).collect());
+            shape = batch.shape;
+            Ok(())
+        })?;
+        let image_ids = trainer.image_ids(step);
+        let mut state = trainer.state().fetch()?.clone();
+        if let Some(scale) = state.get_mut("loss_scale") {
+            scale.as_f32_mut()[0] = record.loss_scale;
+        }
+        // The config is enough to build the model again; its weights are in the state.
+        let mut config = config.clone();
+        (config.model.weights, config.model.backbone.weights) = (None, None);
+        Ok(Self {
+            step: record.step,
+            image_ids,
+            losses: record.losses.iter().map(|(name, v)| (name.to_string(), *v)).collect(),
+            num_classes: data.classes_of_model(&config)?,
+            config,
+            padded: data.shapes[shape].into(),
+            slot: data.slot_shape(),
+            batches,
+            state,
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! Running a saved step again, node by node.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dali::loader::SlotLayout;
+use graph::finite::FirstNonFinite;
+use graph::{CpuExecutor, DeviceExecutor, GraphError};
+
+use super::{Finding, Replay};
+use crate::error::EngineError;
+use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, step_layout, training_program};
+use crate::runtime::{Backend, ModelState};
+use crate::train::memory::prepare;
+
+type Losses = Vec<(String, f32)>;
+
+impl Replay {
+    /// Runs the step again on `backend`, micro-step by micro-step, until a value is non-finite.
+    /// `path` is the file that it was read from, for messages.
+    ///
+    /// # Errors
+    /// [`EngineError::Replay`] if state or batch do not fit the config; device errors.
+    pub fn run(&self, path: &Path, backend: &Backend) -> Result<Finding, EngineError> {
+        let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
+        self.config.check_supported()?;
+        let micro_steps = self.batches.len();
+        if micro_steps == 0 || micro_steps != self.config.train.micro_steps {
+            return Err(fault("it does not have the batches of all micro-steps".into()));
+        }
+        let layout = step_layout(&self.config, self.slot)?;
+        let batches = self.batches.iter().map(|arrays| joined(arrays, &layout));
+        let batches = batches.collect::<Result<Vec<_>, _>>().map_err(fault)?;
+        let mut look = FirstNonFinite::default();
+        look.see_state(&self.state);
+        let mut built = vec![self.build(MicroStep::updating(micro_steps), backend)?];
+        if micro_steps > 1 {
+            built.push(self.build(MicroStep::Early, backend)?);
+        }
+        let names = built[0].losses.clone();
+        let step = Step { built, names, layout: &layout, batches: &batches };
+        let losses = match backend {
+            Backend::Cpu => step.on_cpu(&self.state, &mut look)?,
+            Backend::Device(_) => step.on_device(&self.state, backend, &mut look)?,
+        };
+        Ok(Finding { losses, non_finite: look.found().cloned() })
+    }
+
+    fn build(&self, micro: MicroStep, backend: &Backend) -> Result<BuiltProgram, EngineError> {
+        let spec = ModelSpec {
+            config: &self.config,
+            num_classes: self.num_classes,
+            images: self.config.train.micro_batch(),
+            padded: self.padded,
+            slot: self.slot,
+            target: backend.target(),
+            micro,
+            inject: Inject::default(),
+        };
+        Ok(training_program(&spec)?)
+    }
+}
+
+/// A slot's bytes from its arrays.
+fn joined(arrays: &[(String, Vec<u8>)], layout: &SlotLayout) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; layout.bytes()];
+    for (i, array) in layout.arrays().iter().enumerate() {
+        let found = arrays.iter().find(|(name, _)| *name == array.name);
+        let (_, found) = found.ok_or_else(|| format!("its batch has no `{}`", array.name))?;
+        let range = layout.range(i);
+        if range.len() != found.len() {
+            let (theirs, ours) = (found.len(), range.len());
+            return Err(format!("`{}` has {theirs} bytes, the config needs {ours}", array.name));
+        }
+        bytes[range].copy_from_slice(found);
+    }
+    Ok(bytes)
+}
+
+/// The programs of a step, the one that updates first, and a batch for each micro-step.
+struct Step<'a> {
+    built: Vec<BuiltProgram>,
+    names: Vec<&'static str>,
+    layout: &'a SlotLayout,
+    batches: &'a [Vec<u8>],
+}
+
+impl Step<'_> {
+    /// The program of a micro-step: the last one updates.
+    fn program_of(&self, micro: usize) -> usize {
+        usize::from(micro + 1 < self.batches.len())
+    }
+
+    fn on_cpu(
+        mut self,
+        state: &graph::StateSet,
+        look: &mut FirstNonFinite,
+    ) -> Result<Losses, EngineError> {
+        let mut state = state.clone();
+        let built = std::mem::take(&mut self.built);
+        let plan = |b: BuiltProgram| CpuExecutor::new(Arc::new(b.program), &state);
+        let mut executors = built.into_iter().map(plan).collect::<Result<Vec<_>, _>>()?;
+        let mut losses = Losses::new();
+        for (micro, bytes) in self.batches.iter().enumerate() {
+            let executor = &mut executors[self.program_of(micro)];
+            for (i, array) in self.layout.arrays().iter().enumerate() {
+                let input = executor.input_mut(&array.name)?;
+                input.bytes_mut().copy_from_slice(&bytes[self.layout.range(i)]);
+            }
+            rayon::scope(|_| executor.run_watched(&mut state, look));
+            let read = |name: &&str| Ok((name.to_string(), executor.f32(name)?[0]));
+            losses = self.names.iter().map(read).collect::<Result<_, GraphError>>()?;
+            if look.found().is_some() {
+                break;
+            }
+        }
+        Ok(losses)
+    }
+
+    fn on_device(
+        mut self,
+        state: &graph::StateSet,
+        backend: &Backend,
+        look: &mut FirstNonFinite,
+    ) -> Result<Losses, EngineError> {
+        let Backend::Device(device) = backend else { panic!("called for a device") };
+        let prepared = prepare(std::mem::take(&mut self.built), &backend.target())?;
+        let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
+        let mut state = ModelState::on_device(state.clone(), device.clone(), &programs)?;
+        let arena = state.arena(device, &prepared.iter().collect::<Vec<_>>())?;
+        let Some(memory) = state.memory() else { panic!("the state is on the device") };
+        let mut executor = DeviceExecutor::new(device.clone(), prepared, arena, memory)?;
+        let mut losses = Losses::new();
+        for (micro, bytes) in self.batches.iter().enumerate() {
+            let program = self.program_of(micro);
+            let mut pinned = device.pinned_buffer(bytes.len()).map_err(GraphError::from)?;
+            pinned.as_mut().copy_from_slice(bytes);
+            executor.bring_inputs(program, &pinned)?;
+            let step = executor.submit_watched(program, look)?;
+            executor.until_done(step)?;
+            let read =
+                |name: &&str| Ok((name.to_string(), executor.read(program, name)?.as_f32()[0]));
+            losses = self.names.iter().map(read).collect::<Result<_, GraphError>>()?;
+            if look.found().is_some() {
+                break;
+            }
+        }
+        Ok(losses)
+    }
+}

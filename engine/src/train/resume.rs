@@ -1,0 +1,248 @@
+//! What a resumed run may change: nothing that changes what a step means, unless the user accepts.
+
+use std::path::PathBuf;
+
+use configs::{Config, Difference, Schedule};
+use sha2::{Digest, Sha256};
+
+use super::options::SessionOptions;
+use super::trainer::Trainer;
+use crate::checkpoint::{self, Meta, Override};
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+use crate::metrics::forget_after;
+
+/// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
+/// data is the same is decided by [`identity_of`], not by its path.
+const FREE: [&str; 27] = [
+    "data.max_image_pixels",
+    "data.synthetic.dir",
+    "data.synthetic.val_images",
+    "data.train_annotations",
+    "data.train_images",
+    "data.train_store",
+    "data.val_annotations",
+    "data.val_images",
+    "data.val_store",
+    "eval",
+    "model.allow_partial",
+    "model.backbone.weights",
+    "model.weights",
+    "train.best_metric",
+    "train.checkpoint_every_epochs",
+    "train.checkpoint_every_minutes",
+    "train.checkpoint_every_steps",
+    "train.eval_every_epochs",
+    "train.eval_every_steps",
+    "train.keep_best",
+    "train.keep_checkpoints",
+    "train.log_every_steps",
+    "train.name",
+    "train.patience",
+    "train.run_dir",
+    "train.target_box",
+    "train.target_mask",
+];
+
+/// The key under which changed training data is reported.
+const DATA: &str = "training data";
+
+/// The checkpoint that a run resumes from.
+#[derive(Debug)]
+pub(super) struct Resumed {
+    path: PathBuf,
+    steps_done: u64,
+    /// All changes accepted so far, this time's among them.
+    pub(super) overrides: Vec<Override>,
+}
+
+impl Resumed {
+    /// Opens the run's last checkpoint and compares it with config and data; says what differs.
+    ///
+    /// # Errors
+    /// A damaged checkpoint; [`EngineError::Usage`] naming the changes, if they change what a step
+    /// means and are not accepted.
+    pub(super) fn open(
+        config: &Config,
+        data: &DataSet,
+        identity: &str,
+        options: &SessionOptions,
+    ) -> Result<Self, EngineError> {
+        let path = checkpoint::last(options.run.path())?;
+        let (meta, saved) = checkpoint::open(&path)?;
+        if meta.categories != data.categories() {
+            let reason = "its classes are not those of the training data".into();
+            return Err(EngineError::Checkpoint { path, reason });
+        }
+        let saved = Config::from_toml(&path.join("config.toml").display().to_string(), &saved)?;
+        let found = differences(&saved, &meta, config, identity)?;
+        let accepted = accept(&found, meta.steps_done, options.accept_changes)?;
+        for (change, _) in &found {
+            options.progress.say(&format!("changed since the checkpoint: {change}"));
+        }
+        let mut overrides = meta.overrides;
+        overrides.extend(accepted);
+        Ok(Self { path, steps_done: meta.steps_done, overrides })
+    }
+
+    /// Restores state and log. Returns the number of steps done.
+    ///
+    /// # Errors
+    /// A state that does not fit the model; files that cannot be written.
+    pub(super) fn restore(
+        &self,
+        trainer: &mut Trainer,
+        options: &SessionOptions,
+    ) -> Result<u64, EngineError> {
+        let Self { path, steps_done, .. } = self;
+        trainer.state().change(|state| checkpoint::restore(path, state))?;
+        trainer.resume_at(*steps_done);
+        forget_after(&options.run.join("metrics.jsonl"), *steps_done)?;
+        options.progress.say(&format!("resuming after step {steps_done} from {}", path.display()));
+        Ok(*steps_done)
+    }
+}
+
+/// The differences between a checkpoint and the config and data that resume it, each with whether
+/// it is free.
+///
+/// # Errors
+/// None for valid configs.
+pub(super) fn differences(
+    saved: &Config,
+    meta: &Meta,
+    config: &Config,
+    data: &str,
+) -> Result<Vec<(Difference, bool)>, EngineError> {
+    let found = saved.differences(config)?;
+    let mut found: Vec<_> = found.into_iter().map(|d| (is_free(&d.key, config), d)).collect();
+    if let Some(before) = meta.data.as_ref().filter(|before| *before != data) {
+        let short = |identity: &str| identity.chars().take(12).collect();
+        let (key, from, to) = (DATA.to_string(), short(before), short(data));
+        found.push((false, Difference { key, from, to }));
+    }
+    Ok(found.into_iter().map(|(free, d)| (d, free)).collect())
+}
+
+fn is_free(key: &str, config: &Config) -> bool {
+    // Under multistep the learning rate of a step does not depend on the number of steps.
+    let multistep = config.solver.schedule == Schedule::Multistep;
+    let free = |name: &str| {
+        key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    FREE.iter().any(|name| free(name)) || (key == "train.steps" && multistep)
+}
+
+/// The differences that are not free, as overrides after `steps_done`.
+///
+/// # Errors
+/// [`EngineError::Usage`] naming them all, unless `accepted`.
+pub(super) fn accept(
+    differences: &[(Difference, bool)],
+    steps_done: u64,
+    accepted: bool,
+) -> Result<Vec<Override>, EngineError> {
+    let changes = differences.iter().filter(|(_, free)| !free).map(|(change, _)| change);
+    let changes: Vec<&Difference> = changes.collect();
+    if !changes.is_empty() && !accepted {
+        let list: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        return Err(EngineError::Usage(format!(
+            "the run would resume with another meaning of a step ({}): undo this, or accept it \
+             with --override",
+            list.join(", ")
+        )));
+    }
+    let sealed =
+        |change: &&Difference| Override { after_step: steps_done, change: (*change).clone() };
+    Ok(changes.iter().map(sealed).collect())
+}
+
+/// Identity of training data: SHA-256 over classes, images and objects, wherever they are stored.
+pub(super) fn identity_of(data: &DataSet) -> String {
+    let mut hash = Sha256::new();
+    for (name, id) in data.categories() {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+        hash.update(id.to_le_bytes());
+    }
+    for &index in &data.images {
+        let image = data.store.image(index);
+        hash.update(image.image_id.to_le_bytes());
+        hash.update(
+            [image.height, image.width, image.objects.len() as u32].map(u32::to_le_bytes).concat(),
+        );
+        for object in image.objects {
+            let object = data.store.object(object);
+            hash.update(object.annotation_id.to_le_bytes());
+            hash.update([object.label, u32::from(object.crowd)].map(u32::to_le_bytes).concat());
+            hash.update(object.bbox_xywh.map(f32::to_le_bytes).concat());
+        }
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(overrides: &[&str]) -> Config {
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        Config::load("quickstart", &overrides).expect("a preset")
+    }
+
+    fn refused(overrides: &[&str]) -> bool {
+        let base = ["solver.schedule=multistep"];
+        let config = load(&[&base, overrides].concat());
+        let meta = Meta {
+            format: 2,
+            steps_done: 5,
+            categories: vec![],
+            data: Some("data".into()),
+            overrides: vec![],
+            sha256: std::collections::BTreeMap::new(),
+            seal: None,
+        };
+        let found = differences(&load(&base), &meta, &config, "data").expect("differences");
+        assert_eq!(found.is_empty(), overrides.is_empty(), "{overrides:?}");
+        accept(&found, 5, false).is_err()
+    }
+
+    #[test]
+    fn what_does_not_reach_a_step_is_free() {
+        assert!(!refused(&[]));
+        assert!(!refused(&["train.steps=99999", "train.name=x", "eval.batch_size=3"]));
+        assert!(!refused(&["train.checkpoint_every_steps=7", "data.synthetic.dir=elsewhere"]));
+    }
+
+    #[test]
+    fn what_changes_a_step_is_refused() {
+        for change in [
+            "train.seed=1",
+            "train.batch_size=32",
+            "solver.learning_rate=0.5",
+            "model.kind=faster_rcnn",
+            "model.fpn.channels=32",
+            "input.flip_probability=0.1",
+            "data.synthetic.seed=3",
+            "solver.milestones=[5]",
+        ] {
+            assert!(refused(&[change]), "{change}");
+        }
+        assert!(refused(&["solver.schedule=cosine", "train.steps=99999"]));
+    }
+
+    #[test]
+    fn keys_that_are_free_exist() {
+        let keys = load(&[]).differences(&Config::default()).expect("differences");
+        let text = load(&[]).to_toml().expect("TOML");
+        for key in FREE {
+            let last = key.rsplit('.').next().expect("a name");
+            let exists = text.contains(last) || keys.iter().any(|d| d.key == key);
+            let optional = key.starts_with("data.")
+                || key.starts_with("train.target")
+                || key == "train.name"
+                || key.ends_with(".weights");
+            assert!(exists || optional, "{key}");
+        }
+    }
+}
