@@ -15,6 +15,7 @@ pub mod evaluate;
 mod events;
 pub mod metrics;
 pub mod model;
+pub mod predictor;
 pub mod progress;
 pub mod run_dir;
 pub mod runtime;

@@ -102,7 +102,9 @@ pub fn run(
 fn check_out(options: &PrepOptions, source: &str) -> Result<(), DaliError> {
     match place::check_out(&options.out, options.overwrite, store::manifest) {
         Err(DaliError::Exists { path }) if store::source_of(&path).as_deref() == Some(source) => {
-            let is_current = Store::open(&path)?.changed_source(&options.images).is_none();
+            // A damaged one is as any other that is in the way.
+            let is_current = Store::open(&path)
+                .is_ok_and(|store| store.changed_source(&options.images).is_none());
             Err(if is_current {
                 DaliError::AlreadyMade { path }
             } else {

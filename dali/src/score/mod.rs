@@ -18,7 +18,9 @@ pub use detections::{Detection, Results};
 pub use error::ScoreError;
 pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};
 pub use ground_truth::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask};
-pub use results_file::{Fields, write_results_json, write_results_json_of};
+pub use results_file::{
+    Fields, write_results_json, write_results_json_of, write_results_json_with_files,
+};
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{STAT_NAMES, Summary, Undefined};
 

@@ -43,6 +43,31 @@ pub fn write_results_json_of(
     detections: &[Detection],
     fields: Fields,
 ) -> Result<(), ScoreError> {
+    write_all(path, detections, fields, |_| None)
+}
+
+/// Like [`write_results_json`], with the image's file of each detection as its `file_name`.
+///
+/// # Panics
+/// If `files` is not as long as `detections`.
+///
+/// # Errors
+/// As for [`write_results_json_of`].
+pub fn write_results_json_with_files(
+    path: &Path,
+    detections: &[Detection],
+    files: &[String],
+) -> Result<(), ScoreError> {
+    assert_eq!(detections.len(), files.len(), "a file for each detection");
+    write_all(path, detections, Fields::Both, |i| Some(files[i].as_str()))
+}
+
+fn write_all<'a>(
+    path: &Path,
+    detections: &'a [Detection],
+    fields: Fields,
+    file_name: impl Fn(usize) -> Option<&'a str>,
+) -> Result<(), ScoreError> {
     for (i, detection) in detections.iter().enumerate() {
         check(detection, fields).map_err(|why| ScoreError::Detections {
             origin: format!("for {}", path.display()),
@@ -51,9 +76,10 @@ pub fn write_results_json_of(
     }
     write_renamed(path, |out| {
         let mut separator = "[";
-        for detection in detections {
+        for (i, detection) in detections.iter().enumerate() {
             out.write_all(separator.as_bytes())?;
-            serde_json::to_writer(&mut *out, &Line { detection, fields })?;
+            let file_name = file_name(i);
+            serde_json::to_writer(&mut *out, &Line { detection, fields, file_name })?;
             separator = ",\n";
         }
         out.write_all(if detections.is_empty() { b"[]\n" } else { b"]\n" })
@@ -82,13 +108,17 @@ fn check(detection: &Detection, fields: Fields) -> Result<(), String> {
 struct Line<'a> {
     detection: &'a Detection,
     fields: Fields,
+    file_name: Option<&'a str>,
 }
 
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Line { detection: d, fields } = self;
+        let Line { detection: d, fields, file_name } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("image_id", &d.image_id)?;
+        if let Some(name) = file_name {
+            map.serialize_entry("file_name", name)?;
+        }
         map.serialize_entry("category_id", &d.category_id)?;
         if *fields != Fields::Segm {
             map.serialize_entry("bbox", &d.bbox_xywh)?;

@@ -109,6 +109,11 @@ fn a_replaced_image_is_noticed() {
     fixture.write("a.jpg", &jpeg(&vec![7; 600], 20, 10, jpeg_encoder::ColorType::Rgb));
     assert_eq!(fixture.store().changed_source(&fixture.images()), Some("a.jpg"));
     assert_says(&again(), &["exists already", "--overwrite"]);
+    fixture.prep_with(|options| options.overwrite = true).unwrap();
+    assert_says(&again(), &["same sources"]);
+    rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
+    assert_says(&again(), &["exists already", "--overwrite"]);
+    rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
     std::fs::remove_dir_all(fixture.images()).unwrap();
     assert_eq!(fixture.store().changed_source(&fixture.images()), None, "a store needs no files");
 }

@@ -1,5 +1,9 @@
 //! What detection runs on.
 
+use std::path::Path;
+
+use crate::error::EngineError;
+
 /// An image to detect on.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -11,4 +15,110 @@ pub struct Image {
     pub width: usize,
     /// Pixels, height x width x 3.
     pub rgb: Vec<u8>,
+}
+
+impl Image {
+    /// An image from its pixels, row by row.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] if there are none, or not `height * width * 3`.
+    pub fn from_rgb(
+        id: u64,
+        height: usize,
+        width: usize,
+        rgb: Vec<u8>,
+    ) -> Result<Self, EngineError> {
+        let need = height.checked_mul(width).and_then(|pixels| pixels.checked_mul(3));
+        if need.is_none_or(|need| need == 0 || need != rgb.len()) {
+            return Err(EngineError::Usage(format!(
+                "an image of {height}x{width} pixels (height x width) cannot have {} bytes of RGB",
+                rgb.len()
+            )));
+        }
+        Ok(Self { id, height, width, rgb })
+    }
+
+    /// Reads a JPEG or PNG of at most `max_pixels`, turned upright as its EXIF orientation says.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] or [`EngineError::Image`] names the file.
+    pub fn read(path: &Path, id: u64, max_pixels: usize) -> Result<Self, EngineError> {
+        let bytes = std::fs::read(path).map_err(crate::run_dir::io(path))?;
+        let fault = |fault| EngineError::Image { path: path.to_path_buf(), fault };
+        let info = dali::decode::probe_within(&bytes, max_pixels).map_err(fault)?;
+        let (height, width) = (info.height as usize, info.width as usize);
+        let mut rgb = vec![0; 3 * height * width];
+        dali::decode::decode_rgb_into(&bytes, &mut rgb).map_err(fault)?;
+        let stored = Self { id, height, width, rgb };
+        Ok(match info.exif_orientation {
+            Some(turn) => stored.upright(turn),
+            None => stored,
+        })
+    }
+
+    /// The image as EXIF orientation `turn` (1 to 8) wants it shown.
+    fn upright(&self, turn: u16) -> Self {
+        let (h, w) = (self.height, self.width);
+        let (height, width) = if turn >= 5 { (w, h) } else { (h, w) };
+        // The stored row and column of each pixel shown: mirrored, turned, or both.
+        let stored = |y: usize, x: usize| match turn {
+            2 => (y, w - 1 - x),
+            3 => (h - 1 - y, w - 1 - x),
+            4 => (h - 1 - y, x),
+            5 => (x, y),
+            6 => (h - 1 - x, y),
+            7 => (h - 1 - x, w - 1 - y),
+            8 => (x, w - 1 - y),
+            _ => (y, x),
+        };
+        let mut rgb = Vec::with_capacity(self.rgb.len());
+        for y in 0..height {
+            for x in 0..width {
+                let (row, column) = stored(y, x);
+                let at = 3 * (row * w + column);
+                rgb.extend_from_slice(&self.rgb[at..at + 3]);
+            }
+        }
+        Self { id: self.id, height, width, rgb }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Image;
+
+    /// The letter F of 2 columns and 3 rows under the eight orientations of the standard, whose
+    /// upright form is the same.
+    #[test]
+    fn every_orientation_is_turned_upright() {
+        let upright = [[1, 2], [3, 4], [5, 6]];
+        let stored: [(u16, &[&[u8]]); 8] = [
+            (1, &[&[1, 2], &[3, 4], &[5, 6]]),
+            (2, &[&[2, 1], &[4, 3], &[6, 5]]),
+            (3, &[&[6, 5], &[4, 3], &[2, 1]]),
+            (4, &[&[5, 6], &[3, 4], &[1, 2]]),
+            (5, &[&[1, 3, 5], &[2, 4, 6]]),
+            // Row 0 of the file is the right side: the camera was turned to the left.
+            (6, &[&[2, 4, 6], &[1, 3, 5]]),
+            (7, &[&[6, 4, 2], &[5, 3, 1]]),
+            (8, &[&[5, 3, 1], &[6, 4, 2]]),
+        ];
+        for (turn, rows) in stored {
+            let grey = |rows: &[&[u8]]| rows.concat().iter().flat_map(|v| [*v; 3]).collect();
+            let image = Image::from_rgb(0, rows.len(), rows[0].len(), grey(rows)).unwrap();
+            let shown = image.upright(turn);
+            assert_eq!((shown.height, shown.width), (3, 2), "{turn}");
+            let expected: Vec<u8> = grey(&upright.each_ref().map(|row| row.as_slice()));
+            assert_eq!(shown.rgb, expected, "{turn}");
+        }
+    }
+
+    #[test]
+    fn pixels_must_fill_the_image() {
+        assert!(Image::from_rgb(0, 2, 3, vec![0; 18]).is_ok());
+        for (height, width, bytes) in [(2, 3, 17), (0, 3, 0), (usize::MAX, 2, 6)] {
+            let error = Image::from_rgb(0, height, width, vec![0; bytes]).unwrap_err();
+            assert!(error.to_string().contains("bytes of RGB"), "{error}");
+        }
+    }
 }

@@ -1,0 +1,129 @@
+//! The pictures of a prediction's output folder: its own files, and never anyone else's.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use image::RgbImage;
+use sha2::{Digest, Sha256};
+
+use crate::EngineError;
+use crate::run_dir::{io, write_whole};
+
+/// Lists the pictures that a run wrote, in the form of `sha256sum`.
+const LIST: &str = "pictures.sha256";
+
+/// Writes the pictures of one run.
+#[derive(Debug)]
+pub(super) struct Pictures {
+    folder: PathBuf,
+    list: File,
+}
+
+impl Pictures {
+    /// Takes up a folder: pictures that an earlier run wrote there, and that nobody has changed
+    /// since, are removed.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub(super) fn begin(folder: &Path) -> Result<Self, EngineError> {
+        let path = folder.join(LIST);
+        for (name, digest) in listed(&fs::read_to_string(&path).unwrap_or_default()) {
+            let old = folder.join(&name);
+            let is_ours = fs::read(&old).is_ok_and(|bytes| hex_digest(&bytes) == digest);
+            if is_ours {
+                fs::remove_file(&old).map_err(io(&old))?;
+            }
+        }
+        write_whole(&path, b"")?;
+        let list = OpenOptions::new().append(true).open(&path).map_err(io(&path))?;
+        Ok(Self { folder: folder.to_path_buf(), list })
+    }
+
+    /// Writes a picture as `NAME.png`, or `NAME-2.png` and so on where a file of that name is
+    /// someone else's.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub(super) fn add(&mut self, name: &str, picture: &RgbImage) -> Result<(), EngineError> {
+        let file =
+            |n: usize| if n == 1 { format!("{name}.png") } else { format!("{name}-{n}.png") };
+        let is_free = |file: &String| !self.folder.join(file).exists();
+        let Some(file) = (1..).map(file).find(is_free) else {
+            unreachable!("names do not run out")
+        };
+        let path = self.folder.join(&file);
+        let bytes = encoded(picture, &path)?;
+        // First the list: a picture that it lacks would stay for good.
+        let line = format!("{}  {file}\n", hex_digest(&bytes));
+        let listed = self.list.write_all(line.as_bytes());
+        listed.map_err(io(&self.folder.join(LIST)))?;
+        write_whole(&path, &bytes)
+    }
+}
+
+/// Names and digests of a list; a name that leads elsewhere is no picture of ours.
+fn listed(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.split_once("  "));
+    let inside = lines.filter(|(_, name)| Path::new(name).file_name() == Some(name.as_ref()));
+    inside.map(|(digest, name)| (name.to_string(), digest.to_string())).collect()
+}
+
+fn hex_digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Writes a picture as PNG, atomically.
+pub(in crate::cli) fn save_picture(picture: &RgbImage, path: &Path) -> Result<(), EngineError> {
+    write_whole(path, &encoded(picture, path)?)
+}
+
+fn encoded(picture: &RgbImage, path: &Path) -> Result<Vec<u8>, EngineError> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    picture.write_to(&mut bytes, image::ImageFormat::Png).map_err(|e| EngineError::Io {
+        path: path.to_path_buf(),
+        source: std::io::Error::other(e),
+    })?;
+    Ok(bytes.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use image::Rgb;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn only_unchanged_pictures_of_an_earlier_run_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let picture = RgbImage::from_pixel(2, 2, Rgb([1, 2, 3]));
+        let mut first = Pictures::begin(folder.path()).unwrap();
+        for name in ["0000_a", "0001_b", "0002_c"] {
+            first.add(name, &picture).unwrap();
+        }
+        fs::write(folder.path().join("0001_b.png"), "painted over").unwrap();
+        fs::write(folder.path().join("0003_d.png"), "another's").unwrap();
+        let mut second = Pictures::begin(folder.path()).unwrap();
+        assert_eq!(names(folder.path()), ["0001_b.png", "0003_d.png", LIST]);
+        second.add("0003_d", &picture).unwrap();
+        assert_eq!(fs::read(folder.path().join("0003_d.png")).unwrap(), b"another's");
+        assert!(names(folder.path()).contains(&"0003_d-2.png".to_string()));
+        // A list that was tampered with leads nowhere.
+        let outside = folder.path().join("outside");
+        fs::write(&outside, "x").unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        fs::write(inner.join(LIST), format!("{}  ../outside\n", hex_digest(b"x"))).unwrap();
+        Pictures::begin(&inner).unwrap();
+        assert!(outside.exists());
+    }
+}

@@ -1,0 +1,149 @@
+//! Detection on single images with a trained model, for programs and for `onegraph predict`.
+
+use std::path::Path;
+
+use configs::Config;
+use dali::order::PaddedShape;
+use dali::score::Rle;
+
+use crate::classes::NO_CATEGORY;
+use crate::dataset::network_size;
+use crate::error::EngineError;
+use crate::evaluate::{Detector, Image, ImageDetections, TrainedModel};
+use crate::model::classes_of;
+use crate::progress::Progress;
+use crate::runtime::{Backend, ModelState};
+
+/// A detected object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// Class of the model, from 1.
+    pub label: usize,
+    /// COCO id of its category.
+    pub category_id: u64,
+    /// Name of its category.
+    pub name: String,
+    /// Score, 0 to 1.
+    pub score: f32,
+    /// x1, y1, x2, y2 in image pixels.
+    pub bbox: [f32; 4],
+    /// Mask at image size, if the model predicts masks.
+    pub mask: Option<Rle>,
+}
+
+/// Detects objects on images, one after the other.
+#[derive(Debug)]
+pub struct Predictor {
+    config: Config,
+    state: ModelState,
+    num_classes: usize,
+    classes: Vec<(String, u64)>,
+    backend: Backend,
+    /// The program of the last padded shape: images from one camera come in a row, and planning a
+    /// large model for each would take too long.
+    planned: Option<(PaddedShape, Detector)>,
+}
+
+impl Predictor {
+    /// The model of a run's last checkpoint, or of one of its checkpoints.
+    ///
+    /// # Errors
+    /// As for [`TrainedModel::open`].
+    pub fn from_run(
+        run: &Path,
+        overrides: &[String],
+        backend: &Backend,
+    ) -> Result<Self, EngineError> {
+        let model = TrainedModel::open(run, overrides, backend, &Progress::quiet())?;
+        Ok(Self::new(model, backend))
+    }
+
+    /// The model of a weights file; `config` is a file or preset, by default the `config.toml`
+    /// beside the weights.
+    ///
+    /// # Errors
+    /// As for [`TrainedModel::from_weights`].
+    pub fn from_weights(
+        path: &Path,
+        config: Option<&Path>,
+        overrides: &[String],
+        backend: &Backend,
+    ) -> Result<Self, EngineError> {
+        let quiet = Progress::quiet();
+        let model = TrainedModel::from_weights(path, config, overrides, backend, &quiet)?;
+        Ok(Self::new(model, backend))
+    }
+
+    /// A model that is open already; `backend` is the one that it was opened with.
+    pub fn new(model: TrainedModel, backend: &Backend) -> Self {
+        let classes = model.classes();
+        let num_classes = classes_of(&model.params);
+        let TrainedModel { config, state, .. } = model;
+        Self { config, state, num_classes, classes, backend: backend.clone(), planned: None }
+    }
+
+    /// Names of the classes with their COCO ids, from class 1.
+    pub fn classes(&self) -> &[(String, u64)] {
+        &self.classes
+    }
+
+    /// Detects on pixels: `height * width * 3` bytes of RGB, row by row. Best first.
+    ///
+    /// # Errors
+    /// Bytes of another number, or a device error.
+    pub fn predict_rgb(
+        &mut self,
+        height: usize,
+        width: usize,
+        rgb: &[u8],
+    ) -> Result<Vec<Prediction>, EngineError> {
+        let image = Image::from_rgb(0, height, width, rgb.to_vec())?;
+        let found = self.detect(&image)?;
+        Ok(self.named(found))
+    }
+
+    /// Detects on a JPEG or PNG, turned upright as its EXIF orientation says. Best first.
+    ///
+    /// # Errors
+    /// A file that cannot be read or decoded, by name; a device error.
+    pub fn predict_file(&mut self, path: &Path) -> Result<Vec<Prediction>, EngineError> {
+        let image = self.read(path, 0)?;
+        let found = self.detect(&image)?;
+        Ok(self.named(found))
+    }
+
+    /// Reads an image under the limits of the model's config.
+    pub(crate) fn read(&self, path: &Path, id: u64) -> Result<Image, EngineError> {
+        Image::read(path, id, self.config.data.max_image_pixels)
+    }
+
+    /// Detects on one image; classes without a category are left out.
+    pub(crate) fn detect(&mut self, image: &Image) -> Result<ImageDetections, EngineError> {
+        let (height, width) = network_size(&self.config, image.height as u32, image.width as u32);
+        let pad = |side: u32| (side as usize).next_multiple_of(self.config.input.size_divisor);
+        let shape = PaddedShape { height: pad(height), width: pad(width) };
+        let mut detector = match self.planned.take() {
+            Some((last, detector)) if last == shape => detector,
+            _ => {
+                let size = (1, image.rgb.len());
+                let (config, state) = (&self.config, &mut self.state);
+                Detector::new(config, &[shape], self.num_classes, size, &self.backend, state)?
+            }
+        };
+        let mut found = detector.run(0, std::slice::from_ref(image), &mut self.state)?;
+        self.planned = Some((shape, detector));
+        let mut found = found.swap_remove(0);
+        let class = |label: usize| self.classes.get(label - 1);
+        found.objects.retain(|o| class(o.label).is_some_and(|(name, _)| name != NO_CATEGORY));
+        Ok(found)
+    }
+
+    fn named(&self, found: ImageDetections) -> Vec<Prediction> {
+        let named = found.objects.into_iter().filter_map(|object| {
+            let (name, category_id) = self.classes.get(object.label - 1)?.clone();
+            let (label, score, bbox, mask) = (object.label, object.score, object.bbox, object.mask);
+            Some(Prediction { label, category_id, name, score, bbox, mask })
+        });
+        named.collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! Prediction over files as people have them: some broken, turned, in subfolders, of one name.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use common::{BAD_DATA, Place, micro};
+use engine::predictor::Predictor;
+use engine::runtime::Backend;
+
+/// The example of the library, as a module: its `main` is for `cargo run --example` alone.
+#[allow(dead_code)]
+#[path = "../../engine/examples/predict.rs"]
+mod example;
+
+const VAL: &str = "runs/data/micro/val-8x64-seed0/images";
+
+/// A folder with a run that finds something, whatever it is.
+fn trained() -> Place {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=40 --set model.detections.score_threshold=0.01"));
+    place
+}
+
+/// Copies a validation image.
+fn copy(place: &Place, image: usize, to: &str) {
+    let from = format!("{VAL}/{image:012}.jpg");
+    place.write(to, place.bytes(&from));
+}
+
+fn pictures(place: &Place, folder: &str) -> Vec<String> {
+    place.names(folder).into_iter().filter(|name| name.ends_with(".png")).collect()
+}
+
+#[test]
+fn a_bad_file_is_named_and_the_rest_is_predicted() {
+    let place = trained();
+    copy(&place, 1, "in/street.jpg");
+    copy(&place, 2, "in/sub/deep/street.jpg");
+    place.write("in/broken.jpg", "no picture");
+    place.write("in/sub/clip.webp", "RIFF");
+    place.write("in/notes.txt", "");
+    let said = place.run("predict --run runs/micro --out in/out --min-score 0 in");
+    assert_eq!(said.code, 0, "{}", said.err);
+    for told in ["skipped: in/broken.jpg is neither JPEG nor PNG", "in/sub/clip.webp is WebP"] {
+        assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
+    }
+    assert!(said.out.contains("on 2 images (2 skipped)"), "{}", said.out);
+    let found = place.json("in/out/predictions.json");
+    let found = found.as_array().expect("a list");
+    let files: BTreeSet<&str> = found.iter().filter_map(|f| f["file_name"].as_str()).collect();
+    assert_eq!(files.into_iter().collect::<Vec<_>>(), ["in/street.jpg", "in/sub/deep/street.jpg"]);
+    assert_eq!(pictures(&place, "in/out"), ["0001_street.png", "0002_street.png"]);
+
+    let strict = "predict --strict --run runs/micro --out strict in/street.jpg in/broken.jpg";
+    place.bad(strict, BAD_DATA, &["in/broken.jpg", "neither JPEG nor PNG"]);
+    // The folder of the results is no input of the next run, and its old pictures go.
+    place.write("in/out/mine.png", "not onegraph's");
+    place.good("predict --run runs/micro --out in/out in/street.jpg");
+    assert_eq!(pictures(&place, "in/out"), ["0000_street.png", "mine.png"]);
+    place.good("predict --run runs/micro --out in/out in");
+    assert_eq!(pictures(&place, "in/out"), ["0001_street.png", "0002_street.png", "mine.png"]);
+    // A run that reads nothing leaves them.
+    place.bad("predict --run runs/micro --out in/out in/broken.jpg", BAD_DATA, &["broken.jpg"]);
+    assert_eq!(pictures(&place, "in/out").len(), 3);
+
+    let few = "predict --run runs/micro --out few --set model.detections.per_image=1 in/street.jpg";
+    place.good(few);
+    assert_eq!(place.json("few/predictions.json").as_array().map(Vec::len), Some(1));
+}
+
+/// A JPEG with an EXIF segment that says how to turn it.
+fn with_orientation(jpeg: &[u8], turn: u8) -> Vec<u8> {
+    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([turn, 0, 0, 0, 0, 0, 0, 0]);
+    let length = (exif.len() as u16 + 2).to_be_bytes();
+    [&jpeg[..2], &[0xFF, 0xE1], &length, &exif, &jpeg[2..]].concat()
+}
+
+#[test]
+fn an_image_is_turned_as_its_exif_says() {
+    let place = trained();
+    let jpeg = place.bytes(&format!("{VAL}/{:012}.jpg", 1));
+    // Shown turned by a quarter to the right.
+    let turned = place.write("turned.jpg", with_orientation(&jpeg, 6));
+    let mut rgb = vec![0; 64 * 64 * 3];
+    dali::decode::decode_rgb_into(&jpeg, &mut rgb).expect("a JPEG");
+    let stored = |row: usize, column: usize| &rgb[3 * (64 * row + column)..][..3];
+    let shown = (0..64).flat_map(|y| (0..64).flat_map(move |x| stored(63 - x, y).to_vec()));
+    let shown: Vec<u8> = shown.collect();
+    let run = place.join("runs/micro");
+    let mut predictor = Predictor::from_run(&run, &[], &Backend::Cpu).expect("a run");
+    let of_file = predictor.predict_file(&turned).expect("a JPEG");
+    assert!(!of_file.is_empty());
+    assert_eq!(of_file, predictor.predict_rgb(64, 64, &shown).expect("pixels"));
+    assert_ne!(of_file, predictor.predict_rgb(64, 64, &rgb).expect("pixels"));
+}
+
+#[test]
+fn the_library_s_example_predicts_as_the_command_does() {
+    let place = trained();
+    let image = format!("{VAL}/{:012}.jpg", 3);
+    let mut text = vec![];
+    let run = place.join("runs/micro");
+    example::predict(&run, &place.join(&image), &mut text).expect("an example that ends well");
+    let text = String::from_utf8(text).expect("UTF-8");
+    place.good(&format!("predict --run runs/micro --out p {image}"));
+    let found = place.json("p/predictions.json");
+    let found = found.as_array().expect("a list");
+    assert!(!found.is_empty());
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some(format!("{} objects of 4 classes", found.len()).as_str()));
+    for (line, object) in lines.zip(found) {
+        let score = object["score"].as_f64().expect("a number");
+        assert!(line.contains(&format!(" {score:.2} at ")), "{line}\n{object}");
+        let name = ["square", "triangle", "circle", "cross"];
+        let id = object["category_id"].as_u64().expect("an id") as usize;
+        assert!(line.starts_with(name[id - 1]), "{line}\n{object}");
+    }
+    let none = Predictor::from_run(&place.join("none"), &[], &Backend::Cpu);
+    assert!(none.is_err_and(|error| error.to_string().contains("none")));
+    fs::remove_file(place.join("runs/micro/last_checkpoint")).expect("it is there");
+    assert!(Predictor::from_run(&run, &[], &Backend::Cpu).is_err());
+}

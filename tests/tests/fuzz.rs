@@ -1,0 +1,270 @@
+//! Broken input of every kind that is read from files: whatever it holds, it is used or refused
+//! with an error; nothing panics, hangs, or takes memory without bound.
+//!
+//! A second for each target by default; `ONEGRAPH_FUZZ_SECONDS` gives another time, and
+//! `ONEGRAPH_FUZZ_SEED` other inputs. What once failed is kept in `tests/fuzz` and tried first.
+
+mod common;
+mod fuzz {
+    pub(crate) mod folder;
+    pub(crate) mod mutate;
+    pub(crate) mod seeds;
+    pub(crate) mod session;
+}
+
+use configs::Config;
+use dali::prep::{self, PrepOptions};
+use dali::score::{Rle, evaluate_files};
+use dali::{Store, decode};
+use engine::checkpoint;
+use engine::evaluate::DetectionModel;
+use engine::runtime::Backend;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use common::{Place, micro};
+use fuzz::folder::Folder;
+use fuzz::seeds;
+use fuzz::session::fuzz;
+
+/// The error in words, or nothing: what makes one outcome differ from another.
+fn outcome<T, E: std::fmt::Display>(result: Result<T, E>) -> String {
+    result.err().map_or(String::new(), |error| error.to_string())
+}
+
+#[test]
+fn broken_jpegs() {
+    fuzz("jpeg", seeds::jpegs(), |_| (), |bytes| outcome(decoded(bytes)));
+}
+
+#[test]
+fn broken_pngs() {
+    fuzz("png", seeds::pngs(), seeds::fix_png, |bytes| outcome(decoded(bytes)));
+}
+
+fn decoded(bytes: &[u8]) -> Result<Vec<u8>, decode::DecodeFault> {
+    let info = decode::probe_within(bytes, 1 << 20)?;
+    let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
+    decode::decode_rgb_into(bytes, &mut rgb)?;
+    Ok(rgb)
+}
+
+#[test]
+fn broken_annotations() {
+    let folder = Folder::new();
+    folder.write("images/a.jpg", &seeds::jpegs()[0]);
+    fuzz(
+        "annotations",
+        vec![seeds::annotations()],
+        |_| (),
+        |bytes| {
+            folder.write("annotations.json", bytes);
+            let out = folder.join("store");
+            let mut options =
+                PrepOptions::new(folder.join("images"), folder.join("annotations.json"), &out);
+            options.skip_bad_images = bytes.len() % 2 == 0;
+            let made = prep::run(&options, &mut |_| ());
+            if made.is_ok() {
+                let store = Store::open(&out).expect("what prep wrote");
+                store.verify_all().expect("what prep wrote");
+            }
+            folder.remove("store");
+            outcome(made)
+        },
+    );
+}
+
+#[test]
+fn broken_detections() {
+    let folder = Folder::new();
+    folder.write("gt.json", &seeds::annotations());
+    let (gt, found) = (folder.join("gt.json"), folder.join("found.json"));
+    fuzz(
+        "detections",
+        seeds::detections(),
+        |_| (),
+        |bytes| {
+            folder.write("found.json", bytes);
+            outcome(evaluate_files(&gt, &found, None))
+        },
+    );
+}
+
+#[test]
+fn broken_ground_truths() {
+    let folder = Folder::new();
+    let (gt, found) = (folder.join("gt.json"), folder.join("found.json"));
+    fuzz(
+        "ground_truth",
+        vec![seeds::annotations()],
+        |_| (),
+        |bytes| {
+            folder.write("gt.json", bytes);
+            folder.write("found.json", &seeds::detections()[bytes.len() % 2]);
+            outcome(evaluate_files(&gt, &found, None))
+        },
+    );
+}
+
+#[test]
+fn broken_run_lengths() {
+    fuzz(
+        "rle",
+        seeds::rles(),
+        |_| (),
+        |bytes| {
+            let side = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(9)) * 8;
+            let (height, width) = (side(0), side(1));
+            let rest = bytes.get(2..).unwrap_or_default();
+            let values = rest.as_chunks::<8>().0.iter().map(|value| f64::from_le_bytes(*value));
+            let polygon: Vec<f64> = values.collect();
+            let drawn = Rle::from_polygons(height, width, &[polygon]);
+            let read = Rle::from_leb(height, width, &String::from_utf8_lossy(rest));
+            for mask in [&drawn, &read].into_iter().flatten() {
+                let ones = mask.decode().iter().filter(|&&pixel| pixel == 1).count();
+                assert_eq!(ones as u64, mask.area());
+                let _ = (mask.to_bbox(), mask.to_leb());
+            }
+            outcome(drawn) + &outcome(read)
+        },
+    );
+}
+
+#[test]
+fn broken_configs() {
+    fuzz(
+        "config",
+        seeds::configs(),
+        |_| (),
+        |bytes| match std::str::from_utf8(bytes) {
+            Ok(text) => outcome(Config::from_toml("fuzz", text)),
+            Err(_) => "no text".to_string(),
+        },
+    );
+}
+
+/// The files of a store, as its first byte counts them.
+const STORE_FILES: [&str; 9] = [
+    "header.json",
+    "images.bin",
+    "objects.bin",
+    "parts.bin",
+    "coords.bin",
+    "runs.bin",
+    "names.bin",
+    "pixels.bin",
+    "sources.bin",
+];
+
+/// One file of a store is broken; its checksum is made true, so that the records are reached.
+#[test]
+fn broken_stores() {
+    let folder = Folder::new();
+    folder.write("images/a.jpg", &seeds::jpegs()[0]);
+    folder.write("annotations.json", &seeds::annotations());
+    let paths = (folder.join("images"), folder.join("annotations.json"));
+    prep::run(&PrepOptions::new(paths.0, paths.1, folder.join("made")), &mut |_| ())
+        .expect("the seed is sound");
+    let sound: Vec<Vec<u8>> =
+        STORE_FILES.iter().map(|name| folder.read(&format!("made/{name}"))).collect();
+    let seeds = sound
+        .iter()
+        .enumerate()
+        .map(|(i, bytes)| [&[i as u8], bytes.as_slice()].concat())
+        .collect();
+    fuzz(
+        "store",
+        seeds,
+        |_| (),
+        |bytes| {
+            let (first, broken) = bytes.split_first().unwrap_or((&0, &[]));
+            let which = usize::from(*first) % STORE_FILES.len();
+            for (i, (name, own)) in STORE_FILES.iter().zip(&sound).enumerate() {
+                let own = if i == which { broken } else { own };
+                folder.write(&format!("broken/{name}"), own);
+            }
+            if which > 0 {
+                let mut header: Value = serde_json::from_slice(&sound[0]).expect("JSON");
+                let file = &mut header["files"][STORE_FILES[which]];
+                file["bytes"] = broken.len().into();
+                file["crc32"] = crc32fast::hash(broken).into();
+                folder.write("broken/header.json", header.to_string().as_bytes());
+            }
+            outcome(read_all(&folder))
+        },
+    );
+}
+
+fn read_all(folder: &Folder) -> Result<(), dali::DaliError> {
+    let store = Store::open(&folder.join("broken"))?;
+    for idx in 0..store.len() {
+        let _ = store.file_name(idx);
+        store.image(idx).objects.for_each(|obj| drop(store.object(obj)));
+    }
+    // What a slot would hold.
+    assert!(store.header().capacities.coords < 1 << 20);
+    if store.header().capacities.pixels < 1 << 20 { store.verify_all() } else { Ok(()) }
+}
+
+#[test]
+fn broken_checkpoints() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=1"));
+    let names = place.names("runs/micro/checkpoints/step_00000001");
+    let file = |name: &String| place.bytes(&format!("runs/micro/checkpoints/step_00000001/{name}"));
+    let sound: Vec<Vec<u8>> = names.iter().map(file).collect();
+    let small = |bytes: &[u8]| bytes.len() < 1 << 16;
+    let seeds = sound
+        .iter()
+        .enumerate()
+        .filter(|(_, bytes)| small(bytes))
+        .map(|(i, bytes)| [&[i as u8], bytes.as_slice()].concat())
+        .collect();
+    let folder = Folder::new();
+    fuzz(
+        "checkpoint",
+        seeds,
+        |_| (),
+        |bytes| {
+            let (first, broken) = bytes.split_first().unwrap_or((&0, &[]));
+            let which = usize::from(*first) % names.len();
+            for (i, (name, own)) in names.iter().zip(&sound).enumerate() {
+                let own = if i == which { broken } else { own };
+                // Large files rarely change; writing them each time would be all that is done.
+                if i == which || small(own) || !folder.join(&format!("c/{name}")).exists() {
+                    folder.write(&format!("c/{name}"), own);
+                }
+            }
+            let meta = names.iter().position(|name| name == "checkpoint.json").expect("a seal");
+            if which != meta {
+                let mut json: Value = serde_json::from_slice(&sound[meta]).expect("JSON");
+                let digest = Sha256::digest(broken);
+                let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                if let Some(own) = json["sha256"].get_mut(&names[which]) {
+                    *own = hex.into();
+                }
+                folder.write("c/checkpoint.json", json.to_string().as_bytes());
+            }
+            let opened = checkpoint::open(&folder.join("c"));
+            // The next input finds it whole.
+            folder.write(&format!("c/{}", names[which]), &sound[which]);
+            outcome(opened)
+        },
+    );
+}
+
+#[test]
+fn broken_weights() {
+    let folder = Folder::new();
+    let config = Config::load("micro", &[]).expect("a preset");
+    let file = folder.join("model.safetensors");
+    fuzz(
+        "weights",
+        seeds::weights(),
+        |_| (),
+        |bytes| {
+            folder.write("model.safetensors", bytes);
+            outcome(DetectionModel::new(&config, 4, Some(&file), &Backend::Cpu))
+        },
+    );
+}

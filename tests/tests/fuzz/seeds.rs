@@ -1,0 +1,119 @@
+//! Sound inputs, from which the broken ones are made.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+
+use image::{DynamicImage, ImageFormat};
+use jpeg_encoder::{ColorType, Encoder};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::json;
+
+/// 20x10: baseline, progressive, and grey.
+pub(crate) fn jpegs() -> Vec<Vec<u8>> {
+    let encode = |progressive: bool, colour: ColorType, values: usize| {
+        let pixels: Vec<u8> = (0..values).map(|i| (i * 7 % 251) as u8).collect();
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&mut bytes, 80);
+        encoder.set_progressive(progressive);
+        encoder.set_restart_interval(2);
+        encoder.encode(&pixels, 20, 10, colour).expect("a sound picture");
+        bytes
+    };
+    vec![
+        encode(false, ColorType::Rgb, 600),
+        encode(true, ColorType::Rgb, 600),
+        encode(false, ColorType::Luma, 200),
+    ]
+}
+
+/// 6x5: colour, alpha, 16 bits, grey.
+pub(crate) fn pngs() -> Vec<Vec<u8>> {
+    let pictures = [
+        DynamicImage::new_rgb8(6, 5),
+        DynamicImage::new_rgba8(6, 5),
+        DynamicImage::new_rgb16(6, 5),
+        DynamicImage::new_luma8(6, 5),
+    ];
+    let encode = |picture: DynamicImage| {
+        let mut bytes = Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, ImageFormat::Png).expect("a sound picture");
+        bytes.into_inner()
+    };
+    pictures.map(encode).into()
+}
+
+/// Makes the checksum of every chunk true, so that its contents are reached.
+pub(crate) fn fix_png(bytes: &mut [u8]) {
+    let mut at = 8;
+    while let Some(length) = bytes.get(at..at + 4) {
+        let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        let Some(body) = bytes.get(at + 4..(at + 8).saturating_add(length)) else { return };
+        let crc = crc32fast::hash(body).to_be_bytes();
+        let end = at + 8 + length;
+        let Some(own) = bytes.get_mut(end..end + 4) else { return };
+        own.copy_from_slice(&crc);
+        at = end + 4;
+    }
+}
+
+/// One image of 20x10 with a mask in each of COCO's three forms, and a crowd.
+pub(crate) fn annotations() -> Vec<u8> {
+    let object = |id: u64, crowd: u8, segmentation: serde_json::Value| {
+        json!({
+            "id": id, "image_id": 7, "category_id": 3, "iscrowd": crowd,
+            "bbox": [2.0, 1.0, 4.0, 4.0], "area": 16.0, "segmentation": segmentation,
+        })
+    };
+    json!({
+        "images": [{"id": 7, "file_name": "a.jpg", "width": 20, "height": 10}],
+        "annotations": [
+            object(1, 0, json!([[2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]])),
+            object(2, 0, json!({"size": [10, 20], "counts": [21, 4, 6, 4, 165]})),
+            object(3, 1, json!({"size": [10, 20], "counts": "e04640`4"})),
+        ],
+        "categories": [{"id": 3, "name": "ant"}, {"id": 9, "name": "bee"}],
+    })
+    .to_string()
+    .into_bytes()
+}
+
+/// Boxes, and masks.
+pub(crate) fn detections() -> Vec<Vec<u8>> {
+    let found = |more: serde_json::Value| {
+        let mut object =
+            json!({"image_id": 7, "category_id": 3, "score": 0.9, "bbox": [2.0, 1.0, 4.0, 4.0]});
+        if !more.is_null() {
+            object["segmentation"] = more;
+        }
+        json!([object, object]).to_string().into_bytes()
+    };
+    vec![
+        found(serde_json::Value::Null),
+        found(json!({"size": [10, 20], "counts": [21, 4, 6, 4, 165]})),
+        found(json!({"size": [10, 20], "counts": "e04640`4"})),
+    ]
+}
+
+/// Height and width, then runs as text or a polygon as numbers.
+pub(crate) fn rles() -> Vec<Vec<u8>> {
+    let corners = [1.0_f64, 1.0, 9.0, 2.0, 5.0, 8.0];
+    let polygon = corners.iter().flat_map(|value| value.to_le_bytes());
+    vec![b"\x02\x03e04640`4".to_vec(), [2_u8, 3].into_iter().chain(polygon).collect()]
+}
+
+/// The presets.
+pub(crate) fn configs() -> Vec<Vec<u8>> {
+    let text = |name| configs::preset(name).unwrap_or_default().as_bytes().to_vec();
+    configs::preset_names().map(text).collect()
+}
+
+/// Two small tensors, one under a name that the model has.
+pub(crate) fn weights() -> Vec<Vec<u8>> {
+    let values = [0_u8; 48];
+    let view = |shape: Vec<usize>| TensorView::new(Dtype::F32, shape, &values).expect("sound");
+    let tensors: BTreeMap<&str, TensorView<'_>> = BTreeMap::from([
+        ("rpn.head.bbox_pred.bias", view(vec![12])),
+        ("another.weight", view(vec![3, 4])),
+    ]);
+    vec![safetensors::serialize(tensors, None).expect("sound")]
+}

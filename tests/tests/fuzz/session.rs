@@ -1,0 +1,120 @@
+//! Runs a target on one input after another, and says which input broke it.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::mutate::{Random, mutate};
+
+/// Longer than any input may take, on a busy machine too.
+const MAX_RUN: Duration = Duration::from_secs(30);
+/// More memory than all targets together have use for.
+const MAX_RESIDENT_BYTES: usize = 4 << 30;
+/// Inputs that are mutated further.
+const MAX_POOL: usize = 512;
+
+/// The input under way, for the watch.
+#[derive(Default)]
+struct Current {
+    input: Vec<u8>,
+    since: Option<Instant>,
+}
+
+/// Runs `target` on the seeds, on what is kept in `tests/fuzz/NAME`, and on mutations of both,
+/// repaired by `fix`. `run` gives the outcome in words: an input with a new outcome is mutated
+/// further.
+pub(crate) fn fuzz(
+    target: &'static str,
+    seeds: Vec<Vec<u8>>,
+    fix: fn(&mut [u8]),
+    mut run: impl FnMut(&[u8]) -> String,
+) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let time = Duration::from_secs(number("ONEGRAPH_FUZZ_SECONDS").unwrap_or(1));
+    let mut random = Random::new(number("ONEGRAPH_FUZZ_SEED").unwrap_or(0));
+    let current = Arc::new(Mutex::new(Current::default()));
+    watch(target, Arc::clone(&current));
+
+    let mut pool: Vec<Vec<u8>> = seeds.into_iter().chain(kept(target)).collect();
+    let num_sound = pool.len();
+    let (mut outcomes, mut accepted, mut count) = (HashSet::new(), 0_u64, 0_usize);
+    let begun = Instant::now();
+    while count < num_sound || begun.elapsed() < time {
+        let from = match count {
+            // First each as it is.
+            first if first < num_sound => first,
+            // Half of them from sound inputs: what is broken already is refused early.
+            odd if odd % 2 == 1 => random.below(num_sound),
+            _ => random.below(pool.len()),
+        };
+        let mut input = pool[from].clone();
+        if count >= num_sound {
+            let other = pool[random.below(pool.len())].clone();
+            mutate(&mut input, &other, &mut random);
+            fix(&mut input);
+        }
+        {
+            let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+            current.input.clone_from(&input);
+            current.since = Some(Instant::now());
+        }
+        let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(&input))) else {
+            panic!("{target}: an input panics: {}", save(target, &input).display());
+        };
+        count += 1;
+        accepted += u64::from(outcome.is_empty());
+        // Numbers and names differ from input to input; what is wrong does not.
+        let kind: String =
+            outcome.chars().filter(|c| c.is_ascii_lowercase() || *c == ' ').take(80).collect();
+        if outcomes.insert(kind) && pool.len() < MAX_POOL {
+            pool.push(input);
+        }
+    }
+    current.lock().unwrap_or_else(PoisonError::into_inner).since = None;
+    println!(
+        "fuzz {target}: {count} inputs in {:.0} s, {} kinds of outcome, {accepted} accepted",
+        begun.elapsed().as_secs_f64(),
+        outcomes.len()
+    );
+}
+
+/// Inputs that once failed.
+fn kept(target: &str) -> Vec<Vec<u8>> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(target);
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).expect("a kept input")).collect()
+}
+
+/// Ends the process when an input takes too long or too much memory; it is saved first.
+fn watch(target: &'static str, current: Arc<Mutex<Current>>) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let current = current.lock().unwrap_or_else(PoisonError::into_inner);
+            let hangs = current.since.is_some_and(|since| since.elapsed() > MAX_RUN);
+            if hangs || resident_bytes() > MAX_RESIDENT_BYTES {
+                let path = save(target, &current.input);
+                let fault = if hangs { "hangs" } else { "may take too much memory" };
+                eprintln!("{target}: an input {fault}: {}", path.display());
+                std::process::exit(101);
+            }
+        }
+    });
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+fn save(target: &str, input: &[u8]) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("onegraph-fuzz-{target}-{}", input.len()));
+    std::fs::write(&path, input).expect("the input is saved");
+    path
+}
