@@ -206,10 +206,27 @@ fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
         } else if is_temporary(&name, out, ".old-") || is_temporary(&name, out, ".tmp-") {
             tracing::warn!(path = %path.display(), "removing what a process gone left behind");
             if manifest(&path).is_some() {
+                remove_half_made(&path)?;
                 remove_ours(&path, manifest)?;
             } else {
                 fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a maker that is gone was making inside a directory of ours: temporary directories
+/// and their locks.
+fn remove_half_made(dir: &Path) -> Result<(), DaliError> {
+    let entries = fs::read_dir(dir).map_err(DaliError::io("read", dir))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let made = name.split_once(".tmp-").map(|(made, _)| dir.join(made));
+        if made.is_some_and(|made| is_temporary(name.as_ref(), &made, ".tmp-")) {
+            fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
+        } else if name.ends_with(".lock") {
+            fs::remove_file(&path).map_err(DaliError::io("remove", &path))?;
         }
     }
     Ok(())
