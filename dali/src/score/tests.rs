@@ -85,6 +85,16 @@ fn perfect_boxes_score_one_and_absent_sizes_say_why() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_mistake() {
+    let folder = Folder::new();
+    let marked = |text: &str| format!("\u{feff}{text}");
+    let (gt, dt) = (folder.file("gt.json", &marked(GT)), folder.file("dt.json", &marked(PERFECT)));
+    assert_eq!(evaluate_files(&gt, &dt, None).expect("sound files").ap(), 1.0);
+    let broken = folder.error(GT, "\u{feff}[{\n1}]");
+    assert!(broken.contains("line 2 column 1"), "{broken}");
+}
+
+#[test]
 fn one_of_two_objects_found_scores_half() {
     // Recall stops at 0.5: 51 of the 101 recall points have precision 1.
     let summary =
