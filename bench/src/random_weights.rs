@@ -19,7 +19,9 @@ pub(crate) fn calm(
     loaded: Option<&LoadReport>,
     state: &mut ModelState,
 ) -> anyhow::Result<()> {
-    let initial = |name: &String| loaded.is_none_or(|report| report.missing.contains(name));
+    let initial = |name: &String| {
+        loaded.is_none_or(|report| report.initial().any(|(initial, _)| initial == name))
+    };
     let norms = params.iter().filter(|p| p.kind == ParamKind::Frozen).map(|p| &p.name);
     let weights: Vec<_> = norms.filter(|n| n.ends_with(".weight") && initial(n)).collect();
     if weights.is_empty() {

@@ -80,13 +80,15 @@ pub enum DaliError {
         hint: String,
     },
     /// Pixels in a store that fail to decode.
-    #[error("store {}: pixels of image {image_id}: {fault}; run `onegraph prep` again",
-        path.display())]
+    #[error("store {}: pixels of image {image_id} ({file_name}): {fault}; run `onegraph prep` \
+        again", path.display())]
     StorePixels {
         /// The store.
         path: PathBuf,
         /// COCO image id.
         image_id: u64,
+        /// File name, as in the annotation file.
+        file_name: String,
         /// The decoder's error.
         fault: DecodeFault,
     },
@@ -99,6 +101,17 @@ pub enum DaliError {
         file: &'static str,
         /// What is wrong with it.
         fault: String,
+    },
+    /// A file of an open store that became shorter.
+    #[error("{}: cut from {had} to {has} bytes while it was in use; run `onegraph prep` again",
+        path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Bytes when it was opened.
+        had: usize,
+        /// Bytes now.
+        has: u64,
     },
     /// The output path already exists.
     #[error("{} exists already; name another --out or pass --overwrite", path.display())]
@@ -114,10 +127,11 @@ pub enum DaliError {
         /// Who holds it.
         owner: Owner,
     },
-    /// Another process made the same data while this one waited for it: it can be used.
-    #[error("{} was made meanwhile by another process, from the same sources", path.display())]
-    MadeMeanwhile {
-        /// What it made.
+    /// The same data exist already, perhaps from a process that this one waited for.
+    #[error("{} exists already, made from the same sources: nothing is left to do",
+        path.display())]
+    AlreadyMade {
+        /// What exists.
         path: PathBuf,
     },
     /// The path to overwrite holds something else, so it is left alone.

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::error::DaliError;
 use crate::owner::Owner;
+use crate::unfinished::Unfinished;
 
 /// Time between two heartbeats.
 const BEAT: Duration = Duration::from_secs(10);
@@ -34,6 +35,8 @@ pub struct Lock {
     replaced: Option<Owner>,
     is_lost: Arc<AtomicBool>,
     heart: Option<(Sender<()>, JoinHandle<()>)>,
+    /// A process that a signal ends removes the file.
+    _mark: Unfinished,
 }
 
 /// One attempt to take a lock.
@@ -189,7 +192,8 @@ fn hold(path: &Path, file: File, owner: Owner, replaced: Option<Owner>) -> Resul
         .spawn(beat)
         .map_err(DaliError::io("start the heartbeat of the lock", path))?;
     let heart = Some((stop, thread));
-    Ok(Lock { path: path.to_path_buf(), file, replaced, is_lost, heart })
+    let _mark = Unfinished::mark(path);
+    Ok(Lock { path: path.to_path_buf(), file, replaced, is_lost, heart, _mark })
 }
 
 /// The owner written in the file; `None` if nothing is.

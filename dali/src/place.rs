@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use crate::error::DaliError;
 use crate::lock::Lock;
 use crate::owner::Owner;
+use crate::unfinished::Unfinished;
 
 /// Random letters at the end of a temporary name: process ids repeat between containers.
 const RANDOM_LETTERS: usize = 12;
@@ -53,7 +54,8 @@ impl Claim {
             .permissions(Permissions::from_mode(0o777))
             .tempdir_in(&parent)
             .map_err(DaliError::io("create a directory in", &parent))?;
-        Ok(TemporaryDir { dir, claim: self })
+        let mark = Unfinished::mark(dir.path());
+        Ok(TemporaryDir { dir, mark, claim: self })
     }
 }
 
@@ -61,6 +63,7 @@ impl Claim {
 #[derive(Debug)]
 pub(crate) struct TemporaryDir {
     dir: TempDir,
+    mark: Unfinished,
     claim: Claim,
 }
 
@@ -73,10 +76,11 @@ impl TemporaryDir {
     /// Moves it to `out`; what stands there takes its name, and is removed if `overwrite` allows
     /// that and it is ours.
     pub(crate) fn place(self, overwrite: bool) -> Result<(), DaliError> {
-        let TemporaryDir { dir, claim: Claim { out, lock, manifest } } = self;
+        let TemporaryDir { dir, mark, claim: Claim { out, lock, manifest } } = self;
         sync_dir(dir.path())?;
         check_out(&out, overwrite, manifest)?;
         lock.check()?;
+        drop(mark);
         let replaces = out.exists();
         let retired = if replaces { exchange(dir.path(), &out)? } else { None };
         if !replaces {

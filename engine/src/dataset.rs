@@ -10,8 +10,8 @@ use dali::order::{PaddedShape, Rounding, choose_shapes, resized_size};
 use dali::prep::PrepReport;
 use dali::store::Store;
 use dali::{prep, synthetic};
-use sha2::{Digest, Sha256};
 
+use crate::classes::classes_of_data;
 use crate::error::EngineError;
 use crate::model::SlotShape;
 use crate::progress::Progress;
@@ -27,6 +27,8 @@ pub struct DataSet {
     pub sizes: Vec<(u32, u32)>,
     /// Padded shapes that the images fall into.
     pub shapes: Vec<PaddedShape>,
+    /// Names and COCO ids of the classes of a model that the config describes, from class 1.
+    classes: Vec<(String, u64)>,
 }
 
 /// The split that a data set is for.
@@ -56,6 +58,13 @@ impl DataSet {
             }
         };
         let store = Arc::new(Store::open(&dir)?);
+        if !store.has_checksums() {
+            let path = store.path().display();
+            progress.say(&format!(
+                "store {path}: of version 1, so its pixels are unverified; run `onegraph prep` \
+                 again"
+            ));
+        }
         let images = select(&config.data, split, &store)?;
         let size = |i: &usize| {
             let record = store.image(*i);
@@ -64,7 +73,8 @@ impl DataSet {
         let sizes: Vec<_> = images.iter().map(size).collect();
         let input = &config.input;
         let shapes = choose_shapes(&sizes, input.buckets_per_orientation, input.size_divisor);
-        Ok(Self { store, images, sizes, shapes })
+        let classes = classes_of_data(&categories_of(&store), config.model.num_classes);
+        Ok(Self { store, images, sizes, shapes, classes })
     }
 
     /// Foreground classes.
@@ -88,10 +98,18 @@ impl DataSet {
         )))
     }
 
-    /// Class names with their COCO ids, in the order of labels 1..K.
+    /// Names with their COCO ids of the classes of a model that the config describes, from class 1
+    /// ([`classes_of_data`]).
     pub fn categories(&self) -> Vec<(String, u64)> {
-        let categories = &self.store.header().categories;
-        categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
+        self.classes.clone()
+    }
+
+    /// The class of each label of the store; label 0, which is padding, is class 0.
+    pub(crate) fn class_of_label(&self) -> Vec<i32> {
+        let of = |id: u64| self.classes.iter().position(|(_, theirs)| *theirs == id);
+        let stored = self.store.header().categories.iter();
+        let classes = stored.map(|c| of(c.coco_id).map_or(0, |at| at as i32 + 1));
+        std::iter::once(0).chain(classes).collect()
     }
 
     /// Capacities of a slot that can hold any image of the set.
@@ -105,6 +123,11 @@ impl DataSet {
             runs: c.runs.max(1),
         }
     }
+}
+
+/// Category names with their COCO ids, in the order of a store's labels from 1.
+fn categories_of(store: &Store) -> Vec<(String, u64)> {
+    store.header().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
 }
 
 /// Size of an image in the network, before padding.
@@ -161,7 +184,10 @@ fn draw(
     if dir.join("store").is_dir() {
         return Ok(());
     }
-    let ((height, width), out) = ((size as u32, size as u32), dir.to_path_buf());
+    let side = u32::try_from(size).map_err(|_| {
+        EngineError::Usage(format!("data.synthetic.image_size is {size}; it must be at most 4096"))
+    })?;
+    let (height, width, out) = (side, side, dir.to_path_buf());
     // One of our sets without its store is drawn again; anything else there is left alone.
     let overwrite = dir.is_dir();
     let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
@@ -174,8 +200,8 @@ fn draw(
 /// what they are, so they are as good.
 fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, DaliError> {
     match result {
-        Err(DaliError::MadeMeanwhile { path } | DaliError::Exists { path }) => {
-            tracing::info!(path = %path.display(), "taking what another process made");
+        Err(DaliError::AlreadyMade { path } | DaliError::Exists { path }) => {
+            tracing::info!(path = %path.display(), "taking what exists");
             Ok(None)
         }
         result => result.map(Some),
@@ -198,17 +224,19 @@ fn prepare(
         PixelEncoding::Jpeg => dali::store::PixelEncoding::Jpeg,
         PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
     };
-    let stem = annotations.file_stem().map(|s| s.to_string_lossy().into_owned());
+    let max_image_pixels = data.max_image_pixels;
+    let paths = prep::PrepOptions::new(images, annotations, "");
+    let mut options = prep::PrepOptions { pixels, empty, max_image_pixels, ..paths };
     // An edited annotation file counts as a new one: its old store would be silently wrong.
-    let edited = std::fs::metadata(annotations).map(|m| (m.len(), m.modified().ok())).ok();
-    let key = format!("{images:?} {annotations:?} {edited:?} {empty:?} {pixels:?}");
-    let name = format!("{}-{}", stem.unwrap_or_default(), short_hash(key.as_bytes()));
-    let out = Path::new("runs/data").join(name);
+    let key = prep::source_key(&options)?;
+    let stem = annotations.file_stem().unwrap_or_default().to_string_lossy();
+    let out = Path::new("runs/data").join(format!("{stem}-{}", &key[..8]));
     if out.is_dir() {
-        return Ok(out);
+        let Some(why) = outdated(&out, images)? else { return Ok(out) };
+        progress.say(&why);
+        options.overwrite = true;
     }
-    let options =
-        prep::PrepOptions { pixels, empty, ..prep::PrepOptions::new(images, annotations, &out) };
+    options.out = out.clone();
     let title = format!("making the store {}", out.display());
     if let Some(report) = made(progress.during(&title, |p| prep::run(&options, p)))? {
         progress.say(&report.to_string());
@@ -216,9 +244,17 @@ fn prepare(
     Ok(out)
 }
 
-/// The first eight hexadecimal digits of the SHA-256: the name of a store derives from its sources.
-fn short_hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().take(4).map(|b| format!("{b:02x}")).collect()
+/// Why the store at `out`, made from files in `images`, is made anew; `None` if it is as good as
+/// new.
+fn outdated(out: &Path, images: &Path) -> Result<Option<String>, EngineError> {
+    match Store::open(out) {
+        Ok(store) => Ok(store.changed_source(images).map(|name| {
+            let out = out.display();
+            format!("{out}: {name} was replaced since the store was made; making it anew")
+        })),
+        Err(damage @ DaliError::Store { .. }) => Ok(Some(format!("{damage}; making it anew"))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Images in use: those named by `data.ids` (training only), else all, up to `data.max_images`.

@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod checkpoint;
+pub mod classes;
 pub mod cli;
 pub mod dataset;
 pub mod diagram;

@@ -4,8 +4,10 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dali::unfinished::Unfinished;
+use dali::{DaliError, Lock};
 
 use crate::error::EngineError;
 
@@ -13,20 +15,24 @@ use crate::error::EngineError;
 #[derive(Debug, Clone)]
 pub struct RunDir {
     path: PathBuf,
+    /// Held by the one process that may write into it.
+    lock: Option<Arc<Lock>>,
 }
 
+const LOCK: &str = "lock";
+
 impl RunDir {
-    /// Creates `parent/name`, or `parent/name-2`, `-3` .. if that exists.
+    /// Creates `parent/name`, or `parent/name-2`, `-3` .. if that exists, and locks it.
     ///
     /// # Errors
-    /// [`EngineError::Io`] if the directory cannot be made.
+    /// [`EngineError::Io`] if the directory cannot be made or locked.
     pub fn create(parent: &Path, name: &str) -> Result<Self, EngineError> {
         make_dir(parent)?;
         for attempt in 1.. {
             let name = if attempt == 1 { name.to_string() } else { format!("{name}-{attempt}") };
             let path = parent.join(name);
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self { path }),
+                Ok(()) => return Self { path, lock: None }.locked(),
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(EngineError::Io { path, source }),
             }
@@ -34,21 +40,52 @@ impl RunDir {
         unreachable!("names do not run out")
     }
 
-    /// Opens the directory of an earlier run.
+    /// Opens the directory of an earlier run, to read.
     ///
     /// # Errors
     /// [`EngineError::Usage`] if it is not a run directory.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         if path.join("config.toml").is_file() {
-            return Ok(Self { path: path.to_path_buf() });
+            return Ok(Self { path: path.to_path_buf(), lock: None });
         }
         let message = format!("{} is not a run directory: it has no config.toml", path.display());
         Err(EngineError::Usage(message))
     }
 
-    /// Removes the directory if it is empty: a run that never began leaves no trace, and its name
-    /// stays free.
-    pub fn discard_if_empty(&self) {
+    /// The same, locked: no other process writes into it as long as this value or a clone lives.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] naming the process that has locked it.
+    pub fn locked(self) -> Result<Self, EngineError> {
+        match Lock::take(&self.join(LOCK)) {
+            Ok(lock) => Ok(Self { lock: Some(Arc::new(lock)), ..self }),
+            Err(fault) => Err(self.taken(fault)),
+        }
+    }
+
+    /// Checks that the lock, if there is one, is still this process's.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] naming the process that has taken it over.
+    pub fn check_lock(&self) -> Result<(), EngineError> {
+        let checked = self.lock.as_ref().map_or(Ok(()), |lock| lock.check());
+        checked.map_err(|fault| self.taken(fault))
+    }
+
+    fn taken(&self, fault: DaliError) -> EngineError {
+        match fault {
+            DaliError::Locked { owner, .. } => EngineError::Usage(format!(
+                "{} is the run directory of {owner}: wait for its end, or stop it",
+                self.path.display()
+            )),
+            fault => fault.into(),
+        }
+    }
+
+    /// Removes the directory if it holds nothing but the lock: a run that never began leaves no
+    /// trace, and its name stays free.
+    pub fn discard_if_empty(self) {
+        drop(self.lock);
         // Not removed if it contains anything. A failure here is less useful than the error that
         // stopped the run.
         let _ = fs::remove_dir(&self.path);
@@ -137,8 +174,25 @@ mod tests {
         assert_eq!(std::fs::read(first.join("config.toml")).expect("the file"), b"x = 1");
         assert!(RunDir::open(second.path()).is_err(), "an empty directory is no run");
         assert!(RunDir::open(first.path()).is_ok());
+        assert!(second.check_lock().is_ok());
+        let (first_path, second_path) = (first.path().to_path_buf(), second.path().to_path_buf());
         first.discard_if_empty();
         second.discard_if_empty();
-        assert!(first.path().is_dir() && !second.path().exists());
+        assert!(first_path.is_dir() && !second_path.exists());
+    }
+
+    #[test]
+    fn a_run_that_is_trained_is_refused_to_others() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let run = RunDir::create(parent.path(), "run").expect("a run directory");
+        run.write("config.toml", b"x = 1").expect("a file");
+        let open = || RunDir::open(run.path()).expect("to read");
+        let refused = open().locked().expect_err("it is locked").to_string();
+        assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        let path = run.path().to_path_buf();
+        drop(run);
+        let again = RunDir::open(&path).expect("to read").locked().expect("it is free");
+        std::fs::remove_file(path.join("lock")).expect("it is there");
+        assert!(again.check_lock().is_err(), "somebody has removed the lock");
     }
 }

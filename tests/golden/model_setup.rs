@@ -9,7 +9,7 @@ use engine::model::{
     BuiltProgram, ImageSize, Inject, ModelSpec, Param, SlotShape, detection_program,
     training_program,
 };
-use engine::weights::{fold, initial_state, weights_from_tensors};
+use engine::weights::{Extent, fold, initial_state, weights_from_tensors};
 use graph::{CpuExecutor, StateSet};
 use serde_json::Value;
 
@@ -120,10 +120,10 @@ impl GoldenModel {
                 (key, (t.shape, t.data))
             })
             .collect();
-        let report = weights_from_tensors(&tensors, &built.params, &mut state);
+        let report = weights_from_tensors(&tensors, Extent::Model, &built.params, &mut state);
         assert!(report.missing.is_empty(), "missing {:?}", report.missing);
         assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
-        assert!(report.unused.is_empty(), "unused {:?}", report.unused);
+        assert!(report.unexpected.is_empty(), "unexpected {:?}", report.unexpected);
         fold(&mut state, &built.params, eps);
         if let Some(scale) = state.get_mut("loss_scale") {
             scale.as_f32_mut()[0] = 1.0;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use configs::Config;
 use device::{Access, Arg, Device, Launch, Touch};
 use emulated::{EmulatedDevice, Order};
-use engine::checkpoint::{self, Snapshot};
+use engine::checkpoint::{self, Keep, Snapshot};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::progress::Progress;
@@ -40,14 +40,17 @@ impl Run {
 
     fn save(&self, trainer: &mut Trainer) -> PathBuf {
         let (params, steps_done) = (trainer.params().to_vec(), trainer.steps_done());
+        let keep = Keep { newest: 0, steps: &[] };
         let snapshot = Snapshot {
             state: trainer.state().fetch().expect("the state"),
             params: &params,
             steps_done,
             categories: &self.data.categories(),
             config: &self.config.to_toml().expect("a config"),
+            data: "",
+            overrides: &[],
         };
-        checkpoint::save(&self.place.join("run"), &snapshot, 0).expect("a checkpoint")
+        checkpoint::save(&self.place.join("run"), &snapshot, keep).expect("a checkpoint")
     }
 }
 

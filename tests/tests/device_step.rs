@@ -66,6 +66,11 @@ fn two_micro_steps_of_two_are_one_step_of_four() {
     step::two_micro_steps_of_two_are_one_step_of_four(&emulated);
 }
 
+#[test]
+fn a_partial_batch_weighs_as_without_micro_steps() {
+    step::a_partial_batch_weighs_as_without_micro_steps(&emulated);
+}
+
 /// A batch that does not fit is refused with one that would.
 #[test]
 fn too_large_a_batch_is_refused_with_one_that_fits() {

@@ -7,7 +7,7 @@ mod support;
 
 use std::path::PathBuf;
 
-use common::Place;
+use common::{BAD_CONFIG, BAD_DATA, Place};
 use configs::Config;
 use dali::prep::{self, PrepOptions, PrepReport};
 use dali::store::{PixelEncoding, Segmentation, Store};
@@ -56,6 +56,53 @@ fn coco_images_are_counted_and_decode_alike_in_both_encodings() {
             assert!(a == b, "{split}: image {}", jpeg.image(i).image_id);
         }
     }
+}
+
+/// A set drawn, trained on as files, and damaged: image files by a user, the store by a disk.
+#[test]
+fn a_replaced_image_remakes_the_store() {
+    let place = Place::new();
+    for (name, seed) in [("a", 1), ("b", 2)] {
+        let drawing = format!("--count 8 --size 64 --seed {seed} --out {name}");
+        place.good(&format!("prep --synthetic shapes {drawing}"));
+    }
+    let files = |split: &str| {
+        format!(
+            "--set data.{split}_images=a/images --set data.{split}_annotations=a/annotations.json"
+        )
+    };
+    let (train, val) = (files("train"), files("val"));
+    let run = |name: &str| {
+        let run = format!("--set train.steps=1 --set train.run_dir={name}");
+        let said = place.run(&format!(
+            "train micro --set data.synthetic=none {train} {val} --set eval.draw_images=0 {run}"
+        ));
+        assert_eq!(said.code, 0, "{}", said.err);
+        said.err
+    };
+    assert!(run("first").contains("making the store"));
+    let again = run("second");
+    assert!(!again.contains("making the store") && !again.contains("replaced"), "{again}");
+    std::fs::copy(place.join("b/images/000000000003.jpg"), place.join("a/images/000000000003.jpg"))
+        .expect("a copy");
+    let remade = run("third");
+    assert!(remade.contains("000000000003.jpg was replaced"), "{remade}");
+    let again = run("fourth");
+    assert!(!again.contains("replaced"), "{again}");
+
+    let stores = place.names("runs/data");
+    let store = format!("runs/data/{}", stores[0]);
+    let said = place.good(&format!("inspect {store} --verify"));
+    assert!(said.contains("8 images") && said.contains("every image has its checksum"), "{said}");
+    let pixels = place.join(&format!("{store}/pixels.bin"));
+    let mut bytes = std::fs::read(&pixels).expect("pixels");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::remove_file(&pixels).expect("it goes");
+    std::fs::write(&pixels, bytes).expect("it comes back");
+    place.bad(&format!("inspect {store} --verify"), BAD_DATA, &["pixels of image", "checksum"]);
+    place.good(&format!("inspect {store}"));
+    place.bad("inspect program", BAD_CONFIG, &["need a config"]);
 }
 
 /// `micro` on real images of all shapes: two padded shapes an orientation, an epoch and a bit.

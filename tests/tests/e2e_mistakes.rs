@@ -62,7 +62,7 @@ fn data() {
     place.bad("prep --images . --annotations list.json --out s", BAD_DATA, &["list.json"]);
     place.bad("prep --images . --annotations . --out s", BAD_DATA, &["annotations"]);
     place.bad("eval --gt no.json --detections no.json", BAD_DATA, &["no.json"]);
-    place.bad("prep --synthetic shapes --count 0 --out s", BAD_DATA, &["--count", "at least 1"]);
+    place.bad("prep --synthetic shapes --count 0 --out s", BAD_DATA, &["--count", "from 1 to"]);
     assert!(!place.join("s").exists());
     assert!(place.names("runs").iter().all(|n| n == "data"), "a run directory was left behind");
 }
@@ -95,6 +95,10 @@ fn images() {
     place.good(&micro("--set train.steps=1"));
     let predict = |what: &str| format!("predict --run runs/micro --out out {what}");
     place.bad(&predict("text/1.jpg"), BAD_DATA, &["text/1.jpg", "neither JPEG nor PNG"]);
+    let mut bomb = b"\x89PNG\r\n\x1a\n\0\0\0\x0DIHDR".to_vec();
+    bomb.extend([0, 1, 0x86, 0xA0, 0, 1, 0x86, 0xA0, 8, 2, 0, 0, 0]);
+    place.write("bomb/1.png", bomb);
+    place.bad(&predict("bomb/1.png"), BAD_DATA, &["bomb/1.png", "100000x100000"]);
     place.bad(&predict("nowhere"), BAD_CONFIG, &["nowhere does not exist"]);
     place.bad(&predict("empty"), BAD_CONFIG, &["no JPEG or PNG"]);
     place.write("file", "");

@@ -173,18 +173,18 @@ fn a_run_begins_with_the_weights_that_its_config_names() {
     place.good(&micro("--set train.steps=3"));
     let weights = place.bytes("runs/micro/checkpoints/step_00000003/model.safetensors");
     place.write("all.safetensors", &weights);
-    let begin = |file: &str, name: &str| {
+    let begin = |key: &str, file: &str, name: &str| {
         let said = place.run(&micro(&format!(
-            "--set model.backbone.weights={file} --set train.name={name} --set train.steps=1 \
+            "--set model.{key}={file} --set train.name={name} --set train.steps=1 \
              --set solver.learning_rate=1e-30"
         )));
         assert_eq!(said.code, 0, "{}", said.err);
         let model = format!("runs/{name}/checkpoints/step_00000001/model.safetensors");
         (place.bytes(&model), said.err)
     };
-    let (model, said_of_all) = begin("all.safetensors", "again");
+    let (model, said_of_all) = begin("weights", "all.safetensors", "again");
     assert!(model == weights, "so small a rate changes nothing");
-    assert!(said_of_all.contains(" parameters loaded\n"), "{said_of_all}");
+    assert!(said_of_all.contains(" parameters loaded, 0 re-initialised"), "{said_of_all}");
     // The backbone alone, named as torchvision's classifiers are.
     let file = safetensors::SafeTensors::deserialize(&weights).expect("weights");
     let views = file.tensors();
@@ -194,7 +194,7 @@ fn a_run_begins_with_the_weights_that_its_config_names() {
         .collect();
     let bytes = safetensors::serialize(body.iter().copied(), None).expect("a file");
     place.write("body.safetensors", bytes);
-    let (model, said) = begin("body.safetensors", "body");
+    let (model, said) = begin("backbone.weights", "body.safetensors", "body");
     assert!(said.contains(&format!("{} parameters loaded, ", body.len())), "{said}");
     let model = safetensors::SafeTensors::deserialize(&model).expect("weights");
     for (name, view) in &views {
@@ -205,5 +205,5 @@ fn a_run_begins_with_the_weights_that_its_config_names() {
     place
         .write("none.safetensors", safetensors::serialize([("x", &views[0].1)], None).expect("ok"));
     let none = "--set model.backbone.weights=none.safetensors";
-    place.bad(&micro(none), 1, &["none.safetensors", "none of the model's parameters"]);
+    place.bad(&micro(none), 1, &["none.safetensors", "are not in it: `backbone.body."]);
 }

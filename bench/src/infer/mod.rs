@@ -15,6 +15,7 @@ use engine::dataset::{DataSet, Split};
 use engine::evaluate::{DetectionModel, Evaluator, ImageDetections, Stages};
 use engine::progress::Progress;
 use engine::runtime::Backend;
+use engine::weights::{Extent, WeightsFile};
 use serde_json::{Value, json};
 
 use crate::full_size::{self, Padded};
@@ -45,8 +46,8 @@ pub(crate) struct InferArgs {
     /// Detect on drawn images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<Padded>,
-    /// Weights of the model (safetensors); default those of model.backbone.weights, otherwise
-    /// initial ones, which are random.
+    /// Weights of the model (safetensors); default those of model.weights or
+    /// model.backbone.weights, otherwise initial ones, which are random.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
     /// Minimum score of a detection. Partly random weights give meaningless scores: then the
@@ -69,9 +70,14 @@ pub(crate) fn run(args: &InferArgs, open: OpenDevice) -> anyhow::Result<()> {
     let data = open_data(args, &mut config)?;
     let classes = config.model.num_classes.max(data.num_classes());
     let weights = args.weights.clone();
-    let weights = weights.or_else(|| config.model.backbone.weights.as_ref().map(PathBuf::from));
-    let mut model = DetectionModel::new(&config, classes, weights.as_deref(), &backend)?;
-    let random = model.loaded.as_ref().map_or(model.params.len(), |report| report.missing.len());
+    let given = |path: &Option<String>| path.as_ref().map(PathBuf::from);
+    let whole = weights.or_else(|| given(&config.model.weights));
+    let extent = if whole.is_some() { Extent::Model } else { Extent::Backbone };
+    let weights = whole.or_else(|| given(&config.model.backbone.weights));
+    let file = weights.as_deref().map(WeightsFile::open).transpose()?;
+    let of_file = file.as_ref().map(|file| (file, extent));
+    let mut model = DetectionModel::new(&config, classes, of_file, &backend)?;
+    let random = model.loaded.as_ref().map_or(model.params.len(), |r| r.initial().count());
     if random > 0 {
         let DetectionModel { params, state, loaded } = &mut model;
         calm(&config, params, loaded.as_ref(), state)?;

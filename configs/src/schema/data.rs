@@ -80,7 +80,7 @@ pub enum ResizeRounding {
 }
 
 /// `[data]`: training and validation sets. Relative paths start at the working directory.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Data {
     /// Folder of the training images. Default: none.
@@ -108,6 +108,29 @@ pub struct Data {
     /// Train only on the first `max_images` images. Default 0: all.
     #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "images"))]
     pub max_images: usize,
+    /// Largest image that is decoded, in pixels; a larger one is refused before memory is taken
+    /// for it. Default 178956970, where PIL refuses too (512 MiB as RGB).
+    #[schemars(range(min = 1, max = 1_000_000_000), extend("unit" = "pixels"))]
+    pub max_image_pixels: usize,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self {
+            train_images: None,
+            train_annotations: None,
+            val_images: None,
+            val_annotations: None,
+            train_store: None,
+            val_store: None,
+            synthetic: None,
+            pixels: PixelEncoding::default(),
+            empty: EmptyImages::default(),
+            ids: Vec::new(),
+            max_images: 0,
+            max_image_pixels: 178_956_970,
+        }
+    }
 }
 
 /// `[data.synthetic]`: images of shapes, drawn by onegraph.

@@ -52,6 +52,12 @@ fn backbone(config: &Config, check: &mut Check) {
     }
     if let Some(weights) = &backbone.weights {
         check.text("model.backbone.weights", weights);
+        check.require(config.model.weights.is_none(), "model.weights", || {
+            "is set beside model.backbone.weights; a whole model holds its backbone: set one".into()
+        });
+    }
+    if let Some(weights) = &config.model.weights {
+        check.text("model.weights", weights);
     }
     check.at_least_one("model.fpn.channels", config.model.fpn.channels);
 }

@@ -71,6 +71,7 @@ fn data(config: &Config, check: &mut Check) {
             "is set beside [data.synthetic]; remove either (--set data.synthetic=none)".into()
         });
     }
+    check.at_least_one("data.max_image_pixels", data.max_image_pixels);
     let too_large = data.ids.iter().find(|&&id| id > MAX_SEED);
     check.require(too_large.is_none(), "data.ids", || {
         format!("has {}; an id must be at most {MAX_SEED}", too_large.copied().unwrap_or_default())

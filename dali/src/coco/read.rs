@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -46,10 +46,32 @@ pub fn read(path: &Path) -> Result<Dataset, DaliError> {
     let images = entries(path, "images", sections.images.as_deref())?;
     let annotations = entries(path, "annotations", sections.annotations.as_deref())?;
     let categories = entries(path, "categories", sections.categories.as_deref())?;
+    for (idx, image) in images.iter().enumerate() {
+        check_image(image).map_err(|fault| DaliError::CocoEntry {
+            path: path.to_path_buf(),
+            entry: format!("images[{idx}] (id {})", image.id),
+            fault,
+        })?;
+    }
     unique(path, "images", "id", images.iter().map(|image: &Image| image.id))?;
     unique(path, "categories", "id", categories.iter().map(|category: &Category| category.id))?;
     unique(path, "categories", "name", categories.iter().map(|category| &category.name))?;
     Ok(Dataset { images, annotations, categories })
+}
+
+/// An annotation file from elsewhere must not choose files outside the images' folder.
+fn check_image(image: &Image) -> Result<(), String> {
+    let Image { file_name, height, width, .. } = image;
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if file_name.is_empty() || !Path::new(file_name).components().all(is_plain) {
+        return Err(format!(
+            "file_name is {file_name:?}; it must be a path inside the images' folder, without `..`"
+        ));
+    }
+    if *height == 0 || *width == 0 {
+        return Err(format!("is {width}x{height} pixels; both sides must be at least 1"));
+    }
+    Ok(())
 }
 
 fn entries<T: DeserializeOwned + Send>(

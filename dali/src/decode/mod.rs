@@ -37,9 +37,25 @@ pub enum DecodeFault {
     /// The file ends before the picture does.
     #[error("is truncated ({0} bytes, no end of the picture)")]
     Truncated(usize),
+    /// The file claims more pixels than are allowed, or none.
+    #[error(
+        "claims {height}x{width} pixels (height x width), outside the 1 to {max} allowed \
+        (data.max_image_pixels, --max-image-pixels)"
+    )]
+    Pixels {
+        /// Rows of pixels.
+        height: u32,
+        /// Columns of pixels.
+        width: u32,
+        /// The limit.
+        max: usize,
+    },
     /// The decoder failed.
     #[error("does not decode: {0}")]
     Corrupt(String),
+    /// Stored bytes that are not those that were written.
+    #[error("its checksum does not match: the bytes changed after they were stored")]
+    Checksum,
     /// The caller's buffer has the wrong size.
     #[error("decodes to {need} bytes where {have} were expected")]
     Size {
@@ -50,14 +66,34 @@ pub enum DecodeFault {
     },
 }
 
-/// Reads format, size and orientation, and checks that a JPEG reaches its end marker.
+/// Pixels of the largest image that [`probe`] accepts: where PIL takes one for a decompression
+/// bomb, and 512 MiB as RGB.
+pub const MAX_PIXELS: usize = 178_956_970;
+
+/// [`probe_within`] with the limit [`MAX_PIXELS`].
 ///
 /// # Errors
-/// [`DecodeFault`] if the file is of another format, truncated or without a size.
+/// As [`probe_within`].
 pub fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
-    match format_of(bytes)? {
-        ImageFormat::Jpeg => jpeg::probe(bytes),
-        ImageFormat::Png => png::probe(bytes),
+    probe_within(bytes, MAX_PIXELS)
+}
+
+/// Reads format, size and orientation, and checks that a JPEG reaches its end marker. Takes no
+/// memory, whatever size the file claims.
+///
+/// # Errors
+/// [`DecodeFault`] if the file is of another format, truncated, without a size, or claims more than
+/// `max_pixels` pixels.
+pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, DecodeFault> {
+    let info = match format_of(bytes)? {
+        ImageFormat::Jpeg => jpeg::probe(bytes)?,
+        ImageFormat::Png => png::probe(bytes)?,
+    };
+    let ImageInfo { height, width, .. } = info;
+    if (1..=max_pixels as u64).contains(&(u64::from(height) * u64::from(width))) {
+        Ok(info)
+    } else {
+        Err(DecodeFault::Pixels { height, width, max: max_pixels })
     }
 }
 

@@ -3,29 +3,54 @@
 use std::io::Cursor;
 
 use image::codecs::png::PngDecoder;
-use image::{DynamicImage, ImageDecoder};
+use image::{DynamicImage, Limits};
 
 use super::{DecodeFault, ImageFormat, ImageInfo};
 
+/// Memory for everything in a PNG but its pixels: text, colour profiles and the like, which a small
+/// file can inflate.
+const MAX_CHUNK_BYTES: usize = 64 << 20;
+/// Of 16 bits and alpha.
+const MAX_BYTES_PER_PIXEL: usize = 8;
+
 pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
-    let (width, height) = open(bytes)?.dimensions();
+    let (width, height) = sides(bytes)?;
     Ok(ImageInfo { format: ImageFormat::Png, height, width, exif_orientation: None })
 }
 
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
-    let decoder = open(bytes)?;
-    let (width, height) = decoder.dimensions();
-    let need = width as usize * height as usize * 3;
+    let (width, height) = sides(bytes)?;
+    let pixels = usize::try_from(u64::from(width) * u64::from(height)).unwrap_or(usize::MAX);
+    let need = pixels.saturating_mul(3);
     if need != out.len() {
         return Err(DecodeFault::Size { need, have: out.len() });
     }
-    let picture = DynamicImage::from_decoder(decoder)
+    // The caller has memory for so many pixels, so its size is one that was agreed to.
+    let max_bytes = pixels.saturating_mul(MAX_BYTES_PER_PIXEL).saturating_add(MAX_CHUNK_BYTES);
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(max_bytes as u64);
+    let picture = PngDecoder::with_limits(Cursor::new(bytes), limits)
+        .and_then(DynamicImage::from_decoder)
         .map_err(|error| DecodeFault::Corrupt(error.to_string()))?
         .into_rgb8();
+    if picture.as_raw().len() != out.len() {
+        return Err(DecodeFault::Size { need: picture.as_raw().len(), have: out.len() });
+    }
     out.copy_from_slice(picture.as_raw());
     Ok(())
 }
 
-fn open(bytes: &[u8]) -> Result<PngDecoder<Cursor<&[u8]>>, DecodeFault> {
-    PngDecoder::new(Cursor::new(bytes)).map_err(|error| DecodeFault::Corrupt(error.to_string()))
+/// Width and height in the header, which comes first in every PNG. The decoder takes memory as soon
+/// as it has read them, so they are read before it.
+fn sides(bytes: &[u8]) -> Result<(u32, u32), DecodeFault> {
+    let Some((b"IHDR", rest)) = bytes.get(12..).and_then(|bytes| bytes.split_first_chunk()) else {
+        return Err(DecodeFault::Corrupt("no header in the PNG".to_string()));
+    };
+    let side = |rest: &mut &[u8]| {
+        let (side, after) = rest.split_first_chunk().ok_or(DecodeFault::Truncated(bytes.len()))?;
+        *rest = after;
+        Ok(u32::from_be_bytes(*side))
+    };
+    let mut rest = rest;
+    Ok((side(&mut rest)?, side(&mut rest)?))
 }

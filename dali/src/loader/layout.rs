@@ -74,6 +74,13 @@ impl Array {
     pub fn row_bytes(&self) -> usize {
         self.extents.iter().product::<usize>() * self.element.bytes()
     }
+
+    /// Bytes of so many rows, rounded up to the alignment; `None` if no memory has as many.
+    fn bytes(&self, rows: usize, align: usize) -> Option<usize> {
+        let extents = self.extents.iter().chain([&rows]);
+        let elements = extents.copied().try_fold(1_usize, usize::checked_mul)?;
+        elements.checked_mul(self.element.bytes())?.checked_next_multiple_of(align)
+    }
 }
 
 /// The arrays of a slot and their offsets in its memory.
@@ -91,7 +98,8 @@ impl SlotLayout {
     /// multiple of `align` bytes.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] if two arrays have the same name, or the alignment suits no element.
+    /// [`DaliError::Layout`] if two arrays have the same name, the alignment suits no element,
+    /// or the arrays are larger than any memory.
     pub fn new(images: usize, arrays: Vec<Array>, align: usize) -> Result<Self, DaliError> {
         if align == 0 || !align.is_multiple_of(size_of::<u32>()) {
             return Err(DaliError::Layout(format!("arrays at multiples of {align} bytes")));
@@ -103,7 +111,13 @@ impl SlotLayout {
             }
             offsets.push(bytes);
             let rows = if array.per_image { images } else { 1 };
-            bytes += (rows * array.row_bytes()).next_multiple_of(align);
+            let end = array.bytes(rows, align).and_then(|own| own.checked_add(bytes));
+            bytes = end.filter(|end| isize::try_from(*end).is_ok()).ok_or_else(|| {
+                let (name, extents) = (&array.name, &array.extents);
+                DaliError::Layout(format!(
+                    "`{name}` of {rows} times {extents:?} elements is more than any memory holds"
+                ))
+            })?;
         }
         Ok(Self { images, arrays, offsets, bytes })
     }

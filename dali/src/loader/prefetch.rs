@@ -10,6 +10,9 @@ use super::slot::{PlainMemory, Slot};
 use crate::error::DaliError;
 use crate::store::Store;
 
+/// More decoding threads than any machine has cores for; beyond, the system refuses or hangs.
+const MAX_THREADS: usize = 1024;
+
 /// Which images to load into one slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
@@ -58,8 +61,9 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// those of training. `filler` fills the arrays that [`fill_slot`] does not know.
     ///
     /// # Errors
-    /// [`DaliError::Option`] for zero slots or threads, [`DaliError::Layout`] for slots that
-    /// [`fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot start the threads.
+    /// [`DaliError::Option`] for zero slots or threads or over 1024 threads, [`DaliError::Layout`]
+    /// for slots that [`fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot start
+    /// the threads.
     pub fn new<I>(
         store: Arc<Store>,
         batches: I,
@@ -77,6 +81,10 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
                 let expected = "must be at least 1";
                 return Err(DaliError::Option { option, got: got.to_string(), expected });
             }
+        }
+        if num_threads > MAX_THREADS {
+            let (option, got) = ("num_threads", num_threads.to_string());
+            return Err(DaliError::Option { option, got, expected: "must be at most 1024" });
         }
         slots.iter().try_for_each(|slot| slot.layout().check_filled())?;
         let no_threads = |error: &dyn std::fmt::Display| {

@@ -13,7 +13,7 @@ impl PaddedShape {
     /// Pixels of the shape.
     #[must_use]
     pub fn area(self) -> usize {
-        self.height * self.width
+        self.height.saturating_mul(self.width)
     }
 
     /// Whether another shape (or image) fits in.
@@ -47,7 +47,7 @@ pub fn choose_shapes(
     divisor: usize,
 ) -> Vec<PaddedShape> {
     assert!(divisor > 0, "choose_shapes: the divisor of padded sides is 0");
-    let up = |side: u32| (side as usize).div_ceil(divisor) * divisor;
+    let up = |side: u32| (side as usize).div_ceil(divisor).saturating_mul(divisor);
     let sides = |portrait: bool| {
         let of = sizes.iter().filter(move |&&(h, w)| (h > w) == portrait);
         of.map(|&(h, w)| (up(h.max(w)), up(h.min(w)))).collect::<Vec<_>>()
@@ -91,7 +91,8 @@ fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> 
     }
     let cost = |from: usize, j: usize| {
         let Candidate { long, short, images_up_to } = candidates[j];
-        ((images_up_to - from) as u64) * (long as u64) * (short as u64)
+        let area = (long as u64).saturating_mul(short as u64);
+        area.saturating_mul((images_up_to - from) as u64)
     };
     let mut best: Vec<u64> = (0..n).map(|j| cost(0, j)).collect();
     let mut before: Vec<Vec<usize>> = Vec::new();
@@ -101,7 +102,7 @@ fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> 
         let mut from: Vec<usize> = (0..n).collect();
         for j in 1..n {
             for i in 0..j {
-                let area = best[i] + cost(candidates[i].images_up_to, j);
+                let area = best[i].saturating_add(cost(candidates[i].images_up_to, j));
                 if area < next[j] {
                     (next[j], from[j]) = (area, i);
                 }

@@ -12,6 +12,9 @@ const MIN_BOX_SIDE: f64 = 1e-3;
 /// A box may extend past the image by this many pixels before it counts as clipped: decimal
 /// coordinates such as 13.02 + 626.98 do not add up exactly.
 const CLIP_TOLERANCE: f64 = 1e-3;
+/// A vertex may lie this many pixels outside the image: masks are drawn along every edge, so a far
+/// vertex would take hours. The longest side that a JPEG can have.
+const MAX_OUTSIDE: f32 = 65_536.0;
 /// Three vertices.
 const MIN_RING_VALUES: usize = 6;
 
@@ -50,7 +53,8 @@ pub(super) fn clean(
     if mask_area == 0 {
         return Err(DropReason::EmptyMask);
     }
-    let area = annotation.area.filter(|area| area.is_finite()).unwrap_or(mask_area as f64);
+    let area = annotation.area.filter(|area| *area >= 0.0 && (*area as f32).is_finite());
+    let area = area.unwrap_or(mask_area as f64);
     let object = NewObject {
         annotation_id: annotation.id,
         label,
@@ -95,10 +99,11 @@ fn clean_polygons(
     height: u32,
     width: u32,
 ) -> Result<(NewSegmentation, u64, bool), DropReason> {
+    let inside = -MAX_OUTSIDE..=height.max(width) as f32 + MAX_OUTSIDE;
     let good = |ring: &&Vec<f32>| {
         ring.len() >= MIN_RING_VALUES
             && ring.len().is_multiple_of(2)
-            && ring.iter().all(|value| value.is_finite())
+            && ring.iter().all(|value| inside.contains(value))
     };
     let kept: Vec<Vec<f32>> = rings.iter().filter(good).cloned().collect();
     if kept.is_empty() {

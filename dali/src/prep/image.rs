@@ -1,17 +1,21 @@
 //! One image: read, checked against the annotation file, decoded once, its annotations cleaned.
 
+use std::io;
+use std::path::Path;
+
 use super::annotation;
 use super::group::ImageTask;
 use super::options::PrepOptions;
 use super::report::DropReason;
 use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
 use crate::error::DaliError;
-use crate::store::{NewObject, PixelEncoding};
+use crate::store::{NewObject, PixelEncoding, SourceRow};
 
 /// What the store will contain of one image.
 pub(super) struct Prepared {
     pub(super) encoding: PixelEncoding,
     pub(super) pixels: Vec<u8>,
+    pub(super) source: SourceRow,
     pub(super) objects: Vec<NewObject>,
     pub(super) dropped: Vec<(DropReason, u64)>,
     /// Annotation ids with a clipped box.
@@ -28,14 +32,14 @@ pub(super) struct Prepared {
 pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepared, DaliError> {
     let image = &task.image;
     let path = options.images.join(&image.file_name);
-    let bytes = std::fs::read(&path).map_err(|source| DaliError::ImageFile {
+    let (bytes, source) = read(&path, options).map_err(|source| DaliError::ImageFile {
         image_id: image.id,
         path: path.clone(),
         source,
     })?;
     let broken =
         |fault: DecodeFault| DaliError::Image { image_id: image.id, path: path.clone(), fault };
-    let info = decode::probe(&bytes).map_err(broken)?;
+    let info = decode::probe_within(&bytes, options.max_image_pixels).map_err(broken)?;
     if (info.height, info.width) != (image.height, image.width) {
         return Err(DaliError::ImageSize {
             image_id: image.id,
@@ -56,6 +60,7 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
     let mut prepared = Prepared {
         encoding,
         pixels,
+        source,
         objects: Vec::with_capacity(task.annotations.len()),
         dropped: Vec::new(),
         clipped: Vec::new(),
@@ -73,6 +78,20 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
         }
     }
     Ok(prepared)
+}
+
+/// Reads a file that is one: a pipe would wait for a writer, and a device never ends.
+fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> {
+    let meta = std::fs::metadata(path)?;
+    if !meta.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    // No format takes more bytes a pixel than a PNG of 16 bits and alpha; the rest is metadata.
+    let limit = (options.max_image_pixels as u64).saturating_mul(8).saturating_add(64 << 20);
+    if meta.len() > limit {
+        return Err(io::Error::other(format!("{} bytes, more than any image has", meta.len())));
+    }
+    Ok((std::fs::read(path)?, SourceRow::of(&meta)))
 }
 
 /// A size that fits once height and width are swapped suggests an EXIF rotation.

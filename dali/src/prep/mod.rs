@@ -24,7 +24,7 @@ use crate::coco;
 use crate::error::DaliError;
 use crate::place::{self, Claim};
 use crate::progress::{Progress, Stage};
-use crate::store::{self, NewImage, StoreWriter};
+use crate::store::{self, NewImage, Store, StoreWriter};
 use group::{Groups, ImageTask};
 use image::Prepared;
 
@@ -34,7 +34,7 @@ const IMAGES_PER_CHUNK: usize = 64;
 /// Reads, checks and stores a data set. If another process is writing `out`, waits for it.
 ///
 /// # Errors
-/// [`DaliError::MadeMeanwhile`] if that process made the same store from the same sources;
+/// [`DaliError::AlreadyMade`] if `out` is a store of the same sources, perhaps of that process;
 /// [`DaliError`] naming the file and the fault: an unreadable annotation file, an image that is
 /// missing, broken or of another size (unless `skip_bad_images`), an existing `out`, a full disk, a
 /// data set with nothing left. `out` is not created then.
@@ -45,18 +45,12 @@ pub fn run(
     let start = Instant::now();
     options.check()?;
     let source = source_key(options)?;
-    place::check_out(&options.out, options.overwrite, store::manifest)?;
+    check_out(options, &source)?;
     let claim = Claim::take(&options.out, store::manifest, &mut |owner| {
         progress(Progress { stage: Stage::Waiting { pid: owner.pid }, done: 0, total: 0 });
         Ok(())
     })?;
-    // It was free before the lock was.
-    match place::check_out(&options.out, options.overwrite, store::manifest) {
-        Err(DaliError::Exists { path }) if store::source_of(&path) == Some(source.clone()) => {
-            return Err(DaliError::MadeMeanwhile { path });
-        }
-        result => result?,
-    }
+    check_out(options, &source)?;
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
     let dataset = coco::read(&options.annotations)?;
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
@@ -104,6 +98,21 @@ pub fn run(
     Ok(report)
 }
 
+/// Rejects an `out` that may not be replaced; says if it is the very store that is asked for.
+fn check_out(options: &PrepOptions, source: &str) -> Result<(), DaliError> {
+    match place::check_out(&options.out, options.overwrite, store::manifest) {
+        Err(DaliError::Exists { path }) if store::source_of(&path).as_deref() == Some(source) => {
+            let is_current = Store::open(&path)?.changed_source(&options.images).is_none();
+            Err(if is_current {
+                DaliError::AlreadyMade { path }
+            } else {
+                DaliError::Exists { path }
+            })
+        }
+        result => result,
+    }
+}
+
 /// Stores one image and counts the changes to it; false if it was dropped as empty.
 fn store_image(
     options: &PrepOptions,
@@ -131,6 +140,7 @@ fn store_image(
         width: task.image.width,
         encoding: prepared.encoding,
         pixels: &prepared.pixels,
+        source: prepared.source,
         objects: &prepared.objects,
     })?;
     Ok(true)

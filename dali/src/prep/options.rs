@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::decode;
 use crate::error::DaliError;
 use crate::store::PixelEncoding;
 
@@ -48,6 +49,8 @@ pub struct PrepOptions {
     pub overwrite: bool,
     /// Whether to drop unreadable images instead of failing; default no.
     pub skip_bad_images: bool,
+    /// Largest image that is decoded, in pixels; default [`crate::decode::MAX_PIXELS`].
+    pub max_image_pixels: usize,
     /// Short side in training, in pixels, for the padding report; default 800.
     pub min_size: u32,
     /// Maximum long side in training, in pixels, for the padding report; default 1333.
@@ -69,6 +72,7 @@ impl PrepOptions {
             empty: EmptyImages::default(),
             overwrite: false,
             skip_bad_images: false,
+            max_image_pixels: decode::MAX_PIXELS,
             min_size: 800,
             max_size: 1333,
         }

@@ -235,8 +235,8 @@ mod tests {
         let [cat, dog, none] = analysis.classes.as_slice() else { panic!("three classes") };
         assert_eq!((cat.name.as_str(), cat.objects, cat.ar), ("cat", 2, Some(0.5)));
         // Precision is 1 up to a recall of 0.5: 51 of 101 recalls.
-        assert!((cat.ap.expect("defined") - 51.0 / 101.0).abs() < 1e-12);
-        assert_eq!((cat.precision[50], cat.precision[51]), (1.0, 0.0));
+        assert!((cat.ap.expect("defined") - 51.0 / 101.0).abs() < 1e-9);
+        assert!(cat.precision[50] > 0.999 && cat.precision[51] == 0.0, "{:?}", cat.precision);
         assert_eq!((dog.ap50, dog.objects, none.ap, none.objects), (Some(0.0), 1, None, 0));
         assert!(none.precision.is_empty());
         let mean = analysis.precision.iter().map(|p| p.iter().sum::<f64>() / 101.0);

@@ -59,7 +59,9 @@ fn perfect_boxes_score_one_and_absent_sizes_say_why() {
     assert_eq!(summary.named()[8], ("AR100", 1.0));
     assert_eq!(summary.per_category, [("cat".to_owned(), 1.0), ("dog".to_owned(), -1.0)]);
     let printed = summary.to_string();
-    let lines: Vec<&str> = printed.lines().collect();
+    let (name, lines) = printed.split_once('\n').expect("lines");
+    assert_eq!(name, "bbox");
+    let lines: Vec<&str> = lines.lines().collect();
     assert_eq!(
         lines[..2],
         [

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::format::{self, Capacities, FORMAT_VERSION, Header, ImageRow, ObjectRow, PartRow};
+use super::format::{
+    self, Capacities, FORMAT_VERSION, Header, ImageRow, OLDEST_VERSION, ObjectRow, PartRow,
+};
 use crate::error::DaliError;
 
 /// The mapped files as records.
@@ -14,6 +16,8 @@ pub(super) struct Tables<'a> {
     pub(super) runs: &'a [u32],
     pub(super) names: &'a [u8],
     pub(super) pixel_bytes: usize,
+    /// Records of `sources.bin`; `None` in version 1.
+    pub(super) num_sources: Option<usize>,
 }
 
 /// Reads `header.json`; the version is checked first, since it says how to read the rest.
@@ -24,9 +28,12 @@ pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| fault(format!("not JSON: {error}")))?;
     let version = value.get("version").and_then(serde_json::Value::as_u64);
-    if version != Some(u64::from(FORMAT_VERSION)) {
+    let readable = u64::from(OLDEST_VERSION)..=u64::from(FORMAT_VERSION);
+    if !version.is_some_and(|version| readable.contains(&version)) {
         let found = version.map_or("none".to_string(), |version| version.to_string());
-        return Err(fault(format!("format version {found}, this program reads {FORMAT_VERSION}")));
+        return Err(fault(format!(
+            "format version {found}, this program reads {OLDEST_VERSION} to {FORMAT_VERSION}"
+        )));
     }
     let header: Header =
         serde_json::from_value(value).map_err(|error| fault(format!("unreadable: {error}")))?;
@@ -79,7 +86,7 @@ pub(super) fn check_records(
     tables: &Tables<'_>,
 ) -> Result<(), DaliError> {
     let mut next_object = 0;
-    let mut next_part = 0;
+    let mut next = Next::default();
     let mut capacities = Capacities::default();
     let mut num_crowd = 0;
     let mut num_empty = 0;
@@ -99,11 +106,10 @@ pub(super) fn check_records(
         };
         for object in objects {
             let parts =
-                check_object(header, image, object, next_part, tables).map_err(|fault| {
+                check_object(header, image, object, &mut next, tables).map_err(|fault| {
                     let id = object.annotation_id;
                     fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
                 })?;
-            next_part += parts.len() as u64;
             num_crowd += usize::from(object.crowd != 0);
             if object.crowd == 0 {
                 let values = parts.iter().map(|part| part.len as usize).sum::<usize>();
@@ -127,11 +133,31 @@ pub(super) fn check_records(
         header.num_empty_images,
         header.capacities,
     );
+    let num_images = tables.images.len();
+    let fits = |count: usize| i32::try_from(count).is_ok();
+    let Capacities { objects, parts, coords, runs, .. } = capacities;
+    if ![objects, parts, coords, runs].into_iter().all(fits) {
+        let fault = "an image has more than 2^31 objects or values".to_string();
+        return Err(fault_in(dir, format::HEADER, fault));
+    }
+    if tables.num_sources.is_some_and(|count| count != num_images) {
+        let fault = format!("it does not have one record for each of {num_images} images");
+        return Err(fault_in(dir, format::SOURCES, fault));
+    }
     if found != said || tables.objects.len() != next_object as usize {
         let fault = "its counts or capacities are not those of the records".to_string();
         return Err(fault_in(dir, format::HEADER, fault));
     }
     Ok(())
+}
+
+/// Where the next records and values begin: all lie in order and without overlap, so a store takes
+/// no more memory than its files have bytes.
+#[derive(Default)]
+struct Next {
+    part: u64,
+    coord: u64,
+    run: u64,
 }
 
 fn check_image(image: &ImageRow, tables: &Tables<'_>) -> Result<(), &'static str> {
@@ -158,31 +184,40 @@ fn check_object<'a>(
     header: &Header,
     image: &ImageRow,
     object: &ObjectRow,
-    next_part: u64,
+    next: &mut Next,
     tables: &Tables<'a>,
 ) -> Result<&'a [PartRow], &'static str> {
     if !(1..=header.categories.len()).contains(&(object.label as usize)) {
         return Err("its label is no category");
     }
-    if object.first_part != next_part {
+    if object.first_part != next.part {
         return Err("its parts do not follow the previous object's");
     }
     let parts = in_bounds(object.first_part, object.num_parts.into(), tables.parts)
         .ok_or("its parts lie outside parts.bin")?;
+    next.part += parts.len() as u64;
     match object.kind {
         format::KIND_POLYGONS => {
-            let good = |part: &PartRow| {
-                part.len.is_multiple_of(2)
-                    && end_of(part.offset, part.len).is_some_and(|end| end <= tables.num_coords)
-            };
-            if !parts.iter().all(good) {
-                return Err("a polygon lies outside coords.bin or has half a vertex");
+            for part in parts {
+                let fits =
+                    end_of(part.offset, part.len).is_some_and(|end| end <= tables.num_coords);
+                if !fits || !part.len.is_multiple_of(2) {
+                    return Err("a polygon lies outside coords.bin or has half a vertex");
+                }
+                if part.offset != next.coord {
+                    return Err("its polygons do not follow the previous object's");
+                }
+                next.coord += part.len;
             }
         }
         format::KIND_RUNS => {
             let [part] = parts else { return Err("runs in other than one part") };
             let runs = in_bounds(part.offset, part.len, tables.runs)
                 .ok_or("its runs lie outside runs.bin")?;
+            if part.offset != next.run {
+                return Err("its runs do not follow the previous object's");
+            }
+            next.run += part.len;
             let sum: u64 = runs.iter().map(|&run| u64::from(run)).sum();
             if sum != u64::from(image.height) * u64::from(image.width) {
                 return Err("its runs do not cover the image");

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::time::UNIX_EPOCH;
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 
 use crate::error::DaliError;
 
-/// Version of the format; a store of another version is rejected.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of the format that is written.
+pub const FORMAT_VERSION: u32 = 2;
+/// Oldest version that is read: it has no checksum per image, and no `sources.bin`.
+pub const OLDEST_VERSION: u32 = 1;
 
 pub(crate) const HEADER: &str = "header.json";
 pub(crate) const IMAGES: &str = "images.bin";
@@ -19,8 +22,10 @@ pub(crate) const COORDS: &str = "coords.bin";
 pub(crate) const RUNS: &str = "runs.bin";
 pub(crate) const NAMES: &str = "names.bin";
 pub(crate) const PIXELS: &str = "pixels.bin";
+pub(crate) const SOURCES: &str = "sources.bin";
 /// Every file whose length and checksum are in the header.
-pub(crate) const DATA_FILES: [&str; 7] = [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS];
+pub(crate) const DATA_FILES: [&str; 8] =
+    [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS, SOURCES];
 
 /// How a store encodes pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -148,7 +153,8 @@ pub(crate) struct ImageRow {
     pub(crate) height: u32,
     pub(crate) width: u32,
     pub(crate) encoding: u32,
-    pub(crate) reserved: u32,
+    /// CRC-32C of its bytes in `pixels.bin`; 0 in version 1.
+    pub(crate) pixel_crc32c: u32,
 }
 
 /// One record of `objects.bin`, 56 bytes.
@@ -172,4 +178,21 @@ pub(crate) struct ObjectRow {
 pub(crate) struct PartRow {
     pub(crate) offset: u64,
     pub(crate) len: u64,
+}
+
+/// One record of `sources.bin`, 16 bytes: the image file as it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct SourceRow {
+    pub(crate) bytes: u64,
+    /// Time of the last change, nanoseconds since 1970.
+    pub(crate) modified_ns: u64,
+}
+
+impl SourceRow {
+    pub(crate) fn of(meta: &std::fs::Metadata) -> SourceRow {
+        let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified_ns = changed.map_or(0, |time| time.as_nanos() as u64);
+        SourceRow { bytes: meta.len(), modified_ns }
+    }
 }

@@ -1,4 +1,4 @@
-//! Read-only mapping of one file: the crate's only `unsafe` code.
+//! Read-only mapping of one file, and what happens if that is cut: the crate's only `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -9,11 +9,33 @@ use memmap2::Mmap;
 
 use crate::error::DaliError;
 
+/// What a bus error means here; nothing else of ours maps files.
+const CUT: &[u8] = b"error: a file of a store was cut or lost while it was read (SIGBUS); \
+    check the disk and run `onegraph prep` again\n";
+
+/// Makes a read past the end of a mapped file, which another program cut meanwhile, end the
+/// process with one sentence and exit code `code`. For programs; a library leaves signals alone.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn exit_on_bus_errors(code: i32) -> std::io::Result<()> {
+    let action = move || {
+        // Nobody is left to be told of an error.
+        let _ = rustix::io::write(rustix::stdio::stderr(), CUT);
+        signal_hook::low_level::exit(code);
+    };
+    // SAFETY: a handler may only do what is safe between any two instructions. This one makes two
+    // system calls, `write` and `_exit`: it takes no lock, allocates nothing, and does not return.
+    unsafe { signal_hook::low_level::register(signal_hook::consts::SIGBUS, action) }?;
+    Ok(())
+}
+
 /// The bytes of one file, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     // An empty file cannot be mapped.
     map: Option<Mmap>,
+    file: File,
 }
 
 impl Mapped {
@@ -25,7 +47,7 @@ impl Mapped {
         let file = File::open(path).map_err(DaliError::io("open", path))?;
         let bytes = file.metadata().map_err(DaliError::io("read", path))?.len();
         if bytes == 0 {
-            return Ok(Mapped { map: None });
+            return Ok(Mapped { map: None, file });
         }
         // SAFETY: a `&[u8]` into a mapping is sound only while nobody changes or shortens the
         // file. The store's files are written under another directory name, made read-only,
@@ -35,9 +57,24 @@ impl Mapped {
         // outside our reach is another program that makes a file writable and edits it in place.
         // Every bit pattern is valid for the types read from the mapping, and each index that
         // comes out of it is checked at the store's opening and again by the slice it indexes,
-        // so even such an edit can only give wrong numbers, a panic, or SIGBUS if it shortens.
+        // so even such an edit can only give wrong numbers, which the checksum of each image tells,
+        // a panic, or SIGBUS if it shortens, which `exit_on_bus_errors` makes a sentence.
         let map = unsafe { Mmap::map(&file) }.map_err(DaliError::io("map", path))?;
-        Ok(Mapped { map: Some(map) })
+        Ok(Mapped { map: Some(map), file })
+    }
+
+    /// Checks that the file at `path`, mapped here, still has all its bytes: reading past its end
+    /// would be a bus error.
+    ///
+    /// # Errors
+    /// [`DaliError::Truncated`] if it was cut, [`DaliError::Io`] if the system cannot tell.
+    pub(crate) fn check_length(&self, path: &Path) -> Result<(), DaliError> {
+        let (had, has) = (self.bytes().len(), self.file.metadata());
+        let has = has.map_err(DaliError::io("read the length of", path))?.len();
+        if has < had as u64 {
+            return Err(DaliError::Truncated { path: path.to_path_buf(), had, has });
+        }
+        Ok(())
     }
 
     /// All bytes.

@@ -4,7 +4,8 @@
 //! `header.json` (version, categories, counts, capacities, checksums), `images.bin` (index),
 //! `objects.bin`, `parts.bin` (one entry a polygon ring or run list), `coords.bin` (f32 x, y),
 //! `runs.bin` (u32 run lengths, column-major, beginning with zeros), `names.bin` (UTF-8),
-//! `pixels.bin` (original JPEG bytes, or RGB u8).
+//! `pixels.bin` (original JPEG bytes, or RGB u8; each image's checksum is in the index),
+//! `sources.bin` (size and time of each image file, to notice that one was replaced).
 
 mod check;
 mod format;
@@ -13,7 +14,11 @@ mod reader;
 mod writer;
 
 pub(crate) use check::{manifest, source_of};
-pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEncoding};
+pub(crate) use format::SourceRow;
+pub use format::{
+    Capacities, Category, FORMAT_VERSION, FileInfo, Header, OLDEST_VERSION, PixelEncoding,
+};
+pub use mmap::exit_on_bus_errors;
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
 pub(crate) use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::check;
-use super::format::{self, Header, ImageRow, KIND_POLYGONS, ObjectRow, PartRow, PixelEncoding};
+use super::format::{
+    self, Header, ImageRow, KIND_POLYGONS, ObjectRow, PartRow, PixelEncoding, SourceRow,
+};
 use super::mmap::Mapped;
 use crate::decode::{self, DecodeFault};
 use crate::error::DaliError;
@@ -23,6 +25,8 @@ pub struct Store {
     runs: Mapped,
     names: Mapped,
     pixels: Mapped,
+    /// Absent in version 1.
+    sources: Option<Mapped>,
 }
 
 /// One image of the index.
@@ -84,30 +88,70 @@ impl Store {
             runs: map(format::RUNS)?,
             names: map(format::NAMES)?,
             pixels: map(format::PIXELS)?,
+            sources: if header.version == 1 { None } else { Some(map(format::SOURCES)?) },
             header,
         };
         for name in format::DATA_FILES {
+            if name == format::SOURCES && store.sources.is_none() {
+                continue;
+            }
             let with_checksum = name != format::PIXELS;
             check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
         }
         check::check_records(dir, &store.header, &store.tables()?)?;
         let path = dir.display();
         tracing::info!(%path, images = store.len(), "opened a store");
+        if !store.has_checksums() {
+            tracing::warn!(%path, "a store of version 1: pixels unverified");
+        }
         Ok(store)
     }
 
-    /// Checks the pixels too: the checksum of `pixels.bin`, and that every image decodes.
-    ///
-    /// # Errors
-    /// As [`Store::open`], and [`DaliError::StorePixels`] for the first image that does not decode.
-    pub fn verify_all(&self) -> Result<(), DaliError> {
-        let name = format::PIXELS;
-        check::check_file(&self.path, &self.header, name, self.file(name), true)?;
+    /// Whether each image's bytes have a checksum, which is compared whenever they are read. Stores
+    /// of version 1 have none: their pixels are unverified.
+    pub fn has_checksums(&self) -> bool {
+        self.sources.is_some()
+    }
+
+    /// Every fault of the pixels: each image that has other bytes than were written or does not
+    /// decode, or `pixels.bin` where no image shows it. Reads and decodes all images.
+    pub fn pixel_faults(&self) -> Vec<DaliError> {
         let decoded: Vec<_> = (0..self.len())
             .into_par_iter()
             .map_init(Vec::new, |out, idx| self.decode_rgb(idx, out))
             .collect();
-        decoded.into_iter().collect()
+        let mut faults: Vec<_> = decoded.into_iter().filter_map(Result::err).collect();
+        if faults.is_empty() {
+            let name = format::PIXELS;
+            let whole = self.pixels.check_length(&self.path.join(name)).and_then(|()| {
+                check::check_file(&self.path, &self.header, name, self.file(name), true)
+            });
+            faults.extend(whole.err());
+        }
+        faults
+    }
+
+    /// Checks the pixels too.
+    ///
+    /// # Errors
+    /// The first of [`Store::pixel_faults`].
+    pub fn verify_all(&self) -> Result<(), DaliError> {
+        self.pixel_faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// The first image whose file in the directory `images` has another size or time than when it
+    /// was stored. `None` too if the directory is gone, or the store is of version 1.
+    pub fn changed_source(&self, images: &Path) -> Option<&str> {
+        let sources = self.records::<SourceRow>(self.sources.as_ref()?);
+        if !images.is_dir() {
+            return None;
+        }
+        let is_changed = |&idx: &usize| {
+            let now = std::fs::metadata(images.join(self.file_name(idx)));
+            now.map(|meta| SourceRow::of(&meta)).ok() != sources.get(idx).copied()
+        };
+        let changed = (0..self.len()).into_par_iter().find_first(is_changed);
+        changed.map(|idx| self.file_name(idx))
     }
 
     /// Path of the store.
@@ -167,11 +211,15 @@ impl Store {
     /// Decodes image `idx` into `out`, which must have exactly `H * W * 3` bytes.
     ///
     /// # Errors
-    /// [`DaliError::StorePixels`] if the pixels are damaged or `out` has another size.
+    /// [`DaliError::StorePixels`] if the pixels are damaged, are not those that were stored, or
+    /// `out` has another size; [`DaliError::Truncated`] if the file was cut since it was opened.
     pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
         let row = self.image_row(idx);
+        self.pixels.check_length(&self.path.join(format::PIXELS))?;
         let stored = &self.pixels.bytes()[range(row.pixel_offset, row.pixel_len)];
-        let result = if row.encoding == format::ENCODING_JPEG {
+        let result = if self.has_checksums() && crc32c::crc32c(stored) != row.pixel_crc32c {
+            Err(DecodeFault::Checksum)
+        } else if row.encoding == format::ENCODING_JPEG {
             decode::decode_rgb_into(stored, out)
         } else if stored.len() == out.len() {
             out.copy_from_slice(stored);
@@ -182,6 +230,7 @@ impl Store {
         result.map_err(|fault| DaliError::StorePixels {
             path: self.path.clone(),
             image_id: row.image_id,
+            file_name: self.file_name(idx).to_string(),
             fault,
         })
     }
@@ -233,6 +282,13 @@ impl Store {
             runs: self.runs.records().ok_or_else(|| fault(format::RUNS))?,
             names: self.names.bytes(),
             pixel_bytes: self.pixels.bytes().len(),
+            num_sources: match &self.sources {
+                Some(file) => {
+                    let rows = file.records::<SourceRow>();
+                    Some(rows.ok_or_else(|| fault(format::SOURCES))?.len())
+                }
+                None => None,
+            },
         })
     }
 
@@ -244,6 +300,7 @@ impl Store {
             format::COORDS => &self.coords,
             format::RUNS => &self.runs,
             format::NAMES => &self.names,
+            format::SOURCES => return self.sources.as_ref().map_or(&[], Mapped::bytes),
             _ => &self.pixels,
         };
         file.bytes()

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
-use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding};
+use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding, SourceRow};
 use crate::error::DaliError;
 use crate::place::{Claim, TemporaryDir};
 
@@ -24,6 +24,8 @@ pub(crate) struct NewImage<'a> {
     pub encoding: PixelEncoding,
     /// JPEG bytes, or RGB u8 `[H, W, 3]`.
     pub pixels: &'a [u8],
+    /// The file that it comes from.
+    pub source: SourceRow,
     /// Its objects.
     pub objects: &'a [NewObject],
 }
@@ -68,6 +70,7 @@ pub(crate) struct StoreWriter {
     runs: DataFile,
     names: DataFile,
     pixels: DataFile,
+    sources: DataFile,
 }
 
 impl StoreWriter {
@@ -92,6 +95,7 @@ impl StoreWriter {
             runs: create(format::RUNS)?,
             names: create(format::NAMES)?,
             pixels: create(format::PIXELS)?,
+            sources: create(format::SOURCES)?,
             temporary,
             overwrite,
             num_parts: 0,
@@ -129,8 +133,9 @@ impl StoreWriter {
                 PixelEncoding::Jpeg => format::ENCODING_JPEG,
                 PixelEncoding::Raw => format::ENCODING_RAW,
             },
-            reserved: 0,
+            pixel_crc32c: crc32c::crc32c(image.pixels),
         };
+        self.sources.write(bytemuck::bytes_of(&image.source))?;
         self.images.write(bytemuck::bytes_of(&row))?;
         self.names.write(image.file_name.as_bytes())?;
         self.pixels.write(image.pixels)?;
@@ -225,7 +230,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    fn data_files(&self) -> [&DataFile; 7] {
+    fn data_files(&self) -> [&DataFile; 8] {
         [
             &self.images,
             &self.objects,
@@ -234,10 +239,11 @@ impl StoreWriter {
             &self.runs,
             &self.names,
             &self.pixels,
+            &self.sources,
         ]
     }
 
-    fn data_files_mut(&mut self) -> [&mut DataFile; 7] {
+    fn data_files_mut(&mut self) -> [&mut DataFile; 8] {
         [
             &mut self.images,
             &mut self.objects,
@@ -246,6 +252,7 @@ impl StoreWriter {
             &mut self.runs,
             &mut self.names,
             &mut self.pixels,
+            &mut self.sources,
         ]
     }
 }

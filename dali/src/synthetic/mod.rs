@@ -22,6 +22,7 @@ use crate::error::DaliError;
 use crate::place::{self, Claim};
 use crate::prep::{self, PrepOptions, PrepReport};
 use crate::progress::{Progress, Stage};
+use crate::store;
 use files::{Annotations, ImageFile};
 
 /// Directory of the image files.
@@ -32,6 +33,8 @@ const ANNOTATIONS: &str = "annotations.json";
 const STORE: &str = "store";
 /// Images drawn between two progress reports.
 const IMAGES_PER_CHUNK: usize = 128;
+/// Their annotations are held in memory, about 1 KiB an image.
+const MAX_COUNT: usize = 10_000_000;
 /// Below this side the smallest shapes would be a handful of pixels.
 const MIN_SIZE: u32 = 32;
 /// JPEG sides are 16-bit, and the run lengths of a mask stay far below 2^32.
@@ -65,38 +68,32 @@ impl SyntheticOptions {
 /// Draws the data set and prepares its store. If another process is writing `out`, waits for it.
 ///
 /// # Errors
-/// [`DaliError::MadeMeanwhile`] if that process drew the same set,
-/// [`DaliError::Option`] for a count of zero or a size outside 32 to 4096, [`DaliError::Exists`]
-/// where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten but holds other data,
-/// [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
+/// [`DaliError::AlreadyMade`] if the same set is there, perhaps from that process,
+/// [`DaliError::Option`] for a count outside 1 to 10,000,000 or a size outside 32 to 4096,
+/// [`DaliError::Exists`] where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten
+/// but holds other data, [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
 pub fn generate(
     options: &SyntheticOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PrepReport, DaliError> {
     let start = Instant::now();
     check(options)?;
-    place::check_out(&options.out, options.overwrite, files::manifest)?;
+    check_out(options)?;
     let claim = Claim::take(&options.out, files::manifest, &mut |owner| {
         progress(Progress { stage: Stage::Waiting { pid: owner.pid }, done: 0, total: 0 });
         Ok(())
     })?;
-    // It was free before the lock was.
-    match place::check_out(&options.out, options.overwrite, files::manifest) {
-        Err(DaliError::Exists { path }) if files::drawing_of(&path) == Some(options.drawing()) => {
-            return Err(DaliError::MadeMeanwhile { path });
-        }
-        result => result?,
-    }
+    check_out(options)?;
     let temporary = claim.begin()?;
     let images_dir = temporary.path().join(IMAGES);
     std::fs::create_dir_all(&images_dir).map_err(DaliError::io("create", &images_dir))?;
 
     let mut annotations = Annotations::new(options.drawing());
-    let indices: Vec<usize> = (0..options.count).collect();
-    for chunk in indices.chunks(IMAGES_PER_CHUNK) {
+    for first in (0..options.count).step_by(IMAGES_PER_CHUNK) {
+        let chunk = first..options.count.min(first + IMAGES_PER_CHUNK);
         let drawn: Vec<Result<ImageFile, DaliError>> = chunk
-            .par_iter()
-            .map(|&idx| {
+            .into_par_iter()
+            .map(|idx| {
                 let scene = scene::draw(options.seed, idx as u64, options.height, options.width);
                 files::write_image(&images_dir, idx, scene)
             })
@@ -119,12 +116,25 @@ pub fn generate(
     Ok(report)
 }
 
+/// Rejects an `out` that may not be replaced; says if it is the very set that is asked for.
+fn check_out(options: &SyntheticOptions) -> Result<(), DaliError> {
+    match place::check_out(&options.out, options.overwrite, files::manifest) {
+        Err(DaliError::Exists { path })
+            if files::drawing_of(&path) == Some(options.drawing())
+                && store::Store::open(&path.join(STORE)).is_ok() =>
+        {
+            Err(DaliError::AlreadyMade { path })
+        }
+        result => result,
+    }
+}
+
 fn check(options: &SyntheticOptions) -> Result<(), DaliError> {
     let refuse = |option, got: u64, expected| {
         Err(DaliError::Option { option, got: got.to_string(), expected })
     };
-    if options.count == 0 {
-        return refuse("--count", 0, "must be at least 1");
+    if !(1..=MAX_COUNT).contains(&options.count) {
+        return refuse("--count", options.count as u64, "must be from 1 to 10000000");
     }
     for side in [options.height, options.width] {
         if !(MIN_SIZE..=MAX_SIZE).contains(&side) {

@@ -1,6 +1,7 @@
 //! The data pipeline against files: prep, store, loader, synthetic set, and real COCO images.
 #![allow(clippy::unwrap_used)]
 
+mod bombs;
 mod coco_open;
 mod fixture;
 mod loader;

@@ -89,7 +89,7 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
     // A lock whose process is gone.
     fs::write(lock_file(&fixture), "").unwrap();
     let again = dali::prep::run(&fixture.options(), &mut |_| ());
-    assert_says(&again.unwrap_err().to_string(), &["was made meanwhile"]);
+    assert_says(&again.unwrap_err().to_string(), &["exists already, made from the same sources"]);
     assert_eq!(fixture.store().len(), 1);
     let mut names: Vec<_> = fs::read_dir(fixture.dir.path())
         .unwrap()

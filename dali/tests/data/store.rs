@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dali::Store;
 
-use crate::fixture::{Fixture, assert_says};
+use crate::fixture::{Fixture, assert_says, gradient, jpeg};
 
 fn prepared() -> Fixture {
     let fixture = Fixture::new();
@@ -33,9 +33,122 @@ fn a_changed_byte_in_any_file_is_found() {
     }
     let fixture = prepared();
     rewrite(&fixture.store_path().join("pixels.bin"), |bytes| bytes[30] ^= 0x10);
-    // Pixels are too many to be read at each start.
+    // Pixels are too many to be read at each start; they are checked whenever they are read.
     let store = fixture.store();
-    assert_says(&store.verify_all().unwrap_err().to_string(), &["pixels.bin", "checksum"]);
+    let found = [store.verify_all().unwrap_err(), store.decode_rgb(0, &mut vec![]).unwrap_err()];
+    for error in found {
+        assert_says(&error.to_string(), &["image 7 (a.jpg)", "checksum", "onegraph prep"]);
+    }
+}
+
+/// Every bit of every byte, one at a time: a decoder notices few of them.
+#[test]
+fn no_changed_bit_of_the_pixels_is_accepted() {
+    let fixture = prepared();
+    let path = fixture.store_path().join("pixels.bin");
+    let sound = std::fs::read(&path).unwrap();
+    for bit in (0..8 * sound.len()).step_by(37) {
+        rewrite(&path, |bytes| {
+            bytes.clone_from(&sound);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        });
+        assert!(fixture.store().decode_rgb(0, &mut vec![]).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn pixels_of_another_store_are_found() {
+    let (one, other) = (prepared(), Fixture::new());
+    let mut picture = gradient(20, 10);
+    picture.reverse();
+    let raw = |fixture: &Fixture| {
+        fixture.prep_with(|options| {
+            options.pixels = dali::PixelEncoding::Raw;
+            options.overwrite = true;
+        })
+    };
+    other.write("a.jpg", &jpeg(&picture, 20, 10, jpeg_encoder::ColorType::Rgb));
+    raw(&one).unwrap();
+    raw(&other).unwrap();
+    let pixels = std::fs::read(other.store_path().join("pixels.bin")).unwrap();
+    rewrite(&one.store_path().join("pixels.bin"), |bytes| bytes.clone_from(&pixels));
+    let error = one.store().decode_rgb(0, &mut vec![]).unwrap_err().to_string();
+    assert_says(&error, &["image 7 (a.jpg)", "checksum"]);
+}
+
+/// Makes a store what an older program wrote.
+fn as_version_1(fixture: &Fixture) {
+    rewrite(&fixture.store_path().join("header.json"), |bytes| {
+        let mut header: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+        header["version"] = 1.into();
+        header["files"].as_object_mut().unwrap().remove("sources.bin");
+        header.as_object_mut().unwrap().remove("source");
+        *bytes = header.to_string().into_bytes();
+    });
+    std::fs::remove_file(fixture.store_path().join("sources.bin")).unwrap();
+}
+
+#[test]
+fn a_store_of_version_1_opens_unverified_and_can_be_replaced() {
+    let fixture = prepared();
+    assert!(fixture.store().has_checksums());
+    as_version_1(&fixture);
+    let store = fixture.store();
+    assert!(!store.has_checksums());
+    store.verify_all().unwrap();
+    fixture.prep_with(|options| options.overwrite = true).unwrap();
+    assert!(fixture.store().has_checksums());
+}
+
+#[test]
+fn a_replaced_image_is_noticed() {
+    let fixture = prepared();
+    let again = || dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();
+    assert_eq!(fixture.store().changed_source(&fixture.images()), None);
+    assert_says(&again(), &["exists already", "same sources"]);
+    fixture.write("a.jpg", &jpeg(&vec![7; 600], 20, 10, jpeg_encoder::ColorType::Rgb));
+    assert_eq!(fixture.store().changed_source(&fixture.images()), Some("a.jpg"));
+    assert_says(&again(), &["exists already", "--overwrite"]);
+    std::fs::remove_dir_all(fixture.images()).unwrap();
+    assert_eq!(fixture.store().changed_source(&fixture.images()), None, "a store needs no files");
+}
+
+#[test]
+fn a_store_that_is_cut_while_open_is_a_sentence() {
+    let fixture = prepared();
+    let store = fixture.store();
+    let path = fixture.store_path().join("pixels.bin");
+    let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o644);
+    std::fs::set_permissions(&path, permissions).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(9).unwrap();
+    let error = store.decode_rgb(0, &mut vec![]).unwrap_err().to_string();
+    assert_says(&error, &["pixels.bin", "cut from", "to 9 bytes"]);
+}
+
+/// Runs itself again, since the end of the process is what is tested.
+#[test]
+fn a_bus_error_is_a_sentence_and_an_exit_code() {
+    const NAME: &str = "store::a_bus_error_is_a_sentence_and_an_exit_code";
+    if std::env::var_os("ONEGRAPH_TEST_CUT").is_some() {
+        dali::store::exit_on_bus_errors(4).unwrap();
+        let fixture = prepared();
+        let store = fixture.store();
+        let path = fixture.store_path().join("objects.bin");
+        let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o644);
+        std::fs::set_permissions(&path, permissions).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        panic!("read past the end: {:?}", store.object(0).annotation_id);
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env("ONEGRAPH_TEST_CUT", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert_says(&text, &["error:", "cut", "onegraph prep"]);
 }
 
 #[test]
@@ -64,7 +177,7 @@ fn a_header_that_lies_is_found() {
         open_error(&fixture)
     };
     let message = set(&|header| header["version"] = 9.into());
-    assert_says(&message, &["header.json", "version 9", "reads 1", "onegraph prep"]);
+    assert_says(&message, &["header.json", "version 9", "reads 1 to 2", "onegraph prep"]);
     let message = set(&|header| header["capacities"]["coords"] = 2.into());
     assert_says(&message, &["header.json", "capacities"]);
     assert_says(&set(&|header| header["num_images"] = 2.into()), &["header.json", "counts"]);

@@ -4,7 +4,7 @@
 
 mod meta;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -97,9 +97,8 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<PathB
 
 /// Writes the files of the checkpoint `done` into `dir`. Returns their length in bytes.
 fn write_files(dir: &Path, done: &Path, snapshot: &Snapshot<'_>) -> Result<usize, EngineError> {
-    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
     let files = [
-        (MODEL, save_weights(snapshot.params, snapshot.state, metadata)?),
+        (MODEL, save_weights(snapshot.params, snapshot.state, snapshot.categories)?),
         (STATE, serialize_state(snapshot.state, done)?),
         (CONFIG, snapshot.config.as_bytes().to_vec()),
     ];

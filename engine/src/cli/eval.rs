@@ -5,25 +5,26 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::device::DeviceArgs;
-use super::predict::{TrainedModel, open_model};
+use super::model::ModelArgs;
 use crate::EngineError;
+use crate::classes::describe_classes;
 use crate::dataset::{DataSet, Split};
-use crate::evaluate::Evaluator;
+use crate::evaluate::{Evaluator, TrainedModel};
 use crate::model::classes_of;
 use crate::progress::Progress;
 
 #[derive(Debug, Args)]
 pub(super) struct EvalArgs {
     /// COCO annotations.
-    #[arg(long, value_name = "FILE", requires = "detections", conflicts_with = "run")]
+    #[arg(long, value_name = "FILE", requires = "detections")]
+    #[arg(conflicts_with_all = ["run", "weights"])]
     gt: Option<PathBuf>,
     /// COCO results; masks are scored if the entries hold any, else boxes.
     #[arg(long, value_name = "FILE", requires = "gt")]
     detections: Option<PathBuf>,
-    /// Run directory: evaluates its last checkpoint on its validation data.
-    #[arg(long, value_name = "RUN", required_unless_present = "gt")]
-    run: Option<PathBuf>,
-    /// Override a value of the run's config, such as --set data.val_store=DIR.
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Override a value of the model's config, such as --set data.val_store=DIR.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
@@ -35,23 +36,14 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
         let summary = dali::score::evaluate_files(gt, detections, None)?;
         return super::print(&format!("{summary}\n"));
     }
-    let Some(run) = &args.run else {
-        return Err(EngineError::Usage("give --gt and --detections, or --run".into()));
-    };
     let progress = Progress::loud();
     let backend = args.device.open()?;
-    let model = open_model(run, &args.set, &backend)?;
-    let TrainedModel { config, params, mut state, categories } = model;
-    let split = if config.eval.train_set { Split::Train } else { Split::Val };
-    let data = DataSet::open(&config, split, &progress)?;
-    if data.categories() != categories {
-        return Err(EngineError::Usage(format!(
-            "{} names other classes than the data that {} was trained on: evaluate on data with \
-             the same categories",
-            data.store.path().display(),
-            run.display()
-        )));
-    }
+    let model = args.model.open(&args.set, &backend, &progress)?;
+    let split = if model.config.eval.train_set { Split::Train } else { Split::Val };
+    let data = DataSet::open(&model.config, split, &progress)?;
+    model.check_classes(&data)?;
+    progress.say(&describe_classes(&data.categories()));
+    let TrainedModel { config, params, mut state, .. } = model;
     let classes = classes_of(&params);
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     let evaluation = evaluator.run(&mut state, &progress)?;

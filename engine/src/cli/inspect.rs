@@ -1,7 +1,10 @@
-//! `onegraph inspect`: the training step's program and memory plan, without running it.
+//! `onegraph inspect`: the training step's program and memory plan, without running it; or a store.
+
+mod store;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -21,11 +24,16 @@ use crate::runtime::imagined_addresses;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
-    /// What to show.
-    #[arg(value_enum)]
+    /// What to show: `program` (every node with its tensors and FLOPs), `plan` (the memory plan and
+    /// the cost of each part), or the directory of a store.
+    #[arg(value_name = "program|plan|STORE")]
     what: What,
-    /// Config file, or the name of a preset.
+    /// Config file, or the name of a preset; not for a store.
+    #[arg(default_value = "")]
     config: String,
+    /// Read and decode every image of the store, and name those that are damaged.
+    #[arg(long)]
+    verify: bool,
     /// Change a value of the config.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -77,15 +85,44 @@ enum Kind {
     Cuda,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone)]
 enum What {
-    /// Every node with its tensors and FLOPs.
+    Of(View),
+    Store(PathBuf),
+}
+
+/// What is shown of a config.
+#[derive(Debug, Clone, Copy)]
+enum View {
     Program,
-    /// The memory plan and the cost of each part.
     Plan,
 }
 
+impl FromStr for What {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "program" => Ok(What::Of(View::Program)),
+            "plan" => Ok(What::Of(View::Plan)),
+            path if Path::new(path).is_dir() => Ok(What::Store(path.into())),
+            _ => Err("neither `program`, `plan` nor the directory of a store".to_string()),
+        }
+    }
+}
+
 pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
+    let view = match &args.what {
+        What::Store(path) => return store::run(path, args.verify),
+        What::Of(view) => *view,
+    };
+    let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
+    if args.config.is_empty() {
+        return usage("inspect program and inspect plan need a config: a file or a preset's name");
+    }
+    if args.verify {
+        return usage("--verify is for a store: onegraph inspect STORE --verify");
+    }
     let config = Config::load(&args.config, &args.set)?;
     let padded = ImageSize { height: args.height, width: args.width };
     let spec = ModelSpec {
@@ -110,16 +147,16 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let build = if args.detection { detection_program } else { training_program };
     let program = build(&spec)?.program;
     if let Some(path) = &args.svg {
-        return draw(args, program, &spec, path);
+        return draw((args, view), program, &spec, path);
     }
-    match args.what {
-        What::Program => super::print(&to_text(&program)),
-        What::Plan => super::print(&plan_text(program, &spec)?),
+    match view {
+        View::Program => super::print(&to_text(&program)),
+        View::Plan => super::print(&plan_text(program, &spec)?),
     }
 }
 
 fn draw(
-    args: &InspectArgs,
+    (args, view): (&InspectArgs, View),
     program: Program,
     spec: &ModelSpec<'_>,
     path: &Path,
@@ -134,9 +171,9 @@ fn draw(
 
     let ImageSize { height, width } = spec.padded;
     let what = format!("{pass} of {name}, {} images of {height}x{width}, {on}", spec.images);
-    let picture = match args.what {
-        What::Program => program_picture(&format!("Program: {what}"), &program, &spec.target),
-        What::Plan => {
+    let picture = match view {
+        View::Program => program_picture(&format!("Program: {what}"), &program, &spec.target),
+        View::Plan => {
             let prepared = Prepared::new(Arc::new(program), spec.target.clone())?;
             plan_picture(&format!("Memory plan: {what}"), &prepared)
         }

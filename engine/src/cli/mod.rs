@@ -6,6 +6,7 @@ mod doctor;
 mod eval;
 mod inspect;
 mod log;
+mod model;
 mod predict;
 mod prep;
 mod replay;
@@ -46,7 +47,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Turn COCO files into a store, or draw a data set of shapes.
     Prep(prep::PrepArgs),
-    /// Show the program or the memory plan of a config.
+    /// Show the program or the memory plan of a config, or check a store.
     Inspect(inspect::InspectArgs),
     /// Explain a key of the config: values, unit, default, and where it is set; or list all keys.
     Config(config::ConfigArgs),
@@ -72,8 +73,11 @@ mod exit {
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let started = log::start().and_then(|()| start_threads());
-    let result = started.and_then(|()| run(command, &Stop::watch()?));
+    let started = log::start()
+        .and_then(|()| bus_errors())
+        .and_then(|()| start_threads())
+        .and_then(|()| Stop::watch());
+    let result = started.and_then(|stop| run(command, &stop));
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
@@ -82,6 +86,12 @@ pub fn main() -> ExitCode {
             ExitCode::from(code(&error))
         }
     }
+}
+
+/// A store that is cut while it is in use ends the command like any bad data.
+fn bus_errors() -> Result<(), EngineError> {
+    let io = crate::run_dir::io(Path::new("the handler of bus errors"));
+    dali::store::exit_on_bus_errors(exit::BAD_DATA.into()).map_err(io)
 }
 
 fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {

@@ -9,21 +9,24 @@ use dali::order::PaddedShape;
 use image::RgbImage;
 
 use super::device::DeviceArgs;
+use super::model::ModelArgs;
 use crate::EngineError;
-use crate::checkpoint;
+use crate::classes::describe_classes;
 use crate::dataset::network_size;
 use crate::draw::picture;
-use crate::evaluate::{DetectionModel, Detector, Image, ImageDetections};
-use crate::model::{Param, classes_of};
+use crate::evaluate::{Detector, Image, ImageDetections, TrainedModel};
+use crate::model::classes_of;
 use crate::progress::Progress;
 use crate::run_dir::make_dir;
 use crate::runtime::{Backend, ModelState};
 
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
-    /// Run directory, or one of its checkpoints.
-    #[arg(long, value_name = "RUN")]
-    run: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Override a value of the model's config, such as --set model.detections.per_image=20.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Output directory for pictures and predictions.json. An image's id is the number in its file
     /// name, as in COCO; if a name is not a number, or two are equal, ids count from 0.
     #[arg(long, value_name = "DIR")]
@@ -38,22 +41,16 @@ pub(super) struct PredictArgs {
     device: DeviceArgs,
 }
 
-/// A model loaded from a checkpoint.
-pub(super) struct TrainedModel {
-    pub(super) config: Config,
-    pub(super) params: Vec<Param>,
-    pub(super) state: ModelState,
-    pub(super) categories: Vec<(String, u64)>,
-}
-
 pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let progress = Progress::loud();
     let files = collect(&args.images)?;
     let image_ids = image_ids(&files);
     make_dir(&args.out)?;
     let backend = args.device.open()?;
-    let model = open_model(&args.run, &[], &backend)?;
-    let TrainedModel { config, params, mut state, categories } = model;
+    let model = args.model.open(&args.set, &backend, &progress)?;
+    let categories = model.classes();
+    progress.say(&describe_classes(&categories));
+    let TrainedModel { config, params, mut state, .. } = model;
     let classes = classes_of(&params);
     let names: Vec<String> = categories.iter().map(|(name, _)| name.clone()).collect();
     let ids: Vec<u64> = categories.iter().map(|(_, id)| *id).collect();
@@ -61,7 +58,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let mut planned = None;
     let bar = progress.bar("predicting", files.len() as u64);
     for (i, file) in files.iter().enumerate() {
-        let image = read(file, image_ids[i])?;
+        let image = read(file, image_ids[i], config.data.max_image_pixels)?;
         let found = detect(&config, &image, classes, &backend, &mut state, &mut planned)?;
         results.extend(found.to_coco(&ids));
         let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
@@ -75,27 +72,6 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     dali::score::write_results_json(&path, &results)?;
     let (objects, images) = (results.len(), files.len());
     super::print(&format!("{objects} objects on {images} images: {}\n", path.display()))
-}
-
-/// Opens the last checkpoint of a run, or a checkpoint itself.
-pub(super) fn open_model(
-    run: &Path,
-    overrides: &[String],
-    backend: &Backend,
-) -> Result<TrainedModel, EngineError> {
-    let is_checkpoint = run.join("checkpoint.json").is_file();
-    let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
-    let (meta, _) = checkpoint::open(&path)?;
-    let config = Config::load(path.join("config.toml"), overrides)?;
-    let classes = meta.categories.len().max(config.model.num_classes);
-    let weights = checkpoint::weights_path(&path);
-    let model = DetectionModel::new(&config, classes, Some(&weights), backend)?;
-    if let Some(name) = model.loaded.as_ref().and_then(|report| report.missing.first()) {
-        let reason = format!("its weights lack `{name}`");
-        return Err(EngineError::Checkpoint { path, reason });
-    }
-    let DetectionModel { params, state, .. } = model;
-    Ok(TrainedModel { config, params, state, categories: meta.categories })
 }
 
 /// Detects on one image. `planned` caches the program of the last padded shape: images from one
@@ -128,10 +104,10 @@ fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     named.filter(distinct).unwrap_or_else(|| (0..files.len() as u64).collect())
 }
 
-fn read(file: &Path, id: u64) -> Result<Image, EngineError> {
+fn read(file: &Path, id: u64, max_pixels: usize) -> Result<Image, EngineError> {
     let bytes = std::fs::read(file).map_err(crate::run_dir::io(file))?;
     let fault = |fault| EngineError::Image { path: file.to_path_buf(), fault };
-    let info = dali::decode::probe(&bytes).map_err(fault)?;
+    let info = dali::decode::probe_within(&bytes, max_pixels).map_err(fault)?;
     let (height, width) = (info.height as usize, info.width as usize);
     let mut rgb = vec![0; 3 * height * width];
     dali::decode::decode_rgb_into(&bytes, &mut rgb).map_err(fault)?;

@@ -34,6 +34,9 @@ pub(super) struct PrepArgs {
     /// Skip and report unreadable images instead of stopping.
     #[arg(long)]
     skip_bad_images: bool,
+    /// Largest image that is decoded, in pixels.
+    #[arg(long, default_value_t = dali::decode::MAX_PIXELS, value_name = "PIXELS")]
+    max_image_pixels: usize,
     /// Draw a data set instead.
     #[arg(long, value_enum, required_unless_present = "images")]
     synthetic: Option<Kind>,
@@ -96,6 +99,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         },
         overwrite: args.overwrite,
         skip_bad_images: args.skip_bad_images,
+        max_image_pixels: args.max_image_pixels,
         ..PrepOptions::new(images, annotations, &args.out)
     };
     report(progress.during("reading COCO files", |p| dali::prep::run(&options, p)))
@@ -103,7 +107,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
 
 fn report(result: Result<PrepReport, DaliError>) -> Result<(), EngineError> {
     match result {
-        Err(made @ DaliError::MadeMeanwhile { .. }) => super::print(&format!("{made}\n")),
+        Err(made @ DaliError::AlreadyMade { .. }) => super::print(&format!("{made}\n")),
         result => super::print(&format!("{}\n", result?)),
     }
 }

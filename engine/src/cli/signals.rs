@@ -42,11 +42,15 @@ impl Stop {
         Ok(stop)
     }
 
-    /// From now on the first signal only sets the returned flag: the caller finishes what is in
-    /// hand, saves, and ends. A second one, unless it is SIGUSR1, ends the process at once.
-    pub(super) fn finish_first(&self) -> Arc<AtomicBool> {
-        self.finishes_first.store(true, Ordering::SeqCst);
+    /// The flag that the first signal sets while work is finished first.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
         self.requested.clone()
+    }
+
+    /// From now on the first signal only sets the flag: the caller finishes what is in hand,
+    /// saves, and ends. A second one, unless it is SIGUSR1, ends the process at once.
+    pub(super) fn finish_first(&self) {
+        self.finishes_first.store(true, Ordering::SeqCst);
     }
 
     /// From now on a signal ends the process at once, as at the start.

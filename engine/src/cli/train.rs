@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use configs::Config;
+use dali::unfinished::Unfinished;
 
 use super::device::DeviceArgs;
 use super::signals::Stop;
@@ -37,6 +38,10 @@ pub(super) struct TrainArgs {
     /// Stop when an evaluation reaches these scores: box=0.377,mask=0.339 (or only one of them).
     #[arg(long, value_name = "AP", value_parser = parse_target)]
     target: Option<Target>,
+    /// Start although the weights file does not fill what it should: the rest keeps its initial
+    /// values.
+    #[arg(long, conflicts_with = "resume")]
+    allow_partial: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -70,6 +75,7 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         config.train.target_box = target.bbox.or(config.train.target_box);
         config.train.target_mask = target.mask.or(config.train.target_mask);
     }
+    config.model.allow_partial |= args.allow_partial;
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
         return Ok(Outcome::Done);
@@ -77,21 +83,28 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     let backend = args.device.open()?;
     let progress = Progress::loud();
     let run = match &args.resume {
-        Some(path) => RunDir::open(path)?,
+        Some(path) => RunDir::open(path)?.locked()?,
         None => RunDir::create(config.train.run_dir.as_ref(), &run_name(args, &config))?,
     };
     let options = SessionOptions {
         run: run.clone(),
         resume: args.resume.is_some(),
         accept_changes: args.accept_changes,
-        interrupted: stop.finish_first(),
+        interrupted: stop.flag(),
         progress,
         backend,
     };
     let draw_images = config.eval.draw_images;
-    // Until the first step there is nothing to save.
-    stop.end_at_once();
-    let mut session = Session::new(config, options).inspect_err(|_| run.discard_if_empty())?;
+    // Whatever ends a new run before its first step leaves no trace of it.
+    let mark = args.resume.is_none().then(|| Unfinished::mark(run.path()));
+    let mut session = match Session::new(config, options) {
+        Ok(session) => session,
+        Err(fault) => {
+            run.discard_if_empty();
+            return Err(fault);
+        }
+    };
+    drop(mark);
     stop.finish_first();
     let (outcome, evaluation) = session.run()?;
     stop.end_at_once();

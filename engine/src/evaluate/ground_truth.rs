@@ -1,7 +1,7 @@
 //! The ground truth of a data set, for scoring, from its store.
 
 use dali::score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
-use dali::store::{ObjectView, Segmentation};
+use dali::store::{Category, ObjectView, Segmentation};
 
 use super::postprocess::{Found, ImageDetections};
 use crate::dataset::DataSet;
@@ -9,7 +9,7 @@ use crate::error::EngineError;
 
 /// Ground truth of the images at these positions in the data set.
 pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth, EngineError> {
-    let categories = data.categories();
+    let categories = &data.store.header().categories;
     let mut gt_images = Vec::new();
     let mut annotations = Vec::new();
     for &image in images {
@@ -21,7 +21,7 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
             annotations.push(GtAnnotation {
                 id: view.annotation_id,
                 image_id: id,
-                category_id: categories[view.label as usize - 1].1,
+                category_id: categories[view.label as usize - 1].coco_id,
                 bbox_xywh: view.bbox_xywh.map(f64::from),
                 area: Some(f64::from(view.area)),
                 iscrowd: view.crowd,
@@ -29,7 +29,8 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
             });
         }
     }
-    let categories = categories.into_iter().map(|(name, id)| GtCategory { id, name }).collect();
+    let category = |c: &Category| GtCategory { id: c.coco_id, name: c.name.clone() };
+    let categories = categories.iter().map(category).collect();
     Ok(GroundTruth::from_parts(gt_images, annotations, categories)?)
 }
 

@@ -5,7 +5,9 @@ mod ground_truth;
 mod image;
 mod model;
 mod postprocess;
+mod trained;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,6 +24,7 @@ pub use detector::{Detector, Stages};
 pub use image::Image;
 pub use model::DetectionModel;
 pub use postprocess::{Found, ImageDetections};
+pub use trained::TrainedModel;
 
 /// Scores of a model on a data set.
 #[derive(Debug, Clone)]
@@ -123,8 +126,14 @@ impl Evaluator {
     /// Detections that are not valid COCO results; [`EngineError::Interrupted`].
     pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
-        let detections: Vec<Detection> =
-            found.iter().flat_map(|image| image.to_coco(&ids)).collect();
+        // A class that no category has is not among the results.
+        let known: BTreeSet<u64> =
+            self.data.store.header().categories.iter().map(|c| c.coco_id).collect();
+        let detections: Vec<Detection> = found
+            .iter()
+            .flat_map(|image| image.to_coco(&ids))
+            .filter(|detection| known.contains(&detection.category_id))
+            .collect();
         let score = |kind| -> Result<Summary, EngineError> {
             self.detector.check_interrupt()?;
             Ok(score::evaluate(&self.ground_truth, &detections, kind)?)

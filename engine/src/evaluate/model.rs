@@ -1,13 +1,11 @@
 //! A model for detection only: its parameters, and their values where the programs run.
 
-use std::path::Path;
-
 use configs::Config;
 
 use crate::error::EngineError;
 use crate::model::{ImageSize, Inject, MicroStep, ModelSpec, Param, SlotShape, detection_program};
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{LoadReport, fold, initial_state, load_weights};
+use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
 /// What a detector needs from a model.
 #[derive(Debug)]
@@ -16,21 +14,20 @@ pub struct DetectionModel {
     pub params: Vec<Param>,
     /// Their values.
     pub state: ModelState,
-    /// Which of them the weights file contained; the others have their initial values.
+    /// What loading the file did with each tensor.
     pub loaded: Option<LoadReport>,
 }
 
 impl DetectionModel {
-    /// A model of `classes` foreground classes; parameters missing from `weights` get their initial
-    /// values for `train.seed`.
+    /// A model of `classes` foreground classes; parameters that the file does not fill get their
+    /// initial values for `train.seed`, and the caller judges by `loaded` whether that will do.
     ///
     /// # Errors
-    /// A config that describes no program, weights that cannot be read or belong to another model,
-    /// or a device error.
+    /// A config that describes no program, or a device error.
     pub fn new(
         config: &Config,
         classes: usize,
-        weights: Option<&Path>,
+        weights: Option<(&WeightsFile, Extent)>,
         backend: &Backend,
     ) -> Result<Self, EngineError> {
         // Parameters do not depend on image size, so the smallest works.
@@ -49,8 +46,8 @@ impl DetectionModel {
         let eps = config.model.backbone.norm_eps;
         let mut state = initial_state(&built.program, &built.params, config.train.seed, eps);
         let mut loaded = None;
-        if let Some(path) = weights {
-            loaded = Some(load_weights(path, &built.params, &mut state)?);
+        if let Some((file, extent)) = weights {
+            loaded = Some(load_weights(file, extent, &built.params, &mut state));
             fold(&mut state, &built.params, eps);
         }
         let state = match backend {

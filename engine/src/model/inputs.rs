@@ -4,6 +4,7 @@
 //! field of the struct; `fill_slot` of the loader, or the filler in `engine/src/train/feed.rs`,
 //! fills it.
 
+use configs::Config;
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
 use kernels::Role;
@@ -63,18 +64,39 @@ batch_arrays! {
 }
 
 batch_arrays! {
+    /// Inputs of a micro-step only. `micro_weight` is the share of its losses in those of the step, times
+    /// the number of micro-steps: 1 if each has as many groups that hold images.
+    MicroInputs {
+        micro_weight: Scalar [Fixed(1)] Zeros;
+    }
+}
+
+batch_arrays! {
     /// Inputs of the detection pass only: which images to mirror is given, not drawn at random.
     FlipInputs {
         flips: Index [Images] Zeros;
     }
 }
 
-/// The slot of a training step over `images` images.
+/// The slot of a training step over `images` images, without micro-steps.
 ///
 /// # Errors
 /// None for the tables above: their names differ.
 pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
     slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS], images, slot)
+}
+
+/// The slot of a training step, or of its micro-steps, with this config.
+///
+/// # Errors
+/// As for [`training_layout`].
+pub fn step_layout(config: &Config, slot: SlotShape) -> Result<SlotLayout, EngineError> {
+    let images = config.train.micro_batch();
+    if config.train.micro_steps == 1 {
+        return training_layout(images, slot);
+    }
+    let arrays = [ImageInputs::ARRAYS, ObjectInputs::ARRAYS, MicroInputs::ARRAYS];
+    slot_layout(&arrays, images, slot)
 }
 
 /// The slot of a detection pass over `images` images.

@@ -21,7 +21,7 @@ mod train_step;
 
 pub use capacities::SlotShape;
 pub use detect::detection_program;
-pub use inputs::{Inject, detection_layout, training_layout};
+pub use inputs::{Inject, detection_layout, step_layout, training_layout};
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;

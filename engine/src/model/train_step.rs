@@ -4,11 +4,12 @@ use device::Target;
 use graph::autodiff::differentiate;
 use graph::prune::prune;
 use graph::{GraphError, TensorId};
+use kernels::ops::scalar_product::ScalarProduct;
 use kernels::{Role, TensorDesc};
 
 use super::backbone::backbone;
 use super::fpn::fpn;
-use super::inputs::{ImageInputs, ObjectInputs};
+use super::inputs::{ImageInputs, MicroInputs, ObjectInputs};
 use super::net::Net;
 use super::optimizer::{self, Trained};
 use super::preprocess::{decide_flips, preprocess, truth};
@@ -16,7 +17,7 @@ use super::ring::publish;
 use super::roi_heads::RoiHeads;
 use super::rois::sample_rois;
 use super::rpn::Rpn;
-use super::{BuiltProgram, ModelSpec};
+use super::{BuiltProgram, MicroStep, ModelSpec};
 
 /// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], `control` (a
 /// [`kernels::ops::control_step::Control`]) and `grad_norms` (one per trained parameter, then the
@@ -28,6 +29,8 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
+    let is_micro = spec.micro != MicroStep::Whole;
+    let micro = is_micro.then(|| MicroInputs::declare(&mut net.program, spec));
     net.part("preprocess");
     let flips = decide_flips(&mut net, objects)?;
     let x = preprocess(&mut net, images, flips)?;
@@ -48,7 +51,11 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained = optimizer::trained(&net);
     let values: Vec<_> = losses.iter().map(|(_, loss)| *loss).collect();
-    let grads = backward(&mut net, &values, loss_scale, &trained)?;
+    let seed = match micro {
+        None => loss_scale,
+        Some(micro) => net.program.apply1(ScalarProduct, [loss_scale, micro.micro_weight])?,
+    };
+    let grads = backward(&mut net, &values, seed, &trained)?;
     let results = optimizer::update(&mut net, &trained, grads, loss_scale)?;
     let ring = match spec.target {
         Target::Cpu => None,
@@ -59,15 +66,15 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     Ok(BuiltProgram { losses, ring, ..net.finish() })
 }
 
-/// Gradients of the sum of `losses`, times the loss scale, one per trained parameter.
+/// Gradients of the sum of `losses`, times `seed`, one per trained parameter.
 fn backward(
     net: &mut Net<'_>,
     losses: &[TensorId],
-    loss_scale: TensorId,
+    seed: TensorId,
     trained: &[Trained],
 ) -> Result<Vec<TensorId>, GraphError> {
     let weights: Vec<_> = trained.iter().map(|t| t.weight).collect();
-    let grads = differentiate(&mut net.program, losses, loss_scale, &weights)?;
+    let grads = differentiate(&mut net.program, losses, seed, &weights)?;
     for (grad, t) in grads.iter().zip(trained) {
         net.observe(&format!("grad/{}", t.name), *grad);
     }

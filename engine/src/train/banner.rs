@@ -2,6 +2,7 @@
 
 use configs::Config;
 
+use super::start;
 use super::trainer::Trainer;
 use crate::dataset::DataSet;
 use crate::run_dir::RunDir;
@@ -34,12 +35,13 @@ pub(super) fn banner(
         run.path().display(),
     )];
     let backbone = &config.model.backbone;
-    if let (Some(path), Some(report)) = (&backbone.weights, trainer.loaded()) {
-        paragraphs.push(format!("weights {path}: {}", report.describe()));
-    } else if backbone.weights.is_none() && backbone.frozen_stages > 0 {
+    let file = start::file_of(config);
+    if let (Some((path, _)), Some(report)) = (file, trainer.loaded()) {
+        paragraphs.push(format!("weights {}: {}", path.display(), report.describe()));
+    } else if file.is_none() && backbone.frozen_stages > 0 {
         paragraphs.push(format!(
             "warning: {} stages of the backbone are frozen at random weights; set \
-             model.backbone.weights, or model.backbone.frozen_stages=0",
+             model.backbone.weights or model.weights, or model.backbone.frozen_stages=0",
             backbone.frozen_stages
         ));
     }

@@ -63,8 +63,9 @@ pub(super) fn bad_value(record: &StepRecord) -> (&'static str, f32) {
 
 /// What to try against the divergence of a run with this config.
 pub(super) fn advice(config: &Config) -> &'static str {
-    let backbone = &config.model.backbone;
-    if backbone.weights.is_none() && backbone.frozen_stages > 0 {
+    let (model, backbone) = (&config.model, &config.model.backbone);
+    let is_random = model.weights.is_none() && backbone.weights.is_none();
+    if is_random && backbone.frozen_stages > 0 {
         "set model.backbone.weights: the backbone's norms are frozen at random weights, and its \
          activations overflow"
     } else {

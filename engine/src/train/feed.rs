@@ -11,7 +11,7 @@ use dali::store::Store;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::training_layout;
+use crate::model::step_layout;
 use crate::runtime::{Backend, Slot, SlotMemory};
 
 /// Slots that the loader fills ahead of the step.
@@ -33,6 +33,8 @@ pub(super) struct Batch {
     pub(super) last: bool,
     pub(super) epoch: u64,
     pub(super) num_images: usize,
+    /// Share of its losses in those of the step, times the number of micro-steps.
+    pub(super) weight: f32,
     pub(super) waited_seconds: f64,
     pub(super) slot: Slot,
     /// The loader that the slot belongs to.
@@ -48,6 +50,7 @@ pub(super) struct Feed {
     /// Images per micro-step.
     micro_batch: usize,
     micro_steps: usize,
+    images_per_group: usize,
     seed: u64,
     /// Number of decoding threads.
     threads: usize,
@@ -83,13 +86,14 @@ impl Feed {
                 cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
             }
         };
-        let layout = Arc::new(training_layout(micro_batch, data.slot_shape())?);
+        let layout = Arc::new(step_layout(config, data.slot_shape())?);
         let mut feed = Self {
             data: data.clone(),
             order,
             batch_size,
             micro_batch,
             micro_steps,
+            images_per_group: config.train.images_per_group,
             seed,
             threads,
             backend: backend.clone(),
@@ -144,15 +148,24 @@ impl Feed {
             self.running = Some(Running { loader: self.start(micro)?, next_micro: micro });
         }
         let Some(running) = &mut self.running else { unreachable!("started above") };
-        let Some(filled) = running.loader.next()? else {
+        let Some(mut filled) = running.loader.next()? else {
             unreachable!("the loader's sequence of batches has no end")
         };
         running.next_micro += 1;
+        let weight = micro_weight(
+            num_images.div_ceil(self.images_per_group),
+            plan.images.len().div_ceil(self.images_per_group),
+            self.micro_steps,
+        );
+        if self.micro_steps > 1 {
+            filled.slot.view_mut("micro_weight")?[0] = weight;
+        }
         Ok(Batch {
             shape: plan.shape,
             last,
             epoch: plan.epoch,
             num_images,
+            weight,
             waited_seconds: filled.waited_seconds,
             slot: filled.slot,
             loader: self.loaders,
@@ -183,23 +196,36 @@ impl Feed {
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
         let store = self.data.store.clone();
-        let filler = fill_network_sizes(&self.data);
+        let filler = fill_rows(&self.data);
         Ok(Loader::new(store, batches, slots, self.threads, Box::new(filler))?)
     }
 }
 
-/// Fills the array that the loader does not know: each image's network size.
-fn fill_network_sizes(
+/// Fills the array that the loader does not know, each image's network size, and turns labels of
+/// the store into classes of the model.
+fn fill_rows(
     data: &DataSet,
 ) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
     let mut sizes = vec![[0; 2]; data.store.len()];
     for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
         sizes[image] = [height as i32, width as i32];
     }
+    let class_of_label = data.class_of_label();
+    let is_same = class_of_label.iter().zip(0..).all(|(class, label)| *class == label);
     move |_, image, rows| {
+        if !is_same {
+            let classes: &mut [i32] = rows.row_mut("gt_classes")?;
+            classes.iter_mut().for_each(|label| *label = class_of_label[*label as usize]);
+        }
         rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
         Ok(())
     }
+}
+
+/// What the losses of a micro-step weigh, times the number of micro-steps: a step is the mean over
+/// its groups that hold images, wherever they run.
+fn micro_weight(groups: usize, groups_of_step: usize, micro_steps: usize) -> f32 {
+    (groups * micro_steps) as f32 / groups_of_step as f32
 }
 
 /// The images of a step that belong to its micro-step `micro` (from 0): none if the last batch of

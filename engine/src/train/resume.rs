@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use configs::{Config, Difference, Schedule};
 use sha2::{Digest, Sha256};
 
-use super::session::SessionOptions;
+use super::options::SessionOptions;
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Meta, Override};
 use crate::dataset::DataSet;
@@ -14,7 +14,8 @@ use crate::metrics::forget_after;
 
 /// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
 /// data is the same is decided by [`identity_of`], not by its path.
-const FREE: [&str; 24] = [
+const FREE: [&str; 27] = [
+    "data.max_image_pixels",
     "data.synthetic.dir",
     "data.synthetic.val_images",
     "data.train_annotations",
@@ -24,7 +25,9 @@ const FREE: [&str; 24] = [
     "data.val_images",
     "data.val_store",
     "eval",
+    "model.allow_partial",
     "model.backbone.weights",
+    "model.weights",
     "train.best_metric",
     "train.checkpoint_every_epochs",
     "train.checkpoint_every_minutes",
@@ -238,7 +241,7 @@ mod tests {
             let optional = key.starts_with("data.")
                 || key.starts_with("train.target")
                 || key == "train.name"
-                || key == "model.backbone.weights";
+                || key.ends_with(".weights");
             assert!(exists || optional, "{key}");
         }
     }

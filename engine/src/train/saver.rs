@@ -79,6 +79,7 @@ impl Saver {
         if self.last_step == Some(steps_done) {
             return Ok(());
         }
+        run.check_lock()?;
         let params = trainer.params().to_vec();
         // One that fails is tried again when the next one is due, not after every step.
         self.last_time = Instant::now();

@@ -1,7 +1,6 @@
 //! A run: steps, log lines, evaluations, checkpoints, and the stop at a target.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use configs::Config;
 
@@ -9,6 +8,7 @@ use super::banner::banner;
 use super::best::Best;
 use super::divergence::{Divergence, advice, bad_value};
 use super::journal::Journal;
+use super::options::{Outcome, SessionOptions};
 use super::replay::Replay;
 use super::report::{self, Facts, Totals};
 use super::resume::{self, Resumed};
@@ -21,50 +21,7 @@ use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::classes_of;
-use crate::progress::Progress;
-use crate::run_dir::RunDir;
-use crate::runtime::{Backend, ModelState};
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// All steps done.
-    Done,
-    /// The target was reached first.
-    TargetReached,
-    /// `train.patience` evaluations in a row brought no better score.
-    NoImprovement,
-    /// Interrupted by a signal; the checkpoint is complete.
-    Interrupted,
-}
-
-impl Outcome {
-    fn reason(self) -> &'static str {
-        match self {
-            Outcome::Done => "all steps are done",
-            Outcome::TargetReached => "the target is reached",
-            Outcome::NoImprovement => "the score no longer improves",
-            Outcome::Interrupted => "a signal asked for it",
-        }
-    }
-}
-
-/// What a session needs besides its config.
-#[derive(Debug, Clone)]
-pub struct SessionOptions {
-    /// The run directory.
-    pub run: RunDir,
-    /// Resume from the run's last checkpoint.
-    pub resume: bool,
-    /// Resume even if config or data change what a step means.
-    pub accept_changes: bool,
-    /// Set by a signal handler to request a checkpoint and the end.
-    pub interrupted: Arc<AtomicBool>,
-    /// Reports to the terminal.
-    pub progress: Progress,
-    /// Runs the programs.
-    pub backend: Backend,
-}
+use crate::runtime::ModelState;
 
 /// A training run.
 #[derive(Debug)]
@@ -106,6 +63,7 @@ impl Session {
         if options.resume {
             // The checkpoint has all weights; the file that the run started from may be gone.
             fresh.model.backbone.weights = None;
+            fresh.model.weights = None;
         }
         let backend = &options.backend;
         let mut trainer = Trainer::new(&fresh, &data, backend)?;
@@ -196,7 +154,7 @@ impl Session {
             }
             let (evaluates, per_epoch) = (self.evaluation_due(step), self.batches_per_epoch());
             if evaluates || self.saver.is_due(&self.config.train, step, per_epoch) {
-                bar.suspend(|| self.save_on_the_way());
+                bar.suspend(|| self.save_on_the_way())?;
             }
             if evaluates && let Some(end) = bar.suspend(|| self.evaluate_on_the_way(step))? {
                 ended = end;
@@ -225,19 +183,21 @@ impl Session {
         Ok(step)
     }
 
-    /// Saves, if the losses are finite. A checkpoint that cannot be written does not end the run:
-    /// the last good one is still there, and the next one may succeed.
-    fn save_on_the_way(&mut self) {
+    /// Saves, if the losses are finite. A file that cannot be written does not end the run: the
+    /// last good checkpoint is still there, and the next one may succeed.
+    fn save_on_the_way(&mut self) -> Result<(), EngineError> {
+        let step = self.trainer.steps_done();
         if !self.divergence.is_sound() {
-            let step = self.trainer.steps_done();
             tracing::info!(step, "saved nothing: the losses are non-finite");
-            return;
+            return Ok(());
         }
-        if let Err(fault) = self.save() {
-            let step = self.trainer.steps_done();
-            let text =
-                format!("warning: no checkpoint after step {step}: {fault}; training goes on");
-            self.journal.say(&text);
+        match self.save() {
+            Err(fault @ EngineError::Io { .. }) => {
+                let fault = format!("warning: no checkpoint after step {step}: {fault}");
+                self.journal.say(&format!("{fault}; training goes on"));
+                Ok(())
+            }
+            saved => saved,
         }
     }
 

@@ -10,13 +10,14 @@ use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use super::feed::{Batch, Feed};
 use super::memory::{MemoryNeed, check_fit, check_fit_on_cpu, needed_bytes, prepare};
 use super::programs::TrainingPrograms;
+use super::start;
 use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{Param, training_layout};
+use crate::model::{Param, step_layout};
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{LoadReport, fold, initial_state, load_weights};
+use crate::weights::{LoadReport, initial_state};
 
 /// Runs training steps.
 #[derive(Debug)]
@@ -64,11 +65,7 @@ impl Trainer {
         let eps = config.model.backbone.norm_eps;
         let mut state = initial_state(&first.program, &params, config.train.seed, eps);
         set_scale(&mut state, config.solver.initial_loss_scale);
-        let mut loaded = None;
-        if let Some(path) = &config.model.backbone.weights {
-            loaded = Some(load_weights(path.as_ref(), &params, &mut state)?);
-            fold(&mut state, &params, eps);
-        }
+        let loaded = start::load(config, &data.categories(), &params, &mut state)?;
         let (steps, state) = make_steps(programs, state, backend, config, data)?;
         let feed = Feed::new(config, data, backend)?;
         Ok(Self {
@@ -226,7 +223,7 @@ impl Trainer {
         &self.params
     }
 
-    /// Which of the weights that the config names were loaded.
+    /// What loading the weights that the config names did with each tensor.
     pub fn loaded(&self) -> Option<&LoadReport> {
         self.loaded.as_ref()
     }
@@ -280,7 +277,7 @@ fn make_steps(
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let needed = needed_bytes(&prepared);
-    let slot = training_layout(config.train.micro_batch(), data.slot_shape())?;
+    let slot = step_layout(config, data.slot_shape())?;
     let micro_steps = config.train.micro_steps;
     let steps =
         DeviceSteps::new(device.clone(), prepared, shapes, micro_steps, layout, &slot, &mut state)?;

@@ -18,31 +18,36 @@ pub fn from_torchvision(param: &Param, theirs: &[f32]) -> Vec<f32> {
     ours
 }
 
-/// torchvision's shape, and for each of its elements the index in ours.
-pub(super) fn permutation(param: &Param) -> (Vec<usize>, Vec<usize>) {
-    let len: usize = param.shape.iter().product();
+/// A parameter's shape in torchvision's layout.
+pub(super) fn torchvision_shape(param: &Param) -> Vec<usize> {
     match (param.layout, param.shape.as_slice()) {
+        (Layout::Conv, &[k, r, s, c]) => vec![k, c, r, s],
+        (Layout::ConvTranspose, &[c, r, s, k]) => vec![c, k, r, s],
+        _ => param.shape.clone(),
+    }
+}
+
+/// torchvision's shape, and for each of its elements the index in ours.
+fn permutation(param: &Param) -> (Vec<usize>, Vec<usize>) {
+    let len: usize = param.shape.iter().product();
+    let index = match (param.layout, param.shape.as_slice()) {
         (Layout::Conv, &[k, r, s, c]) => {
             // theirs [K, C, R, S] <- ours [K, R, S, C]
-            let index =
-                permuted([k, c, r, s], |[ik, ic, ir, is]| ((ik * r + ir) * s + is) * c + ic);
-            (vec![k, c, r, s], index)
+            permuted([k, c, r, s], |[ik, ic, ir, is]| ((ik * r + ir) * s + is) * c + ic)
         }
         (Layout::ConvTranspose, &[c, r, s, k]) => {
             // theirs [C, K, 2, 2] <- ours [C, 2, 2, K]
-            let index =
-                permuted([c, k, r, s], |[ic, ik, ir, is]| ((ic * r + ir) * s + is) * k + ik);
-            (vec![c, k, r, s], index)
+            permuted([c, k, r, s], |[ic, ik, ir, is]| ((ic * r + ir) * s + is) * k + ik)
         }
         (Layout::Flattened { channels: c, side }, &[out, columns]) => {
             // theirs [out, C*side*side] <- ours [out, side*side*C]
-            let index = permuted([out, c, side, side], |[o, ic, ih, iw]| {
+            permuted([out, c, side, side], |[o, ic, ih, iw]| {
                 o * columns + (ih * side + iw) * c + ic
-            });
-            (vec![out, columns], index)
+            })
         }
-        _ => (param.shape.clone(), (0..len).collect()),
-    }
+        _ => (0..len).collect(),
+    };
+    (torchvision_shape(param), index)
 }
 
 fn permuted(dims: [usize; 4], index: impl Fn([usize; 4]) -> usize) -> Vec<usize> {

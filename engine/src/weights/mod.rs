@@ -1,11 +1,18 @@
 //! Weights: initial values, the state of a model, and exchange under torchvision's names.
 
-mod exchange;
+mod file;
 mod init;
 mod layout;
+mod load;
+mod names;
+mod report;
+mod save;
 
-pub use exchange::{LoadReport, load_weights, save_weights, weights_from_tensors};
+pub use file::{Values, WeightsFile};
 pub use layout::{from_torchvision, to_torchvision};
+pub use load::{Extent, load_weights, weights_from_tensors};
+pub use report::{LoadReport, Mismatch, Named, Tolerance};
+pub use save::save_weights;
 
 use graph::{Program, StateSet};
 use kernels::cpu::{HostData, HostTensor};
@@ -62,3 +69,6 @@ pub(crate) fn zeros(desc: &TensorDesc) -> HostTensor {
     };
     HostTensor { desc: desc.clone(), data }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,7 @@ pub mod roi_candidates;
 pub mod roi_levels;
 pub mod sample_anchors;
 pub mod sample_rois;
+pub mod scalar_product;
 pub mod select_columns;
 pub mod sgd;
 pub mod smooth_l1_loss;
@@ -80,6 +81,7 @@ pub fn cases() -> Vec<OpCase> {
         roi_levels::cases(),
         sample_anchors::cases(),
         sample_rois::cases(),
+        scalar_product::cases(),
         select_columns::cases(),
         sgd::cases(),
         smooth_l1_loss::cases(),

@@ -15,9 +15,9 @@ pub use first::{
     what_lies_behind_the_counts_changes_nothing,
 };
 pub use training::{
-    a_step_is_one_launch_and_no_wait, resuming_is_exact,
-    the_loss_scale_grows_and_an_overflow_is_skipped, twenty_steps_learn_as_on_the_cpu,
-    two_micro_steps_of_two_are_one_step_of_four,
+    a_partial_batch_weighs_as_without_micro_steps, a_step_is_one_launch_and_no_wait,
+    resuming_is_exact, the_loss_scale_grows_and_an_overflow_is_skipped,
+    twenty_steps_learn_as_on_the_cpu, two_micro_steps_of_two_are_one_step_of_four,
 };
 pub(crate) use training::{bits, steps};
 
@@ -28,7 +28,7 @@ pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.
-pub const CHECKS: [Check; 8] = [
+pub const CHECKS: [Check; 9] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
     ("bytes behind the counts", what_lies_behind_the_counts_changes_nothing),
     ("two shapes in turn", two_shapes_alternate),
@@ -36,6 +36,7 @@ pub const CHECKS: [Check; 8] = [
     ("loss scale and overflow", the_loss_scale_grows_and_an_overflow_is_skipped),
     ("resume", resuming_is_exact),
     ("micro-steps", two_micro_steps_of_two_are_one_step_of_four),
+    ("micro-steps of a partial batch", a_partial_batch_weighs_as_without_micro_steps),
     ("twenty steps", twenty_steps_learn_as_on_the_cpu),
 ];
 

@@ -166,16 +166,31 @@ pub fn resuming_is_exact(open: &Open) {
 
 /// Four images in two micro-steps of two make the update of four at once.
 pub fn two_micro_steps_of_two_are_one_step_of_four(open: &Open) {
+    micro_steps_are_one_step(&["train.images_per_group=2"], 3, open);
+}
+
+/// Of six images the last batch has two: one micro-step is full and the other empty. Of seven it
+/// has three, and a group is half full.
+pub fn a_partial_batch_weighs_as_without_micro_steps(open: &Open) {
+    for (images, group) in [(6, 1), (6, 2), (7, 2)] {
+        let images = format!("data.synthetic.train_images={images}");
+        let group = format!("train.images_per_group={group}");
+        micro_steps_are_one_step(&[&images, &group], 2, open);
+    }
+}
+
+/// Compares steps of four images, whole and in two micro-steps.
+fn micro_steps_are_one_step(set: &[&str], count: u64, open: &Open) {
     let place = folder();
-    let set = ["train.batch_size=4", "train.images_per_group=2", "solver.initial_loss_scale=1024"];
-    let of = |micro: &str| Run::new(place.path(), &[&set[..], &[micro]].concat());
+    let four = ["train.batch_size=4", "solver.initial_loss_scale=1024"];
+    let of = |micro: &str| Run::new(place.path(), &[&four[..], set, &[micro]].concat());
     let (whole, parts) = (of("train.micro_steps=1"), of("train.micro_steps=2"));
     for device in [None, Some(open(Some(13)))] {
         let [mut one, mut two] = [&whole, &parts].map(|run| match &device {
             None => run.trainer(&Backend::Cpu),
             Some(device) => run.on(device.clone()).1,
         });
-        for (a, b) in steps(&mut one, 3).iter().zip(&steps(&mut two, 3)) {
+        for (a, b) in steps(&mut one, count).iter().zip(&steps(&mut two, count)) {
             assert!(relative(b.loss.into(), a.loss.into()) < 2e-3, "{a:?} {b:?}");
             assert!(relative(b.grad_norm.into(), a.grad_norm.into()) < 1e-2, "{a:?} {b:?}");
         }

@@ -7,7 +7,7 @@ use super::rust::{code_only, lines_with_word};
 pub(crate) const LISTED: &[(&str, &str)] = &[
     (
         "dali/src/store/mmap.rs",
-        "mapping a file is unsafe by nature: another process may change it under us",
+        "mapping a file is unsafe by nature: another process may change it under us, or cut it",
     ),
     (
         "graph/src/exec/arena.rs",

@@ -68,7 +68,7 @@ impl Replay {
         }
         // The config is enough to build the model again; its weights are in the state.
         let mut config = config.clone();
-        config.model.backbone.weights = None;
+        (config.model.weights, config.model.backbone.weights) = (None, None);
         Ok(Self {
             step: record.step,
             image_ids,

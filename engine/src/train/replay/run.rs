@@ -9,7 +9,7 @@ use graph::{CpuExecutor, DeviceExecutor, GraphError};
 
 use super::{Finding, Replay};
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, training_layout, training_program};
+use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, step_layout, training_program};
 use crate::runtime::{Backend, ModelState};
 use crate::train::memory::prepare;
 
@@ -28,7 +28,7 @@ impl Replay {
         if micro_steps == 0 || micro_steps != self.config.train.micro_steps {
             return Err(fault("it does not have the batches of all micro-steps".into()));
         }
-        let layout = training_layout(self.config.train.micro_batch(), self.slot)?;
+        let layout = step_layout(&self.config, self.slot)?;
         let batches = self.batches.iter().map(|arrays| joined(arrays, &layout));
         let batches = batches.collect::<Result<Vec<_>, _>>().map_err(fault)?;
         let mut look = FirstNonFinite::default();

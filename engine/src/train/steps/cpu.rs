@@ -5,7 +5,7 @@ use std::sync::Arc;
 use graph::{CpuExecutor, StateSet};
 use kernels::ops::control_step::Control;
 
-use super::{Measured, Steps, measured};
+use super::{Measured, MicroLosses, Steps, measured};
 use crate::error::EngineError;
 use crate::model::BuiltProgram;
 use crate::runtime::{ModelState, copy_inputs};
@@ -19,7 +19,7 @@ pub(in crate::train) struct CpuSteps {
     shapes: Vec<StepPrograms>,
     loss_names: Vec<&'static str>,
     /// Results of the micro-steps begun so far.
-    losses: Vec<Vec<(&'static str, f32)>>,
+    losses: Vec<MicroLosses>,
     last: Option<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Steps for CpuSteps {
             .iter()
             .map(|name| Ok((*name, executor.f32(name)?[0])))
             .collect::<Result<Vec<_>, EngineError>>()?;
-        self.losses.push(losses);
+        self.losses.push((batch.weight, losses));
         self.last = Some(program);
         Ok(Some(batch))
     }

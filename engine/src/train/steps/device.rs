@@ -28,6 +28,8 @@ pub(in crate::train) struct DeviceSteps {
     copied: VecDeque<(u32, Batch)>,
     shapes: Vec<StepPrograms>,
     micro_steps: u32,
+    /// Weights of the micro-steps that are not measured yet, oldest first.
+    weights: VecDeque<f32>,
     /// Micro-steps measured.
     measured: u32,
 }
@@ -50,8 +52,8 @@ impl DeviceSteps {
         programs.iter().for_each(|program| same_layout(program, slot));
         let executor = DeviceExecutor::new(device.clone(), programs, arena, memory)?;
         let micro_steps = micro_steps as u32;
-        let copied = VecDeque::new();
-        Ok(Self { device, executor, layout, ring, copied, shapes, micro_steps, measured: 0 })
+        let (copied, weights, measured) = (VecDeque::new(), VecDeque::new(), 0);
+        Ok(Self { device, executor, layout, ring, copied, shapes, micro_steps, weights, measured })
     }
 }
 
@@ -88,6 +90,7 @@ impl Steps for DeviceSteps {
         submit(executor, program)?;
         let step = before.wrapping_add(1);
         assert_eq!(executor.submitted(), step, "one step was to be made");
+        self.weights.push_back(batch.weight);
         self.copied.push_back((step, batch));
         // Staging the inputs has waited for the micro-step before the last.
         let free = self.copied.front().is_some_and(|(step, _)| executor.is_done(*step));
@@ -102,7 +105,8 @@ impl Steps for DeviceSteps {
             self.measured = self.measured.wrapping_add(1);
             self.executor.until_done(self.measured)?;
             row = self.row(place);
-            losses.push(self.layout.split(&row).0);
+            let Some(weight) = self.weights.pop_front() else { panic!("no step was begun") };
+            losses.push((weight, self.layout.split(&row).0));
         }
         let (_, control, total_norm) = self.layout.split(&row);
         Ok(measured(&losses, control, total_norm))

@@ -80,15 +80,20 @@ pub(super) trait Steps: Debug {
     }
 }
 
+/// The losses of one micro-step, and what they weigh.
+pub(super) type MicroLosses = (f32, Vec<(&'static str, f32)>);
+
 /// Combines the losses of the micro-steps with the last one's record of the update.
 pub(super) fn measured(
-    micro_losses: &[Vec<(&'static str, f32)>],
+    micro_losses: &[MicroLosses],
     control: Control,
     total_norm: f32,
 ) -> Measured {
     let parts = micro_losses.len() as f32;
-    let mean = |i: usize| micro_losses.iter().map(|losses| losses[i].1).sum::<f32>() / parts;
-    let names = micro_losses[0].iter().map(|(name, _)| *name);
+    // A weight of 1 leaves the bits as they are.
+    let weighted = |i: usize| micro_losses.iter().map(move |(weight, of)| weight * of[i].1);
+    let mean = |i: usize| weighted(i).sum::<f32>() / parts;
+    let names = micro_losses[0].1.iter().map(|(name, _)| *name);
     let losses = names.enumerate().map(|(i, name)| (name, mean(i))).collect();
     let grad_norm = total_norm / (control.loss_scale * parts);
     Measured {

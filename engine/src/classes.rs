@@ -1,0 +1,201 @@
+//! The classes of a model: which category each output of its classifier means.
+//!
+//! A class is an index from 1; 0 is the background. Lists hold each class's name and COCO id, in
+//! that order.
+
+/// Name of a class that no category has, as torchvision calls it.
+pub const NO_CATEGORY: &str = "N/A";
+
+/// The classes of a model of `num_classes` (0: as many as there are categories) on data with these
+/// categories.
+///
+/// A model of more classes than categories, whose ids all lie within its classes, takes the ids as
+/// classes: so do torchvision's models of 91 outputs, background included, on COCO's 80 categories.
+/// Any other numbers the categories in order.
+pub fn classes_of_data(categories: &[(String, u64)], num_classes: usize) -> Vec<(String, u64)> {
+    let (count, ids) = (num_classes as u64, categories.iter().map(|(_, id)| *id));
+    let is_sparse = num_classes > categories.len();
+    if !is_sparse || !ids.clone().all(|id| (1..=count).contains(&id)) {
+        return categories.to_vec();
+    }
+    let named = |id| categories.iter().find(|(_, theirs)| *theirs == id).cloned();
+    let last = ids.max().unwrap_or(0);
+    (1..=last).map(|id| named(id).unwrap_or_else(|| (NO_CATEGORY.to_string(), id))).collect()
+}
+
+/// The classes of a model that does not say which they are: COCO's for one of 90, as torchvision
+/// publishes them, else numbers.
+pub fn classes_by_number(num_classes: usize) -> Vec<(String, u64)> {
+    let is_coco = num_classes == COCO.len();
+    let name = |class: usize| match is_coco {
+        true => COCO[class - 1].to_string(),
+        false => format!("class {class}"),
+    };
+    (1..=num_classes).map(|class| (name(class), class as u64)).collect()
+}
+
+/// The classes in one line: the first, the last, and their COCO ids.
+pub fn describe_classes(classes: &[(String, u64)]) -> String {
+    const FIRST: usize = 3;
+    let named: Vec<String> = classes
+        .iter()
+        .enumerate()
+        .filter(|(_, (name, _))| name != NO_CATEGORY)
+        .map(|(i, (name, id))| format!("{} {name} (id {id})", i + 1))
+        .collect();
+    let text = match named.as_slice() {
+        [first @ .., last] if first.len() > FIRST => {
+            format!("{}, .. {last}", first[..FIRST].join(", "))
+        }
+        all => all.join(", "),
+    };
+    format!("{} classes: {text}", named.len())
+}
+
+/// COCO's categories by id, from 1.
+const COCO: [&str; 90] = [
+    "person",
+    "bicycle",
+    "car",
+    "motorcycle",
+    "airplane",
+    "bus",
+    "train",
+    "truck",
+    "boat",
+    "traffic light",
+    "fire hydrant",
+    "N/A",
+    "stop sign",
+    "parking meter",
+    "bench",
+    "bird",
+    "cat",
+    "dog",
+    "horse",
+    "sheep",
+    "cow",
+    "elephant",
+    "bear",
+    "zebra",
+    "giraffe",
+    "N/A",
+    "backpack",
+    "umbrella",
+    "N/A",
+    "N/A",
+    "handbag",
+    "tie",
+    "suitcase",
+    "frisbee",
+    "skis",
+    "snowboard",
+    "sports ball",
+    "kite",
+    "baseball bat",
+    "baseball glove",
+    "skateboard",
+    "surfboard",
+    "tennis racket",
+    "bottle",
+    "N/A",
+    "wine glass",
+    "cup",
+    "fork",
+    "knife",
+    "spoon",
+    "bowl",
+    "banana",
+    "apple",
+    "sandwich",
+    "orange",
+    "broccoli",
+    "carrot",
+    "hot dog",
+    "pizza",
+    "donut",
+    "cake",
+    "chair",
+    "couch",
+    "potted plant",
+    "bed",
+    "N/A",
+    "dining table",
+    "N/A",
+    "N/A",
+    "toilet",
+    "N/A",
+    "tv",
+    "laptop",
+    "mouse",
+    "remote",
+    "keyboard",
+    "cell phone",
+    "microwave",
+    "oven",
+    "toaster",
+    "sink",
+    "refrigerator",
+    "N/A",
+    "book",
+    "clock",
+    "vase",
+    "scissors",
+    "teddy bear",
+    "hair drier",
+    "toothbrush",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coco() -> Vec<(String, u64)> {
+        let all = classes_by_number(90);
+        all.into_iter().filter(|(name, _)| name != NO_CATEGORY).collect()
+    }
+
+    /// torchvision's 91 outputs keep COCO's ids: by position, 27 would be 31 and 80 be 90.
+    #[test]
+    fn ninety_classes_on_cocos_categories_are_its_ids() {
+        let categories = coco();
+        assert_eq!(categories.len(), 80);
+        let classes = classes_of_data(&categories, 90);
+        assert_eq!(classes.len(), 90);
+        assert!(classes.iter().zip(1..).all(|((_, id), class)| *id == class));
+        assert_eq!(classes[26], ("backpack".to_string(), 27));
+        assert_eq!(classes[11], (NO_CATEGORY.to_string(), 12));
+        assert_eq!(classes, classes_by_number(90));
+        for positions in [0, 80, 85] {
+            assert_eq!(classes_of_data(&categories, positions), categories);
+        }
+        assert_eq!((categories[26].1, categories[79].1), (31, 90));
+    }
+
+    #[test]
+    fn more_classes_than_categories_are_numbers_where_ids_allow() {
+        let categories = |ids: &[u64]| -> Vec<(String, u64)> {
+            ids.iter().map(|id| (format!("c{id}"), *id)).collect()
+        };
+        assert_eq!(classes_of_data(&categories(&[1, 2, 3]), 9), categories(&[1, 2, 3]));
+        let gap = classes_of_data(&categories(&[1, 3]), 9);
+        assert_eq!(
+            gap.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["c1", "N/A", "c3"]
+        );
+        // An id of the background, and one beyond the classes.
+        for ids in [[0, 1], [1, 10]] {
+            assert_eq!(classes_of_data(&categories(&ids), 9), categories(&ids));
+        }
+    }
+
+    #[test]
+    fn classes_are_described_by_the_first_and_the_last() {
+        let text = describe_classes(&classes_by_number(90));
+        assert!(text.starts_with("80 classes: 1 person (id 1), 2 bicycle (id 2), "), "{text}");
+        assert!(text.ends_with(", .. 90 toothbrush (id 90)"), "{text}");
+        let two = describe_classes(&[("cat".into(), 7), ("dog".into(), 9)]);
+        assert_eq!(two, "2 classes: 1 cat (id 7), 2 dog (id 9)");
+        assert_eq!(classes_by_number(2)[1], ("class 2".to_string(), 2));
+    }
+}

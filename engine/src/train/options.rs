@@ -1,0 +1,49 @@
+//! What a session is given, and how it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::progress::Progress;
+use crate::run_dir::RunDir;
+use crate::runtime::Backend;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All steps done.
+    Done,
+    /// The target was reached first.
+    TargetReached,
+    /// `train.patience` evaluations in a row brought no better score.
+    NoImprovement,
+    /// Interrupted by a signal; the checkpoint is complete.
+    Interrupted,
+}
+
+impl Outcome {
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Outcome::Done => "all steps are done",
+            Outcome::TargetReached => "the target is reached",
+            Outcome::NoImprovement => "the score no longer improves",
+            Outcome::Interrupted => "a signal asked for it",
+        }
+    }
+}
+
+/// What a session needs besides its config.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// The run directory.
+    pub run: RunDir,
+    /// Resume from the run's last checkpoint.
+    pub resume: bool,
+    /// Resume even if config or data change what a step means.
+    pub accept_changes: bool,
+    /// Set by a signal handler to request a checkpoint and the end.
+    pub interrupted: Arc<AtomicBool>,
+    /// Reports to the terminal.
+    pub progress: Progress,
+    /// Runs the programs.
+    pub backend: Backend,
+}

@@ -1,0 +1,102 @@
+//! Fills a model's parameters from the tensors of a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use graph::StateSet;
+
+use super::file::{Values, WeightsFile};
+use super::layout::{from_torchvision, torchvision_shape};
+use super::names::{BODY, depends_on_classes, part};
+use super::report::{LoadReport, Mismatch};
+use crate::model::Param;
+
+/// What a file is to fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The body of the backbone and nothing else: from a classifier, or from a whole detector.
+    Backbone,
+    /// The whole model.
+    Model,
+    /// The whole model except for what depends on its classes, as the file's are others.
+    AllButClasses,
+}
+
+impl Extent {
+    fn holds(self, name: &str) -> bool {
+        match self {
+            Extent::Backbone => name.starts_with(BODY),
+            Extent::Model => true,
+            Extent::AllButClasses => !depends_on_classes(name),
+        }
+    }
+}
+
+/// Loads the parameters that the file is to fill; the others keep their values. The caller judges
+/// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].
+pub fn load_weights(
+    file: &WeightsFile,
+    extent: Extent,
+    params: &[Param],
+    state: &mut StateSet,
+) -> LoadReport {
+    let report = weights_from_tensors(file.tensors(), extent, params, state);
+    report.log(file.path());
+    report
+}
+
+/// As [`load_weights`], from tensors (shape and values) under torchvision's names.
+///
+/// Where no name begins with `backbone.`, those of the body's layers are taken as the backbone's:
+/// so are the weights of classifiers published.
+pub fn weights_from_tensors(
+    tensors: &BTreeMap<String, Values>,
+    extent: Extent,
+    params: &[Param],
+    state: &mut StateSet,
+) -> LoadReport {
+    let mut report = LoadReport::default();
+    let wanted: Vec<&Param> = params.iter().filter(|p| extent.holds(&p.name)).collect();
+    let left = params.iter().filter(|p| !extent.holds(&p.name));
+    report.left = left.map(|p| (p.name.clone(), torchvision_shape(p))).collect();
+    let bare = bare_layers(tensors, params);
+    let full_name = |stored: &str| match bare.contains(first(stored)) {
+        true => format!("{BODY}{stored}"),
+        false => stored.to_string(),
+    };
+    let found: BTreeMap<String, &Values> =
+        tensors.iter().map(|(stored, values)| (full_name(stored), values)).collect();
+    for param in &wanted {
+        let (name, model) = (param.name.clone(), torchvision_shape(param));
+        match found.get(&name) {
+            None => report.missing.push((name, model)),
+            Some((file, _)) if *file != model => {
+                report.mismatched.push(Mismatch { name, model, file: file.clone() });
+            }
+            Some((_, values)) => {
+                if let Some(tensor) = state.get_mut(&name) {
+                    tensor.as_f32_mut().copy_from_slice(&from_torchvision(param, values));
+                    report.loaded.push(name);
+                }
+            }
+        }
+    }
+    let parts: BTreeSet<&str> = wanted.iter().map(|p| part(&p.name)).collect();
+    let parts: Vec<&str> = parts.into_iter().collect();
+    let known: BTreeSet<&str> = params.iter().map(|p| p.name.as_str()).collect();
+    for (name, (shape, _)) in found.iter().filter(|(name, _)| !known.contains(name.as_str())) {
+        report.add_unexpected(name, shape, &parts);
+    }
+    report
+}
+
+/// The layers of the body that a classifier's file names without a prefix; none in a detector's.
+fn bare_layers<'a>(tensors: &BTreeMap<String, Values>, params: &'a [Param]) -> BTreeSet<&'a str> {
+    if tensors.keys().any(|name| name.starts_with("backbone.")) {
+        return BTreeSet::new();
+    }
+    params.iter().filter_map(|p| p.name.strip_prefix(BODY)).map(first).collect()
+}
+
+fn first(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}

@@ -1,0 +1,159 @@
+//! What loading weights did with each tensor, and whether that is enough.
+
+use std::path::Path;
+
+use super::names::{depends_on_classes, part};
+use crate::error::EngineError;
+
+/// Names listed on the terminal and in errors; the log has all.
+const LISTED: usize = 3;
+
+/// A tensor's name and shape, in torchvision's layout.
+pub type Named = (String, Vec<usize>);
+
+/// A tensor whose shape in the file is not that of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Its name.
+    pub name: String,
+    /// Its shape in the model.
+    pub model: Vec<usize>,
+    /// Its shape in the file.
+    pub file: Vec<usize>,
+}
+
+/// The outcome for each tensor when weights are loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Parameters that took the file's values.
+    pub loaded: Vec<String>,
+    /// Parameters that the file should hold and does not.
+    pub missing: Vec<Named>,
+    /// Parameters of another shape in the file.
+    pub mismatched: Vec<Mismatch>,
+    /// Parameters that were not to be loaded.
+    pub left: Vec<Named>,
+    /// Tensors in the file that have no place in the model.
+    pub unexpected: Vec<Named>,
+    /// Those of the unexpected tensors that belong to a part which the model has and the file was
+    /// to fill: the file is of a different model.
+    pub misfits: Vec<Named>,
+    /// What else the user should know.
+    pub note: Option<String>,
+}
+
+/// Gaps that a use of weights can live with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tolerance {
+    /// None: evaluation, prediction, the backbone.
+    Nothing,
+    /// Parameters whose shape depends on the number of classes.
+    Classes,
+}
+
+impl LoadReport {
+    /// Parameters that keep their initial values, with their shapes.
+    pub fn initial(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        let named = self.missing.iter().chain(&self.left).map(|(n, s)| (n.as_str(), s.as_slice()));
+        named.chain(self.mismatched.iter().map(|m| (m.name.as_str(), m.model.as_slice())))
+    }
+
+    /// The counts in one line; then a line for each kind of gap, with its first names.
+    pub fn describe(&self) -> String {
+        let initial: Vec<Named> = self.initial().map(|(n, s)| (n.into(), s.to_vec())).collect();
+        let mut text = format!(
+            "{} parameters loaded, {} re-initialised, {} missing, {} mismatched; {} tensors \
+             unexpected",
+            self.loaded.len(),
+            initial.len(),
+            self.missing.len(),
+            self.mismatched.len(),
+            self.unexpected.len(),
+        );
+        let mismatched: Vec<String> = self.mismatched.iter().map(Mismatch::describe).collect();
+        for (kind, names) in [
+            ("re-initialised", names(&initial)),
+            ("missing", names(&self.missing)),
+            ("mismatched", mismatched),
+            ("unexpected", names(&self.unexpected)),
+        ] {
+            if !names.is_empty() {
+                text += &format!("\n  {kind}: {}", few(&names));
+            }
+        }
+        if let Some(note) = &self.note {
+            text += &format!("\n  {note}");
+        }
+        text
+    }
+
+    /// Logs every tensor that was not simply loaded.
+    pub fn log(&self, path: &Path) {
+        let (path, loaded) = (path.display(), self.loaded.len());
+        tracing::info!(%path, loaded, "loaded weights");
+        let log = |kind: &str, (name, shape): (&str, &[usize])| {
+            tracing::debug!(name, ?shape, "{kind}");
+        };
+        self.initial().for_each(|tensor| log("re-initialised", tensor));
+        for Mismatch { name, model, file } in &self.mismatched {
+            tracing::debug!(name, ?model, ?file, "mismatched");
+        }
+        for (kind, list) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {
+            list.iter().for_each(|(name, shape)| log(kind, (name, shape)));
+        }
+    }
+
+    /// Checks that the file filled what it should.
+    ///
+    /// # Errors
+    /// [`EngineError::Weights`] with the first gaps by name, ending in `mend`.
+    pub fn check(&self, path: &Path, tolerance: Tolerance, mend: &str) -> Result<(), EngineError> {
+        let counts = |name: &str| tolerance == Tolerance::Nothing || !depends_on_classes(name);
+        let missing: Vec<Named> = self.missing.iter().filter(|(n, _)| counts(n)).cloned().collect();
+        let mismatched = self.mismatched.iter().filter(|m| counts(&m.name));
+        let mismatched: Vec<String> = mismatched.map(Mismatch::describe).collect();
+        let mut gaps = Vec::new();
+        for (count, what, list) in [
+            (missing.len(), "parameters of the model are not in it", names(&missing)),
+            (mismatched.len(), "parameters have another shape in it", mismatched),
+            (self.misfits.len(), "of its tensors have no place in the model", names(&self.misfits)),
+        ] {
+            if count > 0 {
+                gaps.push(format!("{count} {what}: {}", few(&list)));
+            }
+        }
+        if gaps.is_empty() {
+            return Ok(());
+        }
+        let reason = format!("it does not fit the model: {}; {mend}", gaps.join("; "));
+        Err(EngineError::Weights { path: path.to_path_buf(), reason })
+    }
+
+    /// Notes a tensor of the file that no parameter took; `parts` are those to fill.
+    pub(super) fn add_unexpected(&mut self, name: &str, shape: &[usize], parts: &[&str]) {
+        let tensor = (name.to_string(), shape.to_vec());
+        if parts.contains(&part(name)) {
+            self.misfits.push(tensor.clone());
+        }
+        self.unexpected.push(tensor);
+    }
+}
+
+impl Mismatch {
+    fn describe(&self) -> String {
+        format!("`{}` ({:?} in the file, {:?} in the model)", self.name, self.file, self.model)
+    }
+}
+
+fn names(list: &[Named]) -> Vec<String> {
+    list.iter().map(|(name, shape)| format!("`{name}` {shape:?}")).collect()
+}
+
+/// The first names, and how many more there are.
+fn few(names: &[String]) -> String {
+    let shown = names[..names.len().min(LISTED)].join(", ");
+    match names.len().saturating_sub(LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

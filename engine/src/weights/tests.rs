@@ -1,0 +1,260 @@
+//! Loading: what a file fills, what it may leave, and what is refused.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use configs::Config;
+use graph::StateSet;
+use tempfile::TempDir;
+
+use super::{
+    Extent, LoadReport, Tolerance, Values, WeightsFile, initial_state, save_weights,
+    weights_from_tensors,
+};
+use crate::model::{
+    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program,
+};
+
+/// A ResNet as narrow as it gets.
+const NARROW: [&str; 6] = [
+    "model.backbone.stem_channels=2",
+    "model.backbone.width=2",
+    "model.fpn.channels=4",
+    "model.box_head.hidden=[4,4]",
+    "model.mask_head.channels=[4,4,4,4]",
+    "model.mask_head.deconv_channels=4",
+];
+
+/// The parameters and initial state of a model.
+fn model(preset: &str, set: &[&str], classes: usize, seed: u64) -> (BuiltProgram, StateSet) {
+    let set: Vec<String> = NARROW.iter().chain(set).map(|s| s.to_string()).collect();
+    let config = Config::load(preset, &set).unwrap();
+    let spec = ModelSpec {
+        config: &config,
+        num_classes: classes,
+        images: 1,
+        padded: ImageSize { height: 32, width: 32 },
+        slot: SlotShape { pixels: 3 * 32 * 32, objects: 1, parts: 1, coords: 1, runs: 1 },
+        target: device::Target::Cpu,
+        micro: MicroStep::Whole,
+        inject: Inject::default(),
+    };
+    let built = detection_program(&spec).unwrap();
+    let state = initial_state(&built.program, &built.params, seed, 1e-5);
+    (built, state)
+}
+
+/// The tensors that saving a model writes.
+fn saved((built, state): &(BuiltProgram, StateSet)) -> BTreeMap<String, Values> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let bytes = save_weights(&built.params, state, &[]).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    WeightsFile::open(&path).unwrap().tensors().clone()
+}
+
+fn load(
+    tensors: &BTreeMap<String, Values>,
+    extent: Extent,
+    (built, state): &mut (BuiltProgram, StateSet),
+) -> LoadReport {
+    weights_from_tensors(tensors, extent, &built.params, state)
+}
+
+fn refusal(report: &LoadReport, tolerance: Tolerance) -> String {
+    let checked = report.check(Path::new("w.safetensors"), tolerance, "mend it");
+    checked.map_or_else(|e| e.to_string(), |()| "accepted".into())
+}
+
+#[test]
+fn a_model_takes_back_all_that_it_saved() {
+    let (from, mut to) = (model("torchvision_r50", &[], 3, 1), model("torchvision_r50", &[], 3, 2));
+    let report = load(&saved(&from), Extent::Model, &mut to);
+    assert_eq!(report.loaded.len(), from.0.params.len());
+    assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+    assert_eq!(report.initial().count() + report.unexpected.len(), 0);
+    for param in &from.0.params {
+        assert_eq!(from.1.get(&param.name), to.1.get(&param.name), "{}", param.name);
+    }
+}
+
+/// As torchvision 0.12 named them, and with the counters that its plain batch norms store.
+#[test]
+fn a_file_of_the_older_generation_fills_the_model() {
+    let from = model("torchvision_r50", &[], 3, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.safetensors");
+    let old = |name: &str| {
+        let mut name = name.to_string();
+        for block in ["inner_blocks", "layer_blocks"] {
+            for i in 0..4 {
+                name = name.replace(&format!("{block}.{i}.0."), &format!("{block}.{i}."));
+                name = name.replace(
+                    &format!("roi_heads.mask_head.{i}.0."),
+                    &format!("roi_heads.mask_head.mask_fcn{}.", i + 1),
+                );
+            }
+        }
+        name.replace("rpn.head.conv.0.0.", "rpn.head.conv.")
+    };
+    let mut tensors: BTreeMap<String, Values> =
+        saved(&from).into_iter().map(|(name, values)| (old(&name), values)).collect();
+    assert!(tensors.contains_key("rpn.head.conv.weight"));
+    assert!(tensors.contains_key("backbone.fpn.layer_blocks.3.bias"));
+    assert!(tensors.contains_key("roi_heads.mask_head.mask_fcn4.weight"));
+    tensors.insert("backbone.body.bn1.num_batches_tracked".into(), (vec![1], vec![0.0]));
+    write(&path, &tensors);
+    let file = WeightsFile::open(&path).unwrap();
+    let report = load(file.tensors(), Extent::Model, &mut model("torchvision_r50", &[], 3, 2));
+    assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+    assert_eq!((report.loaded.len(), report.unexpected.len()), (from.0.params.len(), 0));
+
+    tensors.insert("rpn.head.conv.0.0.weight".into(), tensors["rpn.head.conv.weight"].clone());
+    write(&path, &tensors);
+    let error = WeightsFile::open(&path).unwrap_err().to_string();
+    assert!(error.contains("`rpn.head.conv.0.0.weight` twice"), "{error}");
+}
+
+#[test]
+fn weights_of_a_shallower_or_deeper_backbone_are_refused() {
+    let r50 = || model("torchvision_r50", &[], 3, 1);
+    let r101 = || model("torchvision_r101", &[], 3, 1);
+    for tolerance in [Tolerance::Nothing, Tolerance::Classes] {
+        let report = load(&saved(&r50()), Extent::Model, &mut r101());
+        let text = refusal(&report, tolerance);
+        assert!(text.contains("parameters of the model are not in it: `backbone.body.layer3.6."));
+        assert!(text.contains(" more; mend it"), "{text}");
+        // Every parameter of the R50 is in the R101's file, with its shape.
+        let report = load(&saved(&r101()), Extent::Model, &mut r50());
+        assert_eq!(report.initial().count(), 0);
+        assert!(refusal(&report, tolerance).contains("of its tensors have no place in the model"));
+    }
+}
+
+#[test]
+fn another_width_is_refused_by_name_and_shape() {
+    let file = saved(&model("torchvision_r50", &[], 3, 1));
+    let mut wide = model("torchvision_r50", &["model.fpn.channels=8"], 3, 1);
+    let report = load(&file, Extent::Model, &mut wide);
+    assert!(!report.mismatched.is_empty());
+    let text = refusal(&report, Tolerance::Classes);
+    assert!(text.contains("parameters have another shape in it"), "{text}");
+    assert!(text.contains("`backbone.fpn.inner_blocks.3.0.weight`"), "{text}");
+    assert!(text.contains("([4, 64, 1, 1] in the file, [8, 64, 1, 1] in the model)"), "{text}");
+    let described = report.describe();
+    assert!(described.contains(&format!("{} mismatched", report.mismatched.len())), "{described}");
+    assert!(described.lines().any(|line| line.starts_with("  mismatched: `")), "{described}");
+}
+
+/// Fine-tuning: only what depends on the number of classes starts anew.
+#[test]
+fn other_classes_leave_the_predictors_alone() {
+    let from = model("torchvision_r50", &[], 3, 1);
+    let file = saved(&from);
+    let mut to = model("torchvision_r50", &[], 5, 2);
+    let report = load(&file, Extent::Model, &mut to);
+    assert_eq!(refusal(&report, Tolerance::Classes), "accepted");
+    assert!(refusal(&report, Tolerance::Nothing).contains("box_predictor"));
+    let initial: Vec<&str> = report.initial().map(|(name, _)| name).collect();
+    assert_eq!(initial.len(), 6, "weights and biases of logits, boxes and masks: {initial:?}");
+    // The same number, but others.
+    let mut to = model("torchvision_r50", &[], 3, 2);
+    let fresh = to.1.clone();
+    let report = load(&file, Extent::AllButClasses, &mut to);
+    assert_eq!(refusal(&report, Tolerance::Classes), "accepted");
+    assert_eq!((report.left.len(), report.unexpected.len()), (6, 0));
+    let bias = "roi_heads.box_predictor.cls_score.weight";
+    assert_eq!(to.1.get(bias), fresh.get(bias));
+    assert_ne!(to.1.get(bias), from.1.get(bias));
+}
+
+#[test]
+fn a_backbone_is_filled_from_a_classifier_or_a_detector_and_nothing_else_is() {
+    let whole = saved(&model("torchvision_r50", &[], 3, 1));
+    let body = |name: &str| name.strip_prefix("backbone.body.").map(str::to_string);
+    let short = whole.iter().filter_map(|(name, v)| Some((body(name)?, v.clone())));
+    let mut classifier: BTreeMap<String, Values> = short.collect();
+    classifier.insert("fc.weight".into(), (vec![1], vec![0.5]));
+    for file in [&whole, &classifier] {
+        let mut to = model("torchvision_r50", &[], 3, 2);
+        let before = to.1.clone();
+        let report = load(file, Extent::Backbone, &mut to);
+        assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+        assert!(report.loaded.iter().all(|name| name.starts_with("backbone.body.")));
+        for param in &to.0.params {
+            let (now, name) = (to.1.get(&param.name), &param.name);
+            let same = now == before.get(name);
+            assert!(same || name.starts_with("backbone.body."), "{name} changed");
+        }
+        let (conv, norm) = ("backbone.body.conv1.weight", "backbone.body.layer4.2.conv3.weight");
+        assert!(to.1.get(conv) != before.get(conv) && to.1.get(norm) != before.get(norm));
+    }
+    // R50's into an R101, and an R101's into an R50.
+    let mut r101 = model("torchvision_r101", &[], 3, 1);
+    let report = load(&classifier, Extent::Backbone, &mut r101);
+    assert!(refusal(&report, Tolerance::Nothing).contains("are not in it: `backbone.body.layer3."));
+    let deep = saved(&r101).into_iter().filter_map(|(name, v)| Some((body(&name)?, v)));
+    let report = load(&deep.collect(), Extent::Backbone, &mut model("torchvision_r50", &[], 3, 1));
+    assert!(refusal(&report, Tolerance::Nothing).contains("have no place in the model"));
+}
+
+fn write(path: &Path, tensors: &BTreeMap<String, Values>) {
+    let views = tensors.iter().map(|(name, (shape, values))| {
+        let bytes = bytemuck::cast_slice(values);
+        let dtype = safetensors::Dtype::F32;
+        (name, safetensors::tensor::TensorView::new(dtype, shape.clone(), bytes).unwrap())
+    });
+    std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// A file of these bytes, and what opening it says.
+fn opened(folder: &TempDir, name: &str, bytes: &[u8]) -> String {
+    let path: PathBuf = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let error = WeightsFile::open(&path).unwrap_err().to_string();
+    assert!(error.contains(name) && !error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn a_file_that_attacks_or_is_of_another_kind_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |header: &str, data: &[u8]| {
+        [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+    };
+    let tensor = |dtype: &str, from: u64, to: u64, shape: &str| {
+        format!(r#"{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{from},{to}]}}"#)
+    };
+    let one = tensor("F32", 0, 8, "[2]");
+    let fine = file(&format!(r#"{{"a":{one}}}"#), &[0; 8]);
+    std::fs::write(folder.path().join("fine"), &fine).unwrap();
+    assert!(WeightsFile::open(&folder.path().join("fine")).is_ok());
+    let overlap = format!(r#"{{"a":{one},"b":{}}}"#, tensor("F32", 4, 12, "[2]"));
+    let huge = tensor("F32", 0, 8, "[4294967296,4294967296,4294967296]");
+    let beyond = tensor("F32", 0, 1 << 40, "[274877906944]");
+    for bytes in [
+        u64::MAX.to_le_bytes().to_vec(),
+        (1u64 << 40).to_le_bytes().to_vec(),
+        vec![],
+        fine[..fine.len() - 1].to_vec(),
+        file(&overlap, &[0; 12]),
+        file(&format!(r#"{{"a":{huge}}}"#), &[0; 8]),
+        file(&format!(r#"{{"a":{beyond}}}"#), &[0; 8]),
+        file("[]", &[]),
+    ] {
+        let error = opened(&folder, "bad.safetensors", &bytes);
+        assert!(error.contains("no whole safetensors file"), "{error}");
+    }
+    let nan = [1.0f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat();
+    let error = opened(&folder, "nan.safetensors", &file(&format!(r#"{{"a":{one}}}"#), &nan));
+    assert!(error.contains("element 1 of tensor `a` is NaN"), "{error}");
+    let half = file(&format!(r#"{{"a":{}}}"#, tensor("F16", 0, 4, "[2]")), &[0; 4]);
+    let error = opened(&folder, "half.safetensors", &half);
+    assert!(error.contains("tensor `a` holds F16, not F32"), "{error}");
+    for magic in [b"PK\x03\x04rest".as_slice(), b"\x80\x02}q"] {
+        let error = opened(&folder, "r50.pth", magic);
+        assert!(error.contains("torch.load(") && error.contains("r50.safetensors"), "{error}");
+    }
+    let error = WeightsFile::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("not a regular file"), "{error}");
+}

@@ -1,0 +1,181 @@
+//! Which category a class means: stored with the weights, told, and COCO's id for a head of 91
+//! outputs.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{BAD_CONFIG, Place};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde_json::{Value, json};
+
+/// Outputs of torchvision's classifier on COCO, background included.
+const OUTPUTS: usize = 91;
+/// COCO-like ids of the four shapes, with gaps.
+const IDS: [u64; 4] = [1, 27, 80, 90];
+
+/// Shape and values of tensors by name.
+type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// A set of shapes whose category ids have gaps, and a run on it.
+fn trained_on_sparse_ids() -> Place {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 12 --size 64 --out set");
+    let mut annotations = place.json("set/annotations.json");
+    let id = |old: &Value| json!(IDS[old.as_u64().expect("an id") as usize - 1]);
+    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
+        for item in annotations[list].as_array_mut().expect("a list") {
+            item[key] = id(&item[key]);
+        }
+    }
+    place.write("sparse.json", annotations.to_string());
+    place.good("prep --images set/images --annotations sparse.json --out store");
+    place.write("sparse.toml", SPARSE);
+    place.good("train sparse.toml");
+    place
+}
+
+const SPARSE: &str = r#"
+extends = "micro.toml"
+[data]
+synthetic = "none"
+train_store = "store"
+val_store = "store"
+[model.roi]
+canonical_size = 20
+[model.box_head]
+hidden = [64, 64]
+[input]
+flip_probability = 0
+max_size = 96
+[train]
+steps = 400
+[eval]
+draw_images = 0
+"#;
+
+const MODEL: &str = "runs/sparse/checkpoints/step_00000400/model.safetensors";
+
+fn tensors(place: &Place, name: &str) -> Tensors {
+    let bytes = place.bytes(name);
+    let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let values = |view: &TensorView<'_>| {
+        (view.shape().to_vec(), bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))
+    };
+    file.tensors().iter().map(|(name, view)| (name.clone(), values(view))).collect()
+}
+
+/// Writes tensors without metadata, as torchvision's own files have none.
+fn write(place: &Place, name: &str, tensors: &Tensors) {
+    let views = tensors.iter().map(|(name, (shape, values))| {
+        let bytes = bytemuck::cast_slice(values);
+        (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor"))
+    });
+    place.write(name, safetensors::serialize(views, None).expect("bytes"));
+}
+
+/// The same model with 91 outputs: the rows of each class at its COCO id, and classes that cannot
+/// win in between.
+fn with_91_outputs(mut tensors: Tensors) -> Tensors {
+    let predictors = ["box_predictor.cls_score", "box_predictor.bbox_pred", "mask_fcn_logits"];
+    for (name, (shape, values)) in &mut tensors {
+        let Some(predictor) = predictors.iter().find(|p| name.contains(*p)) else { continue };
+        let classes = IDS.len() + 1;
+        let row = values.len() / classes;
+        let never = if name.ends_with("cls_score.bias") { -1e4 } else { 0.0 };
+        let mut wide = vec![never; OUTPUTS * row];
+        for class in 0..classes {
+            let to = if class == 0 { 0 } else { IDS[class - 1] as usize };
+            wide[to * row..(to + 1) * row].copy_from_slice(&values[class * row..(class + 1) * row]);
+        }
+        shape[0] = if predictor.ends_with("bbox_pred") { 4 * OUTPUTS } else { OUTPUTS };
+        *values = wide;
+    }
+    tensors
+}
+
+#[test]
+fn a_head_of_91_outputs_keeps_cocos_ids() {
+    let place = trained_on_sparse_ids();
+    write(&place, "wide.safetensors", &with_91_outputs(tensors(&place, MODEL)));
+    let own = place.good("eval --run runs/sparse");
+    assert!(
+        own.contains("Average Precision") && !own.contains("area=   all | maxDets=100 ] = 0.000")
+    );
+    let said = place.run("eval --weights wide.safetensors --config sparse.toml");
+    assert_eq!((said.code, &said.out), (0, &own), "{}", said.err);
+    assert!(said.err.contains("4 classes: 1 "), "{}", said.err);
+    assert!(said.err.contains("(id 27)") && said.err.contains("90 "), "{}", said.err);
+
+    // A step of training meets the same losses, and its checkpoint says what the classes mean.
+    let loss = |name: &str, more: &str| {
+        let set = "--set train.steps=1 --set solver.warmup_steps=0";
+        place.good(&format!("train sparse.toml {set} --set train.name={name} {more}"));
+        place.steps(&format!("runs/{name}"))[0].clone()
+    };
+    let narrow = loss("narrow", &format!("--set model.weights={MODEL}"));
+    let wide = loss("wide", "--set model.weights=wide.safetensors --set model.num_classes=90");
+    for name in ["loss_classifier", "loss_box_reg", "loss_mask"] {
+        let [a, b] = [&narrow, &wide].map(|record| record[name].as_f64().expect("a loss"));
+        assert!((a - b).abs() < 1e-5 * a, "{name}: {a} with 5 outputs, {b} with 91");
+    }
+    let meta = place.json("runs/wide/checkpoints/step_00000001/checkpoint.json");
+    let classes = meta["categories"].as_array().expect("a list");
+    assert_eq!(classes.len(), 90);
+    assert_eq!((&classes[26][1], &classes[79][1]), (&json!(27), &json!(80)));
+    assert_eq!(classes[27], json!(["N/A", 28]));
+    place.good("eval --run runs/wide");
+
+    // By position a class would be another category: such weights are not guessed at.
+    let five = "--set model.num_classes=5";
+    place.bad(&format!("eval --run runs/sparse {five}"), 1, &["cls_score"]);
+    let mut six = tensors(&place, MODEL);
+    for (name, (shape, values)) in &mut six {
+        if ["box_predictor", "mask_fcn_logits"].iter().any(|p| name.contains(p)) {
+            values.extend_from_within(..values.len() / 5);
+            shape[0] += shape[0] / 5;
+        }
+    }
+    write(&place, "six.safetensors", &six);
+    let eval = "eval --weights six.safetensors --config sparse.toml";
+    place.bad(eval, BAD_CONFIG, &["5 classes and do not say which", "store"]);
+}
+
+/// The file alone is enough to know the classes.
+#[test]
+fn a_weights_file_states_its_classes() {
+    let place = trained_on_sparse_ids();
+    let bytes = place.bytes(MODEL);
+    let (_, header) = SafeTensors::read_metadata(&bytes).expect("a header");
+    let metadata = header.metadata().clone().expect("metadata");
+    assert_eq!(metadata["format"], "pt");
+    let classes: Value = serde_json::from_str(&metadata["onegraph.categories"]).expect("JSON");
+    let ids: Vec<&Value> = classes.as_array().expect("a list").iter().map(|c| &c["id"]).collect();
+    assert_eq!(ids, [1, 27, 80, 90]);
+
+    std::fs::copy(place.join(MODEL), place.join("bare.safetensors")).expect("a copy");
+    let predict = "--min-score 0 set/images/000000000001.jpg";
+    let said = place
+        .run(&format!("predict --weights bare.safetensors --config sparse.toml --out a {predict}"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("4 classes: 1 ") && said.err.contains("(id 27)"), "{}", said.err);
+    place.good(&format!("predict --run runs/sparse --out b {predict}"));
+    assert_eq!(place.text("a/predictions.json"), place.text("b/predictions.json"));
+    assert!(place.json("a/predictions.json").as_array().is_some_and(|found| !found.is_empty()));
+    place.good(&format!("predict --weights {MODEL} --out c {predict}"));
+    let alone = format!("predict --weights bare.safetensors --out d {predict}");
+    place.bad(&alone, BAD_CONFIG, &["bare.safetensors", "--config"]);
+
+    // The same shapes under other names: as many classes, but others.
+    let renamed = place.text("sparse.json").replace("\"square\"", "\"cube\"");
+    place.write("renamed.json", renamed);
+    place.good("prep --images set/images --annotations renamed.json --out renamed");
+    let data = "--set data.val_store=renamed --set data.train_store=renamed";
+    let eval = format!("eval --weights bare.safetensors --config sparse.toml {data}");
+    place.bad(&eval, BAD_CONFIG, &["renamed", "other classes"]);
+    let start = format!("train sparse.toml {data} --set train.steps=1 --set model.weights={MODEL}");
+    let said = place.run(&start);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let told = ["6 re-initialised, 0 missing", "the predictors start anew: the file's classes are"];
+    assert!(told.iter().all(|t| said.err.contains(t)), "{}", said.err);
+}

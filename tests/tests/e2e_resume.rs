@@ -1,0 +1,136 @@
+//! What a run keeps, what it refuses when it is resumed, and what it says when its losses become
+//! non-finite.
+
+mod common;
+
+use std::fs;
+
+use common::{BAD_CONFIG, DIVERGED, Place, micro};
+
+const FAILED: i32 = 1;
+
+#[test]
+fn a_resumed_run_that_would_mean_something_else_is_refused() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=4"));
+    let resume = |more: &str| format!("train --resume runs/micro --set train.steps=6 {more}");
+    let before = place.state("runs/micro", 4);
+    for (key, value) in [
+        ("train.seed", "7"),
+        ("train.batch_size", "4"),
+        ("solver.learning_rate", "0.5"),
+        ("model.kind", "faster_rcnn"),
+        ("data.synthetic.seed", "3"),
+    ] {
+        let words = [key, "--override"];
+        place.bad(&resume(&format!("--set {key}={value}")), BAD_CONFIG, &words);
+    }
+    // The config that lies in the run directory is compared, too.
+    let config = place.text("runs/micro/config.toml");
+    place.write("runs/micro/config.toml", config.replace("momentum = 0.9", "momentum = 0.5"));
+    place.bad(&resume(""), BAD_CONFIG, &["solver.momentum: 0.9 -> 0.5"]);
+    assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000004"]);
+    assert!(place.state("runs/micro", 4) == before, "nothing was touched");
+    place.good(&resume("--override"));
+    let meta = place.json("runs/micro/checkpoints/step_00000006/checkpoint.json");
+    assert_eq!(meta["overrides"][0]["after_step"], 4);
+    assert_eq!(meta["overrides"][0]["change"]["key"], "solver.momentum");
+}
+
+/// The same configuration, but other images under the same path.
+#[test]
+fn other_training_data_under_the_same_name_is_refused() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 8 --size 64 --out set");
+    place.good("prep --synthetic shapes --count 8 --size 64 --seed 1 --out other");
+    let sets = "--set data.synthetic=none --set data.val_store=set/store";
+    place.good(&micro(&format!("{sets} --set data.train_store=set/store --set train.steps=2")));
+    let resume = "train --resume runs/micro --set train.steps=3";
+    place.bad(
+        &format!("{resume} --set data.train_store=other/store"),
+        BAD_CONFIG,
+        &["training data", "--override"],
+    );
+    fs::rename(place.join("set/store"), place.join("moved")).expect("a rename");
+    let moved = "--set data.train_store=moved --set data.val_store=moved";
+    place.good(&format!("{resume} {moved}"));
+}
+
+#[test]
+fn a_checkpoint_whose_metadata_was_changed_is_refused() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=3"));
+    let meta = "runs/micro/checkpoints/step_00000003/checkpoint.json";
+    let sealed = place.text(meta);
+    let resume = "train --resume runs/micro --set train.steps=4";
+    place.write(meta, sealed.replace("\"batches\": 3", "\"batches\": 2"));
+    place.bad(resume, FAILED, &["checkpoint.json", "seal"]);
+    let start = sealed.find("\"sha256\": {").expect("checksums") + "\"sha256\": {".len();
+    let end = start + sealed[start..].find('}').expect("the end");
+    place.write(meta, format!("{}{}", &sealed[..start], &sealed[end..]));
+    place.bad(resume, FAILED, &["checkpoint.json"]);
+    place.write(meta, &sealed);
+    let at = |step: u64| place.join(&format!("runs/micro/checkpoints/step_{step:08}"));
+    fs::rename(at(3), at(9)).expect("a rename");
+    place.write("runs/micro/last_checkpoint", "checkpoints/step_00000009\n");
+    place.bad(resume, FAILED, &["of step 3", "step_00000009"]);
+}
+
+#[test]
+fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
+    let place = Place::new();
+    let often = "--set train.eval_every_steps=2 --set train.keep_checkpoints=1";
+    // No step changes anything, so no score is better than the first.
+    let still = "--set solver.learning_rate=1e-30 --set train.steps=100 --set train.patience=3";
+    place.good(&micro(&format!("{often} {still}")));
+    let best = place.json("runs/micro/best.json");
+    assert_eq!((best["step"].as_u64(), best["without_improvement"].as_u64()), (Some(2), Some(3)));
+    assert_eq!(best["checkpoint"], "checkpoints/step_00000002");
+    assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000002", "step_00000008"]);
+    assert_eq!(place.json("runs/micro/report.json")["steps"], 8);
+}
+
+#[test]
+fn there_is_a_checkpoint_each_epoch_unless_the_config_says_otherwise() {
+    let place = Place::new();
+    // 16 images, 2 per step: 8 steps an epoch.
+    place.good(&micro("--set train.steps=9"));
+    assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000008", "step_00000009"]);
+    place.good(&micro("--set train.steps=9 --set train.checkpoint_every_epochs=0"));
+    assert_eq!(place.names("runs/micro-2/checkpoints"), ["step_00000009"]);
+}
+
+/// Good checkpoints do not make room for bad ones, and the step that went wrong can be looked at.
+#[test]
+fn non_finite_losses_save_nothing_and_leave_the_step() {
+    let wild = "--set solver.learning_rate=1e8 --set solver.clip_norm=0 \
+                --set solver.warmup_steps=0 --set train.checkpoint_every_steps=1";
+    // Lost after ten bad steps, after one, and at the end of a run that is too short for ten.
+    for more in [
+        "--set train.steps=1000",
+        "--set train.steps=1000 --set solver.dynamic_loss_scale=false",
+        "--set train.steps=4",
+        "--set train.steps=1000 --set train.micro_steps=2 --set train.images_per_group=1",
+    ] {
+        let place = Place::new();
+        let words = ["step 2: loss_classifier is NaN", "images", "first non-finite", "replay"];
+        place.bad(&micro(&format!("{wild} {more}")), DIVERGED, &words);
+        assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000001"], "{more}");
+        let replay = "replay runs/micro/replay/step_00000002.safetensors";
+        let said = place.good(replay);
+        assert!(said.contains("step 2 on cpu, images "), "{said}");
+        assert!(said.contains("first non-finite: `"), "{said}");
+        assert!(said.contains("again:  loss_classifier NaN"), "{said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_replay_is_named() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=1"));
+    place.bad("replay nothing", FAILED, &["nothing"]);
+    place.write("text", "hello");
+    place.bad("replay text", FAILED, &["text", "not a file that a training run left"]);
+    let weights = "runs/micro/checkpoints/step_00000001/model.safetensors";
+    place.bad(&format!("replay {weights}"), FAILED, &["not a file that a training run left"]);
+}

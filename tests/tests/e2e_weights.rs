@@ -1,0 +1,85 @@
+//! Weights that do not fit are refused by every command, and what fits is told.
+
+mod common;
+
+use common::{BAD_CONFIG, Place, micro};
+
+/// Exit code of a bad weights file.
+const FAILED: i32 = 1;
+
+const MODEL: &str = "runs/micro/checkpoints/step_00000002/model.safetensors";
+
+/// A folder with a run of two steps.
+fn trained() -> Place {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=2"));
+    place
+}
+
+#[test]
+fn a_run_is_not_evaluated_as_another_model() {
+    let place = trained();
+    let images = "runs/data/micro/val-8x64-seed0/images";
+    for (set, name) in [
+        ("model.fpn.channels=16", "`backbone.fpn."),
+        ("model.box_head.hidden=[12,12]", "`roi_heads.box_head.fc6.weight`"),
+        ("model.num_classes=9", "`roi_heads.box_predictor.cls_score.weight` ([5, "),
+        ("model.backbone.stage_channels=[8,8,8,8,8]", "are not in it: `backbone.body."),
+    ] {
+        let anchors = match set.contains("stage") {
+            true => "--set model.anchors.sizes=[8,16,32,64] --set input.size_divisor=32",
+            false => "",
+        };
+        let eval = format!("eval --run runs/micro --set {set} {anchors}");
+        place.bad(&eval, FAILED, &["model.safetensors", "does not fit the model", name]);
+    }
+    let said = place.run("eval --run runs/micro");
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("parameters loaded, 0 re-initialised, 0 missing"), "{}", said.err);
+    let said = place.run(&format!("predict --run runs/micro --out p {images}"));
+    assert!(said.err.contains("parameters loaded, 0 re-initialised, 0 missing"), "{}", said.err);
+}
+
+#[test]
+fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
+    let place = trained();
+    let from = |key: &str, more: &str| {
+        let start = format!("--set model.{key}={MODEL} --set train.steps=1 --set train.name=next");
+        micro(&format!("{start} {more}"))
+    };
+    let wide = "--set model.box_head.hidden=[12,12]";
+    let gap = ["does not fit", "`roi_heads.box_head.fc6.weight`", "--allow-partial"];
+    place.bad(&from("weights", wide), FAILED, &gap);
+    assert!(!place.join("runs/next").exists(), "a run that never began left its directory");
+    for (key, more, told) in [
+        ("weights", "", "0 re-initialised, 0 missing, 0 mismatched; 0 tensors unexpected"),
+        ("weights", "--set model.num_classes=6", "6 re-initialised, 0 missing, 6 mismatched"),
+        ("weights", &format!("{wide} --allow-partial"), "0 missing, 6 mismatched"),
+        ("backbone.weights", wide, "0 missing, 0 mismatched; 0 tensors unexpected"),
+    ] {
+        let said = place.run(&from(key, more));
+        assert_eq!(said.code, 0, "{key} {more}\n{}", said.err);
+        assert!(said.err.contains(told), "{key} {more}: `{told}` is not in\n{}", said.err);
+    }
+    let both = from("weights", &format!("--set model.backbone.weights={MODEL}"));
+    place.bad(&both, BAD_CONFIG, &["model.weights", "set one"]);
+    place.write("r50.pth", b"PK\x03\x04and so on");
+    let torch = micro("--set model.backbone.weights=r50.pth");
+    place.bad(&torch, FAILED, &["r50.pth", "torch.load", "r50.safetensors"]);
+    // The checkpoint has all weights: the file is not asked for again.
+    std::fs::remove_file(place.join(MODEL)).expect("it is there");
+    place.good("train --resume runs/next --set train.steps=2");
+}
+
+/// Every name is in the log, where the terminal lists the first.
+#[test]
+fn the_log_names_every_parameter_that_was_not_loaded() {
+    let place = trained();
+    let start = micro(&format!("--set model.backbone.weights={MODEL} --set train.steps=1"));
+    let said = common::said(place.command(&start).env("ONEGRAPH_LOG", "debug"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    for name in ["rpn.head.conv.0.0.bias", "roi_heads.mask_predictor.mask_fcn_logits.bias"] {
+        let line = said.err.lines().find(|l| l.contains(name) && l.contains(" DEBUG "));
+        assert!(line.is_some_and(|l| l.contains("re-initialised")), "{name}\n{}", said.err);
+    }
+}
