@@ -18,10 +18,15 @@ const FLUSH_BYTES: usize = 64 << 20;
 /// Checks and times every case; failures are listed under `failed`.
 pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
     let peak = Peak::of(&device.name());
-    println!("{} | commit {}", device.name(), commit());
-    println!(
+    say!("{} | commit {}", device.name(), commit());
+    say!(
         "{:<64} {:>10} {:>10} {:>9} {:>9} {:>7}",
-        "case", "ms", "GFLOP/s", "GB/s", "roofline", "error"
+        "case",
+        "ms",
+        "GFLOP/s",
+        "GB/s",
+        "roofline",
+        "error"
     );
     let clock = Clock::new(device)?;
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
@@ -29,7 +34,7 @@ pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyh
         let checked = match check_on_device(case, device, LARGE_FLOPS) {
             Ok(report) => report,
             Err(fault) => {
-                println!("FAILED {fault}");
+                say!("FAILED {fault}");
                 failed.push(fault.to_string());
                 continue;
             }
@@ -37,7 +42,7 @@ pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyh
         let ms = clock.median_ms(case, repeats)?;
         let (flops, bytes) = work_of(case)?;
         let share = peak.map(|peak| peak.least_ms(flops, bytes) / ms);
-        println!(
+        say!(
             "{:<64} {ms:>10.4} {:>10.1} {:>9.1} {:>9} {:>7.3}",
             case.to_string(),
             flops / ms / 1e6,

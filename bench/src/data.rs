@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use configs::Config;
 use dali::loader::{Batch, ImageRows, Loader, Slot};
 use dali::store::Store;
@@ -27,7 +28,7 @@ pub(crate) struct DataArgs {
     #[arg(long, default_value_t = 200)]
     batches: usize,
     /// Number of decoding threads.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
     threads: usize,
     /// Write the figures to this file.
     #[arg(long, value_name = "FILE")]
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
     }
     let seconds = started.elapsed().as_secs_f64();
     let rate = loaded as f64 / seconds;
-    println!(
+    say!(
         "{} | {loaded} images in {seconds:.2} s: {rate:.0} images/s on {} threads, {:.1} MiB a slot",
         cpu(),
         args.threads,

@@ -2,6 +2,14 @@
 //! data pipeline, and the history of measurements.
 //! A library, so that tests can run the command too.
 
+/// Prints a line to standard output. A closed pipe (`| head`) is no error: the figures may still
+/// go to a file.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::write_out(&format!("{}\n", format_args!($($text)*)))
+    };
+}
+
 mod cuda_ops;
 mod data;
 mod full_size;
@@ -72,4 +80,12 @@ pub fn main_on(open: OpenDevice) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes to standard output as far as it is open.
+fn write_out(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    // Nobody reads a pipe that is closed.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -47,15 +47,15 @@ pub(crate) fn run(args: &OpsArgs, open: OpenDevice) -> anyhow::Result<()> {
 
 fn on_cpu(cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
     let gemm = gemm_gflops()?;
-    println!("{} | GEMM {gemm:.0} GFLOP/s", cpu());
-    println!("{:<64} {:>10} {:>10} {:>9}", "case", "ms", "GFLOP/s", "GB/s");
+    say!("{} | GEMM {gemm:.0} GFLOP/s", cpu());
+    say!("{:<64} {:>10} {:>10} {:>9}", "case", "ms", "GFLOP/s", "GB/s");
     let mut rows = Vec::new();
     for case in cases {
         check_runs(case)?;
         check_gradients(case)?;
         let (ms, flops, bytes) = time(case, repeats)?;
         let rate = |count: u64| count as f64 / (ms / 1e3) / 1e9;
-        println!("{:<64} {ms:>10.4} {:>10.2} {:>9.2}", case.to_string(), rate(flops), rate(bytes));
+        say!("{:<64} {ms:>10.4} {:>10.2} {:>9.2}", case.to_string(), rate(flops), rate(bytes));
         rows.push(json!({"case": case.to_string(), "ms": ms, "flops": flops, "bytes": bytes}));
     }
     Ok(json!({"device": cpu(), "commit": commit(), "gemm_gflops": gemm, "cases": rows}))

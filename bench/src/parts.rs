@@ -35,9 +35,9 @@ pub(crate) fn anatomy(trainer: &mut Trainer, steps: f64) -> Vec<Part> {
 
 pub(crate) fn print_parts(parts: &[Part], gemm: f64) {
     let total: f64 = parts.iter().map(|p| p.ms).sum();
-    println!("{:<26} {:>9} {:>7} {:>10} {:>12}", "part", "ms", "share", "GFLOP", "of GEMM rate");
+    say!("{:<26} {:>9} {:>7} {:>10} {:>12}", "part", "ms", "share", "GFLOP", "of GEMM rate");
     for part in parts {
-        println!(
+        say!(
             "{:<26} {:>9.2} {:>6.1}% {:>10.3} {:>11.0}%",
             part.name,
             part.ms,
@@ -47,7 +47,7 @@ pub(crate) fn print_parts(parts: &[Part], gemm: f64) {
         );
     }
     let gflop: f64 = parts.iter().map(|p| p.gflop).sum();
-    println!(
+    say!(
         "{:<26} {:>9.2} {:>6.1}% {:>10.3} {:>11.0}%   (GFLOP at capacity: padding rows of RoIs count)",
         "all",
         total,

@@ -1,7 +1,6 @@
 //! What a bench prints and writes: percentiles, the machine, JSON.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -30,20 +29,10 @@ pub(crate) fn driver() -> Option<String> {
     Some(format!("CUDA {}", Installed::find().ok()?.cuda))
 }
 
-/// What was built: the commit that the build was told by `ONEGRAPH_COMMIT`, else that of the
-/// checkout that holds the program, else the version.
+/// What was built: the commit, else the version.
 pub fn commit() -> String {
-    let told = option_env!("ONEGRAPH_COMMIT").filter(|text| !text.is_empty());
     let version = || format!("version {}", env!("CARGO_PKG_VERSION"));
-    told.map(str::to_string).or_else(described).unwrap_or_else(version)
-}
-
-fn described() -> Option<String> {
-    let program = std::env::current_exe().ok()?;
-    let mut git = Command::new("git");
-    git.arg("-C").arg(program.parent()?).args(["describe", "--always", "--dirty", "--tags"]);
-    let output = git.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_string())
+    engine::provenance::commit().unwrap_or_else(version)
 }
 
 /// GFLOP/s of a 1024 x 1024 x 1024 product on all threads: the best of a few, after a warm-up.

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &StepArgs, open: OpenDevice) -> anyhow::Result<()> {
         Backend::Cpu => cpu(),
         Backend::Device(device) => device.name(),
     };
-    println!(
+    say!(
         "{name} | commit {} | preset {} | batch {} | padded {} | needs {:.0} MiB",
         commit(),
         args.preset,
@@ -165,7 +165,7 @@ fn figures(records: &[StepRecord]) -> Value {
 fn print_figures(value: &Value) {
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let count = |key: &str| value[key].as_u64().unwrap_or(0);
-    println!(
+    say!(
         "{:.2} images/s over {} of {} steps | step p50 {:.1} ms, p95 {:.1} ms | data wait {:.2} ms",
         number("/images_per_second"),
         count("steps"),
@@ -176,7 +176,7 @@ fn print_figures(value: &Value) {
     );
     let (steps, finite, skipped) = (count("steps"), count("finite_losses"), count("skipped_steps"));
     if finite < steps || skipped > 0 {
-        println!("{skipped} steps were skipped, {} had non-finite losses", steps - finite);
+        say!("{skipped} steps were skipped, {} had non-finite losses", steps - finite);
     }
 }
 
@@ -184,7 +184,7 @@ fn print_figures(value: &Value) {
 fn of_cpu(trainer: &mut Trainer, steps: usize, value: &mut Value) -> anyhow::Result<()> {
     let gemm = gemm_gflops()?;
     let parts = anatomy(trainer, steps as f64);
-    println!("GEMM {gemm:.0} GFLOP/s");
+    say!("GEMM {gemm:.0} GFLOP/s");
     print_parts(&parts, gemm);
     value["gemm_gflops"] = gemm.into();
     let part = |p: &crate::parts::Part| (p.name.clone(), json!({"ms": p.ms, "gflop": p.gflop}));
@@ -195,12 +195,15 @@ fn of_cpu(trainer: &mut Trainer, steps: usize, value: &mut Value) -> anyhow::Res
 /// What only a device shows: its graphs, and what a step asks of the host.
 fn of_device(trainer: &Trainer, asked: &Asked, value: &mut Value) {
     let kernels: Vec<usize> = trainer.graphs().iter().map(|graph| graph.kernels).collect();
-    println!(
+    say!(
         "kernels in each captured graph {kernels:?} | a step: {:.2} graph launches, {:.2} single \
          launches, {:.2} copies to the device, {:.2} waits of the host",
-        asked.graph_launches, asked.kernel_launches, asked.uploads, asked.host_waits,
+        asked.graph_launches,
+        asked.kernel_launches,
+        asked.uploads,
+        asked.host_waits,
     );
-    println!("where the time of a step goes, part by part, is shown with --device cpu only");
+    say!("where the time of a step goes, part by part, is shown with --device cpu only");
     value["graph_kernels"] = kernels.into();
     value["a_step"] = json!({
         "graph_launches": asked.graph_launches,

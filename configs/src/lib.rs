@@ -16,6 +16,7 @@
 
 mod check;
 mod differences;
+mod document;
 mod error;
 mod keys;
 mod load;
@@ -26,6 +27,7 @@ mod shape;
 mod validate;
 
 pub use differences::Difference;
+pub use document::reference;
 pub use error::ConfigError;
 pub use keys::{Key, key, keys, similar_keys};
 pub use presets::{preset, preset_names};

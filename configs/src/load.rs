@@ -1,5 +1,6 @@
 //! From a path and overrides to a checked [`Config`], and back to TOML.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -27,8 +28,18 @@ impl Config {
     /// # Errors
     /// Any [`ConfigError`].
     pub fn load(path: impl AsRef<Path>, overrides: &[String]) -> Result<Self, ConfigError> {
-        let source = Source::find(path.as_ref())?;
-        load_layers(source, overrides)
+        Ok(Self::load_with_origins(path, overrides)?.0)
+    }
+
+    /// As [`Config::load`], with the file (or `--set`) of each dotted key that is set.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn load_with_origins(
+        path: impl AsRef<Path>,
+        overrides: &[String],
+    ) -> Result<(Self, BTreeMap<String, String>), ConfigError> {
+        load_layers(Source::find(path.as_ref())?, overrides)
     }
 
     /// The same from text, such as a checkpoint's saved config; `name` is the file name in
@@ -37,7 +48,8 @@ impl Config {
     /// # Errors
     /// Any [`ConfigError`].
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
-        load_layers(Source { label: name.into(), path: None, text: text.into() }, &[])
+        let source = Source { label: name.into(), path: None, text: text.into() };
+        Ok(load_layers(source, &[])?.0)
     }
 
     /// The whole resolved config as TOML; [`Config::from_toml`] gives the same config back.
@@ -112,7 +124,10 @@ impl Source {
     }
 }
 
-fn load_layers(source: Source, overrides: &[String]) -> Result<Config, ConfigError> {
+fn load_layers(
+    source: Source,
+    overrides: &[String],
+) -> Result<(Config, BTreeMap<String, String>), ConfigError> {
     let shape = Shape::of_config();
     let label = source.label.clone();
     let mut layers = Layers::default();
@@ -128,10 +143,13 @@ fn load_layers(source: Source, overrides: &[String]) -> Result<Config, ConfigErr
     let config = Config::deserialize(Value::Table(layers.table.clone())).map_err(|error| {
         ConfigError::Syntax { file: label.clone(), line: 1, message: error.message().into() }
     })?;
-    config.find_invalid().map_or(Ok(config), |(key, problem)| {
-        let file = layers.origin(&key).unwrap_or(&label).to_string();
-        Err(ConfigError::Invalid { file, key, problem })
-    })
+    match config.find_invalid() {
+        None => Ok((config, layers.origins)),
+        Some((key, problem)) => {
+            let file = layers.origin(&key).unwrap_or(&label).to_string();
+            Err(ConfigError::Invalid { file, key, problem })
+        }
+    }
 }
 
 /// The source and everything it extends, parsed, the source first.

@@ -93,7 +93,7 @@ fn the_limits_of_a_key_are_told() {
     let load = |text: &str| Config::load("micro", &[text.to_string()]).unwrap_err().to_string();
     assert_eq!(
         load("train.batch_size=4294967296"),
-        "--set: `train.batch_size` is 4294967296; it must lie between 1 and 65536"
+        "--set: `train.batch_size` is 4294967296; it must lie between 1 and 4096"
     );
     assert_eq!(
         load("train.steps=9223372036854775807"),
@@ -105,7 +105,7 @@ fn the_limits_of_a_key_are_told() {
     config = Config::default();
     config.solver.learning_rate = f64::INFINITY;
     assert!(config.validate().unwrap_err().to_string().contains("solver.learning_rate"));
-    assert_eq!(key("train.batch_size").unwrap().values(), "a whole number, 1 to 65536");
+    assert_eq!(key("train.batch_size").unwrap().values(), "a whole number, 1 to 4096");
 }
 
 #[test]
@@ -114,18 +114,18 @@ fn numbers_that_multiply_to_more_than_any_memory_are_refused_together() {
         let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
         Config::load("tiny", &texts).unwrap_err().to_string()
     };
-    let text = load(&["input.max_size=16384", "train.batch_size=65536"]);
+    let text = load(&["input.max_size=16384", "train.batch_size=4096"]);
     assert!(text.contains("`input.max_size` is too large: images x side x side"), "{text}");
     let text = load(&["model.box_head.hidden=[1048576, 1048577]"]);
     assert!(text.contains("between 1 and 1048576"), "{text}");
-    let text = load(&["model.roi.batch_size_per_image=1000000", "model.fpn.channels=65536"]);
+    let text = load(&["model.roi.batch_size_per_image=65536", "model.fpn.channels=65536"]);
     assert!(text.contains("`model.") && text.contains("elements; the limit is"), "{text}");
 }
 
 #[test]
 fn every_preset_stands_far_below_the_limits() {
     for name in preset_names() {
-        let config = Config::load(name, &["train.batch_size=768".into()]);
+        let config = Config::load(name, &["train.batch_size=48".into()]);
         assert!(config.is_ok(), "{name}: {config:?}");
     }
 }

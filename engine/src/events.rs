@@ -1,4 +1,4 @@
-//! TensorBoard event files: scalars, written as they come.
+//! TensorBoard event files: scalars and pictures, written as they come.
 //!
 //! The format: records of length, masked CRC-32C of the length, an `Event` protocol buffer, and
 //! its masked CRC-32C (tensorflow/core/lib/io/record_writer.cc, tensorflow/core/util/event.proto).
@@ -10,6 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::EngineError;
 use crate::run_dir::io;
+
+/// The colorspace of a picture.
+const RGB: u32 = 3;
 
 /// Writes `events.out.tfevents.*` of a run.
 #[derive(Debug)]
@@ -41,7 +44,7 @@ impl EventWriter {
     pub(crate) fn scalars(
         &mut self,
         step: u64,
-        scalars: &[(&str, f32)],
+        scalars: &[(String, f32)],
     ) -> Result<(), EngineError> {
         let mut summary = Vec::new();
         for (tag, value) in scalars {
@@ -51,10 +54,38 @@ impl EventWriter {
             entry.extend(value.to_le_bytes());
             bytes_field(&mut summary, 1, &entry);
         }
+        self.summary(step, &summary)
+    }
+
+    /// Writes a PNG picture of one step, with its height and width in pixels.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub(crate) fn picture(
+        &mut self,
+        step: u64,
+        tag: &str,
+        (height, width): (u32, u32),
+        png: &[u8],
+    ) -> Result<(), EngineError> {
+        let mut picture = Vec::new();
+        for (field, value) in [(1, height), (2, width), (3, RGB)] {
+            picture.push(field << 3); // varint
+            varint(&mut picture, value.into());
+        }
+        bytes_field(&mut picture, 4, png);
+        let (mut entry, mut summary) = (Vec::new(), Vec::new());
+        bytes_field(&mut entry, 1, tag.as_bytes());
+        bytes_field(&mut entry, 4, &picture);
+        bytes_field(&mut summary, 1, &entry);
+        self.summary(step, &summary)
+    }
+
+    fn summary(&mut self, step: u64, summary: &[u8]) -> Result<(), EngineError> {
         let mut event = time_field();
         event.push(2 << 3); // field 2, varint
         varint(&mut event, step);
-        bytes_field(&mut event, 5, &summary);
+        bytes_field(&mut event, 5, summary);
         self.record(&event)
     }
 
@@ -125,7 +156,7 @@ mod tests {
     fn a_scalar_is_framed_and_encoded() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut writer = EventWriter::create(dir.path()).expect("a file");
-        writer.scalars(300, &[("loss", 1.5)]).expect("a record");
+        writer.scalars(300, &[("loss".into(), 1.5)]).expect("a record");
         let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
         let records = records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"));
         assert_eq!(records.len(), 2);
@@ -135,5 +166,21 @@ mod tests {
         assert_eq!(records[1][9..18], expected);
         assert_eq!(&records[1][18..22], b"loss");
         assert_eq!(records[1][22..], [0x15, 0x00, 0x00, 0xC0, 0x3F]);
+    }
+
+    #[test]
+    fn a_picture_carries_its_size_and_its_bytes() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut writer = EventWriter::create(dir.path()).expect("a file");
+        writer.picture(7, "eval/p", (2, 300), b"PNG").expect("a record");
+        let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
+        let records = records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"));
+        // Step 7; a summary of 24 bytes with one value of 22: tag, then an image of 12.
+        let head = [0x10, 7, 0x2A, 24, 0x0A, 22, 0x0A, 6];
+        assert_eq!(records[1][9..17], head);
+        assert_eq!(&records[1][17..23], b"eval/p");
+        let image = [0x22, 12, 0x08, 2, 0x10, 0xAC, 0x02, 0x18, 3, 0x22, 3];
+        assert_eq!(records[1][23..34], image);
+        assert_eq!(&records[1][34..], b"PNG");
     }
 }

@@ -53,7 +53,7 @@ impl Metrics {
     /// [`EngineError::Io`] if it cannot be opened.
     pub fn new(path: &Path, window_len: usize) -> Result<Self, EngineError> {
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(io(path))?;
-        let window = VecDeque::with_capacity(window_len);
+        let window = VecDeque::new();
         let window_len = window_len.max(1);
         Ok(Self { file: BufWriter::new(file), window, window_len, skipped: 0 })
     }
@@ -97,41 +97,99 @@ impl Metrics {
             .map_err(io(Path::new("metrics.jsonl")))
     }
 
-    /// The last step.
-    pub fn last(&self) -> Option<&StepRecord> {
-        self.window.back()
-    }
-
-    /// The log line: medians over the window, in the field's customary order.
-    pub fn log_line(&self, total_steps: u64, peak_bytes: usize) -> Option<String> {
+    /// The steps of the window in one; `None` before the first step.
+    pub fn medians(&self) -> Option<Medians> {
         let last = self.window.back()?;
         let of = |get: &dyn Fn(&StepRecord) -> f64| median(self.window.iter().map(get).collect());
-        let step_seconds = of(&|r| r.step_seconds);
         let images: usize = self.window.iter().map(|r| r.images).sum();
         let seconds: f64 = self.window.iter().map(|r| r.step_seconds).sum();
-        let eta = (total_steps.saturating_sub(last.step)) as f64 * step_seconds;
+        let names = last.losses.iter().enumerate();
+        Some(Medians {
+            step: last.step,
+            epoch: last.epoch,
+            loss: of(&|r| f64::from(r.loss)),
+            losses: names.map(|(i, (n, _))| (*n, of(&|r| f64::from(r.losses[i].1)))).collect(),
+            lr: last.lr,
+            loss_scale: last.loss_scale,
+            grad_norm: of(&|r| f64::from(r.grad_norm)),
+            skipped: self.skipped,
+            images_per_second: images as f64 / seconds.max(1e-9),
+            step_seconds: of(&|r| r.step_seconds),
+            data_seconds: of(&|r| r.data_seconds),
+        })
+    }
+}
+
+/// The steps of a window in one: medians of what varies, the last of what is set.
+#[derive(Debug, Clone)]
+pub struct Medians {
+    /// The last step.
+    pub step: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Median of the sum of the losses.
+    pub loss: f64,
+    /// Median of each loss.
+    pub losses: Vec<(&'static str, f64)>,
+    /// Learning rate of the last step.
+    pub lr: f32,
+    /// Loss scale of the last step.
+    pub loss_scale: f32,
+    /// Median of the gradient norm.
+    pub grad_norm: f64,
+    /// Steps skipped since the file was opened.
+    pub skipped: u64,
+    /// Images of the window over its time.
+    pub images_per_second: f64,
+    /// Median time of a step in seconds.
+    pub step_seconds: f64,
+    /// Median time that a step waits for data in seconds.
+    pub data_seconds: f64,
+}
+
+impl Medians {
+    /// The log line, in the field's customary order.
+    pub fn line(&self, total_steps: u64, peak_bytes: usize) -> String {
+        let eta = (total_steps.saturating_sub(self.step)) as f64 * self.step_seconds;
         let mut line = format!(
             "eta {}  iter {}/{}  epoch {}  loss {:.4}",
             duration(eta),
-            last.step,
+            self.step,
             total_steps,
-            last.epoch,
-            of(&|r| f64::from(r.loss)),
+            self.epoch,
+            self.loss,
         );
-        for (i, (name, _)) in last.losses.iter().enumerate() {
-            line += &format!("  {name} {:.4}", of(&|r| f64::from(r.losses[i].1)));
+        for (name, value) in &self.losses {
+            line += &format!("  {name} {value:.4}");
         }
         line += &format!(
-            "  lr {:.5}  scale {:.0}  skipped {}  img/s {:.1}  step {:.1} ms  data {:.1} ms  max_mem {}M",
-            last.lr,
-            last.loss_scale,
+            "  lr {:.5}  scale {:.0}  skipped {}  img/s {:.1}  step {:.1} ms  data {:.1} ms  \
+             max_mem {}M",
+            self.lr,
+            self.loss_scale,
             self.skipped,
-            images as f64 / seconds.max(1e-9),
-            1e3 * step_seconds,
-            1e3 * of(&|r| r.data_seconds),
+            self.images_per_second,
+            1e3 * self.step_seconds,
+            1e3 * self.data_seconds,
             peak_bytes >> 20,
         );
-        Some(line)
+        line
+    }
+
+    /// What the log line shows, as tags and values of TensorBoard.
+    pub fn scalars(&self) -> Vec<(String, f32)> {
+        let mut scalars = vec![
+            ("train/loss".to_string(), self.loss as f32),
+            ("train/lr".into(), self.lr),
+            ("train/grad_norm".into(), self.grad_norm as f32),
+            ("train/loss_scale".into(), self.loss_scale),
+            ("train/images_per_second".into(), self.images_per_second as f32),
+            ("train/step_ms".into(), 1e3 * self.step_seconds as f32),
+            ("train/data_ms".into(), 1e3 * self.data_seconds as f32),
+        ];
+        let losses = self.losses.iter();
+        scalars.extend(losses.map(|(name, value)| (format!("train/{name}"), *value as f32)));
+        scalars
     }
 }
 
@@ -184,7 +242,42 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::forget_after;
+    use super::{Metrics, StepRecord, forget_after};
+
+    #[test]
+    fn the_line_and_the_scalars_are_medians_of_the_window() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("metrics.jsonl");
+        // As many as the config allows: nothing is allocated for them.
+        let mut metrics = Metrics::new(&path, 1_000_000_000).expect("a file");
+        assert!(metrics.medians().is_none());
+        for (i, loss) in [9.0, 1.0, 2.0].into_iter().enumerate() {
+            let record = StepRecord {
+                step: i as u64 + 1,
+                epoch: 0,
+                loss,
+                losses: vec![("loss_box_reg", loss / 2.0)],
+                lr: 0.1,
+                loss_scale: 1.0,
+                grad_norm: loss,
+                applied: true,
+                images: 4,
+                step_seconds: 0.5,
+                data_seconds: 0.25,
+            };
+            metrics.push(record).expect("written");
+        }
+        let medians = metrics.medians().expect("three steps");
+        let line = medians.line(10, 5 << 20);
+        assert!(line.starts_with("eta 0:00:04  iter 3/10  epoch 0  loss 2.0000"), "{line}");
+        assert!(line.contains("loss_box_reg 1.0000") && line.ends_with("max_mem 5M"), "{line}");
+        let scalars = medians.scalars();
+        let of = |tag: &str| scalars.iter().find(|(t, _)| t == tag).map(|(_, value)| *value);
+        assert_eq!(of("train/loss"), Some(2.0));
+        assert_eq!(of("train/grad_norm"), Some(2.0));
+        assert_eq!(of("train/loss_box_reg"), Some(1.0));
+        assert_eq!(of("train/images_per_second"), Some(8.0));
+    }
 
     #[test]
     fn steps_that_come_again_and_a_cut_line_are_forgotten() {

@@ -30,6 +30,16 @@ impl Progress {
         }
     }
 
+    /// Prints one or more lines under the time of day; on a terminal, lines wider than it are
+    /// broken between words and continued under the text.
+    pub fn say_at(&self, time: &str, text: &str) {
+        let columns = match std::io::stderr().is_terminal() {
+            true => console::Term::stderr().size_checked().map_or(usize::MAX, |s| s.1.into()),
+            false => usize::MAX,
+        };
+        self.say(&timed(time, text, columns));
+    }
+
     /// A bar of `total` steps under `title`; hidden if quiet, not on a terminal, or beside a log
     /// whose lines it would overwrite.
     pub fn bar(&self, title: &str, total: u64) -> ProgressBar {
@@ -64,5 +74,41 @@ impl Progress {
         });
         bar.finish_and_clear();
         result
+    }
+}
+
+/// Lines that begin with the time, at most `columns` wide unless a word is wider.
+fn timed(time: &str, text: &str, columns: usize) -> String {
+    let margin = time.chars().count();
+    let mut lines = Vec::new();
+    for text in text.lines() {
+        let mut line = time.to_string();
+        for word in text.split("  ") {
+            let fits = line.chars().count() + 2 + word.chars().count() <= columns;
+            if !fits && line.len() > margin {
+                lines.push(std::mem::replace(&mut line, " ".repeat(margin)));
+            }
+            line.push_str(if line.len() > margin { "  " } else { " " });
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::timed;
+
+    #[test]
+    fn a_line_is_broken_between_fields_at_the_width_of_the_terminal() {
+        let text = "eta 0:01  iter 20/30  loss 1.5\nsecond";
+        assert_eq!(
+            timed("12:00:00", text, usize::MAX),
+            "12:00:00 eta 0:01  iter 20/30  loss 1.5\n12:00:00 second"
+        );
+        let broken = timed("12:00:00", text, 32);
+        assert_eq!(broken, "12:00:00 eta 0:01  iter 20/30\n         loss 1.5\n12:00:00 second");
+        assert!(broken.lines().all(|line| line.len() <= 32));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<()> {
         session.remarks.splice(0..0, args.remark.iter().cloned());
         let (path, replaced) = collect::write(&session, &args.into, args.replace)?;
         let did = if replaced { "replaced" } else { "wrote" };
-        println!("{did} {}: {}", path.display(), session.contents());
+        say!("{did} {}: {}", path.display(), session.contents());
         return Ok(());
     }
     let sessions = collect::read_all(&args.into)?;
@@ -60,9 +60,9 @@ pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<()> {
         let made = tables::rewritten(&document, &sessions).with_context(at)?;
         let did = if made == document { "is as it was" } else { "was made anew" };
         engine::run_dir::write_whole(path, made.as_bytes())?;
-        println!("{}: {did}, from {} sessions", path.display(), sessions.len());
+        say!("{}: {did}, from {} sessions", path.display(), sessions.len());
         return Ok(());
     }
-    print!("{}", trends::text(&sessions, args.filter.as_deref()));
+    crate::write_out(&trends::text(&sessions, args.filter.as_deref()));
     Ok(())
 }

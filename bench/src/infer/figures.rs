@@ -76,7 +76,7 @@ impl Case {
             let (rate, p50, p95) = rates[i];
             format!("{rate:>9.2} {p50:>8.2} {p95:>8.2}")
         };
-        println!(
+        say!(
             "{:>5} {:>12} {:>6} {:>10.1} {} {} {} {:>9.2}",
             self.size,
             self.padded(),
@@ -89,7 +89,7 @@ impl Case {
         );
         if let Some(ms) = self.copy_ms {
             let mib = self.input_bytes as f64 / (1 << 20) as f64;
-            println!("      `program` begins with copying {mib:.2} MiB of inputs: {ms:.3} ms");
+            say!("      `program` begins with copying {mib:.2} MiB of inputs: {ms:.3} ms");
         }
     }
 
@@ -120,11 +120,11 @@ impl Case {
 
 pub(super) fn print_head() {
     let columns = "   images/s  p50 ms   p95 ms";
-    println!(
+    say!(
         "{:>36} {columns:>27} {columns:>27} {columns:>27}  images/s",
         "", // what the columns stand for is on the next line
     );
-    println!(
+    say!(
         "{:>5} {:>12} {:>6} {:>10} {:>27} {:>27} {:>27} {:>9}",
         "batch",
         "padded",
@@ -139,7 +139,7 @@ pub(super) fn print_head() {
 
 pub(super) fn print_foot(is_device: bool) {
     let copy = if is_device { " (with the copy of the inputs)" } else { "" };
-    println!(
+    say!(
         "program: resizing to mask probabilities{copy}; + read: filling the inputs before it, and \
          bringing what it found to the host; + masks: pasting, threshold, run lengths; + scores: \
          COCO's scores of the set, by image. Decoding is in none."

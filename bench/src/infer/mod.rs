@@ -96,7 +96,7 @@ pub(crate) fn run(args: &InferArgs, open: OpenDevice) -> anyhow::Result<()> {
         Backend::Cpu => (cpu(), false),
         Backend::Device(device) => (device.name(), true),
     };
-    println!(
+    say!(
         "{device} | commit {} | preset {} | weights {told} | scores over {threshold}, {} an image \
          at most",
         commit(),

@@ -100,16 +100,16 @@ fn report(check: &NodeCheck<'_>, standings: Standings) -> Check {
         match &checked.verdict {
             Verdict::Agrees(_) => agree += 1,
             Verdict::Skipped(flops) => {
-                println!("SKIPPED: {}: {:.1} GFLOP on the CPU", checked.node, *flops as f64 / 1e9);
+                say!("SKIPPED: {}: {:.1} GFLOP on the CPU", checked.node, *flops as f64 / 1e9);
                 skipped.push(json!({"node": checked.node, "flops": flops}));
             }
             Verdict::Differs(reason) => {
-                println!("FAILED {}: {reason}", checked.node);
+                say!("FAILED {}: {reason}", checked.node);
                 failed.push(json!({"node": checked.node, "reason": reason}));
             }
         }
     }
-    println!(
+    say!(
         "checked at batch 1: {agree} ops and shapes agree with the CPU reference (largest error \
          {:.2} of what is allowed), {} differ, {} skipped",
         check.worst(),

@@ -81,9 +81,10 @@ pub(super) fn run(
         trainer.step_by(&mut |executor, program| executor.submit(program).map(drop))?;
     }
     let cost = Stopwatch::cost(device)?;
-    println!(
+    say!(
         "timing: {:.2} us between two events, {:.2} us with an empty launch between",
-        cost.empty_us, cost.launch_us
+        cost.empty_us,
+        cost.launch_us
     );
     let value = json!({"empty_us": cost.empty_us, "launch_us": cost.launch_us});
     figures.add("event_cost", value)?;
@@ -167,18 +168,15 @@ fn print_whole(
     alone: &Runs,
 ) {
     let ([ms, least, most], [one, ..]) = (graph.ms(), alone.ms());
-    println!(
+    say!(
         "sum of {kernels} launches {sum_ms:.3} ms (events alone would be {:.3} ms)",
         kernels as f64 * cost.empty_us / 1e3
     );
-    println!(
-        "the graph {ms:.3} ms ({least:.3} to {most:.3}), {:.3} ms beyond that sum",
-        ms - sum_ms
-    );
-    println!("the graph on one stream {one:.3} ms: its streams save {:.3} ms", one - ms);
+    say!("the graph {ms:.3} ms ({least:.3} to {most:.3}), {:.3} ms beyond that sum", ms - sum_ms);
+    say!("the graph on one stream {one:.3} ms: its streams save {:.3} ms", one - ms);
     let late = launches.late + graph.late + alone.late;
     if late > 0 {
-        println!("the host was behind the device in {late} of these steps: they hold waits for it");
+        say!("the host was behind the device in {late} of these steps: they hold waits for it");
     }
 }
 
@@ -209,7 +207,7 @@ fn time_line(
         cost.distinct,
         cost.stamps,
     );
-    println!("time line: {about}");
+    say!("time line: {about}");
     let text = |key: &str| figures.value[key].as_str().unwrap_or_default().to_string();
     let title = format!(
         "{} | commit {} | {} | batch {} | {}",

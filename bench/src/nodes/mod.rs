@@ -164,13 +164,12 @@ fn head(
 ) -> Value {
     let shape = data.shapes[0].to_string();
     let (name, commit, batch) = (device.name(), commit(), config.train.batch_size);
-    println!("{name} | commit {commit} | preset {} | batch {batch} | padded {shape}", args.preset);
+    say!("{name} | commit {commit} | preset {} | batch {batch} | padded {shape}", args.preset);
     match ceilings {
-        Some(Ceilings { peak, source }) => println!(
-            "ceilings: {:.0} TFLOP/s and {:.0} GB/s ({source})",
-            peak.tflops, peak.gb_per_s
-        ),
-        None => println!("ceilings: none is known of this device; --ceilings gives measured ones"),
+        Some(Ceilings { peak, source }) => {
+            say!("ceilings: {:.0} TFLOP/s and {:.0} GB/s ({source})", peak.tflops, peak.gb_per_s)
+        }
+        None => say!("ceilings: none is known of this device; --ceilings gives measured ones"),
     }
     json!({
         "device": name, "driver": driver(), "commit": commit, "preset": args.preset,

@@ -163,9 +163,14 @@ fn shapes(descs: &[TensorDesc]) -> String {
 
 /// Prints the first `most` rows, and the total of the others.
 pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
-    println!(
+    say!(
         "{:>9} {:>5} {:>9} {:>8} {:>8} {:>8}  kernel | op, shapes (first node)",
-        "us", "count", "each", "TFLOP/s", "GB/s", "ceiling"
+        "us",
+        "count",
+        "each",
+        "TFLOP/s",
+        "GB/s",
+        "ceiling"
     );
     for row in rows.iter().take(most) {
         let each = row.each_us();
@@ -175,7 +180,7 @@ pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
             _ => "",
         };
         let (several, first) = (row.kernels.len() > 1, &row.kernels[0].0);
-        println!(
+        say!(
             "{:>9.1} {:>5} {each:>9.1} {:>8.1} {:>8.0} {:>8}  {} | {}, {} ({}){mark}",
             row.us(),
             row.nodes.len(),
@@ -189,11 +194,11 @@ pub(crate) fn print(rows: &[Row], most: usize, ceilings: Option<&Ceilings>) {
         );
         for (name, us) in row.kernels.iter().filter(|_| several) {
             let each = us / row.nodes.len() as f64;
-            println!("{:>15} {each:>9.1} {:>26}    {name}", "", "");
+            say!("{:>15} {each:>9.1} {:>26}    {name}", "", "");
         }
     }
     if let Some(rest) = rows.get(most..).filter(|rest| !rest.is_empty()) {
         let us: f64 = rest.iter().map(Row::us).sum();
-        println!("{us:>9.1} in {} more rows", rest.len());
+        say!("{us:>9.1} in {} more rows", rest.len());
     }
 }

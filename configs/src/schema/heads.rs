@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Rpn {
     /// Training: top-scoring anchors kept per level and image before NMS. Default 2000.
-    #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "boxes"))]
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "boxes"))]
     pub pre_nms_top_n_train: usize,
     /// Evaluation: top-scoring anchors kept per level and image before NMS. Default 1000.
-    #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "boxes"))]
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "boxes"))]
     pub pre_nms_top_n_test: usize,
     /// Training: proposals kept after NMS, within `post_nms_scope`. Default 2000.
-    #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "boxes"))]
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "boxes"))]
     pub post_nms_top_n_train: usize,
     /// Evaluation: proposals kept per image after NMS. Default 1000.
-    #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "boxes"))]
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "boxes"))]
     pub post_nms_top_n_test: usize,
     /// NMS drops a box whose IoU with a higher-scoring one exceeds this. Default 0.7.
     #[schemars(range(min = 0.0, max = 1.0), extend("unit" = "IoU"))]
@@ -37,7 +37,7 @@ pub struct Rpn {
     /// The anchors that overlap a ground-truth box most are positive too. Default true.
     pub low_quality_matches: bool,
     /// Anchors sampled per image for the loss. Default 256.
-    #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "anchors"))]
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "anchors"))]
     pub batch_size_per_image: usize,
     /// Maximum share of positives among them, 0 to 1. Default 0.5.
     #[schemars(range(min = 0.0, max = 1.0), extend("unit" = "share"))]
@@ -89,7 +89,7 @@ pub enum PostNmsScope {
 #[serde(default, deny_unknown_fields)]
 pub struct Roi {
     /// RoIs sampled per image. Default 512.
-    #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "RoIs"))]
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "RoIs"))]
     pub batch_size_per_image: usize,
     /// Maximum share of positives among them, 0 to 1. Default 0.25.
     #[schemars(range(min = 0.0, max = 1.0), extend("unit" = "share"))]
@@ -142,7 +142,7 @@ impl Default for Roi {
 #[serde(default, deny_unknown_fields)]
 pub struct BoxHead {
     /// Side of the pooled features, in bins. Default 7.
-    #[schemars(range(min = 1, max = 128), extend("unit" = "bins"))]
+    #[schemars(range(min = 1, max = 64), extend("unit" = "bins"))]
     pub pooled: usize,
     /// Widths of the one or two fully connected layers. Default `[1024, 1024]`.
     #[schemars(inner(range(min = 1, max = 1_048_576)), extend("unit" = "channels"))]
@@ -177,7 +177,7 @@ pub enum BoxLoss {
 #[serde(default, deny_unknown_fields)]
 pub struct MaskHead {
     /// Side of the pooled features, in bins; the mask side is twice this. Default 14.
-    #[schemars(range(min = 1, max = 256), extend("unit" = "bins"))]
+    #[schemars(range(min = 1, max = 64), extend("unit" = "bins"))]
     pub pooled: usize,
     /// Channels of the 3x3 convolutions. Default `[256, 256, 256, 256]`.
     #[schemars(inner(range(min = 1, max = 65_536)), extend("unit" = "channels"))]

@@ -11,15 +11,15 @@ pub struct Train {
     #[schemars(range(min = 1, max = 1_000_000_000), extend("unit" = "steps"))]
     pub steps: u64,
     /// Images per step, over all ranks and micro-steps. Default 16.
-    #[schemars(range(min = 1, max = 65_536), extend("unit" = "images"))]
+    #[schemars(range(min = 1, max = 4096), extend("unit" = "images"))]
     pub batch_size: usize,
     /// Micro-steps per step: each runs a part of the batch, and their gradients add up. For batches
     /// that do not fit the device. Divides `batch_size`. Default 1.
-    #[schemars(range(min = 1, max = 65_536), extend("unit" = "micro-steps"))]
+    #[schemars(range(min = 1, max = 4096), extend("unit" = "micro-steps"))]
     pub micro_steps: usize,
     /// Images per loss mean (the reference's images per GPU); divides `batch_size / micro_steps`.
     /// Default 2.
-    #[schemars(range(min = 1, max = 65_536), extend("unit" = "images"))]
+    #[schemars(range(min = 1, max = 4096), extend("unit" = "images"))]
     pub images_per_group: usize,
     /// Seed of weights, order, flips and sampling. Default 0.
     #[schemars(range(min = 0, max = i64::MAX))]
@@ -118,7 +118,7 @@ pub enum BestMetric {
 #[serde(default, deny_unknown_fields)]
 pub struct Eval {
     /// Images per forward pass. Default 8.
-    #[schemars(range(min = 1, max = 4096), extend("unit" = "images"))]
+    #[schemars(range(min = 1, max = 1024), extend("unit" = "images"))]
     pub batch_size: usize,
     /// Evaluate only the first `max_images` images. Default 0: all.
     #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "images"))]

@@ -1,11 +1,11 @@
-//! Limits of products: no tensor of a program may be larger than any machine's memory. Within them
+//! Limits of products: no tensor of a program may be larger than a machine's memory. Within them
 //! the planner's arithmetic cannot overflow, and whether the memory suffices is compared later.
 
 use super::Check;
 use crate::{BackboneKind, Config};
 
-/// Most elements of one tensor: 4 TiB in f32.
-const MAX_ELEMENTS: u128 = 1 << 40;
+/// Most elements of one tensor: 64 GiB in f32.
+const MAX_ELEMENTS: u128 = 1 << 34;
 
 /// A tensor: the key to lower, the factors in words, and the factors.
 struct Tensor {

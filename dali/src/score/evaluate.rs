@@ -72,6 +72,15 @@ pub fn evaluate_results(
     gt: &GroundTruth,
     results: Results,
 ) -> Result<(Summary, Curves), ScoreError> {
+    let (summary, curves, _) = scored(gt, results)?;
+    Ok((summary, curves))
+}
+
+/// Scores checked results; the scorer itself comes back too, for an analysis.
+pub(super) fn scored(
+    gt: &GroundTruth,
+    results: Results,
+) -> Result<(Summary, Curves, COCOeval), ScoreError> {
     let iou_type = match results.iou_type {
         IouType::Bbox => {
             gt.check_boxes()?;
@@ -107,7 +116,7 @@ pub fn evaluate_results(
         per_category: per_category(gt, &eval, &curves),
         notes,
     };
-    Ok((summary, curves))
+    Ok((summary, curves, eval))
 }
 
 fn curves(eval: &COCOeval) -> Option<Curves> {

@@ -47,9 +47,17 @@ impl<'de, T: Deserialize<'de> + Entry> Deserialize<'de> for Entries<T> {
     }
 }
 
-/// Reads the bytes of `file`.
+/// The mark that some editors write at the start of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// Reads the bytes of `file`, without a byte order mark.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, ScoreError> {
-    std::fs::read(file).map_err(|source| ScoreError::Read { file: file.to_owned(), source })
+    let mut bytes =
+        std::fs::read(file).map_err(|source| ScoreError::Read { file: file.to_owned(), source })?;
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(bytes)
 }
 
 /// The first byte that is not white space: distinguishes a list from an object before parsing.

@@ -3,6 +3,7 @@
 //! `hotcoco` computes; this module adds the checks that turn a user's mistake into one sentence,
 //! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit.
 
+mod analysis;
 mod detections;
 mod error;
 mod evaluate;
@@ -14,6 +15,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+pub use analysis::{Analysis, ClassScores, ErrorKind, ImageScores, analyze};
 pub use detections::{Detection, Results};
 pub use error::ScoreError;
 pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};

@@ -84,9 +84,10 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    /// The familiar twelve lines, as pycocotools prints them; beneath them what is undefined and
-    /// why, and the notes.
+    /// `bbox` or `segm`; the familiar twelve lines, as pycocotools prints them; beneath them what
+    /// is undefined and why, and the notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.iou_type)?;
         for (i, (iou, area, max_dets)) in SLICES.into_iter().enumerate() {
             let (title, short) = match i {
                 0..6 => ("Average Precision", "(AP)"),

@@ -59,7 +59,9 @@ fn perfect_boxes_score_one_and_absent_sizes_say_why() {
     assert_eq!(summary.named()[8], ("AR100", 1.0));
     assert_eq!(summary.per_category, [("cat".to_owned(), 1.0), ("dog".to_owned(), -1.0)]);
     let printed = summary.to_string();
-    let lines: Vec<&str> = printed.lines().collect();
+    let (name, lines) = printed.split_once('\n').expect("lines");
+    assert_eq!(name, "bbox");
+    let lines: Vec<&str> = lines.lines().collect();
     assert_eq!(
         lines[..2],
         [
@@ -82,6 +84,16 @@ fn perfect_boxes_score_one_and_absent_sizes_say_why() {
             " APl, ARl undefined (-1): no annotated object is large (96 x 96 pixels or more).",
         ]
     );
+}
+
+#[test]
+fn a_byte_order_mark_is_no_mistake() {
+    let folder = Folder::new();
+    let marked = |text: &str| format!("\u{feff}{text}");
+    let (gt, dt) = (folder.file("gt.json", &marked(GT)), folder.file("dt.json", &marked(PERFECT)));
+    assert_eq!(evaluate_files(&gt, &dt, None).expect("sound files").ap(), 1.0);
+    let broken = folder.error(GT, "\u{feff}[{\n1}]");
+    assert!(broken.contains("line 2 column 1"), "{broken}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The command line: `onegraph train | eval | predict | prep | inspect | doctor`.
+//! The command line: `onegraph train | eval | predict | prep | inspect | config | doctor`.
 
+mod config;
 mod device;
 mod doctor;
 mod eval;
@@ -48,9 +49,16 @@ enum Command {
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config, or check a store.
     Inspect(inspect::InspectArgs),
+    /// Explain a key of the config: values, unit, default, and where it is set; or list all keys.
+    Config(config::ConfigArgs),
     /// Show this machine's hardware for training: processor, memory, driver, GPUs, kernels.
     Doctor,
 }
+
+/// Number of threads of parallel loops.
+const THREADS: &str = "RAYON_NUM_THREADS";
+/// Most of them.
+const MAX_THREADS: usize = 1024;
 
 /// Exit codes besides 0 (success) and clap's 2 (the command line does not parse).
 mod exit {
@@ -65,7 +73,10 @@ mod exit {
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let started = log::start().and_then(|()| bus_errors()).and_then(|()| Stop::watch());
+    let started = log::start()
+        .and_then(|()| bus_errors())
+        .and_then(|()| start_threads())
+        .and_then(|()| Stop::watch());
     let result = started.and_then(|stop| run(command, &stop));
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
@@ -91,8 +102,22 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
         Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
+        Command::Config(args) => config::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),
     }
+}
+
+/// Starts the threads of all parallel loops: one per core, or as many as the user asks for.
+fn start_threads() -> Result<(), EngineError> {
+    let asked = std::env::var(THREADS).ok().and_then(|text| text.trim().parse::<usize>().ok());
+    if let Some(asked) = asked.filter(|asked| *asked > MAX_THREADS) {
+        let text = format!("{THREADS} is {asked}; it must be at most {MAX_THREADS}");
+        return Err(EngineError::Usage(text));
+    }
+    let threads = rayon::ThreadPoolBuilder::new();
+    threads.build_global().map_err(|fault| {
+        EngineError::Usage(format!("cannot start threads: {fault}; set {THREADS} to fewer"))
+    })
 }
 
 /// Writes results to standard output. A closed pipe (`| head`) is not an error.

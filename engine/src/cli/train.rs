@@ -25,7 +25,7 @@ pub(super) struct TrainArgs {
     /// Override a config value, such as --set solver.learning_rate=0.02.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Print the resolved config and stop.
+    /// Print the resolved config, every key with its meaning, and stop.
     #[arg(long)]
     print_config: bool,
     /// Resume the run in this directory from its last checkpoint.
@@ -77,7 +77,7 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     }
     config.model.allow_partial |= args.allow_partial;
     if args.print_config {
-        super::print(&config.to_toml()?)?;
+        super::print(&config.to_commented_toml()?)?;
         return Ok(Outcome::Done);
     }
     let backend = args.device.open()?;
@@ -118,7 +118,9 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         super::print(&format!("{summary}\n"))?;
     }
     draw(&mut session, &run, draw_images, &progress)?;
-    super::print(&format!("report: {}\n", run.join("report.json").display()))?;
+    for name in ["report.json", "report.html"] {
+        super::print(&format!("report: {}\n", run.join(name).display()))?;
+    }
     Ok(outcome)
 }
 

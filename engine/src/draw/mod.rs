@@ -4,6 +4,7 @@ mod text;
 
 use image::{Rgb, RgbImage, imageops};
 
+use crate::error::EngineError;
 use crate::evaluate::{Found, Image, ImageDetections};
 
 /// Small images are enlarged to this long side, so that a person can see them.
@@ -19,6 +20,47 @@ pub fn picture(
     detections: &ImageDetections,
     class_names: &[String],
     min_score: f32,
+) -> RgbImage {
+    tagged_picture(image, detections, class_names, min_score, Tags::Scores)
+}
+
+/// Draws annotated objects onto the image, tagged with their classes.
+pub fn picture_of_truth(
+    image: &Image,
+    objects: &ImageDetections,
+    class_names: &[String],
+) -> RgbImage {
+    tagged_picture(image, objects, class_names, 0.0, Tags::Names)
+}
+
+/// A picture as PNG.
+///
+/// # Errors
+/// An encoder that fails, as a fault of the file to be written.
+pub fn png(picture: &RgbImage) -> Result<Vec<u8>, EngineError> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    picture.write_to(&mut bytes, image::ImageFormat::Png).map_err(|e| EngineError::Io {
+        path: "a picture".into(),
+        source: std::io::Error::other(e),
+    })?;
+    Ok(bytes.into_inner())
+}
+
+/// What a tag shows.
+#[derive(Debug, Clone, Copy)]
+enum Tags {
+    /// Class and score.
+    Scores,
+    /// The class.
+    Names,
+}
+
+fn tagged_picture(
+    image: &Image,
+    detections: &ImageDetections,
+    class_names: &[String],
+    min_score: f32,
+    tags: Tags,
 ) -> RgbImage {
     let zoom = (LEGIBLE_SIDE / image.height.max(image.width).max(1)).clamp(1, 8);
     let (width, height) = (image.width as u32, image.height as u32);
@@ -39,7 +81,10 @@ pub fn picture(
     }
     for (i, object) in shown.iter().rev() {
         let name = class_names.get(object.label - 1).map_or("?", String::as_str);
-        let tag = format!("{name} {:.2}", object.score);
+        let tag = match tags {
+            Tags::Scores => format!("{name} {:.2}", object.score),
+            Tags::Names => name.to_string(),
+        };
         let [x1, y1, ..] = object.bbox.map(|v| (v * zoom as f32) as i32);
         text::draw_tag(&mut canvas, &tag, x1, y1, colour(*i));
     }

@@ -3,6 +3,7 @@
 use dali::score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
 use dali::store::{Category, ObjectView, Segmentation};
 
+use super::postprocess::{Found, ImageDetections};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 
@@ -31,6 +32,24 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
     let category = |c: &Category| GtCategory { id: c.coco_id, name: c.name.clone() };
     let categories = categories.iter().map(category).collect();
     Ok(GroundTruth::from_parts(gt_images, annotations, categories)?)
+}
+
+/// The annotated objects of one image, for a picture; crowds are left out.
+pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, EngineError> {
+    let record = data.store.image(data.images[image]);
+    let (height, width) = (record.height, record.width);
+    let views = record.objects.map(|object| data.store.object(object));
+    let found = views.filter(|view| !view.crowd).map(|view| {
+        let [x, y, w, h] = view.bbox_xywh;
+        let mask = match mask(&view, height, width) {
+            GtMask::Polygons(rings) => Rle::from_polygons(height, width, &rings)?,
+            GtMask::Rle(rle) => rle,
+        };
+        let label = view.label as usize;
+        Ok(Found { label, score: 1.0, bbox: [x, y, x + w, y + h], mask: Some(mask) })
+    });
+    let objects = found.collect::<Result<_, EngineError>>()?;
+    Ok(ImageDetections { image_id: record.image_id, objects })
 }
 
 fn mask(view: &ObjectView<'_>, height: u32, width: u32) -> GtMask {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use configs::Config;
-use dali::score::{self, Detection, GroundTruth, IouType, Summary};
+use dali::score::{self, Analysis, Detection, GroundTruth, IouType, Summary};
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -166,6 +166,39 @@ impl Evaluator {
         }
         bar.finish_and_clear();
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// Analyses an evaluation of this data: by boxes, and by masks if they were scored.
+    ///
+    /// # Errors
+    /// Detections that are not valid COCO results.
+    pub fn analyze(&self, evaluation: &Evaluation) -> Result<Vec<Analysis>, EngineError> {
+        let kinds = evaluation.summaries().map(|(_, summary)| summary.iou_type);
+        let analyze = |kind| score::analyze(&self.ground_truth, &evaluation.detections, kind);
+        kinds.map(|kind| Ok(analyze(kind)?.1)).collect()
+    }
+
+    /// The annotated objects of an image, by position in the data set, and those that an
+    /// evaluation detected on it.
+    ///
+    /// # Errors
+    /// Annotations that are no masks.
+    pub fn compare(
+        &self,
+        image: usize,
+        evaluation: &Evaluation,
+    ) -> Result<(ImageDetections, ImageDetections), EngineError> {
+        let truth = ground_truth::objects(&self.data, image)?;
+        let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
+        let of_image = evaluation.detections.iter().filter(|d| d.image_id == truth.image_id);
+        let found = of_image.filter_map(|d| {
+            let label = 1 + ids.iter().position(|id| *id == d.category_id)?;
+            let [x, y, w, h] = d.bbox_xywh.map(|v| v as f32);
+            let mask = d.segmentation.clone();
+            Some(Found { label, score: d.score as f32, bbox: [x, y, x + w, y + h], mask })
+        });
+        let found = ImageDetections { image_id: truth.image_id, objects: found.collect() };
+        Ok((truth, found))
     }
 
     /// The data set under evaluation.

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dali::loader::SlotLayout;
+use device::Target;
 use graph::exec::device::Prepared;
-use graph::{CpuExecutor, DeviceExecutor, Program};
+use graph::{CpuExecutor, DeviceExecutor, Plan, Program, Schedule, TensorKind};
 use kernels::cpu::HostTensor;
 
+use super::machine::{Machine, gib};
 use super::{Backend, ModelState, Slot, copy_inputs, same_layout};
 use crate::error::EngineError;
 
@@ -25,7 +27,7 @@ impl Executor {
     /// device.
     ///
     /// # Errors
-    /// State of another model; device errors.
+    /// State of another model; less free memory than the plan needs; device errors.
     pub fn new(
         program: Program,
         layout: &SlotLayout,
@@ -41,7 +43,10 @@ impl Executor {
                 let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;
                 Ok(Executor::Device(Box::new(executor)))
             }
-            _ => Ok(Executor::Cpu(Box::new(CpuExecutor::new(program, state.host_mut())?))),
+            _ => {
+                check_fit(planned_bytes(&program)?)?;
+                Ok(Executor::Cpu(Box::new(CpuExecutor::new(program, state.host_mut())?)))
+            }
         }
     }
 
@@ -96,4 +101,29 @@ impl Executor {
             Executor::Device(executor) => executor.read(0, name)?,
         })
     }
+}
+
+/// Bytes that the CPU allocates for a program beside its state: arena and inputs.
+///
+/// # Errors
+/// State that is read after its update.
+pub(crate) fn planned_bytes(program: &Program) -> Result<usize, EngineError> {
+    let schedule = Schedule::new(program, &Target::Cpu)?;
+    let inputs = program.tensors().iter().filter(|t| t.kind == TensorKind::Input);
+    let inputs: usize = inputs.map(|t| t.desc.cpu_bytes()).sum();
+    Ok(Plan::new(program, &schedule, &Target::Cpu).arena_bytes() + inputs)
+}
+
+/// Checks that a detection pass fits this machine.
+fn check_fit(needed: usize) -> Result<(), EngineError> {
+    let Some((_, free)) = Machine::here().memory else { return Ok(()) };
+    if needed as u64 <= free {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "a batch of detections needs {:.2} GiB, and this machine has {:.2} GiB free: lower \
+         eval.batch_size or input.max_size",
+        gib(needed),
+        gib(free as usize)
+    )))
 }

@@ -1,5 +1,7 @@
 //! The host machine: processor and memory, for reports.
 
+use std::path::Path;
+
 /// Processor and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -7,7 +9,8 @@ pub struct Machine {
     pub cpu: String,
     /// Threads available to this process.
     pub threads: usize,
-    /// Total and available memory in bytes; `None` if the system does not report it.
+    /// Total and available memory in bytes, within the limits of this process's control groups;
+    /// `None` if the system does not report it.
     pub memory: Option<(u64, u64)>,
 }
 
@@ -18,7 +21,7 @@ impl Machine {
         Self {
             cpu: cpu_name(&read("/proc/cpuinfo")).unwrap_or("unknown processor").to_string(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: memory(&read("/proc/meminfo")),
+            memory: memory(&read("/proc/meminfo")).map(within_cgroups),
         }
     }
 }
@@ -35,6 +38,41 @@ fn memory(info: &str) -> Option<(u64, u64)> {
     Some((bytes("MemTotal")?, bytes("MemAvailable")?))
 }
 
+/// Memory within the limits of this process's control group and of those above it.
+fn within_cgroups((mut total, mut available): (u64, u64)) -> (u64, u64) {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let version2 = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let version1 = groups.lines().find_map(|line| line.split_once(":memory:").map(|(_, at)| at));
+    let places = [
+        ("/sys/fs/cgroup", version2, "memory.max", "memory.current"),
+        ("/sys/fs/cgroup/memory", version1, "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ];
+    for (root, group, max, used) in places {
+        let root = Path::new(root);
+        let folder = root.join(group.unwrap_or_default().trim_start_matches('/'));
+        for folder in folder.ancestors().take_while(|folder| folder.starts_with(root)) {
+            let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+            if let Some((max, free)) = limit(&read(max), &read(used), &read("memory.stat")) {
+                (total, available) = (total.min(max), available.min(free));
+            }
+        }
+    }
+    (total, available)
+}
+
+/// Limit and free bytes of a control group; `None` if it has no limit. Cached files count as free.
+fn limit(max: &str, used: &str, stat: &str) -> Option<(u64, u64)> {
+    let (max, used): (u64, u64) = (max.trim().parse().ok()?, used.trim().parse().ok()?);
+    let cached = stat.lines().find_map(|line| line.strip_prefix("inactive_file "));
+    let cached: u64 = cached.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
+    Some((max, max.saturating_sub(used.saturating_sub(cached))))
+}
+
+/// Bytes in GiB.
+pub(crate) fn gib(bytes: usize) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +84,14 @@ mod tests {
         let info = "MemTotal:        8000 kB\nMemFree: 1 kB\nMemAvailable:    5000 kB\n";
         assert_eq!(memory(info), Some((8000 << 10, 5000 << 10)));
         assert_eq!((cpu_name(""), memory("MemTotal: 8000 kB")), (None, None));
+    }
+
+    #[test]
+    fn the_limit_of_a_control_group_counts_and_its_cached_files_are_free() {
+        assert_eq!(limit("max\n", "5\n", ""), None, "no limit");
+        assert_eq!(limit("100\n", "70\n", "anon 1\ninactive_file 20\n"), Some((100, 50)));
+        assert_eq!(limit("100\n", "170\n", ""), Some((100, 0)));
+        let (total, available) = within_cgroups((1 << 60, 1 << 59));
+        assert!(total <= 1 << 60 && available <= 1 << 59);
     }
 }

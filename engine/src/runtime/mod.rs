@@ -11,7 +11,9 @@ use device::{Device, DevicePtr, Target};
 use graph::Program;
 
 pub use executor::Executor;
+pub(crate) use executor::planned_bytes;
 pub use machine::Machine;
+pub(crate) use machine::gib;
 pub use slot::{Slot, SlotMemory};
 pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;

@@ -5,7 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 
 use dali::score::Summary;
+use image::RgbImage;
 
+use crate::draw::png;
 use crate::error::EngineError;
 use crate::events::EventWriter;
 use crate::metrics::{Metrics, StepRecord};
@@ -35,10 +37,14 @@ impl Journal {
         Ok(Self { progress, log, metrics, events })
     }
 
-    /// Prints and logs one or more lines. A failing log does not stop a run.
+    /// Prints and logs one or more lines, with the time. A failing log does not stop a run.
     pub(super) fn say(&mut self, text: &str) {
-        self.progress.say(text);
-        let _ = writeln!(self.log, "{text}");
+        let now = jiff::Zoned::now();
+        self.progress.say_at(&now.strftime("%H:%M:%S").to_string(), text);
+        let time = now.strftime("%Y-%m-%d %H:%M:%S");
+        for line in text.lines() {
+            let _ = writeln!(self.log, "{time} {line}");
+        }
     }
 
     /// Records a step.
@@ -48,23 +54,13 @@ impl Journal {
 
     /// Prints the log line of the last steps, and writes their scalars as events.
     pub(super) fn log(&mut self, total_steps: u64, peak_bytes: usize) -> Result<(), EngineError> {
-        if let Some(line) = self.metrics.log_line(total_steps, peak_bytes) {
-            self.say(&line);
-        }
-        let Some(last) = self.metrics.last() else { return Ok(()) };
-        let mut scalars = vec![
-            ("train/loss", last.loss),
-            ("train/lr", last.lr),
-            ("train/grad_norm", last.grad_norm),
-            ("train/loss_scale", last.loss_scale),
-            ("train/images_per_second", last.images as f32 / last.step_seconds as f32),
-        ];
-        let names: Vec<String> = last.losses.iter().map(|(n, _)| format!("train/{n}")).collect();
-        scalars.extend(names.iter().map(String::as_str).zip(last.losses.iter().map(|l| l.1)));
-        self.events.scalars(last.step, &scalars)
+        let Some(medians) = self.metrics.medians() else { return Ok(()) };
+        self.say(&medians.line(total_steps, peak_bytes));
+        self.events.scalars(medians.step, &medians.scalars())
     }
 
-    /// Writes an evaluation: its JSON line, and AP as events.
+    /// Writes an evaluation: its JSON line, and its twelve numbers as events; undefined ones are
+    /// left out.
     pub(super) fn evaluation<'a>(
         &mut self,
         step: u64,
@@ -73,10 +69,17 @@ impl Journal {
     ) -> Result<(), EngineError> {
         self.metrics.line(line)?;
         for (name, summary) in summaries {
-            let [ap, ap50] = [("AP", 0), ("AP50", 1)]
-                .map(|(stat, i)| (format!("eval/{name}_{stat}"), summary.stats[i] as f32));
-            self.events.scalars(step, &[(&ap.0, ap.1), (&ap50.0, ap50.1)])?;
+            let defined = summary.named().into_iter().filter(|(_, value)| *value >= 0.0);
+            let tag = |(stat, value)| (format!("eval/{name}_{stat}"), value as f32);
+            self.events.scalars(step, &defined.map(tag).collect::<Vec<_>>())?;
         }
         Ok(())
+    }
+
+    /// Writes a picture of an evaluation as an event.
+    pub(super) fn picture(&mut self, step: u64, picture: &RgbImage) -> Result<(), EngineError> {
+        let png = png(picture)?;
+        let size = (picture.height(), picture.width());
+        self.events.picture(step, "eval/predictions", size, &png)
     }
 }

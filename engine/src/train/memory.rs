@@ -14,7 +14,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::BuiltProgram;
 use crate::model::RING;
-use crate::runtime::Backend;
+use crate::runtime::{Backend, Machine, gib, planned_bytes};
 
 /// The memory that training needs, known before the first step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,25 +55,65 @@ pub(super) fn needed_bytes(programs: &[Prepared]) -> usize {
     arena + 3 * inputs + state
 }
 
-/// Checks that the programs fit `free` bytes.
+/// Bytes that the CPU needs for these programs: each has its own arena and inputs; all share the
+/// state.
+fn cpu_bytes(programs: &[BuiltProgram]) -> Result<usize, EngineError> {
+    let mut states = BTreeMap::new();
+    let mut bytes = 0;
+    for BuiltProgram { program, .. } in programs {
+        bytes += planned_bytes(program)?;
+        states.extend(program.states().map(|(_, t)| (&t.name, t.desc.cpu_bytes())));
+    }
+    Ok(bytes + states.values().sum::<usize>())
+}
+
+/// Bytes that a batch of `images` images needs in training, where the programs run.
+fn bytes_of_batch(
+    images: usize,
+    config: &Config,
+    data: &DataSet,
+    backend: &Backend,
+) -> Result<usize, EngineError> {
+    let target = backend.target();
+    let programs = TrainingPrograms::build(config, data, &target, images)?.built;
+    match backend {
+        Backend::Cpu => cpu_bytes(&programs),
+        Backend::Device(_) => Ok(needed_bytes(&prepare(programs, &target)?)),
+    }
+}
+
+/// Checks that the programs fit the free memory of this machine; allocates nothing.
+///
+/// # Errors
+/// [`EngineError::Usage`] with the largest batch that would fit.
+pub(super) fn check_fit_on_cpu(
+    programs: &[BuiltProgram],
+    config: &Config,
+    data: &DataSet,
+) -> Result<(), EngineError> {
+    let Some((_, free)) = Machine::here().memory else { return Ok(()) };
+    check_fit(cpu_bytes(programs)?, free as usize, config, data, &Backend::Cpu)
+}
+
+/// Checks that `needed` bytes fit `free` bytes.
 ///
 /// # Errors
 /// [`EngineError::Usage`] with the largest batch that would fit.
 pub(super) fn check_fit(
-    programs: &[Prepared],
+    needed: usize,
     free: usize,
     config: &Config,
     data: &DataSet,
     backend: &Backend,
 ) -> Result<(), EngineError> {
-    let needed = needed_bytes(programs);
     if needed <= free {
         return Ok(());
     }
-    let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     let advice = match largest_batch(free, config, data, backend)? {
         Some(images) => format!("train.batch_size={images} would fit"),
-        None => "no smaller one fits either; use more train.micro_steps or smaller images".into(),
+        None => "no smaller one fits either; use more train.micro_steps, smaller images or a \
+                 smaller model"
+            .into(),
     };
     Err(EngineError::Usage(format!(
         "a batch of {} images needs {:.2} GiB on {}, which has {:.2} GiB free: {advice}",
@@ -84,20 +124,21 @@ pub(super) fn check_fit(
     )))
 }
 
-/// The largest batch below the config's that fits `free` bytes.
+/// The largest batch below the config's that fits `free` bytes. A larger batch never needs less.
 fn largest_batch(
     free: usize,
     config: &Config,
     data: &DataSet,
     backend: &Backend,
 ) -> Result<Option<usize>, EngineError> {
-    let target = backend.target();
     let group = config.train.images_per_group * config.train.micro_steps;
-    for images in (1..config.train.batch_size / group).rev().map(|groups| groups * group) {
-        let smaller = TrainingPrograms::build(config, data, &target, images)?;
-        if needed_bytes(&prepare(smaller.built, &target)?) <= free {
-            return Ok(Some(images));
+    let (mut fits, mut too_large) = (0, config.train.batch_size / group);
+    while too_large - fits > 1 {
+        let middle = fits + (too_large - fits) / 2;
+        match bytes_of_batch(middle * group, config, data, backend)? <= free {
+            true => fits = middle,
+            false => too_large = middle,
         }
     }
-    Ok(None)
+    Ok((fits > 0).then_some(fits * group))
 }

@@ -41,6 +41,11 @@ impl Saver {
         })
     }
 
+    /// The identity of the training data.
+    pub(super) fn data_identity(&self) -> &str {
+        &self.data_identity
+    }
+
     /// The resolved config.
     pub(super) fn config_toml(&self) -> &str {
         &self.config_toml

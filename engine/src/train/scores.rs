@@ -4,13 +4,20 @@ use std::time::Instant;
 
 use configs::Train;
 use dali::score::Summary;
+use image::RgbImage;
 use serde_json::json;
 
 use super::journal::Journal;
+use crate::draw::{picture, sheet};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::progress::Progress;
 use crate::runtime::ModelState;
+
+/// Minimum score of drawn detections.
+pub(super) const DRAWN_SCORE: f32 = 0.5;
+/// Images of each evaluation that the event file shows.
+const LOGGED_IMAGES: usize = 4;
 
 /// Evaluates a run.
 #[derive(Debug)]
@@ -39,12 +46,37 @@ impl Scores {
         let mut text = format!("step {step}: evaluated in {seconds:.1} s");
         for (name, summary) in evaluation.summaries() {
             line[name] = stats_json(summary);
+            line[name]["classes"] = classes_json(summary);
             text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
         }
         journal.say(&text);
         journal.evaluation(step, &line, evaluation.summaries())?;
+        journal.picture(step, &self.picture(&evaluation)?)?;
         Ok(evaluation)
     }
+
+    /// The first images with their detections.
+    fn picture(&self, evaluation: &Evaluation) -> Result<RgbImage, EngineError> {
+        let data = self.evaluator.data();
+        let names: Vec<String> = data.categories().into_iter().map(|(name, _)| name).collect();
+        let shown = self.evaluator.images().iter().take(LOGGED_IMAGES);
+        let draw = |&image: &usize| {
+            let (_, found) = self.evaluator.compare(image, evaluation)?;
+            Ok(picture(&self.evaluator.load(image)?, &found, &names, DRAWN_SCORE))
+        };
+        let pictures = shown.map(draw).collect::<Result<Vec<_>, EngineError>>()?;
+        Ok(sheet(&pictures, pictures.len()))
+    }
+}
+
+/// AP by class name; undefined ones are null.
+fn classes_json(summary: &Summary) -> serde_json::Value {
+    let classes = summary.per_category.iter();
+    classes.map(|(name, ap)| (name.clone(), defined(*ap))).collect()
+}
+
+fn defined(value: f64) -> serde_json::Value {
+    if value < 0.0 { serde_json::Value::Null } else { value.into() }
 }
 
 /// Whether the config sets targets and all are met.
@@ -60,9 +92,5 @@ pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
 
 /// The twelve numbers under COCO's names; undefined ones are null.
 pub(super) fn stats_json(summary: &Summary) -> serde_json::Value {
-    let entries = summary.named().into_iter().map(|(name, value)| {
-        let value = if value < 0.0 { serde_json::Value::Null } else { value.into() };
-        (name.to_string(), value)
-    });
-    serde_json::Value::Object(entries.collect())
+    summary.named().into_iter().map(|(name, value)| (name.to_string(), defined(value))).collect()
 }

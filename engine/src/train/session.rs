@@ -363,6 +363,9 @@ impl Session {
             device: self.options.backend.name(),
             target_reached: outcome == Outcome::TargetReached,
             config_toml: self.saver.config_toml(),
+            draw_images: self.config.eval.draw_images,
+            data: (&self.data, self.saver.data_identity()),
+            evaluator: &self.scores.evaluator,
         };
         report::write(&self.options.run, &self.totals, &facts, evaluation)?;
         self.journal.say(&self.totals.describe());

@@ -8,7 +8,7 @@ use graph::capture::CapturedGraph;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
 use super::feed::{Batch, Feed};
-use super::memory::{MemoryNeed, check_fit, needed_bytes, prepare};
+use super::memory::{MemoryNeed, check_fit, check_fit_on_cpu, needed_bytes, prepare};
 use super::programs::TrainingPrograms;
 use super::start;
 use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
@@ -55,6 +55,9 @@ impl Trainer {
         config.check_supported()?;
         let batch_size = config.train.batch_size;
         let mut programs = TrainingPrograms::build(config, data, &backend.target(), batch_size)?;
+        if let Backend::Cpu = backend {
+            check_fit_on_cpu(&programs.built, config, data)?;
+        }
         let Some(first) = programs.built.first_mut() else {
             return Err(EngineError::Usage("the training set contains no images".into()));
         };
@@ -270,7 +273,7 @@ fn make_steps(
     };
     let prepared = prepare(built, &backend.target())?;
     let free = device.memory().map_err(graph::GraphError::from)?.free;
-    check_fit(&prepared, free, config, data, backend)?;
+    check_fit(needed_bytes(&prepared), free, config, data, backend)?;
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let needed = needed_bytes(&prepared);

@@ -1,0 +1,81 @@
+//! `docs/config.md` is what the schema says, and a printed config reads back.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use configs::{Config, key, keys, preset_names, reference, similar_keys};
+
+#[test]
+fn the_reference_of_the_config_is_that_of_the_schema() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.md");
+    if std::env::var("ONEGRAPH_DOCS").is_ok_and(|value| value == "write") {
+        std::fs::write(&path, reference()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        written == reference(),
+        "docs/config.md differs from the schema; write it anew: \
+         ONEGRAPH_DOCS=write cargo test --release -p configs --test documents"
+    );
+}
+
+#[test]
+fn every_key_has_a_meaning_and_a_default_that_loads() {
+    for key in keys() {
+        assert!(key.meaning.ends_with('.'), "{}: {}", key.name, key.meaning);
+        let more = match key.name.starts_with("data.synthetic.") {
+            true => "data.synthetic.kind=shapes",
+            false => "train.seed=0",
+        };
+        let texts = [more.to_string(), format!("{}={}", key.name, key.default)];
+        let config = Config::load("torchvision_r50", &texts);
+        assert!(config.is_ok(), "{texts:?}: {config:?}");
+    }
+    let words = &key("model.kind").unwrap().words;
+    assert_eq!(words[1], ("faster_rcnn".to_string(), "Boxes only.".to_string()));
+    assert_eq!(key("input.min_size").unwrap().unit.as_deref(), Some("pixels"));
+    assert_eq!(key("model.rpn.beta").unwrap().default, "0.11111111");
+    assert_eq!(key("train.name").unwrap().default, "\"none\"");
+}
+
+#[test]
+fn a_printed_config_shows_every_key_and_reads_back() {
+    for name in preset_names() {
+        let config = Config::load(name, &["train.name=a \"b\"\nc".into()]).unwrap();
+        let text = config.to_commented_toml().unwrap();
+        assert_eq!(Config::from_toml("printed", &text).unwrap(), config, "{name}:\n{text}");
+        let batch_size = "# Images per step, over all ranks and micro-steps. Default 16.\n\
+                          # Values: a whole number, 1 to 4096 (images).\nbatch_size = ";
+        assert!(text.contains(batch_size), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        for key in keys() {
+            let (table, last) = key.name.rsplit_once('.').unwrap();
+            if table == "data.synthetic" && config.data.synthetic.is_none() {
+                continue;
+            }
+            let shown = text.contains(&format!("\n{last} = ")) || text.contains(&key.name);
+            assert!(shown, "{name} does not show {}", key.name);
+        }
+    }
+}
+
+#[test]
+fn near_names_of_a_key_are_suggested() {
+    assert_eq!(similar_keys("larning_rate")[0], "solver.learning_rate");
+    assert_eq!(similar_keys("train.batchsize")[0], "train.batch_size");
+    assert!(similar_keys("threshold").contains(&"model.rpn.nms_threshold"));
+    assert_eq!(similar_keys("eval").len(), 4, "the keys of a table");
+    assert!(similar_keys("qqqqqqqq").is_empty());
+}
+
+#[test]
+fn each_value_of_a_config_has_a_file_that_set_it() {
+    let texts = ["train.seed=3".to_string()];
+    let (config, origins) = Config::load_with_origins("quickstart", &texts).unwrap();
+    assert_eq!(config, Config::load("quickstart", &texts).unwrap());
+    assert_eq!(origins.get("train.seed").map(String::as_str), Some("--set"));
+    assert_eq!(origins.get("train.steps").map(String::as_str), Some("preset quickstart"));
+    assert_eq!(origins.get("train.batch_size").map(String::as_str), Some("preset tiny"));
+    assert_eq!(origins.get("eval.batch_size"), None);
+}

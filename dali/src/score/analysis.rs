@@ -1,0 +1,265 @@
+//! What lies behind the twelve numbers: scores by class, precision over recall, which classes are
+//! confused, which kinds of errors cost most, and the images with the worst detections.
+
+use hotcoco::COCOeval;
+use serde::Serialize;
+
+use super::detections::{Detection, Results};
+use super::error::ScoreError;
+use super::evaluate::{Curves, scored};
+use super::ground_truth::GroundTruth;
+use super::{IouType, Summary};
+
+/// Overlap from which a detection counts as found, for confusion, errors and images.
+const FOUND_IOU: f64 = 0.5;
+/// Overlap below which a detection hits nothing.
+const BACKGROUND_IOU: f64 = 0.1;
+/// Score from which a detection counts in the confusion of classes and in an image's errors.
+const MIN_SCORE: f64 = 0.5;
+/// The kinds of errors, under TIDE's short names, and what they mean.
+const ERROR_KINDS: [(&str, &str); 6] = [
+    ("Cls", "right place, wrong class"),
+    ("Loc", "right class, poorly placed"),
+    ("Both", "wrong class, poorly placed"),
+    ("Dupe", "detected twice"),
+    ("Bkg", "nothing there"),
+    ("Miss", "not detected"),
+];
+
+/// The scores of one class; `None` where undefined.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClassScores {
+    /// Its name.
+    pub name: String,
+    /// Annotated objects that are not crowd.
+    pub objects: usize,
+    /// AP at IoU 0.50:0.95.
+    pub ap: Option<f64>,
+    /// AP at IoU 0.50.
+    pub ap50: Option<f64>,
+    /// AP at IoU 0.75.
+    pub ap75: Option<f64>,
+    /// AR at IoU 0.50:0.95, 100 detections per image.
+    pub ar: Option<f64>,
+    /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
+    pub precision: Vec<f64>,
+}
+
+/// A kind of errors.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ErrorKind {
+    /// What goes wrong.
+    pub meaning: &'static str,
+    /// Number of such errors.
+    pub count: u64,
+    /// What AP at IoU 0.50 would gain without them.
+    pub ap_lost: f64,
+}
+
+/// The detections on an image that score at least 0.5, against its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ImageScores {
+    /// The image's id.
+    pub image_id: u64,
+    /// Objects found.
+    pub found: usize,
+    /// Detections of nothing.
+    pub spurious: usize,
+    /// Objects missed.
+    pub missed: usize,
+}
+
+/// An analysis of detections.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Analysis {
+    /// By class, in the order of the ids.
+    pub classes: Vec<ClassScores>,
+    /// Mean precision over the classes at recalls 0, 0.01 .. 1, for each of ten IoU thresholds,
+    /// 0.50 to 0.95.
+    pub precision: Vec<Vec<f64>>,
+    /// Objects of class `row` detected as class `column`; the last row counts detections of
+    /// nothing, the last column missed objects. Scores from 0.5, IoU from 0.5.
+    pub confusion: Vec<Vec<u64>>,
+    /// Kinds of errors, the most costly first.
+    pub errors: Vec<ErrorKind>,
+    /// By image, the worst first.
+    pub images: Vec<ImageScores>,
+}
+
+/// Analyses detections; the summary is that of [`super::evaluate`].
+///
+/// # Errors
+/// As for [`super::evaluate`].
+pub fn analyze(
+    gt: &GroundTruth,
+    detections: &[Detection],
+    iou_type: IouType,
+) -> Result<(Summary, Analysis), ScoreError> {
+    let results = Results::from_detections(detections, gt, iou_type)?;
+    let (summary, curves, eval) = scored(gt, results)?;
+    // Those that a person would see; the others are noise to them.
+    let seen: Vec<Detection> =
+        detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
+    let (_, _, seen) = scored(gt, Results::from_detections(&seen, gt, iou_type)?)?;
+    let analysis = Analysis {
+        classes: classes(gt, &summary, &curves, &eval),
+        precision: mean_precision(&curves),
+        confusion: confusion(&eval),
+        errors: errors(&eval)?,
+        images: images(&seen)?,
+    };
+    Ok((summary, analysis))
+}
+
+/// Mean of the defined values, or `None`.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) =
+        values.filter(|v| *v > -1.0).fold((0.0, 0_usize), |(sum, n), v| (sum + v, n + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+fn classes(
+    gt: &GroundTruth,
+    summary: &Summary,
+    curves: &Curves,
+    eval: &COCOeval,
+) -> Vec<ClassScores> {
+    let [t, r, k, a, m] = curves.shape;
+    let num_recalls = r;
+    let precision = |t: usize, r: usize, class: usize| {
+        curves.precision[(((t * num_recalls + r) * k + class) * a) * m + (m - 1)]
+    };
+    let ap_at = |class: usize, at: usize| mean((0..r).map(|r| precision(at, r, class)));
+    let ids = eval.accumulated().map_or(&[][..], |e| &e.cat_ids);
+    let annotations = &gt.coco().dataset.annotations;
+    let class = |(i, (name, _)): (usize, &(String, f64))| {
+        let id = ids.get(i).copied();
+        let is_object = |c: u64, crowd: bool| Some(c) == id && !crowd;
+        let objects = annotations.iter().filter(|o| is_object(o.category_id, o.iscrowd)).count();
+        let recalls = (0..t).map(|t| curves.recall[((t * k + i) * a) * m + (m - 1)]);
+        let curve = (0..r).map(|r| precision(0, r, i));
+        ClassScores {
+            name: name.clone(),
+            objects,
+            ap: mean((0..t * r).map(|tr| precision(tr / r, tr % r, i))),
+            ap50: ap_at(i, 0),
+            ap75: ap_at(i, 5.min(t - 1)),
+            ar: mean(recalls),
+            precision: if objects > 0 { curve.collect() } else { Vec::new() },
+        }
+    };
+    summary.per_category.iter().enumerate().map(class).collect()
+}
+
+fn mean_precision(curves: &Curves) -> Vec<Vec<f64>> {
+    let [t, r, k, a, m] = curves.shape;
+    let at = |t: usize, rec: usize| {
+        let of = |class: usize| curves.precision[(((t * r + rec) * k + class) * a) * m + (m - 1)];
+        mean((0..k).map(of)).unwrap_or(0.0)
+    };
+    (0..t).map(|t| (0..r).map(|rec| at(t, rec)).collect()).collect()
+}
+
+fn confusion(eval: &COCOeval) -> Vec<Vec<u64>> {
+    let matrix = eval.confusion_matrix(FOUND_IOU, None, Some(MIN_SCORE));
+    matrix.matrix.chunks(matrix.num_cats + 1).map(<[u64]>::to_vec).collect()
+}
+
+fn errors(eval: &COCOeval) -> Result<Vec<ErrorKind>, ScoreError> {
+    let found = eval.tide_errors(FOUND_IOU, BACKGROUND_IOU)?;
+    let kind = |(name, meaning): (&str, &'static str)| ErrorKind {
+        meaning,
+        count: found.counts.get(name).copied().unwrap_or(0),
+        ap_lost: found.delta_ap.get(name).copied().unwrap_or(0.0),
+    };
+    let mut kinds: Vec<ErrorKind> = ERROR_KINDS.into_iter().map(kind).collect();
+    kinds.sort_by(|a, b| b.ap_lost.total_cmp(&a.ap_lost));
+    Ok(kinds)
+}
+
+/// The worst first: by the share of objects and detections that do not match, then by how many.
+fn images(eval: &COCOeval) -> Result<Vec<ImageScores>, ScoreError> {
+    let found = eval.image_diagnostics(FOUND_IOU, MIN_SCORE)?.images;
+    let scores = |(&image_id, i): (&u64, &hotcoco::ImageSummary)| {
+        let [found, spurious, missed] = [i.tp, i.fp, i.fn_count].map(|n| n as usize);
+        (i.f1, ImageScores { image_id, found, spurious, missed })
+    };
+    let mut images: Vec<_> = found.iter().map(scores).collect();
+    images.sort_by(|(f1, a), (other, b)| {
+        let faults = |i: &ImageScores| i.spurious + i.missed;
+        f1.total_cmp(other).then(faults(b).cmp(&faults(a))).then(a.image_id.cmp(&b.image_id))
+    });
+    Ok(images.into_iter().map(|(_, scores)| scores).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::score::{GtAnnotation, GtCategory, GtImage, evaluate};
+
+    fn ground_truth() -> GroundTruth {
+        let image = |id| GtImage { id, height: 100, width: 100 };
+        let object = |id, image_id, category_id, x: f64| GtAnnotation {
+            id,
+            image_id,
+            category_id,
+            bbox_xywh: [x, 10.0, 20.0, 20.0],
+            area: Some(400.0),
+            iscrowd: false,
+            mask: None,
+        };
+        let objects = vec![object(1, 1, 3, 0.0), object(2, 1, 3, 40.0), object(3, 2, 8, 0.0)];
+        let category = |id, name: &str| GtCategory { id, name: name.into() };
+        let categories = vec![category(3, "cat"), category(8, "dog"), category(9, "none")];
+        GroundTruth::from_parts(vec![image(1), image(2)], objects, categories).expect("sound")
+    }
+
+    fn detection(image_id: u64, category_id: u64, x: f64, score: f64) -> Detection {
+        let bbox_xywh = [x, 10.0, 20.0, 20.0];
+        Detection { image_id, category_id, score, bbox_xywh, segmentation: None }
+    }
+
+    #[test]
+    fn classes_confusion_errors_and_images_are_those_drawn_by_hand() {
+        // A cat found, one missed; the dog taken for a cat; a cat seen where nothing is; a
+        // detection that nobody sees.
+        let detections = [
+            detection(1, 3, 0.0, 0.9),
+            detection(2, 3, 0.0, 0.8),
+            detection(1, 3, 75.0, 0.7),
+            detection(2, 8, 60.0, 0.1),
+        ];
+        let gt = ground_truth();
+        let (summary, analysis) = analyze(&gt, &detections, IouType::Bbox).expect("sound");
+        assert_eq!(summary, evaluate(&gt, &detections, IouType::Bbox).expect("sound"));
+        let [cat, dog, none] = analysis.classes.as_slice() else { panic!("three classes") };
+        assert_eq!((cat.name.as_str(), cat.objects, cat.ar), ("cat", 2, Some(0.5)));
+        // Precision is 1 up to a recall of 0.5: 51 of 101 recalls.
+        assert!((cat.ap.expect("defined") - 51.0 / 101.0).abs() < 1e-9);
+        assert!(cat.precision[50] > 0.999 && cat.precision[51] == 0.0, "{:?}", cat.precision);
+        assert_eq!((dog.ap50, dog.objects, none.ap, none.objects), (Some(0.0), 1, None, 0));
+        assert!(none.precision.is_empty());
+        let mean = analysis.precision.iter().map(|p| p.iter().sum::<f64>() / 101.0);
+        assert!((mean.sum::<f64>() / 10.0 - summary.ap()).abs() < 1e-12);
+        assert_eq!(
+            analysis.confusion,
+            [vec![1, 0, 0, 1], vec![1, 0, 0, 0], vec![0; 4], vec![1, 0, 0, 0]]
+        );
+        let count = |meaning: &str| {
+            analysis.errors.iter().find(|e| e.meaning == meaning).expect("a kind").count
+        };
+        assert_eq!(count("right place, wrong class"), 1);
+        assert_eq!((count("nothing there"), count("detected twice")), (2, 0));
+        assert!(analysis.errors.windows(2).all(|pair| pair[0].ap_lost >= pair[1].ap_lost));
+        let image =
+            |image_id, found, spurious, missed| ImageScores { image_id, found, spurious, missed };
+        assert_eq!(analysis.images, [image(2, 0, 1, 1), image(1, 1, 1, 1)]);
+    }
+
+    #[test]
+    fn no_detections_at_all_are_analysed() {
+        let (summary, analysis) = analyze(&ground_truth(), &[], IouType::Bbox).expect("sound");
+        assert_eq!((summary.ap(), analysis.images[0].missed), (0.0, 2));
+        assert!(analysis.precision.iter().flatten().all(|p| *p == 0.0));
+    }
+}

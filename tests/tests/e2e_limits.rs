@@ -1,0 +1,66 @@
+//! Enormous numbers, as large as their limits allow: a plan or a sentence, never a panic, an abort
+//! or a hang.
+
+mod common;
+
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use common::{BAD_CONFIG, Place, micro};
+
+/// What planning may take, even of the largest model, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run(place: &Place, arguments: &[&str]) -> (Output, Duration) {
+    let started = Instant::now();
+    let output = place.command("").args(arguments).output().expect("the command starts");
+    (output, started.elapsed())
+}
+
+#[test]
+fn every_number_at_its_limit_is_planned_or_refused() {
+    let place = Place::new();
+    for key in configs::keys() {
+        let Some(max) = &key.max else { continue };
+        let length = key.default.matches(',').count() + 1;
+        let value = match key.default.starts_with('[') {
+            true => format!("[{}]", vec![max.to_string(); length].join(", ")),
+            false => max.to_string(),
+        };
+        let set = format!("{}={value}", key.name);
+        for preset in ["micro", "torchvision_r50"] {
+            let arguments = ["inspect", "plan", preset, "--set", &set];
+            let (output, took) = run(&place, &arguments);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let code = output.status.code();
+            assert!(matches!(code, Some(0 | BAD_CONFIG)), "{preset} {set}: {code:?}: {said}");
+            assert!(code == Some(0) || said.lines().count() == 1, "{preset} {set}: {said}");
+            assert!(took < PATIENCE, "{preset} {set}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_no_memory_holds_is_told_before_anything_is_allocated() {
+    let place = Place::new();
+    let large = micro(
+        "--set train.batch_size=4096 --set train.images_per_group=4 --set input.max_size=512 \
+         --set input.min_size=512",
+    );
+    place.bad(&large, BAD_CONFIG, &["a batch of 4096 images needs", "GiB free", "would fit"]);
+    let large =
+        micro("--set eval.batch_size=1024 --set input.min_size=1024 --set input.max_size=1024");
+    place.bad(&large, BAD_CONFIG, &["a batch of detections needs", "lower eval.batch_size"]);
+    let wide = micro("--set model.box_head.hidden=[262144,65535]");
+    place.bad(&wide, BAD_CONFIG, &["GiB free", "a smaller model"]);
+}
+
+#[test]
+fn a_million_threads_are_refused() {
+    let place = Place::new();
+    let mut command = place.command(&micro("--set train.steps=1"));
+    let output = command.env("RAYON_NUM_THREADS", "1000000").output().expect("the command starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(BAD_CONFIG), "{said}");
+    assert!(said.contains("RAYON_NUM_THREADS is 1000000; it must be at most 1024"), "{said}");
+}

@@ -1,0 +1,129 @@
+//! What a run says about itself: its report, its page, its events, and the keys of its config.
+
+mod common;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{BAD_CONFIG, Place, micro};
+use serde_json::Value;
+
+#[test]
+fn the_report_names_data_command_commit_and_date() {
+    let place = Place::new();
+    let out = place.good("train micro --set eval.draw_images=2");
+    let report = place.json("runs/micro/report.json");
+    let text = |pointer: &str| report.pointer(pointer).and_then(Value::as_str).expect(pointer);
+    assert!(text("/data/train/path").ends_with("runs/data/micro/train-16x64-seed0/store"));
+    assert_eq!(report["data"]["train"]["images"], 16);
+    assert_eq!((&report["data"]["val"]["images"], text("/data/train/key").len()), (&8.into(), 64));
+    assert!(text("/command").ends_with(" train micro --set eval.draw_images=2"));
+    assert!(!text("/commit").is_empty() && !text("/cpu").is_empty());
+    let date = text("/date");
+    assert!(date.len() == 25 && date.as_bytes()[10] == b'T', "{date}");
+    let classes = report.pointer("/analysis/segm/classes").and_then(Value::as_array);
+    assert_eq!(classes.expect("a list").len(), 4);
+    assert_eq!(
+        report.pointer("/analysis/bbox/confusion/4").expect("a row").as_array().map(Vec::len),
+        Some(5)
+    );
+    // Each table under its name.
+    let names: Vec<&str> = out.lines().filter(|l| ["bbox", "segm"].contains(l)).collect();
+    assert_eq!(names, ["bbox", "segm"]);
+    let log = place.text("runs/micro/log.txt");
+    let timed = |line: &str| line.as_bytes()[4] == b'-' && line.as_bytes()[13] == b':';
+    assert!(log.lines().all(timed), "{log}");
+    let metrics = place.metrics("runs/micro");
+    let evaluated = metrics.iter().find(|r| r.get("bbox").is_some()).expect("an evaluation");
+    assert_eq!(evaluated["bbox"]["classes"].as_object().expect("by class").len(), 4);
+}
+
+#[test]
+fn the_page_is_one_file_and_escapes_names() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 6 --size 64 --out shapes");
+    let annotations = place.text("shapes/annotations.json");
+    let evil = annotations.replace("\"circle\"", "\"<script>alert(1)</script>\"");
+    assert_ne!(evil, annotations, "the data has circles");
+    place.write("shapes/evil.json", evil);
+    let data = "--set data.synthetic=none --set data.train_images=shapes/images \
+                --set data.train_annotations=shapes/evil.json --set data.val_images=shapes/images \
+                --set data.val_annotations=shapes/evil.json";
+    place.good(&format!("train micro --set train.steps=4 --set eval.draw_images=3 {data}"));
+    let page = place.text("runs/micro/report.html");
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    assert!(!page.contains("<script"), "a name became a script");
+    for outside in ["http://", "https://", "<link", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert_eq!(page.matches("data:image/png;base64,").count(), 6, "three pairs");
+    for part in ["<h1>micro</h1>", "<polyline", "Kinds of errors", "batch_size = 2", "commit"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn a_page_without_pictures_or_masks_is_whole() {
+    let place = Place::new();
+    place.good(&micro("--set model.kind=faster_rcnn"));
+    let page = place.text("runs/micro/report.html");
+    assert!(page.contains("Boxes (bbox)") && !page.contains("Masks (segm)"));
+    assert!(!page.contains("data:image/png") && page.ends_with("</html>\n"));
+}
+
+#[test]
+fn tensorboard_gets_all_twelve_numbers_and_a_picture() {
+    let place = Place::new();
+    place.good(&micro(""));
+    let names = place.names("runs/micro");
+    let name = names.iter().find(|n| n.starts_with("events.out")).expect("an event file");
+    let bytes = place.bytes(&format!("runs/micro/{name}"));
+    let has = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    // APl is undefined: no shape is large.
+    for stat in ["AP", "AP50", "AP75", "APs", "APm", "AR1", "AR10", "AR100", "ARs", "ARm"] {
+        assert!(has(&format!("eval/segm_{stat}")), "{stat}");
+    }
+    assert!(
+        !has("eval/segm_APl")
+            && has("eval/predictions")
+            && has("\u{89}PNG".trim_start_matches('\u{89}'))
+    );
+    assert!(has("train/step_ms") && has("train/loss_mask"));
+}
+
+#[test]
+fn a_key_is_explained_listed_and_traced_to_its_file() {
+    let place = Place::new();
+    let text = place.good("config train.batch_size");
+    for part in ["a whole number, 1 to 4096", "unit     images", "default  16", "tiny: 8"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let list = place.good("config");
+    assert_eq!(list.lines().count(), configs::keys().len());
+    assert!(list.lines().all(|line| line.chars().count() <= 100), "{list}");
+    let set = "config train.steps --in quickstart --set train.steps=7";
+    assert!(place.good(set).contains("7, set in --set"));
+    let words = ["no key is called batchsize", "did you mean", "train.batch_size"];
+    place.bad("config batchsize", BAD_CONFIG, &words);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let place = Place::new();
+    for (program, arguments) in [
+        (env!("CARGO_BIN_EXE_onegraph-under-test"), "config"),
+        (env!("CARGO_BIN_EXE_onegraph-under-test"), "inspect plan torchvision_r50"),
+        (env!("CARGO_BIN_EXE_bench-under-test"), "data --preset micro --batches 2"),
+    ] {
+        let mut command = std::process::Command::new(program);
+        command.args(arguments.split(' ')).current_dir(place.path());
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        let status = child.wait().expect("it ends");
+        assert_eq!(status.code(), Some(0), "{arguments}: {said}");
+        assert!(!said.contains("panicked"), "{arguments}: {said}");
+    }
+}
