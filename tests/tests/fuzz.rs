@@ -19,6 +19,7 @@ use dali::{Store, decode};
 use engine::checkpoint;
 use engine::evaluate::DetectionModel;
 use engine::runtime::Backend;
+use engine::weights::{Extent, WeightsFile};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -264,7 +265,10 @@ fn broken_weights() {
         |_| (),
         |bytes| {
             folder.write("model.safetensors", bytes);
-            outcome(DetectionModel::new(&config, 4, Some(&file), &Backend::Cpu))
+            let opened = WeightsFile::open(&file);
+            outcome(opened.and_then(|weights| {
+                DetectionModel::new(&config, 4, Some((&weights, Extent::Model)), &Backend::Cpu)
+            }))
         },
     );
 }

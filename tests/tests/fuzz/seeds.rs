@@ -1,6 +1,6 @@
 //! Sound inputs, from which the broken ones are made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat};
@@ -107,7 +107,7 @@ pub(crate) fn configs() -> Vec<Vec<u8>> {
     configs::preset_names().map(text).collect()
 }
 
-/// Two small tensors, one under a name that the model has.
+/// Two small tensors, one under a name that the model has; without and with classes.
 pub(crate) fn weights() -> Vec<Vec<u8>> {
     let values = [0_u8; 48];
     let view = |shape: Vec<usize>| TensorView::new(Dtype::F32, shape, &values).expect("sound");
@@ -115,5 +115,9 @@ pub(crate) fn weights() -> Vec<Vec<u8>> {
         ("rpn.head.bbox_pred.bias", view(vec![12])),
         ("another.weight", view(vec![3, 4])),
     ]);
-    vec![safetensors::serialize(tensors, None).expect("sound")]
+    let classes = json!([{"id": 3, "name": "ant"}, {"id": 9, "name": "bee"}]).to_string();
+    let metadata = HashMap::from([("onegraph.categories".to_string(), classes)]);
+    [None, Some(metadata)]
+        .map(|metadata| safetensors::serialize(&tensors, metadata).expect("sound"))
+        .into()
 }
