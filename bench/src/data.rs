@@ -28,11 +28,15 @@ pub(crate) struct DataArgs {
     #[arg(long, default_value_t = 200)]
     batches: usize,
     /// Number of decoding threads.
-    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    #[arg(long, default_value_t = 1, value_parser = threads())]
     threads: usize,
     /// Write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1024)
 }
 
 pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {

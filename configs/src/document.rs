@@ -11,10 +11,13 @@ const COMMENT_COLUMNS: usize = 98;
 const REFERENCE_HEAD: &str = "# Config keys
 
 Every key of a config file, with the values it takes, its unit, its default and its meaning.
-A key may be left out: the default holds. `--set KEY=VALUE` overrides a file; `\"none\"` unsets what may be unset.
-`onegraph config KEY` explains one key, and `onegraph train CONFIG --print-config` shows the values of a config.
+A key may be left out: the default holds.
+`--set KEY=VALUE` overrides a file; `\"none\"` unsets what may be unset.
+`onegraph config KEY` explains one key.
+`onegraph train CONFIG --print-config` shows the values of a config.
 
-This file is generated from the structs in `configs/src/schema`; after a change there, write it anew:
+This file is generated from the structs in `configs/src/schema`.
+After a change there, write it anew:
 
 ```sh
 ONEGRAPH_DOCS=write cargo test --release -p configs --test documents

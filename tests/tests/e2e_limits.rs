@@ -29,7 +29,8 @@ fn every_number_at_its_limit_is_planned_or_refused() {
         };
         let set = format!("{}={value}", key.name);
         for preset in ["micro", "torchvision_r50"] {
-            let arguments = ["inspect", "plan", preset, "--set", &set];
+            let size = ["--height", "256", "--width", "256"];
+            let arguments = [&["inspect", "plan", preset, "--set", &set][..], &size].concat();
             let (output, took) = run(&place, &arguments);
             let said = String::from_utf8_lossy(&output.stderr);
             let code = output.status.code();

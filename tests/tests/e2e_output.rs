@@ -15,7 +15,7 @@ fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
     let place = Place::new();
     let out = place.good("train micro");
     assert_eq!(out.matches("Average Precision").count(), 12, "six lines of AP, twice");
-    assert!(out.ends_with("report: runs/micro/report.json\n"), "{out}");
+    assert!(out.ends_with("report: runs/micro/report.html\n"), "{out}");
     let is_event_file = |name: &String| name.starts_with("events.out.tfevents.");
     let (events, names): (Vec<_>, Vec<_>) =
         place.names("runs/micro").into_iter().partition(is_event_file);
@@ -29,6 +29,7 @@ fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
         "log.txt",
         "metrics.jsonl",
         "predictions.png",
+        "report.html",
         "report.json",
     ];
     assert_eq!(names, expected);
