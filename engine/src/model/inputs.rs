@@ -64,8 +64,8 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of a micro-step only. `micro_weight` is the share of its losses in those of the step, times
-    /// the number of micro-steps: 1 if each has as many groups that hold images.
+    /// Inputs of a micro-step only. `micro_weight` is the share of its losses in those of the step,
+    /// times the number of micro-steps: 1 if each has as many groups that hold images.
     MicroInputs {
         micro_weight: Scalar [Fixed(1)] Zeros;
     }
