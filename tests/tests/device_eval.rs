@@ -266,6 +266,7 @@ fn a_session_on_a_device_is_kept_as_one_on_the_cpu() {
         "train.steps=11",
         "train.eval_every_steps=4",
         "train.checkpoint_every_steps=3",
+        "train.keep_best=0",
         "train.batch_size=4",
         "train.micro_steps=2",
         "data.synthetic.train_images=10",

@@ -57,7 +57,7 @@ fn the_page_is_one_file_and_escapes_names() {
         assert!(!page.contains(outside), "{outside}");
     }
     assert_eq!(page.matches("data:image/png;base64,").count(), 6, "three pairs");
-    for part in ["<h1>micro</h1>", "<polyline", "Kinds of errors", "batch_size = 2", "commit"] {
+    for part in ["<h1>micro</h1>", "<polyline", "Confusion matrix", "batch_size = 2", "commit"] {
         assert!(page.contains(part), "{part}");
     }
 }

@@ -183,8 +183,9 @@ fn section(kind: &str, analysis: &Analysis) -> String {
     let what = if kind == "bbox" { "Boxes (bbox)" } else { "Masks (segm)" };
     format!(
         "<h2>{what}</h2>\n<div class=\"row\">{}{}</div>\n<h3>Classes</h3>\
-         <div class=\"scroll\">{}</div>\n<div class=\"row\"><div><h3>Kinds of errors</h3>{}</div>\
-         <div class=\"scroll\"><h3>What is taken for what</h3>{}</div></div>\n",
+         <div class=\"scroll\">{}</div>\n<div class=\"row\">\
+         <div><h3>Errors by kind (TIDE)</h3>{}</div>\
+         <div class=\"scroll\"><h3>Confusion matrix</h3>{}</div></div>\n",
         chart("Precision over recall, mean over classes", "recall", &thresholds, unit),
         chart(&title, "recall", &classes, unit),
         tables::classes(analysis),
