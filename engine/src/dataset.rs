@@ -54,10 +54,11 @@ impl DataSet {
                 dir.join("store")
             }
             Location::Files { images, annotations } => {
-                prepare(&config.data, split, &images, &annotations, progress)?
+                prepare(config, split, &images, &annotations, progress)?
             }
         };
         let store = Arc::new(Store::open(&dir)?);
+        check_masks(config, &store)?;
         if !store.has_checksums() {
             let path = store.path().display();
             progress.say(&format!(
@@ -123,6 +124,20 @@ impl DataSet {
             runs: c.runs.max(1),
         }
     }
+}
+
+/// A model with masks needs one for every object.
+fn check_masks(config: &Config, store: &Store) -> Result<(), EngineError> {
+    let without = store.header().num_without_mask;
+    if without == 0 || !config.model.kind.has_masks() {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "{without} of {} objects in {} have a box alone, and mask_rcnn needs masks: set \
+         model.kind=faster_rcnn, or make the store again without --boxes",
+        store.header().num_annotations,
+        store.path().display()
+    )))
 }
 
 /// Category names with their COCO ids, in the order of a store's labels from 1.
@@ -210,12 +225,17 @@ fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, Dal
 
 /// Builds the store of COCO files once, beside the run's data: its name encodes what it depends on.
 fn prepare(
-    data: &Data,
+    config: &Config,
     split: Split,
     images: &Path,
     annotations: &Path,
     progress: &Progress,
 ) -> Result<PathBuf, EngineError> {
+    let data = &config.data;
+    let masks = match config.model.kind.has_masks() {
+        true => prep::Masks::Required,
+        false => prep::Masks::Optional,
+    };
     let empty = match (data.empty, split) {
         (EmptyImages::Drop, Split::Train) => prep::EmptyImages::Drop,
         _ => prep::EmptyImages::Keep,
@@ -226,7 +246,7 @@ fn prepare(
     };
     let max_image_pixels = data.max_image_pixels;
     let paths = prep::PrepOptions::new(images, annotations, "");
-    let mut options = prep::PrepOptions { pixels, empty, max_image_pixels, ..paths };
+    let mut options = prep::PrepOptions { pixels, empty, masks, max_image_pixels, ..paths };
     // An edited annotation file counts as a new one: its old store would be silently wrong.
     let key = prep::source_key(&options)?;
     let stem = annotations.file_stem().unwrap_or_default().to_string_lossy();

@@ -3,6 +3,7 @@
 use hotcoco::mask;
 use hotcoco::types::Rle;
 
+use super::options::Masks;
 use super::report::DropReason;
 use crate::coco::{Annotation, RunCounts, Segmentation};
 use crate::store::{NewObject, NewSegmentation};
@@ -28,22 +29,22 @@ pub(super) struct Cleaned {
     pub(super) ring_trimmed: bool,
 }
 
-/// Checks `annotation` of an image of this size.
+/// Checks `annotation` of an image of this height and width.
 ///
 /// # Errors
 /// The reason to drop it.
 pub(super) fn clean(
     annotation: &Annotation,
     label: u32,
-    height: u32,
-    width: u32,
+    [height, width]: [u32; 2],
+    masks: Masks,
 ) -> Result<Cleaned, DropReason> {
     let (bbox_xywh, clipped) = clean_box(annotation.bbox.as_deref(), height, width)?;
-    let (segmentation, mask_area, ring_trimmed) = match &annotation.segmentation {
-        None => return Err(DropReason::NoSegmentation),
-        Some(Segmentation::Polygons(rings)) if rings.is_empty() => {
-            return Err(DropReason::NoSegmentation);
+    let (segmentation, mask_area, ring_trimmed) = match segmentation_of(annotation) {
+        None if masks == Masks::Optional => {
+            (NewSegmentation::Polygons(vec![]), box_area(bbox_xywh), false)
         }
+        None => return Err(DropReason::NoSegmentation),
         Some(Segmentation::Polygons(rings)) => clean_polygons(rings, height, width)?,
         Some(Segmentation::Runs { size, counts }) => {
             let (segmentation, area) = clean_runs(*size, counts, height, width)?;
@@ -64,6 +65,17 @@ pub(super) fn clean(
         segmentation,
     };
     Ok(Cleaned { object, clipped, ring_trimmed })
+}
+
+/// The segmentation; `None` also for an empty list of polygons.
+fn segmentation_of(annotation: &Annotation) -> Option<&Segmentation> {
+    let is_empty = |s: &&Segmentation| matches!(s, Segmentation::Polygons(p) if p.is_empty());
+    annotation.segmentation.as_ref().filter(|s| !is_empty(s))
+}
+
+/// Pixels that a box covers, at least 1.
+fn box_area([_, _, width, height]: [f32; 4]) -> u64 {
+    (f64::from(width) * f64::from(height)).round().max(1.0) as u64
 }
 
 fn clean_box(

@@ -68,7 +68,8 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
         exif_rotated: info.exif_orientation.is_some(),
     };
     for (label, annotation) in &task.annotations {
-        match annotation::clean(annotation, *label, image.height, image.width) {
+        let size = [image.height, image.width];
+        match annotation::clean(annotation, *label, size, options.masks) {
             Ok(cleaned) => {
                 prepared.objects.push(cleaned.object);
                 prepared.clipped.extend(cleaned.clipped.then_some(annotation.id));

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-pub use options::{EmptyImages, PrepOptions};
+pub use options::{EmptyImages, Masks, PrepOptions};
 pub use report::{DropReason, Noted, PrepReport, ShapeSpan};
 pub use source::source_key;
 
@@ -79,6 +79,7 @@ pub fn run(
         let done = chunk_idx * IMAGES_PER_CHUNK + chunk.len();
         progress(Progress { stage: Stage::Images, done, total: tasks.len() });
     }
+    check_masks(options, &report, writer.num_annotations())?;
     check_something_left(options, &report, &sizes, tasks.len())?;
 
     progress(Progress { stage: Stage::Finishing, done: 0, total: 1 });
@@ -89,6 +90,7 @@ pub fn run(
     report.num_images = header.num_images;
     report.num_annotations = header.num_annotations;
     report.num_crowd = header.num_crowd;
+    report.num_without_mask = header.num_without_mask;
     report.num_empty_images = header.num_empty_images;
     report.num_categories = header.categories.len();
     report.capacities = header.capacities;
@@ -146,6 +148,23 @@ fn store_image(
         objects: &prepared.objects,
     })?;
     Ok(true)
+}
+
+/// Rejects annotations with boxes alone, unless they are asked for.
+fn check_masks(
+    options: &PrepOptions,
+    report: &PrepReport,
+    num_stored: usize,
+) -> Result<(), DaliError> {
+    let without = report.dropped.get(&DropReason::NoSegmentation).map_or(0, |noted| noted.count);
+    if num_stored > 0 || without == 0 {
+        return Ok(());
+    }
+    let fault = format!(
+        "none of its {without} objects has a segmentation, which mask_rcnn needs; to train \
+         model.kind=faster_rcnn, keep their boxes (prep --boxes)"
+    );
+    Err(DaliError::NothingLeft { path: options.annotations.clone(), fault })
 }
 
 fn check_something_left(

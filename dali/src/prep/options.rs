@@ -32,6 +32,16 @@ impl FromStr for EmptyImages {
     }
 }
 
+/// Whether an object needs a mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Masks {
+    /// Objects without a segmentation are dropped and counted.
+    #[default]
+    Required,
+    /// They are stored with their box alone.
+    Optional,
+}
+
 /// Options of [`super::run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepOptions {
@@ -45,6 +55,8 @@ pub struct PrepOptions {
     pub pixels: PixelEncoding,
     /// How images without objects are treated; default keep.
     pub empty: EmptyImages,
+    /// Whether an object needs a mask; default required.
+    pub masks: Masks,
     /// Whether to replace a store at `out`; default no.
     pub overwrite: bool,
     /// Whether to drop unreadable images instead of failing; default no.
@@ -70,6 +82,7 @@ impl PrepOptions {
             out: out.into(),
             pixels: PixelEncoding::default(),
             empty: EmptyImages::default(),
+            masks: Masks::default(),
             overwrite: false,
             skip_bad_images: false,
             max_image_pixels: decode::MAX_PIXELS,

@@ -123,6 +123,8 @@ pub struct PrepReport {
     pub num_annotations: usize,
     /// Crowd objects stored.
     pub num_crowd: usize,
+    /// Objects stored with their box alone.
+    pub num_without_mask: usize,
     /// Images stored that have no object.
     pub num_empty_images: usize,
     /// Images left out because they have no object.
@@ -205,7 +207,12 @@ impl fmt::Display for PrepReport {
             "  images       {} ({} without objects)",
             self.num_images, self.num_empty_images
         )?;
-        writeln!(f, "  annotations  {} ({} crowd)", self.num_annotations, self.num_crowd)?;
+        let boxes = match self.num_without_mask {
+            0 => String::new(),
+            count => format!(", {count} with a box alone"),
+        };
+        let (all, crowd) = (self.num_annotations, self.num_crowd);
+        writeln!(f, "  annotations  {all} ({crowd} crowd{boxes})")?;
         writeln!(f, "  categories   {}", self.num_categories)?;
         self.write_findings(f)?;
         let ShapeSpan { num_landscape, num_portrait, heights, widths } = self.shapes;

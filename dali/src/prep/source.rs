@@ -19,9 +19,9 @@ pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
         .map_err(DaliError::io("read the annotations", annotations))?;
     let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let PrepOptions { empty, pixels, skip_bad_images, .. } = options;
+    let PrepOptions { empty, pixels, skip_bad_images, masks, .. } = options;
     let key = format!(
-        "{:?} {:?} {} {changed:?} {empty:?} {pixels:?} {skip_bad_images}",
+        "{:?} {:?} {} {changed:?} {empty:?} {pixels:?} {skip_bad_images} {masks:?}",
         full(&options.images),
         full(annotations),
         meta.len(),

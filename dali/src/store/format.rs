@@ -115,6 +115,9 @@ pub struct Header {
     pub num_annotations: usize,
     /// Crowd objects: kept for scoring, never trained on.
     pub num_crowd: usize,
+    /// Objects with a box alone: they cannot train masks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub num_without_mask: usize,
     /// Images without any object.
     pub num_empty_images: usize,
     /// The requested pixel encoding.
@@ -126,6 +129,10 @@ pub struct Header {
     /// What it was made from, [`crate::prep::source_key`]; absent in stores of older programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// `objects.bin`: the segmentation is polygons.

@@ -105,6 +105,7 @@ impl StoreWriter {
                 num_images: 0,
                 num_annotations: 0,
                 num_crowd: 0,
+                num_without_mask: 0,
                 num_empty_images: 0,
                 pixels,
                 capacities: Capacities::default(),
@@ -150,6 +151,11 @@ impl StoreWriter {
         self.header.num_images += 1;
         self.header.num_empty_images += usize::from(image.objects.is_empty());
         Ok(())
+    }
+
+    /// Objects written so far.
+    pub(crate) fn num_annotations(&self) -> usize {
+        self.header.num_annotations
     }
 
     /// Bytes written so far.
@@ -217,6 +223,9 @@ impl StoreWriter {
         self.num_parts += num_parts as u64;
         self.header.num_annotations += 1;
         self.header.num_crowd += usize::from(object.crowd);
+        let has_mask =
+            !matches!(&object.segmentation, NewSegmentation::Polygons(p) if p.is_empty());
+        self.header.num_without_mask += usize::from(!has_mask);
         // Training leaves crowd objects out, so the slots need no room for them.
         if !object.crowd {
             of_image.objects += 1;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use dali::DaliError;
-use dali::prep::{EmptyImages, PrepOptions, PrepReport};
+use dali::prep::{EmptyImages, Masks, PrepOptions, PrepReport};
 use dali::store::PixelEncoding;
 use dali::synthetic::SyntheticOptions;
 
@@ -28,6 +28,9 @@ pub(super) struct PrepArgs {
     /// What to do with images without objects.
     #[arg(long, value_enum, default_value_t = Empty::Keep)]
     empty: Empty,
+    /// Keep objects without a mask, with their box alone: for faster_rcnn.
+    #[arg(long)]
+    boxes: bool,
     /// Replace an existing store.
     #[arg(long)]
     overwrite: bool,
@@ -97,6 +100,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
             Empty::Keep => EmptyImages::Keep,
             Empty::Drop => EmptyImages::Drop,
         },
+        masks: if args.boxes { Masks::Optional } else { Masks::Required },
         overwrite: args.overwrite,
         skip_bad_images: args.skip_bad_images,
         max_image_pixels: args.max_image_pixels,

@@ -25,7 +25,7 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
                 bbox_xywh: view.bbox_xywh.map(f64::from),
                 area: Some(f64::from(view.area)),
                 iscrowd: view.crowd,
-                mask: Some(mask(&view, height, width)),
+                mask: mask(&view, height, width),
             });
         }
     }
@@ -42,22 +42,25 @@ pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, E
     let found = views.filter(|view| !view.crowd).map(|view| {
         let [x, y, w, h] = view.bbox_xywh;
         let mask = match mask(&view, height, width) {
-            GtMask::Polygons(rings) => Rle::from_polygons(height, width, &rings)?,
-            GtMask::Rle(rle) => rle,
+            None => None,
+            Some(GtMask::Polygons(rings)) => Some(Rle::from_polygons(height, width, &rings)?),
+            Some(GtMask::Rle(rle)) => Some(rle),
         };
         let label = view.label as usize;
-        Ok(Found { label, score: 1.0, bbox: [x, y, x + w, y + h], mask: Some(mask) })
+        Ok(Found { label, score: 1.0, bbox: [x, y, x + w, y + h], mask })
     });
     let objects = found.collect::<Result<_, EngineError>>()?;
     Ok(ImageDetections { image_id: record.image_id, objects })
 }
 
-fn mask(view: &ObjectView<'_>, height: u32, width: u32) -> GtMask {
-    match &view.segmentation {
+/// An object's mask; `None` if it has a box alone.
+fn mask(view: &ObjectView<'_>, height: u32, width: u32) -> Option<GtMask> {
+    Some(match &view.segmentation {
+        Segmentation::Polygons(rings) if rings.is_empty() => return None,
         Segmentation::Polygons(rings) => {
             let flat = |ring: &&[f32]| ring.iter().map(|v| f64::from(*v)).collect();
             GtMask::Polygons(rings.iter().map(flat).collect())
         }
         Segmentation::Runs(counts) => GtMask::Rle(Rle { height, width, counts: counts.to_vec() }),
-    }
+    })
 }
