@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use common::{INTERRUPTED, Place, micro};
+use common::{INTERRUPTED, Place, micro, with_default_signals};
 
 /// The answer must come within this, on a machine that runs other tests.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -21,6 +21,8 @@ struct Running {
 
 impl Running {
     fn start(command: &mut Command) -> Self {
+        let mut command = with_default_signals(command);
+        command.stdout(Stdio::null()).process_group(0);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the command starts");
         let pipe = BufReader::new(child.stderr.take().expect("a pipe"));
         let (send, lines) = channel();
@@ -150,7 +152,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
     let program = place.command(&endless);
     let mut nohup = Command::new("nohup");
     nohup.arg(program.get_program()).args(program.get_args()).current_dir(place.path());
-    let mut running = Running::start(nohup.stdout(Stdio::null()).process_group(0));
+    let mut running = Running::start(&mut nohup);
     running.until("iter 3/");
     running.send("HUP");
     running.until("iter 300/");

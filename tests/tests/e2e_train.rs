@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{INTERRUPTED, Place, micro, said};
+use common::{INTERRUPTED, Place, micro, said, with_default_signals};
 
 /// Everything that a run leaves, but for times: weights, momentum, metrics, detections.
 fn trace(place: &Place, run: &str, step: u64) -> (Vec<Vec<u8>>, Vec<serde_json::Value>) {
@@ -113,8 +113,8 @@ fn a_signal_saves_and_the_resumed_run_ends_bit_exact() {
     for signal in ["TERM", "USR1", "INT"] {
         let place = Place::new();
         let arguments = micro("--set train.steps=1000000 --set train.log_every_steps=0");
-        let mut child =
-            place.command(&arguments).stderr(Stdio::null()).spawn().expect("the command starts");
+        let mut command = with_default_signals(&place.command(&arguments));
+        let mut child = command.stderr(Stdio::null()).spawn().expect("the command starts");
         wait_for_steps(&place, &mut child);
         let pid = child.id().to_string();
         let sent = std::process::Command::new("kill").args(["-s", signal, &pid]).status();

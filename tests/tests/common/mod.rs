@@ -135,6 +135,19 @@ impl Place {
     }
 }
 
+/// The command with the signals that end it as they are by default: whatever runs the tests may
+/// ignore some, and a process keeps ignoring what it was started to ignore.
+pub(crate) fn with_default_signals(command: &Command) -> Command {
+    let mut wrapped = Command::new("env");
+    wrapped.arg("--default-signal=HUP,INT,TERM,USR1").arg(command.get_program());
+    wrapped.args(command.get_args()).stdin(Stdio::null());
+    wrapped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(folder) = command.get_current_dir() {
+        wrapped.current_dir(folder);
+    }
+    wrapped
+}
+
 /// Runs a command to its end.
 pub(crate) fn said(command: &mut Command) -> Said {
     let output = command.output().expect("the command starts");
