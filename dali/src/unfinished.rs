@@ -35,17 +35,15 @@ impl Drop for Unfinished {
 /// The list stays locked, so nothing half-made is renamed into place afterwards by a thread that
 /// has to unmark it first.
 pub fn remove_all_and(end: impl FnOnce()) {
-    /// Threads that still write can put a file into a folder while it is removed.
-    const ATTEMPTS: usize = 20;
     let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
     for path in paths.iter() {
-        for _ in 0..ATTEMPTS {
-            let is_dir = path.is_dir();
-            let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-            if removed.is_ok() || !path.exists() {
-                break;
-            }
-        }
+        // Under another name, threads that still write can put nothing more into it.
+        let mut name = path.as_os_str().to_os_string();
+        name.push(".removed");
+        let moved = PathBuf::from(name);
+        let path = if fs::rename(path, &moved).is_ok() { &moved } else { path };
+        // Nothing to report: the process ends.
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
     end();
 }
