@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dali::score::ScoreError;
 use device::DeviceError;
 use graph::GraphError;
 use graph::capture::CaptureError;
@@ -23,7 +24,7 @@ pub enum EngineError {
     Data(#[from] dali::DaliError),
     /// Annotations or detections cannot be scored.
     #[error("{0}")]
-    Score(#[from] dali::score::ScoreError),
+    Score(ScoreError),
     /// The images cannot be divided into batches.
     #[error("{0}")]
     Order(#[from] dali::order::OrderError),
@@ -81,12 +82,32 @@ pub enum EngineError {
         /// The I/O error.
         source: std::io::Error,
     },
+    /// The state after the last step cannot be saved.
+    #[error("{fault}: nothing is saved after step {step}; last checkpoint: {last}")]
+    Unsaved {
+        /// The last step.
+        step: u64,
+        /// The last checkpoint that was saved, or "none".
+        last: String,
+        /// The file and its fault.
+        fault: Box<EngineError>,
+    },
     /// A signal asked for the end before the work was done.
     #[error("interrupted")]
     Interrupted,
     /// The user's request is inconsistent.
     #[error("{0}")]
     Usage(String),
+}
+
+impl From<ScoreError> for EngineError {
+    fn from(error: ScoreError) -> Self {
+        match error {
+            // A full disk is not a fault of the data.
+            ScoreError::Write { file: path, source } => EngineError::Io { path, source },
+            other => EngineError::Score(other),
+        }
+    }
 }
 
 impl From<GraphError> for EngineError {

@@ -3,13 +3,11 @@
 //! The format: records of length, masked CRC-32C of the length, an `Event` protocol buffer, and
 //! its masked CRC-32C (tensorflow/core/lib/io/record_writer.cc, tensorflow/core/util/event.proto).
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::append::AppendFile;
 use crate::error::EngineError;
-use crate::run_dir::io;
 
 /// The colorspace of a picture.
 const RGB: u32 = 3;
@@ -17,8 +15,7 @@ const RGB: u32 = 3;
 /// Writes `events.out.tfevents.*` of a run.
 #[derive(Debug)]
 pub(crate) struct EventWriter {
-    file: BufWriter<File>,
-    path: std::path::PathBuf,
+    file: AppendFile,
 }
 
 impl EventWriter {
@@ -28,9 +25,7 @@ impl EventWriter {
     /// [`EngineError::Io`] names the file.
     pub(crate) fn create(dir: &Path) -> Result<Self, EngineError> {
         let name = format!("events.out.tfevents.{:.0}.onegraph.{}", now(), std::process::id());
-        let path = dir.join(name);
-        let file = File::create(&path).map_err(io(&path))?;
-        let mut writer = Self { file: BufWriter::new(file), path };
+        let mut writer = Self { file: AppendFile::open(&dir.join(name))? };
         let mut event = time_field();
         bytes_field(&mut event, 3, b"brain.Event:2");
         writer.record(&event)?;
@@ -97,8 +92,7 @@ impl EventWriter {
             event,
             &masked_crc(event).to_le_bytes(),
         ];
-        let written = parts.iter().try_for_each(|part| self.file.write_all(part));
-        written.and_then(|()| self.file.flush()).map_err(io(&self.path))
+        self.file.append(&parts.concat())
     }
 }
 

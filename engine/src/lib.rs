@@ -4,6 +4,7 @@
 // In a test a panic is the report; elsewhere errors are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod append;
 pub mod checkpoint;
 pub mod classes;
 pub mod cli;

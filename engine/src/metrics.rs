@@ -1,14 +1,13 @@
 //! The progress of training: a log line every few steps, and every step in `metrics.jsonl`.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde::Serialize;
 
+use crate::append::AppendFile;
 use crate::error::EngineError;
-use crate::run_dir::{io, write_whole};
+use crate::run_dir::write_whole;
 
 /// The record of one training step.
 #[derive(Debug, Clone, Serialize)]
@@ -40,7 +39,7 @@ pub struct StepRecord {
 /// Keeps a window of steps for the log line, and writes every step to `metrics.jsonl`.
 #[derive(Debug)]
 pub struct Metrics {
-    file: BufWriter<File>,
+    file: AppendFile,
     window: VecDeque<StepRecord>,
     window_len: usize,
     skipped: u64,
@@ -52,10 +51,9 @@ impl Metrics {
     /// # Errors
     /// [`EngineError::Io`] if it cannot be opened.
     pub fn new(path: &Path, window_len: usize) -> Result<Self, EngineError> {
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(io(path))?;
-        let window = VecDeque::new();
         let window_len = window_len.max(1);
-        Ok(Self { file: BufWriter::new(file), window, window_len, skipped: 0 })
+        let file = AppendFile::open(path)?;
+        Ok(Self { file, window: VecDeque::new(), window_len, skipped: 0 })
     }
 
     /// Records a step.
@@ -78,13 +76,12 @@ impl Metrics {
         put("images", record.images.into());
         put("step_ms", (1e3 * record.step_seconds).into());
         put("data_ms", (1e3 * record.data_seconds).into());
-        self.line(&serde_json::Value::Object(line))?;
         self.skipped += u64::from(!record.applied);
         if self.window.len() == self.window_len {
             self.window.pop_front();
         }
         self.window.push_back(record);
-        Ok(())
+        self.line(&serde_json::Value::Object(line))
     }
 
     /// Writes any other record, such as an evaluation.
@@ -92,9 +89,7 @@ impl Metrics {
     /// # Errors
     /// [`EngineError::Io`] if the file cannot be written.
     pub fn line(&mut self, value: &serde_json::Value) -> Result<(), EngineError> {
-        writeln!(self.file, "{value}")
-            .and_then(|()| self.file.flush())
-            .map_err(io(Path::new("metrics.jsonl")))
+        self.file.append(format!("{value}\n").as_bytes())
     }
 
     /// The steps of the window in one; `None` before the first step.

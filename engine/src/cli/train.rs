@@ -113,11 +113,14 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         progress.say(&format!("interrupted; go on with: onegraph train --resume {path}"));
         return Ok(outcome);
     }
-    evaluation.write(&run.join("inference"))?;
+    // The scores come first: a full disk does not take them.
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
-    draw(&mut session, &run, draw_images, &progress)?;
+    let written = evaluation.write(&run.join("inference"));
+    let drawn = draw(&mut session, &run, draw_images, &progress);
+    session.finish()?;
+    written.and(drawn)?;
     for name in ["report.json", "report.html"] {
         super::print(&format!("report: {}\n", run.join(name).display()))?;
     }

@@ -1,26 +1,27 @@
 //! A run's journal: messages go to the terminal, `log.txt`, `metrics.jsonl` and TensorBoard's event
 //! file.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-
 use dali::score::Summary;
 use image::RgbImage;
 
+use crate::append::AppendFile;
 use crate::draw::png;
 use crate::error::EngineError;
 use crate::events::EventWriter;
 use crate::metrics::{Metrics, StepRecord};
 use crate::progress::Progress;
-use crate::run_dir::{RunDir, io};
+use crate::run_dir::RunDir;
 
-/// Records the events of a session.
+/// Records the events of a session. A record that cannot be written does not end the session.
 #[derive(Debug)]
 pub(super) struct Journal {
     progress: Progress,
-    log: File,
+    log: AppendFile,
     metrics: Metrics,
     events: EventWriter,
+    has_gaps: bool,
+    /// Why the first gap came, until the user knows.
+    gap: Option<EngineError>,
 }
 
 impl Journal {
@@ -30,33 +31,40 @@ impl Journal {
         progress: Progress,
         window: usize,
     ) -> Result<Self, EngineError> {
-        let path = run.join("log.txt");
-        let log = OpenOptions::new().create(true).append(true).open(&path).map_err(io(&path))?;
+        let log = AppendFile::open(&run.join("log.txt"))?;
         let metrics = Metrics::new(&run.join("metrics.jsonl"), window)?;
         let events = EventWriter::create(run.path())?;
-        Ok(Self { progress, log, metrics, events })
+        Ok(Self { progress, log, metrics, events, has_gaps: false, gap: None })
     }
 
-    /// Prints and logs one or more lines, with the time. A failing log does not stop a run.
+    /// Prints and logs one or more lines, with the time; before the first of them, why the journal
+    /// has gaps, if it does.
     pub(super) fn say(&mut self, text: &str) {
         let now = jiff::Zoned::now();
-        self.progress.say_at(&now.strftime("%H:%M:%S").to_string(), text);
         let time = now.strftime("%Y-%m-%d %H:%M:%S");
-        for line in text.lines() {
-            let _ = writeln!(self.log, "{time} {line}");
+        let lines: String = text.lines().map(|line| format!("{time} {line}\n")).collect();
+        let written = self.log.append(lines.as_bytes());
+        self.note(written);
+        let time = now.strftime("%H:%M:%S").to_string();
+        if let Some(fault) = self.gap.take() {
+            let text = format!("warning: {fault}; the log has gaps from here, training goes on");
+            self.progress.say_at(&time, &text);
         }
+        self.progress.say_at(&time, text);
     }
 
     /// Records a step.
-    pub(super) fn step(&mut self, record: StepRecord) -> Result<(), EngineError> {
-        self.metrics.push(record)
+    pub(super) fn step(&mut self, record: StepRecord) {
+        let written = self.metrics.push(record);
+        self.note(written);
     }
 
     /// Prints the log line of the last steps, and writes their scalars as events.
-    pub(super) fn log(&mut self, total_steps: u64, peak_bytes: usize) -> Result<(), EngineError> {
-        let Some(medians) = self.metrics.medians() else { return Ok(()) };
+    pub(super) fn log(&mut self, total_steps: u64, peak_bytes: usize) {
+        let Some(medians) = self.metrics.medians() else { return };
+        let written = self.events.scalars(medians.step, &medians.scalars());
+        self.note(written);
         self.say(&medians.line(total_steps, peak_bytes));
-        self.events.scalars(medians.step, &medians.scalars())
     }
 
     /// Writes an evaluation: its JSON line, and its twelve numbers as events; undefined ones are
@@ -66,20 +74,35 @@ impl Journal {
         step: u64,
         line: &serde_json::Value,
         summaries: impl Iterator<Item = (&'static str, &'a Summary)>,
-    ) -> Result<(), EngineError> {
-        self.metrics.line(line)?;
+    ) {
+        let written = self.metrics.line(line);
+        self.note(written);
         for (name, summary) in summaries {
             let defined = summary.named().into_iter().filter(|(_, value)| *value >= 0.0);
             let tag = |(stat, value)| (format!("eval/{name}_{stat}"), value as f32);
-            self.events.scalars(step, &defined.map(tag).collect::<Vec<_>>())?;
+            let written = self.events.scalars(step, &defined.map(tag).collect::<Vec<_>>());
+            self.note(written);
         }
-        Ok(())
     }
 
     /// Writes a picture of an evaluation as an event.
+    ///
+    /// # Errors
+    /// A picture that cannot be encoded.
     pub(super) fn picture(&mut self, step: u64, picture: &RgbImage) -> Result<(), EngineError> {
         let png = png(picture)?;
         let size = (picture.height(), picture.width());
-        self.events.picture(step, "eval/predictions", size, &png)
+        let written = self.events.picture(step, "eval/predictions", size, &png);
+        self.note(written);
+        Ok(())
+    }
+
+    /// Remembers the first fault of writing, to say it with the next line.
+    fn note(&mut self, written: Result<(), EngineError>) {
+        if let Err(fault) = written
+            && !std::mem::replace(&mut self.has_gaps, true)
+        {
+            self.gap = Some(fault);
+        }
     }
 }

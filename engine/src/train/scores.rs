@@ -50,7 +50,7 @@ impl Scores {
             text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
         }
         journal.say(&text);
-        journal.evaluation(step, &line, evaluation.summaries())?;
+        journal.evaluation(step, &line, evaluation.summaries());
         journal.picture(step, &self.picture(&evaluation)?)?;
         Ok(evaluation)
     }

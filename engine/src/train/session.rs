@@ -40,8 +40,8 @@ pub struct Session {
     owes_evaluation: bool,
     /// Loss scale of the step before.
     last_scale: Option<f32>,
-    /// Whether the user knows that the log has gaps.
-    log_has_gaps: bool,
+    /// The first file that should outlive the run and could not be written.
+    unwritten: Option<EngineError>,
 }
 
 impl Session {
@@ -97,14 +97,15 @@ impl Session {
             saver,
             owes_evaluation,
             last_scale: None,
-            log_has_gaps: false,
+            unwritten: None,
         })
     }
 
-    /// Trains to the end, evaluates, and writes `report.json`.
+    /// Trains to the end, evaluates, and writes `report.json`. A full disk does not keep it from
+    /// its scores: [`Session::finish`] tells what could not be written.
     ///
     /// # Errors
-    /// Data that cannot be read, files that cannot be written, non-finite losses.
+    /// Data that cannot be read, non-finite losses; an interrupted run that cannot be saved.
     pub fn run(&mut self) -> Result<(Outcome, Evaluation), EngineError> {
         let options = &self.options;
         let (backend, run) = (&options.backend, &options.run);
@@ -113,7 +114,7 @@ impl Session {
         }
         let (mut outcome, mut last_evaluation) = self.train()?;
         if self.divergence.is_sound() {
-            self.save()?;
+            self.save_last(outcome)?;
         } else if outcome != Outcome::Interrupted {
             return Err(self.diverged());
         }
@@ -128,8 +129,18 @@ impl Session {
             outcome = Outcome::TargetReached;
         }
         self.log_outcome(outcome);
-        self.report(&evaluation, outcome)?;
+        let reported = self.report(&evaluation, outcome);
+        self.keep_fault(reported)?;
         Ok((outcome, evaluation))
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    /// The first file that could not be written at the end: [`EngineError::Unsaved`] or
+    /// [`EngineError::Io`].
+    pub fn finish(self) -> Result<(), EngineError> {
+        self.unwritten.map_or(Ok(()), Err)
     }
 
     fn log_outcome(&self, outcome: Outcome) {
@@ -186,10 +197,8 @@ impl Session {
         self.divergence.record(&record);
         self.log_loss_scale(&record);
         self.totals.add(&record);
-        let written = self.journal.step(record).and_then(|()| self.log(step, bar));
-        if let Err(fault) = written {
-            bar.suspend(|| self.log_has_gap(&fault));
-        }
+        self.journal.step(record);
+        self.log(step, bar);
         bar.set_position(step);
         if self.divergence.is_lost() {
             return Err(self.diverged());
@@ -212,6 +221,32 @@ impl Session {
                 Ok(())
             }
             saved => saved,
+        }
+    }
+
+    /// Saves after the last step. What cannot be written is kept for [`Session::finish`], unless
+    /// nothing is left to do before it.
+    fn save_last(&mut self, outcome: Outcome) -> Result<(), EngineError> {
+        let step = self.trainer.steps_done();
+        let saved = self.save().map_err(|fault| match fault {
+            EngineError::Io { .. } => {
+                let last = checkpoint::last(self.options.run.path());
+                let last = last.map_or("none".into(), |path| path.display().to_string());
+                EngineError::Unsaved { step, last, fault: Box::new(fault) }
+            }
+            fault => fault,
+        });
+        if outcome == Outcome::Interrupted { saved } else { self.keep_fault(saved) }
+    }
+
+    /// Keeps the first fault of a file, for [`Session::finish`]; passes on any other.
+    fn keep_fault(&mut self, written: Result<(), EngineError>) -> Result<(), EngineError> {
+        match written {
+            Err(fault @ (EngineError::Io { .. } | EngineError::Unsaved { .. })) => {
+                self.unwritten.get_or_insert(fault);
+                Ok(())
+            }
+            written => written,
         }
     }
 
@@ -239,14 +274,6 @@ impl Session {
 
     fn batches_per_epoch(&self) -> u64 {
         self.trainer.batches_per_epoch()
-    }
-
-    /// Says once that the log has gaps; training goes on.
-    fn log_has_gap(&mut self, fault: &EngineError) {
-        if !std::mem::replace(&mut self.log_has_gaps, true) {
-            let text = format!("warning: {fault}; the log has gaps from here, training goes on");
-            self.options.progress.say(&text);
-        }
     }
 
     /// The error of a run that is lost, with what a replay of the first bad step shows.
@@ -322,13 +349,12 @@ impl Session {
         stops.min().unwrap_or(train.steps).min(train.steps)
     }
 
-    fn log(&mut self, step: u64, bar: &indicatif::ProgressBar) -> Result<(), EngineError> {
+    fn log(&mut self, step: u64, bar: &indicatif::ProgressBar) {
         let train = &self.config.train;
-        if step != train.steps && !due(train.log_every_steps, step) {
-            return Ok(());
+        if step == train.steps || due(train.log_every_steps, step) {
+            let memory = self.trainer.memory();
+            bar.suspend(|| self.journal.log(train.steps, memory.bytes()));
         }
-        let memory = self.trainer.memory();
-        bar.suspend(|| self.journal.log(train.steps, memory.bytes()))
     }
 
     fn evaluation_due(&self, step: u64) -> bool {
@@ -347,7 +373,9 @@ impl Session {
             Err(EngineError::Interrupted) => return Ok(None),
             Err(fault) => return Err(fault),
         };
-        self.best.record(step, &evaluation, run)?;
+        if let Err(fault) = self.best.record(step, &evaluation, run) {
+            self.journal.say(&format!("warning: {fault}; training goes on"));
+        }
         self.trainer.restart_clock();
         Ok(Some(evaluation))
     }
@@ -367,9 +395,9 @@ impl Session {
             data: (&self.data, self.saver.data_identity()),
             evaluator: &self.scores.evaluator,
         };
-        report::write(&self.options.run, &self.totals, &facts, evaluation)?;
+        let written = report::write(&self.options.run, &self.totals, &facts, evaluation);
         self.journal.say(&self.totals.describe());
-        Ok(())
+        written
     }
 }
 

@@ -1,0 +1,122 @@
+//! A disk that is full while a run logs, saves, evaluates and reports.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{Place, Said, said};
+
+/// `micro` with a checkpoint every two steps and an evaluation every four.
+const TRAIN: &str = "train micro --set train.steps=8 --set train.checkpoint_every_steps=2 \
+                     --set train.eval_every_steps=4 --set eval.draw_images=0 \
+                     --set train.run_dir=disk";
+
+/// Runs a shell script beside a folder `disk` of `kib` KiB, in which `$ONEGRAPH` is the command;
+/// `None` where the system forbids that. The folder is copied to `left` at the end.
+fn with_disk(place: &Place, kib: usize, script: &str) -> Option<Said> {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        command.current_dir(place.path()).stdin(Stdio::null());
+        command
+    };
+    std::fs::create_dir_all(place.join("disk")).expect("a folder");
+    let mount = format!("mount -t tmpfs -o size={kib}k none disk");
+    if !unshare().arg(&mount).output().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: `unshare` mounts nothing here");
+        return None;
+    }
+    let mut command = unshare();
+    command.arg(format!("{mount}\n{script}\ncode=$?\ncp -r disk left\nexit $code"));
+    command.env("ONEGRAPH", place.command("").get_program());
+    Some(said(&mut command))
+}
+
+/// Draws the data, which the disk need not hold.
+fn draw_data(place: &Place) {
+    place.good(&TRAIN.replace("run_dir=disk", "run_dir=elsewhere").replace("steps=8", "steps=1"));
+}
+
+/// Every line of `metrics.jsonl` is whole, and so is every record of the event files.
+fn assert_whole_records(place: &Place, run: &str) {
+    assert!(place.text(&format!("{run}/metrics.jsonl")).ends_with('\n'));
+    place.metrics(run);
+    assert!(place.text(&format!("{run}/log.txt")).ends_with('\n'));
+    let names = place.names(run).into_iter();
+    for name in names.filter(|name| name.starts_with("events.")) {
+        let bytes = place.bytes(&format!("{run}/{name}"));
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let length = u64::from_le_bytes(rest[..8].try_into().expect("8 bytes"));
+            // Length and its checksum before the event, its checksum behind it.
+            rest = &rest[12 + length as usize + 4..];
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_to_its_scores_without_room_for_a_checkpoint() {
+    let place = Place::new();
+    draw_data(&place);
+    let Some(said) = with_disk(&place, 100, &format!("$ONEGRAPH {TRAIN}")) else { return };
+    assert_eq!(said.code, 1, "{}", said.err);
+    let full = "No space left on device";
+    let of = |step: u64| format!("no checkpoint after step {step}: disk/micro/checkpoints");
+    for step in [2, 4, 6] {
+        assert!(said.err.contains(&of(step)), "{}", said.err);
+    }
+    assert!(said.err.contains("iter 8/8") && said.out.contains("Average Precision"));
+    assert_eq!(said.err.matches("the log has gaps").count(), 1, "{}", said.err);
+    let last = said.err.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: disk/micro/checkpoints") && last.contains(full), "{last}");
+    let nothing = "nothing is saved after step 8; last checkpoint: none";
+    assert!(last.contains(nothing), "{last}");
+    assert_eq!(place.names("left/micro/checkpoints"), [""; 0], "nothing half-written");
+    assert_whole_records(&place, "left/micro");
+}
+
+#[test]
+fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
+    let place = Place::new();
+    draw_data(&place);
+    // Something else fills the disk, until the run has said that it is full.
+    let steps = "--set train.steps=4000 --set train.eval_every_steps=0 \
+                 --set train.checkpoint_every_epochs=0";
+    let script = format!(
+        "head -c 3900K /dev/zero > disk/other
+         $ONEGRAPH {TRAIN} {steps} --set train.checkpoint_every_steps=20 2> said &
+         run=$!
+         for i in $(seq 600); do grep -q 'no checkpoint after step' said && break; sleep 0.1; done
+         rm disk/other
+         for i in $(seq 600); do [ -e disk/micro/last_checkpoint ] && break; sleep 0.1; done
+         kill -TERM $run
+         wait $run"
+    );
+    let Some(said) = with_disk(&place, 4000, &script) else { return };
+    let err = place.text("said");
+    assert_eq!(said.code, common::INTERRUPTED, "{err}");
+    assert!(err.contains("no checkpoint after step 20: disk/micro/checkpoints"), "{err}");
+    assert_whole_records(&place, "left/micro");
+    place.good("train --resume left/micro --set train.steps=1");
+}
+
+#[test]
+fn scores_are_told_before_a_report_fails() {
+    let place = Place::new();
+    draw_data(&place);
+    // Room for checkpoints, which are 262 KiB each, but not for a page as well.
+    let script = format!(
+        "$ONEGRAPH {TRAIN} --set train.checkpoint_every_steps=0 --set train.keep_checkpoints=1 \
+         --set train.keep_best=0 --set train.checkpoint_every_epochs=0 \
+         --set train.eval_every_steps=0"
+    );
+    let Some(said) = with_disk(&place, 340, &script) else { return };
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.out.contains("Average Precision"), "{}", said.err);
+    let last = said.err.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("error: disk/micro/report.") && last.contains("No space left"),
+        "{last}"
+    );
+    assert_eq!(place.names("left/micro/checkpoints"), ["step_00000008"]);
+}
