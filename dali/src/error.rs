@@ -92,6 +92,17 @@ pub enum DaliError {
         /// The decoder's error.
         fault: DecodeFault,
     },
+    /// An image file that is not the one that a store was made from.
+    #[error("store {}: the image file {} {fault}; run `onegraph prep --overwrite`, or restore the \
+        file", path.display(), file.display())]
+    Source {
+        /// The store.
+        path: PathBuf,
+        /// The image file.
+        file: PathBuf,
+        /// What differs.
+        fault: String,
+    },
     /// A store that is damaged or of another version.
     #[error("store {}: {file}: {fault}; run `onegraph prep` again", path.display())]
     Store {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::error::DaliError;
 use crate::lock::Lock;
-use crate::owner::Owner;
+use crate::progress::{Progress, Stage};
 use crate::unfinished::Unfinished;
 
 /// Random letters at the end of a temporary name: process ids repeat between containers.
@@ -31,15 +31,23 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Waits for the lock `OUT.lock`, then sweeps what dead makers of `out` left beside it.
+    /// Waits for the lock `OUT.lock`, then sweeps what dead makers of `out` left beside it. Reports
+    /// [`Stage::Waiting`] and [`Stage::TakenOver`].
     pub(crate) fn take(
         out: &Path,
         manifest: Manifest,
-        on_wait: &mut dyn FnMut(&Owner) -> Result<(), DaliError>,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<Claim, DaliError> {
         let parent = parent_of(out);
         fs::create_dir_all(&parent).map_err(DaliError::io("create", &parent))?;
-        let (lock, _) = Lock::wait(&beside(out, ".lock"), on_wait)?;
+        let mut report = |stage| progress(Progress { stage, done: 0, total: 0 });
+        let (lock, _) = Lock::wait(&beside(out, ".lock"), &mut |owner| {
+            report(Stage::Waiting { pid: owner.pid });
+            Ok(())
+        })?;
+        if let Some(owner) = lock.replaced() {
+            report(Stage::TakenOver { pid: owner.pid });
+        }
         sweep(out, manifest)?;
         Ok(Claim { out: out.to_path_buf(), lock, manifest })
     }

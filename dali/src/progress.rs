@@ -8,6 +8,11 @@ pub enum Stage {
         /// Its process id, as its own container counts.
         pid: u32,
     },
+    /// The process that was writing the same directory is gone without having finished.
+    TakenOver {
+        /// Its process id, as its own container counts.
+        pid: u32,
+    },
     /// Drawing and writing synthetic images.
     Drawing,
     /// Parsing the annotation file.

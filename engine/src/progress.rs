@@ -62,15 +62,19 @@ impl Progress {
         self.say(title);
         let bar = self.bar("", 0);
         let mut is_waiting = false;
-        let result = run(&mut |p: dali::Progress| {
-            if let dali::Stage::Waiting { pid } = p.stage {
+        let result = run(&mut |p: dali::Progress| match p.stage {
+            dali::Stage::Waiting { pid } => {
                 if !std::mem::replace(&mut is_waiting, true) {
                     self.say(&format!("waiting for process {pid}, which is writing there"));
                 }
-                return;
             }
-            bar.set_length(p.total as u64);
-            bar.set_position(p.done as u64);
+            dali::Stage::TakenOver { pid } => {
+                self.say(&format!("taking over from process {pid}, which is gone"));
+            }
+            _ => {
+                bar.set_length(p.total as u64);
+                bar.set_position(p.done as u64);
+            }
         });
         bar.finish_and_clear();
         result

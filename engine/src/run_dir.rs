@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dali::unfinished::Unfinished;
-use dali::{DaliError, Lock};
+use dali::{DaliError, Lock, Owner};
 
 use crate::error::EngineError;
 
@@ -70,6 +70,12 @@ impl RunDir {
     pub fn check_lock(&self) -> Result<(), EngineError> {
         let checked = self.lock.as_ref().map_or(Ok(()), |lock| lock.check());
         checked.map_err(|fault| self.taken(fault))
+    }
+
+    /// The process that the directory was taken over from, because it is gone without having
+    /// released it.
+    pub fn replaced(&self) -> Option<&Owner> {
+        self.lock.as_ref()?.replaced()
     }
 
     fn taken(&self, fault: DaliError) -> EngineError {

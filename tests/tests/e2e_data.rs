@@ -94,6 +94,10 @@ fn a_replaced_image_remakes_the_store() {
     let store = format!("runs/data/{}", stores[0]);
     let said = place.good(&format!("inspect {store} --verify"));
     assert!(said.contains("8 images") && said.contains("every image has its checksum"), "{said}");
+    let said = place.good(&format!("inspect {store} --verify --images a/images"));
+    assert!(said.contains("that of its file"), "{said}");
+    let said = place.run(&format!("inspect {store} --verify --images b/images"));
+    assert!(said.code == BAD_DATA && said.out.contains("of 8 images are not those"), "{said:?}");
     let pixels = place.join(&format!("{store}/pixels.bin"));
     let mut bytes = std::fs::read(&pixels).expect("pixels");
     let middle = bytes.len() / 2;

@@ -107,6 +107,28 @@ fn what_a_killed_process_was_drawing_is_swept_by_the_next() {
     child.kill().expect("it is killed");
     child.wait().expect("it is gone");
     assert_eq!(others(&place, &[]).len(), 2, "a half-made folder and a lock");
-    place.good(&format!("{drawing} --count 2"));
+    let pid = child.id();
+    let said = place.run(&format!("{drawing} --count 2"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains(&format!("taking over from process {pid}, which is gone")));
     assert_eq!(place.names("."), ["drawn"]);
+}
+
+#[test]
+fn a_run_whose_process_was_killed_is_taken_over_with_a_line_in_its_log() {
+    let place = Place::new();
+    let run = "train micro --set train.run_dir=runs --set eval.draw_images=0";
+    let steps = "--set train.steps=1000000 --set train.checkpoint_every_steps=1";
+    let mut child = start(place.command(&format!("{run} {steps}")));
+    let begun = Instant::now();
+    while !place.join("runs/micro/last_checkpoint").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is saved");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().expect("it is killed");
+    child.wait().expect("it is gone");
+    place.good("train --resume runs/micro --set train.steps=1");
+    let log = place.text("runs/micro/log.txt");
+    let pid = child.id();
+    assert!(log.contains(&format!("taken over from process {pid} on host")), "{log}");
 }

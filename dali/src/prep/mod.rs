@@ -46,10 +46,7 @@ pub fn run(
     options.check()?;
     let source = source_key(options)?;
     check_out(options, &source)?;
-    let claim = Claim::take(&options.out, store::manifest, &mut |owner| {
-        progress(Progress { stage: Stage::Waiting { pid: owner.pid }, done: 0, total: 0 });
-        Ok(())
-    })?;
+    let claim = Claim::take(&options.out, store::manifest, progress)?;
     check_out(options, &source)?;
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
     let dataset = coco::read(&options.annotations)?;

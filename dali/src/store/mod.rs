@@ -11,6 +11,7 @@ mod check;
 mod format;
 mod mmap;
 mod reader;
+mod sources;
 mod writer;
 
 pub(crate) use check::{manifest, source_of};

@@ -139,21 +139,6 @@ impl Store {
         self.pixel_faults().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// The first image whose file in the directory `images` has another size or time than when it
-    /// was stored. `None` too if the directory is gone, or the store is of version 1.
-    pub fn changed_source(&self, images: &Path) -> Option<&str> {
-        let sources = self.records::<SourceRow>(self.sources.as_ref()?);
-        if !images.is_dir() {
-            return None;
-        }
-        let is_changed = |&idx: &usize| {
-            let now = std::fs::metadata(images.join(self.file_name(idx)));
-            now.map(|meta| SourceRow::of(&meta)).ok() != sources.get(idx).copied()
-        };
-        let changed = (0..self.len()).into_par_iter().find_first(is_changed);
-        changed.map(|idx| self.file_name(idx))
-    }
-
     /// Path of the store.
     pub fn path(&self) -> &Path {
         &self.path
@@ -257,6 +242,11 @@ impl Store {
             bbox_xywh: row.bbox_xywh,
             segmentation,
         }
+    }
+
+    /// Size and time of each image's file when it was stored; `None` in version 1.
+    pub(super) fn source_rows(&self) -> Option<&[SourceRow]> {
+        Some(self.records::<SourceRow>(self.sources.as_ref()?))
     }
 
     fn image_row(&self, idx: usize) -> ImageRow {

@@ -79,10 +79,7 @@ pub fn generate(
     let start = Instant::now();
     check(options)?;
     check_out(options)?;
-    let claim = Claim::take(&options.out, files::manifest, &mut |owner| {
-        progress(Progress { stage: Stage::Waiting { pid: owner.pid }, done: 0, total: 0 });
-        Ok(())
-    })?;
+    let claim = Claim::take(&options.out, files::manifest, progress)?;
     check_out(options)?;
     let temporary = claim.begin()?;
     let images_dir = temporary.path().join(IMAGES);

@@ -101,6 +101,27 @@ fn a_store_of_version_1_opens_unverified_and_can_be_replaced() {
 }
 
 #[test]
+fn an_image_of_other_pixels_is_found_whatever_its_size_and_time() {
+    let fixture = prepared();
+    let (images, store) = (fixture.images(), fixture.store());
+    assert!(store.source_faults(&images).is_empty());
+    let file = images.join("a.jpg");
+    let time = std::fs::metadata(&file).unwrap().modified().unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The last byte before the end marker is of the picture.
+    let last = bytes.len() - 3;
+    bytes[last] ^= 0x10;
+    std::fs::write(&file, bytes).unwrap();
+    std::fs::File::options().append(true).open(&file).unwrap().set_modified(time).unwrap();
+    assert_eq!(store.changed_source(&images), None, "the file looks as it was");
+    let faults = store.source_faults(&images);
+    assert_eq!(faults.len(), 1);
+    assert_says(&faults[0].to_string(), &["a.jpg", "other pixels", "--overwrite"]);
+    std::fs::remove_file(&file).unwrap();
+    assert_says(&store.source_faults(&images)[0].to_string(), &["a.jpg", "cannot be read"]);
+}
+
+#[test]
 fn a_replaced_image_is_noticed() {
     let fixture = prepared();
     let again = || dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();

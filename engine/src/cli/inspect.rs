@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use configs::Config;
 use device::{Gpu, Target};
@@ -34,20 +35,23 @@ pub(super) struct InspectArgs {
     /// Read and decode every image of the store, and name those that are damaged.
     #[arg(long)]
     verify: bool,
+    /// With --verify: compare the store with the image files in this directory, pixel by pixel.
+    #[arg(long, value_name = "DIR", requires = "verify")]
+    images: Option<PathBuf>,
     /// Change a value of the config.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Padded height of the images, pixels.
-    #[arg(long, default_value_t = 800)]
+    #[arg(long, default_value_t = 800, value_parser = at_most(65_536))]
     height: usize,
     /// Padded width of the images, pixels.
-    #[arg(long, default_value_t = 1344)]
+    #[arg(long, default_value_t = 1344, value_parser = at_most(65_536))]
     width: usize,
     /// Foreground classes, where the config leaves them to the data.
-    #[arg(long, default_value_t = 80)]
+    #[arg(long, default_value_t = 80, value_parser = at_most(65_535))]
     classes: usize,
     /// Capacity of objects an image.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = at_most(65_535))]
     objects: usize,
     /// The detection pass instead of the training step.
     #[arg(long)]
@@ -77,6 +81,11 @@ impl InspectArgs {
             }),
         }
     }
+}
+
+/// Counts from 1 to `max`.
+fn at_most(max: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=max)
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -113,7 +122,7 @@ impl FromStr for What {
 
 pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let view = match &args.what {
-        What::Store(path) => return store::run(path, args.verify),
+        What::Store(path) => return store::run(path, args.verify, args.images.as_deref()),
         What::Of(view) => *view,
     };
     let usage = |text: &str| Err(EngineError::Usage(text.to_string()));

@@ -34,6 +34,12 @@ pub(super) fn banner(
         mib(memory.state_bytes),
         run.path().display(),
     )];
+    if let Some(owner) = run.replaced() {
+        let (pid, host) = (owner.pid, &owner.host);
+        paragraphs.push(format!(
+            "the run directory is taken over from process {pid} on host {host}, which is gone"
+        ));
+    }
     let backbone = &config.model.backbone;
     let file = start::file_of(config);
     if let (Some((path, _)), Some(report)) = (file, trainer.loaded()) {

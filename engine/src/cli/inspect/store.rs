@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
-use dali::Store;
+use dali::{DaliError, Store};
 
 use crate::EngineError;
 
 /// Damaged images that are named one by one.
 const NAMED: usize = 20;
 
-/// Prints the store at `path`; with `verify`, reads all of it.
-pub(super) fn run(path: &Path, verify: bool) -> Result<(), EngineError> {
+/// Prints the store at `path`; with `verify`, reads all of it, and compares it with the image files
+/// in `images`, if given.
+pub(super) fn run(path: &Path, verify: bool, images: Option<&Path>) -> Result<(), EngineError> {
     let store = Store::open(path)?;
     let header = store.header();
     let bytes: u64 = header.files.values().map(|file| file.bytes).sum();
@@ -33,14 +34,19 @@ pub(super) fn run(path: &Path, verify: bool) -> Result<(), EngineError> {
     if !verify {
         return Ok(());
     }
-    let mut faults = store.pixel_faults();
+    of_all(store.pixel_faults(), "damaged", &store)?;
+    super::super::print("every image has its checksum and decodes\n")?;
+    let Some(images) = images else { return Ok(()) };
+    of_all(store.source_faults(images), "not those of the files", &store)?;
+    super::super::print(&format!("every image is that of its file in {}\n", images.display()))
+}
+
+/// Names the images that have faults; the first of them is the error.
+fn of_all(mut faults: Vec<DaliError>, are: &str, store: &Store) -> Result<(), EngineError> {
     let count = faults.len();
     if count > 1 {
         let named: String = faults.iter().take(NAMED).map(|fault| format!("{fault}\n")).collect();
-        super::super::print(&format!("{named}{count} of {} images are damaged\n", store.len()))?;
+        super::super::print(&format!("{named}{count} of {} images are {are}\n", store.len()))?;
     }
-    match faults.is_empty() {
-        true => super::super::print("every image has its checksum and decodes\n"),
-        false => Err(faults.swap_remove(0).into()),
-    }
+    if faults.is_empty() { Ok(()) } else { Err(faults.swap_remove(0).into()) }
 }
