@@ -127,7 +127,9 @@ fn a_run_whose_process_was_killed_is_taken_over_with_a_line_in_its_log() {
     }
     child.kill().expect("it is killed");
     child.wait().expect("it is gone");
-    place.good("train --resume runs/micro --set train.steps=1");
+    let last = place.text("runs/micro/last_checkpoint");
+    let done: u64 = last.trim()["checkpoints/step_".len()..].parse().expect("a number");
+    place.good(&format!("train --resume runs/micro --set train.steps={done}"));
     let log = place.text("runs/micro/log.txt");
     let pid = child.id();
     assert!(log.contains(&format!("taken over from process {pid} on host")), "{log}");

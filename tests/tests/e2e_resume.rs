@@ -6,6 +6,7 @@ mod common;
 use std::fs;
 
 use common::{BAD_CONFIG, DIVERGED, Place, micro};
+use serde_json::json;
 
 const FAILED: i32 = 1;
 
@@ -25,6 +26,10 @@ fn a_resumed_run_that_would_mean_something_else_is_refused() {
         let words = [key, "--override"];
         place.bad(&resume(&format!("--set {key}={value}")), BAD_CONFIG, &words);
     }
+    let weights = resume("--override --set model.weights=nothing.safetensors");
+    place.bad(&weights, BAD_CONFIG, &["model.weights", "begin a new run"]);
+    let fewer = "train --resume runs/micro --set train.steps=3";
+    place.bad(fewer, BAD_CONFIG, &["train.steps is 3", "step 4"]);
     // The config that lies in the run directory is compared, too.
     let config = place.text("runs/micro/config.toml");
     place.write("runs/micro/config.toml", config.replace("momentum = 0.9", "momentum = 0.5"));
@@ -51,6 +56,21 @@ fn other_training_data_under_the_same_name_is_refused() {
         BAD_CONFIG,
         &["training data", "--override"],
     );
+    // The same annotations on other pixels, and the same pixels under other masks.
+    let prep = "prep --images other/images --annotations set/annotations.json --out pixels";
+    place.good(prep);
+    let mut annotations = place.json("set/annotations.json");
+    for object in annotations["annotations"].as_array_mut().expect("objects") {
+        let x = object["bbox"][0].as_f64().expect("a number") as f32;
+        let y = object["bbox"][1].as_f64().expect("a number") as f32;
+        object["segmentation"] = json!([[x, y, x + 5.0, y, x, y + 5.0]]);
+    }
+    place.write("masks.json", annotations.to_string());
+    place.good("prep --images set/images --annotations masks.json --out masks");
+    for changed in ["pixels", "masks"] {
+        let resume = format!("{resume} --set data.train_store={changed}");
+        place.bad(&resume, BAD_CONFIG, &["training data", "--override"]);
+    }
     fs::rename(place.join("set/store"), place.join("moved")).expect("a rename");
     let moved = "--set data.train_store=moved --set data.val_store=moved";
     place.good(&format!("{resume} {moved}"));
@@ -104,7 +124,8 @@ fn there_is_a_checkpoint_each_epoch_unless_the_config_says_otherwise() {
 #[test]
 fn non_finite_losses_save_nothing_and_leave_the_step() {
     let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 \
-                --set solver.warmup_steps=0 --set train.checkpoint_every_steps=1";
+                --set solver.warmup_steps=0 --set train.checkpoint_every_steps=1 \
+                --set train.eval_every_steps=2";
     // Lost after ten bad steps, after one, and at the end of a run that is too short for ten.
     for more in [
         "--set train.steps=1000",
@@ -116,6 +137,7 @@ fn non_finite_losses_save_nothing_and_leave_the_step() {
         let words = ["step 2: loss_classifier is NaN", "images", "first non-finite", "replay"];
         place.bad(&micro(&format!("{wild} {more}")), DIVERGED, &words);
         assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000001"], "{more}");
+        assert!(!place.join("runs/micro/best.json").exists(), "no score of a state that is gone");
         let replay = "replay runs/micro/replay/step_00000002.safetensors";
         let said = place.good(replay);
         assert!(said.contains("step 2 on cpu, images "), "{said}");
@@ -133,4 +155,16 @@ fn a_file_that_is_no_replay_is_named() {
     place.bad("replay text", FAILED, &["text", "not a file that a training run left"]);
     let weights = "runs/micro/checkpoints/step_00000001/model.safetensors";
     place.bad(&format!("replay {weights}"), FAILED, &["not a file that a training run left"]);
+    let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 \
+                --set solver.warmup_steps=0 --set train.steps=3";
+    place.bad(&micro(wild), DIVERGED, &["replay"]);
+    let replay = "runs/micro-2/replay/step_00000002.safetensors";
+    let sound = place.bytes(replay);
+    for at in [sound.len() / 3, sound.len() / 2, sound.len() - 1] {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        place.write("bad", bytes);
+        place.bad("replay bad", FAILED, &["checksum is wrong"]);
+    }
+    place.bad("replay /dev/null", FAILED, &["not a regular file"]);
 }

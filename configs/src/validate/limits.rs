@@ -33,7 +33,10 @@ fn lies_between(value: &Number, min: &Number, max: &Number) -> bool {
     match (value.as_u64(), min.as_u64(), max.as_u64()) {
         (Some(value), Some(min), Some(max)) => (min..=max).contains(&value),
         _ => match (value.as_f64(), min.as_f64(), max.as_f64()) {
-            (Some(value), Some(min), Some(max)) => (min..=max).contains(&value),
+            // Most fields are f32, whose nearest value to a limit may lie beyond it.
+            (Some(value), Some(min), Some(max)) => {
+                (min as f32..=max as f32).contains(&(value as f32))
+            }
             _ => false,
         },
     }

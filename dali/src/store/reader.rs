@@ -220,6 +220,11 @@ impl Store {
         })
     }
 
+    /// CRC-32C of the stored bytes of image `idx`; `None` in version 1. Panics past [`Store::len`].
+    pub fn pixel_checksum(&self, idx: usize) -> Option<u32> {
+        self.has_checksums().then(|| self.image_row(idx).pixel_crc32c)
+    }
+
     /// Object `obj` of the whole store (see [`ImageRecord::objects`]). Panics past the last.
     pub fn object(&self, obj: usize) -> ObjectView<'_> {
         let row = self.records::<ObjectRow>(&self.objects)[obj];

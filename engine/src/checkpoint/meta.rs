@@ -67,7 +67,8 @@ impl Meta {
         }
         let meta: Self = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         let seal = meta.digest().map_err(|e| e.to_string())?;
-        if meta.format == FORMAT && meta.seal.as_deref() != Some(&seal) {
+        let needs_seal = meta.format == FORMAT || meta.seal.is_some() || meta.data.is_some();
+        if needs_seal && meta.seal.as_deref() != Some(&seal) {
             return Err("it was changed after it was written: its seal is wrong".into());
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -131,6 +132,8 @@ mod tests {
         assert!(refused(&changed, path, &["a", "b"]).contains("seal"));
         let unsealed = text.replace(&text[text.find(",\n  \"seal\"").expect("it")..], "\n}");
         assert!(refused(&unsealed, path, &["a", "b"]).contains("seal"));
+        let older = text.replace("\"format\": 2", "\"format\": 1");
+        assert!(refused(&older, path, &["a", "b"]).contains("seal"));
         let moved = Path::new("run/step_00000008");
         assert!(refused(&text, moved, &["a", "b"]).contains("of step 7"));
         assert!(refused(&text, path, &["a", "b", "c"]).contains("no checksum of c"));

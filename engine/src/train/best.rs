@@ -1,6 +1,6 @@
 //! The best scores of a run: which checkpoints to keep for them, and whether scores still improve.
 
-use configs::{BestMetric, Train};
+use configs::{BestMetric, Config};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint;
@@ -17,9 +17,21 @@ struct Score {
     ap: f64,
 }
 
+/// What a score is of: scores of different kinds are not compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kind {
+    /// Never `auto`.
+    metric: BestMetric,
+    /// Identity of the evaluated data.
+    data: String,
+}
+
 /// `best.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
+    /// What the scores are of; absent in files of older programs.
+    #[serde(flatten)]
+    kind: Option<Kind>,
     /// The best score.
     #[serde(flatten)]
     best: Score,
@@ -37,7 +49,7 @@ struct Saved {
 /// The best scores so far.
 #[derive(Debug)]
 pub(super) struct Best {
-    metric: BestMetric,
+    kind: Kind,
     patience: u64,
     keep: usize,
     best: Option<Score>,
@@ -47,23 +59,38 @@ pub(super) struct Best {
 }
 
 impl Best {
-    /// For a new run.
-    pub(super) fn new(train: &Train) -> Self {
-        let (metric, patience, keep) = (train.best_metric, train.patience, train.keep_best);
-        Self { metric, patience, keep, best: None, kept: vec![], without_improvement: 0 }
+    /// For a new run, which evaluates on data of the identity `data`.
+    pub(super) fn new(config: &Config, data: &str) -> Self {
+        let metric = match config.train.best_metric {
+            BestMetric::Auto if config.model.kind.has_masks() => BestMetric::Mask,
+            BestMetric::Auto => BestMetric::Box,
+            metric => metric,
+        };
+        let (patience, keep) = (config.train.patience, config.train.keep_best);
+        let kind = Kind { metric, data: data.to_string() };
+        Self { kind, patience, keep, best: None, kept: vec![], without_improvement: 0 }
     }
 
     /// Reads what the run recorded, without scores of steps after `steps_done`, which run again,
-    /// and without checkpoints that are gone.
-    pub(super) fn resume(&mut self, run: &RunDir, steps_done: u64) {
-        let Ok(text) = std::fs::read(run.join(FILE)) else { return };
-        let Ok(saved) = serde_json::from_slice::<Saved>(&text) else { return };
+    /// and without checkpoints that are gone. Scores of another kind are forgotten; returns a
+    /// sentence about that.
+    pub(super) fn resume(&mut self, run: &RunDir, steps_done: u64) -> Option<String> {
+        let text = std::fs::read(run.join(FILE)).ok()?;
+        let saved = serde_json::from_slice::<Saved>(&text).ok()?;
+        if saved.kind.as_ref().is_some_and(|kind| *kind != self.kind) {
+            let step = saved.best.step;
+            return Some(format!(
+                "the best score so far, of step {step}, is of another metric or other data: \
+                 scores are compared from here on"
+            ));
+        }
         let is_past = |score: &Score| score.step <= steps_done;
         self.kept = saved.kept.into_iter().filter(is_past).collect();
         self.kept.retain(|score| run.join(&checkpoint::folder(score.step)).is_dir());
         let best = Some(saved.best).filter(is_past);
         self.without_improvement = if best.is_some() { saved.without_improvement } else { 0 };
         self.best = best.or(self.kept.first().copied());
+        None
     }
 
     /// Records the scores of `step`, whose checkpoint exists.
@@ -90,7 +117,8 @@ impl Best {
         let Some(best) = self.best else { return Ok(()) };
         let checkpoint = self.kept.first().map(|first| checkpoint::folder(first.step));
         let (kept, without_improvement) = (self.kept.clone(), self.without_improvement);
-        let saved = Saved { best, checkpoint, kept, without_improvement };
+        let kind = Some(self.kind.clone());
+        let saved = Saved { kind, best, checkpoint, kept, without_improvement };
         let json = serde_json::to_vec(&saved).map_err(std::io::Error::other);
         run.write(FILE, &json.map_err(crate::run_dir::io(&run.join(FILE)))?)?;
         Ok(())
@@ -109,7 +137,7 @@ impl Best {
     /// The score that the config compares; `None` if it was not computed or is undefined.
     fn ap(&self, evaluation: &Evaluation) -> Option<f64> {
         let (bbox, segm) = (evaluation.bbox.as_ref(), evaluation.segm.as_ref());
-        let summary = match self.metric {
+        let summary = match self.kind.metric {
             BestMetric::Auto => segm.or(bbox),
             BestMetric::Box => bbox,
             BestMetric::Mask => segm,
@@ -139,24 +167,29 @@ mod tests {
     fn the_best_are_kept_and_patience_ends() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let run = RunDir::create(parent.path(), "run").expect("a run");
-        let train = Train { keep_best: 2, patience: 2, ..Train::default() };
-        let mut best = Best::new(&train);
+        let mut config = Config::default();
+        (config.train.keep_best, config.train.patience) = (2, 2);
+        let new = || Best::new(&config, "data");
+        let mut best = new();
         for (step, ap) in [(10, 0.2), (20, 0.5), (30, 0.3)] {
             record(&mut best, &run, step, ap);
         }
         assert_eq!(best.kept_steps(), [20, 30]);
         assert!(!best.is_exhausted());
-        let mut resumed = Best::new(&train);
-        resumed.resume(&run, 30);
+        let mut resumed = new();
+        assert_eq!(resumed.resume(&run, 30), None);
         record(&mut resumed, &run, 40, 0.5);
         assert_eq!(resumed.kept_steps(), [20, 40], "an equal score is no improvement");
         assert!(resumed.is_exhausted());
-        let mut earlier = Best::new(&train);
+        let mut earlier = new();
         earlier.resume(&run, 15);
         assert_eq!((earlier.kept_steps(), earlier.best), (vec![], None), "steps run again");
         std::fs::remove_dir_all(run.join(&checkpoint::folder(20))).expect("it is there");
-        let mut without = Best::new(&train);
+        let mut without = new();
         without.resume(&run, 40);
         assert_eq!(without.kept_steps(), [40], "a checkpoint that is gone is not kept");
+        let mut other = Best::new(&config, "other data");
+        assert!(other.resume(&run, 40).is_some_and(|note| note.contains("step 20")));
+        assert_eq!((other.kept_steps(), other.best), (vec![], None), "scores of another kind");
     }
 }

@@ -15,6 +15,9 @@ pub(super) struct Divergence {
     /// The first step of the unbroken row of bad steps that the last one belongs to.
     first: Option<StepRecord>,
     bad_steps: u64,
+    /// Whether a step of that row was applied, so that the weights are no longer those it began
+    /// from.
+    has_moved: bool,
     /// Whether the last losses were finite.
     is_sound: bool,
 }
@@ -22,7 +25,7 @@ pub(super) struct Divergence {
 impl Divergence {
     pub(super) fn new(config: &Config) -> Self {
         let dynamic_loss_scale = config.solver.dynamic_loss_scale;
-        Self { dynamic_loss_scale, first: None, bad_steps: 0, is_sound: true }
+        Self { dynamic_loss_scale, first: None, bad_steps: 0, has_moved: false, is_sound: true }
     }
 
     /// Records a step.
@@ -31,10 +34,11 @@ impl Divergence {
         // A scale that can still fall may mend finite losses with overflowing gradients.
         let is_stuck = !record.applied && (record.loss_scale <= 1.0 || !self.dynamic_loss_scale);
         if self.is_sound && !is_stuck {
-            (self.first, self.bad_steps) = (None, 0);
+            (self.first, self.bad_steps, self.has_moved) = (None, 0, false);
             return;
         }
         self.bad_steps += 1;
+        self.has_moved |= record.applied;
         self.first.get_or_insert_with(|| record.clone());
     }
 
@@ -47,6 +51,12 @@ impl Divergence {
     pub(super) fn is_lost(&self) -> bool {
         let skips = self.dynamic_loss_scale || self.is_sound;
         self.bad_steps >= if skips { MAX_BAD_STEPS } else { 1 }
+    }
+
+    /// Whether the weights changed since the first bad step began: gradients can be finite where a
+    /// loss is not.
+    pub(super) fn has_moved(&self) -> bool {
+        self.has_moved
     }
 
     /// The first step of the unbroken row of bad steps that the run is in.
@@ -120,5 +130,6 @@ mod tests {
         assert_eq!(found.first().expect("a bad step").step, 3);
         assert!(!found.is_sound() && !found.is_lost());
         assert!(watch(&[bad; 10]).is_lost());
+        assert!(!found.has_moved() && watch(&[bad, (f32::NAN, true, 8.0)]).has_moved());
     }
 }

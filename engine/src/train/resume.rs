@@ -3,18 +3,20 @@
 use std::path::PathBuf;
 
 use configs::{Config, Difference, Schedule};
+use dali::store::Segmentation;
 use sha2::{Digest, Sha256};
 
 use super::options::SessionOptions;
 use super::trainer::Trainer;
-use crate::checkpoint::{self, Meta, Override};
+use crate::checkpoint::{self, Override};
+use crate::classes::describe_classes;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::forget_after;
 
 /// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
 /// data is the same is decided by [`identity_of`], not by its path.
-const FREE: [&str; 27] = [
+const FREE: [&str; 25] = [
     "data.max_image_pixels",
     "data.synthetic.dir",
     "data.synthetic.val_images",
@@ -26,8 +28,6 @@ const FREE: [&str; 27] = [
     "data.val_store",
     "eval",
     "model.allow_partial",
-    "model.backbone.weights",
-    "model.weights",
     "train.best_metric",
     "train.checkpoint_every_epochs",
     "train.checkpoint_every_minutes",
@@ -44,6 +44,9 @@ const FREE: [&str; 27] = [
     "train.target_mask",
 ];
 
+/// Keys that are read only when a run begins.
+const BEGINNING: [&str; 2] = ["model.backbone.weights", "model.weights"];
+
 /// The key under which changed training data is reported.
 const DATA: &str = "training data";
 
@@ -52,37 +55,86 @@ const DATA: &str = "training data";
 pub(super) struct Resumed {
     path: PathBuf,
     steps_done: u64,
+    /// Identity of its training data, if it states one.
+    data: Option<String>,
+    categories: Vec<(String, u64)>,
     /// All changes accepted so far, this time's among them.
     pub(super) overrides: Vec<Override>,
 }
 
 impl Resumed {
-    /// Opens the run's last checkpoint and compares it with config and data; says what differs.
+    /// Opens the run's last checkpoint and compares it with the config; says what differs.
     ///
     /// # Errors
     /// A damaged checkpoint; [`EngineError::Usage`] naming the changes, if they change what a step
     /// means and are not accepted.
-    pub(super) fn open(
-        config: &Config,
+    pub(super) fn open(config: &Config, options: &SessionOptions) -> Result<Self, EngineError> {
+        let path = checkpoint::last(options.run.path())?;
+        let (meta, saved) = checkpoint::open(&path)?;
+        let saved = Config::from_toml(&path.join("config.toml").display().to_string(), &saved)?;
+        let (steps, done) = (config.train.steps, meta.steps_done);
+        if steps < done {
+            return Err(EngineError::Usage(format!(
+                "train.steps is {steps}, but {} is of step {done}: give at least as many",
+                path.display()
+            )));
+        }
+        let mut resumed = Self {
+            path,
+            steps_done: done,
+            overrides: meta.overrides,
+            data: meta.data,
+            categories: meta.categories,
+        };
+        let found = differences(&saved, config, resumed.categories.len())?;
+        resumed.accept(&found, options)?;
+        Ok(resumed)
+    }
+
+    /// Compares the checkpoint with the training data, whose identity is `identity`.
+    ///
+    /// # Errors
+    /// [`EngineError::Checkpoint`] if its classes are others; [`EngineError::Usage`] for any other
+    /// change that is not accepted.
+    pub(super) fn check_data(
+        &mut self,
         data: &DataSet,
         identity: &str,
         options: &SessionOptions,
-    ) -> Result<Self, EngineError> {
-        let path = checkpoint::last(options.run.path())?;
-        let (meta, saved) = checkpoint::open(&path)?;
-        if meta.categories != data.categories() {
-            let reason = "its classes are not those of the training data".into();
-            return Err(EngineError::Checkpoint { path, reason });
+    ) -> Result<(), EngineError> {
+        if self.categories != data.categories() {
+            let (ours, theirs) = (&self.categories, data.categories());
+            let reason = format!(
+                "it was trained on {}; {} has {}: resume with the data it was trained on",
+                describe_classes(ours),
+                data.store.path().display(),
+                describe_classes(&theirs)
+            );
+            return Err(EngineError::Checkpoint { path: self.path.clone(), reason });
         }
-        let saved = Config::from_toml(&path.join("config.toml").display().to_string(), &saved)?;
-        let found = differences(&saved, &meta, config, identity)?;
-        let accepted = accept(&found, meta.steps_done, options.accept_changes)?;
-        for (change, _) in &found {
+        let Some(before) = self.data.as_ref().filter(|before| *before != identity) else {
+            return Ok(());
+        };
+        let short = |identity: &str| identity.chars().take(12).collect();
+        let (key, from, to) = (DATA.to_string(), short(before), short(identity));
+        self.accept(&[(Difference { key, from, to }, false)], options)
+    }
+
+    /// Says what differs, and records what the user accepts of it.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] for changes that are not accepted.
+    fn accept(
+        &mut self,
+        found: &[(Difference, bool)],
+        options: &SessionOptions,
+    ) -> Result<(), EngineError> {
+        let accepted = accept(found, self.steps_done, options.accept_changes)?;
+        for (change, _) in found {
             options.progress.say(&format!("changed since the checkpoint: {change}"));
         }
-        let mut overrides = meta.overrides;
-        overrides.extend(accepted);
-        Ok(Self { path, steps_done: meta.steps_done, overrides })
+        self.overrides.extend(accepted);
+        Ok(())
     }
 
     /// Restores state and log of a run of `total` steps. Returns the number of steps done, and
@@ -106,25 +158,26 @@ impl Resumed {
     }
 }
 
-/// The differences between a checkpoint and the config and data that resume it, each with whether
-/// it is free.
+/// The differences between a checkpoint's config and the one that resumes it, each with whether it
+/// is free; `classes` are the checkpoint's.
 ///
 /// # Errors
-/// None for valid configs.
-pub(super) fn differences(
+/// [`EngineError::Usage`] for a key that is read only when a run begins.
+fn differences(
     saved: &Config,
-    meta: &Meta,
     config: &Config,
-    data: &str,
+    classes: usize,
 ) -> Result<Vec<(Difference, bool)>, EngineError> {
     let found = saved.differences(config)?;
-    let mut found: Vec<_> = found.into_iter().map(|d| (is_free(&d.key, config), d)).collect();
-    if let Some(before) = meta.data.as_ref().filter(|before| *before != data) {
-        let short = |identity: &str| identity.chars().take(12).collect();
-        let (key, from, to) = (DATA.to_string(), short(before), short(data));
-        found.push((false, Difference { key, from, to }));
+    if let Some(change) = found.iter().find(|change| BEGINNING.contains(&change.key.as_str())) {
+        return Err(EngineError::Usage(format!(
+            "{change}: a resumed run has its weights from the checkpoint; undo this, or begin a \
+             new run"
+        )));
     }
-    Ok(found.into_iter().map(|(free, d)| (d, free)).collect())
+    let same_classes = saved.model.classes_or(classes) == config.model.classes_or(classes);
+    let free = |key: &str| is_free(key, config) || (key == "model.num_classes" && same_classes);
+    Ok(found.into_iter().map(|change| (free(&change.key), change)).map(|(f, c)| (c, f)).collect())
 }
 
 fn is_free(key: &str, config: &Config) -> bool {
@@ -140,7 +193,7 @@ fn is_free(key: &str, config: &Config) -> bool {
 ///
 /// # Errors
 /// [`EngineError::Usage`] naming them all, unless `accepted`.
-pub(super) fn accept(
+fn accept(
     differences: &[(Difference, bool)],
     steps_done: u64,
     accepted: bool,
@@ -160,7 +213,8 @@ pub(super) fn accept(
     Ok(changes.iter().map(sealed).collect())
 }
 
-/// Identity of training data: SHA-256 over classes, images and objects, wherever they are stored.
+/// Identity of training data: SHA-256 over classes, images with the checksums of their pixels, and
+/// objects with their masks, wherever they are stored.
 pub(super) fn identity_of(data: &DataSet) -> String {
     let mut hash = Sha256::new();
     for (name, id) in data.categories() {
@@ -174,14 +228,28 @@ pub(super) fn identity_of(data: &DataSet) -> String {
         hash.update(
             [image.height, image.width, image.objects.len() as u32].map(u32::to_le_bytes).concat(),
         );
+        if let Some(checksum) = data.store.pixel_checksum(index) {
+            hash.update(checksum.to_le_bytes());
+        }
         for object in image.objects {
             let object = data.store.object(object);
             hash.update(object.annotation_id.to_le_bytes());
             hash.update([object.label, u32::from(object.crowd)].map(u32::to_le_bytes).concat());
             hash.update(object.bbox_xywh.map(f32::to_le_bytes).concat());
+            match object.segmentation {
+                Segmentation::Polygons(rings) => {
+                    rings.iter().for_each(|ring| hash_all(&mut hash, ring))
+                }
+                Segmentation::Runs(runs) => hash_all(&mut hash, runs),
+            }
         }
     }
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn hash_all<T: bytemuck::NoUninit>(hash: &mut Sha256, values: &[T]) {
+    hash.update((values.len() as u64).to_le_bytes());
+    hash.update(bytemuck::cast_slice::<T, u8>(values));
 }
 
 #[cfg(test)]
@@ -196,16 +264,7 @@ mod tests {
     fn refused(overrides: &[&str]) -> bool {
         let base = ["solver.schedule=multistep"];
         let config = load(&[&base, overrides].concat());
-        let meta = Meta {
-            format: 2,
-            steps_done: 5,
-            categories: vec![],
-            data: Some("data".into()),
-            overrides: vec![],
-            sha256: std::collections::BTreeMap::new(),
-            seal: None,
-        };
-        let found = differences(&load(&base), &meta, &config, "data").expect("differences");
+        let found = differences(&load(&base), &config, 4).expect("differences");
         assert_eq!(found.is_empty(), overrides.is_empty(), "{overrides:?}");
         accept(&found, 5, false).is_err()
     }
@@ -215,6 +274,7 @@ mod tests {
         assert!(!refused(&[]));
         assert!(!refused(&["train.steps=99999", "train.name=x", "eval.batch_size=3"]));
         assert!(!refused(&["train.checkpoint_every_steps=7", "data.synthetic.dir=elsewhere"]));
+        assert!(!refused(&["model.num_classes=4"]), "as many as there are");
     }
 
     #[test]
@@ -225,6 +285,7 @@ mod tests {
             "solver.learning_rate=0.5",
             "model.kind=faster_rcnn",
             "model.fpn.channels=32",
+            "model.num_classes=5",
             "input.flip_probability=0.1",
             "data.synthetic.seed=3",
             "solver.milestones=[5]",
@@ -241,10 +302,8 @@ mod tests {
         for key in FREE {
             let last = key.rsplit('.').next().expect("a name");
             let exists = text.contains(last) || keys.iter().any(|d| d.key == key);
-            let optional = key.starts_with("data.")
-                || key.starts_with("train.target")
-                || key == "train.name"
-                || key.ends_with(".weights");
+            let optional =
+                key.starts_with("data.") || key.starts_with("train.target") || key == "train.name";
             assert!(exists || optional, "{key}");
         }
     }

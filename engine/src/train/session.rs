@@ -52,12 +52,16 @@ impl Session {
     /// a step means.
     pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let (progress, run) = (options.progress, options.run.clone());
-        let data = DataSet::open(&config, Split::Train, &progress)?;
-        let identity = resume::identity_of(&data);
-        let resumed = match options.resume {
-            true => Some(Resumed::open(&config, &data, &identity, &options)?),
+        // Before any data is drawn or prepared for a config that is refused.
+        let mut resumed = match options.resume {
+            true => Some(Resumed::open(&config, &options)?),
             false => None,
         };
+        let data = DataSet::open(&config, Split::Train, &progress)?;
+        let identity = resume::identity_of(&data);
+        if let Some(resumed) = &mut resumed {
+            resumed.check_data(&data, &identity, &options)?;
+        }
         let split = if config.eval.train_set { Split::Train } else { Split::Val };
         let val = DataSet::open(&config, split, &progress)?;
         check_categories(&data, &val)?;
@@ -72,12 +76,15 @@ impl Session {
         let classes = classes_of(trainer.params());
         let mut evaluator = Evaluator::new(&config, val, classes, backend, trainer.state())?;
         evaluator.interrupt_by(options.interrupted.clone());
-        let mut best = Best::new(&config.train);
+        let scored_on = if config.eval.train_set { &data } else { evaluator.data() };
+        let mut best = Best::new(&config, &resume::identity_of(scored_on));
         let (mut overrides, mut owes_evaluation) = (Vec::new(), false);
         if let Some(resumed) = resumed {
             let steps = config.train.steps;
             let (steps_done, is_evaluated) = resumed.restore(&mut trainer, &options, steps)?;
-            best.resume(&run, steps_done);
+            if let Some(note) = best.resume(&run, steps_done) {
+                progress.say(&note);
+            }
             owes_evaluation = !is_evaluated;
             overrides = resumed.overrides;
         }
@@ -115,8 +122,10 @@ impl Session {
         let (mut outcome, mut last_evaluation) = self.train()?;
         if self.divergence.is_sound() {
             self.save_last(outcome)?;
-        } else if outcome != Outcome::Interrupted {
+        } else if outcome != Outcome::Interrupted || self.last_checkpoint().is_none() {
             return Err(self.diverged());
+        } else {
+            self.say_unsaved();
         }
         if outcome != Outcome::Interrupted && last_evaluation.is_none() {
             last_evaluation = self.evaluate(self.trainer.steps_done())?;
@@ -177,7 +186,9 @@ impl Session {
             if step == total || self.trainer.in_flight() > 0 {
                 continue;
             }
-            let (evaluates, per_epoch) = (self.evaluation_due(step), self.batches_per_epoch());
+            // What is not saved is not scored: its score would name a checkpoint that is not there.
+            let evaluates = self.evaluation_due(step) && self.divergence.is_sound();
+            let per_epoch = self.batches_per_epoch();
             if evaluates || self.saver.is_due(&self.config.train, step, per_epoch) {
                 bar.suspend(|| self.save_on_the_way())?;
             }
@@ -230,13 +241,26 @@ impl Session {
         let step = self.trainer.steps_done();
         let saved = self.save().map_err(|fault| match fault {
             EngineError::Io { .. } => {
-                let last = checkpoint::last(self.options.run.path());
-                let last = last.map_or("none".into(), |path| path.display().to_string());
+                let last = self.last_checkpoint().unwrap_or("none".into());
                 EngineError::Unsaved { step, last, fault: Box::new(fault) }
             }
             fault => fault,
         });
         if outcome == Outcome::Interrupted { saved } else { self.keep_fault(saved) }
+    }
+
+    fn last_checkpoint(&self) -> Option<String> {
+        let last = checkpoint::last(self.options.run.path());
+        last.ok().map(|path| path.display().to_string())
+    }
+
+    /// Says why an interrupted run resumes before the step that it has reached.
+    fn say_unsaved(&mut self) {
+        let (step, last) = (self.trainer.steps_done(), self.last_checkpoint().unwrap_or_default());
+        self.journal.say(&format!(
+            "warning: the losses are non-finite, so nothing is saved after step {step}; last good \
+             checkpoint: {last}"
+        ));
     }
 
     /// Keeps the first fault of a file, for [`Session::finish`]; passes on any other.
@@ -283,11 +307,14 @@ impl Session {
         };
         let (name, value) = bad_value(&record);
         let run = self.options.run.path().display().to_string();
-        let saved = checkpoint::last(self.options.run.path());
-        let saved = saved.map_or("none was saved".into(), |path| path.display().to_string());
-        let origin = self
-            .replay(&record)
-            .unwrap_or_else(|fault| format!(" (its step could not be replayed: {fault})"));
+        let saved = self.last_checkpoint().unwrap_or("none was saved".into());
+        let origin = if self.divergence.has_moved() {
+            " (its gradients were finite, so the weights have changed and it cannot run again)"
+                .into()
+        } else {
+            let replayed = self.replay(&record);
+            replayed.unwrap_or_else(|fault| format!(" (its step could not be replayed: {fault})"))
+        };
         EngineError::Diverged {
             step: record.step,
             name: name.to_string(),
@@ -406,7 +433,8 @@ fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
-        "{} and {} name different classes: evaluate on data with the training data's categories",
+        "{} and {} name different classes: set data.val_store, or data.val_images and \
+         data.val_annotations, to data with the categories of the training data",
         train.store.path().display(),
         val.store.path().display()
     )))

@@ -8,6 +8,7 @@ use graph::StateSet;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::Replay;
 use crate::checkpoint::{state_views, tensor_of};
@@ -17,6 +18,8 @@ use crate::run_dir::write_whole;
 
 /// The key of the header's entry.
 const KEY: &str = "onegraph_replay";
+/// The key of its checksum, with that of all tensors.
+const SEAL: &str = "onegraph_replay_sha256";
 const VERSION: u32 = 1;
 
 /// What is not a tensor.
@@ -67,7 +70,8 @@ impl Replay {
                 views.push((format!("batch/{micro}/{name}"), view));
             }
         }
-        let header = HashMap::from([(KEY.to_string(), json)]);
+        let seal = seal(&json, views.iter().map(|(name, view)| (name.as_str(), view.data())));
+        let header = HashMap::from([(KEY.to_string(), json), (SEAL.to_string(), seal)]);
         let bytes =
             safetensors::serialize(views, Some(header)).map_err(|e| fault(e.to_string()))?;
         write_whole(path, &bytes)
@@ -79,6 +83,9 @@ impl Replay {
     /// [`EngineError::Replay`] if it is not the file of a replay.
     pub fn load(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+            return Err(fault("it is not a regular file".into()));
+        }
         let bytes = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
         let not_ours = |e: &dyn std::fmt::Display| {
             fault(format!("it is not a file that a training run left for `onegraph replay` ({e})"))
@@ -92,9 +99,14 @@ impl Replay {
             return Err(fault(format!("its version is {theirs}, this program reads {VERSION}")));
         }
         let file = SafeTensors::deserialize(&bytes).map_err(|e| not_ours(&e))?;
+        let tensors = file.tensors();
+        let found = seal(json, tensors.iter().map(|(name, view)| (name.as_str(), view.data())));
+        if header.metadata().as_ref().and_then(|map| map.get(SEAL)) != Some(&found) {
+            return Err(fault("it was changed after it was written: its checksum is wrong".into()));
+        }
         let mut state = StateSet::new();
         let mut batches = vec![Vec::new(); of.micro_steps.min(file.len())];
-        for (name, view) in file.tensors() {
+        for (name, view) in tensors {
             if let Some(name) = name.strip_prefix("state/") {
                 let tensor = tensor_of(&view).map_err(|e| fault(format!("`{name}`: {e}")))?;
                 state.insert(name, tensor);
@@ -121,4 +133,18 @@ impl Replay {
             state,
         })
     }
+}
+
+/// SHA-256, in hexadecimal, over the description and all tensors.
+fn seal<'a>(json: &str, tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
+    let mut tensors: Vec<_> = tensors.collect();
+    tensors.sort_unstable();
+    let mut hash = Sha256::new();
+    for bytes in std::iter::once(json.as_bytes())
+        .chain(tensors.into_iter().flat_map(|(name, data)| [name.as_bytes(), data]))
+    {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
