@@ -92,6 +92,12 @@ pub enum DaliError {
         /// The decoder's error.
         fault: DecodeFault,
     },
+    /// A file in the place of a lock that no lock is.
+    #[error("{} is not a lock that onegraph wrote: move it away", path.display())]
+    NotALock {
+        /// The file.
+        path: PathBuf,
+    },
     /// An image file that is not the one that a store was made from.
     #[error("store {}: the image file {} {fault}; run `onegraph prep --overwrite`, or restore the \
         file", path.display(), file.display())]

@@ -6,24 +6,27 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::error::DaliError;
 use crate::owner::Owner;
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Undisturbed, Unfinished};
 
 /// Time between two heartbeats.
 const BEAT: Duration = Duration::from_secs(10);
 /// The owner on another host counts as gone after this long without a heartbeat.
 const DEAD_AFTER: Duration = Duration::from_secs(60);
+/// More than any owner writes.
+const MAX_BYTES: u64 = 1 << 16;
 /// Time between two attempts while waiting.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -31,8 +34,15 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
-    file: Arc<File>,
+    held: Mutex<Held>,
     replaced: Option<Owner>,
+}
+
+/// The file of a lock, with its heartbeat.
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    file: Arc<File>,
     is_lost: Arc<AtomicBool>,
     heart: Option<(Sender<()>, JoinHandle<()>)>,
     /// A process that a signal ends removes the file.
@@ -41,7 +51,8 @@ pub struct Lock {
 
 /// One attempt to take a lock.
 enum Attempt {
-    Taken(Lock),
+    /// With the owner it was taken over from.
+    Taken(Held, Option<Owner>),
     Held(Owner),
     /// The file was removed or replaced meanwhile: try again.
     Gone,
@@ -55,7 +66,7 @@ impl Lock {
     pub fn take(path: &Path) -> Result<Lock, DaliError> {
         loop {
             match attempt(path)? {
-                Attempt::Taken(lock) => return Ok(lock),
+                Attempt::Taken(held, replaced) => return Ok(Self::new(path, held, replaced)),
                 Attempt::Held(owner) => {
                     return Err(DaliError::Locked { path: path.to_path_buf(), owner });
                 }
@@ -76,7 +87,9 @@ impl Lock {
         let mut first = None;
         loop {
             match attempt(path)? {
-                Attempt::Taken(lock) => return Ok((lock, first)),
+                Attempt::Taken(held, replaced) => {
+                    return Ok((Self::new(path, held, replaced), first));
+                }
                 Attempt::Held(owner) => {
                     on_wait(&owner)?;
                     first.get_or_insert(owner);
@@ -87,27 +100,41 @@ impl Lock {
         }
     }
 
+    fn new(path: &Path, held: Held, replaced: Option<Owner>) -> Self {
+        Self { path: path.to_path_buf(), held: Mutex::new(held), replaced }
+    }
+
     /// The owner that this lock was taken over from, because it was gone without releasing it.
     pub fn replaced(&self) -> Option<&Owner> {
         self.replaced.as_ref()
     }
 
     /// Whether the lock is still this process's; another host takes it over from a process that
-    /// was stopped for a minute.
+    /// was stopped for a minute. One whose file somebody removed is taken again.
     ///
     /// # Errors
     /// [`DaliError::Locked`] naming the new owner.
     pub fn check(&self) -> Result<(), DaliError> {
-        if !self.is_lost.load(Ordering::Relaxed) && is_at(&self.file, &self.path) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held.is_lost.load(Ordering::Relaxed) && is_at(&held.file, &self.path) {
             return Ok(());
         }
+        if !self.path.exists() {
+            tracing::warn!(path = %self.path.display(), "the lock was removed; taking it again");
+            while !self.path.exists() {
+                if let Attempt::Taken(again, _) = attempt(&self.path)? {
+                    *held = again;
+                    return Ok(());
+                }
+            }
+        }
         let owner = File::open(&self.path).ok().and_then(|mut file| read_owner(&mut file));
-        let owner = owner.unwrap_or_else(Owner::unknown);
+        let owner = owner.and_then(Result::ok).unwrap_or_else(Owner::unknown);
         Err(DaliError::Locked { path: self.path.clone(), owner })
     }
 }
 
-impl Drop for Lock {
+impl Drop for Held {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.heart.take() {
             drop(stop);
@@ -122,8 +149,11 @@ impl Drop for Lock {
 }
 
 fn attempt(path: &Path) -> Result<Attempt, DaliError> {
+    let undisturbed = Undisturbed::begin();
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
+    // A link could lead to a file that is not ours.
+    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
     let mut file = options.open(path).map_err(DaliError::io("open the lock", path))?;
     // `None`: this file system knows no locks, so only the heartbeat can say.
     let ours = match file.try_lock() {
@@ -136,7 +166,11 @@ fn attempt(path: &Path) -> Result<Attempt, DaliError> {
         return Ok(Attempt::Gone);
     }
     let here = Owner::current();
-    let owner = read_owner(&mut file);
+    let owner = match read_owner(&mut file) {
+        Some(Err(_)) => return Err(DaliError::NotALock { path: path.to_path_buf() }),
+        Some(Ok(owner)) => Some(owner),
+        None => None,
+    };
     let shares_kernel = owner.as_ref().is_none_or(|owner| owner.kernel == here.kernel);
     let lives = match (ours, &owner) {
         (Some(true), _) if shares_kernel => false,
@@ -159,11 +193,17 @@ fn attempt(path: &Path) -> Result<Attempt, DaliError> {
             _ => return Ok(Attempt::Gone),
         }
     }
-    hold(path, file, here, owner).map(Attempt::Taken)
+    let held = hold(path, file, here, undisturbed)?;
+    Ok(Attempt::Taken(held, owner))
 }
 
 /// Writes the new owner into the file and starts its heartbeat.
-fn hold(path: &Path, file: File, owner: Owner, replaced: Option<Owner>) -> Result<Lock, DaliError> {
+fn hold(
+    path: &Path,
+    file: File,
+    owner: Owner,
+    undisturbed: Undisturbed,
+) -> Result<Held, DaliError> {
     let write = |file: &File| -> io::Result<Vec<u8>> {
         let text = serde_json::to_vec(&owner)?;
         file.set_len(0)?;
@@ -192,18 +232,16 @@ fn hold(path: &Path, file: File, owner: Owner, replaced: Option<Owner>) -> Resul
         .spawn(beat)
         .map_err(DaliError::io("start the heartbeat of the lock", path))?;
     let heart = Some((stop, thread));
-    let _mark = Unfinished::mark(path);
-    Ok(Lock { path: path.to_path_buf(), file, replaced, is_lost, heart, _mark })
+    let _mark = undisturbed.mark(path);
+    Ok(Held { path: path.to_path_buf(), file, is_lost, heart, _mark })
 }
 
-/// The owner written in the file; `None` if nothing is.
-fn read_owner(file: &mut File) -> Option<Owner> {
+/// The owner written in the file; `None` if nothing is, an error for what no owner writes.
+fn read_owner(file: &mut File) -> Option<Result<Owner, serde_json::Error>> {
     let mut text = Vec::new();
-    file.rewind().and_then(|()| file.read_to_end(&mut text)).ok()?;
-    if text.is_empty() {
-        return None;
-    }
-    Some(serde_json::from_slice(&text).unwrap_or_else(|_| Owner::unknown()))
+    let limited = file.rewind().and_then(|()| file.take(MAX_BYTES).read_to_end(&mut text));
+    limited.ok()?;
+    (!text.is_empty()).then(|| serde_json::from_slice(&text))
 }
 
 /// Time since the last heartbeat, by the clock of the file system that both hosts share.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::error::DaliError;
 use crate::lock::Lock;
 use crate::progress::{Progress, Stage};
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Undisturbed, Unfinished};
 
 /// Random letters at the end of a temporary name: process ids repeat between containers.
 const RANDOM_LETTERS: usize = 12;
@@ -31,7 +31,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Waits for the lock `OUT.lock`, then sweeps what dead makers of `out` left beside it. Reports
+    /// Waits for the lock of `out`, then sweeps what dead makers of `out` left beside it. Reports
     /// [`Stage::Waiting`] and [`Stage::TakenOver`].
     pub(crate) fn take(
         out: &Path,
@@ -41,7 +41,7 @@ impl Claim {
         let parent = parent_of(out);
         fs::create_dir_all(&parent).map_err(DaliError::io("create", &parent))?;
         let mut report = |stage| progress(Progress { stage, done: 0, total: 0 });
-        let (lock, _) = Lock::wait(&beside(out, ".lock"), &mut |owner| {
+        let (lock, _) = Lock::wait(&beside(out, "lock"), &mut |owner| {
             report(Stage::Waiting { pid: owner.pid });
             Ok(())
         })?;
@@ -55,19 +55,20 @@ impl Claim {
     /// Creates an empty directory beside `out`, on the same file system.
     pub(crate) fn begin(self) -> Result<TemporaryDir, DaliError> {
         let parent = parent_of(&self.out);
+        let undisturbed = Undisturbed::begin();
         let dir = tempfile::Builder::new()
-            .prefix(&beside(Path::new(self.out.file_name().unwrap_or_default()), ".tmp-"))
+            .prefix(&beside(Path::new(self.out.file_name().unwrap_or_default()), "tmp-"))
             .rand_bytes(RANDOM_LETTERS)
             // As `mkdir` makes it: others on the machine may read a store.
             .permissions(Permissions::from_mode(0o777))
             .tempdir_in(&parent)
             .map_err(DaliError::io("create a directory in", &parent))?;
-        let mark = Unfinished::mark(dir.path());
+        let mark = undisturbed.mark(dir.path());
         Ok(TemporaryDir { dir, mark, claim: self })
     }
 }
 
-/// A directory being written, `OUT.tmp-<random>`; removed unless it is moved into place.
+/// A directory being written, `.OUT.onegraph-tmp-<random>`; removed unless it is moved into place.
 #[derive(Debug)]
 pub(crate) struct TemporaryDir {
     dir: TempDir,
@@ -109,7 +110,11 @@ fn exchange(new: &Path, out: &Path) -> Result<Option<PathBuf>, DaliError> {
     if renameat_with(CWD, new, CWD, out, RenameFlags::EXCHANGE).is_ok() {
         return Ok(None);
     }
-    let name = new.file_name().unwrap_or_default().to_string_lossy().replace(".tmp-", ".old-");
+    let name = new
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .replace(".onegraph-tmp-", ".onegraph-old-");
     let retired = new.with_file_name(name);
     fs::rename(out, &retired).map_err(DaliError::io("rename", out))?;
     if let Err(error) = fs::rename(new, out) {
@@ -130,8 +135,9 @@ pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Resu
             expected: "must end in the name of a directory",
         });
     }
+    let is_link = fs::symlink_metadata(out).is_ok_and(|meta| meta.is_symlink());
     let is_free = match fs::read_dir(out) {
-        Ok(mut entries) => entries.next().is_none(),
+        Ok(mut entries) => entries.next().is_none() && !is_link,
         Err(_) => fs::symlink_metadata(out).is_err(),
     };
     if is_free {
@@ -140,7 +146,6 @@ pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Resu
     if !overwrite {
         return Err(DaliError::Exists { path });
     }
-    let is_link = fs::symlink_metadata(out).is_ok_and(|meta| meta.is_symlink());
     if is_link || !out.is_dir() {
         return Err(DaliError::NotOurs { path, stranger: "not a directory".into() });
     }
@@ -209,9 +214,9 @@ fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
     let entries = fs::read_dir(&parent).map_err(DaliError::io("read", &parent))?;
     for entry in entries.flatten() {
         let (name, path) = (entry.file_name(), entry.path());
-        if is_temporary(&name, out, ".old-") && !out.exists() {
+        if is_temporary(&name, out, "old-") && !out.exists() {
             fs::rename(&path, out).map_err(DaliError::io("move back", &path))?;
-        } else if is_temporary(&name, out, ".old-") || is_temporary(&name, out, ".tmp-") {
+        } else if is_temporary(&name, out, "old-") || is_temporary(&name, out, "tmp-") {
             tracing::warn!(path = %path.display(), "removing what a process gone left behind");
             if manifest(&path).is_some() {
                 remove_half_made(&path)?;
@@ -230,10 +235,11 @@ fn remove_half_made(dir: &Path) -> Result<(), DaliError> {
     let entries = fs::read_dir(dir).map_err(DaliError::io("read", dir))?;
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let made = name.split_once(".tmp-").map(|(made, _)| dir.join(made));
-        if made.is_some_and(|made| is_temporary(name.as_ref(), &made, ".tmp-")) {
+        let made = name.strip_prefix('.').and_then(|name| name.split_once(".onegraph-"));
+        let Some((made, _)) = made else { continue };
+        if is_temporary(name.as_ref(), &dir.join(made), "tmp-") {
             fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
-        } else if name.ends_with(".lock") {
+        } else if path == beside(&dir.join(made), "lock") {
             fs::remove_file(&path).map_err(DaliError::io("remove", &path))?;
         }
     }
@@ -249,9 +255,11 @@ fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
     })
 }
 
-/// `OUT<word>` beside `OUT`.
+/// `.OUT.onegraph-<word>` beside `OUT`: a name that nobody else gives to a file.
 fn beside(out: &Path, word: &str) -> PathBuf {
-    let mut name: OsString = out.file_name().unwrap_or_default().to_os_string();
+    let mut name = OsString::from(".");
+    name.push(out.file_name().unwrap_or_default());
+    name.push(".onegraph-");
     name.push(word);
     out.with_file_name(name)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -16,8 +16,24 @@ impl Unfinished {
     /// Marks `path`.
     #[must_use]
     pub fn mark(path: &Path) -> Self {
-        PATHS.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
-        Self { path: path.to_path_buf() }
+        Undisturbed::begin().mark(path)
+    }
+}
+
+/// Time in which no signal ends the process: something is made, and then marked. No other mark may
+/// be set or dropped meanwhile by the same thread.
+#[derive(Debug)]
+pub(crate) struct Undisturbed(MutexGuard<'static, Vec<PathBuf>>);
+
+impl Undisturbed {
+    pub(crate) fn begin() -> Self {
+        Self(PATHS.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Marks `path`, and ends this time.
+    pub(crate) fn mark(mut self, path: &Path) -> Unfinished {
+        self.0.push(path.to_path_buf());
+        Unfinished { path: path.to_path_buf() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct RunDir {
     lock: Option<Arc<Lock>>,
 }
 
-const LOCK: &str = "lock";
+const LOCK: &str = ".onegraph-lock";
 
 impl RunDir {
     /// Creates `parent/name`, or `parent/name-2`, `-3` .. if that exists, and locks it.
@@ -33,7 +33,7 @@ impl RunDir {
             let path = parent.join(name);
             match fs::create_dir(&path) {
                 Ok(()) => return Self { path, lock: None }.locked(),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(EngineError::Io { path, source }),
             }
         }
@@ -63,11 +63,17 @@ impl RunDir {
         }
     }
 
-    /// Checks that the lock, if there is one, is still this process's.
+    /// Checks that the directory and the lock, if there is one, are still this process's; a lock
+    /// that somebody removed is taken again.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] naming the process that has taken it over.
+    /// [`EngineError::Usage`] naming the process that has taken it over; [`EngineError::Io`] if the
+    /// directory is gone.
     pub fn check_lock(&self) -> Result<(), EngineError> {
+        if !self.path.is_dir() {
+            let gone = std::io::Error::new(ErrorKind::NotFound, "the run directory is gone");
+            return Err(io(&self.path)(gone));
+        }
         let checked = self.lock.as_ref().map_or(Ok(()), |lock| lock.check());
         checked.map_err(|fault| self.taken(fault))
     }
@@ -84,6 +90,8 @@ impl RunDir {
                 "{} is the run directory of {owner}: wait for its end, or stop it",
                 self.path.display()
             )),
+            // Not a fault of the data.
+            DaliError::Io { path, source, .. } => EngineError::Io { path, source },
             fault => fault.into(),
         }
     }
@@ -142,7 +150,10 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
         return Err(io(path)(fault));
     }
     drop(mark);
-    fs::rename(&beside, path).map_err(io(path))
+    fs::rename(&beside, path).map_err(|fault| {
+        let _ = fs::remove_file(&beside);
+        io(path)(fault)
+    })
 }
 
 /// Creates a directory and its parents, if missing.
@@ -198,7 +209,11 @@ mod tests {
         let path = run.path().to_path_buf();
         drop(run);
         let again = RunDir::open(&path).expect("to read").locked().expect("it is free");
-        std::fs::remove_file(path.join("lock")).expect("it is there");
-        assert!(again.check_lock().is_err(), "somebody has removed the lock");
+        std::fs::remove_file(path.join(super::LOCK)).expect("it is there");
+        again.check_lock().expect("taken again");
+        assert!(RunDir::open(&path).expect("to read").locked().is_err(), "it is locked again");
+        std::fs::rename(&path, parent.path().join("moved")).expect("a rename");
+        let gone = again.check_lock().expect_err("gone").to_string();
+        assert!(gone.contains("the run directory is gone"), "{gone}");
     }
 }

@@ -38,6 +38,21 @@ pub enum GraphError {
         /// The updating node.
         writer: String,
     },
+    /// A tensor whose positions the target's arithmetic cannot count.
+    #[error(
+        "`{tensor}` has {positions} positions ({shape:?}); the limit is {limit}: use fewer or \
+         smaller images"
+    )]
+    TooManyPositions {
+        /// Name of the tensor.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Elements over its last dimension.
+        positions: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A loss that does not depend on a parameter.
     #[error("no loss depends on `{0}`: no gradient reaches it")]
     NoGradient(String),

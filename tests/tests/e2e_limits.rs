@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use common::{BAD_CONFIG, Place, micro};
@@ -54,6 +54,30 @@ fn a_batch_that_no_memory_holds_is_told_before_anything_is_allocated() {
     place.bad(&large, BAD_CONFIG, &["a batch of detections needs", "lower eval.batch_size"]);
     let wide = micro("--set model.box_head.hidden=[262144,65535]");
     place.bad(&wide, BAD_CONFIG, &["GiB free", "a smaller model"]);
+}
+
+#[test]
+fn the_limit_of_the_address_space_counts() {
+    let place = Place::new();
+    let eval = micro("--set train.steps=1 --set model.detections.per_image=100000");
+    let inner = place.command(&eval);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh"]).arg(inner.get_program());
+    command.args(inner.get_args()).current_dir(place.path());
+    let said = common::said(&mut command);
+    assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
+    assert!(said.err.contains("a batch of detections needs"), "{}", said.err);
+}
+
+#[test]
+fn sizes_that_kernels_cannot_count_are_refused() {
+    let place = Place::new();
+    let plan = |more: &str| format!("inspect plan torchvision_r50 --device cuda {more}");
+    let large = plan("--height 16384 --width 16384");
+    place.bad(&large, BAD_CONFIG, &["positions", "fewer or smaller images"]);
+    for more in ["--objects 4294967295", "--height 100000", "--classes 4294967295"] {
+        assert_eq!(place.run(&plan(more)).code, 2, "{more}");
+    }
 }
 
 #[test]

@@ -120,6 +120,23 @@ fn there_is_a_checkpoint_each_epoch_unless_the_config_says_otherwise() {
     assert_eq!(place.names("runs/micro-2/checkpoints"), ["step_00000009"]);
 }
 
+#[test]
+fn what_a_user_keeps_beside_the_checkpoints_stays() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=2 --set train.keep_checkpoints=1"));
+    let at = |name: &str| format!("runs/micro/checkpoints/{name}");
+    let copy = place.join(&at("step_00000002_good"));
+    fs::rename(place.join(&at("step_00000002")), copy).expect("a rename");
+    place.write(&at("step_00000001/notes"), "mine");
+    place.write(&at("step_00000000"), "a file");
+    place.write(&at(".step_mine.tmp/notes"), "mine");
+    place.write("runs/micro/last_checkpoint", "checkpoints/step_00000002_good\n");
+    place.good("train --resume runs/micro --set train.steps=4");
+    let kept = ["step_00000000", "step_00000001", "step_00000002_good", "step_00000004"];
+    let names = place.names("runs/micro/checkpoints");
+    assert_eq!(names, [&[".step_mine.tmp"][..], &kept].concat());
+}
+
 /// Good checkpoints do not make room for bad ones, and the step that went wrong can be looked at.
 #[test]
 fn non_finite_losses_save_nothing_and_leave_the_step() {

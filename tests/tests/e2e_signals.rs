@@ -69,7 +69,7 @@ impl Running {
 /// The names of everything under a folder that looks half-made.
 fn debris(place: &Place) -> Vec<String> {
     let said = Command::new("find")
-        .args([".", "-name", "*.tmp*", "-o", "-name", "*.old*", "-o", "-name", "*lock*"])
+        .args([".", "-name", "*.tmp*", "-o", "-name", "*.old*", "-o", "-name", "*.onegraph-*"])
         .current_dir(place.path())
         .output()
         .expect("find runs");
@@ -159,6 +159,30 @@ fn a_signal_that_is_ignored_stays_ignored() {
     assert!(running.child.try_wait().expect("a child of ours").is_none(), "SIGHUP ended it");
     running.acknowledged("TERM");
     assert_eq!(running.code(), Some(INTERRUPTED));
+}
+
+/// A pager that waits for a key does not read.
+#[test]
+fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
+    let place = Place::new();
+    let endless = micro("--set train.steps=1000000 --set train.log_every_steps=1");
+    let mut command = with_default_signals(&place.command(&endless));
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    let mut running = Running { child: command.spawn().expect("it starts"), lines: channel().1 };
+    let metrics = place.join("runs/micro/metrics.jsonl");
+    let length = || std::fs::metadata(&metrics).map_or(0, |meta| meta.len());
+    let mut before = 0;
+    // It stands still once the pipe is full.
+    while length() == 0 || length() != before {
+        before = length();
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let since = Instant::now();
+    running.send("TERM");
+    std::thread::sleep(Duration::from_millis(200));
+    running.send("TERM");
+    assert_eq!(running.code(), Some(INTERRUPTED));
+    assert!(since.elapsed() < ANSWER, "{:?}", since.elapsed());
 }
 
 #[test]

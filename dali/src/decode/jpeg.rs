@@ -11,6 +11,8 @@ use zune_jpeg::JpegDecoder;
 
 use super::{DecodeFault, ImageFormat, ImageInfo};
 
+/// Sides are 16 bits in a JPEG.
+const LONGEST_SIDE: usize = 65_535;
 const START_OF_SCAN: u8 = 0xDA;
 const END_OF_IMAGE: u8 = 0xD9;
 const APP1: u8 = 0xE1;
@@ -73,6 +75,8 @@ fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeF
     };
     let options =
         DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB).set_strict_mode(strict);
+    // The number of pixels was limited before; a panorama may be longer than the default side.
+    let options = options.set_max_width(LONGEST_SIDE).set_max_height(LONGEST_SIDE);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(corrupt)?;
     let need = decoder.output_buffer_size().unwrap_or(0);

@@ -9,7 +9,7 @@ use dali::{DaliError, Lock, Owner};
 use crate::fixture::{Fixture, assert_says};
 
 fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
-    fixture.dir.path().join("store.lock")
+    fixture.dir.path().join(".store.onegraph-lock")
 }
 
 /// Writes a lock as a process on another host left it, with its last heartbeat `ago`.
@@ -80,12 +80,13 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
     fixture.prep().unwrap();
     let beside = |name: &str| fixture.dir.path().join(name);
     // Killed while writing, and between moving the old store aside and the new one in.
-    fs::create_dir(beside("store.tmp-AbCdEf012345")).unwrap();
-    fs::write(beside("store.tmp-AbCdEf012345").join("images.bin"), "half").unwrap();
-    fs::rename(fixture.store_path(), beside("store.old-AbCdEf012345")).unwrap();
+    fs::create_dir(beside(".store.onegraph-tmp-AbCdEf012345")).unwrap();
+    fs::write(beside(".store.onegraph-tmp-AbCdEf012345").join("images.bin"), "half").unwrap();
+    fs::rename(fixture.store_path(), beside(".store.onegraph-old-AbCdEf012345")).unwrap();
     // Neither has a name that a maker of this store gives.
-    fs::create_dir(beside("store.tmp-mine")).unwrap();
-    fs::create_dir(beside("store2.tmp-AbCdEf012345")).unwrap();
+    fs::create_dir(beside("store.old-202611221200")).unwrap();
+    fs::create_dir(beside(".store2.onegraph-tmp-AbCdEf012345")).unwrap();
+    fs::write(beside("store.lock"), "of a package manager").unwrap();
     // A lock whose process is gone.
     fs::write(lock_file(&fixture), "").unwrap();
     let again = dali::prep::run(&fixture.options(), &mut |_| ());
@@ -94,10 +95,39 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
     let mut names: Vec<_> = fs::read_dir(fixture.dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.starts_with("store"))
+        .filter(|name| name.contains("store"))
         .collect();
     names.sort();
-    assert_eq!(names, ["store", "store.tmp-mine", "store2.tmp-AbCdEf012345"]);
+    let strangers = [".store2.onegraph-tmp-AbCdEf012345", "store", "store.lock"];
+    assert_eq!(names, [&strangers[..], &["store.old-202611221200"]].concat());
+}
+
+#[test]
+fn a_file_in_the_place_of_a_lock_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, notes) = (dir.path().join("run.lock"), dir.path().join("notes"));
+    for text in ["mine", "{}"] {
+        fs::write(&path, text).unwrap();
+        assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock", "move it away"]);
+        assert_eq!(fs::read(&path).unwrap(), text.as_bytes());
+    }
+    fs::remove_file(&path).unwrap();
+    fs::write(&notes, "").unwrap();
+    std::os::unix::fs::symlink(&notes, &path).unwrap();
+    assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock"]);
+    assert_eq!(fs::read(&notes).unwrap(), b"", "the link is not followed");
+}
+
+#[test]
+fn a_lock_that_somebody_removed_is_taken_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.lock");
+    let lock = Lock::take(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    lock.check().unwrap();
+    assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock", "process"]);
+    drop(lock);
+    assert!(!path.exists());
 }
 
 #[test]

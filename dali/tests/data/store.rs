@@ -267,7 +267,7 @@ fn only_stores_are_replaced_and_only_when_asked() {
     let left = std::fs::read_dir(fixture.dir.path()).unwrap();
     let stray = |entry: &std::fs::DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();
-        name.contains(".tmp-") || name.contains(".old-")
+        name.contains(".onegraph-")
     };
     assert!(!left.map(Result::unwrap).any(|entry| stray(&entry)));
 }

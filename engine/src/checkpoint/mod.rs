@@ -72,9 +72,9 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<PathB
     let parent = run.join("checkpoints");
     let name = format!("step_{:08}", snapshot.steps_done);
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
-    remove_unfinished(&parent)?;
-    fs::create_dir_all(&beside).map_err(io(&beside))?;
+    remove_unfinished(&parent);
     let mark = Unfinished::mark(&beside);
+    fs::create_dir_all(&beside).map_err(io(&beside))?;
     let bytes = write_files(&beside, &done, snapshot).inspect_err(|_| {
         // The fault that stopped the writing is more useful than another one here.
         let _ = fs::remove_dir_all(&beside);
@@ -89,8 +89,8 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<PathB
     fs::rename(&beside, &done).map_err(io(&done))?;
     File::open(&parent).and_then(|dir| dir.sync_all()).map_err(io(&parent))?;
     write_whole(&run.join("last_checkpoint"), format!("checkpoints/{name}\n").as_bytes())?;
-    remove_unfinished(&parent)?;
-    remove_old(&parent, keep, &name)?;
+    remove_unfinished(&parent);
+    remove_old(&parent, keep, &name);
     tracing::info!(step = snapshot.steps_done, bytes, path = %done.display(), "wrote a checkpoint");
     Ok(done)
 }
@@ -228,40 +228,51 @@ pub(crate) fn tensor_of(view: &TensorView<'_>) -> Result<HostTensor, String> {
 
 /// Removes the leftovers of an interrupted write: directories that were never renamed, and replaced
 /// ones.
-fn remove_unfinished(parent: &Path) -> Result<(), EngineError> {
-    let Ok(entries) = fs::read_dir(parent) else { return Ok(()) };
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let ours = name.ends_with(".tmp") || name.ends_with(".old");
-        if name.starts_with(".step_") && ours {
-            fs::remove_dir_all(&path).map_err(io(&path))?;
+fn remove_unfinished(parent: &Path) {
+    for (name, path) in entries(parent) {
+        let step = name.strip_prefix('.');
+        let step = step.and_then(|n| n.strip_suffix(".tmp").or(n.strip_suffix(".old")));
+        if step.is_some_and(is_step) {
+            remove(&path);
         }
     }
-    Ok(())
+}
+
+/// The names and paths of what is in a directory.
+fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let named = |entry: fs::DirEntry| (entry.file_name().to_string_lossy().into(), entry.path());
+    entries.map(named).collect()
+}
+
+/// Whether a checkpoint's folder has this name; what a user puts beside them has another.
+fn is_step(name: &str) -> bool {
+    let step = name.strip_prefix("step_").and_then(|digits| digits.parse::<u64>().ok());
+    step.is_some_and(|step| format!("step_{step:08}") == name)
+}
+
+/// Removes a folder. If that fails, the checkpoint that was just written is whole all the same.
+fn remove(path: &Path) {
+    if let Err(fault) = fs::remove_dir_all(path) {
+        tracing::warn!(path = %path.display(), %fault, "cannot remove an old checkpoint");
+    }
 }
 
 /// Removes the lowest steps beyond `keep`, but never `newest`: a run that was resumed from an
 /// earlier step writes lower numbers than before.
-fn remove_old(parent: &Path, keep: Keep<'_>, newest: &str) -> Result<(), EngineError> {
+fn remove_old(parent: &Path, keep: Keep<'_>, newest: &str) {
     if keep.newest == 0 {
-        return Ok(());
+        return;
     }
     let kept: Vec<String> = keep.steps.iter().map(|step| format!("step_{step:08}")).collect();
-    let mut found: Vec<PathBuf> = fs::read_dir(parent)
-        .map_err(io(parent))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|p| {
-            let name = p.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("step_") && name != newest
-        })
-        .collect();
-    found.sort();
+    let mut found = entries(parent);
+    found.retain(|(name, path)| is_step(name) && name != newest && path.join(META).is_file());
+    // Nine digits sort after eight.
+    found.sort_by_key(|(name, _)| (name.len(), name.clone()));
     let old = (found.len() + 1).saturating_sub(keep.newest);
-    for path in &found[..old] {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !kept.contains(&name.into_owned()) {
-            fs::remove_dir_all(path).map_err(io(path))?;
+    for (name, path) in &found[..old] {
+        if !kept.contains(name) {
+            remove(path);
         }
     }
-    Ok(())
 }

@@ -42,10 +42,10 @@ pub(super) struct InspectArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Padded height of the images, pixels.
-    #[arg(long, default_value_t = 800, value_parser = at_most(65_536))]
+    #[arg(long, default_value_t = 800, value_parser = at_most(16_384))]
     height: usize,
     /// Padded width of the images, pixels.
-    #[arg(long, default_value_t = 1344, value_parser = at_most(65_536))]
+    #[arg(long, default_value_t = 1344, value_parser = at_most(16_384))]
     width: usize,
     /// Foreground classes, where the config leaves them to the data.
     #[arg(long, default_value_t = 80, value_parser = at_most(65_535))]
@@ -187,7 +187,7 @@ fn draw(
             plan_picture(&format!("Memory plan: {what}"), &prepared)
         }
     };
-    std::fs::write(path, picture).map_err(crate::run_dir::io(path))
+    crate::run_dir::write_whole(path, picture.as_bytes())
 }
 
 fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineError> {

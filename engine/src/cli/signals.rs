@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use super::exit;
@@ -14,6 +16,9 @@ use crate::progress::Progress;
 /// The signals, with their names.
 const WATCHED: [(i32, &str); 4] =
     [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP"), (SIGUSR1, "SIGUSR1")];
+
+/// Longest wait for the last line to be printed.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The process's answer to signals.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +40,8 @@ impl Stop {
         let signals = WATCHED.map(|(signal, _)| signal);
         let signals = signals.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0);
         let fault = |source| EngineError::Io { path: "signal handler".into(), source };
+        // A file beyond the limit of `ulimit -f` is an error of the write, not the end.
+        signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(fault)?;
         let mut signals = Signals::new(signals).map_err(fault)?;
         let answering = stop.clone();
         let answer = move || signals.forever().for_each(|signal| answering.answer(signal));
@@ -60,24 +67,37 @@ impl Stop {
 
     fn answer(&self, signal: i32) {
         let name = WATCHED.iter().find(|(s, _)| *s == signal).map_or("signal", |(_, name)| name);
-        let say = |text: &str| Progress::loud().say(&format!("{name}: {text}"));
         if self.finishes_first.load(Ordering::SeqCst) {
             let is_first = !self.requested.swap(true, Ordering::SeqCst);
             if is_first {
-                say(
-                    "stopping after the work in hand and a checkpoint; a second signal ends at once",
-                );
+                let text = "stopping after the work in hand and a checkpoint; a second signal ends \
+                            at once";
+                let _ = saying(format!("{name}: {text}"));
                 return;
             }
             if signal == SIGUSR1 {
                 return;
             }
         }
-        say("ending");
+        let _ = saying(format!("{name}: ending")).recv_timeout(PATIENCE);
         dali::unfinished::remove_all_and(|| {
             signal_hook::low_level::exit(i32::from(exit::INTERRUPTED));
         });
     }
+}
+
+/// Prints a line from a thread of its own, since standard error may be a pipe whose reader sleeps;
+/// something is received once it is printed.
+fn saying(line: String) -> Receiver<()> {
+    let (done, said) = channel();
+    let say = move || {
+        Progress::loud().say(&line);
+        // Whoever asked may have given up.
+        let _ = done.send(());
+    };
+    // Without a thread, the signal is answered in silence.
+    let _ = std::thread::Builder::new().name("say".into()).spawn(say);
+    said
 }
 
 /// Bit `n - 1` is set if the process ignores signal `n`; 0 where `/proc` does not tell.

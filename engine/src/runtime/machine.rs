@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
+
 /// Processor and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -21,7 +23,7 @@ impl Machine {
         Self {
             cpu: cpu_name(&read("/proc/cpuinfo")).unwrap_or("unknown processor").to_string(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: memory(&read("/proc/meminfo")).map(within_cgroups),
+            memory: memory(&read("/proc/meminfo")).map(within_cgroups).map(within_ulimit),
         }
     }
 }
@@ -36,6 +38,15 @@ fn memory(info: &str) -> Option<(u64, u64)> {
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
     };
     Some((bytes("MemTotal")?, bytes("MemAvailable")?))
+}
+
+/// Memory within the limit of this process's address space (`ulimit -v`), which batch systems set.
+fn within_ulimit((total, available): (u64, u64)) -> (u64, u64) {
+    let Some(limit) = getrlimit(Resource::As).current else { return (total, available) };
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let taken = pages.saturating_mul(rustix::param::page_size() as u64);
+    (total.min(limit), available.min(limit.saturating_sub(taken)))
 }
 
 /// Memory within the limits of this process's control group and of those above it.

@@ -1,5 +1,7 @@
 //! The best scores of a run: which checkpoints to keep for them, and whether scores still improve.
 
+use std::io::ErrorKind;
+
 use configs::{BestMetric, Config};
 use serde::{Deserialize, Serialize};
 
@@ -74,15 +76,33 @@ impl Best {
     /// Reads what the run recorded, without scores of steps after `steps_done`, which run again,
     /// and without checkpoints that are gone. Scores of another kind are forgotten; returns a
     /// sentence about that.
-    pub(super) fn resume(&mut self, run: &RunDir, steps_done: u64) -> Option<String> {
-        let text = std::fs::read(run.join(FILE)).ok()?;
-        let saved = serde_json::from_slice::<Saved>(&text).ok()?;
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] for a file that is not ours: without it, the best checkpoints would
+    /// count as old ones and go.
+    pub(super) fn resume(
+        &mut self,
+        run: &RunDir,
+        steps_done: u64,
+    ) -> Result<Option<String>, EngineError> {
+        let path = run.join(FILE);
+        let text = match std::fs::read(&path) {
+            Err(fault) if fault.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(crate::run_dir::io(&path))?,
+        };
+        let saved = serde_json::from_slice::<Saved>(&text).map_err(|fault| {
+            EngineError::Usage(format!(
+                "{} does not name the best checkpoints ({fault}): restore it, or remove it to \
+                 compare scores from here on",
+                path.display()
+            ))
+        })?;
         if saved.kind.as_ref().is_some_and(|kind| *kind != self.kind) {
             let step = saved.best.step;
-            return Some(format!(
+            return Ok(Some(format!(
                 "the best score so far, of step {step}, is of another metric or other data: \
                  scores are compared from here on"
-            ));
+            )));
         }
         let is_past = |score: &Score| score.step <= steps_done;
         self.kept = saved.kept.into_iter().filter(is_past).collect();
@@ -90,7 +110,7 @@ impl Best {
         let best = Some(saved.best).filter(is_past);
         self.without_improvement = if best.is_some() { saved.without_improvement } else { 0 };
         self.best = best.or(self.kept.first().copied());
-        None
+        Ok(None)
     }
 
     /// Records the scores of `step`, whose checkpoint exists.
@@ -177,19 +197,23 @@ mod tests {
         assert_eq!(best.kept_steps(), [20, 30]);
         assert!(!best.is_exhausted());
         let mut resumed = new();
-        assert_eq!(resumed.resume(&run, 30), None);
+        assert_eq!(resumed.resume(&run, 30).expect("read"), None);
         record(&mut resumed, &run, 40, 0.5);
         assert_eq!(resumed.kept_steps(), [20, 40], "an equal score is no improvement");
         assert!(resumed.is_exhausted());
         let mut earlier = new();
-        earlier.resume(&run, 15);
+        earlier.resume(&run, 15).expect("read");
         assert_eq!((earlier.kept_steps(), earlier.best), (vec![], None), "steps run again");
         std::fs::remove_dir_all(run.join(&checkpoint::folder(20))).expect("it is there");
         let mut without = new();
-        without.resume(&run, 40);
+        without.resume(&run, 40).expect("read");
         assert_eq!(without.kept_steps(), [40], "a checkpoint that is gone is not kept");
         let mut other = Best::new(&config, "other data");
-        assert!(other.resume(&run, 40).is_some_and(|note| note.contains("step 20")));
+        let note = other.resume(&run, 40).expect("read");
+        assert!(note.is_some_and(|note| note.contains("step 20")));
         assert_eq!((other.kept_steps(), other.best), (vec![], None), "scores of another kind");
+        std::fs::write(run.join(FILE), "").expect("a file");
+        let fault = new().resume(&run, 40).expect_err("not ours").to_string();
+        assert!(fault.contains("best.json") && fault.contains("restore it"), "{fault}");
     }
 }

@@ -82,7 +82,7 @@ impl Session {
         if let Some(resumed) = resumed {
             let steps = config.train.steps;
             let (steps_done, is_evaluated) = resumed.restore(&mut trainer, &options, steps)?;
-            if let Some(note) = best.resume(&run, steps_done) {
+            if let Some(note) = best.resume(&run, steps_done)? {
                 progress.say(&note);
             }
             owes_evaluation = !is_evaluated;

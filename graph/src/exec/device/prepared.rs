@@ -26,12 +26,32 @@ pub struct Prepared {
     input_bytes: usize,
 }
 
+/// Most positions of a tensor on the CPU, whose plans take memory in proportion.
+const CPU_POSITIONS: usize = 1 << 29;
+/// Most positions of a tensor on a GPU: kernels count them in `int`.
+const GPU_POSITIONS: usize = i32::MAX as usize;
+
+/// Refuses tensors of more positions (elements over the last dimension) than the target counts.
+fn check_positions(program: &Program, target: &Target) -> Result<(), GraphError> {
+    let limit = if target.is_cpu() { CPU_POSITIONS } else { GPU_POSITIONS };
+    for tensor in program.tensors() {
+        let shape = &tensor.desc.shape;
+        let positions = shape.split_last().map_or(1, |(_, rest)| rest.iter().product());
+        if positions > limit {
+            let (tensor, shape) = (tensor.name.clone(), shape.clone());
+            return Err(GraphError::TooManyPositions { tensor, shape, positions, limit });
+        }
+    }
+    Ok(())
+}
+
 impl Prepared {
     /// Schedules the program for a target and plans its memory.
     ///
     /// # Errors
-    /// State read after its update.
+    /// State read after its update; a tensor of more positions than the target counts.
     pub fn new(program: Arc<Program>, target: Target) -> Result<Self, GraphError> {
+        check_positions(&program, &target)?;
         let schedule = Schedule::new(&program, &target)?;
         Ok(Self::with_schedule(program, schedule, target))
     }
