@@ -1,6 +1,7 @@
 //! The data of a run: its stores (opened, built from files, or drawn) and each image's network
 //! size.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ impl DataSet {
                  again"
             ));
         }
-        let images = select(&config.data, split, &store)?;
+        let images = select(&config.data, split, &store, progress)?;
         let size = |i: &usize| {
             let record = store.image(*i);
             network_size(config, record.height, record.width)
@@ -277,26 +278,64 @@ fn outdated(out: &Path, images: &Path) -> Result<Option<String>, EngineError> {
     }
 }
 
-/// Images in use: those named by `data.ids` (training only), else all, up to `data.max_images`.
-fn select(data: &Data, split: Split, store: &Store) -> Result<Vec<usize>, EngineError> {
+/// Images in use: those named by `data.ids` (training only), else all that may be used, up to
+/// `data.max_images`.
+fn select(
+    data: &Data,
+    split: Split,
+    store: &Store,
+    progress: &Progress,
+) -> Result<Vec<usize>, EngineError> {
+    let usage = |text: String| Err(EngineError::Usage(text));
+    let path = store.path().display();
+    let num_empty = store.header().num_empty_images;
+    // As `prep` counts: a crowd is an object. A store keeps images that training leaves out.
+    let drops = split == Split::Train && data.empty == EmptyImages::Drop;
+    let is_used = |i: &usize| !drops || !store.image(*i).objects.is_empty();
     let mut images: Vec<usize> = if data.ids.is_empty() || split == Split::Val {
-        (0..store.len()).collect()
+        (0..store.len()).filter(is_used).collect()
     } else {
-        let find = |id: &u64| {
-            (0..store.len()).find(|i| store.image(*i).image_id == *id).ok_or_else(|| {
-                EngineError::Usage(format!(
-                    "data.ids names image {id}, which the training store does not hold"
-                ))
-            })
-        };
-        data.ids.iter().map(find).collect::<Result<_, _>>()?
+        named(&data.ids, store, drops)?
     };
+    if images.is_empty() && drops && num_empty > 0 {
+        return usage(format!(
+            "the store {path} holds no image with an object; set data.empty=keep to train on \
+             images without"
+        ));
+    }
+    if images.is_empty() {
+        return usage(format!("the store {path} holds no image to use"));
+    }
+    if drops && data.ids.is_empty() && num_empty > 0 {
+        progress.say(&format!(
+            "store {path}: {num_empty} images without objects left out (data.empty=drop)"
+        ));
+    }
     if data.max_images > 0 {
         images.truncate(data.max_images);
     }
-    if images.is_empty() {
-        let path = store.path().display();
-        return Err(EngineError::Usage(format!("the store {path} holds no image to use")));
-    }
     Ok(images)
+}
+
+/// The images of these ids, in their order; with `drops`, each must have an object.
+fn named(ids: &[u64], store: &Store, drops: bool) -> Result<Vec<usize>, EngineError> {
+    let place_of: HashMap<u64, usize> =
+        (0..store.len()).map(|i| (store.image(i).image_id, i)).collect();
+    let lacks_empty = drops && store.header().num_empty_images == 0;
+    let find = |id: &u64| match place_of.get(id) {
+        Some(&place) if drops && store.image(place).objects.is_empty() => {
+            Err("has no objects: set data.empty=keep to train on it")
+        }
+        Some(&place) => Ok(place),
+        None if lacks_empty => {
+            Err("the training store does not hold; with data.empty=drop it may have been left out")
+        }
+        None => Err("the training store does not hold"),
+    };
+    let find = |id| {
+        find(id).map_err(|which| {
+            EngineError::Usage(format!("data.ids names image {id}, which {which}"))
+        })
+    };
+    ids.iter().map(find).collect()
 }
