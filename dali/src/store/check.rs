@@ -1,5 +1,6 @@
 //! The checks that a store must pass before anything is read from it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::format::{
@@ -37,9 +38,32 @@ pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     }
     let header: Header =
         serde_json::from_value(value).map_err(|error| fault(format!("unreadable: {error}")))?;
-    let contiguous =
-        header.categories.iter().zip(1..).all(|(category, label)| category.label == label);
-    if contiguous { Ok(header) } else { Err(fault("labels are not 1..K in order".to_string())) }
+    check_header(&header).map_err(fault)?;
+    Ok(header)
+}
+
+/// Checks the seal, and what the header says by itself.
+fn check_header(header: &Header) -> Result<(), String> {
+    if !header.is_as_sealed().map_err(|error| error.to_string())? {
+        return Err("it was changed after it was written: its seal is wrong".into());
+    }
+    // The version alone, set back, would turn the checksums of the images off.
+    if header.version == OLDEST_VERSION && header.files.contains_key(format::SOURCES) {
+        return Err(format!("it is of version {OLDEST_VERSION}, which has no {}", format::SOURCES));
+    }
+    let (mut ids, mut names) = (HashSet::new(), HashSet::new());
+    for (category, label) in header.categories.iter().zip(1..) {
+        if category.label != label {
+            return Err("labels are not 1..K in order".into());
+        }
+        if !ids.insert(category.coco_id) {
+            return Err(format!("two categories have the id {}", category.coco_id));
+        }
+        if !names.insert(&category.name) {
+            return Err(format!("two categories are named {:?}", category.name));
+        }
+    }
+    Ok(())
 }
 
 /// What the store at `dir` was made from; `None` if that is not a store that says so.
@@ -89,6 +113,7 @@ pub(super) fn check_records(
     let mut next = Next::default();
     let mut capacities = Capacities::default();
     let mut num_crowd = 0;
+    let mut num_without_mask = 0;
     let mut num_empty = 0;
     for (idx, image) in tables.images.iter().enumerate() {
         let image_fault =
@@ -111,6 +136,7 @@ pub(super) fn check_records(
                     fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
                 })?;
             num_crowd += usize::from(object.crowd != 0);
+            num_without_mask += usize::from(parts.is_empty());
             if object.crowd == 0 {
                 let values = parts.iter().map(|part| part.len as usize).sum::<usize>();
                 of_image.objects += 1;
@@ -125,15 +151,15 @@ pub(super) fn check_records(
         num_empty += usize::from(objects.is_empty());
         capacities = capacities.max(of_image);
     }
-    let found = (tables.images.len(), next_object as usize, num_crowd, num_empty, capacities);
-    let said = (
+    let num_images = tables.images.len();
+    let counts = [num_images, next_object as usize, num_crowd, num_without_mask, num_empty];
+    let said = [
         header.num_images,
         header.num_annotations,
         header.num_crowd,
+        header.num_without_mask,
         header.num_empty_images,
-        header.capacities,
-    );
-    let num_images = tables.images.len();
+    ];
     let fits = |count: usize| i32::try_from(count).is_ok();
     let Capacities { objects, parts, coords, runs, .. } = capacities;
     if ![objects, parts, coords, runs].into_iter().all(fits) {
@@ -144,7 +170,8 @@ pub(super) fn check_records(
         let fault = format!("it does not have one record for each of {num_images} images");
         return Err(fault_in(dir, format::SOURCES, fault));
     }
-    if found != said || tables.objects.len() != next_object as usize {
+    let fits_objects = tables.objects.len() == next_object as usize;
+    if counts != said || capacities != header.capacities || !fits_objects {
         let fault = "its counts or capacities are not those of the records".to_string();
         return Err(fault_in(dir, format::HEADER, fault));
     }

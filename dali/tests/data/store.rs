@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use dali::Store;
+use dali::store::Header;
+use serde_json::Value;
 
 use crate::fixture::{Fixture, assert_says, gradient, jpeg};
 
@@ -18,6 +20,23 @@ fn rewrite(path: &Path, alter: impl Fn(&mut Vec<u8>)) {
     alter(&mut bytes);
     std::fs::remove_file(path).unwrap();
     std::fs::write(path, bytes).unwrap();
+}
+
+fn edit_header(fixture: &Fixture, alter: impl Fn(&mut Value)) {
+    rewrite(&fixture.store_path().join("header.json"), |bytes| {
+        let mut header = serde_json::from_slice(bytes).unwrap();
+        alter(&mut header);
+        *bytes = header.to_string().into_bytes();
+    });
+}
+
+/// Edits the header and seals it again.
+fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
+    edit_header(fixture, |header| {
+        alter(header);
+        let sealed = serde_json::from_value::<Header>(header.clone()).unwrap().sealed().unwrap();
+        *header = serde_json::to_value(sealed).unwrap();
+    });
 }
 
 fn open_error(fixture: &Fixture) -> String {
@@ -78,12 +97,11 @@ fn pixels_of_another_store_are_found() {
 
 /// Makes a store what an older program wrote.
 fn as_version_1(fixture: &Fixture) {
-    rewrite(&fixture.store_path().join("header.json"), |bytes| {
-        let mut header: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    edit_header(fixture, |header| {
         header["version"] = 1.into();
         header["files"].as_object_mut().unwrap().remove("sources.bin");
         header.as_object_mut().unwrap().remove("source");
-        *bytes = header.to_string().into_bytes();
+        header.as_object_mut().unwrap().remove("seal");
     });
     std::fs::remove_file(fixture.store_path().join("sources.bin")).unwrap();
 }
@@ -193,13 +211,9 @@ fn a_cut_or_missing_file_is_found() {
 
 #[test]
 fn a_header_that_lies_is_found() {
-    let set = |alter: &dyn Fn(&mut serde_json::Value)| {
+    let set = |alter: &dyn Fn(&mut Value)| {
         let fixture = prepared();
-        rewrite(&fixture.store_path().join("header.json"), |bytes| {
-            let mut header = serde_json::from_slice(bytes).unwrap();
-            alter(&mut header);
-            *bytes = header.to_string().into_bytes();
-        });
+        reseal(&fixture, alter);
         open_error(&fixture)
     };
     let message = set(&|header| header["version"] = 9.into());
@@ -212,6 +226,63 @@ fn a_header_that_lies_is_found() {
         header["categories"].as_array_mut().unwrap().pop();
     });
     assert_says(&message, &["objects.bin", "annotation 100", "no category"]);
+    assert_says(&set(&|header| header["num_without_mask"] = 1.into()), &["counts"]);
+    let message = set(&|header| header["categories"][0]["coco_id"] = 90.into());
+    assert_says(&message, &["header.json", "two categories", "id 90"]);
+    let message = set(&|header| header["categories"][0]["name"] = "zebra".into());
+    assert_says(&message, &["header.json", "two categories", "zebra"]);
+}
+
+/// Each edit alone, and each bit: a header that still reads says what it said.
+#[test]
+fn a_modified_header_is_refused() {
+    let edited = |alter: &dyn Fn(&mut Value)| {
+        let fixture = prepared();
+        edit_header(&fixture, alter);
+        open_error(&fixture)
+    };
+    let edits: [&dyn Fn(&mut Value); 7] = [
+        &|header| header["categories"][0]["coco_id"] = 4.into(),
+        &|header| header["categories"][0]["name"] = "bee".into(),
+        &|header| header["source"] = "0".into(),
+        &|header| header["pixels"] = "raw".into(),
+        &|header| header["version"] = 1.into(),
+        &|header| drop(header.as_object_mut().unwrap().remove("seal")),
+        &|header| drop(header.as_object_mut().unwrap().remove("source")),
+    ];
+    for edit in edits {
+        assert_says(&edited(edit), &["header.json", "changed after it was written", "prep"]);
+    }
+    // Back to version 1, where nothing is sealed: what only version 2 has gives it away.
+    let message = edited(&|header| {
+        header["version"] = 1.into();
+        header.as_object_mut().unwrap().remove("seal");
+    });
+    assert_says(&message, &["header.json", "version 1", "sources.bin"]);
+
+    let fixture = prepared();
+    let (path, sound) =
+        (fixture.store_path().join("header.json"), fixture.store().header().clone());
+    let bytes = std::fs::read(&path).unwrap();
+    for bit in (0..8 * bytes.len()).step_by(3) {
+        rewrite(&path, |changed| {
+            changed.clone_from(&bytes);
+            changed[bit / 8] ^= 1 << (bit % 8);
+        });
+        let opened = Store::open(&fixture.store_path());
+        assert!(opened.is_err() || opened.is_ok_and(|s| *s.header() == sound), "bit {bit}");
+    }
+}
+
+/// Of a store without masks, one that claims to have them all would train nothing.
+#[test]
+fn boxes_alone_are_counted_in_the_records() {
+    let mut fixture = Fixture::new();
+    fixture.json["annotations"][0].as_object_mut().unwrap().remove("segmentation");
+    fixture.prep_with(|options| options.masks = dali::prep::Masks::Optional).unwrap();
+    assert_eq!(fixture.store().header().num_without_mask, 1);
+    reseal(&fixture, |header| drop(header.as_object_mut().unwrap().remove("num_without_mask")));
+    assert_says(&open_error(&fixture), &["header.json", "counts"]);
 }
 
 /// With true checksums, so that only the check of the records can find them.
@@ -231,11 +302,7 @@ fn indices_that_lead_astray_are_found() {
         let path = fixture.store_path().join(name);
         rewrite(&path, |bytes| bytes[at] = 0x70);
         let crc32 = crc32fast::hash(&std::fs::read(&path).unwrap());
-        rewrite(&fixture.store_path().join("header.json"), |bytes| {
-            let mut header: serde_json::Value = serde_json::from_slice(bytes).unwrap();
-            header["files"][name]["crc32"] = crc32.into();
-            *bytes = header.to_string().into_bytes();
-        });
+        reseal(&fixture, |header| header["files"][name]["crc32"] = crc32.into());
         assert_says(&open_error(&fixture), &[expected]);
     }
 }
