@@ -44,12 +44,15 @@ pub fn run(
 ) -> Result<PrepReport, DaliError> {
     let start = Instant::now();
     options.check()?;
-    let source = source_key(options)?;
+    // Read once: the key is that of the very bytes that are stored.
+    let annotations = coco::bytes_of(&options.annotations)?;
+    let source = source::key_of_bytes(options, &annotations);
     check_out(options, &source)?;
     let claim = Claim::take(&options.out, store::manifest, progress)?;
     check_out(options, &source)?;
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
-    let dataset = coco::read(&options.annotations)?;
+    let dataset = coco::parse(&options.annotations, &annotations)?;
+    drop(annotations);
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
     let Groups { categories, tasks, dropped } = group::group(dataset);
 

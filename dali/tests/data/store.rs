@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use dali::Store;
+use dali::prep::{PrepOptions, source_key};
 use dali::store::Header;
 use serde_json::Value;
 
@@ -158,6 +159,30 @@ fn a_replaced_image_is_noticed() {
 }
 
 #[test]
+fn an_annotation_file_is_known_by_what_it_holds() {
+    let fixture = prepared();
+    let (path, options) = (fixture.annotations_path(), fixture.options());
+    let key = || source_key(&options).unwrap();
+    let set_time = |time| {
+        std::fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
+    };
+    let (before, time) = (key(), std::fs::metadata(&path).unwrap().modified().unwrap());
+    set_time(time + std::time::Duration::from_secs(9));
+    assert_eq!(key(), before, "the same, touched");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"category_id\":90", "\"category_id\":3 ")).unwrap();
+    set_time(time);
+    assert_ne!(key(), before, "other labels, of the same size and time");
+    let again = dali::prep::run(&options, &mut |_| ()).unwrap_err().to_string();
+    assert_says(&again, &["exists already", "--overwrite"]);
+
+    let pipe = fixture.dir.path().join("pipe");
+    std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    let error = source_key(&PrepOptions { annotations: pipe, ..options.clone() }).unwrap_err();
+    assert_says(&error.to_string(), &["pipe", "not a regular file"]);
+}
+
+#[test]
 fn a_store_that_is_cut_while_open_is_a_sentence() {
     let fixture = prepared();
     let store = fixture.store();
@@ -310,7 +335,7 @@ fn indices_that_lead_astray_are_found() {
 #[test]
 fn only_stores_are_replaced_and_only_when_asked() {
     let fixture = prepared();
-    let error = fixture.prep().unwrap_err().to_string();
+    let error = fixture.prep_with(|options| options.pixels = dali::PixelEncoding::Raw).unwrap_err().to_string();
     assert_says(&error, &["exists already", "--overwrite"]);
     let held = fixture.store();
     fixture.prep_with(|options| options.overwrite = true).unwrap();
