@@ -81,7 +81,8 @@ pub enum DaliError {
     },
     /// Pixels in a store that fail to decode.
     #[error("store {}: pixels of image {image_id} ({file_name}): {fault}; run `onegraph prep` \
-        again", path.display())]
+        again, or, if `onegraph train` made this folder, remove it: the next run makes it anew",
+        path.display())]
     StorePixels {
         /// The store.
         path: PathBuf,

@@ -87,11 +87,16 @@ fn a_replaced_image_remakes_the_store() {
         .expect("a copy");
     let remade = run("third");
     assert!(remade.contains("000000000003.jpg was replaced"), "{remade}");
-    let again = run("fourth");
-    assert!(!again.contains("replaced"), "{again}");
-
     let stores = place.names("runs/data");
     let store = format!("runs/data/{}", stores[0]);
+    for lost in ["header.json", "runs.bin"] {
+        std::fs::remove_file(place.join(&format!("{store}/{lost}"))).expect("it is there");
+        let remade = run(lost);
+        assert!(remade.contains(&format!("{lost}: it is missing; making it anew")), "{remade}");
+    }
+    let again = run("last");
+    assert!(!again.contains("replaced") && !again.contains("anew"), "{again}");
+
     let said = place.good(&format!("inspect {store} --verify"));
     assert!(said.contains("8 images") && said.contains("every image has its checksum"), "{said}");
     let said = place.good(&format!("inspect {store} --verify --images a/images"));
@@ -104,7 +109,8 @@ fn a_replaced_image_remakes_the_store() {
     bytes[middle] ^= 1;
     std::fs::remove_file(&pixels).expect("it goes");
     std::fs::write(&pixels, bytes).expect("it comes back");
-    place.bad(&format!("inspect {store} --verify"), BAD_DATA, &["pixels of image", "checksum"]);
+    let words = ["pixels of image", "checksum", &store, "remove it"];
+    place.bad(&format!("inspect {store} --verify"), BAD_DATA, &words);
     place.good(&format!("inspect {store}"));
     place.bad("inspect program", BAD_CONFIG, &["need a config"]);
 }
@@ -242,6 +248,27 @@ fn a_drawn_set_without_its_store_is_drawn_again() {
     place.write(&format!("{set}/precious"), "data");
     place.bad(&train, common::BAD_DATA, &[set, "leaves it alone"]);
     assert_eq!(place.text(&format!("{set}/precious")), "data");
+}
+
+#[test]
+fn a_drawn_set_whose_store_is_damaged_is_drawn_again() {
+    let place = Place::new();
+    let dir = place.path().display();
+    let config = Config::load("micro", &[format!("data.synthetic.dir={dir}")]).expect("a preset");
+    let open = || DataSet::open(&config, Split::Val, &Progress::quiet()).expect("a drawn set");
+    let images = open().store.len();
+    let store = place.join("val-8x64-seed0/store");
+    for lost in ["runs.bin", "header.json", "pixels.bin"] {
+        std::fs::remove_file(store.join(lost)).expect("it is there");
+        assert_eq!(open().store.len(), images, "without {lost}");
+    }
+    let index = store.join("images.bin");
+    let mut bytes = std::fs::read(&index).expect("the index");
+    bytes[0] ^= 1;
+    std::fs::remove_file(&index).expect("it goes");
+    std::fs::write(&index, bytes).expect("it comes back");
+    open().store.verify_all().expect("a sound store");
+    assert_eq!(place.names(".").len(), 1, "nothing is left beside it");
 }
 
 #[test]

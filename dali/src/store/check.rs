@@ -1,6 +1,7 @@
 //! The checks that a store must pass before anything is read from it.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::format::{
@@ -25,7 +26,9 @@ pub(super) struct Tables<'a> {
 pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let path = dir.join(format::HEADER);
     let fault = |fault| fault_in(dir, format::HEADER, fault);
-    let text = std::fs::read(&path).map_err(DaliError::io("read the store's", &path))?;
+    let text = std::fs::read(&path)
+        .map_err(DaliError::io("read the store's", &path))
+        .map_err(|error| missing_in(dir, format::HEADER, error))?;
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| fault(format!("not JSON: {error}")))?;
     let version = value.get("version").and_then(serde_json::Value::as_u64);
@@ -51,6 +54,9 @@ fn check_header(header: &Header) -> Result<(), String> {
     if header.version == OLDEST_VERSION && header.files.contains_key(format::SOURCES) {
         return Err(format!("it is of version {OLDEST_VERSION}, which has no {}", format::SOURCES));
     }
+    if header.categories.is_empty() {
+        return Err("it has no category".into());
+    }
     let (mut ids, mut names) = (HashSet::new(), HashSet::new());
     for (category, label) in header.categories.iter().zip(1..) {
         if category.label != label {
@@ -71,15 +77,42 @@ pub(crate) fn source_of(dir: &Path) -> Option<String> {
     read_header(dir).ok()?.source
 }
 
-/// The files of the store at `dir`; `None` if no header says that it is one.
+/// The files of the store at `dir`; `None` if nothing says that it is one. A damaged store is one
+/// too: its header may be lost, or one of its keys.
 pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
-    let text = std::fs::read(dir.join(format::HEADER)).ok()?;
-    let header: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let is_ours = header.get("version")?.is_u64() && header.get("capacities")?.is_object();
-    let files = header.get("files")?.as_object()?;
-    let known = files.keys().filter(|name| format::DATA_FILES.contains(&name.as_str()));
-    let names = known.map(String::as_str).chain([format::HEADER]);
-    is_ours.then(|| names.map(PathBuf::from).collect())
+    let text = std::fs::read(dir.join(format::HEADER)).unwrap_or_default();
+    let names: Vec<&str> = match serde_json::from_slice::<serde_json::Value>(&text) {
+        Ok(header) => {
+            let is_there = |key: &&str| header.get(key).is_some();
+            let keys = ["version", "categories", "num_images", "capacities", "files"];
+            if keys.iter().filter(|key| is_there(key)).count() + 1 < keys.len() {
+                return None;
+            }
+            let files = header.get("files").and_then(serde_json::Value::as_object);
+            let is_listed = |name: &&str| files.is_none_or(|files| files.contains_key(*name));
+            format::DATA_FILES.into_iter().filter(is_listed).collect()
+        }
+        // Of a header that is lost or cut, the files beside it tell.
+        Err(_) => {
+            let is_there = |name: &&str| dir.join(name).is_file();
+            let present = format::DATA_FILES.iter().filter(|name| is_there(name)).count();
+            if 2 * present <= format::DATA_FILES.len() {
+                return None;
+            }
+            format::DATA_FILES.into()
+        }
+    };
+    Some(names.into_iter().chain([format::HEADER]).map(PathBuf::from).collect())
+}
+
+/// A file that is missing from a folder that exists is damage.
+pub(super) fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> DaliError {
+    match error {
+        DaliError::Io { source, .. } if source.kind() == ErrorKind::NotFound && dir.is_dir() => {
+            fault_in(dir, file, "it is missing".to_string())
+        }
+        error => error,
+    }
 }
 
 /// Compares length and, if asked, checksum of one file with the header's.

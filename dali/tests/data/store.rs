@@ -222,14 +222,19 @@ fn a_bus_error_is_a_sentence_and_an_exit_code() {
 
 #[test]
 fn a_cut_or_missing_file_is_found() {
-    for name in ["images.bin", "objects.bin", "parts.bin", "coords.bin", "names.bin", "pixels.bin"]
-    {
-        let fixture = prepared();
+    let names = ["images", "objects", "parts", "coords", "names", "pixels", "sources"];
+    for name in names.map(|name| format!("{name}.bin")) {
+        let (fixture, name) = (prepared(), name.as_str());
         let path = fixture.store_path().join(name);
         rewrite(&path, |bytes| bytes.truncate(bytes.len() - 1));
         assert_says(&open_error(&fixture), &[name, "bytes long"]);
         std::fs::remove_file(&path).unwrap();
-        assert_says(&open_error(&fixture), &[name]);
+        assert_says(&open_error(&fixture), &[name, "is missing", "onegraph prep"]);
+    }
+    for name in ["runs.bin", "header.json"] {
+        let fixture = prepared();
+        std::fs::remove_file(fixture.store_path().join(name)).unwrap();
+        assert_says(&open_error(&fixture), &[name, "is missing", "onegraph prep"]);
     }
     assert_says(&Store::open(Path::new("/nowhere")).unwrap_err().to_string(), &["/nowhere"]);
 }
@@ -252,6 +257,7 @@ fn a_header_that_lies_is_found() {
     });
     assert_says(&message, &["objects.bin", "annotation 100", "no category"]);
     assert_says(&set(&|header| header["num_without_mask"] = 1.into()), &["counts"]);
+    assert_says(&set(&|header| header["categories"] = Value::Array(vec![])), &["no category"]);
     let message = set(&|header| header["categories"][0]["coco_id"] = 90.into());
     assert_says(&message, &["header.json", "two categories", "id 90"]);
     let message = set(&|header| header["categories"][0]["name"] = "zebra".into());
@@ -332,10 +338,39 @@ fn indices_that_lead_astray_are_found() {
     }
 }
 
+/// Whatever is lost or broken in it, it is ours to replace.
+#[test]
+fn a_damaged_store_can_be_replaced() {
+    let damages: [&dyn Fn(&Path); 5] = [
+        &|store| std::fs::remove_file(store.join("runs.bin")).unwrap(),
+        &|store| std::fs::remove_file(store.join("header.json")).unwrap(),
+        &|store| rewrite(&store.join("header.json"), |bytes| bytes.truncate(99)),
+        &|store| rewrite(&store.join("header.json"), |bytes| bytes.fill(0)),
+        &|store| {
+            rewrite(&store.join("header.json"), |bytes| {
+                let text = String::from_utf8_lossy(bytes).replace("\"files\"", "\"fileS\"");
+                *bytes = text.into_bytes();
+            });
+        },
+    ];
+    for damage in damages {
+        let fixture = prepared();
+        damage(&fixture.store_path());
+        open_error(&fixture);
+        fixture.prep_with(|options| options.overwrite = true).unwrap();
+        fixture.store().verify_all().unwrap();
+        let names = std::fs::read_dir(fixture.dir.path()).unwrap();
+        assert_eq!(names.count(), 3, "images, annotations and the store");
+    }
+}
+
 #[test]
 fn only_stores_are_replaced_and_only_when_asked() {
     let fixture = prepared();
-    let error = fixture.prep_with(|options| options.pixels = dali::PixelEncoding::Raw).unwrap_err().to_string();
+    let error = fixture
+        .prep_with(|options| options.pixels = dali::PixelEncoding::Raw)
+        .unwrap_err()
+        .to_string();
     assert_says(&error, &["exists already", "--overwrite"]);
     let held = fixture.store();
     fixture.prep_with(|options| options.overwrite = true).unwrap();
