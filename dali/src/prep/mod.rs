@@ -53,6 +53,10 @@ pub fn run(
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
     let dataset = coco::parse(&options.annotations, &annotations)?;
     drop(annotations);
+    if dataset.categories.is_empty() {
+        let fault = "has no category: `categories` is empty, so there is nothing to learn".into();
+        return Err(DaliError::Coco { path: options.annotations.clone(), fault });
+    }
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
     let Groups { categories, tasks, dropped } = group::group(dataset);
 
