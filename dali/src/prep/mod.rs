@@ -58,9 +58,9 @@ pub fn run(
         return Err(DaliError::Coco { path: options.annotations.clone(), fault });
     }
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
-    let Groups { categories, tasks, dropped } = group::group(dataset);
+    let Groups { categories, tasks, dropped, shared_files } = group::group(dataset);
 
-    let mut report = PrepReport { dropped, ..PrepReport::default() };
+    let mut report = PrepReport { dropped, shared_files, ..PrepReport::default() };
     let mut writer =
         StoreWriter::create(claim, options.overwrite, categories, options.pixels, source)?;
     let mut sizes = Vec::with_capacity(tasks.len());

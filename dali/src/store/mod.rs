@@ -22,6 +22,7 @@ pub use format::{
 };
 pub use mmap::exit_on_bus_errors;
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
+pub use sources::SourceChange;
 pub(crate) use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
 
 #[cfg(target_endian = "big")]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dali::Store;
 use dali::prep::{PrepOptions, source_key};
-use dali::store::Header;
+use dali::store::{Header, SourceChange};
 use serde_json::Value;
 
 use crate::fixture::{Fixture, assert_says, gradient, jpeg};
@@ -147,13 +147,19 @@ fn a_replaced_image_is_noticed() {
     assert_eq!(fixture.store().changed_source(&fixture.images()), None);
     assert_says(&again(), &["exists already", "same sources"]);
     fixture.write("a.jpg", &jpeg(&vec![7; 600], 20, 10, jpeg_encoder::ColorType::Rgb));
-    assert_eq!(fixture.store().changed_source(&fixture.images()), Some("a.jpg"));
+    let changed = |is: SourceChange<'_>| {
+        assert_eq!(fixture.store().changed_source(&fixture.images()), Some(is));
+    };
+    changed(SourceChange::Replaced("a.jpg"));
     assert_says(&again(), &["exists already", "--overwrite"]);
     fixture.prep_with(|options| options.overwrite = true).unwrap();
     assert_says(&again(), &["same sources"]);
     rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
     assert_says(&again(), &["exists already", "--overwrite"]);
     rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
+    std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
+    changed(SourceChange::Removed("a.jpg"));
+    assert_eq!(SourceChange::Removed("a.jpg").to_string(), "a.jpg was removed");
     std::fs::remove_dir_all(fixture.images()).unwrap();
     assert_eq!(fixture.store().changed_source(&fixture.images()), None, "a store needs no files");
 }

@@ -165,7 +165,7 @@ fn prepared(
 /// Why a sound store is not that of the files; `None` if it is.
 fn outdated(store: &Store, images: &Path, key: &str) -> Option<String> {
     let what = match store.changed_source(images) {
-        Some(name) => format!("{name} was replaced since the store was made"),
+        Some(change) => format!("{change} since the store was made"),
         // The name has a part of the key.
         None if store.header().source.as_deref() != Some(key) => {
             "it was made from other annotations".to_string()
