@@ -38,8 +38,8 @@ pub enum DaliError {
         fault: String,
     },
     /// An image file that cannot be decoded.
-    #[error("image {image_id} ({}): {fault}; fix the file or pass --skip-bad-images",
-        path.display())]
+    #[error("image {image_id} ({}): {fault}; fix the file, or leave such images out with `onegraph \
+        prep --skip-bad-images`", path.display())]
     Image {
         /// COCO image id.
         image_id: u64,
@@ -49,8 +49,8 @@ pub enum DaliError {
         fault: DecodeFault,
     },
     /// An image file that cannot be read.
-    #[error("image {image_id}: cannot read {}: {source}; fix --images or the file, or pass \
-        --skip-bad-images", path.display())]
+    #[error("image {image_id}: cannot read {}: {source}; fix the file or the folder of images, or \
+        leave such images out with `onegraph prep --skip-bad-images`", path.display())]
     ImageFile {
         /// COCO image id.
         image_id: u64,
@@ -61,8 +61,8 @@ pub enum DaliError {
     },
     /// The annotation file and the image file disagree about the size.
     #[error("image {image_id}: the annotations say {json_width}x{json_height} but {} is \
-        {file_width}x{file_height}{hint}; mend one of them or pass --skip-bad-images",
-        path.display())]
+        {file_width}x{file_height}{hint}; fix one of them, or leave such images out with `onegraph \
+        prep --skip-bad-images`", path.display())]
     ImageSize {
         /// COCO image id.
         image_id: u64,
@@ -81,7 +81,8 @@ pub enum DaliError {
     },
     /// Pixels in a store that fail to decode.
     #[error("store {}: pixels of image {image_id} ({file_name}): {fault}; run `onegraph prep` \
-        again", path.display())]
+        again, or, if `onegraph train` made this folder, remove it: the next run makes it anew",
+        path.display())]
     StorePixels {
         /// The store.
         path: PathBuf,
@@ -152,8 +153,8 @@ pub enum DaliError {
         path: PathBuf,
     },
     /// The path to overwrite holds something else, so it is left alone.
-    #[error("{} holds something that onegraph did not write ({stranger}), so --overwrite leaves \
-        it alone; name another --out", path.display())]
+    #[error("{} holds something that onegraph did not write ({stranger}), so it leaves it alone; \
+        move it away, or name another folder", path.display())]
     NotOurs {
         /// What exists.
         path: PathBuf,

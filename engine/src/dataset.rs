@@ -1,15 +1,13 @@
-//! The data of a run: its stores (opened, built from files, or drawn) and each image's network
-//! size.
+//! The data of a run: its stores, the images in use, and each image's network size.
 
-use std::path::{Path, PathBuf};
+mod made;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use configs::{Config, Data, EmptyImages, PixelEncoding, ResizeRounding};
-use dali::DaliError;
+use configs::{Config, Data, EmptyImages, ResizeRounding};
 use dali::order::{PaddedShape, Rounding, choose_shapes, resized_size};
-use dali::prep::PrepReport;
 use dali::store::Store;
-use dali::{prep, synthetic};
 
 use crate::classes::classes_of_data;
 use crate::error::EngineError;
@@ -47,17 +45,7 @@ impl DataSet {
     /// # Errors
     /// A config without data, or any fault in the files.
     pub fn open(config: &Config, split: Split, progress: &Progress) -> Result<Self, EngineError> {
-        let dir = match store_dir(&config.data, split)? {
-            Location::Store(dir) => dir,
-            Location::Synthetic { dir, images, seed, size } => {
-                draw(&dir, images, seed, size, progress)?;
-                dir.join("store")
-            }
-            Location::Files { images, annotations } => {
-                prepare(config, split, &images, &annotations, progress)?
-            }
-        };
-        let store = Arc::new(Store::open(&dir)?);
+        let store = Arc::new(made::open(config, split, progress)?);
         check_masks(config, &store)?;
         if !store.has_checksums() {
             let path = store.path().display();
@@ -66,7 +54,7 @@ impl DataSet {
                  again"
             ));
         }
-        let images = select(&config.data, split, &store)?;
+        let images = select(&config.data, split, &store, progress)?;
         let size = |i: &usize| {
             let record = store.image(*i);
             network_size(config, record.height, record.width)
@@ -155,148 +143,64 @@ pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
     resized_size(height, width, input.min_size, input.max_size, rounding)
 }
 
-enum Location {
-    Store(PathBuf),
-    Files { images: PathBuf, annotations: PathBuf },
-    Synthetic { dir: PathBuf, images: usize, seed: u64, size: usize },
-}
-
-fn store_dir(data: &Data, split: Split) -> Result<Location, EngineError> {
-    let (word, store, images, annotations) = match split {
-        Split::Train => ("train", &data.train_store, &data.train_images, &data.train_annotations),
-        Split::Val => ("val", &data.val_store, &data.val_images, &data.val_annotations),
-    };
-    if let Some(dir) = store {
-        return Ok(Location::Store(dir.into()));
-    }
-    if let (Some(images), Some(annotations)) = (images, annotations) {
-        let (images, annotations) = (images.into(), annotations.into());
-        return Ok(Location::Files { images, annotations });
-    }
-    if let Some(s) = &data.synthetic {
-        let (name, images, seed) = match split {
-            Split::Train => ("train", s.train_images, s.seed),
-            // A different seed: no image appears in both splits.
-            Split::Val => ("val", s.val_images, s.seed ^ 0x5EED_0FFA_1D00_0000),
-        };
-        let name = format!("{name}-{images}x{}-seed{}", s.image_size, s.seed);
-        let dir = Path::new(&s.dir).join(name);
-        return Ok(Location::Synthetic { dir, images, seed, size: s.image_size });
-    }
-    Err(EngineError::Usage(format!(
-        "the config names no {word} data: set data.{word}_images and data.{word}_annotations \
-         (COCO files), data.{word}_store (from `onegraph prep`), or data.synthetic"
-    )))
-}
-
-fn draw(
-    dir: &Path,
-    count: usize,
-    seed: u64,
-    size: usize,
-    progress: &Progress,
-) -> Result<(), EngineError> {
-    if dir.join("store").is_dir() {
-        return Ok(());
-    }
-    let side = u32::try_from(size).map_err(|_| {
-        EngineError::Usage(format!("data.synthetic.image_size is {size}; it must be at most 4096"))
-    })?;
-    let (height, width, out) = (side, side, dir.to_path_buf());
-    // One of our sets without its store is drawn again; anything else there is left alone.
-    let overwrite = dir.is_dir();
-    let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
-    let title = format!("drawing {count} images into {}", dir.display());
-    made(progress.during(&title, |report| synthetic::generate(&options, report)))?;
-    Ok(())
-}
-
-/// The report of data just made; `None` if another process has made them first: their name says
-/// what they are, so they are as good.
-fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, DaliError> {
-    match result {
-        Err(DaliError::AlreadyMade { path } | DaliError::Exists { path }) => {
-            tracing::info!(path = %path.display(), "taking what exists");
-            Ok(None)
-        }
-        result => result.map(Some),
-    }
-}
-
-/// Builds the store of COCO files once, beside the run's data: its name encodes what it depends on.
-fn prepare(
-    config: &Config,
+/// Images in use: those named by `data.ids` (training only), else all that may be used, up to
+/// `data.max_images`.
+fn select(
+    data: &Data,
     split: Split,
-    images: &Path,
-    annotations: &Path,
+    store: &Store,
     progress: &Progress,
-) -> Result<PathBuf, EngineError> {
-    let data = &config.data;
-    let masks = match config.model.kind.has_masks() {
-        true => prep::Masks::Required,
-        false => prep::Masks::Optional,
-    };
-    let empty = match (data.empty, split) {
-        (EmptyImages::Drop, Split::Train) => prep::EmptyImages::Drop,
-        _ => prep::EmptyImages::Keep,
-    };
-    let pixels = match data.pixels {
-        PixelEncoding::Jpeg => dali::store::PixelEncoding::Jpeg,
-        PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
-    };
-    let max_image_pixels = data.max_image_pixels;
-    let paths = prep::PrepOptions::new(images, annotations, "");
-    let mut options = prep::PrepOptions { pixels, empty, masks, max_image_pixels, ..paths };
-    // An edited annotation file counts as a new one: its old store would be silently wrong.
-    let key = prep::source_key(&options)?;
-    let stem = annotations.file_stem().unwrap_or_default().to_string_lossy();
-    let out = Path::new("runs/data").join(format!("{stem}-{}", &key[..8]));
-    if out.is_dir() {
-        let Some(why) = outdated(&out, images)? else { return Ok(out) };
-        progress.say(&why);
-        options.overwrite = true;
-    }
-    options.out = out.clone();
-    let title = format!("making the store {}", out.display());
-    if let Some(report) = made(progress.during(&title, |p| prep::run(&options, p)))? {
-        progress.say(&report.to_string());
-    }
-    Ok(out)
-}
-
-/// Why the store at `out`, made from files in `images`, is made anew; `None` if it is as good as
-/// new.
-fn outdated(out: &Path, images: &Path) -> Result<Option<String>, EngineError> {
-    match Store::open(out) {
-        Ok(store) => Ok(store.changed_source(images).map(|name| {
-            let out = out.display();
-            format!("{out}: {name} was replaced since the store was made; making it anew")
-        })),
-        Err(damage @ DaliError::Store { .. }) => Ok(Some(format!("{damage}; making it anew"))),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Images in use: those named by `data.ids` (training only), else all, up to `data.max_images`.
-fn select(data: &Data, split: Split, store: &Store) -> Result<Vec<usize>, EngineError> {
+) -> Result<Vec<usize>, EngineError> {
+    let usage = |text: String| Err(EngineError::Usage(text));
+    let path = store.path().display();
+    let num_empty = store.header().num_empty_images;
+    // As `prep` counts: a crowd is an object. A store keeps images that training leaves out.
+    let drops = split == Split::Train && data.empty == EmptyImages::Drop;
+    let is_used = |i: &usize| !drops || !store.image(*i).objects.is_empty();
     let mut images: Vec<usize> = if data.ids.is_empty() || split == Split::Val {
-        (0..store.len()).collect()
+        (0..store.len()).filter(is_used).collect()
     } else {
-        let find = |id: &u64| {
-            (0..store.len()).find(|i| store.image(*i).image_id == *id).ok_or_else(|| {
-                EngineError::Usage(format!(
-                    "data.ids names image {id}, which the training store does not hold"
-                ))
-            })
-        };
-        data.ids.iter().map(find).collect::<Result<_, _>>()?
+        named(&data.ids, store, drops)?
     };
+    if images.is_empty() && drops && num_empty > 0 {
+        return usage(format!(
+            "the store {path} holds no image with an object; set data.empty=keep to train on \
+             images without"
+        ));
+    }
+    if images.is_empty() {
+        return usage(format!("the store {path} holds no image to use"));
+    }
+    if drops && data.ids.is_empty() && num_empty > 0 {
+        progress.say(&format!(
+            "store {path}: {num_empty} images without objects left out (data.empty=drop)"
+        ));
+    }
     if data.max_images > 0 {
         images.truncate(data.max_images);
     }
-    if images.is_empty() {
-        let path = store.path().display();
-        return Err(EngineError::Usage(format!("the store {path} holds no image to use")));
-    }
     Ok(images)
+}
+
+/// The images of these ids, in their order; with `drops`, each must have an object.
+fn named(ids: &[u64], store: &Store, drops: bool) -> Result<Vec<usize>, EngineError> {
+    let place_of: HashMap<u64, usize> =
+        (0..store.len()).map(|i| (store.image(i).image_id, i)).collect();
+    let lacks_empty = drops && store.header().num_empty_images == 0;
+    let find = |id: &u64| match place_of.get(id) {
+        Some(&place) if drops && store.image(place).objects.is_empty() => {
+            Err("has no objects: set data.empty=keep to train on it")
+        }
+        Some(&place) => Ok(place),
+        None if lacks_empty => {
+            Err("the training store does not hold; with data.empty=drop it may have been left out")
+        }
+        None => Err("the training store does not hold"),
+    };
+    let find = |id| {
+        find(id).map_err(|which| {
+            EngineError::Usage(format!("data.ids names image {id}, which {which}"))
+        })
+    };
+    ids.iter().map(find).collect()
 }

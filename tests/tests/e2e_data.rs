@@ -87,11 +87,16 @@ fn a_replaced_image_remakes_the_store() {
         .expect("a copy");
     let remade = run("third");
     assert!(remade.contains("000000000003.jpg was replaced"), "{remade}");
-    let again = run("fourth");
-    assert!(!again.contains("replaced"), "{again}");
-
     let stores = place.names("runs/data");
     let store = format!("runs/data/{}", stores[0]);
+    for lost in ["header.json", "runs.bin"] {
+        std::fs::remove_file(place.join(&format!("{store}/{lost}"))).expect("it is there");
+        let remade = run(lost);
+        assert!(remade.contains(&format!("{lost}: it is missing; making it anew")), "{remade}");
+    }
+    let again = run("last");
+    assert!(!again.contains("replaced") && !again.contains("anew"), "{again}");
+
     let said = place.good(&format!("inspect {store} --verify"));
     assert!(said.contains("8 images") && said.contains("every image has its checksum"), "{said}");
     let said = place.good(&format!("inspect {store} --verify --images a/images"));
@@ -104,9 +109,58 @@ fn a_replaced_image_remakes_the_store() {
     bytes[middle] ^= 1;
     std::fs::remove_file(&pixels).expect("it goes");
     std::fs::write(&pixels, bytes).expect("it comes back");
-    place.bad(&format!("inspect {store} --verify"), BAD_DATA, &["pixels of image", "checksum"]);
+    let words = ["pixels of image", "checksum", &store, "remove it"];
+    place.bad(&format!("inspect {store} --verify"), BAD_DATA, &words);
     place.good(&format!("inspect {store}"));
     place.bad("inspect program", BAD_CONFIG, &["need a config"]);
+}
+
+/// Which images train depends on `data.empty`, not on whether they come from files or a store.
+#[test]
+fn images_without_objects_are_left_out_of_a_store_as_of_files() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 6 --size 64 --out set");
+    let mut file = place.json("set/annotations.json");
+    let objects = file["annotations"].as_array_mut().expect("a list");
+    // Image 2 has none; image 4 has crowds alone, which count.
+    objects.retain(|object| object["image_id"] != 2);
+    objects.iter_mut().filter(|o| o["image_id"] == 4).for_each(|o| o["iscrowd"] = 1.into());
+    place.write("a.json", file.to_string());
+    file["annotations"] = serde_json::json!([]);
+    place.write("none.json", file.to_string());
+    for (annotations, empty) in [("a", "keep"), ("a", "drop"), ("none", "keep")] {
+        let out = format!("{annotations}.{empty}");
+        let from = format!("--images set/images --annotations {annotations}.json");
+        place.good(&format!("prep {from} --empty {empty} --out {out}"));
+    }
+    let used = |store: &str, split: Split, set: &[&str]| -> Result<Vec<u64>, String> {
+        let path = place.join(store).display().to_string();
+        let stores = [
+            "data.synthetic=none".to_string(),
+            format!("data.train_store={path}"),
+            format!("data.val_store={path}"),
+        ];
+        let set: Vec<String> =
+            stores.into_iter().chain(set.iter().map(|s| s.to_string())).collect();
+        let config = Config::load("micro", &set).expect("a preset");
+        let data =
+            DataSet::open(&config, split, &Progress::quiet()).map_err(|error| error.to_string())?;
+        Ok(data.images.iter().map(|&i| data.store.image(i).image_id).collect())
+    };
+    let all: Vec<u64> = (1..=6).collect();
+    let with_objects = vec![1, 3, 4, 5, 6];
+    assert_eq!(used("a.drop", Split::Train, &[]), Ok(with_objects.clone()));
+    assert_eq!(used("a.keep", Split::Train, &[]), Ok(with_objects));
+    assert_eq!(used("a.keep", Split::Train, &["data.max_images=2"]), Ok(vec![1, 3]));
+    assert_eq!(used("a.keep", Split::Train, &["data.empty=keep"]), Ok(all.clone()));
+    assert_eq!(used("a.keep", Split::Val, &[]), Ok(all));
+    assert_eq!(used("a.keep", Split::Train, &["data.ids=[3, 1]"]), Ok(vec![3, 1]));
+    for store in ["a.keep", "a.drop"] {
+        let refused = used(store, Split::Train, &["data.ids=[2]"]).expect_err("it is left out");
+        assert!(refused.contains("image 2") && refused.contains("data.empty"), "{refused}");
+    }
+    let refused = used("none.keep", Split::Train, &[]).expect_err("nothing is left");
+    assert!(refused.contains("none.keep") && refused.contains("data.empty=keep"), "{refused}");
 }
 
 /// `micro` on real images of all shapes: two padded shapes an orientation, an epoch and a bit.
@@ -194,6 +248,27 @@ fn a_drawn_set_without_its_store_is_drawn_again() {
     place.write(&format!("{set}/precious"), "data");
     place.bad(&train, common::BAD_DATA, &[set, "leaves it alone"]);
     assert_eq!(place.text(&format!("{set}/precious")), "data");
+}
+
+#[test]
+fn a_drawn_set_whose_store_is_damaged_is_drawn_again() {
+    let place = Place::new();
+    let dir = place.path().display();
+    let config = Config::load("micro", &[format!("data.synthetic.dir={dir}")]).expect("a preset");
+    let open = || DataSet::open(&config, Split::Val, &Progress::quiet()).expect("a drawn set");
+    let images = open().store.len();
+    let store = place.join("val-8x64-seed0/store");
+    for lost in ["runs.bin", "header.json", "pixels.bin"] {
+        std::fs::remove_file(store.join(lost)).expect("it is there");
+        assert_eq!(open().store.len(), images, "without {lost}");
+    }
+    let index = store.join("images.bin");
+    let mut bytes = std::fs::read(&index).expect("the index");
+    bytes[0] ^= 1;
+    std::fs::remove_file(&index).expect("it goes");
+    std::fs::write(&index, bytes).expect("it comes back");
+    open().store.verify_all().expect("a sound store");
+    assert_eq!(place.names(".").len(), 1, "nothing is left beside it");
 }
 
 #[test]

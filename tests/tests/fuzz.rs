@@ -15,6 +15,7 @@ mod fuzz {
 use configs::Config;
 use dali::prep::{self, PrepOptions};
 use dali::score::{Rle, evaluate_files};
+use dali::store::{FileInfo, Header};
 use dali::{Store, decode};
 use engine::checkpoint;
 use engine::evaluate::DetectionModel;
@@ -157,7 +158,9 @@ const STORE_FILES: [&str; 9] = [
     "sources.bin",
 ];
 
-/// One file of a store is broken; its checksum is made true, so that the records are reached.
+/// One file of a store is broken; its checksum is made true and the header sealed again, so that
+/// the checks behind them are reached. A broken header is sealed again in every second round of
+/// the first byte.
 #[test]
 fn broken_stores() {
     let folder = Folder::new();
@@ -168,11 +171,10 @@ fn broken_stores() {
         .expect("the seed is sound");
     let sound: Vec<Vec<u8>> =
         STORE_FILES.iter().map(|name| folder.read(&format!("made/{name}"))).collect();
-    let seeds = sound
-        .iter()
-        .enumerate()
-        .map(|(i, bytes)| [&[i as u8], bytes.as_slice()].concat())
-        .collect();
+    // The header twice: the second keeps the seal it has.
+    let files = sound.iter().chain(sound.first());
+    let seeds =
+        files.enumerate().map(|(i, bytes)| [&[i as u8], bytes.as_slice()].concat()).collect();
     fuzz(
         "store",
         seeds,
@@ -184,12 +186,19 @@ fn broken_stores() {
                 let own = if i == which { broken } else { own };
                 folder.write(&format!("broken/{name}"), own);
             }
-            if which > 0 {
-                let mut header: Value = serde_json::from_slice(&sound[0]).expect("JSON");
-                let file = &mut header["files"][STORE_FILES[which]];
-                file["bytes"] = broken.len().into();
-                file["crc32"] = crc32fast::hash(broken).into();
-                folder.write("broken/header.json", header.to_string().as_bytes());
+            let header = if which == 0 { broken } else { &sound[0] };
+            let is_even_round = (usize::from(*first) / STORE_FILES.len()).is_multiple_of(2);
+            if let Ok(mut header) = serde_json::from_slice::<Header>(header)
+                && (which > 0 || is_even_round)
+            {
+                if which > 0 {
+                    let info =
+                        FileInfo { bytes: broken.len() as u64, crc32: crc32fast::hash(broken) };
+                    header.files.insert(STORE_FILES[which].to_string(), info);
+                }
+                let sealed = header.sealed().expect("a header is JSON");
+                let text = serde_json::to_vec(&sealed).expect("a header is JSON");
+                folder.write("broken/header.json", &text);
             }
             outcome(read_all(&folder))
         },

@@ -4,4 +4,5 @@ mod read;
 mod types;
 
 pub use read::read;
+pub(crate) use read::{bytes_of, parse};
 pub use types::{Annotation, Category, Dataset, Image, RunCounts, Segmentation};

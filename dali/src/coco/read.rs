@@ -30,9 +30,18 @@ struct Sections<'a> {
 /// [`DaliError::Io`] if it cannot be read, [`DaliError::Coco`] where it is not COCO JSON,
 /// [`DaliError::CocoEntry`] if an entry lacks a field or repeats an id.
 pub fn read(path: &Path) -> Result<Dataset, DaliError> {
-    let bytes = std::fs::read(path).map_err(DaliError::io("read the annotations", path))?;
+    parse(path, &bytes_of(path)?)
+}
+
+/// What the annotation file at `path` holds.
+pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
+    std::fs::read(path).map_err(DaliError::io("read the annotations", path))
+}
+
+/// [`read`] of a file that was read before; `path` names it in errors.
+pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     // Some editors prepend a byte-order mark, which JSON does not allow.
-    let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+    let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         return Err(coco_fault(
             path,

@@ -1,6 +1,7 @@
 //! Assigns annotations to images and labels 1..K to categories; orphans are dropped.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
 
 use super::report::{DropReason, Noted};
 use crate::coco::{self, Annotation, Dataset};
@@ -13,6 +14,8 @@ pub(super) struct Groups {
     /// In the order of image ids, as pycocotools and torchvision iterate.
     pub(super) tasks: Vec<ImageTask>,
     pub(super) dropped: BTreeMap<DropReason, Noted>,
+    /// Images whose file an earlier one has too.
+    pub(super) shared_files: Noted,
 }
 
 /// One image with its annotations and their labels, in file order.
@@ -25,6 +28,7 @@ pub(super) fn group(dataset: Dataset) -> Groups {
     let Dataset { mut images, annotations, mut categories } = dataset;
     images.sort_by_key(|image| image.id);
     categories.sort_by_key(|category| category.id);
+    let shared_files = shared_files(&images);
     let label_of: HashMap<u64, u32> =
         categories.iter().map(|category| category.id).zip(1..).collect();
     let task_of: HashMap<u64, usize> = images.iter().map(|image| image.id).zip(0..).collect();
@@ -52,5 +56,19 @@ pub(super) fn group(dataset: Dataset) -> Groups {
         .zip(1..)
         .map(|(category, label)| Category { name: category.name, coco_id: category.id, label })
         .collect();
-    Groups { categories, tasks, dropped }
+    Groups { categories, tasks, dropped, shared_files }
+}
+
+/// The images, in their order, whose file one before them has: the same path, however written.
+fn shared_files(images: &[coco::Image]) -> Noted {
+    let mut noted = Noted::default();
+    let mut seen = HashSet::with_capacity(images.len());
+    for image in images {
+        let parts = Path::new(&image.file_name).components();
+        let path: PathBuf = parts.filter(|part| *part != Component::CurDir).collect();
+        if !seen.insert(path) {
+            noted.note(image.id);
+        }
+    }
+    noted
 }

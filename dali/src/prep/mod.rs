@@ -44,16 +44,23 @@ pub fn run(
 ) -> Result<PrepReport, DaliError> {
     let start = Instant::now();
     options.check()?;
-    let source = source_key(options)?;
+    // Read once: the key is that of the very bytes that are stored.
+    let annotations = coco::bytes_of(&options.annotations)?;
+    let source = source::key_of_bytes(options, &annotations);
     check_out(options, &source)?;
     let claim = Claim::take(&options.out, store::manifest, progress)?;
     check_out(options, &source)?;
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
-    let dataset = coco::read(&options.annotations)?;
+    let dataset = coco::parse(&options.annotations, &annotations)?;
+    drop(annotations);
+    if dataset.categories.is_empty() {
+        let fault = "has no category: `categories` is empty, so there is nothing to learn".into();
+        return Err(DaliError::Coco { path: options.annotations.clone(), fault });
+    }
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
-    let Groups { categories, tasks, dropped } = group::group(dataset);
+    let Groups { categories, tasks, dropped, shared_files } = group::group(dataset);
 
-    let mut report = PrepReport { dropped, ..PrepReport::default() };
+    let mut report = PrepReport { dropped, shared_files, ..PrepReport::default() };
     let mut writer =
         StoreWriter::create(claim, options.overwrite, categories, options.pixels, source)?;
     let mut sizes = Vec::with_capacity(tasks.len());

@@ -139,6 +139,8 @@ pub struct PrepReport {
     pub removed_rings: Noted,
     /// Images with an EXIF rotation, which is not applied.
     pub exif_rotated: Noted,
+    /// Images whose file an image of a lower id has too.
+    pub shared_files: Noted,
     /// Why each skipped image was skipped, by image id.
     pub bad_images: Vec<(u64, String)>,
     /// The spread of image sizes.
@@ -191,6 +193,9 @@ impl PrepReport {
         }
         if self.removed_rings.count > 0 {
             writeln!(f, "  removed      rings of under 3 vertices: {}", self.removed_rings)?;
+        }
+        if self.shared_files.count > 0 {
+            writeln!(f, "  shared       the file of an earlier image: {}", self.shared_files)?;
         }
         if self.exif_rotated.count > 0 {
             writeln!(f, "  not rotated  images with an EXIF rotation: {}", self.exif_rotated)?;

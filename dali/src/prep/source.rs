@@ -1,30 +1,63 @@
 //! What a store is made from, as a key: two stores of one key hold the same data.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 use sha2::{Digest, Sha256};
 
 use super::options::PrepOptions;
 use crate::error::DaliError;
 
-/// SHA-256, in hexadecimal, of the paths, of size and time of the annotation file, and of the
-/// options that decide what is stored. An edited annotation file counts as a new one.
+/// Bytes that are read at a time.
+const CHUNK: usize = 1 << 20;
+
+/// SHA-256, in hexadecimal, of the paths, of what the annotation file holds, and of the options
+/// that decide what is stored. An edited annotation file counts as a new one. Reads all of it.
 ///
 /// # Errors
-/// [`DaliError::Io`] if the annotation file cannot be read.
+/// [`DaliError::Io`] if the annotation file cannot be read; [`DaliError::Coco`] if it is a pipe or
+/// the like, which can be read only once.
 pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
-    let annotations = &options.annotations;
-    let meta = std::fs::metadata(annotations)
-        .map_err(DaliError::io("read the annotations", annotations))?;
-    let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let path = &options.annotations;
+    let meta = std::fs::metadata(path).map_err(DaliError::io("read the annotations", path))?;
+    if !meta.is_file() && !meta.is_dir() {
+        let fault = "is not a regular file, and is read more than once; save it as one".into();
+        return Err(DaliError::Coco { path: path.clone(), fault });
+    }
+    let content = content_of(path).map_err(DaliError::io("read the annotations", path))?;
+    Ok(key_of(options, &content))
+}
+
+/// The key of options whose annotation file holds these bytes.
+pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
+    key_of(options, &hex(Sha256::digest(annotations).as_slice()))
+}
+
+fn key_of(options: &PrepOptions, content: &str) -> String {
     let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let PrepOptions { empty, pixels, skip_bad_images, masks, .. } = options;
+    let PrepOptions { images, annotations, empty, pixels, skip_bad_images, masks, .. } = options;
     let key = format!(
-        "{:?} {:?} {} {changed:?} {empty:?} {pixels:?} {skip_bad_images} {masks:?}",
-        full(&options.images),
+        "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}",
+        full(images),
         full(annotations),
-        meta.len(),
     );
-    Ok(Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+    hex(Sha256::digest(key.as_bytes()).as_slice())
+}
+
+fn content_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let (mut sum, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return Ok(hex(sum.finalize().as_slice())),
+            Ok(read) => sum.update(&chunk[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

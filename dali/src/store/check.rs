@@ -1,5 +1,7 @@
 //! The checks that a store must pass before anything is read from it.
 
+use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::format::{
@@ -24,7 +26,9 @@ pub(super) struct Tables<'a> {
 pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let path = dir.join(format::HEADER);
     let fault = |fault| fault_in(dir, format::HEADER, fault);
-    let text = std::fs::read(&path).map_err(DaliError::io("read the store's", &path))?;
+    let text = std::fs::read(&path)
+        .map_err(DaliError::io("read the store's", &path))
+        .map_err(|error| missing_in(dir, format::HEADER, error))?;
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| fault(format!("not JSON: {error}")))?;
     let version = value.get("version").and_then(serde_json::Value::as_u64);
@@ -37,9 +41,35 @@ pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     }
     let header: Header =
         serde_json::from_value(value).map_err(|error| fault(format!("unreadable: {error}")))?;
-    let contiguous =
-        header.categories.iter().zip(1..).all(|(category, label)| category.label == label);
-    if contiguous { Ok(header) } else { Err(fault("labels are not 1..K in order".to_string())) }
+    check_header(&header).map_err(fault)?;
+    Ok(header)
+}
+
+/// Checks the seal, and what the header says by itself.
+fn check_header(header: &Header) -> Result<(), String> {
+    if !header.is_as_sealed().map_err(|error| error.to_string())? {
+        return Err("it was changed after it was written: its seal is wrong".into());
+    }
+    // The version alone, set back, would turn the checksums of the images off.
+    if header.version == OLDEST_VERSION && header.files.contains_key(format::SOURCES) {
+        return Err(format!("it is of version {OLDEST_VERSION}, which has no {}", format::SOURCES));
+    }
+    if header.categories.is_empty() {
+        return Err("it has no category".into());
+    }
+    let (mut ids, mut names) = (HashSet::new(), HashSet::new());
+    for (category, label) in header.categories.iter().zip(1..) {
+        if category.label != label {
+            return Err("labels are not 1..K in order".into());
+        }
+        if !ids.insert(category.coco_id) {
+            return Err(format!("two categories have the id {}", category.coco_id));
+        }
+        if !names.insert(&category.name) {
+            return Err(format!("two categories are named {:?}", category.name));
+        }
+    }
+    Ok(())
 }
 
 /// What the store at `dir` was made from; `None` if that is not a store that says so.
@@ -47,15 +77,42 @@ pub(crate) fn source_of(dir: &Path) -> Option<String> {
     read_header(dir).ok()?.source
 }
 
-/// The files of the store at `dir`; `None` if no header says that it is one.
+/// The files of the store at `dir`; `None` if nothing says that it is one. A damaged store is one
+/// too: its header may be lost, or one of its keys.
 pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
-    let text = std::fs::read(dir.join(format::HEADER)).ok()?;
-    let header: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let is_ours = header.get("version")?.is_u64() && header.get("capacities")?.is_object();
-    let files = header.get("files")?.as_object()?;
-    let known = files.keys().filter(|name| format::DATA_FILES.contains(&name.as_str()));
-    let names = known.map(String::as_str).chain([format::HEADER]);
-    is_ours.then(|| names.map(PathBuf::from).collect())
+    let text = std::fs::read(dir.join(format::HEADER)).unwrap_or_default();
+    let names: Vec<&str> = match serde_json::from_slice::<serde_json::Value>(&text) {
+        Ok(header) => {
+            let is_there = |key: &&str| header.get(key).is_some();
+            let keys = ["version", "categories", "num_images", "capacities", "files"];
+            if keys.iter().filter(|key| is_there(key)).count() + 1 < keys.len() {
+                return None;
+            }
+            let files = header.get("files").and_then(serde_json::Value::as_object);
+            let is_listed = |name: &&str| files.is_none_or(|files| files.contains_key(*name));
+            format::DATA_FILES.into_iter().filter(is_listed).collect()
+        }
+        // Of a header that is lost or cut, the files beside it tell.
+        Err(_) => {
+            let is_there = |name: &&str| dir.join(name).is_file();
+            let present = format::DATA_FILES.iter().filter(|name| is_there(name)).count();
+            if 2 * present <= format::DATA_FILES.len() {
+                return None;
+            }
+            format::DATA_FILES.into()
+        }
+    };
+    Some(names.into_iter().chain([format::HEADER]).map(PathBuf::from).collect())
+}
+
+/// A file that is missing from a folder that exists is damage.
+pub(super) fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> DaliError {
+    match error {
+        DaliError::Io { source, .. } if source.kind() == ErrorKind::NotFound && dir.is_dir() => {
+            fault_in(dir, file, "it is missing".to_string())
+        }
+        error => error,
+    }
 }
 
 /// Compares length and, if asked, checksum of one file with the header's.
@@ -89,6 +146,7 @@ pub(super) fn check_records(
     let mut next = Next::default();
     let mut capacities = Capacities::default();
     let mut num_crowd = 0;
+    let mut num_without_mask = 0;
     let mut num_empty = 0;
     for (idx, image) in tables.images.iter().enumerate() {
         let image_fault =
@@ -111,6 +169,7 @@ pub(super) fn check_records(
                     fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
                 })?;
             num_crowd += usize::from(object.crowd != 0);
+            num_without_mask += usize::from(parts.is_empty());
             if object.crowd == 0 {
                 let values = parts.iter().map(|part| part.len as usize).sum::<usize>();
                 of_image.objects += 1;
@@ -125,15 +184,15 @@ pub(super) fn check_records(
         num_empty += usize::from(objects.is_empty());
         capacities = capacities.max(of_image);
     }
-    let found = (tables.images.len(), next_object as usize, num_crowd, num_empty, capacities);
-    let said = (
+    let num_images = tables.images.len();
+    let counts = [num_images, next_object as usize, num_crowd, num_without_mask, num_empty];
+    let said = [
         header.num_images,
         header.num_annotations,
         header.num_crowd,
+        header.num_without_mask,
         header.num_empty_images,
-        header.capacities,
-    );
-    let num_images = tables.images.len();
+    ];
     let fits = |count: usize| i32::try_from(count).is_ok();
     let Capacities { objects, parts, coords, runs, .. } = capacities;
     if ![objects, parts, coords, runs].into_iter().all(fits) {
@@ -144,7 +203,8 @@ pub(super) fn check_records(
         let fault = format!("it does not have one record for each of {num_images} images");
         return Err(fault_in(dir, format::SOURCES, fault));
     }
-    if found != said || tables.objects.len() != next_object as usize {
+    let fits_objects = tables.objects.len() == next_object as usize;
+    if counts != said || capacities != header.capacities || !fits_objects {
         let fault = "its counts or capacities are not those of the records".to_string();
         return Err(fault_in(dir, format::HEADER, fault));
     }

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::error::DaliError;
 
@@ -55,6 +56,7 @@ impl FromStr for PixelEncoding {
 
 /// One class of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Category {
     /// Its name; unique in a store.
     pub name: String,
@@ -66,6 +68,7 @@ pub struct Category {
 
 /// Maxima over images; objects, parts, coords and runs count non-crowd objects only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Capacities {
     /// Objects.
     pub objects: usize,
@@ -95,6 +98,7 @@ impl Capacities {
 
 /// Length and checksum of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FileInfo {
     /// Length in bytes.
     pub bytes: u64,
@@ -104,6 +108,7 @@ pub struct FileInfo {
 
 /// `header.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Header {
     /// [`FORMAT_VERSION`] of the writer.
     pub version: u32,
@@ -129,6 +134,34 @@ pub struct Header {
     /// What it was made from, [`crate::prep::source_key`]; absent in stores of older programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// SHA-256 of the header without the seal; absent in version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
+}
+
+impl Header {
+    /// The header with the seal of its contents, as it is written.
+    ///
+    /// # Errors
+    /// If it cannot be turned into JSON.
+    pub fn sealed(mut self) -> Result<Header, serde_json::Error> {
+        self.seal = Some(self.digest()?);
+        Ok(self)
+    }
+
+    /// Whether it is as it was written; one of version 1 without a seal cannot tell.
+    pub(super) fn is_as_sealed(&self) -> Result<bool, serde_json::Error> {
+        match &self.seal {
+            Some(seal) => Ok(*seal == self.digest()?),
+            None => Ok(self.version == OLDEST_VERSION),
+        }
+    }
+
+    fn digest(&self) -> Result<String, serde_json::Error> {
+        let unsealed = Header { seal: None, ..self.clone() };
+        let digest = Sha256::digest(serde_json::to_vec(&unsealed)?);
+        Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
 }
 
 fn is_zero(count: &usize) -> bool {

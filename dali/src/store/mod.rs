@@ -1,7 +1,8 @@
 //! The store: one directory that contains a data set, written once and mapped read-only.
 //!
 //! Little-endian, fixed-size records:
-//! `header.json` (version, categories, counts, capacities, checksums), `images.bin` (index),
+//! `header.json` (version, categories, counts, capacities, checksums, and a seal over all that),
+//! `images.bin` (index),
 //! `objects.bin`, `parts.bin` (one entry a polygon ring or run list), `coords.bin` (f32 x, y),
 //! `runs.bin` (u32 run lengths, column-major, beginning with zeros), `names.bin` (UTF-8),
 //! `pixels.bin` (original JPEG bytes, or RGB u8; each image's checksum is in the index),
@@ -21,6 +22,7 @@ pub use format::{
 };
 pub use mmap::exit_on_bus_errors;
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
+pub use sources::SourceChange;
 pub(crate) use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
 
 #[cfg(target_endian = "big")]

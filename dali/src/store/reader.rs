@@ -75,10 +75,11 @@ impl Store {
     /// and every index in it, so that later reads cannot go out of bounds.
     ///
     /// # Errors
-    /// [`DaliError::Store`] naming the file and the fault; [`DaliError::Io`] where one is missing.
+    /// [`DaliError::Store`] naming the file and the fault, also where one is missing;
+    /// [`DaliError::Io`] if there is no such folder, or the system refuses to read it.
     pub fn open(dir: &Path) -> Result<Store, DaliError> {
         let header = check::read_header(dir)?;
-        let map = |name: &str| Mapped::open(&dir.join(name));
+        let map = |name| Mapped::open(&dir.join(name)).map_err(|e| check::missing_in(dir, name, e));
         let store = Store {
             path: dir.to_path_buf(),
             images: map(format::IMAGES)?,

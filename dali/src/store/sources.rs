@@ -1,5 +1,7 @@
 //! A store beside the image files that it was made from.
 
+use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -9,20 +11,40 @@ use super::format::SourceRow;
 use crate::decode::{self, DecodeFault};
 use crate::error::DaliError;
 
+/// An image file that is not as it was when it was stored; its `Display` says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceChange<'a> {
+    /// The file of this name has another size or time.
+    Replaced(&'a str),
+    /// There is no file of this name any more.
+    Removed(&'a str),
+}
+
+impl fmt::Display for SourceChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SourceChange::Replaced(name) => write!(f, "{name} was replaced"),
+            SourceChange::Removed(name) => write!(f, "{name} was removed"),
+        }
+    }
+}
+
 impl Store {
     /// The first image whose file in the directory `images` has another size or time than when it
-    /// was stored. `None` too if the directory is gone, or the store is of version 1.
-    pub fn changed_source(&self, images: &Path) -> Option<&str> {
+    /// was stored, or is gone. `None` too if the directory is gone, or the store is of version 1.
+    pub fn changed_source(&self, images: &Path) -> Option<SourceChange<'_>> {
         let sources = self.source_rows()?;
         if !images.is_dir() {
             return None;
         }
-        let is_changed = |&idx: &usize| {
-            let now = std::fs::metadata(images.join(self.file_name(idx)));
-            now.map(|meta| SourceRow::of(&meta)).ok() != sources.get(idx).copied()
+        let change_of = |idx: usize| match std::fs::metadata(images.join(self.file_name(idx))) {
+            Ok(now) if sources.get(idx) == Some(&SourceRow::of(&now)) => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Some(SourceChange::Removed(self.file_name(idx)))
+            }
+            _ => Some(SourceChange::Replaced(self.file_name(idx))),
         };
-        let changed = (0..self.len()).into_par_iter().find_first(is_changed);
-        changed.map(|idx| self.file_name(idx))
+        (0..self.len()).into_par_iter().find_map_first(change_of)
     }
 
     /// Every image whose file in the directory `images` is missing or has other pixels than were

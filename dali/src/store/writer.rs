@@ -111,6 +111,7 @@ impl StoreWriter {
                 capacities: Capacities::default(),
                 files: Default::default(),
                 source: Some(source),
+                seal: None,
             },
         })
     }
@@ -176,8 +177,9 @@ impl StoreWriter {
             self.data_files().iter().map(|file| (file.name.to_string(), file.info)).collect();
         self.header.files = files;
         let mut header = DataFile::create(&dir, format::HEADER)?;
-        let text = serde_json::to_vec_pretty(&self.header)
-            .map_err(|error| DaliError::io("write", &header.path)(error.into()))?;
+        let failed = |error: serde_json::Error| DaliError::io("write", &header.path)(error.into());
+        self.header = self.header.sealed().map_err(failed)?;
+        let text = serde_json::to_vec_pretty(&self.header).map_err(failed)?;
         header.write(&text)?;
         header.close()?;
         self.temporary.place(self.overwrite)?;

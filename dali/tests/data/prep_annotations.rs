@@ -140,6 +140,8 @@ fn faults_of_the_file_name_the_entry() {
         json["images"][0].as_object_mut().unwrap().remove("height");
     });
     assert_says(&message, &["images[0] (id 7)", "height"]);
+    let message = broken(&|json| json["categories"] = json!([]));
+    assert_says(&message, &["annotations.json", "no category"]);
     let message = broken(&|json| json["categories"][1]["id"] = json!(90));
     assert_says(&message, &["categories[1]", "id 90", "categories[0]"]);
     let message = broken(&|json| json["categories"][1]["name"] = json!("zebra"));

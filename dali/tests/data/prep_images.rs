@@ -126,11 +126,27 @@ fn corrupt_files_are_named_and_never_panic() {
 fn missing_file_and_wrong_size_name_both_sides() {
     let fixture = Fixture::new();
     std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
-    assert_says(&fixture.prep_error(), &["image 7", "a.jpg", "--images"]);
+    // `train` makes stores too, and has no such option.
+    let message = fixture.prep_error();
+    assert_says(&message, &["image 7", "a.jpg", "folder of images", "prep --skip-bad-images"]);
 
     let fixture = Fixture::new();
     fixture.write_jpeg("a.jpg", 24, 12);
     assert_says(&fixture.prep_error(), &["image 7", "20x10", "24x12", "a.jpg"]);
+}
+
+/// Of two entries for one file, one is usually a slip; some sets annotate a picture twice.
+#[test]
+fn entries_that_share_a_file_are_reported() {
+    let mut fixture = Fixture::new();
+    fixture.add_image(3, "./a.jpg", 20, 10);
+    fixture.add_image(5, "b.jpg", 16, 16);
+    fixture.add_image(9, "a.jpg", 20, 10);
+    fixture.write_jpeg("b.jpg", 16, 16);
+    let report = fixture.prep().unwrap();
+    assert_eq!(report.num_images, 4);
+    assert_eq!(report.shared_files.first_ids, [7, 9], "by id, those after the first");
+    assert_says(&report.to_string(), &["the file of an earlier image: 2 (id 7, 9)"]);
 }
 
 #[test]

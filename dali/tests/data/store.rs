@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use dali::Store;
+use dali::prep::{PrepOptions, source_key};
+use dali::store::{Header, SourceChange};
+use serde_json::Value;
 
 use crate::fixture::{Fixture, assert_says, gradient, jpeg};
 
@@ -18,6 +21,23 @@ fn rewrite(path: &Path, alter: impl Fn(&mut Vec<u8>)) {
     alter(&mut bytes);
     std::fs::remove_file(path).unwrap();
     std::fs::write(path, bytes).unwrap();
+}
+
+fn edit_header(fixture: &Fixture, alter: impl Fn(&mut Value)) {
+    rewrite(&fixture.store_path().join("header.json"), |bytes| {
+        let mut header = serde_json::from_slice(bytes).unwrap();
+        alter(&mut header);
+        *bytes = header.to_string().into_bytes();
+    });
+}
+
+/// Edits the header and seals it again.
+fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
+    edit_header(fixture, |header| {
+        alter(header);
+        let sealed = serde_json::from_value::<Header>(header.clone()).unwrap().sealed().unwrap();
+        *header = serde_json::to_value(sealed).unwrap();
+    });
 }
 
 fn open_error(fixture: &Fixture) -> String {
@@ -78,12 +98,11 @@ fn pixels_of_another_store_are_found() {
 
 /// Makes a store what an older program wrote.
 fn as_version_1(fixture: &Fixture) {
-    rewrite(&fixture.store_path().join("header.json"), |bytes| {
-        let mut header: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    edit_header(fixture, |header| {
         header["version"] = 1.into();
         header["files"].as_object_mut().unwrap().remove("sources.bin");
         header.as_object_mut().unwrap().remove("source");
-        *bytes = header.to_string().into_bytes();
+        header.as_object_mut().unwrap().remove("seal");
     });
     std::fs::remove_file(fixture.store_path().join("sources.bin")).unwrap();
 }
@@ -128,15 +147,45 @@ fn a_replaced_image_is_noticed() {
     assert_eq!(fixture.store().changed_source(&fixture.images()), None);
     assert_says(&again(), &["exists already", "same sources"]);
     fixture.write("a.jpg", &jpeg(&vec![7; 600], 20, 10, jpeg_encoder::ColorType::Rgb));
-    assert_eq!(fixture.store().changed_source(&fixture.images()), Some("a.jpg"));
+    let changed = |is: SourceChange<'_>| {
+        assert_eq!(fixture.store().changed_source(&fixture.images()), Some(is));
+    };
+    changed(SourceChange::Replaced("a.jpg"));
     assert_says(&again(), &["exists already", "--overwrite"]);
     fixture.prep_with(|options| options.overwrite = true).unwrap();
     assert_says(&again(), &["same sources"]);
     rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
     assert_says(&again(), &["exists already", "--overwrite"]);
     rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
+    std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
+    changed(SourceChange::Removed("a.jpg"));
+    assert_eq!(SourceChange::Removed("a.jpg").to_string(), "a.jpg was removed");
     std::fs::remove_dir_all(fixture.images()).unwrap();
     assert_eq!(fixture.store().changed_source(&fixture.images()), None, "a store needs no files");
+}
+
+#[test]
+fn an_annotation_file_is_known_by_what_it_holds() {
+    let fixture = prepared();
+    let (path, options) = (fixture.annotations_path(), fixture.options());
+    let key = || source_key(&options).unwrap();
+    let set_time = |time| {
+        std::fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
+    };
+    let (before, time) = (key(), std::fs::metadata(&path).unwrap().modified().unwrap());
+    set_time(time + std::time::Duration::from_secs(9));
+    assert_eq!(key(), before, "the same, touched");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"category_id\":90", "\"category_id\":3 ")).unwrap();
+    set_time(time);
+    assert_ne!(key(), before, "other labels, of the same size and time");
+    let again = dali::prep::run(&options, &mut |_| ()).unwrap_err().to_string();
+    assert_says(&again, &["exists already", "--overwrite"]);
+
+    let pipe = fixture.dir.path().join("pipe");
+    std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    let error = source_key(&PrepOptions { annotations: pipe, ..options.clone() }).unwrap_err();
+    assert_says(&error.to_string(), &["pipe", "not a regular file"]);
 }
 
 #[test]
@@ -179,27 +228,28 @@ fn a_bus_error_is_a_sentence_and_an_exit_code() {
 
 #[test]
 fn a_cut_or_missing_file_is_found() {
-    for name in ["images.bin", "objects.bin", "parts.bin", "coords.bin", "names.bin", "pixels.bin"]
-    {
-        let fixture = prepared();
+    let names = ["images", "objects", "parts", "coords", "names", "pixels", "sources"];
+    for name in names.map(|name| format!("{name}.bin")) {
+        let (fixture, name) = (prepared(), name.as_str());
         let path = fixture.store_path().join(name);
         rewrite(&path, |bytes| bytes.truncate(bytes.len() - 1));
         assert_says(&open_error(&fixture), &[name, "bytes long"]);
         std::fs::remove_file(&path).unwrap();
-        assert_says(&open_error(&fixture), &[name]);
+        assert_says(&open_error(&fixture), &[name, "is missing", "onegraph prep"]);
+    }
+    for name in ["runs.bin", "header.json"] {
+        let fixture = prepared();
+        std::fs::remove_file(fixture.store_path().join(name)).unwrap();
+        assert_says(&open_error(&fixture), &[name, "is missing", "onegraph prep"]);
     }
     assert_says(&Store::open(Path::new("/nowhere")).unwrap_err().to_string(), &["/nowhere"]);
 }
 
 #[test]
 fn a_header_that_lies_is_found() {
-    let set = |alter: &dyn Fn(&mut serde_json::Value)| {
+    let set = |alter: &dyn Fn(&mut Value)| {
         let fixture = prepared();
-        rewrite(&fixture.store_path().join("header.json"), |bytes| {
-            let mut header = serde_json::from_slice(bytes).unwrap();
-            alter(&mut header);
-            *bytes = header.to_string().into_bytes();
-        });
+        reseal(&fixture, alter);
         open_error(&fixture)
     };
     let message = set(&|header| header["version"] = 9.into());
@@ -212,6 +262,64 @@ fn a_header_that_lies_is_found() {
         header["categories"].as_array_mut().unwrap().pop();
     });
     assert_says(&message, &["objects.bin", "annotation 100", "no category"]);
+    assert_says(&set(&|header| header["num_without_mask"] = 1.into()), &["counts"]);
+    assert_says(&set(&|header| header["categories"] = Value::Array(vec![])), &["no category"]);
+    let message = set(&|header| header["categories"][0]["coco_id"] = 90.into());
+    assert_says(&message, &["header.json", "two categories", "id 90"]);
+    let message = set(&|header| header["categories"][0]["name"] = "zebra".into());
+    assert_says(&message, &["header.json", "two categories", "zebra"]);
+}
+
+/// Each edit alone, and each bit: a header that still reads says what it said.
+#[test]
+fn a_modified_header_is_refused() {
+    let edited = |alter: &dyn Fn(&mut Value)| {
+        let fixture = prepared();
+        edit_header(&fixture, alter);
+        open_error(&fixture)
+    };
+    let edits: [&dyn Fn(&mut Value); 7] = [
+        &|header| header["categories"][0]["coco_id"] = 4.into(),
+        &|header| header["categories"][0]["name"] = "bee".into(),
+        &|header| header["source"] = "0".into(),
+        &|header| header["pixels"] = "raw".into(),
+        &|header| header["version"] = 1.into(),
+        &|header| drop(header.as_object_mut().unwrap().remove("seal")),
+        &|header| drop(header.as_object_mut().unwrap().remove("source")),
+    ];
+    for edit in edits {
+        assert_says(&edited(edit), &["header.json", "changed after it was written", "prep"]);
+    }
+    // Back to version 1, where nothing is sealed: what only version 2 has gives it away.
+    let message = edited(&|header| {
+        header["version"] = 1.into();
+        header.as_object_mut().unwrap().remove("seal");
+    });
+    assert_says(&message, &["header.json", "version 1", "sources.bin"]);
+
+    let fixture = prepared();
+    let (path, sound) =
+        (fixture.store_path().join("header.json"), fixture.store().header().clone());
+    let bytes = std::fs::read(&path).unwrap();
+    for bit in (0..8 * bytes.len()).step_by(3) {
+        rewrite(&path, |changed| {
+            changed.clone_from(&bytes);
+            changed[bit / 8] ^= 1 << (bit % 8);
+        });
+        let opened = Store::open(&fixture.store_path());
+        assert!(opened.is_err() || opened.is_ok_and(|s| *s.header() == sound), "bit {bit}");
+    }
+}
+
+/// Of a store without masks, one that claims to have them all would train nothing.
+#[test]
+fn boxes_alone_are_counted_in_the_records() {
+    let mut fixture = Fixture::new();
+    fixture.json["annotations"][0].as_object_mut().unwrap().remove("segmentation");
+    fixture.prep_with(|options| options.masks = dali::prep::Masks::Optional).unwrap();
+    assert_eq!(fixture.store().header().num_without_mask, 1);
+    reseal(&fixture, |header| drop(header.as_object_mut().unwrap().remove("num_without_mask")));
+    assert_says(&open_error(&fixture), &["header.json", "counts"]);
 }
 
 /// With true checksums, so that only the check of the records can find them.
@@ -231,19 +339,44 @@ fn indices_that_lead_astray_are_found() {
         let path = fixture.store_path().join(name);
         rewrite(&path, |bytes| bytes[at] = 0x70);
         let crc32 = crc32fast::hash(&std::fs::read(&path).unwrap());
-        rewrite(&fixture.store_path().join("header.json"), |bytes| {
-            let mut header: serde_json::Value = serde_json::from_slice(bytes).unwrap();
-            header["files"][name]["crc32"] = crc32.into();
-            *bytes = header.to_string().into_bytes();
-        });
+        reseal(&fixture, |header| header["files"][name]["crc32"] = crc32.into());
         assert_says(&open_error(&fixture), &[expected]);
+    }
+}
+
+/// Whatever is lost or broken in it, it is ours to replace.
+#[test]
+fn a_damaged_store_can_be_replaced() {
+    let damages: [&dyn Fn(&Path); 5] = [
+        &|store| std::fs::remove_file(store.join("runs.bin")).unwrap(),
+        &|store| std::fs::remove_file(store.join("header.json")).unwrap(),
+        &|store| rewrite(&store.join("header.json"), |bytes| bytes.truncate(99)),
+        &|store| rewrite(&store.join("header.json"), |bytes| bytes.fill(0)),
+        &|store| {
+            rewrite(&store.join("header.json"), |bytes| {
+                let text = String::from_utf8_lossy(bytes).replace("\"files\"", "\"fileS\"");
+                *bytes = text.into_bytes();
+            });
+        },
+    ];
+    for damage in damages {
+        let fixture = prepared();
+        damage(&fixture.store_path());
+        open_error(&fixture);
+        fixture.prep_with(|options| options.overwrite = true).unwrap();
+        fixture.store().verify_all().unwrap();
+        let names = std::fs::read_dir(fixture.dir.path()).unwrap();
+        assert_eq!(names.count(), 3, "images, annotations and the store");
     }
 }
 
 #[test]
 fn only_stores_are_replaced_and_only_when_asked() {
     let fixture = prepared();
-    let error = fixture.prep().unwrap_err().to_string();
+    let error = fixture
+        .prep_with(|options| options.pixels = dali::PixelEncoding::Raw)
+        .unwrap_err()
+        .to_string();
     assert_says(&error, &["exists already", "--overwrite"]);
     let held = fixture.store();
     fixture.prep_with(|options| options.overwrite = true).unwrap();

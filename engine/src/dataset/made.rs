@@ -1,0 +1,176 @@
+//! The store of a split: opened, made from COCO files, or drawn; made anew if it is damaged or its
+//! sources have changed.
+
+use std::path::{Path, PathBuf};
+
+use configs::{Config, Data, EmptyImages, PixelEncoding};
+use dali::prep::{PrepOptions, PrepReport};
+use dali::{DaliError, Store, prep, synthetic};
+
+use super::Split;
+use crate::error::EngineError;
+use crate::progress::Progress;
+
+/// Opens the store of a split, which is made first if the config names no store.
+pub(super) fn open(
+    config: &Config,
+    split: Split,
+    progress: &Progress,
+) -> Result<Store, EngineError> {
+    match location(&config.data, split)? {
+        Location::Store(dir) => Ok(Store::open(&dir)?),
+        Location::Synthetic { dir, images, seed, size } => {
+            drawn(&dir, images, seed, size, progress)
+        }
+        Location::Files { images, annotations } => {
+            prepared(config, split, &images, &annotations, progress)
+        }
+    }
+}
+
+enum Location {
+    Store(PathBuf),
+    Files { images: PathBuf, annotations: PathBuf },
+    Synthetic { dir: PathBuf, images: usize, seed: u64, size: usize },
+}
+
+fn location(data: &Data, split: Split) -> Result<Location, EngineError> {
+    let (word, store, images, annotations) = match split {
+        Split::Train => ("train", &data.train_store, &data.train_images, &data.train_annotations),
+        Split::Val => ("val", &data.val_store, &data.val_images, &data.val_annotations),
+    };
+    if let Some(dir) = store {
+        return Ok(Location::Store(dir.into()));
+    }
+    if let (Some(images), Some(annotations)) = (images, annotations) {
+        let (images, annotations) = (images.into(), annotations.into());
+        return Ok(Location::Files { images, annotations });
+    }
+    if let Some(s) = &data.synthetic {
+        let (name, images, seed) = match split {
+            Split::Train => ("train", s.train_images, s.seed),
+            // A different seed: no image appears in both splits.
+            Split::Val => ("val", s.val_images, s.seed ^ 0x5EED_0FFA_1D00_0000),
+        };
+        let name = format!("{name}-{images}x{}-seed{}", s.image_size, s.seed);
+        let dir = Path::new(&s.dir).join(name);
+        return Ok(Location::Synthetic { dir, images, seed, size: s.image_size });
+    }
+    Err(EngineError::Usage(format!(
+        "the config names no {word} data: set data.{word}_images and data.{word}_annotations \
+         (COCO files), data.{word}_store (from `onegraph prep`), or data.synthetic"
+    )))
+}
+
+/// The store at `dir`, which a run made, or why it is made anew; `None` if there is none.
+fn find(dir: &Path) -> Result<Option<Result<Store, String>>, EngineError> {
+    if !dir.is_dir() {
+        return Ok(None);
+    }
+    match Store::open(dir) {
+        Ok(store) => Ok(Some(Ok(store))),
+        Err(DaliError::Store { file, fault, .. }) => {
+            let dir = dir.display();
+            Ok(Some(Err(format!("store {dir}: {file}: {fault}; making it anew"))))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn drawn(
+    dir: &Path,
+    count: usize,
+    seed: u64,
+    size: usize,
+    progress: &Progress,
+) -> Result<Store, EngineError> {
+    let store = dir.join("store");
+    match find(&store)? {
+        Some(Ok(store)) => return Ok(store),
+        Some(Err(why)) => progress.say(&why),
+        None => {}
+    }
+    let side = u32::try_from(size).map_err(|_| {
+        EngineError::Usage(format!("data.synthetic.image_size is {size}; it must be at most 4096"))
+    })?;
+    let (height, width, out) = (side, side, dir.to_path_buf());
+    // One of our sets without its store is drawn again; anything else there is left alone.
+    let overwrite = dir.is_dir();
+    let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
+    let title = format!("drawing {count} images into {}", dir.display());
+    made(progress.during(&title, |report| synthetic::generate(&options, report)))?;
+    Ok(Store::open(&store)?)
+}
+
+/// The report of data just made; `None` if another process has made them first: their name says
+/// what they are, so they are as good.
+fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, DaliError> {
+    match result {
+        Err(DaliError::AlreadyMade { path } | DaliError::Exists { path }) => {
+            tracing::info!(path = %path.display(), "taking what exists");
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
+}
+
+/// The store of COCO files, made once, beside the run's data: its name encodes what it depends on.
+fn prepared(
+    config: &Config,
+    split: Split,
+    images: &Path,
+    annotations: &Path,
+    progress: &Progress,
+) -> Result<Store, EngineError> {
+    let data = &config.data;
+    let masks = match config.model.kind.has_masks() {
+        true => prep::Masks::Required,
+        false => prep::Masks::Optional,
+    };
+    let empty = match (data.empty, split) {
+        (EmptyImages::Drop, Split::Train) => prep::EmptyImages::Drop,
+        _ => prep::EmptyImages::Keep,
+    };
+    let pixels = match data.pixels {
+        PixelEncoding::Jpeg => dali::store::PixelEncoding::Jpeg,
+        PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
+    };
+    let max_image_pixels = data.max_image_pixels;
+    let paths = PrepOptions::new(images, annotations, "");
+    let mut options = PrepOptions { pixels, empty, masks, max_image_pixels, ..paths };
+    // An edited annotation file counts as a new one: its old store would be silently wrong.
+    let key = prep::source_key(&options)?;
+    let stem = annotations.file_stem().unwrap_or_default().to_string_lossy();
+    let out = Path::new("runs/data").join(format!("{stem}-{}", &key[..8]));
+    let why = match find(&out)? {
+        Some(Ok(store)) => match outdated(&store, images, &key) {
+            None => return Ok(store),
+            why => why,
+        },
+        Some(Err(why)) => Some(why),
+        None => None,
+    };
+    if let Some(why) = why {
+        progress.say(&why);
+        options.overwrite = true;
+    }
+    options.out = out.clone();
+    let title = format!("making the store {}", out.display());
+    if let Some(report) = made(progress.during(&title, |p| prep::run(&options, p)))? {
+        progress.say(&report.to_string());
+    }
+    Ok(Store::open(&out)?)
+}
+
+/// Why a sound store is not that of the files; `None` if it is.
+fn outdated(store: &Store, images: &Path, key: &str) -> Option<String> {
+    let what = match store.changed_source(images) {
+        Some(change) => format!("{change} since the store was made"),
+        // The name has a part of the key.
+        None if store.header().source.as_deref() != Some(key) => {
+            "it was made from other annotations".to_string()
+        }
+        None => return None,
+    };
+    Some(format!("{}: {what}; making it anew", store.path().display()))
+}
