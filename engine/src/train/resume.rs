@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::options::SessionOptions;
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Meta, Override};
+use crate::classes::stored_classes;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::forget_after;
@@ -70,7 +71,7 @@ impl Resumed {
     ) -> Result<Self, EngineError> {
         let path = checkpoint::last(options.run.path())?;
         let (meta, saved) = checkpoint::open(&path)?;
-        if meta.categories != data.categories() {
+        if meta.categories != stored_classes(&data.categories()) {
             let reason = "its classes are not those of the training data".into();
             return Err(EngineError::Checkpoint { path, reason });
         }
@@ -163,7 +164,7 @@ pub(super) fn accept(
 /// Identity of training data: SHA-256 over classes, images and objects, wherever they are stored.
 pub(super) fn identity_of(data: &DataSet) -> String {
     let mut hash = Sha256::new();
-    for (name, id) in data.categories() {
+    for (name, id) in stored_classes(&data.categories()) {
         hash.update((name.len() as u64).to_le_bytes());
         hash.update(name.as_bytes());
         hash.update(id.to_le_bytes());

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::names::{CLASSIFIER, current, is_batch_counter};
 use super::save::CATEGORIES;
+use crate::classes::{NO_CATEGORY, NOT_AVAILABLE};
 use crate::error::EngineError;
 
 /// First bytes of the archive that `torch.save` writes, and of the bare pickle that it once wrote.
@@ -83,7 +84,7 @@ impl WeightsFile {
 #[derive(Debug, Deserialize)]
 struct Category {
     id: u64,
-    name: String,
+    name: Option<String>,
 }
 
 /// The classes that the header's metadata states.
@@ -93,7 +94,15 @@ fn categories(file: &[u8]) -> Result<Option<Vec<(String, u64)>>, String> {
     let Some(text) = stated else { return Ok(None) };
     let list: Vec<Category> = serde_json::from_str(text)
         .map_err(|e| format!("its metadata `{CATEGORIES}` is no list of ids and names: {e}"))?;
-    Ok(Some(list.into_iter().map(|c| (c.name, c.id)).collect()))
+    // torchvision calls every class without a category so, and categories have distinct names.
+    let is_not_available = |name: &String| name == NOT_AVAILABLE;
+    let several = list.iter().filter_map(|c| c.name.as_ref()).filter(|n| is_not_available(n));
+    let several = several.count() > 1;
+    let named = |name: Option<String>| {
+        let name = name.filter(|name| !(several && is_not_available(name)));
+        name.unwrap_or_else(|| NO_CATEGORY.to_string())
+    };
+    Ok(Some(list.into_iter().map(|c| (named(c.name), c.id)).collect()))
 }
 
 /// The values of a tensor, or what is wrong with it.

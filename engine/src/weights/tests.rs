@@ -11,6 +11,7 @@ use super::{
     Extent, LoadReport, Tolerance, Values, WeightsFile, initial_state, save_weights,
     weights_from_tensors,
 };
+use crate::classes::NO_CATEGORY;
 use crate::model::{
     BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program,
 };
@@ -76,6 +77,25 @@ fn a_model_takes_back_all_that_it_saved() {
     for param in &from.0.params {
         assert_eq!(from.1.get(&param.name), to.1.get(&param.name), "{}", param.name);
     }
+}
+
+/// A class without a category is not one whose category is named as torchvision calls such classes;
+/// files that name several so have no category by that name.
+#[test]
+fn a_category_keeps_its_name_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let class = |name: &str, id: u64| (name.to_string(), id);
+    let (built, state) = model("torchvision_r50", &[], 3, 1);
+    let read = |names: [&str; 3]| -> Vec<String> {
+        let classes: Vec<_> = names.into_iter().zip(1..).map(|(n, id)| class(n, id)).collect();
+        let bytes = save_weights(&built.params, &state, &classes).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        let file = WeightsFile::open(&path).unwrap();
+        file.categories().unwrap().iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(read(["cat", NO_CATEGORY, "N/A"]), ["cat", NO_CATEGORY, "N/A"]);
+    assert_eq!(read(["N/A", "cat", "N/A"]), [NO_CATEGORY, "cat", NO_CATEGORY]);
 }
 
 /// As torchvision 0.12 named them, and with the counters that its plain batch norms store.
