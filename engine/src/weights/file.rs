@@ -32,7 +32,8 @@ impl WeightsFile {
     ///
     /// # Errors
     /// [`EngineError::Weights`] if the file cannot be read, is no safetensors file, names a tensor
-    /// twice (under its old and new name), or holds values that are not finite f32.
+    /// twice (under its old and new name), or holds values that are not finite f32, or variances
+    /// below 0.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };
         let kind = fs::metadata(path).map_err(|e| fault(e.to_string()))?;
@@ -112,8 +113,15 @@ fn values(name: &str, view: &TensorView<'_>) -> Result<Vec<f32>, String> {
         return Err(format!("tensor `{name}` holds {dtype:?}, not F32: save the weights as f32"));
     }
     let values: Vec<f32> = bytemuck::pod_collect_to_vec(view.data());
-    match values.iter().position(|value| !value.is_finite()) {
-        Some(at) => Err(format!("element {at} of tensor `{name}` is {}", values[at])),
+    if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+        return Err(format!("element {at} of tensor `{name}` is {}", values[at]));
+    }
+    let is_variance = name.ends_with(".running_var");
+    match values.iter().position(|value| is_variance && *value < 0.0) {
+        Some(at) => {
+            let value = values[at];
+            Err(format!("element {at} of tensor `{name}` is {value}, and no variance is negative"))
+        }
         None => Ok(values),
     }
 }

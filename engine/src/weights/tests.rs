@@ -268,6 +268,12 @@ fn a_file_that_attacks_or_is_of_another_kind_is_one_sentence() {
     let nan = [1.0f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat();
     let error = opened(&folder, "nan.safetensors", &file(&format!(r#"{{"a":{one}}}"#), &nan));
     assert!(error.contains("element 1 of tensor `a` is NaN"), "{error}");
+    let below = [1.0f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat();
+    let named = |name: &str| file(&format!(r#"{{"{name}":{one}}}"#), &below);
+    let error = opened(&folder, "variance.safetensors", &named("bn1.running_var"));
+    assert!(error.contains("element 1 of tensor `bn1.running_var` is -0.5, and no"), "{error}");
+    std::fs::write(folder.path().join("mean"), named("bn1.running_mean")).unwrap();
+    assert!(WeightsFile::open(&folder.path().join("mean")).is_ok());
     let half = file(&format!(r#"{{"a":{}}}"#, tensor("F16", 0, 4, "[2]")), &[0; 4]);
     let error = opened(&folder, "half.safetensors", &half);
     assert!(error.contains("tensor `a` holds F16, not F32"), "{error}");
