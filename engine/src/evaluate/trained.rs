@@ -17,6 +17,13 @@ use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile};
 /// What to do about weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
 
+/// Values of keys that only training reads, so that none of them contradicts a `model.kind` of the
+/// caller.
+const UNUSED: [&str; 2] = ["train.best_metric=auto", "train.target_mask=none"];
+
+/// The tables of keys that detection reads from a config, but for its data.
+const READ: [&str; 2] = ["input.", "model."];
+
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]
 pub struct TrainedModel {
@@ -45,7 +52,7 @@ impl TrainedModel {
         let is_checkpoint = run.join("checkpoint.json").is_file();
         let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
         let (meta, _) = checkpoint::open(&path)?;
-        let config = Config::load(path.join("config.toml"), overrides)?;
+        let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
         // Unlike the metadata, the weights tell a class without a category from one named N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
@@ -66,15 +73,14 @@ impl TrainedModel {
     ) -> Result<Self, EngineError> {
         let beside = path.with_file_name("config.toml");
         let config = match config {
-            Some(config) => config,
-            None if beside.is_file() => &beside,
+            Some(config) => load(config, overrides)?,
+            None if beside.is_file() => trained_with(&beside, overrides, progress)?,
             None => {
                 let path = path.display();
                 let message = format!("no config.toml lies beside {path}: give its --config");
                 return Err(EngineError::Usage(message));
             }
         };
-        let config = Config::load(config, overrides)?;
         let file = WeightsFile::open(path)?;
         let categories = file.categories().map(<[_]>::to_vec);
         Self::whole(config, &file, categories, backend, progress)
@@ -136,6 +142,28 @@ impl TrainedModel {
             }),
         }
     }
+}
+
+/// The config for detection: what only training reads does not matter.
+fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
+    let unused = UNUSED.iter().map(ToString::to_string);
+    let all: Vec<String> = unused.chain(overrides.iter().cloned()).collect();
+    Ok(Config::load(path, &all)?)
+}
+
+/// The config that a model was trained with, under the caller's overrides; says which of them
+/// change what the model computes.
+fn trained_with(
+    path: &Path,
+    overrides: &[String],
+    progress: &Progress,
+) -> Result<Config, EngineError> {
+    let config = load(path, overrides)?;
+    let changes = load(path, &[])?.differences(&config)?;
+    for change in changes.iter().filter(|c| READ.iter().any(|table| c.key.starts_with(table))) {
+        progress.say(&format!("changed since training: {change}"));
+    }
+    Ok(config)
 }
 
 /// Checks the number of classes that a file states against its classifier's `outputs`, background
