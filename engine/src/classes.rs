@@ -3,8 +3,10 @@
 //! A class is an index from 1; 0 is the background. Lists hold each class's name and COCO id, in
 //! that order.
 
-/// Name of a class that no category has, as torchvision calls it.
-pub const NO_CATEGORY: &str = "N/A";
+/// Name in memory of a class that no category has: NUL, which no category is named.
+pub const NO_CATEGORY: &str = "\0";
+/// What torchvision calls such a class, and checkpoints too. A category may have this name.
+pub const NOT_AVAILABLE: &str = "N/A";
 
 /// The classes of a model of `num_classes` (0: as many as there are categories) on data with these
 /// categories.
@@ -23,15 +25,58 @@ pub fn classes_of_data(categories: &[(String, u64)], num_classes: usize) -> Vec<
     (1..=last).map(|id| named(id).unwrap_or_else(|| (NO_CATEGORY.to_string(), id))).collect()
 }
 
+/// The classes under the names that `checkpoint.json` stores.
+pub fn stored_classes(classes: &[(String, u64)]) -> Vec<(String, u64)> {
+    let stored = |name: &str| if name == NO_CATEGORY { NOT_AVAILABLE } else { name }.to_string();
+    classes.iter().map(|(name, id)| (stored(name), *id)).collect()
+}
+
+/// Whether two lists of classes are the same. One may come from a file that does not tell a class
+/// without a category from a category named [`NOT_AVAILABLE`]; the other, of data, then decides.
+pub fn are_same(ours: &[(String, u64)], theirs: &[(String, u64)]) -> bool {
+    stored_classes(ours) == stored_classes(theirs)
+}
+
 /// The classes of a model that does not say which they are: COCO's for one of 90, as torchvision
 /// publishes them, else numbers.
 pub fn classes_by_number(num_classes: usize) -> Vec<(String, u64)> {
     let is_coco = num_classes == COCO.len();
     let name = |class: usize| match is_coco {
+        true if COCO[class - 1] == NOT_AVAILABLE => NO_CATEGORY.to_string(),
         true => COCO[class - 1].to_string(),
         false => format!("class {class}"),
     };
     (1..=num_classes).map(|class| (name(class), class as u64)).collect()
+}
+
+/// Why a model of `num_classes` that does not say which they are cannot be taken to have those of
+/// this data ([`classes_of_data`]), which messages call `data`; `None` if it can.
+///
+/// It can if the number, or COCO's ids, say which output is which category; and 90 classes are
+/// COCO's, whose names the data's must then have, but for upper and lower case.
+pub fn why_unlike(num_classes: usize, classes: &[(String, u64)], data: &str) -> Option<String> {
+    let mut ids = classes.iter().map(|(_, id)| *id);
+    if classes.len() != num_classes && !ids.all(|id| (1..=num_classes as u64).contains(&id)) {
+        let theirs = classes.len();
+        return Some(format!("{data} has {theirs} whose ids are not among 1 to {num_classes}"));
+    }
+    if num_classes != COCO.len() {
+        return None;
+    }
+    let others = || {
+        let named = COCO.iter().zip(classes).zip(1..);
+        named.filter(|((coco, (name, _)), _)| {
+            name != NO_CATEGORY && !name.eq_ignore_ascii_case(coco)
+        })
+    };
+    // Two names tell more than a name where COCO has none.
+    let named = others().find(|((coco, _), _)| **coco != NOT_AVAILABLE);
+    let ((coco, (name, id)), class) = named.or_else(|| others().next())?;
+    let theirs = match *coco {
+        NOT_AVAILABLE => "no category".to_string(),
+        coco => format!("`{coco}`"),
+    };
+    Some(format!("class {class} is {theirs} in COCO, but `{name}` (id {id}) in {data}"))
 }
 
 /// The classes in one line: the first, the last, and their COCO ids.
@@ -181,12 +226,54 @@ mod tests {
         let gap = classes_of_data(&categories(&[1, 3]), 9);
         assert_eq!(
             gap.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-            ["c1", "N/A", "c3"]
+            ["c1", NO_CATEGORY, "c3"]
         );
         // An id of the background, and one beyond the classes.
         for ids in [[0, 1], [1, 10]] {
             assert_eq!(classes_of_data(&categories(&ids), 9), categories(&ids));
         }
+    }
+
+    /// By number, 80 renumbered categories would each be another one from the 12th on.
+    #[test]
+    fn ninety_classes_that_are_not_stated_are_cocos_by_name() {
+        let why = |categories: &[(String, u64)], num_classes| {
+            why_unlike(num_classes, &classes_of_data(categories, num_classes), "store")
+        };
+        assert_eq!(why(&coco(), 90), None);
+        let upper: Vec<_> = coco().into_iter().map(|(n, id)| (n.to_uppercase(), id)).collect();
+        assert_eq!(why(&upper[..7], 90), None);
+        for first in [1, 0] {
+            let renumbered: Vec<_> = coco().into_iter().map(|(n, _)| n).zip(first..).collect();
+            let told = why(&renumbered, 90).expect("other categories");
+            let expected = match first {
+                1 => "class 13 is `stop sign` in COCO, but `parking meter` (id 13) in store",
+                _ => "store has 80 whose ids are not among 1 to 90",
+            };
+            assert_eq!(told, expected);
+            assert_eq!(why(&renumbered, 80), None, "as many");
+        }
+        let shapes = ["square", "triangle"].map(str::to_string);
+        let shapes: Vec<_> = shapes.into_iter().zip(1..).collect();
+        let told = why(&shapes, 90).expect("other categories");
+        assert_eq!(told, "class 1 is `person` in COCO, but `square` (id 1) in store");
+        assert_eq!(why(&shapes, 5), None, "only 90 are known");
+        let gap = why(&[("person".into(), 1), ("hat".into(), 26)], 90);
+        let expected = "class 26 is no category in COCO, but `hat` (id 26) in store";
+        assert_eq!(gap.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_category_may_be_named_as_a_class_without_one() {
+        let categories = [("N/A".to_string(), 1), ("cat".to_string(), 3)];
+        let classes = classes_of_data(&categories, 4);
+        assert_eq!(classes[0].0, "N/A");
+        assert_eq!(classes[1], (NO_CATEGORY.to_string(), 2));
+        let text = describe_classes(&classes);
+        assert_eq!(text, "2 classes: 1 N/A (id 1), 3 cat (id 3)");
+        let stored = stored_classes(&classes);
+        assert_eq!(stored[1], ("N/A".to_string(), 2));
+        assert!(are_same(&classes, &stored) && !are_same(&classes, &classes[..2]));
     }
 
     #[test]

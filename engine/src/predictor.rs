@@ -82,7 +82,8 @@ impl Predictor {
         Self { config, state, num_classes, classes, backend: backend.clone(), planned: None }
     }
 
-    /// Names of the classes with their COCO ids, from class 1.
+    /// Names of the classes with their COCO ids, from class 1; [`NO_CATEGORY`] where a class has no
+    /// category.
     pub fn classes(&self) -> &[(String, u64)] {
         &self.classes
     }

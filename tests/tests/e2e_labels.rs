@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 
 /// Outputs of torchvision's classifier on COCO, background included.
 const OUTPUTS: usize = 91;
-/// COCO-like ids of the four shapes, with gaps.
+/// The ids that the four shapes get, with gaps, and COCO's names of them.
 const IDS: [u64; 4] = [1, 27, 80, 90];
+const NAMES: [&str; 4] = ["person", "backpack", "toaster", "toothbrush"];
 
 /// Shape and values of tensors by name.
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// A set of shapes whose category ids have gaps, and a run on it.
-fn trained_on_sparse_ids() -> Place {
+/// A set of shapes whose categories have COCO's ids and names, with gaps, and a run on it.
+fn trained_on_sparse_ids(steps: usize) -> Place {
     let place = Place::new();
     place.good("prep --synthetic shapes --count 12 --size 64 --out set");
     let mut annotations = place.json("set/annotations.json");
@@ -28,10 +29,15 @@ fn trained_on_sparse_ids() -> Place {
             item[key] = id(&item[key]);
         }
     }
+    for (item, name) in
+        annotations["categories"].as_array_mut().expect("a list").iter_mut().zip(NAMES)
+    {
+        item["name"] = json!(name);
+    }
     place.write("sparse.json", annotations.to_string());
     place.good("prep --images set/images --annotations sparse.json --out store");
     place.write("sparse.toml", SPARSE);
-    place.good("train sparse.toml");
+    place.good(&format!("train sparse.toml --set train.steps={steps}"));
     place
 }
 
@@ -48,12 +54,11 @@ hidden = [64, 64]
 [input]
 flip_probability = 0
 max_size = 96
-[train]
-steps = 400
 [eval]
 draw_images = 0
 "#;
 
+/// The weights of a run of 400 steps, which finds something.
 const MODEL: &str = "runs/sparse/checkpoints/step_00000400/model.safetensors";
 
 fn tensors(place: &Place, name: &str) -> Tensors {
@@ -65,13 +70,14 @@ fn tensors(place: &Place, name: &str) -> Tensors {
     file.tensors().iter().map(|(name, view)| (name.clone(), values(view))).collect()
 }
 
-/// Writes tensors without metadata, as torchvision's own files have none.
-fn write(place: &Place, name: &str, tensors: &Tensors) {
+/// Writes tensors and the classes that the file states: torchvision's own files state none.
+fn write(place: &Place, name: &str, tensors: &Tensors, classes: Option<&str>) {
     let views = tensors.iter().map(|(name, (shape, values))| {
         let bytes = bytemuck::cast_slice(values);
         (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor"))
     });
-    place.write(name, safetensors::serialize(views, None).expect("bytes"));
+    let metadata = classes.map(|text| [("onegraph.categories".into(), text.into())].into());
+    place.write(name, safetensors::serialize(views, metadata).expect("bytes"));
 }
 
 /// The same model with 91 outputs: the rows of each class at its COCO id, and classes that cannot
@@ -96,8 +102,8 @@ fn with_91_outputs(mut tensors: Tensors) -> Tensors {
 
 #[test]
 fn a_head_of_91_outputs_keeps_cocos_ids() {
-    let place = trained_on_sparse_ids();
-    write(&place, "wide.safetensors", &with_91_outputs(tensors(&place, MODEL)));
+    let place = trained_on_sparse_ids(400);
+    write(&place, "wide.safetensors", &with_91_outputs(tensors(&place, MODEL)), None);
     let own = place.good("eval --run runs/sparse");
     assert!(
         own.contains("Average Precision") && !own.contains("area=   all | maxDets=100 ] = 0.000")
@@ -136,15 +142,48 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
             shape[0] += shape[0] / 5;
         }
     }
-    write(&place, "six.safetensors", &six);
+    write(&place, "six.safetensors", &six, None);
     let eval = "eval --weights six.safetensors --config sparse.toml";
     place.bad(eval, BAD_CONFIG, &["5 classes and do not say which", "store"]);
+}
+
+/// A head of 91 outputs that says nothing has COCO's classes: data of other names is not scored as
+/// if it had them, and training on it does not start from their predictors.
+#[test]
+fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
+    let place = trained_on_sparse_ids(1);
+    let model = MODEL.replace("400", "001");
+    write(&place, "wide.safetensors", &with_91_outputs(tensors(&place, &model)), None);
+    let annotations = place.text("sparse.json");
+    let prepared = |name: &str, annotations: String| {
+        place.write(&format!("{name}.json"), annotations);
+        place.good(&format!("prep --images set/images --annotations {name}.json --out {name}"));
+        format!("--set data.val_store={name} --set data.train_store={name}")
+    };
+    let eval = "eval --weights wide.safetensors --config sparse.toml";
+    let start = "train sparse.toml --set train.steps=1 --set train.name=next \
+                 --set model.num_classes=90 --set model.weights=wide.safetensors";
+    let anew = ["6 re-initialised, 0 missing", "the predictors start anew", "which its 90"];
+    let coco = "class 27 is `backpack` in COCO, but `handbag` (id 27) in";
+    let handbag = prepared("handbag", annotations.replace("backpack", "handbag"));
+    let zero = annotations.replace("\"id\":1,\"name", "\"id\":0,\"name");
+    let zero = prepared("zero", zero.replace("\"category_id\":1,", "\"category_id\":0,"));
+    for (data, why) in [(handbag, coco), (zero, "has 4 whose ids are not among 1 to 90")] {
+        place.bad(&format!("{eval} {data}"), BAD_CONFIG, &["90 classes and do not say which", why]);
+        let said = place.run(&format!("{start} {data}"));
+        assert_eq!(said.code, 0, "{}", said.err);
+        for told in anew.into_iter().chain([why]) {
+            assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
+        }
+    }
+    let said = place.run(start);
+    assert!(said.err.contains("0 re-initialised") && !said.err.contains("anew"), "{}", said.err);
 }
 
 /// The file alone is enough to know the classes.
 #[test]
 fn a_weights_file_states_its_classes() {
-    let place = trained_on_sparse_ids();
+    let place = trained_on_sparse_ids(400);
     let bytes = place.bytes(MODEL);
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a header");
     let metadata = header.metadata().clone().expect("metadata");
@@ -166,8 +205,27 @@ fn a_weights_file_states_its_classes() {
     let alone = format!("predict --weights bare.safetensors --out d {predict}");
     place.bad(&alone, BAD_CONFIG, &["bare.safetensors", "--config"]);
 
+    write(&place, "none.safetensors", &tensors(&place, MODEL), Some("[]"));
+    let none = format!("predict --weights none.safetensors --config sparse.toml --out d {predict}");
+    place.bad(&none, 1, &["none.safetensors", "states 0 classes, and its classifier has 4"]);
+
+    // A category is found whatever its name.
+    let found = place.json("a/predictions.json");
+    let at = IDS.iter().position(|id| found[0]["category_id"] == *id).expect("an id");
+    let mut renamed = bytes.clone();
+    let name = |name: &str| format!("\\\"name\\\":\\\"{name}\\\"").into_bytes();
+    let mut to = name("N/A");
+    to.resize(name(NAMES[at]).len(), b' ');
+    let from = name(NAMES[at]);
+    let place_in_header = renamed.windows(from.len()).position(|w| w == from).expect("a name");
+    renamed[place_in_header..][..to.len()].copy_from_slice(&to);
+    place.write("na.safetensors", renamed);
+    let na = format!("predict --weights na.safetensors --config sparse.toml --out na {predict}");
+    place.good(&na);
+    assert_eq!(place.text("na/predictions.json"), place.text("a/predictions.json"));
+
     // The same shapes under other names: as many classes, but others.
-    let renamed = place.text("sparse.json").replace("\"square\"", "\"cube\"");
+    let renamed = place.text("sparse.json").replace("\"person\"", "\"cube\"");
     place.write("renamed.json", renamed);
     place.good("prep --images set/images --annotations renamed.json --out renamed");
     let data = "--set data.val_store=renamed --set data.train_store=renamed";

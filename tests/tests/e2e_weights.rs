@@ -35,9 +35,35 @@ fn a_run_is_not_evaluated_as_another_model() {
     }
     let said = place.run("eval --run runs/micro");
     assert_eq!(said.code, 0, "{}", said.err);
+    assert!(!said.err.contains("changed"), "{}", said.err);
     assert!(said.err.contains("parameters loaded, 0 re-initialised, 0 missing"), "{}", said.err);
     let said = place.run(&format!("predict --run runs/micro --out p {images}"));
     assert!(said.err.contains("parameters loaded, 0 re-initialised, 0 missing"), "{}", said.err);
+}
+
+/// Weights under another config fit by shape, and mean another model.
+#[test]
+fn what_changed_since_training_is_told() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=1 --set train.best_metric=mask"));
+    let set = "--set model.anchors.ratios=[1,2,0.5] --set input.channel_order=bgr \
+               --set eval.batch_size=2 --set model.kind=faster_rcnn";
+    let images = "runs/data/micro/val-8x64-seed0/images";
+    for command in ["eval --run runs/micro", &format!("predict --run runs/micro --out p {images}")]
+    {
+        let said = place.run(&format!("{command} {set}"));
+        assert_eq!(said.code, 0, "{}", said.err);
+        let told = said.err.lines().filter(|l| l.starts_with("changed since training: "));
+        let told: Vec<&str> = told.map(|line| &line["changed since training: ".len()..]).collect();
+        assert_eq!(
+            told,
+            [
+                "input.channel_order: \"rgb\" -> \"bgr\"",
+                "model.anchors.ratios: [0.5, 1.0, 2.0] -> [1.0, 2.0, 0.5]",
+                "model.kind: \"mask_rcnn\" -> \"faster_rcnn\"",
+            ]
+        );
+    }
 }
 
 #[test]

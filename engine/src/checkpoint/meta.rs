@@ -21,7 +21,8 @@ pub struct Meta {
     /// Steps done, one batch each: resuming continues with the next one.
     #[serde(rename = "batches")]
     pub steps_done: u64,
-    /// Class names with their COCO ids, in the order of labels from 1.
+    /// Class names with their COCO ids, in the order of labels from 1, as
+    /// [`crate::classes::stored_classes`] gives them.
     pub categories: Vec<(String, u64)>,
     /// Identity of the training data; none in format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,6 +15,7 @@ use kernels::{DType, Role, TensorDesc};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
+use crate::classes::stored_classes;
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::run_dir::{io, write_whole};
@@ -110,7 +111,7 @@ fn write_files(dir: &Path, done: &Path, snapshot: &Snapshot<'_>) -> Result<usize
     let meta = Meta {
         format: meta::FORMAT,
         steps_done: snapshot.steps_done,
-        categories: snapshot.categories.to_vec(),
+        categories: stored_classes(snapshot.categories),
         data: Some(snapshot.data.to_string()),
         overrides: snapshot.overrides.to_vec(),
         sha256,

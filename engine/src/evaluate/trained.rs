@@ -6,16 +6,23 @@ use configs::Config;
 
 use super::model::DetectionModel;
 use crate::checkpoint;
-use crate::classes::{classes_by_number, describe_classes};
+use crate::classes::{are_same, classes_by_number, describe_classes, why_unlike};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{Extent, Tolerance, WeightsFile};
+use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile};
 
 /// What to do about weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
+
+/// Values of keys that only training reads, so that none of them contradicts a `model.kind` of the
+/// caller.
+const UNUSED: [&str; 2] = ["train.best_metric=auto", "train.target_mask=none"];
+
+/// The tables of keys that detection reads from a config, but for its data.
+const READ: [&str; 2] = ["input.", "model."];
 
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]
@@ -45,9 +52,11 @@ impl TrainedModel {
         let is_checkpoint = run.join("checkpoint.json").is_file();
         let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
         let (meta, _) = checkpoint::open(&path)?;
-        let config = Config::load(path.join("config.toml"), overrides)?;
+        let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
-        Self::whole(config, &file, Some(meta.categories), backend, progress)
+        // Unlike the metadata, the weights tell a class without a category from one named N/A.
+        let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
+        Self::whole(config, &file, Some(stated), backend, progress)
     }
 
     /// Opens a weights file; `config` is a file or preset, by default the `config.toml` beside the
@@ -64,15 +73,14 @@ impl TrainedModel {
     ) -> Result<Self, EngineError> {
         let beside = path.with_file_name("config.toml");
         let config = match config {
-            Some(config) => config,
-            None if beside.is_file() => &beside,
+            Some(config) => load(config, overrides)?,
+            None if beside.is_file() => trained_with(&beside, overrides, progress)?,
             None => {
                 let path = path.display();
                 let message = format!("no config.toml lies beside {path}: give its --config");
                 return Err(EngineError::Usage(message));
             }
         };
-        let config = Config::load(config, overrides)?;
         let file = WeightsFile::open(path)?;
         let categories = file.categories().map(<[_]>::to_vec);
         Self::whole(config, &file, categories, backend, progress)
@@ -86,9 +94,14 @@ impl TrainedModel {
         backend: &Backend,
         progress: &Progress,
     ) -> Result<Self, EngineError> {
-        let stated = categories.as_ref().map_or(0, Vec::len);
-        config.model.num_classes =
-            config.model.classes_or(file.num_classes().unwrap_or(stated).max(1));
+        let stated = categories.as_ref().map(Vec::len);
+        if let (Some(stated), Some(outputs)) = (stated, file.num_classes()) {
+            check_number(stated, outputs, config.model.num_classes).map_err(|reason| {
+                EngineError::Weights { path: file.path().to_path_buf(), reason }
+            })?;
+        }
+        let classes = file.num_classes().or(stated).unwrap_or_default();
+        config.model.num_classes = config.model.classes_or(classes.max(1));
         let weights = Some((file, Extent::Model));
         let model = DetectionModel::new(&config, config.model.num_classes, weights, backend)?;
         let path = file.path();
@@ -109,24 +122,88 @@ impl TrainedModel {
     /// Checks that the model's classes are those of the data, which was opened with its config.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if the model states other classes, or states none and has a number
-    /// of them that the data does not explain.
+    /// [`EngineError::Usage`] if the model states other classes, or states none and those of the
+    /// data cannot be its own ([`why_unlike`]).
     pub fn check_classes(&self, data: &DataSet) -> Result<(), EngineError> {
-        let (path, of_data) = (data.store.path().display(), data.categories());
-        let (ours, theirs) = (self.config.model.num_classes, data.num_classes());
+        let (path, of_data) = (data.store.path().display().to_string(), data.categories());
+        let ours = self.config.model.num_classes;
         match &self.categories {
-            Some(stated) if *stated == of_data => Ok(()),
+            Some(stated) if are_same(stated, &of_data) => Ok(()),
             Some(stated) => Err(EngineError::Usage(format!(
                 "{path} names other classes than the model was trained on: it has {}, the model {}",
                 describe_classes(&of_data),
                 describe_classes(stated)
             ))),
-            None if ours == theirs => Ok(()),
-            None if of_data.iter().all(|(_, id)| (1..=ours as u64).contains(id)) => Ok(()),
-            None => Err(EngineError::Usage(format!(
-                "the weights have {ours} classes and do not say which, and {path} has {theirs} \
-                 whose ids are not among 1 to {ours}: evaluate on data with as many classes"
-            ))),
+            None => why_unlike(ours, &of_data, &path).map_or(Ok(()), |why| {
+                Err(EngineError::Usage(format!(
+                    "the weights have {ours} classes and do not say which; {why}: evaluate on data \
+                     numbered as they are, or state them in the file's metadata `{CATEGORIES}`"
+                )))
+            }),
+        }
+    }
+}
+
+/// The config for detection: what only training reads does not matter.
+fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
+    let unused = UNUSED.iter().map(ToString::to_string);
+    let all: Vec<String> = unused.chain(overrides.iter().cloned()).collect();
+    Ok(Config::load(path, &all)?)
+}
+
+/// The config that a model was trained with, under the caller's overrides; says which of them
+/// change what the model computes.
+fn trained_with(
+    path: &Path,
+    overrides: &[String],
+    progress: &Progress,
+) -> Result<Config, EngineError> {
+    let config = load(path, overrides)?;
+    let changes = load(path, &[])?.differences(&config)?;
+    for change in changes.iter().filter(|c| READ.iter().any(|table| c.key.starts_with(table))) {
+        progress.say(&format!("changed since training: {change}"));
+    }
+    Ok(config)
+}
+
+/// Checks the number of classes that a file states against its classifier's `outputs`, background
+/// not included. A model may have more classes than its data has categories, but its config
+/// (`num_classes`; 0: as many as there are categories) then says so.
+fn check_number(stated: usize, outputs: usize, num_classes: usize) -> Result<(), String> {
+    let mend = if stated == 0 || stated > outputs {
+        "correct it, or remove it".to_string()
+    } else if stated < outputs && num_classes == 0 {
+        format!(
+            "if it was trained with more classes than its data had, set model.num_classes={outputs}"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "its metadata `{CATEGORIES}` states {stated} classes, and its classifier has {outputs}: \
+         {mend}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_number;
+
+    #[test]
+    fn a_file_states_as_many_classes_as_its_classifier_has() {
+        for (stated, outputs, num_classes) in [(4, 4, 0), (4, 4, 4), (1, 4, 4), (90, 90, 0)] {
+            assert_eq!(check_number(stated, outputs, num_classes), Ok(()));
+        }
+        for (stated, outputs, num_classes, mend) in [
+            (0, 4, 0, "remove it"),
+            (0, 4, 4, "remove it"),
+            (5, 4, 0, "remove it"),
+            (5, 4, 5, "remove it"),
+            (1, 4, 0, "model.num_classes=4"),
+        ] {
+            let refusal = check_number(stated, outputs, num_classes).unwrap_err();
+            let told = format!("states {stated} classes, and its classifier has {outputs}");
+            assert!(refusal.contains(&told) && refusal.contains(mend), "{refusal}");
         }
     }
 }

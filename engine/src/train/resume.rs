@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::options::SessionOptions;
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Override};
-use crate::classes::describe_classes;
+use crate::classes::{describe_classes, stored_classes};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::forget_after;
@@ -102,8 +102,9 @@ impl Resumed {
         identity: &str,
         options: &SessionOptions,
     ) -> Result<(), EngineError> {
-        if self.categories != data.categories() {
-            let (ours, theirs) = (&self.categories, data.categories());
+        let theirs = stored_classes(&data.categories());
+        if self.categories != theirs {
+            let ours = &self.categories;
             let reason = format!(
                 "it was trained on {}; {} has {}: resume with the data it was trained on",
                 describe_classes(ours),
@@ -217,7 +218,7 @@ fn accept(
 /// objects with their masks, wherever they are stored.
 pub(super) fn identity_of(data: &DataSet) -> String {
     let mut hash = Sha256::new();
-    for (name, id) in data.categories() {
+    for (name, id) in stored_classes(&data.categories()) {
         hash.update((name.len() as u64).to_le_bytes());
         hash.update(name.as_bytes());
         hash.update(id.to_le_bytes());

@@ -5,6 +5,7 @@ use std::path::Path;
 use configs::Config;
 use graph::StateSet;
 
+use crate::classes::{are_same, why_unlike};
 use crate::error::EngineError;
 use crate::model::{Param, classes_of};
 use crate::weights::{Extent, LoadReport, Tolerance, WeightsFile, fold, load_weights};
@@ -22,7 +23,7 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
 }
 
 /// Loads the file that the config starts from, if there is one; `categories` are the classes of the
-/// model. What depends on the classes starts anew if the file states others.
+/// model. What depends on the classes starts anew if the file's are others.
 ///
 /// # Errors
 /// A file that cannot be read, or that does not fill what it should.
@@ -34,9 +35,9 @@ pub(super) fn load(
 ) -> Result<Option<LoadReport>, EngineError> {
     let Some((path, asked)) = file_of(config) else { return Ok(None) };
     let file = WeightsFile::open(path)?;
-    let has_others = file.categories().is_some_and(|theirs| theirs != categories);
+    let others = others(&file, categories, params);
     let extent = match asked {
-        Extent::Model if has_others => Extent::AllButClasses,
+        Extent::Model if others.is_some() => Extent::AllButClasses,
         other => other,
     };
     let mut report = load_weights(&file, extent, params, state);
@@ -48,14 +49,25 @@ pub(super) fn load(
         report.check(path, tolerance, MEND)?;
     }
     if asked == Extent::Model {
-        report.note = note(&file, has_others, params);
+        report.note = note(&file, others, params);
     }
     fold(state, params, config.model.backbone.norm_eps);
     Ok(Some(report))
 }
 
+/// Why the classes of the file are not those of the model, if they are not, whatever their number.
+fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) -> Option<String> {
+    if let Some(theirs) = file.categories() {
+        return (!are_same(theirs, categories))
+            .then(|| "the file's classes are others".to_string());
+    }
+    let theirs = file.num_classes().filter(|theirs| *theirs == classes_of(params))?;
+    let why = why_unlike(theirs, categories, "the data")?;
+    Some(format!("the file does not say which its {theirs} classes are; {why}"))
+}
+
 /// Why the predictors start anew, if they do.
-fn note(file: &WeightsFile, has_others: bool, params: &[Param]) -> Option<String> {
+fn note(file: &WeightsFile, others: Option<String>, params: &[Param]) -> Option<String> {
     let (theirs, ours) = (file.num_classes()?, classes_of(params));
     if theirs != ours {
         return Some(format!(
@@ -63,5 +75,5 @@ fn note(file: &WeightsFile, has_others: bool, params: &[Param]) -> Option<String
              model.num_classes={theirs} would keep them"
         ));
     }
-    has_others.then(|| "the predictors start anew: the file's classes are others".to_string())
+    others.map(|why| format!("the predictors start anew: {why}"))
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::names::{CLASSIFIER, current, is_batch_counter};
 use super::save::CATEGORIES;
+use crate::classes::{NO_CATEGORY, NOT_AVAILABLE};
 use crate::error::EngineError;
 
 /// First bytes of the archive that `torch.save` writes, and of the bare pickle that it once wrote.
@@ -31,7 +32,8 @@ impl WeightsFile {
     ///
     /// # Errors
     /// [`EngineError::Weights`] if the file cannot be read, is no safetensors file, names a tensor
-    /// twice (under its old and new name), or holds values that are not finite f32.
+    /// twice (under its old and new name), or holds values that are not finite f32, or variances
+    /// below 0.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };
         let kind = fs::metadata(path).map_err(|e| fault(e.to_string()))?;
@@ -83,7 +85,7 @@ impl WeightsFile {
 #[derive(Debug, Deserialize)]
 struct Category {
     id: u64,
-    name: String,
+    name: Option<String>,
 }
 
 /// The classes that the header's metadata states.
@@ -93,7 +95,15 @@ fn categories(file: &[u8]) -> Result<Option<Vec<(String, u64)>>, String> {
     let Some(text) = stated else { return Ok(None) };
     let list: Vec<Category> = serde_json::from_str(text)
         .map_err(|e| format!("its metadata `{CATEGORIES}` is no list of ids and names: {e}"))?;
-    Ok(Some(list.into_iter().map(|c| (c.name, c.id)).collect()))
+    // torchvision calls every class without a category so, and categories have distinct names.
+    let is_not_available = |name: &String| name == NOT_AVAILABLE;
+    let several = list.iter().filter_map(|c| c.name.as_ref()).filter(|n| is_not_available(n));
+    let several = several.count() > 1;
+    let named = |name: Option<String>| {
+        let name = name.filter(|name| !(several && is_not_available(name)));
+        name.unwrap_or_else(|| NO_CATEGORY.to_string())
+    };
+    Ok(Some(list.into_iter().map(|c| (named(c.name), c.id)).collect()))
 }
 
 /// The values of a tensor, or what is wrong with it.
@@ -103,8 +113,15 @@ fn values(name: &str, view: &TensorView<'_>) -> Result<Vec<f32>, String> {
         return Err(format!("tensor `{name}` holds {dtype:?}, not F32: save the weights as f32"));
     }
     let values: Vec<f32> = bytemuck::pod_collect_to_vec(view.data());
-    match values.iter().position(|value| !value.is_finite()) {
-        Some(at) => Err(format!("element {at} of tensor `{name}` is {}", values[at])),
+    if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+        return Err(format!("element {at} of tensor `{name}` is {}", values[at]));
+    }
+    let is_variance = name.ends_with(".running_var");
+    match values.iter().position(|value| is_variance && *value < 0.0) {
+        Some(at) => {
+            let value = values[at];
+            Err(format!("element {at} of tensor `{name}` is {value}, and no variance is negative"))
+        }
         None => Ok(values),
     }
 }

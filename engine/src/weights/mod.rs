@@ -12,7 +12,7 @@ pub use file::{Values, WeightsFile};
 pub use layout::{from_torchvision, to_torchvision};
 pub use load::{Extent, load_weights, weights_from_tensors};
 pub use report::{LoadReport, Mismatch, Named, Tolerance};
-pub use save::save_weights;
+pub use save::{CATEGORIES, save_weights};
 
 use graph::{Program, StateSet};
 use kernels::cpu::{HostData, HostTensor};

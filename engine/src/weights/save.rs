@@ -6,11 +6,13 @@ use safetensors::tensor::TensorView;
 use serde_json::json;
 
 use super::layout::to_torchvision;
+use crate::classes::NO_CATEGORY;
 use crate::error::EngineError;
 use crate::model::Param;
 
-/// Key in the header's metadata of the classes, as JSON: name and COCO id of each, from class 1.
-pub(super) const CATEGORIES: &str = "onegraph.categories";
+/// Key in the header's metadata of the classes, as JSON: name and COCO id of each, from class 1; a
+/// class without a category has null for its name.
+pub const CATEGORIES: &str = "onegraph.categories";
 
 /// Bytes of the header's length, and its alignment.
 const LENGTH_BYTES: usize = 8;
@@ -53,8 +55,11 @@ fn with_metadata(file: &[u8], categories: &[(String, u64)]) -> Vec<u8> {
     let (length, rest) = file.split_at(LENGTH_BYTES);
     let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
     let (header, data) = rest.split_at(length);
-    let classes: Vec<_> =
-        categories.iter().map(|(name, id)| json!({"id": id, "name": name})).collect();
+    let class = |(name, id): &(String, u64)| {
+        let name = Some(name).filter(|name| *name != NO_CATEGORY);
+        json!({"id": id, "name": name})
+    };
+    let classes: Vec<_> = categories.iter().map(class).collect();
     let classes = serde_json::Value::from(classes).to_string();
     let metadata = json!({"format": "pt", CATEGORIES: classes}).to_string();
     let mut text = format!("{{\"__metadata__\":{metadata}").into_bytes();

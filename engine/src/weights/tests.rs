@@ -11,6 +11,7 @@ use super::{
     Extent, LoadReport, Tolerance, Values, WeightsFile, initial_state, save_weights,
     weights_from_tensors,
 };
+use crate::classes::NO_CATEGORY;
 use crate::model::{
     BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program,
 };
@@ -76,6 +77,25 @@ fn a_model_takes_back_all_that_it_saved() {
     for param in &from.0.params {
         assert_eq!(from.1.get(&param.name), to.1.get(&param.name), "{}", param.name);
     }
+}
+
+/// A class without a category is not one whose category is named as torchvision calls such classes;
+/// files that name several so have no category by that name.
+#[test]
+fn a_category_keeps_its_name_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let class = |name: &str, id: u64| (name.to_string(), id);
+    let (built, state) = model("torchvision_r50", &[], 3, 1);
+    let read = |names: [&str; 3]| -> Vec<String> {
+        let classes: Vec<_> = names.into_iter().zip(1..).map(|(n, id)| class(n, id)).collect();
+        let bytes = save_weights(&built.params, &state, &classes).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        let file = WeightsFile::open(&path).unwrap();
+        file.categories().unwrap().iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(read(["cat", NO_CATEGORY, "N/A"]), ["cat", NO_CATEGORY, "N/A"]);
+    assert_eq!(read(["N/A", "cat", "N/A"]), [NO_CATEGORY, "cat", NO_CATEGORY]);
 }
 
 /// As torchvision 0.12 named them, and with the counters that its plain batch norms store.
@@ -248,6 +268,12 @@ fn a_file_that_attacks_or_is_of_another_kind_is_one_sentence() {
     let nan = [1.0f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat();
     let error = opened(&folder, "nan.safetensors", &file(&format!(r#"{{"a":{one}}}"#), &nan));
     assert!(error.contains("element 1 of tensor `a` is NaN"), "{error}");
+    let below = [1.0f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat();
+    let named = |name: &str| file(&format!(r#"{{"{name}":{one}}}"#), &below);
+    let error = opened(&folder, "variance.safetensors", &named("bn1.running_var"));
+    assert!(error.contains("element 1 of tensor `bn1.running_var` is -0.5, and no"), "{error}");
+    std::fs::write(folder.path().join("mean"), named("bn1.running_mean")).unwrap();
+    assert!(WeightsFile::open(&folder.path().join("mean")).is_ok());
     let half = file(&format!(r#"{{"a":{}}}"#, tensor("F16", 0, 4, "[2]")), &[0; 4]);
     let error = opened(&folder, "half.safetensors", &half);
     assert!(error.contains("tensor `a` holds F16, not F32"), "{error}");
