@@ -146,7 +146,7 @@ pub struct Synthetic {
     #[schemars(range(min = 1, max = 1_000_000), extend("unit" = "images"))]
     pub val_images: usize,
     /// Side of the square images in pixels. Default 128.
-    #[schemars(range(min = 32, max = 8192), extend("unit" = "pixels"))]
+    #[schemars(range(min = 32, max = 4096), extend("unit" = "pixels"))]
     pub image_size: usize,
     /// Seed of the drawing. Default 0.
     #[schemars(range(min = 0, max = i64::MAX))]

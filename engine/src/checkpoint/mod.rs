@@ -6,6 +6,7 @@ mod meta;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use dali::unfinished::Unfinished;
@@ -130,11 +131,14 @@ fn write_files(dir: &Path, done: &Path, snapshot: &Snapshot<'_>) -> Result<usize
 /// [`EngineError::Checkpoint`] if the run has none.
 pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
     let pointer = run.join("last_checkpoint");
-    let name = fs::read_to_string(&pointer).map_err(|_| EngineError::Checkpoint {
-        path: run.to_path_buf(),
-        reason: "there is no last_checkpoint in it: it is not a run directory, or the run never \
-                 saved anything"
-            .to_string(),
+    let name = fs::read_to_string(&pointer).map_err(|fault| match fault.kind() {
+        ErrorKind::NotFound => EngineError::Checkpoint {
+            path: run.to_path_buf(),
+            reason: "there is no last_checkpoint in it: it is not a run directory, or the run \
+                     never saved anything"
+                .to_string(),
+        },
+        _ => io(&pointer)(fault),
     })?;
     Ok(run.join(name.trim()))
 }
