@@ -139,6 +139,13 @@ impl Predictor {
         Ok(found)
     }
 
+    /// Why nothing was found on the image before, if the model computes values that are not finite
+    /// ([`Detector::why_nothing`]).
+    pub(crate) fn why_nothing(&mut self, image: &Image) -> Result<Option<String>, EngineError> {
+        let Some((_, detector)) = &self.planned else { return Ok(None) };
+        detector.why_nothing(0, image, &mut self.state)
+    }
+
     fn named(&self, found: ImageDetections) -> Vec<Prediction> {
         let named = found.objects.into_iter().filter_map(|object| {
             let (name, category_id) = self.classes.get(object.label - 1)?.clone();

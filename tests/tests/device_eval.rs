@@ -11,7 +11,7 @@ use dali::score::Rle;
 use device::Device;
 use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
-use engine::evaluate::{Detector, Evaluator, Found, Image, ImageDetections};
+use engine::evaluate::{DetectionModel, Detector, Evaluator, Found, Image, ImageDetections};
 use engine::model::classes_of;
 use engine::progress::Progress;
 use engine::run_dir::RunDir;
@@ -137,6 +137,28 @@ const LONG: [&str; 6] = [
     "input.flip_probability=0",
     "input.max_size=96",
 ];
+
+/// What a device computes is looked at on the host, whose state is the same.
+#[test]
+fn values_that_are_not_finite_are_found_for_a_device() {
+    let place = Place::new();
+    let config = config(&place, &[]);
+    let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
+    let (_, backend) = emulated(Order::Given);
+    let classes = data.num_classes();
+    let mut model = DetectionModel::new(&config, classes, None, &backend).expect("a model");
+    let made = Evaluator::new(&config, data, classes, &backend, &mut model.state);
+    let evaluator = made.expect("micro is sound");
+    assert_eq!(evaluator.why_nothing(&mut model.state).expect("a run"), None);
+    let overflow = |state: &mut StateSet| {
+        let logits = state.get_mut("roi_heads.box_predictor.cls_score.weight").expect("a head");
+        logits.as_f32_mut().fill(f32::MAX);
+        Ok(())
+    };
+    model.state.change(overflow).expect("the same names");
+    let why = evaluator.why_nothing(&mut model.state).expect("a run");
+    assert!(why.is_some_and(|why| why.contains("not finite")));
+}
 
 /// Seven images in batches of two, the last half empty: one launch a batch, and what is found is
 /// what f32 finds.

@@ -67,6 +67,21 @@ fn what_changed_since_training_is_told() {
 }
 
 #[test]
+fn weights_of_no_use_are_told_where_nothing_is_found() {
+    let place = Place::new();
+    let small = "--set data.synthetic.train_images=32 --set data.synthetic.val_images=2 \
+                 --set train.steps=1 --set solver.warmup_steps=0 --set eval.draw_images=0";
+    place.good(&format!("train quickstart {small} --set solver.learning_rate=1e6"));
+    let predict = "predict --out p runs/data/shapes/val-2x128-seed0/images";
+    for command in ["eval", predict] {
+        let said = place.run(&format!("{command} --run runs/quickstart"));
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.err.contains("warning: nothing was found, as the model"), "{}", said.err);
+        assert!(said.err.contains("not finite: `rpn."), "{}", said.err);
+    }
+}
+
+#[test]
 fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
     let place = trained();
     let from = |key: &str, more: &str| {

@@ -47,6 +47,11 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     let classes = classes_of(&params);
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     let evaluation = evaluator.run(&mut state, &progress)?;
+    if evaluation.detections.is_empty()
+        && let Some(why) = evaluator.why_nothing(&mut state)?
+    {
+        progress.say(&why);
+    }
     let mut summaries = evaluation.summaries();
     summaries.try_for_each(|(_, summary)| super::print(&format!("{summary}\n")))
 }

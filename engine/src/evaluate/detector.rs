@@ -6,13 +6,16 @@ use std::time::Instant;
 
 use configs::Config;
 use dali::order::PaddedShape;
+use graph::exec::{Look, Seen};
+use graph::finite::FirstNonFinite;
+use graph::{CpuExecutor, NodeId, Program};
 
 use super::image::Image;
 use super::postprocess::{ImageDetections, Outputs};
 use crate::dataset::network_size;
 use crate::error::EngineError;
 use crate::model::{Inject, MicroStep, ModelSpec, SlotShape, detection_layout, detection_program};
-use crate::runtime::{Backend, Executor, ModelState, Slot};
+use crate::runtime::{Backend, Executor, ModelState, Slot, copy_inputs};
 
 /// Seconds spent in each stage of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -153,6 +156,50 @@ impl Detector {
         slot.map_or(0, |slot| slot.arrays().map(|(_, bytes)| bytes.len()).sum())
     }
 
+    /// Why nothing was found on an image, if that is because the model computes values that are not
+    /// finite: it runs once more on the host, in f32, which takes several times as long.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub fn why_nothing(
+        &self,
+        shape: usize,
+        image: &Image,
+        state: &mut ModelState,
+    ) -> Result<Option<String>, EngineError> {
+        self.check_interrupt()?;
+        let spec = self.spec(shape, 1, image.rgb.len(), &Backend::Cpu);
+        let program = Arc::new(detection_program(&spec)?.program);
+        let mut slot = Backend::Cpu.slot(&Arc::new(detection_layout(1, spec.slot)?))?;
+        fill(&mut slot, &self.config, std::slice::from_ref(image))?;
+        let mut state = state.fetch()?.clone();
+        let mut executor = CpuExecutor::new(program, &state)?;
+        copy_inputs(&mut executor, &slot)?;
+        let mut read = Read::default();
+        rayon::scope(|_| executor.run_watched(&mut state, &mut read));
+        Ok(read.0.found().map(|first| {
+            format!(
+                "warning: nothing was found, as the model computes values that are not finite: \
+                 `{}`, {} of {} values, the first {}; its weights are of no use",
+                first.tensor, first.count, first.len, first.value
+            )
+        }))
+    }
+
+    /// The detection pass on images of a padded shape.
+    fn spec(&self, shape: usize, images: usize, pixels: usize, backend: &Backend) -> ModelSpec<'_> {
+        ModelSpec {
+            config: &self.config,
+            num_classes: self.classes,
+            images,
+            padded: self.shapes[shape].into(),
+            slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
+            target: backend.target(),
+            micro: MicroStep::Whole,
+            inject: Inject::default(),
+        }
+    }
+
     /// Plans a shape's program, or replans it for larger source images.
     fn plan(
         &mut self,
@@ -165,16 +212,7 @@ impl Detector {
         {
             return Ok(());
         }
-        let spec = ModelSpec {
-            config: &self.config,
-            num_classes: self.classes,
-            images: self.batch_size,
-            padded: self.shapes[shape].into(),
-            slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
-            target: self.backend.target(),
-            micro: MicroStep::Whole,
-            inject: Inject::default(),
-        };
+        let spec = self.spec(shape, self.batch_size, pixels, &self.backend);
         let program = detection_program(&spec)?.program;
         let layout = Arc::new(detection_layout(spec.images, spec.slot)?);
         // Frees the memory of the smaller one first.
@@ -183,6 +221,20 @@ impl Detector {
         let slot = self.backend.slot(&layout)?;
         self.planned[shape] = Some(Planned { executor, slot });
         Ok(())
+    }
+}
+
+/// Looks at what nodes read: an output that nothing reads has no values.
+#[derive(Debug, Default)]
+struct Read(FirstNonFinite);
+
+impl Look for Read {
+    fn wants(&mut self, program: &Program, node: NodeId) -> bool {
+        self.0.wants(program, node)
+    }
+
+    fn see(&mut self, program: &Program, seen: Seen) {
+        self.0.see(program, Seen { outputs: vec![], after: vec![], ..seen });
     }
 }
 

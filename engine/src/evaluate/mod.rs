@@ -168,6 +168,19 @@ impl Evaluator {
         Ok(results.into_iter().flatten().collect())
     }
 
+    /// Why nothing was found, if the model computes values that are not finite
+    /// ([`Detector::why_nothing`]).
+    ///
+    /// # Errors
+    /// As for [`Self::detect`].
+    pub fn why_nothing(&self, state: &mut ModelState) -> Result<Option<String>, EngineError> {
+        let Some((shape, positions)) = self.batches(&self.images).into_iter().next() else {
+            return Ok(None);
+        };
+        let image = self.load(self.images[positions[0]])?;
+        self.detector.why_nothing(shape, &image, state)
+    }
+
     /// Analyses an evaluation of this data: by boxes, and by masks if they were scored.
     ///
     /// # Errors

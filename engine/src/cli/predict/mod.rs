@@ -61,18 +61,26 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let mut output = Output::new(args, &model.classes());
     progress.say(&describe_classes(&model.classes()));
     let mut predictor = Predictor::new(model, &backend);
+    let mut last = None;
     let bar = progress.bar("predicting", inputs.files.len() as u64);
     for (i, (file, id)) in inputs.files.iter().zip(inputs.ids()).enumerate() {
         match predictor.read(file, id) {
             Ok(image) => {
                 let found = predictor.detect(&image)?;
                 output.add(i, file, &image, &found)?;
+                last = Some(image);
             }
             Err(fault) => bar.suspend(|| skips.add(fault, &progress))?,
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
+    if output.results.is_empty()
+        && let Some(image) = last
+        && let Some(why) = predictor.why_nothing(&image)?
+    {
+        progress.say(&why);
+    }
     match (output.images, skips.first) {
         (0, Some(fault)) => Err(fault),
         _ => output.finish(skips.count),
