@@ -3,6 +3,7 @@
 //! Pixels come out as stored in the file. An EXIF rotation is reported but not applied, because
 //! COCO annotations refer to the stored orientation.
 
+mod foreign;
 mod jpeg;
 mod png;
 
@@ -31,7 +32,10 @@ pub struct ImageInfo {
 /// Why a file does not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeFault {
-    /// The first bytes match neither format.
+    /// A common format that is not read.
+    #[error("is {0}; onegraph reads JPEG and PNG: convert it")]
+    Unsupported(&'static str),
+    /// The first bytes match no known format.
     #[error("is neither JPEG nor PNG")]
     UnknownFormat,
     /// The file ends before the picture does.
@@ -114,6 +118,6 @@ fn format_of(bytes: &[u8]) -> Result<ImageFormat, DecodeFault> {
     } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         Ok(ImageFormat::Png)
     } else {
-        Err(DecodeFault::UnknownFormat)
+        Err(foreign::name(bytes).map_or(DecodeFault::UnknownFormat, DecodeFault::Unsupported))
     }
 }

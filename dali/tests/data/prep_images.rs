@@ -103,7 +103,7 @@ fn a_jpeg_cut_anywhere_is_truncated() {
 #[test]
 fn corrupt_files_are_named_and_never_panic() {
     let message = with_file(b"GIF89a and so on").prep_error();
-    assert_says(&message, &["image 7", "neither JPEG nor PNG"]);
+    assert_says(&message, &["image 7", "is GIF; onegraph reads JPEG and PNG: convert it"]);
     assert_says(&with_file(b"").prep_error(), &["neither JPEG nor PNG"]);
     let picture = RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap();
     let whole = png(DynamicImage::ImageRgb8(picture));
