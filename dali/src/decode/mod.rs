@@ -3,6 +3,7 @@
 //! Pixels come out as stored in the file. An EXIF rotation is reported but not applied, because
 //! COCO annotations refer to the stored orientation.
 
+mod exif;
 mod foreign;
 mod jpeg;
 mod png;
@@ -89,10 +90,11 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
 /// [`DecodeFault`] if the file is of another format, truncated, without a size, or claims more than
 /// `max_pixels` pixels.
 pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, DecodeFault> {
-    let info = match format_of(bytes)? {
+    let mut info = match format_of(bytes)? {
         ImageFormat::Jpeg => jpeg::probe(bytes)?,
         ImageFormat::Png => png::probe(bytes)?,
     };
+    info.exif_orientation = info.exif_orientation.filter(|turn| (2..=8).contains(turn));
     let ImageInfo { height, width, .. } = info;
     if (1..=max_pixels as u64).contains(&(u64::from(height) * u64::from(width))) {
         Ok(info)
