@@ -98,6 +98,16 @@ fn width(size: Option<u16>, variable: Option<&str>) -> usize {
     size.map(usize::from).or_else(told).unwrap_or(USUAL_COLUMNS)
 }
 
+/// A number with its noun: `1 image`, `2 images`, `2 batches`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let plural = match count {
+        1 => "",
+        _ if noun.ends_with("ch") || noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{plural}")
+}
+
 /// Lines that begin with the time, at most `columns` wide unless a word is wider.
 fn timed(time: &str, text: &str, columns: usize) -> String {
     let margin = time.chars().count();
@@ -124,7 +134,7 @@ fn timed(time: &str, text: &str, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{timed, width};
+    use super::{counted, timed, width};
 
     #[test]
     fn a_line_is_broken_between_fields_at_the_width_of_the_terminal() {
@@ -148,5 +158,15 @@ mod tests {
         for variable in [None, Some(""), Some("0"), Some("wide")] {
             assert_eq!(width(None, variable), 80, "{variable:?}");
         }
+    }
+
+    #[test]
+    fn one_of_a_thing_has_no_plural() {
+        let texts = [0, 1, 2].map(|count| counted(count, "image"));
+        assert_eq!(texts, ["0 images", "1 image", "2 images"]);
+        assert_eq!(
+            (counted(1, "batch"), counted(3, "class")),
+            ("1 batch".into(), "3 classes".into())
+        );
     }
 }

@@ -51,6 +51,21 @@ fn command_line() {
 }
 
 #[test]
+fn threads() {
+    let place = Place::new();
+    let doctor = |threads: &str| said(place.command("doctor").env("RAYON_NUM_THREADS", threads));
+    assert!(doctor("1").out.contains(", 1 thread\n"), "{}", doctor("1").out);
+    assert!(doctor("3").out.contains(", 3 threads\n"), "{}", doctor("3").out);
+    assert_eq!((doctor("").code, doctor("0").code), (0, 0));
+    for wrong in ["abc", "-1", "1.5", "1025"] {
+        let said = doctor(wrong);
+        assert_eq!(said.code, BAD_CONFIG, "{wrong}: {}", said.err);
+        let words = format!("RAYON_NUM_THREADS is `{wrong}`; it must be a whole number from 1 to");
+        assert!(said.err.contains(&words), "{}", said.err);
+    }
+}
+
+#[test]
 fn data() {
     let place = Place::new();
     let none = "--set data.synthetic=none";
