@@ -107,14 +107,14 @@ impl Predictor {
     /// # Errors
     /// A file that cannot be read or decoded, by name; a device error.
     pub fn predict_file(&mut self, path: &Path) -> Result<Vec<Prediction>, EngineError> {
-        let image = self.read(path, 0)?;
+        let image = self.read(path)?;
         let found = self.detect(&image)?;
         Ok(self.named(found))
     }
 
-    /// Reads an image under the limits of the model's config.
-    pub(crate) fn read(&self, path: &Path, id: u64) -> Result<Image, EngineError> {
-        Image::read(path, id, self.config.data.max_image_pixels)
+    /// Reads an image under the limits of the model's config; its id is 0.
+    pub(crate) fn read(&self, path: &Path) -> Result<Image, EngineError> {
+        Image::read(path, 0, self.config.data.max_image_pixels)
     }
 
     /// Detects on one image; classes without a category are left out.

@@ -115,7 +115,7 @@ fn images() {
     place.write("bomb/1.png", bomb);
     place.bad(&predict("bomb/1.png"), BAD_DATA, &["bomb/1.png", "100000x100000"]);
     place.bad(&predict("nowhere"), BAD_CONFIG, &["nowhere does not exist"]);
-    place.bad(&predict("empty"), BAD_CONFIG, &["no JPEG or PNG"]);
+    place.bad(&predict("empty"), BAD_CONFIG, &["no image file"]);
     place.write("file", "");
     let into_file = "predict --run runs/micro --out file text";
     place.bad(into_file, BAD_CONFIG, &["file is a file"]);
