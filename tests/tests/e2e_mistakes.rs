@@ -66,6 +66,15 @@ fn threads() {
 }
 
 #[test]
+fn pipes_are_no_files() {
+    let place = Place::new();
+    let made = std::process::Command::new("mkfifo").arg(place.join("pipe")).status();
+    assert!(made.expect("mkfifo runs").success());
+    place.bad("replay pipe", FAILED, &["pipe: it is not a regular file"]);
+    place.bad("replay .", FAILED, &[".: it is not a regular file"]);
+}
+
+#[test]
 fn data() {
     let place = Place::new();
     let none = "--set data.synthetic=none";
