@@ -111,6 +111,17 @@ fn the_commit_of_a_report_is_that_of_the_build() {
 }
 
 #[test]
+fn a_plan_is_for_the_size_of_the_config_s_images() {
+    let place = Place::new();
+    for (side, more) in [("64", ""), ("96", "--set input.max_size=90")] {
+        let plan = place.good(&format!("inspect plan micro {more}"));
+        let sized = format!("inspect plan micro --height 64 --width {side}");
+        assert_eq!(plan, place.good(&sized), "{more}");
+        assert_ne!(plan, place.good("inspect plan micro --height 64 --width 128"));
+    }
+}
+
+#[test]
 fn the_printed_config_is_the_run_s_and_trains_alike() {
     let place = Place::new();
     let printed = place.good("train micro --set solver.learning_rate=0.01 --print-config");
