@@ -42,11 +42,13 @@ fn command_line() {
         ("train micro --target masks=0.5", "neither box nor mask"),
         ("eval --gt a.json", "--detections"),
         ("prep --images a --out b", "--annotations"),
+        ("eval --gt a.json --detections b.json --set train.steps=1", "--set"),
     ] {
         let said = place.run(arguments);
         assert_eq!(said.code, USAGE, "{arguments}: {}", said.err);
         assert!(said.err.contains(word), "{arguments}: {}", said.err);
     }
+    place.bad("prep --out b", BAD_CONFIG, &["--images and --annotations, or --synthetic"]);
     assert!(place.names(".").is_empty(), "nothing was written");
 }
 
