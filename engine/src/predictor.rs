@@ -4,7 +4,7 @@ use std::path::Path;
 
 use configs::Config;
 use dali::order::PaddedShape;
-use dali::score::Rle;
+pub use dali::score::Rle;
 
 use crate::classes::NO_CATEGORY;
 use crate::dataset::network_size;
@@ -27,7 +27,7 @@ pub struct Prediction {
     pub score: f32,
     /// x1, y1, x2, y2 in image pixels.
     pub bbox: [f32; 4],
-    /// Mask at image size, if the model predicts masks.
+    /// Mask at image size, if the model predicts masks; [`Rle::decode`] gives its bitmap.
     pub mask: Option<Rle>,
 }
 

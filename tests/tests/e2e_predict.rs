@@ -163,8 +163,12 @@ fn the_library_s_example_predicts_as_the_command_does() {
     let image = format!("{VAL}/{:012}.jpg", 3);
     let mut text = vec![];
     let run = place.join("runs/micro");
-    example::predict(&run, &place.join(&image), &mut text).expect("an example that ends well");
+    let path = place.join(&image);
+    example::predict(&run, &path, 0.0, &mut text).expect("an example that ends well");
     let text = String::from_utf8(text).expect("UTF-8");
+    let mut best = vec![];
+    example::predict(&run, &path, 1.0, &mut best).expect("an example that ends well");
+    assert_eq!(best, b"0 objects of 4 classes\n");
     place.good(&format!("predict --run runs/micro --out p {image}"));
     let found = place.json("p/predictions.json");
     let found = found.as_array().expect("a list");
@@ -177,6 +181,9 @@ fn the_library_s_example_predicts_as_the_command_does() {
         let name = ["square", "triangle", "circle", "cross"];
         let id = object["category_id"].as_u64().expect("an id") as usize;
         assert!(line.starts_with(name[id - 1]), "{line}\n{object}");
+        let runs = object["segmentation"]["counts"].as_str().expect("a mask");
+        let mask = dali::score::Rle::from_leb(64, 64, runs).expect("a mask");
+        assert!(line.contains(&format!(", {} pixels on ", mask.area())), "{line}\n{object}");
     }
     let none = Predictor::from_run(&place.join("none"), &[], &Backend::Cpu);
     assert!(none.is_err_and(|error| error.to_string().contains("none")));
