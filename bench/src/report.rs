@@ -32,7 +32,7 @@ pub(crate) fn driver() -> Option<String> {
 /// What was built: the commit, else the version.
 pub fn commit() -> String {
     let version = || format!("version {}", env!("CARGO_PKG_VERSION"));
-    engine::provenance::commit().unwrap_or_else(version)
+    engine::provenance::commit().map_or_else(version, str::to_string)
 }
 
 /// GFLOP/s of a 1024 x 1024 x 1024 product on all threads: the best of a few, after a warm-up.

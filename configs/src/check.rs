@@ -4,7 +4,8 @@
 use toml::{Table, Value};
 
 use crate::ConfigError;
-use crate::shape::Shape;
+use crate::keys::{Key, is_short_for, key};
+use crate::shape::{Shape, join};
 
 /// Below this similarity (0 to 1) a suggestion would puzzle more than it helps. One wrong letter in
 /// three (`rpm` for `rpn`) still passes.
@@ -64,9 +65,9 @@ impl Layer<'_> {
         }
     }
 
-    fn type_error(&self, key: &str, expected: &Shape, got: String) -> ConfigError {
-        let expected = expected.to_string();
-        ConfigError::Type { file: self.file.into(), key: key.into(), expected, got }
+    fn type_error(&self, name: &str, expected: &Shape, got: String) -> ConfigError {
+        let expected = key(name).map_or_else(|| expected.to_string(), Key::values);
+        ConfigError::Type { file: self.file.into(), key: name.into(), expected, got }
     }
 }
 
@@ -85,6 +86,8 @@ fn accepts(shape: &Shape, value: &Value) -> bool {
 
 fn describe(value: &Value) -> String {
     match value {
+        // A number that TOML cannot hold comes as the text of an override.
+        Value::String(text) if is_huge(text) => format!("the number {text}, which is too large"),
         Value::String(text) => format!("the string \"{text}\""),
         Value::Float(value) if value.is_finite() && value.abs() > f64::from(f32::MAX) => {
             format!("{value:e}, which is too large")
@@ -97,16 +100,21 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// `prefix.name`, or `name` at the top.
-pub(crate) fn join(prefix: &str, name: &str) -> String {
-    if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
+/// Whether a text is a whole number beyond those of TOML.
+fn is_huge(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && text.parse::<i64>().is_err()
 }
 
 /// The most likely key: similar spelling in the same table, or the same name in another.
 fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], root: &Shape) -> String {
     let (likeness, alike) = fields
         .iter()
-        .map(|(known, _)| (strsim::normalized_damerau_levenshtein(name, known), *known))
+        .map(|(known, _)| match is_short_for(name, known) {
+            true => (1.0, *known),
+            false => (strsim::normalized_damerau_levenshtein(name, known), *known),
+        })
         .fold((0.0, ""), |best, next| if next.0 > best.0 { next } else { best });
     let mut elsewhere = Vec::new();
     collect_named("", name, root, &mut elsewhere);
@@ -122,12 +130,12 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], root: &Shape
     format!("did you mean `{suggestion}`?")
 }
 
-/// Dotted keys whose last part is `name`.
+/// Dotted keys whose last part is `name`, or what it is short for.
 fn collect_named(prefix: &str, name: &str, shape: &Shape, found: &mut Vec<String>) {
     for (known, inner) in shape.fields().unwrap_or_default() {
         let key = join(prefix, known);
         collect_named(&key, name, inner, found);
-        if *known == name {
+        if *known == name || is_short_for(name, known) {
             found.push(key);
         }
     }

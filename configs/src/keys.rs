@@ -7,11 +7,12 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use crate::check::join;
-use crate::shape::Shape;
+use crate::shape::{Shape, join};
 
 /// Below this similarity (0 to 1) a key is not suggested.
 const MIN_SIMILARITY: f64 = 0.5;
+/// A key that is so much less similar than the best one is not suggested beside it.
+const MAX_DISTANCE: f64 = 0.3;
 /// Most keys that [`similar_keys`] suggests.
 const MAX_SUGGESTIONS: usize = 5;
 
@@ -67,26 +68,40 @@ pub fn key(name: &str) -> Option<&'static Key> {
     keys().iter().find(|key| key.name == name)
 }
 
-/// Keys that a mistyped or partial name may mean, most likely first; all keys of a table if it
-/// names one.
+/// Keys that a mistyped, partial or abbreviated name may mean, most likely first.
 pub fn similar_keys(name: &str) -> Vec<&'static str> {
-    let table = format!("{name}.");
-    let inside = keys().iter().map(|key| key.name.as_str()).filter(|key| key.starts_with(&table));
-    let inside: Vec<&str> = inside.collect();
-    if !inside.is_empty() {
-        return inside;
-    }
-    let last = |key: &'static str| key.rsplit('.').next().unwrap_or(key);
-    let alike = |key: &'static str| {
+    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
+    let asked = last(name);
+    let alike = |key: &str| {
         let whole = strsim::normalized_damerau_levenshtein(name, key);
-        let part = strsim::normalized_damerau_levenshtein(name, last(key));
-        let holds = if name.len() > 2 && last(key).contains(name) { 0.9 } else { 0.0 };
-        whole.max(part).max(holds)
+        let part = strsim::normalized_damerau_levenshtein(name, &last(key));
+        let holds = if asked.len() > 2 && last(key).contains(&asked) { 0.9 } else { 0.0 };
+        let is_short = is_short_for(&asked, &last(key)) && key.starts_with(table_of(name));
+        whole.max(part).max(holds).max(if is_short { 1.0 } else { 0.0 })
     };
     let scored = keys().iter().map(|key| (alike(&key.name), key.name.as_str()));
     let mut scored: Vec<_> = scored.filter(|(alike, _)| *alike >= MIN_SIMILARITY).collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    // Beside a sure guess the others only distract.
+    let best = scored.first().map_or(0.0, |(best, _)| *best);
+    scored.retain(|(alike, _)| best - alike <= MAX_DISTANCE);
     scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, key)| key).collect()
+}
+
+/// Keys of a table and of its inner tables; empty if there is no table of this name.
+pub fn keys_of_table(name: &str) -> impl Iterator<Item = &'static Key> {
+    let table = format!("{name}.");
+    keys().iter().filter(move |key| key.name.starts_with(&table))
+}
+
+/// The table that a dotted name begins with; empty if it has none.
+fn table_of(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |(table, _)| table)
+}
+
+/// Whether a name is made of the first letters of a key's words, as `lr` of `learning_rate`.
+pub(crate) fn is_short_for(short: &str, key: &str) -> bool {
+    key.contains('_') && key.split('_').filter_map(|word| word.chars().next()).eq(short.chars())
 }
 
 /// A limit as a person writes it.

@@ -29,6 +29,6 @@ mod validate;
 pub use differences::Difference;
 pub use document::reference;
 pub use error::ConfigError;
-pub use keys::{Key, key, keys, similar_keys};
+pub use keys::{Key, key, keys, keys_of_table, similar_keys};
 pub use presets::{preset, preset_names};
 pub use schema::*;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use crate::check::{NONE, join};
-use crate::shape::Shape;
+use crate::check::NONE;
+use crate::shape::{Shape, join};
 
 /// The merged tables of several files, and the file of each value.
 #[derive(Debug, Default)]

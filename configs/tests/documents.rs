@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use configs::{Config, key, keys, preset_names, reference, similar_keys};
+use configs::{Config, key, keys, keys_of_table, preset_names, reference, similar_keys};
 
 #[test]
 fn the_reference_of_the_config_is_that_of_the_schema() {
@@ -65,7 +65,11 @@ fn near_names_of_a_key_are_suggested() {
     assert_eq!(similar_keys("larning_rate")[0], "solver.learning_rate");
     assert_eq!(similar_keys("train.batchsize")[0], "train.batch_size");
     assert!(similar_keys("threshold").contains(&"model.rpn.nms_threshold"));
-    assert_eq!(similar_keys("eval").len(), 4, "the keys of a table");
+    for short in ["lr", "solver.lr"] {
+        assert_eq!(similar_keys(short), ["solver.learning_rate"], "{short}");
+    }
+    assert_eq!(keys_of_table("eval").count(), 4);
+    assert_eq!(keys_of_table("").count() + keys_of_table("eva").count(), 0);
     assert!(similar_keys("qqqqqqqq").is_empty());
 }
 

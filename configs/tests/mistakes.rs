@@ -56,24 +56,32 @@ fn a_wrong_type_says_what_is_wanted() {
     let cases = [
         (
             "[train]\nsteps = \"ten\"",
-            "`train.steps` must be a whole number, at least 0, \
+            "`train.steps` must be a whole number, 1 to 1000000000, \
             got the string \"ten\"",
         ),
         (
             "[train]\nsteps = -1",
-            "`train.steps` must be a whole number, at least 0, \
+            "`train.steps` must be a whole number, 1 to 1000000000, \
             got the number -1",
         ),
         (
+            "[train]\nseed = \"9223372036854775808\"",
+            "`train.seed` must be a whole number, 0 to 9223372036854775807, \
+            got the number 9223372036854775808, which is too large",
+        ),
+        (
             "[train]\nbatch_size = 2.5",
-            "`train.batch_size` must be a whole number, at least 0, \
+            "`train.batch_size` must be a whole number, 1 to 4096, \
             got the number 2.5",
         ),
-        ("[solver]\nmomentum = true", "`solver.momentum` must be a number, got true"),
-        ("[solver]\nmomentum = nan", "`solver.momentum` must be a number, got the number nan"),
+        ("[solver]\nmomentum = true", "`solver.momentum` must be a number, 0 to 1, got true"),
+        (
+            "[solver]\nmomentum = nan",
+            "`solver.momentum` must be a number, 0 to 1, got the number nan",
+        ),
         (
             "[solver]\nclip_norm = 1e39",
-            "`solver.clip_norm` must be a number, \
+            "`solver.clip_norm` must be a number, 0 to 1e30, \
             got 1e39, which is too large",
         ),
         (
@@ -81,7 +89,10 @@ fn a_wrong_type_says_what_is_wanted() {
             "`model.kind` must be one of \"mask_rcnn\", \
             \"faster_rcnn\", got the string \"mask\"",
         ),
-        ("[input]\nmean = [1, 2]", "`input.mean` must be a list of 3 numbers, got 2 of them"),
+        (
+            "[input]\nmean = [1, 2]",
+            "`input.mean` must be a list of 3 numbers, -1e6 to 1e6, got 2 of them",
+        ),
         (
             "[model.anchors]\nsizes = [8, \"x\"]",
             "`model.anchors.sizes[1]` must be a number, \

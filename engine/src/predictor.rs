@@ -4,7 +4,7 @@ use std::path::Path;
 
 use configs::Config;
 use dali::order::PaddedShape;
-use dali::score::Rle;
+pub use dali::score::Rle;
 
 use crate::classes::NO_CATEGORY;
 use crate::dataset::network_size;
@@ -27,7 +27,7 @@ pub struct Prediction {
     pub score: f32,
     /// x1, y1, x2, y2 in image pixels.
     pub bbox: [f32; 4],
-    /// Mask at image size, if the model predicts masks.
+    /// Mask at image size, if the model predicts masks; [`Rle::decode`] gives its bitmap.
     pub mask: Option<Rle>,
 }
 
@@ -108,14 +108,14 @@ impl Predictor {
     /// # Errors
     /// A file that cannot be read or decoded, by name; a device error.
     pub fn predict_file(&mut self, path: &Path) -> Result<Vec<Prediction>, EngineError> {
-        let image = self.read(path, 0)?;
+        let image = self.read(path)?;
         let found = self.detect(&image)?;
         Ok(self.named(found))
     }
 
-    /// Reads an image under the limits of the model's config.
-    pub(crate) fn read(&self, path: &Path, id: u64) -> Result<Image, EngineError> {
-        Image::read(path, id, self.config.data.max_image_pixels)
+    /// Reads an image under the limits of the model's config; its id is 0.
+    pub(crate) fn read(&self, path: &Path) -> Result<Image, EngineError> {
+        Image::read(path, 0, self.config.data.max_image_pixels)
     }
 
     /// Detects on one image; classes without a category are left out.

@@ -5,6 +5,9 @@ use std::io::{IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::level_filters::LevelFilter;
 
+/// Columns of a terminal that does not say how many it has.
+const USUAL_COLUMNS: usize = 80;
+
 /// Prints to standard error, or nothing if quiet.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
@@ -33,10 +36,7 @@ impl Progress {
     /// Prints one or more lines under the time of day; on a terminal, lines wider than it are
     /// broken between words and continued under the text.
     pub fn say_at(&self, time: &str, text: &str) {
-        let columns = match std::io::stderr().is_terminal() {
-            true => console::Term::stderr().size_checked().map_or(usize::MAX, |s| s.1.into()),
-            false => usize::MAX,
-        };
+        let columns = columns(&console::Term::stderr()).unwrap_or(usize::MAX);
         self.say(&timed(time, text, columns));
     }
 
@@ -47,9 +47,13 @@ impl Progress {
         if self.quiet || is_logged || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let style = ProgressStyle::with_template("{msg} [{bar:32}] {pos}/{len} eta {eta}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .progress_chars("=> ");
+        // A line wider than the terminal would be left standing at each change.
+        let is_narrow = columns(&console::Term::stderr()).is_some_and(|c| c < USUAL_COLUMNS);
+        let bar = if is_narrow { "{wide_bar}" } else { "{bar:32}" };
+        let style =
+            ProgressStyle::with_template(&format!("{{msg}} [{bar}] {{pos}}/{{len}} eta {{eta}}"))
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("=> ");
         ProgressBar::new(total).with_style(style).with_message(title.to_string())
     }
 
@@ -81,19 +85,47 @@ impl Progress {
     }
 }
 
+/// Columns of a terminal; `None` if it is none.
+pub(crate) fn columns(terminal: &console::Term) -> Option<usize> {
+    let size = terminal.size_checked().map(|(_, columns)| columns);
+    terminal.is_term().then(|| width(size, std::env::var("COLUMNS").ok().as_deref()))
+}
+
+/// Where a terminal does not know its size, as in some containers, the variable `COLUMNS` gives it,
+/// or it has the usual one.
+fn width(size: Option<u16>, variable: Option<&str>) -> usize {
+    let told = || variable?.trim().parse().ok().filter(|columns| *columns > 0);
+    size.map(usize::from).or_else(told).unwrap_or(USUAL_COLUMNS)
+}
+
+/// A number with its noun: `1 image`, `2 images`, `2 batches`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let plural = match count {
+        1 => "",
+        _ if noun.ends_with("ch") || noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{plural}")
+}
+
 /// Lines that begin with the time, at most `columns` wide unless a word is wider.
 fn timed(time: &str, text: &str, columns: usize) -> String {
     let margin = time.chars().count();
     let mut lines = Vec::new();
     for text in text.lines() {
         let mut line = time.to_string();
-        for word in text.split("  ") {
-            let fits = line.chars().count() + 2 + word.chars().count() <= columns;
-            if !fits && line.len() > margin {
-                lines.push(std::mem::replace(&mut line, " ".repeat(margin)));
+        for field in text.split("  ") {
+            let is_wide = margin + 1 + field.chars().count() > columns;
+            let words = if is_wide { field.split(' ').collect() } else { vec![field] };
+            for (i, word) in words.into_iter().enumerate() {
+                let gap = if i == 0 { "  " } else { " " };
+                let fits = line.chars().count() + gap.len() + word.chars().count() <= columns;
+                if !fits && line.len() > margin {
+                    lines.push(std::mem::replace(&mut line, " ".repeat(margin)));
+                }
+                line.push_str(if line.len() > margin { gap } else { " " });
+                line.push_str(word);
             }
-            line.push_str(if line.len() > margin { "  " } else { " " });
-            line.push_str(word);
         }
         lines.push(line);
     }
@@ -102,7 +134,7 @@ fn timed(time: &str, text: &str, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::timed;
+    use super::{counted, timed, width};
 
     #[test]
     fn a_line_is_broken_between_fields_at_the_width_of_the_terminal() {
@@ -114,5 +146,27 @@ mod tests {
         let broken = timed("12:00:00", text, 32);
         assert_eq!(broken, "12:00:00 eta 0:01  iter 20/30\n         loss 1.5\n12:00:00 second");
         assert!(broken.lines().all(|line| line.len() <= 32));
+        // One field that is wider than the terminal.
+        let broken = timed("12:00:00", "device cpu (2 threads), 16 images, batch 2", 32);
+        assert_eq!(broken, "12:00:00 device cpu (2 threads),\n         16 images, batch 2");
+    }
+
+    #[test]
+    fn a_terminal_without_a_size_has_that_of_the_variable_or_80() {
+        assert_eq!(width(Some(120), Some("45")), 120);
+        assert_eq!(width(None, Some("45")), 45);
+        for variable in [None, Some(""), Some("0"), Some("wide")] {
+            assert_eq!(width(None, variable), 80, "{variable:?}");
+        }
+    }
+
+    #[test]
+    fn one_of_a_thing_has_no_plural() {
+        let texts = [0, 1, 2].map(|count| counted(count, "image"));
+        assert_eq!(texts, ["0 images", "1 image", "2 images"]);
+        assert_eq!(
+            (counted(1, "batch"), counted(3, "class")),
+            ("1 batch".into(), "3 classes".into())
+        );
     }
 }

@@ -1,25 +1,15 @@
 //! Where a result comes from: commit, command, time.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::runtime::Machine;
 
-/// The commit that was built: the one that the build was told by `ONEGRAPH_COMMIT`, else that of
-/// the checkout that holds the program.
-pub fn commit() -> Option<String> {
-    let told = option_env!("ONEGRAPH_COMMIT").filter(|text| !text.is_empty());
-    told.map(str::to_string).or_else(described)
-}
-
-fn described() -> Option<String> {
-    let program = std::env::current_exe().ok()?;
-    let mut git = Command::new("git");
-    git.arg("-C").arg(program.parent()?).args(["describe", "--always", "--dirty", "--tags"]);
-    let output = git.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_string())
+/// The commit that was built, fixed by the build: that of the sources' checkout, or what the build
+/// was told by `ONEGRAPH_COMMIT`; `None` if neither was known.
+pub fn commit() -> Option<&'static str> {
+    Some(env!("ONEGRAPH_COMMIT")).filter(|commit| *commit != "unknown")
 }
 
 /// This process's command line, quoted where a shell needs it.
@@ -41,7 +31,7 @@ pub fn facts() -> Value {
     json!({
         "date": jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
         "command": command(),
-        "commit": commit().unwrap_or("unknown".into()),
+        "commit": commit().unwrap_or("unknown"),
         "version": env!("CARGO_PKG_VERSION"),
         "cpu": machine.cpu,
         "threads": machine.threads,

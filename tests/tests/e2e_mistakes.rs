@@ -42,12 +42,38 @@ fn command_line() {
         ("train micro --target masks=0.5", "neither box nor mask"),
         ("eval --gt a.json", "--detections"),
         ("prep --images a --out b", "--annotations"),
+        ("eval --gt a.json --detections b.json --set train.steps=1", "--set"),
     ] {
         let said = place.run(arguments);
         assert_eq!(said.code, USAGE, "{arguments}: {}", said.err);
         assert!(said.err.contains(word), "{arguments}: {}", said.err);
     }
+    place.bad("prep --out b", BAD_CONFIG, &["--images and --annotations, or --synthetic"]);
     assert!(place.names(".").is_empty(), "nothing was written");
+}
+
+#[test]
+fn threads() {
+    let place = Place::new();
+    let doctor = |threads: &str| said(place.command("doctor").env("RAYON_NUM_THREADS", threads));
+    assert!(doctor("1").out.contains(", 1 thread\n"), "{}", doctor("1").out);
+    assert!(doctor("3").out.contains(", 3 threads\n"), "{}", doctor("3").out);
+    assert_eq!((doctor("").code, doctor("0").code), (0, 0));
+    for wrong in ["abc", "-1", "1.5", "1025"] {
+        let said = doctor(wrong);
+        assert_eq!(said.code, BAD_CONFIG, "{wrong}: {}", said.err);
+        let words = format!("RAYON_NUM_THREADS is `{wrong}`; it must be a whole number from 1 to");
+        assert!(said.err.contains(&words), "{}", said.err);
+    }
+}
+
+#[test]
+fn pipes_are_no_files() {
+    let place = Place::new();
+    let made = std::process::Command::new("mkfifo").arg(place.join("pipe")).status();
+    assert!(made.expect("mkfifo runs").success());
+    place.bad("replay pipe", FAILED, &["pipe: it is not a regular file"]);
+    place.bad("replay .", FAILED, &[".: it is not a regular file"]);
 }
 
 #[test]
@@ -100,7 +126,7 @@ fn images() {
     place.write("bomb/1.png", bomb);
     place.bad(&predict("bomb/1.png"), BAD_DATA, &["bomb/1.png", "100000x100000"]);
     place.bad(&predict("nowhere"), BAD_CONFIG, &["nowhere does not exist"]);
-    place.bad(&predict("empty"), BAD_CONFIG, &["no JPEG or PNG"]);
+    place.bad(&predict("empty"), BAD_CONFIG, &["no image file"]);
     place.write("file", "");
     let into_file = "predict --run runs/micro --out file text";
     place.bad(into_file, BAD_CONFIG, &["file is a file"]);

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{Place, micro};
+use std::fs;
+use std::process::Command;
+
+use common::{Place, micro, said};
 use dali::score::STAT_NAMES;
 use serde_json::Value;
 
@@ -82,6 +85,40 @@ fn report_and_metrics() {
     // warmup_steps = 5 up to 0.02, from warmup_factor = 0.001 of it.
     let lr = |i: usize| steps[i]["lr"].as_f64().expect("a rate");
     assert!((lr(0) - 2e-5).abs() < 1e-9 && (lr(9) - 0.02).abs() < 1e-8, "{} {}", lr(0), lr(9));
+}
+
+/// The program says what it was built from, wherever it lies and runs.
+#[test]
+fn the_commit_of_a_report_is_that_of_the_build() {
+    let place = Place::new();
+    let program = place.join("onegraph");
+    fs::copy(env!("CARGO_BIN_EXE_onegraph-under-test"), &program).expect("a copy");
+    let author = ["-c", "user.name=a", "-c", "user.email=a@b"];
+    for arguments in [&["init", "-q"][..], &["commit", "-q", "--allow-empty", "-m", "m"]] {
+        let mut git = Command::new("git");
+        let status = git.args(author).args(arguments).current_dir(place.path()).status();
+        assert!(status.expect("git runs").success(), "{arguments:?}");
+    }
+    let mut command = Command::new(&program);
+    let arguments = micro("--set train.steps=1");
+    command.args(arguments.split_whitespace()).current_dir(place.path());
+    let said = said(command.env("RAYON_NUM_THREADS", "1"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("device cpu (1 thread), "), "{}", said.err);
+    let report = place.json("runs/micro/report.json");
+    let built = engine::provenance::commit().unwrap_or("unknown");
+    assert_eq!((&report["commit"], &report["threads"]), (&built.into(), &1.into()));
+}
+
+#[test]
+fn a_plan_is_for_the_size_of_the_config_s_images() {
+    let place = Place::new();
+    for (side, more) in [("64", ""), ("96", "--set input.max_size=90")] {
+        let plan = place.good(&format!("inspect plan micro {more}"));
+        let sized = format!("inspect plan micro --height 64 --width {side}");
+        assert_eq!(plan, place.good(&sized), "{more}");
+        assert_ne!(plan, place.good("inspect plan micro --height 64 --width 128"));
+    }
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use common::{BAD_DATA, Place, micro};
+use common::{BAD_CONFIG, BAD_DATA, Place, micro};
 use engine::predictor::Predictor;
 use engine::runtime::Backend;
+use serde_json::Value;
 
 /// The example of the library, as a module: its `main` is for `cargo run --example` alone.
 #[allow(dead_code)]
@@ -39,11 +40,12 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     copy(&place, 1, "in/street.jpg");
     copy(&place, 2, "in/sub/deep/street.jpg");
     place.write("in/broken.jpg", "no picture");
-    place.write("in/sub/clip.webp", "RIFF");
+    place.write("in/sub/clip.png", b"RIFF\x1a\0\0\0WEBPVP8L");
     place.write("in/notes.txt", "");
     let said = place.run("predict --run runs/micro --out in/out --min-score 0 in");
     assert_eq!(said.code, 0, "{}", said.err);
-    for told in ["skipped: in/broken.jpg is neither JPEG nor PNG", "in/sub/clip.webp is WebP"] {
+    let unsupported = "in/sub/clip.png is WebP; onegraph reads JPEG and PNG: convert it";
+    for told in ["skipped: in/broken.jpg is neither JPEG nor PNG", unsupported] {
         assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
     }
     assert!(said.out.contains("on 2 images (2 skipped)"), "{}", said.out);
@@ -51,7 +53,7 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     let found = found.as_array().expect("a list");
     let files: BTreeSet<&str> = found.iter().filter_map(|f| f["file_name"].as_str()).collect();
     assert_eq!(files.into_iter().collect::<Vec<_>>(), ["in/street.jpg", "in/sub/deep/street.jpg"]);
-    assert_eq!(pictures(&place, "in/out"), ["0001_street.png", "0002_street.png"]);
+    assert_eq!(pictures(&place, "in/out"), ["0000_street.png", "0001_street.png"]);
 
     let strict = "predict --strict --run runs/micro --out strict in/street.jpg in/broken.jpg";
     place.bad(strict, BAD_DATA, &["in/broken.jpg", "neither JPEG nor PNG"]);
@@ -60,7 +62,7 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     place.good("predict --run runs/micro --out in/out in/street.jpg");
     assert_eq!(pictures(&place, "in/out"), ["0000_street.png", "mine.png"]);
     place.good("predict --run runs/micro --out in/out in");
-    assert_eq!(pictures(&place, "in/out"), ["0001_street.png", "0002_street.png", "mine.png"]);
+    assert_eq!(pictures(&place, "in/out"), ["0000_street.png", "0001_street.png", "mine.png"]);
     // A run that reads nothing leaves them.
     place.bad("predict --run runs/micro --out in/out in/broken.jpg", BAD_DATA, &["broken.jpg"]);
     assert_eq!(pictures(&place, "in/out").len(), 3);
@@ -68,6 +70,48 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     let few = "predict --run runs/micro --out few --set model.detections.per_image=1 in/street.jpg";
     place.good(few);
     assert_eq!(place.json("few/predictions.json").as_array().map(Vec::len), Some(1));
+}
+
+/// The ids in the results by file names.
+fn ids(place: &Place, folder: &str) -> BTreeMap<String, u64> {
+    let found = place.json(&format!("{folder}/predictions.json"));
+    let found = found.as_array().expect("a list").iter();
+    let text = |f: &Value| f["file_name"].as_str().expect("a name").to_string();
+    found.map(|f| (text(f), f["image_id"].as_u64().expect("an id"))).collect()
+}
+
+#[test]
+fn numbers_of_names_are_ids_whatever_else_is_in_the_folder() {
+    let place = trained();
+    for (image, name) in [(1, "139.jpg"), (2, "285.jpg"), (3, "street.jfif")] {
+        copy(&place, image, &format!("in/{name}"));
+    }
+    place.write("in/285.png", "no picture");
+    let said = place.run("predict --run runs/micro --out p --min-score 0 nosuch.jpg in");
+    assert_eq!(said.code, 0, "{}", said.err);
+    let expected = [("in/139.jpg", 139), ("in/285.jpg", 285), ("in/street.jfif", 286)];
+    assert_eq!(ids(&place, "p"), expected.map(|(name, id)| (name.into(), id)).into());
+    for told in ["skipped: nosuch.jpg does not exist", "skipped: in/285.png is neither"] {
+        assert!(said.err.contains(told), "{}", said.err);
+    }
+    let other = "image id 286 is in/street.jfif: its name has no number of its own";
+    assert!(said.err.contains(other), "{}", said.err);
+    let strict = "predict --strict --run runs/micro --out p nosuch.jpg in/139.jpg";
+    place.bad(strict, BAD_CONFIG, &["nosuch.jpg does not exist"]);
+
+    // The folder of photos as that of the results: what was drawn is no photo.
+    for _ in 0..2 {
+        let said = place.run("predict --run runs/micro --out in in");
+        assert!(said.out.contains(" on 3 images (1 skipped)"), "{}", said.out);
+    }
+    assert_eq!(
+        pictures(&place, "in"),
+        ["0000_139.png", "0001_285.png", "0002_street.png", "285.png"]
+    );
+    for score in ["2", "nan", "-0.1"] {
+        let said = place.run(&format!("predict --run runs/micro --out p --min-score={score} in"));
+        assert_eq!((said.code, said.err.contains("between 0 and 1")), (2, true), "{}", said.err);
+    }
 }
 
 /// A JPEG with an EXIF segment that says how to turn it.
@@ -78,6 +122,20 @@ fn with_orientation(jpeg: &[u8], turn: u8) -> Vec<u8> {
     [&jpeg[..2], &[0xFF, 0xE1], &length, &exif, &jpeg[2..]].concat()
 }
 
+/// The same in a PNG of 64x64 pixels of RGB.
+fn png_with_orientation(rgb: &[u8], turn: u8) -> Vec<u8> {
+    let mut png = std::io::Cursor::new(vec![]);
+    let picture = image::RgbImage::from_raw(64, 64, rgb.to_vec()).expect("all pixels");
+    picture.write_to(&mut png, image::ImageFormat::Png).expect("a PNG");
+    let mut chunk = b"eXIfII*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    chunk.extend([turn, 0, 0, 0, 0, 0, 0, 0]);
+    let length = (chunk.len() as u32 - 4).to_be_bytes();
+    let checksum = crc32fast::hash(&chunk).to_be_bytes();
+    // Behind the signature and the header.
+    let (header, pixels) = png.get_ref().split_at(33);
+    [header, &length, &chunk, &checksum, pixels].concat()
+}
+
 #[test]
 fn an_image_is_turned_as_its_exif_says() {
     let place = trained();
@@ -86,6 +144,7 @@ fn an_image_is_turned_as_its_exif_says() {
     let turned = place.write("turned.jpg", with_orientation(&jpeg, 6));
     let mut rgb = vec![0; 64 * 64 * 3];
     dali::decode::decode_rgb_into(&jpeg, &mut rgb).expect("a JPEG");
+    let turned_png = place.write("turned.png", png_with_orientation(&rgb, 6));
     let stored = |row: usize, column: usize| &rgb[3 * (64 * row + column)..][..3];
     let shown = (0..64).flat_map(|y| (0..64).flat_map(move |x| stored(63 - x, y).to_vec()));
     let shown: Vec<u8> = shown.collect();
@@ -95,6 +154,7 @@ fn an_image_is_turned_as_its_exif_says() {
     assert!(!of_file.is_empty());
     assert_eq!(of_file, predictor.predict_rgb(64, 64, &shown).expect("pixels"));
     assert_ne!(of_file, predictor.predict_rgb(64, 64, &rgb).expect("pixels"));
+    assert_eq!(of_file, predictor.predict_file(&turned_png).expect("a PNG"));
 }
 
 #[test]
@@ -103,8 +163,12 @@ fn the_library_s_example_predicts_as_the_command_does() {
     let image = format!("{VAL}/{:012}.jpg", 3);
     let mut text = vec![];
     let run = place.join("runs/micro");
-    example::predict(&run, &place.join(&image), &mut text).expect("an example that ends well");
+    let path = place.join(&image);
+    example::predict(&run, &path, 0.0, &mut text).expect("an example that ends well");
     let text = String::from_utf8(text).expect("UTF-8");
+    let mut best = vec![];
+    example::predict(&run, &path, 1.0, &mut best).expect("an example that ends well");
+    assert_eq!(best, b"0 objects of 4 classes\n");
     place.good(&format!("predict --run runs/micro --out p {image}"));
     let found = place.json("p/predictions.json");
     let found = found.as_array().expect("a list");
@@ -117,6 +181,9 @@ fn the_library_s_example_predicts_as_the_command_does() {
         let name = ["square", "triangle", "circle", "cross"];
         let id = object["category_id"].as_u64().expect("an id") as usize;
         assert!(line.starts_with(name[id - 1]), "{line}\n{object}");
+        let runs = object["segmentation"]["counts"].as_str().expect("a mask");
+        let mask = dali::score::Rle::from_leb(64, 64, runs).expect("a mask");
+        assert!(line.contains(&format!(", {} pixels on ", mask.area())), "{line}\n{object}");
     }
     let none = Predictor::from_run(&place.join("none"), &[], &Backend::Cpu);
     assert!(none.is_err_and(|error| error.to_string().contains("none")));

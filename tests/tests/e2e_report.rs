@@ -100,11 +100,25 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
     }
     let list = place.good("config");
     assert_eq!(list.lines().count(), configs::keys().len());
-    assert!(list.lines().all(|line| line.chars().count() <= 100), "{list}");
+    for (line, key) in list.lines().zip(configs::keys()) {
+        assert!(line.ends_with(key.meaning.as_str()), "a pipe has no width: {line}");
+    }
+    let table: Vec<&str> = list.lines().filter(|line| line.starts_with("eval.")).collect();
+    let listed = place.good("config eval");
+    let names = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| line.split(' ').next()).map(str::to_string).collect()
+    };
+    assert_eq!(names(&listed), names(&table.join("\n")));
     let set = "config train.steps --in quickstart --set train.steps=7";
-    assert!(place.good(set).contains("7, set in --set"));
-    let words = ["no key is called batchsize", "did you mean", "train.batch_size"];
+    let text = place.good(set);
+    assert!(text.contains("value    7, set by --set\n"), "{text}");
+    let words = ["no key is called `batchsize`", "did you mean", "train.batch_size"];
     place.bad("config batchsize", BAD_CONFIG, &words);
+    place.bad("config solver.lr", BAD_CONFIG, &["did you mean solver.learning_rate?"]);
+    let mut empty = place.command("config");
+    let said = common::said(empty.arg(""));
+    assert_eq!(said.code, BAD_CONFIG);
+    assert!(said.err.contains("no key is called ``; `onegraph config` lists"), "{}", said.err);
 }
 
 #[test]

@@ -9,14 +9,14 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
-use super::{DecodeFault, ImageFormat, ImageInfo};
+use super::{DecodeFault, ImageFormat, ImageInfo, exif};
 
 /// Sides are 16 bits in a JPEG.
 const LONGEST_SIDE: usize = 65_535;
 const START_OF_SCAN: u8 = 0xDA;
 const END_OF_IMAGE: u8 = 0xD9;
 const APP1: u8 = 0xE1;
-const EXIF_ORIENTATION_TAG: u16 = 0x0112;
+const EXIF: &[u8] = b"Exif\0\0";
 
 pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     let truncated = || DecodeFault::Truncated(bytes.len());
@@ -39,7 +39,9 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 size = be16(segment, 1).zip(be16(segment, 3));
             }
-            APP1 => exif_orientation = exif_orientation.or_else(|| orientation(segment)),
+            APP1 if exif_orientation.is_none() => {
+                exif_orientation = segment.strip_prefix(EXIF).and_then(exif::orientation);
+            }
             _ => {}
         }
         at += length.max(2);
@@ -53,7 +55,7 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
         format: ImageFormat::Jpeg,
         height: u32::from(height),
         width: u32::from(width),
-        exif_orientation: exif_orientation.filter(|turn| (2..=8).contains(turn)),
+        exif_orientation,
     })
 }
 
@@ -116,21 +118,4 @@ fn skip_entropy_coded(bytes: &[u8], mut at: usize) -> Option<usize> {
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-/// The orientation tag in the first directory of an EXIF segment.
-fn orientation(segment: &[u8]) -> Option<u16> {
-    let tiff = segment.strip_prefix(b"Exif\0\0")?;
-    let little = tiff.starts_with(b"II");
-    let u16_at = |at: usize| -> Option<u16> {
-        let pair = tiff.get(at..at + 2)?.try_into().ok()?;
-        Some(if little { u16::from_le_bytes(pair) } else { u16::from_be_bytes(pair) })
-    };
-    let (high, low) = if little { (6, 4) } else { (4, 6) };
-    let directory = usize::from(u16_at(high)?) << 16 | usize::from(u16_at(low)?);
-    let entries = usize::from(u16_at(directory)?);
-    (0..entries)
-        .map(|entry| directory + 2 + 12 * entry)
-        .find(|&at| u16_at(at) == Some(EXIF_ORIENTATION_TAG))
-        .and_then(|at| u16_at(at + 8))
 }

@@ -3,6 +3,8 @@
 //! Pixels come out as stored in the file. An EXIF rotation is reported but not applied, because
 //! COCO annotations refer to the stored orientation.
 
+mod exif;
+mod foreign;
 mod jpeg;
 mod png;
 
@@ -31,7 +33,10 @@ pub struct ImageInfo {
 /// Why a file does not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeFault {
-    /// The first bytes match neither format.
+    /// A common format that is not read.
+    #[error("is {0}; onegraph reads JPEG and PNG: convert it")]
+    Unsupported(&'static str),
+    /// The first bytes match no known format.
     #[error("is neither JPEG nor PNG")]
     UnknownFormat,
     /// The file ends before the picture does.
@@ -85,10 +90,11 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
 /// [`DecodeFault`] if the file is of another format, truncated, without a size, or claims more than
 /// `max_pixels` pixels.
 pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, DecodeFault> {
-    let info = match format_of(bytes)? {
+    let mut info = match format_of(bytes)? {
         ImageFormat::Jpeg => jpeg::probe(bytes)?,
         ImageFormat::Png => png::probe(bytes)?,
     };
+    info.exif_orientation = info.exif_orientation.filter(|turn| (2..=8).contains(turn));
     let ImageInfo { height, width, .. } = info;
     if (1..=max_pixels as u64).contains(&(u64::from(height) * u64::from(width))) {
         Ok(info)
@@ -114,6 +120,6 @@ fn format_of(bytes: &[u8]) -> Result<ImageFormat, DecodeFault> {
     } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         Ok(ImageFormat::Png)
     } else {
-        Err(DecodeFault::UnknownFormat)
+        Err(foreign::name(bytes).map_or(DecodeFault::UnknownFormat, DecodeFault::Unsupported))
     }
 }

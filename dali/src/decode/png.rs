@@ -5,8 +5,11 @@ use std::io::Cursor;
 use image::codecs::png::PngDecoder;
 use image::{DynamicImage, Limits};
 
-use super::{DecodeFault, ImageFormat, ImageInfo};
+use super::{DecodeFault, ImageFormat, ImageInfo, exif};
 
+const SIGNATURE_BYTES: usize = 8;
+/// At the end of each chunk.
+const CHECKSUM_BYTES: usize = 4;
 /// Memory for everything in a PNG but its pixels: text, colour profiles and the like, which a small
 /// file can inflate.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
@@ -15,7 +18,8 @@ const MAX_BYTES_PER_PIXEL: usize = 8;
 
 pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     let (width, height) = sides(bytes)?;
-    Ok(ImageInfo { format: ImageFormat::Png, height, width, exif_orientation: None })
+    let exif_orientation = exif_chunk(bytes).and_then(exif::orientation);
+    Ok(ImageInfo { format: ImageFormat::Png, height, width, exif_orientation })
 }
 
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
@@ -38,6 +42,21 @@ pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), Decode
     }
     out.copy_from_slice(picture.as_raw());
     Ok(())
+}
+
+/// The data of the chunk `eXIf`, which may also follow the pixels.
+fn exif_chunk(bytes: &[u8]) -> Option<&[u8]> {
+    let mut rest = bytes.get(SIGNATURE_BYTES..)?;
+    loop {
+        let (length, after) = rest.split_first_chunk()?;
+        let (kind, after) = after.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        match kind {
+            b"eXIf" => return after.get(..length),
+            b"IEND" => return None,
+            _ => rest = after.get(length..)?.get(CHECKSUM_BYTES..)?,
+        }
+    }
 }
 
 /// Width and height in the header, which comes first in every PNG. The decoder takes memory as soon

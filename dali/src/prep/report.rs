@@ -180,10 +180,14 @@ impl PrepReport {
             writeln!(f, "    {reason}: {noted}")?;
         }
         if self.num_dropped_empty_images > 0 {
-            writeln!(f, "  left out     {} images without objects", self.num_dropped_empty_images)?;
+            writeln!(
+                f,
+                "  left out     {} without objects",
+                images(self.num_dropped_empty_images)
+            )?;
         }
         if !self.bad_images.is_empty() {
-            writeln!(f, "  skipped      {} images", self.bad_images.len())?;
+            writeln!(f, "  skipped      {}", images(self.bad_images.len()))?;
             for (_, reason) in self.bad_images.iter().take(FIRST_IDS) {
                 writeln!(f, "    {reason}")?;
             }
@@ -202,6 +206,10 @@ impl PrepReport {
         }
         Ok(())
     }
+}
+
+fn images(count: usize) -> String {
+    format!("{count} image{}", if count == 1 { "" } else { "s" })
 }
 
 impl fmt::Display for PrepReport {

@@ -20,17 +20,30 @@ fn with_file(bytes: &[u8]) -> Fixture {
     fixture
 }
 
-/// A JPEG whose EXIF block asks for a quarter turn.
-fn jpeg_with_orientation(little_endian: bool) -> Vec<u8> {
-    let exif: &[u8] = if little_endian {
-        b"Exif\0\0II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
-    } else {
-        b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
-    };
+/// EXIF data that ask for a quarter turn, of either byte order.
+const QUARTER_TURNS: [&[u8]; 2] = [
+    b"II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0",
+    b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
+];
+
+fn jpeg_with_exif(exif: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, 95);
-    encoder.add_app_segment(1, exif.to_vec()).unwrap();
+    encoder.add_app_segment(1, [b"Exif\0\0", exif].concat()).unwrap();
     encoder.encode(&gradient(20, 10), 20, 10, ColorType::Rgb).unwrap();
+    bytes
+}
+
+/// A PNG with a chunk `eXIf` before its pixels or after them.
+fn png_with_exif(exif: &[u8], is_before: bool) -> Vec<u8> {
+    let picture = RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap();
+    let mut bytes = png(DynamicImage::ImageRgb8(picture));
+    let data = [b"eXIf", exif].concat();
+    let length = (exif.len() as u32).to_be_bytes();
+    let chunk = [&length, data.as_slice(), &crc32fast::hash(&data).to_be_bytes()].concat();
+    // Behind signature and header, or before the end.
+    let at = if is_before { 33 } else { bytes.len() - 12 };
+    bytes.splice(at..at, chunk);
     bytes
 }
 
@@ -103,7 +116,7 @@ fn a_jpeg_cut_anywhere_is_truncated() {
 #[test]
 fn corrupt_files_are_named_and_never_panic() {
     let message = with_file(b"GIF89a and so on").prep_error();
-    assert_says(&message, &["image 7", "neither JPEG nor PNG"]);
+    assert_says(&message, &["image 7", "is GIF; onegraph reads JPEG and PNG: convert it"]);
     assert_says(&with_file(b"").prep_error(), &["neither JPEG nor PNG"]);
     let picture = RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap();
     let whole = png(DynamicImage::ImageRgb8(picture));
@@ -151,8 +164,15 @@ fn entries_that_share_a_file_are_reported() {
 
 #[test]
 fn exif_rotation_is_reported_and_not_applied() {
-    for little_endian in [true, false] {
-        let mut fixture = with_file(&jpeg_with_orientation(little_endian));
+    let [little, big] = QUARTER_TURNS;
+    let files = [
+        jpeg_with_exif(little),
+        jpeg_with_exif(big),
+        png_with_exif(little, true),
+        png_with_exif(big, false),
+    ];
+    for file in files {
+        let mut fixture = with_file(&file);
         let report = fixture.prep().unwrap();
         assert_eq!(report.exif_rotated.first_ids, [7]);
         assert_eq!((fixture.store().image(0).height, fixture.store().image(0).width), (10, 20));

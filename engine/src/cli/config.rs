@@ -3,16 +3,15 @@
 use std::fmt::Write;
 
 use clap::Args;
-use configs::{Config, Key, key, keys, preset_names, similar_keys};
+use configs::{Config, Key, key, keys, keys_of_table, preset_names, similar_keys};
 
 use crate::EngineError;
-
-/// Columns of a line of the list.
-const COLUMNS: usize = 100;
+use crate::progress::columns;
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
-    /// The key to explain, such as train.batch_size; without one, all keys are listed.
+    /// The key to explain, such as train.batch_size, or the table to list, such as train; without
+    /// one, all keys are listed.
     key: Option<String>,
     /// Show the values of this config file or preset, and which file sets each.
     #[arg(long = "in", value_name = "CONFIG")]
@@ -22,18 +21,21 @@ pub(super) struct ConfigArgs {
     set: Vec<String>,
 }
 
+/// What sets a value, beside files.
+const SET: &str = "--set";
+
 /// A config with the origin of each value.
 struct Loaded {
-    name: String,
     config: Config,
     origins: std::collections::BTreeMap<String, String>,
 }
 
 impl Loaded {
-    /// The value of a key, and the file that sets it.
+    /// The value of a key, and what sets it.
     fn value(&self, key: &Key) -> Result<String, EngineError> {
         let value = self.config.value(&key.name)?;
         Ok(match self.origins.get(&key.name) {
+            Some(set) if set == SET => format!("{value}, set by {SET}"),
             Some(file) => format!("{value}, set in {file}"),
             None => format!("{value}, the default"),
         })
@@ -45,31 +47,43 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
         None => None,
         Some(name) => {
             let (config, origins) = Config::load_with_origins(name, &args.set)?;
-            Some(Loaded { name: name.clone(), config, origins })
+            Some(Loaded { config, origins })
         }
     };
     let text = match &args.key {
-        None => list(loaded.as_ref())?,
-        Some(name) => explain(find(name)?, loaded.as_ref())?,
+        None => list(keys(), loaded.as_ref())?,
+        Some(name) => match key(name) {
+            Some(key) => explain(key, loaded.as_ref())?,
+            None => list(find_table(name)?, loaded.as_ref())?,
+        },
     };
     super::print(&text)
 }
 
-fn find(name: &str) -> Result<&'static Key, EngineError> {
-    key(name).ok_or_else(|| {
-        let alike = similar_keys(name);
-        EngineError::Usage(match alike.is_empty() {
-            true => format!("no key is called {name}; `onegraph config` lists them all"),
-            false => format!("no key is called {name}; did you mean {}?", alike.join(", ")),
-        })
-    })
+/// The keys of a table.
+fn find_table(name: &str) -> Result<Vec<&'static Key>, EngineError> {
+    let found: Vec<&Key> = keys_of_table(name).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let alike = similar_keys(name);
+    let advice = match alike.is_empty() {
+        true => "`onegraph config` lists them all".to_string(),
+        false => format!("did you mean {}?", alike.join(", ")),
+    };
+    Err(EngineError::Usage(format!("no key is called `{name}`; {advice}")))
 }
 
-/// One line per key: name, value or default, and the beginning of its meaning.
-fn list(loaded: Option<&Loaded>) -> Result<String, EngineError> {
-    let width = keys().iter().map(|key| key.name.len()).max().unwrap_or(0);
+/// One line per key: name, value or default, and its meaning, cut at the width of a terminal.
+fn list<'a>(
+    keys: impl IntoIterator<Item = &'a Key>,
+    loaded: Option<&Loaded>,
+) -> Result<String, EngineError> {
+    let keys: Vec<&Key> = keys.into_iter().collect();
+    let width = keys.iter().map(|key| key.name.len()).max().unwrap_or(0);
+    let columns = columns(&console::Term::stdout());
     let mut text = String::new();
-    for key in keys() {
+    for key in keys {
         let value = match loaded {
             Some(loaded) => loaded.value(key)?,
             None => key.default.clone(),
@@ -78,11 +92,12 @@ fn list(loaded: Option<&Loaded>) -> Result<String, EngineError> {
         if loaded.is_none() {
             line += &format!("  {}", key.meaning);
         }
-        if line.chars().count() > COLUMNS {
-            line = line.chars().take(COLUMNS - 2).chain("..".chars()).collect();
-        }
+        let line = line.trim_end();
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", line.trim_end());
+        let _ = match columns {
+            Some(columns) => writeln!(text, "{}", console::truncate_str(line, columns, "..")),
+            None => writeln!(text, "{line}"),
+        };
     }
     Ok(text)
 }
@@ -101,7 +116,7 @@ fn explain(key: &Key, loaded: Option<&Loaded>) -> Result<String, EngineError> {
     }
     line("default", &key.default);
     if let Some(loaded) = loaded {
-        line("value", &format!("{} ({})", loaded.value(key)?, loaded.name));
+        line("value", &loaded.value(key)?);
     }
     let presets = preset_names().map(|name| (name, Config::load_with_origins(name, &[])));
     let mut label = "presets";

@@ -7,6 +7,7 @@ use device::manifest::Manifest;
 use device::{Device, DeviceError};
 
 use crate::EngineError;
+use crate::progress::counted;
 use crate::runtime::Machine;
 
 pub(super) fn run() -> Result<(), EngineError> {
@@ -33,7 +34,7 @@ fn report(
         let _ = writeln!(text, "{label:<8} {value}");
     };
     line("onegraph", env!("CARGO_PKG_VERSION").into());
-    line("cpu", format!("{}, {} threads", machine.cpu, machine.threads));
+    line("cpu", format!("{}, {}", machine.cpu, counted(machine.threads, "thread")));
     line("memory", memory(machine));
     match installed {
         Ok(installed) => {

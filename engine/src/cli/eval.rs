@@ -17,7 +17,7 @@ use crate::progress::Progress;
 pub(super) struct EvalArgs {
     /// COCO annotations.
     #[arg(long, value_name = "FILE", requires = "detections")]
-    #[arg(conflicts_with_all = ["run", "weights"])]
+    #[arg(conflicts_with_all = ["run", "weights", "set"])]
     gt: Option<PathBuf>,
     /// COCO results; masks are scored if the entries hold any, else boxes.
     #[arg(long, value_name = "FILE", requires = "gt")]

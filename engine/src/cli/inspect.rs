@@ -41,12 +41,12 @@ pub(super) struct InspectArgs {
     /// Change a value of the config.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Padded height of the images, pixels.
-    #[arg(long, default_value_t = 800, value_parser = at_most(16_384))]
-    height: usize,
-    /// Padded width of the images, pixels.
-    #[arg(long, default_value_t = 1344, value_parser = at_most(16_384))]
-    width: usize,
+    /// Padded height of the images, pixels. Default: input.min_size, padded as in training.
+    #[arg(long, value_parser = at_most(16_384))]
+    height: Option<usize>,
+    /// Padded width of the images, pixels. Default: input.max_size, padded as in training.
+    #[arg(long, value_parser = at_most(16_384))]
+    width: Option<usize>,
     /// Foreground classes, where the config leaves them to the data.
     #[arg(long, default_value_t = 80, value_parser = at_most(65_535))]
     classes: usize,
@@ -133,7 +133,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
         return usage("--verify is for a store: onegraph inspect STORE --verify");
     }
     let config = Config::load(&args.config, &args.set)?;
-    let padded = ImageSize { height: args.height, width: args.width };
+    let side = |size: usize| size.next_multiple_of(config.input.size_divisor);
+    let height = args.height.unwrap_or(side(config.input.min_size));
+    let width = args.width.unwrap_or(side(config.input.max_size));
     let spec = ModelSpec {
         config: &config,
         num_classes: config.model.classes_or(args.classes),
@@ -141,9 +143,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
             true => config.eval.batch_size,
             false => config.train.micro_batch(),
         },
-        padded,
+        padded: ImageSize { height, width },
         slot: SlotShape {
-            pixels: 3 * args.height * args.width,
+            pixels: 3 * height * width,
             objects: args.objects,
             parts: 4 * args.objects,
             coords: 128 * args.objects,

@@ -13,6 +13,7 @@ mod replay;
 mod signals;
 mod train;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -109,14 +110,23 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
 
 /// Starts the threads of all parallel loops: one per core, or as many as the user asks for.
 fn start_threads() -> Result<(), EngineError> {
-    let asked = std::env::var(THREADS).ok().and_then(|text| text.trim().parse::<usize>().ok());
-    if let Some(asked) = asked.filter(|asked| *asked > MAX_THREADS) {
-        let text = format!("{THREADS} is {asked}; it must be at most {MAX_THREADS}");
-        return Err(EngineError::Usage(text));
-    }
-    let threads = rayon::ThreadPoolBuilder::new();
+    let asked = std::env::var_os(THREADS).unwrap_or_default();
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(num_threads(&asked)?);
     threads.build_global().map_err(|fault| {
         EngineError::Usage(format!("cannot start threads: {fault}; set {THREADS} to fewer"))
+    })
+}
+
+/// The number that the variable holds; 0, which stands for one per core, if it is empty.
+fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
+    let text = asked.to_string_lossy();
+    if text.trim().is_empty() {
+        return Ok(0);
+    }
+    let number = text.trim().parse().ok().filter(|number| *number <= MAX_THREADS);
+    number.ok_or_else(|| {
+        let range = format!("a whole number from 1 to {MAX_THREADS}, or 0 for one per core");
+        EngineError::Usage(format!("{THREADS} is `{text}`; it must be {range}"))
     })
 }
 

@@ -41,7 +41,7 @@ pub(super) struct PrepArgs {
     #[arg(long, default_value_t = dali::decode::MAX_PIXELS, value_name = "PIXELS")]
     max_image_pixels: usize,
     /// Draw a data set instead.
-    #[arg(long, value_enum, required_unless_present = "images")]
+    #[arg(long, value_enum)]
     synthetic: Option<Kind>,
     /// Images to draw.
     #[arg(long, default_value_t = 1000, requires = "synthetic")]
@@ -89,7 +89,9 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         return report(progress.during(&title, |p| dali::synthetic::generate(&options, p)));
     }
     let (Some(images), Some(annotations)) = (&args.images, &args.annotations) else {
-        return Err(EngineError::Usage("give --images and --annotations, or --synthetic".into()));
+        return Err(EngineError::Usage(
+            "give --images and --annotations, or --synthetic shapes".into(),
+        ));
     };
     let options = PrepOptions {
         pixels: match args.pixels {

@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// Threads available to this process.
+    /// Threads of this process's parallel loops.
     pub threads: usize,
     /// Total and available memory in bytes, within the limits of this process's control groups;
     /// `None` if the system does not report it.
@@ -22,7 +22,7 @@ impl Machine {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         Self {
             cpu: cpu_name(&read("/proc/cpuinfo")).unwrap_or("unknown processor").to_string(),
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: rayon::current_num_threads(),
             memory: memory(&read("/proc/meminfo")).map(within_cgroups).map(within_ulimit),
         }
     }

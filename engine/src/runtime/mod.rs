@@ -10,6 +10,8 @@ use std::sync::Arc;
 use device::{Device, DevicePtr, Target};
 use graph::Program;
 
+use crate::progress::counted;
+
 pub use executor::Executor;
 pub(crate) use executor::planned_bytes;
 pub use machine::Machine;
@@ -48,8 +50,8 @@ impl Backend {
     pub fn describe(&self) -> String {
         match self {
             Backend::Cpu => {
-                let threads = std::thread::available_parallelism().map_or(1, usize::from);
-                format!("cpu ({threads} threads)")
+                let threads = rayon::current_num_threads();
+                format!("cpu ({})", counted(threads, "thread"))
             }
             Backend::Device(device) => device.name(),
         }

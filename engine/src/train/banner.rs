@@ -5,6 +5,7 @@ use configs::Config;
 use super::start;
 use super::trainer::Trainer;
 use crate::dataset::DataSet;
+use crate::progress::counted;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 
@@ -21,14 +22,14 @@ pub(super) fn banner(
     let trained = trainer.params().iter().filter(|p| p.trained.is_some());
     let trained: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
     let mut paragraphs = vec![format!(
-        "device {}, {} images, {} classes, batch {}, {} batches per epoch, \
+        "device {}, {}, {}, batch {}, {} per epoch, \
          {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
          {:.0} MiB for weights and optimizer\nrun directory: {}",
         backend.describe(),
-        data.images.len(),
-        data.num_classes(),
+        counted(data.images.len(), "image"),
+        counted(data.num_classes(), "class"),
         config.train.batch_size,
-        trainer.batches_per_epoch(),
+        counted(trainer.batches_per_epoch() as usize, "batch"),
         trained as f64 / 1e6,
         mib(memory.arena_bytes),
         mib(memory.state_bytes),

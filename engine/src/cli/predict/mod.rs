@@ -1,9 +1,10 @@
 //! `onegraph predict`: COCO results and pictures for your own images.
 
+mod ids;
 mod inputs;
 mod pictures;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use dali::score::Detection;
@@ -15,8 +16,9 @@ use crate::classes::describe_classes;
 use crate::draw::picture;
 use crate::evaluate::{Image, ImageDetections};
 use crate::predictor::Predictor;
-use crate::progress::Progress;
+use crate::progress::{Progress, counted};
 use crate::run_dir::make_dir;
+use ids::{image_ids, remark};
 use inputs::Inputs;
 use pictures::Pictures;
 
@@ -29,31 +31,41 @@ pub(super) struct PredictArgs {
     /// Override a value of the model's config, such as --set model.detections.per_image=20.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Output directory for pictures and predictions.json. An image's id is the number in its file
-    /// name, as in COCO; if a name is not a number, or two are equal, ids count from 0.
+    /// Output directory for pictures and predictions.json. An image's id is the number that is its
+    /// file's name, as in COCO; a file of another name, or whose number another file has too, gets
+    /// an id above all these numbers.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Minimum score of drawn detections; predictions.json contains all.
-    #[arg(long, default_value_t = 0.5)]
+    /// Minimum score of drawn detections, 0 to 1; predictions.json contains all.
+    #[arg(long, default_value_t = 0.5, value_parser = score)]
     min_score: f32,
-    /// Stop at the first image that cannot be read, instead of naming and skipping it.
+    /// Stop at the first path that does not exist or image that cannot be read, instead of naming
+    /// and skipping it.
     #[arg(long)]
     strict: bool,
-    /// JPEG and PNG files, or folders, which are searched with their subfolders.
+    /// JPEG and PNG files, or folders, which are searched with their subfolders. What an earlier
+    /// run drew there is left out.
     #[arg(required = true)]
     images: Vec<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
 }
 
+fn score(text: &str) -> Result<f32, String> {
+    let score = text.parse::<f32>().ok().filter(|score| (0.0..=1.0).contains(score));
+    score.ok_or_else(|| "a score lies between 0 and 1".to_string())
+}
+
 pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let progress = Progress::loud();
     let inputs = Inputs::collect(&args.images, &args.out)?;
     let mut skips = Skips { strict: args.strict, ..Skips::default() };
-    for (path, format) in &inputs.unsupported {
-        let path = path.display();
-        let reason = format!("{path} is {format}; only JPEG and PNG are read: convert it");
-        skips.add(EngineError::Usage(reason), &progress)?;
+    for fault in inputs.faults {
+        skips.add(fault, &progress)?;
+    }
+    if inputs.drawn > 0 {
+        let drawn = counted(inputs.drawn, "picture");
+        progress.say(&format!("left out: {drawn} that an earlier run drew"));
     }
     make_dir(&args.out)?;
     let backend = args.device.open()?;
@@ -63,11 +75,11 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let mut predictor = Predictor::new(model, &backend);
     let mut last = None;
     let bar = progress.bar("predicting", inputs.files.len() as u64);
-    for (i, (file, id)) in inputs.files.iter().zip(inputs.ids()).enumerate() {
-        match predictor.read(file, id) {
+    for file in inputs.files {
+        match predictor.read(&file) {
             Ok(image) => {
                 let found = predictor.detect(&image)?;
-                output.add(i, file, &image, &found)?;
+                output.add(file, &image, &found)?;
                 last = Some(image);
             }
             Err(fault) => bar.suspend(|| skips.add(fault, &progress))?,
@@ -81,9 +93,9 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     {
         progress.say(&why);
     }
-    match (output.images, skips.first) {
+    match (output.files.len(), skips.first) {
         (0, Some(fault)) => Err(fault),
-        _ => output.finish(skips.count),
+        _ => output.finish(skips.count, &progress),
     }
 }
 
@@ -115,23 +127,22 @@ struct Output<'a> {
     ids: Vec<u64>,
     /// The folder's pictures, from the first image on.
     pictures: Option<Pictures>,
-    results: Vec<Detection>,
-    /// Of each result, its image file.
-    files: Vec<String>,
-    images: usize,
+    /// The images that were read.
+    files: Vec<PathBuf>,
+    /// Each with its image's position in `files`: their ids depend on what can be read.
+    results: Vec<(usize, Detection)>,
 }
 
 impl<'a> Output<'a> {
     fn new(args: &'a PredictArgs, classes: &[(String, u64)]) -> Self {
         let (names, ids) = classes.iter().cloned().unzip();
-        Self { args, names, ids, pictures: None, results: vec![], files: vec![], images: 0 }
+        Self { args, names, ids, pictures: None, files: vec![], results: vec![] }
     }
 
     /// Takes up the detections on an image, and draws them.
     fn add(
         &mut self,
-        position: usize,
-        file: &Path,
+        file: PathBuf,
         image: &Image,
         found: &ImageDetections,
     ) -> Result<(), EngineError> {
@@ -140,24 +151,34 @@ impl<'a> Output<'a> {
             Some(pictures) => pictures,
             none => none.insert(Pictures::begin(&self.args.out)?),
         };
+        let position = self.files.len();
         let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
         let drawn = picture(image, found, &self.names, self.args.min_score);
         pictures.add(&format!("{position:04}_{}", stem.unwrap_or_default()), &drawn)?;
-        self.results.extend(found.to_coco(&self.ids));
-        self.files.resize(self.results.len(), file.display().to_string());
-        self.images += 1;
+        self.results.extend(found.to_coco(&self.ids).map(|result| (position, result)));
+        self.files.push(file);
         Ok(())
     }
 
     /// Writes `predictions.json`.
-    fn finish(self, skipped: usize) -> Result<(), EngineError> {
+    fn finish(self, skipped: usize, progress: &Progress) -> Result<(), EngineError> {
+        let ids = image_ids(&self.files);
+        if let Some(remark) = remark(&self.files, &ids) {
+            progress.say(&remark);
+        }
+        let (mut results, mut files) = (vec![], vec![]);
+        for (position, result) in self.results {
+            results.push(Detection { image_id: ids[position], ..result });
+            files.push(self.files[position].display().to_string());
+        }
         let path = self.args.out.join("predictions.json");
-        dali::score::write_results_json_with_files(&path, &self.results, &self.files)?;
-        let (objects, images, path) = (self.results.len(), self.images, path.display());
+        dali::score::write_results_json_with_files(&path, &results, &files)?;
+        let (objects, images) =
+            (counted(results.len(), "object"), counted(self.files.len(), "image"));
         let skipped = match skipped {
             0 => String::new(),
             count => format!(" ({count} skipped)"),
         };
-        super::print(&format!("{objects} objects on {images} images{skipped}: {path}\n"))
+        super::print(&format!("{objects} on {images}{skipped}: {}\n", path.display()))
     }
 }

@@ -1,6 +1,6 @@
 //! The pictures of a prediction's output folder: its own files, and never anyone else's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,12 @@ impl Pictures {
         listed.map_err(io(&self.folder.join(LIST)))?;
         write_whole(&path, &bytes)
     }
+}
+
+/// Names of the pictures that an earlier run wrote into a folder.
+pub(super) fn drawn_in(folder: &Path) -> BTreeSet<String> {
+    let list = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
+    listed(&list).into_keys().collect()
 }
 
 /// Names and digests of a list; a name that leads elsewhere is no picture of ours.
