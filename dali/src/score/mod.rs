@@ -4,6 +4,7 @@
 //! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit.
 
 mod analysis;
+mod class_table;
 mod detections;
 mod error;
 mod evaluate;

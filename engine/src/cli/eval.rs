@@ -47,6 +47,11 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     let classes = classes_of(&params);
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     let evaluation = evaluator.run(&mut state, &progress)?;
-    let mut summaries = evaluation.summaries();
-    summaries.try_for_each(|(_, summary)| super::print(&format!("{summary}\n")))
+    for (_, summary) in evaluation.summaries() {
+        super::print(&format!("{summary}\n"))?;
+    }
+    for ((name, _), analysis) in evaluation.summaries().zip(evaluator.analyze(&evaluation)?) {
+        super::print(&format!("\n{name} by class\n{}\n", analysis.class_table()))?;
+    }
+    Ok(())
 }
