@@ -8,6 +8,7 @@ mod append;
 pub mod checkpoint;
 pub mod classes;
 pub mod cli;
+mod compact_json;
 pub mod dataset;
 pub mod diagram;
 pub mod draw;
