@@ -164,6 +164,10 @@ fn eval_prints_the_classes_after_the_twelve_numbers() {
         assert!(line.starts_with(name) && line.len() == lines[0].len(), "{classes}");
     }
     assert_eq!(lines[6], "segm by class");
+    let gt = "runs/data/micro/val-8x64-seed0/annotations.json";
+    let files = place.good(&format!("eval --gt {gt} --detections runs/micro/inference/segm.json"));
+    let (_, classes) = files.split_once("\nsegm by class\n").expect("a table");
+    assert!(names.iter().all(|name| classes.contains(name)), "{files}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ const LEGIBLE_SIDE: usize = 640;
 /// Space between the pictures of a sheet, in pixels.
 const GAP: u32 = 8;
 /// Width of a box's line, in pixels, and of the dark lines along both of its sides.
-const LINE: i32 = 2;
+const LINE: i32 = 3;
 const RIM: i32 = 1;
 /// Opacity of the object's colour inside its mask.
 const TINT: f32 = 0.45;

@@ -7,12 +7,12 @@ use super::put;
 
 const GLYPH: i32 = 8;
 const MARGIN: i32 = 2;
-/// Canvas width per enlargement step of the font.
-const WIDTH_PER_SIZE: i32 = 240;
+/// Long side of the canvas per enlargement step of the font.
+const SIDE_PER_SIZE: i32 = 240;
 
 /// Draws `text` on a `colour` background, with its lower left corner at (x, y) if there is room.
 pub(super) fn draw_tag(canvas: &mut RgbImage, text: &str, x: i32, y: i32, colour: Rgb<u8>) {
-    let size = (canvas.width() as i32 / WIDTH_PER_SIZE).clamp(1, 4);
+    let size = (canvas.width().max(canvas.height()) as i32 / SIDE_PER_SIZE).clamp(1, 4);
     let glyphs = glyphs(text);
     let width = size * (GLYPH * glyphs.len() as i32 + 2 * MARGIN);
     let height = size * (GLYPH + 2 * MARGIN);

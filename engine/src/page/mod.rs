@@ -57,9 +57,9 @@ impl Page<'_> {
         // Writing to a string cannot fail.
         let _ = write!(
             html,
-            "<h2>Run</h2>\n<h3>Commands</h3>\n<pre>{}</pre>\n<div class=\"facts-and-scores\">\
+            "<h2>Run</h2>\n<h3>Commands</h3>\n<pre class=\"commands\">{}</pre>\n<div class=\"facts-and-scores\">\
              <div>{}</div><div>{}</div></div>\n\
-             <h2>Config</h2>\n<pre>{}</pre>\n</body></html>\n",
+             <h2>Config</h2>\n<pre class=\"config\">{}</pre>\n</body></html>\n",
             commands.join("\n"),
             tables::facts(&facts),
             tables::scores(self.report),

@@ -155,27 +155,24 @@ fn rows(prefix: &str, value: &Value, html: &mut String) {
                 continue;
             }
             Value::Null => continue,
-            Value::String(text) => (name.as_str(), text.clone()),
+            Value::String(text) => (name, text.clone()),
             Value::Number(n) => fact(&name, n.as_f64().unwrap_or_default(), n.is_f64()),
-            other => (name.as_str(), other.to_string()),
+            other => (name, other.to_string()),
         };
-        let _ = write!(html, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&text));
+        let _ = write!(html, "<tr><th>{}</th><td>{}</td></tr>", escape(&name), escape(&text));
     }
 }
 
 /// Name and value of a number, in the unit that a person reads.
-fn fact(name: &str, value: f64, is_fraction: bool) -> (&str, String) {
+fn fact(name: &str, value: f64, is_fraction: bool) -> (String, String) {
     if let Some(name) = name.strip_suffix("_bytes") {
-        return (name, format!("{:.1} GiB", gib(value as usize)));
+        return (name.to_string(), format!("{:.1} GiB", gib(value as usize)));
     }
-    match name.ends_with("seconds") {
-        true => {
-            let of = name.strip_suffix("_seconds").or(name.strip_suffix(".seconds"));
-            (of.unwrap_or("time"), duration(value))
-        }
-        false if is_fraction => (name, format!("{value:.2}")),
-        false => (name, format!("{value:.0}")),
+    if name == "seconds" || name.ends_with("_seconds") || name.ends_with(".seconds") {
+        return (name.replace("seconds", "time"), duration(value));
     }
+    let digits = if is_fraction { 2 } else { 0 };
+    (name.to_string(), format!("{value:.digits$}"))
 }
 
 /// A score; a dash where it is undefined.
@@ -234,10 +231,10 @@ mod tests {
         }));
         for part in [
             "memory</th><td>23.5 GiB",
-            "train</th><td>0:01:01",
+            "train_time</th><td>0:01:01",
             "time</th><td>1:00:00",
-            "last</th><td>0:00:01",
-            "last.train</th><td>0:00:00",
+            "last.time</th><td>0:00:01",
+            "last.train_time</th><td>0:00:00",
             "threads</th><td>2<",
         ] {
             assert!(html.contains(part), "{part}\n{html}");

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use configs::{BestMetric, Config};
-use dali::score::Analysis;
+use dali::score::{Analysis, class_table};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -205,7 +205,7 @@ impl Shown {
             for (image, scores) in listed.into_iter().flatten().zip(&analysis.images) {
                 image["file_name"] = file_name(scores.image_id).into();
             }
-            classes += &format!("{name} by class\n{}\n", analysis.class_table());
+            classes += &format!("{name} by class\n{}\n", class_table(&analysis.classes));
         }
         let pairs = match analyses.last() {
             Some(analysis) => pairs(analysis, &images, facts, evaluation)?,
