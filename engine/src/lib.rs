@@ -31,6 +31,7 @@ mod append;
 pub mod checkpoint;
 pub mod classes;
 pub mod cli;
+mod compact_json;
 pub mod dataset;
 pub mod diagram;
 pub mod draw;

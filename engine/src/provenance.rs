@@ -25,12 +25,16 @@ pub fn command() -> String {
     std::iter::once(name.unwrap_or_default()).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Date, command, commit, version and machine, for a report.
+/// The time, with the offset of its zone.
+pub fn now() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+/// Time of writing, commit, version and machine, for a report.
 pub fn facts() -> Value {
     let machine = Machine::here();
     json!({
-        "date": jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
-        "command": command(),
+        "written": now(),
         "commit": commit().unwrap_or("unknown"),
         "version": env!("CARGO_PKG_VERSION"),
         "cpu": machine.cpu,

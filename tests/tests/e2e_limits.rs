@@ -87,5 +87,8 @@ fn a_million_threads_are_refused() {
     let output = command.env("RAYON_NUM_THREADS", "1000000").output().expect("the command starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(BAD_CONFIG), "{said}");
-    assert!(said.contains("RAYON_NUM_THREADS is `1000000`; it must be a whole number from 1 to 1024"), "{said}");
+    assert!(
+        said.contains("RAYON_NUM_THREADS is `1000000`; it must be a whole number from 1 to 1024"),
+        "{said}"
+    );
 }

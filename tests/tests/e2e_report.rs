@@ -5,7 +5,7 @@ mod common;
 use std::io::Read;
 use std::process::Stdio;
 
-use common::{BAD_CONFIG, Place, micro};
+use common::{BAD_CONFIG, DIVERGED, Place, micro};
 use serde_json::Value;
 
 #[test]
@@ -17,10 +17,19 @@ fn the_report_names_data_command_commit_and_date() {
     assert!(text("/data/train/path").ends_with("runs/data/micro/train-16x64-seed0/store"));
     assert_eq!(report["data"]["train"]["images"], 16);
     assert_eq!((&report["data"]["val"]["images"], text("/data/train/key").len()), (&8.into(), 64));
-    assert!(text("/command").ends_with(" train micro --set eval.draw_images=2"));
+    assert!(text("/commands/0").ends_with(" train micro --set eval.draw_images=2"));
+    assert_eq!((text("/state"), text("/data/val/key").len()), ("done", 64));
     assert!(!text("/commit").is_empty() && !text("/cpu").is_empty());
-    let date = text("/date");
-    assert!(date.len() == 25 && date.as_bytes()[10] == b'T', "{date}");
+    let (started, written) = (text("/started"), text("/written"));
+    for time in [started, written] {
+        assert!(time.len() == 25 && time.as_bytes()[10] == b'T', "{time}");
+    }
+    assert!(started <= written, "{started} .. {written}");
+    assert_eq!(text("/analysis/bbox/images/0/file_name").len(), "000000000001.jpg".len());
+    let kinds = ["Cls", "Loc", "Both", "Dupe", "Bkg", "Miss"];
+    assert!(kinds.contains(&text("/analysis/bbox/errors/0/kind")));
+    let list = |line: &str| line.contains("\"precision\":[");
+    assert!(place.text("runs/micro/report.json").lines().filter(|line| list(line)).count() == 8);
     let classes = report.pointer("/analysis/segm/classes").and_then(Value::as_array);
     assert_eq!(classes.expect("a list").len(), 4);
     assert_eq!(
@@ -31,6 +40,7 @@ fn the_report_names_data_command_commit_and_date() {
     let names: Vec<&str> = out.lines().filter(|l| ["bbox", "segm"].contains(l)).collect();
     assert_eq!(names, ["bbox", "segm"]);
     let log = place.text("runs/micro/log.txt");
+    assert!(log.contains(" segm by class\n") && log.contains(" objects    AP   AP50  AR100\n"));
     let timed = |line: &str| line.as_bytes()[4] == b'-' && line.as_bytes()[13] == b':';
     assert!(log.lines().all(timed), "{log}");
     let metrics = place.metrics("runs/micro");
@@ -56,7 +66,7 @@ fn the_page_is_one_file_and_escapes_names() {
     for outside in ["http://", "https://", "<link", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    assert_eq!(page.matches("data:image/png;base64,").count(), 6, "three pairs");
+    assert_eq!(page.matches("data:image/jpeg;base64,").count(), 6, "three pairs");
     for part in ["<h1>micro</h1>", "<polyline", "Confusion matrix", "batch_size = 2", "commit"] {
         assert!(page.contains(part), "{part}");
     }
@@ -68,7 +78,96 @@ fn a_page_without_pictures_or_masks_is_whole() {
     place.good(&micro("--set model.kind=faster_rcnn"));
     let page = place.text("runs/micro/report.html");
     assert!(page.contains("Boxes (bbox)") && !page.contains("Masks (segm)"));
-    assert!(!page.contains("data:image/png") && page.ends_with("</html>\n"));
+    assert!(!page.contains("data:image/") && page.ends_with("</html>\n"));
+}
+
+#[test]
+fn a_resumed_run_tells_its_sessions_apart() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=6"));
+    let first = place.json("runs/micro/report.json");
+    assert_eq!(first["last_session"]["steps"], 6);
+    place.good("train --resume runs/micro --set train.steps=10");
+    let report = place.json("runs/micro/report.json");
+    assert_eq!((&report["steps"], &report["last_session"]["steps"]), (&10.into(), &4.into()));
+    let commands = report["commands"].as_array().expect("a list");
+    assert_eq!((commands.len(), &commands[0]), (2, &first["commands"][0]));
+    assert_eq!(report["started"], first["started"]);
+    // All ten steps, from the metrics.
+    let text = place.text("runs/micro/metrics.jsonl");
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let step_ms: f64 = records.filter_map(|record| record["step_ms"].as_f64()).sum();
+    let seconds = report["train_seconds"].as_f64().expect("a number");
+    assert!((seconds - 1e-3 * step_ms).abs() < 1e-9, "{seconds} s, {step_ms} ms");
+    // A finished run keeps its figures.
+    place.good("train --resume runs/micro");
+    let again = place.json("runs/micro/report.json");
+    assert_eq!((&again["steps"], &again["last_session"]["steps"]), (&10.into(), &0.into()));
+    assert_eq!(again["images_per_second"], report["images_per_second"]);
+    assert!(again["last_session"]["images_per_second"].is_null());
+    let page = place.text("runs/micro/report.html");
+    assert!(page.contains("all 3 sessions") && !page.contains(" 0.0 images/s"));
+    let log = place.text("runs/micro/log.txt");
+    assert!(log.contains("no step was left to train") && !log.contains("0 steps in 0:00:00,"));
+}
+
+/// The losses become non-finite long after an evaluation; the report shows that one.
+#[test]
+fn a_run_that_diverges_leaves_a_report_with_its_last_evaluation() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=4 --set eval.draw_images=1"));
+    let scores = place.json("runs/micro/report.json")["segm"].clone();
+    let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 --set train.steps=900 \
+                --set solver.warmup_steps=0 --override";
+    place.bad(&format!("train --resume runs/micro {wild}"), DIVERGED, &["learning_rate"]);
+    let report = place.json("runs/micro/report.json");
+    assert_eq!((&report["state"], &report["evaluated_step"]), (&"diverged".into(), &4.into()));
+    assert!(report["steps"].as_u64() > Some(4) && scores.is_object());
+    assert_eq!((&report["segm"], &report["best"]["step"]), (&scores, &4.into()));
+    let page = place.text("runs/micro/report.html");
+    assert!(page.contains("the losses became non-finite") && page.contains(", after step 4</h2>"));
+    assert_eq!(page.matches("data:image/jpeg").count(), 2);
+}
+
+/// A run that is still training when it is killed.
+#[test]
+fn a_run_has_a_report_from_its_first_evaluation_on() {
+    let place = Place::new();
+    let steps = "--set train.steps=1000000 --set train.eval_every_steps=4";
+    let mut command = place.command(&micro(steps));
+    let mut child = command.stderr(Stdio::null()).spawn().expect("the command starts");
+    let since = std::time::Instant::now();
+    let read = || std::fs::read_to_string(place.join("runs/micro/report.json")).ok();
+    let evaluated = |text: &String| text.contains("\"evaluated_step\": 4");
+    while !read().as_ref().is_some_and(evaluated) && since.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let report = place.json("runs/micro/report.json");
+    assert_eq!(report["state"], "training");
+    assert!(report["evaluated_step"].as_u64() >= Some(4) && report["bbox"].is_object());
+    assert!(place.text("runs/micro/report.html").contains("not ended when this was written"));
+}
+
+#[test]
+fn eval_prints_the_classes_after_the_twelve_numbers() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=2"));
+    let out = place.good("eval --run runs/micro");
+    assert_eq!(out.matches("Average Precision").count(), 12);
+    let (numbers, classes) = out.split_once("\nbbox by class\n").expect("a table");
+    assert!(numbers.contains("segm\n") && !classes.contains("Average"));
+    let lines: Vec<&str> = classes.lines().collect();
+    let names = ["square", "triangle", "circle", "cross"];
+    for (line, name) in lines[1..].iter().zip(names) {
+        assert!(line.starts_with(name) && line.len() == lines[0].len(), "{classes}");
+    }
+    assert_eq!(lines[6], "segm by class");
+    let gt = "runs/data/micro/val-8x64-seed0/annotations.json";
+    let files = place.good(&format!("eval --gt {gt} --detections runs/micro/inference/segm.json"));
+    let (_, classes) = files.split_once("\nsegm by class\n").expect("a table");
+    assert!(names.iter().all(|name| classes.contains(name)), "{files}");
 }
 
 #[test]

@@ -125,7 +125,9 @@ fn a_signal_saves_and_the_resumed_run_ends_bit_exact() {
         let step: u64 =
             last.trim().trim_start_matches("checkpoints/step_").parse().expect("a step");
         assert_eq!(place.steps("runs/micro").len() as u64, step);
-        assert!(!place.join("runs/micro/report.json").exists(), "it is not done");
+        let report = place.json("runs/micro/report.json");
+        assert_eq!((&report["state"], &report["steps"]), (&"interrupted".into(), &step.into()));
+        assert!(place.text("runs/micro/report.html").contains("interrupted by a signal"));
 
         let total = step + 3;
         place.good(&format!("train --resume runs/micro --set train.steps={total}"));

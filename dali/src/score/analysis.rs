@@ -1,6 +1,8 @@
 //! What lies behind the twelve numbers: scores by class, precision over recall, which classes are
 //! confused, which kinds of errors cost most, and the images with the worst detections.
 
+use std::path::Path;
+
 use hotcoco::COCOeval;
 use serde::Serialize;
 
@@ -48,11 +50,14 @@ pub struct ClassScores {
 /// A kind of errors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ErrorKind {
+    /// TIDE's short name: `Cls`, `Loc`, `Both`, `Dupe`, `Bkg`, `Miss`.
+    pub kind: &'static str,
     /// What goes wrong.
     pub meaning: &'static str,
     /// Number of such errors.
     pub count: u64,
-    /// What AP at IoU 0.50 would gain without them.
+    /// What AP at IoU 0.50, the mean over classes, would gain without them. A missed object is
+    /// mended by not counting it, so a class of which nothing is found gains nothing by that.
     pub ap_lost: f64,
 }
 
@@ -75,7 +80,7 @@ pub struct Analysis {
     /// By class, in the order of the ids.
     pub classes: Vec<ClassScores>,
     /// Mean precision over the classes at recalls 0, 0.01 .. 1, for each of ten IoU thresholds,
-    /// 0.50 to 0.95.
+    /// 0.50 to 0.95; empty where no class has objects.
     pub precision: Vec<Vec<f64>>,
     /// Objects of class `row` detected as class `column`; the last row counts detections of
     /// nothing, the last column missed objects. Scores from 0.5, IoU from 0.5.
@@ -109,6 +114,21 @@ pub fn analyze(
         images: images(&seen)?,
     };
     Ok((summary, analysis))
+}
+
+/// Scores a COCO results file, also by class.
+///
+/// # Errors
+/// As for [`super::evaluate_files`].
+pub fn evaluate_files_by_class(
+    gt: &Path,
+    detections: &Path,
+) -> Result<(Summary, Vec<ClassScores>), ScoreError> {
+    let gt = GroundTruth::from_file(gt)?;
+    let results = Results::from_file(detections, &gt, None)?;
+    let (summary, curves, eval) = scored(&gt, results)?;
+    let classes = classes(&gt, &summary, &curves, &eval);
+    Ok((summary, classes))
 }
 
 /// Mean of the defined values, or `None`.
@@ -155,9 +175,9 @@ fn mean_precision(curves: &Curves) -> Vec<Vec<f64>> {
     let [t, r, k, a, m] = curves.shape;
     let at = |t: usize, rec: usize| {
         let of = |class: usize| curves.precision[(((t * r + rec) * k + class) * a) * m + (m - 1)];
-        mean((0..k).map(of)).unwrap_or(0.0)
+        mean((0..k).map(of))
     };
-    (0..t).map(|t| (0..r).map(|rec| at(t, rec)).collect()).collect()
+    (0..t).map(|t| (0..r).filter_map(|rec| at(t, rec)).collect()).collect()
 }
 
 fn confusion(eval: &COCOeval) -> Vec<Vec<u64>> {
@@ -167,12 +187,13 @@ fn confusion(eval: &COCOeval) -> Vec<Vec<u64>> {
 
 fn errors(eval: &COCOeval) -> Result<Vec<ErrorKind>, ScoreError> {
     let found = eval.tide_errors(FOUND_IOU, BACKGROUND_IOU)?;
-    let kind = |(name, meaning): (&str, &'static str)| ErrorKind {
+    let error = |(kind, meaning): (&'static str, &'static str)| ErrorKind {
+        kind,
         meaning,
-        count: found.counts.get(name).copied().unwrap_or(0),
-        ap_lost: found.delta_ap.get(name).copied().unwrap_or(0.0),
+        count: found.counts.get(kind).copied().unwrap_or(0),
+        ap_lost: found.delta_ap.get(kind).copied().unwrap_or(0.0),
     };
-    let mut kinds: Vec<ErrorKind> = ERROR_KINDS.into_iter().map(kind).collect();
+    let mut kinds: Vec<ErrorKind> = ERROR_KINDS.into_iter().map(error).collect();
     kinds.sort_by(|a, b| b.ap_lost.total_cmp(&a.ap_lost));
     Ok(kinds)
 }
@@ -195,7 +216,7 @@ fn images(eval: &COCOeval) -> Result<Vec<ImageScores>, ScoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::score::{GtAnnotation, GtCategory, GtImage, evaluate};
+    use crate::score::{GtAnnotation, GtCategory, GtImage, class_table, evaluate};
 
     fn ground_truth() -> GroundTruth {
         let image = |id| GtImage { id, height: 100, width: 100 };
@@ -245,11 +266,9 @@ mod tests {
             analysis.confusion,
             [vec![1, 0, 0, 1], vec![1, 0, 0, 0], vec![0; 4], vec![1, 0, 0, 0]]
         );
-        let count = |meaning: &str| {
-            analysis.errors.iter().find(|e| e.meaning == meaning).expect("a kind").count
-        };
-        assert_eq!(count("right place, wrong class"), 1);
-        assert_eq!((count("nothing there"), count("detected twice")), (2, 0));
+        let error = |kind| analysis.errors.iter().find(|e| e.kind == kind).expect("a kind");
+        assert_eq!((error("Cls").meaning, error("Cls").count), ("right place, wrong class", 1));
+        assert_eq!((error("Bkg").count, error("Dupe").count), (2, 0));
         assert!(analysis.errors.windows(2).all(|pair| pair[0].ap_lost >= pair[1].ap_lost));
         let image =
             |image_id, found, spurious, missed| ImageScores { image_id, found, spurious, missed };
@@ -261,5 +280,19 @@ mod tests {
         let (summary, analysis) = analyze(&ground_truth(), &[], IouType::Bbox).expect("sound");
         assert_eq!((summary.ap(), analysis.images[0].missed), (0.0, 2));
         assert!(analysis.precision.iter().flatten().all(|p| *p == 0.0));
+        // All three objects are missed: without them no class would have an AP to gain.
+        let miss = analysis.errors.iter().find(|error| error.kind == "Miss").expect("a kind");
+        assert_eq!((miss.count, miss.ap_lost), (3, 0.0));
+    }
+
+    #[test]
+    fn nothing_annotated_has_no_precision() {
+        let category = GtCategory { id: 1, name: "cat".into() };
+        let image = GtImage { id: 1, height: 100, width: 100 };
+        let gt = GroundTruth::from_parts(vec![image], vec![], vec![category]).expect("sound");
+        let seen = [detection(1, 1, 0.0, 0.9)];
+        let (summary, analysis) = analyze(&gt, &seen, IouType::Bbox).expect("sound");
+        assert!(summary.ap() < 0.0 && analysis.precision.iter().all(Vec::is_empty));
+        assert!(class_table(&analysis.classes).ends_with("      0     -      -      -"));
     }
 }

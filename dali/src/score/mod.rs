@@ -4,6 +4,7 @@
 //! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit.
 
 mod analysis;
+mod class_table;
 mod detections;
 mod error;
 mod evaluate;
@@ -15,7 +16,10 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use analysis::{Analysis, ClassScores, ErrorKind, ImageScores, analyze};
+pub use analysis::{
+    Analysis, ClassScores, ErrorKind, ImageScores, analyze, evaluate_files_by_class,
+};
+pub use class_table::class_table;
 pub use detections::{Detection, Results};
 pub use error::ScoreError;
 pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};

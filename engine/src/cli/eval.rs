@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dali::score::{class_table, evaluate_files_by_class};
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;
@@ -33,8 +34,9 @@ pub(super) struct EvalArgs {
 
 pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     if let (Some(gt), Some(detections)) = (&args.gt, &args.detections) {
-        let summary = dali::score::evaluate_files(gt, detections, None)?;
-        return super::print(&format!("{summary}\n"));
+        let (summary, classes) = evaluate_files_by_class(gt, detections)?;
+        let (kind, classes) = (summary.iou_type, class_table(&classes));
+        return super::print(&format!("{summary}\n\n{kind} by class\n{classes}\n"));
     }
     let progress = Progress::loud();
     let backend = args.device.open()?;
@@ -52,6 +54,12 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     {
         progress.say(&why);
     }
-    let mut summaries = evaluation.summaries();
-    summaries.try_for_each(|(_, summary)| super::print(&format!("{summary}\n")))
+    for (_, summary) in evaluation.summaries() {
+        super::print(&format!("{summary}\n"))?;
+    }
+    for ((name, _), analysis) in evaluation.summaries().zip(evaluator.analyze(&evaluation)?) {
+        let classes = class_table(&analysis.classes);
+        super::print(&format!("\n{name} by class\n{classes}\n"))?;
+    }
+    Ok(())
 }

@@ -11,6 +11,9 @@ use crate::evaluate::{Found, Image, ImageDetections};
 const LEGIBLE_SIDE: usize = 640;
 /// Space between the pictures of a sheet, in pixels.
 const GAP: u32 = 8;
+/// Width of a box's line, in pixels, and of the dark lines along both of its sides.
+const LINE: i32 = 3;
+const RIM: i32 = 1;
 /// Opacity of the object's colour inside its mask.
 const TINT: f32 = 0.45;
 
@@ -21,16 +24,41 @@ pub fn picture(
     class_names: &[String],
     min_score: f32,
 ) -> RgbImage {
-    tagged_picture(image, detections, class_names, min_score, Tags::Scores)
+    let scale = legible_scale(image);
+    tagged_picture(image, detections, class_names, (min_score, Tags::Scores), scale)
 }
 
-/// Draws annotated objects onto the image, tagged with their classes.
-pub fn picture_of_truth(
+/// Like [`picture`], enlarged or reduced to a long side of `side` pixels before anything is drawn.
+pub fn picture_at(
+    image: &Image,
+    detections: &ImageDetections,
+    class_names: &[String],
+    min_score: f32,
+    side: u32,
+) -> RgbImage {
+    let scale = scale_to(image, side);
+    tagged_picture(image, detections, class_names, (min_score, Tags::Scores), scale)
+}
+
+/// Draws annotated objects, tagged with their classes, onto the image, enlarged or reduced to a
+/// long side of `side` pixels.
+pub fn picture_of_truth_at(
     image: &Image,
     objects: &ImageDetections,
     class_names: &[String],
+    side: u32,
 ) -> RgbImage {
-    tagged_picture(image, objects, class_names, 0.0, Tags::Names)
+    let scale = scale_to(image, side);
+    tagged_picture(image, objects, class_names, (0.0, Tags::Names), scale)
+}
+
+/// Whole enlargement of a small image, so that a person can see it.
+fn legible_scale(image: &Image) -> f32 {
+    (LEGIBLE_SIDE / image.height.max(image.width).max(1)).clamp(1, 8) as f32
+}
+
+fn scale_to(image: &Image, side: u32) -> f32 {
+    side as f32 / image.height.max(image.width).max(1) as f32
 }
 
 /// A picture as PNG.
@@ -59,25 +87,24 @@ fn tagged_picture(
     image: &Image,
     detections: &ImageDetections,
     class_names: &[String],
-    min_score: f32,
-    tags: Tags,
+    (min_score, tags): (f32, Tags),
+    scale: f32,
 ) -> RgbImage {
-    let zoom = (LEGIBLE_SIDE / image.height.max(image.width).max(1)).clamp(1, 8);
     let (width, height) = (image.width as u32, image.height as u32);
     let source = RgbImage::from_fn(width, height, |x, y| {
         let at = 3 * (y as usize * image.width + x as usize);
         Rgb([image.rgb[at], image.rgb[at + 1], image.rgb[at + 2]])
     });
-    let zoomed = (width * zoom as u32, height * zoom as u32);
+    let scaled = |side: u32| ((side as f32 * scale).round() as u32).max(1);
     let filter = imageops::FilterType::CatmullRom;
-    let mut canvas = imageops::resize(&source, zoomed.0, zoomed.1, filter);
+    let mut canvas = imageops::resize(&source, scaled(width), scaled(height), filter);
     let shown: Vec<(usize, &Found)> =
         detections.objects.iter().enumerate().filter(|(_, o)| o.score >= min_score).collect();
     for (i, object) in shown.iter().rev() {
-        draw_mask(&mut canvas, object, zoom, colour(*i));
+        draw_mask(&mut canvas, object, colour(*i));
     }
     for (i, object) in shown.iter().rev() {
-        draw_box(&mut canvas, object, zoom, colour(*i));
+        draw_box(&mut canvas, object.bbox.map(|v| (v * scale) as i32), colour(*i));
     }
     for (i, object) in shown.iter().rev() {
         let name = class_names.get(object.label - 1).map_or("?", String::as_str);
@@ -85,7 +112,7 @@ fn tagged_picture(
             Tags::Scores => format!("{name} {:.2}", object.score),
             Tags::Names => name.to_string(),
         };
-        let [x1, y1, ..] = object.bbox.map(|v| (v * zoom as f32) as i32);
+        let [x1, y1, ..] = object.bbox.map(|v| (v * scale) as i32);
         text::draw_tag(&mut canvas, &tag, x1, y1, colour(*i));
     }
     canvas
@@ -118,16 +145,19 @@ fn colour(i: usize) -> Rgb<u8> {
     Rgb([ramp(3.0), ramp(1.0), ramp(5.0)])
 }
 
-fn draw_mask(canvas: &mut RgbImage, object: &Found, zoom: usize, colour: Rgb<u8>) {
+/// Tints the mask and draws its edge, a pixel of the canvas wide.
+fn draw_mask(canvas: &mut RgbImage, object: &Found, colour: Rgb<u8>) {
     let Some(mask) = &object.mask else { return };
     let (height, width) = (mask.height as usize, mask.width as usize);
     let bitmap = mask.decode();
-    let inside = |x: isize, y: isize| {
-        let within = x >= 0 && y >= 0 && (x as usize) < width && (y as usize) < height;
+    let (columns, rows) = (i64::from(canvas.width()), i64::from(canvas.height()));
+    let inside = |x: i64, y: i64| {
+        let within = (0..columns).contains(&x) && (0..rows).contains(&y);
+        let (x, y) = (x * width as i64 / columns, y * height as i64 / rows);
         within && bitmap[y as usize * width + x as usize] != 0
     };
     for (x, y, pixel) in canvas.enumerate_pixels_mut() {
-        let (x, y) = ((x as usize / zoom) as isize, (y as usize / zoom) as isize);
+        let (x, y) = (i64::from(x), i64::from(y));
         if !inside(x, y) {
             continue;
         }
@@ -137,17 +167,19 @@ fn draw_mask(canvas: &mut RgbImage, object: &Found, zoom: usize, colour: Rgb<u8>
     }
 }
 
-fn draw_box(canvas: &mut RgbImage, object: &Found, zoom: usize, colour: Rgb<u8>) {
-    let [x1, y1, x2, y2] = object.bbox.map(|v| (v * zoom as f32) as i32);
-    let thick = 2;
-    for t in 0..thick {
-        for x in x1..=x2 {
-            put(canvas, x, y1 + t, colour);
-            put(canvas, x, y2 - t, colour);
+/// A coloured outline between two dark ones, so that it is seen on any ground.
+fn draw_box(canvas: &mut RgbImage, [x1, y1, x2, y2]: [i32; 4], colour: Rgb<u8>) {
+    let dark = Rgb([0; 3]);
+    let rings = (-RIM..0).chain(LINE..LINE + RIM).map(|t| (t, dark));
+    for (t, ink) in rings.chain((0..LINE).map(|t| (t, colour))) {
+        let (left, top, right, bottom) = (x1 + t, y1 + t, x2 - t, y2 - t);
+        for x in left..=right {
+            put(canvas, x, top, ink);
+            put(canvas, x, bottom, ink);
         }
-        for y in y1..=y2 {
-            put(canvas, x1 + t, y, colour);
-            put(canvas, x2 - t, y, colour);
+        for y in top..=bottom {
+            put(canvas, left, y, ink);
+            put(canvas, right, y, ink);
         }
     }
 }
@@ -170,7 +202,7 @@ mod tests {
     use dali::score::encode_mask;
     use image::Rgb;
 
-    use super::{picture, sheet};
+    use super::{colour, picture, picture_at, sheet};
     use crate::evaluate::{Found, Image, ImageDetections};
 
     fn grey(side: usize) -> Image {
@@ -192,6 +224,30 @@ mod tests {
         assert_eq!(*drawn.get_pixel(400, 400), Rgb([100; 3]), "outside");
         let hidden = picture(&grey(64), &found, &["cat".to_string()], 0.95);
         assert_eq!(*hidden.get_pixel(240, 280), Rgb([100; 3]), "below the threshold");
+    }
+
+    #[test]
+    fn a_box_is_seen_on_ground_of_its_own_colour() {
+        let Rgb(own) = colour(0);
+        let image = Image { id: 1, height: 50, width: 50, rgb: own.repeat(50 * 50) };
+        let object = Found { label: 1, score: 0.9, bbox: [20.0, 20.0, 40.0, 40.0], mask: None };
+        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let drawn = picture_at(&image, &found, &["cat".to_string()], 0.5, 500);
+        assert_eq!(drawn.dimensions(), (500, 500));
+        let row: Vec<_> = (395..405).map(|x| *drawn.get_pixel(x, 300)).collect();
+        assert_eq!(row.iter().filter(|pixel| **pixel == Rgb([0; 3])).count(), 2, "{row:?}");
+        assert!(row.contains(&Rgb(own)));
+    }
+
+    #[test]
+    fn a_picture_has_the_long_side_that_is_asked_for() {
+        let image = Image { id: 1, height: 200, width: 100, rgb: vec![9; 3 * 200 * 100] };
+        let mask = Some(encode_mask(200, 100, &[1; 200 * 100]));
+        let object = Found { label: 1, score: 0.9, bbox: [0.0, 0.0, 100.0, 200.0], mask };
+        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let of = |side| picture_at(&image, &found, &["cat".to_string()], 0.5, side);
+        assert_eq!((of(90).dimensions(), of(333).dimensions()), ((45, 90), (167, 333)));
+        assert_ne!(*of(333).get_pixel(80, 160), Rgb([9; 3]), "the mask tints it");
     }
 
     #[test]

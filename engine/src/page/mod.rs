@@ -1,35 +1,24 @@
 //! `report.html`: a run on one page that needs nothing else: no script, no file, no network.
 
 mod chart;
+mod evaluation;
 mod tables;
+mod ticks;
 
 use std::fmt::Write;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use dali::score::{Analysis, ImageScores};
-use image::RgbImage;
 use serde_json::Value;
 
-use crate::draw::png;
-use crate::error::EngineError;
-use crate::evaluate::Evaluation;
+use crate::metrics::duration;
 
-use chart::{Extent, Line, chart};
+use chart::{Axes, Line, chart};
+
+pub(crate) use evaluation::{PICTURE_SIDE, Pair, evaluation, evaluation_of};
 
 const STYLE: &str = include_str!("style.css");
-/// Width of a picture on the page, pixels.
-const PICTURE_WIDTH: u32 = 340;
-/// Most classes whose precision is drawn.
-const DRAWN_CLASSES: usize = 8;
-
-/// An image of the page: annotated objects beside detections.
-#[derive(Debug)]
-pub(crate) struct Pair {
-    pub(crate) scores: ImageScores,
-    pub(crate) truth: RgbImage,
-    pub(crate) found: RgbImage,
-}
+const KINDS: [&str; 2] = ["bbox", "segm"];
+/// Fields of `report.json` that the page shows elsewhere than in its table.
+const SHOWN_ELSEWHERE: [&str; 6] = ["bbox", "segm", "analysis", "best", "commands", "state"];
 
 /// What a page shows.
 #[derive(Debug)]
@@ -40,72 +29,119 @@ pub(crate) struct Page<'a> {
     pub(crate) report: &'a Value,
     /// The records of `metrics.jsonl`.
     pub(crate) records: &'a [Value],
-    pub(crate) evaluation: &'a Evaluation,
-    /// One per summary of the evaluation.
-    pub(crate) analyses: &'a [Analysis],
-    /// The worst images first.
-    pub(crate) pairs: &'a [Pair],
+    /// The last evaluation's part, or nothing.
+    pub(crate) evaluation: &'a str,
     /// The resolved config.
     pub(crate) config_toml: &'a str,
 }
 
 impl Page<'_> {
     /// The page as HTML.
-    ///
-    /// # Errors
-    /// A picture that cannot be encoded.
-    pub(crate) fn html(&self) -> Result<String, EngineError> {
+    pub(crate) fn html(&self) -> String {
         let mut html = format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
              <title>{name}</title>\n<style>\n{STYLE}</style></head><body>\n<h1>{name}</h1>\n",
             name = escape(self.name)
         );
+        html += &self.head();
         html += &self.tiles();
         html += &self.curves();
-        for ((name, _), analysis) in self.evaluation.summaries().zip(self.analyses) {
-            html += &section(name, analysis);
-        }
-        html += &self.pictures()?;
+        html += self.evaluation;
         let mut facts = self.report.clone();
         if let Some(facts) = facts.as_object_mut() {
-            facts.retain(|name, _| !["bbox", "segm", "analysis"].contains(&name.as_str()));
+            facts.retain(|name, _| !SHOWN_ELSEWHERE.contains(&name.as_str()));
         }
+        let commands = self.report["commands"].as_array().into_iter().flatten();
+        let commands: Vec<String> = commands.filter_map(Value::as_str).map(escape).collect();
+        // Writing to a string cannot fail.
         let _ = write!(
             html,
-            "<h2>Run</h2>\n<div class=\"row\"><div>{}</div><div>{}</div></div>\n\
-             <h2>Config</h2>\n<pre>{}</pre>\n</body></html>\n",
+            "<h2>Run</h2>\n<h3>Commands</h3>\n<pre class=\"commands\">{}</pre>\n<div class=\"facts-and-scores\">\
+             <div>{}</div><div>{}</div></div>\n\
+             <h2>Config</h2>\n<pre class=\"config\">{}</pre>\n</body></html>\n",
+            commands.join("\n"),
             tables::facts(&facts),
-            tables::scores(self.evaluation.summaries()),
+            tables::scores(self.report),
             escape(self.config_toml)
         );
-        Ok(html)
+        html
+    }
+
+    /// How the run stands, when, and where.
+    fn head(&self) -> String {
+        let report = self.report;
+        let text = |key: &str| escape(report[key].as_str().unwrap_or("unknown"));
+        let state = match report["state"].as_str().unwrap_or_default() {
+            "training" => "not ended when this was written",
+            "diverged" => "ended: the losses became non-finite",
+            "interrupted" => "interrupted by a signal; it can be resumed",
+            "target_reached" => "ended: the target is reached",
+            "no_improvement" => "ended: the score no longer improves",
+            _ => "ended: all steps are done",
+        };
+        let mut html = format!(
+            "<p>{state} · device {} · commit {} · started {} · written {}</p>\n",
+            text("device"),
+            text("commit"),
+            text("started"),
+            text("written")
+        );
+        let session = &report["last_session"];
+        let sessions = report["commands"].as_array().map_or(1, Vec::len);
+        if sessions > 1 {
+            let speed = session["images_per_second"].as_f64();
+            let speed = speed.map_or(String::new(), |speed| format!(", {speed:.1} images/s"));
+            let _ = writeln!(
+                html,
+                "<p>Time and speed are those of all {sessions} sessions. The last one: {} steps in \
+                 {}{speed}.</p>",
+                session["steps"],
+                duration(session["seconds"].as_f64().unwrap_or(0.0))
+            );
+        }
+        html
     }
 
     /// The numbers that a reader looks for first.
     fn tiles(&self) -> String {
-        let report = |key: &str| self.report[key].as_f64().unwrap_or(0.0);
+        let report = self.report;
         let mut tiles = Vec::new();
-        for (name, summary) in self.evaluation.summaries() {
-            for (stat, i) in [("AP", 0), ("AP50", 1)] {
-                let value = summary.stats[i];
-                let value = if value < 0.0 { "–".into() } else { format!("{value:.3}") };
-                tiles.push((value, format!("{name} {stat}")));
+        let evaluated = &report["evaluated_step"];
+        let kinds = || KINDS.into_iter().filter(|kind| report[*kind].is_object());
+        for kind in kinds() {
+            for stat in ["AP", "AP50"] {
+                let name = format!("{kind} {stat}, after step {evaluated}");
+                tiles.push((tables::number(report[kind][stat].as_f64()), name));
             }
         }
-        tiles.push((format!("{:.0}", report("steps")), "steps".into()));
-        tiles.push((crate::metrics::duration(report("seconds")), "time".into()));
-        let speed = format!("{:.1}", report("images_per_second"));
+        let best = &report["best"];
+        if best["step"].is_u64() && best["step"] != *evaluated {
+            for kind in KINDS.into_iter().filter(|kind| best[*kind].is_object()) {
+                let ap = tables::number(best[kind]["AP"].as_f64());
+                tiles.push((ap, format!("{kind} AP, best step {}", best["step"])));
+            }
+        }
+        tiles.push((report["steps"].to_string(), format!("of {} steps", report["total_steps"])));
+        let seconds = report["seconds"].as_f64().unwrap_or(0.0);
+        tiles.push((duration(seconds), "training and evaluation".into()));
+        let speed = report["images_per_second"].as_f64();
+        let speed = speed.map_or("–".into(), |speed| format!("{speed:.1}"));
         tiles.push((speed, "images/s while training".into()));
         let tile = |(value, name): (String, String)| {
             format!("<div class=\"tile\"><b>{value}</b><span>{}</span></div>", escape(&name))
         };
-        let about = ["device", "commit", "date"].map(|key| {
-            let text = self.report[key].as_str().unwrap_or("unknown");
-            format!("{key} {}", escape(text))
-        });
         let tiles: String = tiles.into_iter().map(tile).collect();
-        format!("<p>{}</p>\n<div class=\"tiles\">{tiles}</div>\n", about.join(" · "))
+        let best = match (best["step"].as_u64(), best["metric"].as_str()) {
+            (Some(step), Some(metric)) if best["step"] == *evaluated => {
+                format!("<p>Step {step} is also the best by {} AP.</p>\n", escape(metric))
+            }
+            (Some(step), Some(metric)) => {
+                format!("<p>Step {step} is the best by {} AP.</p>\n", escape(metric))
+            }
+            _ => "<p>Nothing is evaluated yet.</p>\n".into(),
+        };
+        format!("<div class=\"tiles\">{tiles}</div>\n{best}")
     }
 
     /// Loss, AP and learning rate by step.
@@ -122,89 +158,22 @@ impl Page<'_> {
         let names = step.and_then(Value::as_object).into_iter().flat_map(|r| r.keys());
         let parts = names.filter(|name| name.starts_with("loss_") && *name != "loss_scale");
         let parts: Vec<Line> = parts.map(|name| line(name, &format!("/{name}"))).collect();
-        let kinds = self.evaluation.summaries().map(|(name, _)| name);
-        let scores: Vec<Line> = kinds
+        let scores: Vec<Line> = KINDS
+            .into_iter()
             .flat_map(|kind| ["AP", "AP50"].map(|stat| (kind, stat)))
             .map(|(kind, stat)| line(&format!("{kind} {stat}"), &format!("/{kind}/{stat}")))
+            .filter(|line| !line.points.is_empty())
             .collect();
-        let free = Extent::default();
-        let shares = Extent { y: Some((0.0, 1.0)), ..free };
+        let last = self.records.iter().filter_map(|r| r["step"].as_f64()).fold(1.0, f64::max);
+        let axes = |y_name| Axes { x_name: "step", y_name, x: Some((0.0, last)), y: None };
         let charts = [
-            chart("Loss", "step", &[line("loss", "/loss")], free),
-            chart("Losses by part", "step", &parts, free),
-            chart("AP", "step", &scores, shares),
-            chart("Learning rate", "step", &[line("lr", "/lr")], free),
+            chart("Loss", axes("loss"), &[line("loss", "/loss")]),
+            chart("Losses by part", axes("loss"), &parts),
+            chart("AP", Axes { y: Some((0.0, 1.0)), ..axes("AP") }, &scores),
+            chart("Learning rate", axes("learning rate"), &[line("lr", "/lr")]),
         ];
-        format!("<h2>Training</h2>\n<div class=\"row\">{}</div>\n", charts.concat())
+        format!("<h2>Training</h2>\n<div class=\"charts\">{}</div>\n", charts.concat())
     }
-
-    /// Annotated objects beside detections.
-    fn pictures(&self) -> Result<String, EngineError> {
-        if self.pairs.is_empty() {
-            return Ok(String::new());
-        }
-        let mut html = "<h2>Images, the worst first</h2>\n<p>Left: annotated objects. Right: \
-                        detections that score at least 0.5.</p>\n<div class=\"pairs\">"
-            .to_string();
-        for Pair { scores, truth, found } in self.pairs {
-            let ImageScores { image_id, found: hits, spurious, missed } = scores;
-            let _ = writeln!(
-                html,
-                "<figure class=\"pair\"><div><img alt=\"annotated\" src=\"{}\">\
-                 <img alt=\"detected\" src=\"{}\"></div><figcaption>image {image_id}: {hits} \
-                 found, {missed} missed, {spurious} spurious</figcaption></figure>",
-                data_url(truth)?,
-                data_url(found)?
-            );
-        }
-        Ok(html + "</div>\n")
-    }
-}
-
-/// Classes, precision over recall, confusion and errors of boxes or of masks.
-fn section(kind: &str, analysis: &Analysis) -> String {
-    let of = |name: String, precision: &[f64]| Line {
-        name,
-        points: precision.iter().enumerate().map(|(i, p)| (i as f64 / 100.0, *p)).collect(),
-    };
-    let thresholds = [(0, "0.50"), (5, "0.75"), (9, "0.95")].map(|(i, iou)| {
-        let precision = analysis.precision.get(i).map_or(&[][..], Vec::as_slice);
-        of(format!("IoU {iou}"), precision)
-    });
-    let mut classes: Vec<_> = analysis.classes.iter().filter(|c| c.ap50.is_some()).collect();
-    classes.sort_by(|a, b| a.ap50.unwrap_or(0.0).total_cmp(&b.ap50.unwrap_or(0.0)));
-    let title = match classes.len() > DRAWN_CLASSES {
-        true => format!("Precision over recall, IoU 0.50, the {DRAWN_CLASSES} weakest classes"),
-        false => "Precision over recall, IoU 0.50, by class".to_string(),
-    };
-    let classes: Vec<Line> =
-        classes.iter().take(DRAWN_CLASSES).map(|c| of(c.name.clone(), &c.precision)).collect();
-    let unit = Extent { x: Some((0.0, 1.0)), y: Some((0.0, 1.0)) };
-    let what = if kind == "bbox" { "Boxes (bbox)" } else { "Masks (segm)" };
-    format!(
-        "<h2>{what}</h2>\n<div class=\"row\">{}{}</div>\n<h3>Classes</h3>\
-         <div class=\"scroll\">{}</div>\n<div class=\"row\">\
-         <div><h3>Errors by kind (TIDE)</h3>{}</div>\
-         <div class=\"scroll\"><h3>Confusion matrix</h3>{}</div></div>\n",
-        chart("Precision over recall, mean over classes", "recall", &thresholds, unit),
-        chart(&title, "recall", &classes, unit),
-        tables::classes(analysis),
-        tables::errors(analysis),
-        tables::confusion(analysis)
-    )
-}
-
-fn data_url(picture: &RgbImage) -> Result<String, EngineError> {
-    let (width, height) = picture.dimensions();
-    let small = match width > PICTURE_WIDTH {
-        true => {
-            let height = (height * PICTURE_WIDTH / width).max(1);
-            let filter = image::imageops::FilterType::Triangle;
-            image::imageops::resize(picture, PICTURE_WIDTH, height, filter)
-        }
-        false => picture.clone(),
-    };
-    Ok(format!("data:image/png;base64,{}", BASE64_STANDARD.encode(png(&small)?)))
 }
 
 /// Text that means nothing to a browser.
@@ -218,11 +187,50 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::escape;
+    use serde_json::json;
+
+    use super::*;
+
+    fn page(report: &Value, records: &[Value]) -> String {
+        Page { name: "run", report, records, evaluation: "", config_toml: "" }.html()
+    }
 
     #[test]
     fn names_mean_nothing_to_a_browser() {
         let text = escape("<script>alert('x')</script> & \"y\"");
         assert_eq!(text, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot;");
+    }
+
+    #[test]
+    fn a_run_that_was_never_evaluated_has_a_page() {
+        let report = json!({"state": "training", "steps": 3, "total_steps": 9, "commands": ["a"]});
+        let records = [json!({"step": 3, "loss": 1.0, "lr": 0.1})];
+        let html = page(&report, &records);
+        assert!(html.contains("not ended when this was written") && html.contains("of 9 steps"));
+        assert!(html.contains("Nothing is evaluated yet") && html.contains("images/s"));
+        assert!(!html.contains("0.0 images/s") && !html.contains("sessions"), "{html}");
+    }
+
+    #[test]
+    fn the_sessions_and_the_best_step_are_told_apart() {
+        let score = json!({"AP": 0.25, "AP50": 0.5});
+        let mut report = json!({
+            "state": "interrupted", "steps": 310, "total_steps": 400, "seconds": 3723.0,
+            "images_per_second": 12.0, "commands": ["first", "second"], "evaluated_step": 300,
+            "last_session": {"steps": 10, "seconds": 1.0, "images_per_second": 16.8},
+            "bbox": score, "best": {"metric": "bbox", "step": 200, "bbox": score, "segm": null},
+        });
+        let html = page(&report, &[]);
+        for part in [
+            "all 2 sessions. The last one: 10 steps in 0:00:01, 16.8 images/s.",
+            "<b>1:02:03</b><span>training and evaluation",
+            "<b>0.250</b><span>bbox AP, after step 300",
+            "<b>0.250</b><span>bbox AP, best step 200",
+            "first\nsecond",
+        ] {
+            assert!(html.contains(part), "{part}\n{html}");
+        }
+        report["best"]["step"] = 300.into();
+        assert!(page(&report, &[]).contains("Step 300 is also the best by bbox AP."));
     }
 }

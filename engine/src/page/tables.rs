@@ -2,40 +2,48 @@
 
 use std::fmt::Write;
 
-use dali::score::{Analysis, ClassScores, Summary};
+use dali::score::{Analysis, ClassScores, STAT_NAMES};
 use serde_json::Value;
 
-use super::escape;
+use super::{KINDS, escape};
+use crate::metrics::duration;
+use crate::runtime::gib;
 
 /// Most classes of a confusion matrix on the page: those with the most mistakes.
 const CONFUSED: usize = 20;
 
-/// The twelve numbers, one column for boxes and one for masks.
-pub(super) fn scores<'a>(summaries: impl Iterator<Item = (&'static str, &'a Summary)>) -> String {
-    let summaries: Vec<_> = summaries.collect();
+/// The twelve numbers of `report.json`, one column for boxes and one for masks.
+pub(super) fn scores(report: &Value) -> String {
+    let kinds: Vec<&str> = KINDS.into_iter().filter(|kind| report[*kind].is_object()).collect();
+    if kinds.is_empty() {
+        return String::new();
+    }
     let mut html = "<table class=\"scores\"><thead><tr><th></th>".to_string();
-    for (name, _) in &summaries {
+    // Writing to a string cannot fail.
+    for name in &kinds {
         let _ = write!(html, "<th>{name}</th>");
     }
     html += "</tr></thead><tbody>";
-    for i in 0..12 {
-        let _ = write!(html, "<tr><th>{}</th>", dali::score::STAT_NAMES[i]);
-        for (_, summary) in &summaries {
-            let _ = write!(html, "<td>{}</td>", number(Some(summary.stats[i])));
+    for stat in STAT_NAMES {
+        let _ = write!(html, "<tr><th>{stat}</th>");
+        for kind in &kinds {
+            let _ = write!(html, "<td>{}</td>", number(report[*kind][stat].as_f64()));
         }
         html += "</tr>";
     }
     html + "</tbody></table>"
 }
 
-/// The scores of each class, best first.
-pub(super) fn classes(analysis: &Analysis) -> String {
-    let mut classes: Vec<&ClassScores> = analysis.classes.iter().collect();
+/// The scores of each class that has objects, best first.
+pub(super) fn classes(analysis: &Analysis, on: &str) -> String {
+    let (mut classes, without): (Vec<&ClassScores>, Vec<&ClassScores>) =
+        analysis.classes.iter().partition(|class| class.objects > 0);
     let ap = |class: &ClassScores| class.ap.unwrap_or(-1.0);
     classes.sort_by(|a, b| ap(b).total_cmp(&ap(a)));
-    let mut html = "<table class=\"classes\"><thead><tr><th>class</th><th>objects</th><th>AP</th>\
-                    <th></th><th>AP50</th><th>AP75</th><th>AR100</th></tr></thead><tbody>"
-        .to_string();
+    let mut html = format!(
+        "<table class=\"classes\"><thead><tr><th>class</th><th>objects</th><th>AP of {on}</th>\
+         <th></th><th>AP50</th><th>AP75</th><th>AR100</th></tr></thead><tbody>"
+    );
     for class in classes {
         let _ = write!(
             html,
@@ -50,54 +58,64 @@ pub(super) fn classes(analysis: &Analysis) -> String {
             number(class.ar)
         );
     }
-    html + "</tbody></table>"
+    html += "</tbody></table>";
+    if !without.is_empty() {
+        let names: Vec<String> = without.iter().map(|class| escape(&class.name)).collect();
+        let _ = write!(html, "<p>Without objects: {}.</p>", names.join(", "));
+    }
+    html
 }
 
-/// What each class is taken for.
+/// What each class is taken for: missed objects and detections of nothing first, then the classes
+/// with the most mistakes, then all others in one column.
 pub(super) fn confusion(analysis: &Analysis) -> String {
     let nothing = analysis.classes.len();
-    let mistakes = |class: usize| {
-        let row: u64 = analysis.confusion[class].iter().sum();
-        let column: u64 = analysis.confusion.iter().map(|row| row[class]).sum();
-        row + column - 2 * analysis.confusion[class][class]
-    };
-    let mut shown: Vec<usize> = (0..nothing).collect();
+    let matrix = &analysis.confusion;
+    let row_sum = |class: usize| matrix[class].iter().sum::<u64>();
+    let column_sum = |class: usize| matrix.iter().map(|row| row[class]).sum::<u64>();
+    let mistakes = |class: usize| row_sum(class) + column_sum(class) - 2 * matrix[class][class];
+    let mut shown: Vec<usize> =
+        (0..nothing).filter(|class| row_sum(*class) + column_sum(*class) > 0).collect();
+    let present = shown.len();
     shown.sort_by_key(|class| std::cmp::Reverse(mistakes(*class)));
     shown.truncate(CONFUSED);
     shown.sort_unstable();
-    let note = match shown.len() < nothing {
-        true => format!("<p>The {CONFUSED} classes with the most mistakes of {nothing}.</p>"),
+    let has_others = shown.len() < present;
+    let name = |class: usize| escape(&analysis.classes[class].name);
+    let mut html = match has_others {
+        true => format!("<p>The {CONFUSED} classes with the most mistakes, of {present}.</p>"),
         false => String::new(),
     };
-    let name = |class: usize, none: &str| match analysis.classes.get(class) {
-        Some(class) => escape(&class.name),
-        None => format!("<em>{none}</em>"),
-    };
-    let ends = shown.iter().copied().chain([nothing]);
-    let mut html = format!("{note}<table class=\"confusion\"><thead><tr><th>is \\ found as</th>");
-    for column in ends.clone() {
-        let _ = write!(html, "<th>{}</th>", name(column, "missed"));
+    html += "<div class=\"scroll\"><table class=\"confusion\"><thead><tr>\
+             <th>is \\ detected as</th><th><span><em>missed</em></span></th>";
+    for &column in &shown {
+        let _ = write!(html, "<th><span>{}</span></th>", name(column));
     }
+    html += if has_others { "<th><span><em>others</em></span></th>" } else { "" };
     html += "</tr></thead><tbody>";
-    for row in ends.clone() {
-        let _ = write!(html, "<tr><th>{}</th>", name(row, "nothing"));
-        let total: u64 = analysis.confusion[row].iter().sum();
-        for column in ends.clone() {
-            let count = analysis.confusion[row][column];
-            let share = count as f64 / total.max(1) as f64;
-            let class = if row == column { "right" } else { "wrong" };
-            let _ = match (row, column) == (nothing, nothing) {
-                true => write!(html, "<td></td>"),
-                false => write!(
-                    html,
-                    "<td class=\"{class}\" style=\"--share:{:.0}%\">{count}</td>",
-                    100.0 * share
-                ),
-            };
+    for row in std::iter::once(nothing).chain(shown.iter().copied()) {
+        let total = row_sum(row).max(1) as f64;
+        let cell = |class: &str, count: u64| match count {
+            0 => "<td></td>".to_string(),
+            _ => {
+                let share = 100.0 * count as f64 / total;
+                format!("<td class=\"{class}\" style=\"--share:{share:.0}%\">{count}</td>")
+            }
+        };
+        html += &match row == nothing {
+            true => "<tr><th><em>nothing (spurious)</em></th><td></td>".to_string(),
+            false => format!("<tr><th>{}</th>{}", name(row), cell("wrong", matrix[row][nothing])),
+        };
+        for &column in &shown {
+            html += &cell(if row == column { "right" } else { "wrong" }, matrix[row][column]);
+        }
+        if has_others {
+            let listed: u64 = shown.iter().chain([&nothing]).map(|c| matrix[row][*c]).sum();
+            html += &cell("wrong", row_sum(row) - listed);
         }
         html += "</tr>";
     }
-    html + "</tbody></table>"
+    html + "</tbody></table></div>"
 }
 
 /// Kinds of errors with what they cost.
@@ -109,9 +127,10 @@ pub(super) fn errors(analysis: &Analysis) -> String {
     for kind in &analysis.errors {
         let _ = write!(
             html,
-            "<tr><th>{}</th><td>{}</td><td>{:.3}</td><td class=\"bar\">\
+            "<tr><th>{} ({})</th><td>{}</td><td>{:.3}</td><td class=\"bar\">\
              <i style=\"width:{:.1}%\"></i></td></tr>",
             kind.meaning,
+            kind.kind,
             kind.count,
             kind.ap_lost,
             100.0 * (kind.ap_lost / most).max(0.0)
@@ -130,21 +149,95 @@ pub(super) fn facts(value: &Value) -> String {
 fn rows(prefix: &str, value: &Value, html: &mut String) {
     for (name, value) in value.as_object().into_iter().flatten() {
         let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-        let text = match value {
+        let (name, text) = match value {
             Value::Object(_) => {
                 rows(&name, value, html);
                 continue;
             }
             Value::Null => continue,
-            Value::String(text) => text.clone(),
-            Value::Number(n) if n.is_f64() => format!("{:.2}", n.as_f64().unwrap_or_default()),
-            other => other.to_string(),
+            Value::String(text) => (name, text.clone()),
+            Value::Number(n) => fact(&name, n.as_f64().unwrap_or_default(), n.is_f64()),
+            other => (name, other.to_string()),
         };
         let _ = write!(html, "<tr><th>{}</th><td>{}</td></tr>", escape(&name), escape(&text));
     }
 }
 
+/// Name and value of a number, in the unit that a person reads.
+fn fact(name: &str, value: f64, is_fraction: bool) -> (String, String) {
+    if let Some(name) = name.strip_suffix("_bytes") {
+        return (name.to_string(), format!("{:.1} GiB", gib(value as usize)));
+    }
+    if name == "seconds" || name.ends_with("_seconds") || name.ends_with(".seconds") {
+        return (name.replace("seconds", "time"), duration(value));
+    }
+    let digits = if is_fraction { 2 } else { 0 };
+    (name.to_string(), format!("{value:.digits$}"))
+}
+
 /// A score; a dash where it is undefined.
-fn number(value: Option<f64>) -> String {
+pub(super) fn number(value: Option<f64>) -> String {
     value.filter(|v| *v >= 0.0).map_or("–".into(), |v| format!("{v:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: String) -> ClassScores {
+        let (ap, precision) = (Some(0.0), vec![]);
+        ClassScores { name, objects: 1, ap, ap50: ap, ap75: ap, ar: ap, precision }
+    }
+
+    #[test]
+    fn a_large_confusion_matrix_loses_no_object() {
+        // 30 classes: class i is missed i times and taken for its neighbour once; class 0 is empty.
+        let count = 30;
+        let mut confusion = vec![vec![0; count + 1]; count + 1];
+        for i in 1..count {
+            confusion[i][count] = i as u64;
+            confusion[i][1 + i % (count - 1)] += 1;
+        }
+        let classes = (0..count).map(|i| class(format!("c{i}"))).collect();
+        let (errors, images) = (vec![], vec![]);
+        let html = confusion_of(Analysis { classes, precision: vec![], confusion, errors, images });
+        assert!(html.contains("The 20 classes with the most mistakes, of 29."));
+        assert!(html.find("missed") < html.find("c29"), "the missed come first");
+        assert!(!html.contains("<th>c0</th>") && html.contains("others"));
+        let rows: Vec<&str> = html.split("<tr>").skip(3).collect();
+        assert_eq!(rows.len(), 20);
+        for row in rows {
+            let name = row.split(['>', '<']).nth(2).expect("a name");
+            let i: u64 = name[1..].parse().expect("a number");
+            let cells = row.split("%\">").skip(1);
+            let sum: u64 = cells
+                .map(|c| c.split('<').next().expect("a count").parse::<u64>().expect("a count"))
+                .sum();
+            assert_eq!(sum, i + 1, "{row}");
+        }
+    }
+
+    fn confusion_of(analysis: Analysis) -> String {
+        let html = confusion(&analysis);
+        roxmltree::Document::parse(&format!("<div>{html}</div>")).expect("well-formed");
+        html
+    }
+
+    #[test]
+    fn facts_have_units() {
+        let html = facts(&serde_json::json!({
+            "memory_bytes": 25_276_510_208_u64, "train_seconds": 61.2,
+            "seconds": 3600.0, "last": {"seconds": 1.0, "train_seconds": 0.4}, "threads": 2
+        }));
+        for part in [
+            "memory</th><td>23.5 GiB",
+            "train_time</th><td>0:01:01",
+            "time</th><td>1:00:00",
+            "last.time</th><td>0:00:01",
+            "last.train_time</th><td>0:00:00",
+            "threads</th><td>2<",
+        ] {
+            assert!(html.contains(part), "{part}\n{html}");
+        }
+    }
 }

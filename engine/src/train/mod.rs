@@ -16,6 +16,7 @@ mod scores;
 mod session;
 mod start;
 mod steps;
+mod totals;
 mod trainer;
 
 pub use memory::MemoryNeed;

@@ -10,10 +10,11 @@ use super::divergence::{Divergence, advice, bad_value};
 use super::journal::Journal;
 use super::options::{Outcome, SessionOptions};
 use super::replay::Replay;
-use super::report::{self, Facts, Totals};
+use super::report::{Facts, Report, State};
 use super::resume::{self, Resumed};
 use super::saver::{Saver, due};
 use super::scores::{Scores, targets_reached};
+use super::totals::Totals;
 use super::trainer::Trainer;
 use crate::checkpoint;
 use crate::dataset::{DataSet, Split};
@@ -36,6 +37,7 @@ pub struct Session {
     journal: Journal,
     divergence: Divergence,
     totals: Totals,
+    report: Report,
     /// Whether the run resumed at a step whose evaluation was interrupted or never begun.
     owes_evaluation: bool,
     /// Loss scale of the step before.
@@ -95,6 +97,7 @@ impl Session {
             journal: Journal::open(&run, progress, window)?,
             divergence: Divergence::new(&config),
             totals: Totals::new(),
+            report: Report::new(&run, trainer.steps_done()),
             scores: Scores::new(evaluator),
             config,
             options,
@@ -119,6 +122,7 @@ impl Session {
         for text in banner(&self.config, &self.data, &self.trainer, backend, run) {
             self.journal.say(&text);
         }
+        self.report_on_the_way(None, State::Training);
         let (mut outcome, mut last_evaluation) = self.train()?;
         if self.divergence.is_sound() {
             self.save_last(outcome)?;
@@ -132,13 +136,18 @@ impl Session {
         }
         let Some(evaluation) = last_evaluation.filter(|_| outcome != Outcome::Interrupted) else {
             self.log_outcome(Outcome::Interrupted);
+            self.report_on_the_way(None, State::Ended(Outcome::Interrupted));
             return Ok((Outcome::Interrupted, Evaluation::none()));
         };
         if outcome == Outcome::Done && targets_reached(&self.config.train, &evaluation) {
             outcome = Outcome::TargetReached;
         }
         self.log_outcome(outcome);
-        let reported = self.report(&evaluation, outcome);
+        let reported = self.report(Some(&evaluation), State::Ended(outcome));
+        if let Some(classes) = self.report.class_table() {
+            self.journal.say(classes);
+        }
+        self.journal.say(&self.totals.describe());
         self.keep_fault(reported)?;
         Ok((outcome, evaluation))
     }
@@ -287,6 +296,8 @@ impl Session {
         } else if self.best.is_exhausted() {
             Outcome::NoImprovement
         } else {
+            self.report_on_the_way(Some(&evaluation), State::Training);
+            self.trainer.restart_clock();
             return Ok(None);
         };
         Ok(Some((outcome, Some(evaluation))))
@@ -305,6 +316,7 @@ impl Session {
         let Some(record) = self.divergence.first().cloned() else {
             unreachable!("a lost run has a first bad step")
         };
+        self.report_on_the_way(None, State::Diverged);
         let (name, value) = bad_value(&record);
         let run = self.options.run.path().display().to_string();
         let saved = self.last_checkpoint().unwrap_or("none was saved".into());
@@ -412,19 +424,26 @@ impl Session {
         self.saver.save(&mut self.trainer, run, train, &self.best)
     }
 
-    fn report(&mut self, evaluation: &Evaluation, outcome: Outcome) -> Result<(), EngineError> {
+    /// Writes the report; `evaluation` is that of the last step, if it has one.
+    fn report(&mut self, evaluation: Option<&Evaluation>, state: State) -> Result<(), EngineError> {
         let facts = Facts {
+            state,
             steps_done: self.trainer.steps_done(),
             device: self.options.backend.name(),
-            target_reached: outcome == Outcome::TargetReached,
+            config: &self.config,
             config_toml: self.saver.config_toml(),
-            draw_images: self.config.eval.draw_images,
             data: (&self.data, self.saver.data_identity()),
             evaluator: &self.scores.evaluator,
         };
-        let written = report::write(&self.options.run, &self.totals, &facts, evaluation);
-        self.journal.say(&self.totals.describe());
-        written
+        self.report.write(&self.options.run, &self.totals, &facts, evaluation)
+    }
+
+    /// Writes the report of a run that goes on, or whose end is told elsewhere: whatever keeps the
+    /// report from being written is a warning.
+    fn report_on_the_way(&mut self, evaluation: Option<&Evaluation>, state: State) {
+        if let Err(fault) = self.report(evaluation, state) {
+            self.journal.say(&format!("warning: no report: {fault}"));
+        }
     }
 }
 

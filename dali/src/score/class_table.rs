@@ -1,0 +1,85 @@
+//! The scores of each class as aligned text.
+
+use super::analysis::ClassScores;
+
+/// From this many classes on, the table has two columns of them.
+const TWO_COLUMNS: usize = 24;
+/// Longest name that is not cut, in characters.
+const NAME_WIDTH: usize = 24;
+
+/// A line for each class, in the order of the ids: objects, AP at IoU 0.50:0.95, AP at IoU
+/// 0.50, and AR at IoU 0.50:0.95 with 100 detections per image; `-` where undefined. Many
+/// classes come in two columns, read downwards.
+#[must_use]
+pub fn class_table(classes: &[ClassScores]) -> String {
+    let longest = classes.iter().map(|class| class.name.chars().count()).max();
+    let width = longest.unwrap_or(0).clamp("class".len(), NAME_WIDTH);
+    let head = format!("{:<width$} objects    AP   AP50  AR100", "class");
+    let mut cells = classes.iter().map(|class| line(class, width));
+    let columns = if classes.len() >= TWO_COLUMNS { 2 } else { 1 };
+    let rows = classes.len().div_ceil(columns).max(1);
+    let mut lines = vec![String::new(); rows + 1];
+    for column in 0..columns {
+        let gap = if column == 0 { "" } else { "  |  " };
+        let texts = std::iter::once(head.clone()).chain(cells.by_ref().take(rows));
+        for (line, text) in lines.iter_mut().zip(texts) {
+            *line += gap;
+            *line += &text;
+        }
+    }
+    lines.join("\n").trim_end().to_string()
+}
+
+fn line(class: &ClassScores, width: usize) -> String {
+    let is_long = class.name.chars().count() > width;
+    let name: String = match is_long {
+        true => class.name.chars().take(width - 1).chain(['~']).collect(),
+        false => class.name.clone(),
+    };
+    let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
+    let (ap, ap50, ar) = (number(class.ap), number(class.ap50), number(class.ar));
+    format!("{name:<width$} {:>7} {ap:>5}  {ap50:>5}  {ar:>5}", class.objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(names: &[&str]) -> String {
+        let class = |(i, name): (usize, &&str)| {
+            let score = (i > 0).then_some(0.25);
+            let (ap, ap50, ap75, ar) = (score, score.map(|s| 2.0 * s), score, score);
+            ClassScores {
+                name: name.to_string(),
+                objects: i,
+                ap,
+                ap50,
+                ap75,
+                ar,
+                precision: vec![],
+            }
+        };
+        class_table(&names.iter().enumerate().map(class).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_class_is_a_line_in_columns() {
+        let expected = "class objects    AP   AP50  AR100\n\
+                        none        0     -      -      -\n\
+                        Gr\u{f6}\u{df}e       1 0.250  0.500  0.250";
+        assert_eq!(table(&["none", "Gr\u{f6}\u{df}e"]), expected);
+    }
+
+    #[test]
+    fn many_classes_are_read_downwards_in_two_columns() {
+        let names: Vec<String> = (0..81).map(|i| format!("c{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let drawn = table(&names);
+        let lines: Vec<&str> = drawn.lines().collect();
+        assert_eq!(lines.len(), 42);
+        assert!(lines[1].starts_with("c0 ") && lines[1].contains("|  c41 "), "{drawn}");
+        assert!(lines[41].starts_with("c40 ") && !lines[41].contains('|'), "{drawn}");
+        let long = table(&["a name that is longer than any column should be"]);
+        assert!(long.contains("a name that is longer t~ "), "{long}");
+    }
+}

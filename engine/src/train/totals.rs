@@ -1,0 +1,106 @@
+//! What a session, and all sessions of a run, have done.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::metrics::{StepRecord, duration};
+
+/// What a session has done since it was opened; the earlier steps of a resumed run do not count.
+#[derive(Debug)]
+pub(super) struct Totals {
+    opened: Instant,
+    started: String,
+    train_seconds: f64,
+    images: u64,
+    steps: u64,
+}
+
+impl Totals {
+    pub(super) fn new() -> Self {
+        let started = crate::provenance::now();
+        Self { opened: Instant::now(), started, train_seconds: 0.0, images: 0, steps: 0 }
+    }
+
+    /// Records a step.
+    pub(super) fn add(&mut self, record: &StepRecord) {
+        self.train_seconds += record.step_seconds;
+        self.images += record.images as u64;
+        self.steps += 1;
+    }
+
+    /// The last line that a run prints.
+    pub(super) fn describe(&self) -> String {
+        let time = duration(self.seconds());
+        match per_second(self.images, self.train_seconds) {
+            Some(speed) => {
+                format!("{} steps in {time}, {speed:.1} images/s while training", self.steps)
+            }
+            None => format!("no step was left to train; evaluated and reported in {time}"),
+        }
+    }
+
+    /// Time of its start.
+    pub(super) fn started(&self) -> &str {
+        &self.started
+    }
+
+    /// The session, for `report.json`.
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "started": self.started,
+            "steps": self.steps,
+            "seconds": self.seconds(),
+            "train_seconds": self.train_seconds,
+            "images_per_second": per_second(self.images, self.train_seconds),
+        })
+    }
+
+    fn seconds(&self) -> f64 {
+        self.opened.elapsed().as_secs_f64()
+    }
+}
+
+/// Time and speed of all steps and evaluations among the records of `metrics.jsonl`, those of
+/// earlier sessions too. Steps that were lost and made again count once.
+pub(super) fn of_records(records: &[Value]) -> Value {
+    let sum = |key: &str| -> f64 { records.iter().filter_map(|r| r[key].as_f64()).sum() };
+    let images: u64 = records.iter().filter_map(|r| r["images"].as_u64()).sum();
+    let train_seconds = 1e-3 * sum("step_ms");
+    json!({
+        "seconds": train_seconds + sum("eval_seconds"),
+        "train_seconds": train_seconds,
+        "images_per_second": per_second(images, train_seconds),
+    })
+}
+
+/// `None` without images.
+fn per_second(images: u64, seconds: f64) -> Option<f64> {
+    (images > 0 && seconds > 0.0).then(|| images as f64 / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_sessions_are_summed_from_the_records() {
+        let records = [
+            json!({"step": 1, "images": 8, "step_ms": 500.0, "loss": 1.0}),
+            json!({"step": 2, "images": 4, "step_ms": 1000.0, "loss": 1.0}),
+            json!({"step": 2, "eval_seconds": 2.0}),
+        ];
+        let totals = of_records(&records);
+        assert_eq!((&totals["seconds"], &totals["train_seconds"]), (&3.5.into(), &1.5.into()));
+        assert_eq!(totals["images_per_second"], 8.0);
+        assert!(of_records(&[])["images_per_second"].is_null());
+    }
+
+    #[test]
+    fn a_session_without_steps_has_no_speed() {
+        let totals = Totals::new();
+        let said = totals.describe();
+        assert!(said.starts_with("no step was left to train") && !said.contains("/s"), "{said}");
+        assert!(totals.json()["images_per_second"].is_null());
+    }
+}
