@@ -101,6 +101,28 @@ fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
 }
 
 #[test]
+fn predictions_are_written_without_room_for_their_pictures() {
+    let place = Place::new();
+    draw_data(&place);
+    place.good(&TRAIN.replace("run_dir=disk", "run_dir=runs"));
+    let images = place.names("runs/data/micro");
+    let set = images.iter().find(|name| name.starts_with("val-")).expect("a drawn set");
+    let predict = "predict --run runs/micro --out disk --min-score 0";
+    let script = format!("$ONEGRAPH {predict} runs/data/micro/{set}/images");
+    let Some(said) = with_disk(&place, 200, &script) else { return };
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert_eq!(said.err.matches("no more pictures are drawn").count(), 1, "{}", said.err);
+    assert!(said.out.contains("on 8 images"), "{}", said.out);
+    assert!(place.json("left/predictions.json").is_array());
+    // A name as long as file systems allow gets a picture too.
+    let long = format!("{}.jpg", "n".repeat(251));
+    let first = place.names(&format!("runs/data/micro/{set}/images"))[0].clone();
+    let first = place.join(&format!("runs/data/micro/{set}/images/{first}"));
+    std::fs::copy(first, place.join(&long)).expect("a copy");
+    place.good(&format!("predict --run runs/micro --out named {long}"));
+}
+
+#[test]
 fn scores_are_told_before_a_report_fails() {
     let place = Place::new();
     draw_data(&place);

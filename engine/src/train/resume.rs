@@ -177,7 +177,13 @@ fn differences(
         )));
     }
     let same_classes = saved.model.classes_or(classes) == config.model.classes_or(classes);
-    let free = |key: &str| is_free(key, config) || (key == "model.num_classes" && same_classes);
+    // Whether files hold what was drawn, the identity of the data tells.
+    let moves = saved.data.synthetic.is_some() != config.data.synthetic.is_some();
+    let free = |key: &str| {
+        is_free(key, config)
+            || (key == "model.num_classes" && same_classes)
+            || (key.starts_with("data.synthetic.") && moves)
+    };
     Ok(found.into_iter().map(|change| (free(&change.key), change)).map(|(f, c)| (c, f)).collect())
 }
 
@@ -276,6 +282,7 @@ mod tests {
         assert!(!refused(&["train.steps=99999", "train.name=x", "eval.batch_size=3"]));
         assert!(!refused(&["train.checkpoint_every_steps=7", "data.synthetic.dir=elsewhere"]));
         assert!(!refused(&["model.num_classes=4"]), "as many as there are");
+        assert!(!refused(&["data.synthetic=none", "data.train_store=a"]), "data has an identity");
     }
 
     #[test]

@@ -19,7 +19,7 @@ const EXTENSIONS: [&str; 19] = [
 pub(super) struct Inputs {
     /// Image files of folders, and all files that were named.
     pub(super) files: Vec<PathBuf>,
-    /// What was named and is no file or folder.
+    /// What was named and is no file or folder, and folders that cannot be read.
     pub(super) faults: Vec<EngineError>,
     /// Pictures that lie in the folders because an earlier run drew them there.
     pub(super) drawn: usize,
@@ -30,13 +30,13 @@ impl Inputs {
     /// sorted. What an earlier run drew is no input, nor is what lies under `out`.
     ///
     /// # Errors
-    /// [`EngineError::Io`] if a folder cannot be read, [`EngineError::Usage`] if no image is found.
+    /// What was named and cannot be read, or [`EngineError::Usage`], if no image is found.
     pub(super) fn collect(paths: &[PathBuf], out: &Path) -> Result<Self, EngineError> {
         let out = fs::canonicalize(out).ok();
         let mut inputs = Self::default();
         for path in paths {
             if path.is_dir() {
-                inputs.add_folder(path, out.as_deref())?;
+                inputs.add_folder(path, out.as_deref());
             } else if path.is_file() {
                 inputs.files.push(path.clone());
             } else {
@@ -53,8 +53,11 @@ impl Inputs {
         Ok(inputs)
     }
 
-    fn add_folder(&mut self, folder: &Path, out: Option<&Path>) -> Result<(), EngineError> {
-        let entries = fs::read_dir(folder).map_err(io(folder))?;
+    fn add_folder(&mut self, folder: &Path, out: Option<&Path>) {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(fault) => return self.faults.push(io(folder)(fault)),
+        };
         let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
         paths.sort();
         let drawn = drawn_in(folder);
@@ -62,7 +65,7 @@ impl Inputs {
             // A link to a folder may lead back up, and is not followed.
             let is_folder = path.is_dir() && !path.is_symlink();
             if is_folder && fs::canonicalize(&path).ok().as_deref() != out {
-                self.add_folder(&path, out)?;
+                self.add_folder(&path, out);
             } else if path.is_file() && is_image(&path) {
                 match path.file_name().and_then(|name| name.to_str()) {
                     Some(name) if drawn.contains(name) => self.drawn += 1,
@@ -70,7 +73,6 @@ impl Inputs {
                 }
             }
         }
-        Ok(())
     }
 }
 

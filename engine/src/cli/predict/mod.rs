@@ -4,7 +4,7 @@ mod ids;
 mod inputs;
 mod pictures;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dali::score::Detection;
@@ -79,7 +79,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
         match predictor.read(&file) {
             Ok(image) => {
                 let found = predictor.detect(&image)?;
-                output.add(file, &image, &found)?;
+                bar.suspend(|| output.add(file, &image, &found, &progress))?;
                 last = Some(image);
             }
             Err(fault) => bar.suspend(|| skips.add(fault, &progress))?,
@@ -127,6 +127,8 @@ struct Output<'a> {
     ids: Vec<u64>,
     /// The folder's pictures, from the first image on.
     pictures: Option<Pictures>,
+    /// The first picture that could not be written; no other is drawn after it.
+    undrawn: Option<EngineError>,
     /// The images that were read.
     files: Vec<PathBuf>,
     /// Each with its image's position in `files`: their ids depend on what can be read.
@@ -136,13 +138,39 @@ struct Output<'a> {
 impl<'a> Output<'a> {
     fn new(args: &'a PredictArgs, classes: &[(String, u64)]) -> Self {
         let (names, ids) = classes.iter().cloned().unzip();
-        Self { args, names, ids, pictures: None, files: vec![], results: vec![] }
+        Self { args, names, ids, pictures: None, undrawn: None, files: vec![], results: vec![] }
     }
 
-    /// Takes up the detections on an image, and draws them.
+    /// Takes up the detections on an image, and draws them. A full disk ends the drawing only.
+    ///
+    /// # Errors
+    /// A fault of a picture, with `--strict`.
     fn add(
         &mut self,
         file: PathBuf,
+        image: &Image,
+        found: &ImageDetections,
+        progress: &Progress,
+    ) -> Result<(), EngineError> {
+        let position = self.files.len();
+        if self.undrawn.is_none()
+            && let Err(fault) = self.draw(position, &file, image, found)
+        {
+            if self.args.strict {
+                return Err(fault);
+            }
+            progress.say(&format!("warning: {fault}; no more pictures are drawn"));
+            self.undrawn = Some(fault);
+        }
+        self.results.extend(found.to_coco(&self.ids).map(|result| (position, result)));
+        self.files.push(file);
+        Ok(())
+    }
+
+    fn draw(
+        &mut self,
+        position: usize,
+        file: &Path,
         image: &Image,
         found: &ImageDetections,
     ) -> Result<(), EngineError> {
@@ -151,13 +179,9 @@ impl<'a> Output<'a> {
             Some(pictures) => pictures,
             none => none.insert(Pictures::begin(&self.args.out)?),
         };
-        let position = self.files.len();
         let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned());
         let drawn = picture(image, found, &self.names, self.args.min_score);
-        pictures.add(&format!("{position:04}_{}", stem.unwrap_or_default()), &drawn)?;
-        self.results.extend(found.to_coco(&self.ids).map(|result| (position, result)));
-        self.files.push(file);
-        Ok(())
+        pictures.add(&format!("{position:04}_{}", stem.unwrap_or_default()), &drawn)
     }
 
     /// Writes `predictions.json`.
@@ -179,6 +203,7 @@ impl<'a> Output<'a> {
             0 => String::new(),
             count => format!(" ({count} skipped)"),
         };
-        super::print(&format!("{objects} on {images}{skipped}: {}\n", path.display()))
+        super::print(&format!("{objects} on {images}{skipped}: {}\n", path.display()))?;
+        self.undrawn.map_or(Ok(()), Err)
     }
 }

@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::EngineError;
 use crate::run_dir::{io, write_whole};
 
+/// Bytes of a name that leave room for a number and an ending among the 255 of file systems.
+const LONGEST_NAME: usize = 200;
 /// Lists the pictures that a run wrote, in the form of `sha256sum`.
 const LIST: &str = "pictures.sha256";
 
@@ -47,6 +49,8 @@ impl Pictures {
     /// # Errors
     /// [`EngineError::Io`] names the file.
     pub(super) fn add(&mut self, name: &str, picture: &RgbImage) -> Result<(), EngineError> {
+        let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+        let name = &name[..end.unwrap_or(0)];
         let file =
             |n: usize| if n == 1 { format!("{name}.png") } else { format!("{name}-{n}.png") };
         let is_free = |file: &String| !self.folder.join(file).exists();
