@@ -38,6 +38,7 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
             // Start of frame; C4, C8 and CC in this range are tables and an extension.
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 size = be16(segment, 1).zip(be16(segment, 3));
+                check_sampling(segment)?;
             }
             APP1 if exif_orientation.is_none() => {
                 exif_orientation = segment.strip_prefix(EXIF).and_then(exif::orientation);
@@ -57,6 +58,21 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
         width: u32::from(width),
         exif_orientation,
     })
+}
+
+/// Refuses sampling factors that the decoder does not expect: 0, more than 4, or a colour that is
+/// sampled more finely than the brightness, which is the first component of a frame header.
+fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
+    let count = usize::from(frame.get(5).copied().unwrap_or(0));
+    let factors = frame.iter().skip(7).step_by(3).take(count).map(|hv| [hv >> 4, hv & 15]);
+    let factors: Vec<[u8; 2]> = factors.collect();
+    let known = factors.iter().flatten().all(|factor| (1..=4).contains(factor));
+    let is_finer = |[h, v]: &[u8; 2]| *h > factors[0][0] || *v > factors[0][1];
+    if !known || factors.iter().any(is_finer) {
+        let reason = format!("it has the unusual sampling factors {factors:?}: save it again");
+        return Err(DecodeFault::Corrupt(reason));
+    }
+    Ok(())
 }
 
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {

@@ -8,6 +8,8 @@ mod foreign;
 mod jpeg;
 mod png;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 /// File format, detected from the first bytes and never from the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
@@ -108,10 +110,14 @@ pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, Decode
 /// # Errors
 /// [`DecodeFault`] if the file does not decode or `out` has another size.
 pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
-    match format_of(bytes)? {
+    let format = format_of(bytes)?;
+    let decode = || match format {
         ImageFormat::Jpeg => jpeg::decode_rgb_into(bytes, out),
         ImageFormat::Png => png::decode_rgb_into(bytes, out),
-    }
+    };
+    // One hostile file must not end a command that reads many.
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    decoded.unwrap_or_else(|_| Err(DecodeFault::Corrupt("the decoder panics on it".to_string())))
 }
 
 fn format_of(bytes: &[u8]) -> Result<ImageFormat, DecodeFault> {

@@ -121,6 +121,11 @@ fn corrupt_files_are_named_and_never_panic() {
     let picture = RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap();
     let whole = png(DynamicImage::ImageRgb8(picture));
     assert_says(&with_file(&whole[..whole.len() / 2]).prep_error(), &["does not decode"]);
+    // A frame whose colours are sampled more finely than its brightness.
+    let mut finer = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
+    let frame = finer.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
+    finer[frame + 14] = 0x44;
+    assert_says(&with_file(&finer).prep_error(), &["unusual sampling", "[4, 4]"]);
     // Whatever byte is damaged: an error or some picture.
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let mut out = vec![0; 600];
