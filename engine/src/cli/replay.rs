@@ -17,11 +17,6 @@ pub(super) struct ReplayArgs {
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<(), EngineError> {
-    // A pipe would be waited for, and a device never ends.
-    if std::fs::metadata(&args.file).is_ok_and(|meta| !meta.is_file()) {
-        let (path, reason) = (args.file.clone(), "it is not a regular file".into());
-        return Err(EngineError::Replay { path, reason });
-    }
     let replay = Replay::load(&args.file)?;
     let backend = args.device.open()?;
     let found = replay.run(&args.file, &backend)?;

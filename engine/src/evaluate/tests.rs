@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use configs::Config;
+use tempfile::TempDir;
 
 use super::{DetectionModel, Evaluator};
 use crate::dataset::{DataSet, Split};
@@ -11,18 +12,24 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::Backend;
 
+/// A fresh `micro` with its evaluator, on a set drawn into the folder.
+fn micro(set: &[&str]) -> (TempDir, DetectionModel, Evaluator) {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = format!("data.synthetic.dir={}", folder.path().display());
+    let set: Vec<String> = set.iter().map(ToString::to_string).chain([dir]).collect();
+    let config = Config::load("micro", &set).unwrap();
+    let data = DataSet::open(&config, Split::Val, &Progress::quiet()).unwrap();
+    let classes = data.num_classes();
+    let mut model = DetectionModel::new(&config, classes, None, &Backend::Cpu).unwrap();
+    let evaluator = Evaluator::new(&config, data, classes, &Backend::Cpu, &mut model.state);
+    (folder, model, evaluator.unwrap())
+}
+
 /// Finding nothing is no news of a model whose values are finite.
 #[test]
 fn nothing_is_found_where_values_are_not_finite() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = format!("data.synthetic.dir={}", folder.path().display());
-    let config = Config::load("micro", &[dir]).unwrap();
+    let (_folder, mut model, mut evaluator) = micro(&[]);
     let quiet = Progress::quiet();
-    let data = DataSet::open(&config, Split::Val, &quiet).unwrap();
-    let classes = data.num_classes();
-    let mut model = DetectionModel::new(&config, classes, None, &Backend::Cpu).unwrap();
-    let made = Evaluator::new(&config, data, classes, &Backend::Cpu, &mut model.state);
-    let mut evaluator = made.unwrap();
     assert_eq!(evaluator.why_nothing(&mut model.state).unwrap(), None);
     let overflow = model.state.change(|state| {
         let logits = state.get_mut("roi_heads.box_predictor.cls_score.weight").unwrap();
@@ -38,16 +45,8 @@ fn nothing_is_found_where_values_are_not_finite() {
 
 #[test]
 fn an_evaluation_stops_when_it_is_asked_to_and_starts_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = format!("data.synthetic.dir={}", folder.path().display());
-    let set = [dir, "model.detections.score_threshold=0.0".to_string()];
-    let config = Config::load("micro", &set).unwrap();
+    let (_folder, mut model, mut evaluator) = micro(&["model.detections.score_threshold=0.0"]);
     let quiet = Progress::quiet();
-    let data = DataSet::open(&config, Split::Val, &quiet).unwrap();
-    let classes = data.num_classes();
-    let mut model = DetectionModel::new(&config, classes, None, &Backend::Cpu).unwrap();
-    let made = Evaluator::new(&config, data, classes, &Backend::Cpu, &mut model.state);
-    let mut evaluator = made.unwrap();
     let whole = evaluator.run(&mut model.state, &quiet).unwrap();
     assert!(!whole.detections.is_empty(), "nothing to compare");
     let signal = Arc::new(AtomicBool::new(true));

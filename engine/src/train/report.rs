@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use configs::{BestMetric, Config};
 use dali::score::{Analysis, class_table};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::options::Outcome;
 use super::resume::identity_of;
 use super::scores::{DRAWN_SCORE, stats_json};
 use super::totals::{Totals, of_records};
+use crate::checkpoint::hex_digest;
 use crate::compact_json::compact_json;
 use crate::dataset::DataSet;
 use crate::draw::{picture_at, picture_of_truth_at};
@@ -153,7 +153,6 @@ impl Report {
     }
 
     fn json(&self, totals: &Totals, facts: &Facts<'_>, records: &[Value]) -> Value {
-        let digest = Sha256::digest(facts.config_toml.as_bytes());
         let ((train, identity), val) = (facts.data, facts.evaluator.data());
         let mut report = json!({
             "state": facts.state.name(),
@@ -164,7 +163,7 @@ impl Report {
             "commands": self.commands,
             "device": facts.device,
             "target_reached": matches!(facts.state, State::Ended(Outcome::TargetReached)),
-            "config_sha256": digest.iter().map(|b| format!("{b:02x}")).collect::<String>(),
+            "config_sha256": hex_digest(facts.config_toml.as_bytes()),
             "data": {
                 "train": set_json(train, identity),
                 "val": set_json(val, &identity_of(val)),

@@ -6,9 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use image::RgbImage;
-use sha2::{Digest, Sha256};
 
 use crate::EngineError;
+use crate::checkpoint::hex_digest;
 use crate::run_dir::{io, write_whole};
 
 /// Bytes of a name that leave room for a number and an ending among the 255 of file systems.
@@ -78,10 +78,6 @@ fn listed(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.split_once("  "));
     let inside = lines.filter(|(_, name)| Path::new(name).file_name() == Some(name.as_ref()));
     inside.map(|(digest, name)| (name.to_string(), digest.to_string())).collect()
-}
-
-fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Writes a picture as PNG, atomically.
