@@ -7,6 +7,7 @@
 //! | anything that a stream runs: launch, copy, sum over ranks | [`Task`] |
 //! | the target of a plan | [`Target`], [`Gpu`] |
 //! | the compiled CUDA sources | [`manifest`], [`architecture`] |
+//! | what ranks on CPUs exchange | [`Exchange`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
 //! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
@@ -41,6 +42,7 @@
 
 pub mod architecture;
 pub mod cuda;
+mod exchange;
 pub mod launch;
 pub mod manifest;
 mod pinned;
@@ -52,6 +54,7 @@ pub mod tensor;
 
 use std::fmt::Debug;
 
+pub use exchange::{Alone, Exchange};
 pub use launch::{
     Access, Arg, BLOCK, Buffer, DevicePtr, Launch, LaunchArgs, StructArg, Touch, Workspace,
 };
