@@ -92,6 +92,9 @@ pub enum EngineError {
         /// The file and its fault.
         fault: Box<EngineError>,
     },
+    /// Another rank of the run is gone.
+    #[error("{0}")]
+    RankLost(String),
     /// A signal asked for the end before the work was done.
     #[error("interrupted")]
     Interrupted,

@@ -46,6 +46,15 @@ impl StateSet {
         self.index.iter().map(|(name, &i)| (name.as_str(), &self.tensors[i]))
     }
 
+    /// The tensors whose names do not satisfy `leave_out`.
+    #[must_use]
+    pub fn without(&self, leave_out: impl Fn(&str) -> bool) -> Self {
+        let mut set = Self::new();
+        let kept = self.iter().filter(|(name, _)| !leave_out(name));
+        kept.for_each(|(name, tensor)| set.insert(name, tensor.clone()));
+        set
+    }
+
     /// Bytes of all tensors.
     pub fn bytes(&self) -> usize {
         self.tensors.iter().map(|t| t.bytes().len()).sum()

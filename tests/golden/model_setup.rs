@@ -105,7 +105,7 @@ impl GoldenModel {
             padded,
             slot: self.slot(),
             target: device::Target::Cpu,
-            micro: engine::model::MicroStep::Whole,
+            part: engine::model::Part::whole(),
             inject,
         };
         let built = build(&spec).expect("the golden model builds");

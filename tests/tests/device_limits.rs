@@ -8,7 +8,7 @@ use configs::Config;
 use device::manifest::{Kernel, Resources};
 use device::{DevicePtr, Gpu, Launch, Target, Touch};
 use engine::model::{
-    ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program, training_program,
+    ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
 use engine::runtime::imagined_addresses;
 use graph::capture::Work;
@@ -160,7 +160,7 @@ fn spec(config: &Config, images: usize, padded: ImageSize) -> ModelSpec<'_> {
         padded,
         slot,
         target: Target::Gpu(Gpu::a100()),
-        micro: MicroStep::Whole,
+        part: Part::whole(),
         inject: Inject::default(),
     }
 }

@@ -72,7 +72,7 @@ impl Step {
             padded: ImageSize { height: SIDE, width: SIDE },
             slot: slot_shape(store),
             target: device::Target::Cpu,
-            micro: engine::model::MicroStep::Whole,
+            part: engine::model::Part::whole(),
             inject,
         };
         let built = training_program(&spec).expect("micro is sound");

@@ -196,7 +196,7 @@ pub(super) fn source() -> &'static str {
 #[cfg(test)]
 mod tests {
     use device::{Gpu, Target};
-    use engine::model::{ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_program};
+    use engine::model::{ImageSize, Inject, ModelSpec, Part, SlotShape, training_program};
     use graph::TensorId;
 
     use super::*;
@@ -241,7 +241,7 @@ mod tests {
             padded: ImageSize { height: 800, width: 1344 },
             slot: SlotShape { pixels: 9, objects: 9, parts: 9, coords: 9, runs: 9 },
             target: Target::Gpu(Gpu::h100()),
-            micro: MicroStep::Whole,
+            part: Part::whole(),
             inject: Inject::default(),
         };
         let program = training_program(&spec).expect("the step").program;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use configs::Config;
 use dali::order::PaddedShape;
 use device::{Gpu, Target};
-use engine::model::{Inject, MicroStep, ModelSpec, SlotShape, training_program};
+use engine::model::{Division, Inject, ModelSpec, Part, SlotShape, training_program};
 use graph::{Node, Program};
 use kernels::TensorDesc;
 use kernels::ops::conv_transpose2x2::{
@@ -61,10 +61,12 @@ pub(crate) fn shapes(config: &Config, preset: &str, padded: PaddedShape) -> anyh
 }
 
 fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
+    let target = Target::Gpu(Gpu::h100());
+    let division = Division::alone(&config.train, &target);
     let spec = ModelSpec {
         config,
         num_classes: config.model.classes_or(CLASSES),
-        images: config.train.micro_batch(),
+        images: division.images,
         padded: padded.into(),
         slot: SlotShape {
             pixels: 3 * padded.height * padded.width,
@@ -73,8 +75,8 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
             coords: 128 * OBJECTS,
             runs: 1024,
         },
-        target: Target::Gpu(Gpu::h100()),
-        micro: MicroStep::updating(config.train.micro_steps),
+        target,
+        part: Part::updating(&division),
         inject: Inject::default(),
     };
     Ok(training_program(&spec)?.program)

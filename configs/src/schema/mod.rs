@@ -3,6 +3,7 @@
 mod data;
 mod heads;
 mod model;
+mod ranks;
 mod solver;
 mod train;
 
@@ -14,6 +15,7 @@ pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, MaskTargetRule, PostNmsS
 pub use model::{
     Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind, StrideRule,
 };
+pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
 pub use train::{BestMetric, Eval, Train};
 
@@ -33,6 +35,8 @@ pub struct Config {
     pub train: Train,
     /// Evaluation.
     pub eval: Eval,
+    /// Runs of several processes.
+    pub ranks: RanksConfig,
 }
 
 impl Config {

@@ -18,7 +18,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::classes::stored_classes;
 use crate::error::EngineError;
-use crate::model::Param;
+use crate::model::{Param, is_transient};
 use crate::run_dir::{io, write_whole};
 use crate::weights::save_weights;
 
@@ -163,8 +163,8 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
     Ok((meta, config.map_err(|e| fault(format!("{CONFIG}: {e}")))?))
 }
 
-/// Copies the saved state into `state`; every tensor of `state` must be in the checkpoint, with its
-/// shape.
+/// Copies the saved state into `state`; every tensor of `state` that lives across steps must be in
+/// the checkpoint, with its shape.
 ///
 /// # Errors
 /// [`EngineError::Checkpoint`] names the tensor that is missing or different.
@@ -172,7 +172,8 @@ pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
     let bytes = fs::read(path.join(STATE)).map_err(|e| fault(format!("{STATE}: {e}")))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(format!("{STATE}: {e}")))?;
-    let names: Vec<String> = state.iter().map(|(name, _)| name.to_string()).collect();
+    let names = state.iter().map(|(name, _)| name).filter(|name| !is_transient(name));
+    let names: Vec<String> = names.map(str::to_string).collect();
     for name in names {
         let saved = file.tensor(&name).map_err(|_| fault(format!("it lacks `{name}`")))?;
         let Some(tensor) = state.get_mut(&name) else { continue };
@@ -191,7 +192,8 @@ pub fn weights_path(checkpoint: &Path) -> PathBuf {
 }
 
 fn serialize_state(state: &StateSet, path: &Path) -> Result<Vec<u8>, EngineError> {
-    let views = state_views(state).and_then(|views| safetensors::serialize(views, None));
+    let state = state.without(is_transient);
+    let views = state_views(&state).and_then(|views| safetensors::serialize(views, None));
     views.map_err(|e| EngineError::Checkpoint { path: path.to_path_buf(), reason: e.to_string() })
 }
 

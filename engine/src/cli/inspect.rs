@@ -19,7 +19,7 @@ use graph::report::{part_costs, to_text};
 use crate::EngineError;
 use crate::diagram::{plan_picture, program_picture};
 use crate::model::{
-    ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program, training_program,
+    Division, ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
 use crate::runtime::imagined_addresses;
 
@@ -136,12 +136,14 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let side = |size: usize| size.next_multiple_of(config.input.size_divisor);
     let height = args.height.unwrap_or(side(config.input.min_size));
     let width = args.width.unwrap_or(side(config.input.max_size));
+    let target = args.target()?;
+    let division = Division::alone(&config.train, &target);
     let spec = ModelSpec {
         config: &config,
         num_classes: config.model.classes_or(args.classes),
         images: match args.detection {
             true => config.eval.batch_size,
-            false => config.train.micro_batch(),
+            false => division.images,
         },
         padded: ImageSize { height, width },
         slot: SlotShape {
@@ -151,8 +153,8 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
             coords: 128 * args.objects,
             runs: 1024,
         },
-        target: args.target()?,
-        micro: MicroStep::updating(config.train.micro_steps),
+        target,
+        part: Part::updating(&division),
         inject: Inject::default(),
     };
     let build = if args.detection { detection_program } else { training_program };

@@ -14,7 +14,7 @@ use super::image::Image;
 use super::postprocess::{ImageDetections, Outputs};
 use crate::dataset::network_size;
 use crate::error::EngineError;
-use crate::model::{Inject, MicroStep, ModelSpec, SlotShape, detection_layout, detection_program};
+use crate::model::{Inject, ModelSpec, Part, SlotShape, detection_layout, detection_program};
 use crate::runtime::{Backend, Executor, ModelState, Slot, copy_inputs};
 
 /// Seconds spent in each stage of one run.
@@ -195,7 +195,7 @@ impl Detector {
             padded: self.shapes[shape].into(),
             slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
             target: backend.target(),
-            micro: MicroStep::Whole,
+            part: Part::whole(),
             inject: Inject::default(),
         }
     }

@@ -3,7 +3,7 @@
 use configs::Config;
 
 use crate::error::EngineError;
-use crate::model::{ImageSize, Inject, MicroStep, ModelSpec, Param, SlotShape, detection_program};
+use crate::model::{ImageSize, Inject, ModelSpec, Param, Part, SlotShape, detection_program};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
@@ -39,7 +39,7 @@ impl DetectionModel {
             padded: ImageSize { height: side, width: side },
             slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
             target: backend.target(),
-            micro: MicroStep::Whole,
+            part: Part::whole(),
             inject: Inject::default(),
         };
         let built = detection_program(&spec)?;

@@ -4,16 +4,15 @@
 //! field of the struct; `fill_slot` of the loader, or the filler in `engine/src/train/feed.rs`,
 //! fills it.
 
-use configs::Config;
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
 use kernels::Role;
 use kernels::boxes::SampleKey;
 
-use super::ModelSpec;
 use super::capacities::SlotShape;
 use super::schema::Extent::{Coords, Fixed, Images, Objects, Parts, Pixels, Runs};
 use super::schema::{Array, batch_arrays, slot_layout};
+use super::{Division, ModelSpec};
 use crate::error::EngineError;
 
 /// Tensors that tests substitute, and whether intermediate ones stay readable.
@@ -64,10 +63,12 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of a micro-step only. `micro_weight` is the share of its losses in those of the step,
-    /// times the number of micro-steps: 1 if each has as many groups that hold images.
-    MicroInputs {
+    /// Inputs of a pass that is not a whole step. `micro_weight` is the share of its losses in those
+    /// of the step, times the number of passes of all ranks: 1 if each has as many groups that hold
+    /// images. `stop` is 1 if this rank was asked to stop, else 0; the sum over ranks tells all.
+    PassInputs {
         micro_weight: Scalar [Fixed(1)] Zeros;
+        stop: Scalar [Fixed(1)] Zeros;
     }
 }
 
@@ -78,7 +79,7 @@ batch_arrays! {
     }
 }
 
-/// The slot of a training step over `images` images, without micro-steps.
+/// The slot of a training step of one pass over `images` images.
 ///
 /// # Errors
 /// None for the tables above: their names differ.
@@ -86,17 +87,16 @@ pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, Eng
     slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS], images, slot)
 }
 
-/// The slot of a training step, or of its micro-steps, with this config.
+/// The slot of a pass of this division.
 ///
 /// # Errors
 /// As for [`training_layout`].
-pub fn step_layout(config: &Config, slot: SlotShape) -> Result<SlotLayout, EngineError> {
-    let images = config.train.micro_batch();
-    if config.train.micro_steps == 1 {
-        return training_layout(images, slot);
+pub fn step_layout(division: &Division, slot: SlotShape) -> Result<SlotLayout, EngineError> {
+    if !division.is_weighted() {
+        return training_layout(division.images, slot);
     }
-    let arrays = [ImageInputs::ARRAYS, ObjectInputs::ARRAYS, MicroInputs::ARRAYS];
-    slot_layout(&arrays, images, slot)
+    let arrays = [ImageInputs::ARRAYS, ObjectInputs::ARRAYS, PassInputs::ARRAYS];
+    slot_layout(&arrays, division.images, slot)
 }
 
 /// The slot of a detection pass over `images` images.

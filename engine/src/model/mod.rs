@@ -4,7 +4,9 @@
 mod backbone;
 mod capacities;
 mod detect;
+mod division;
 mod fpn;
+mod group_sum;
 mod inputs;
 mod net;
 mod optimizer;
@@ -17,15 +19,18 @@ mod rpn;
 mod schedule;
 mod schema;
 mod state_names;
+mod sums;
 mod train_step;
 
 pub use capacities::SlotShape;
 pub use detect::detection_program;
+pub use division::Division;
 pub use inputs::{Inject, detection_layout, step_layout, training_layout};
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;
-pub(crate) use state_names::{MASTER, RING, RING_STEP};
+pub(crate) use state_names::{MASTER, RING, RING_STEP, is_transient};
+pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};
 pub use train_step::training_program;
 
 use configs::Config;
@@ -48,23 +53,41 @@ impl From<PaddedShape> for ImageSize {
     }
 }
 
-/// The part of a step that a training program runs.
+/// The kind of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MicroStep {
     /// The whole step.
     #[default]
     Whole,
-    /// Images whose gradients accumulate for later.
+    /// A pass whose gradients accumulate for later.
     Early,
-    /// The last images: the update uses the accumulated gradients.
+    /// The last pass: the update uses the accumulated gradients.
     Last,
 }
 
-impl MicroStep {
-    /// The part that updates, in a step of this many micro-steps; it contains everything the others
-    /// do.
-    pub fn updating(micro_steps: usize) -> Self {
-        if micro_steps == 1 { MicroStep::Whole } else { MicroStep::Last }
+/// The part of a step that a training program runs, and how the step is divided.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The kind of pass.
+    pub micro: MicroStep,
+    /// The ranks, and their passes.
+    pub division: Division,
+}
+
+impl Part {
+    /// A step of one pass.
+    pub fn whole() -> Self {
+        Self { micro: MicroStep::Whole, division: Division::whole() }
+    }
+
+    /// The pass of a division that updates.
+    pub fn updating(division: &Division) -> Self {
+        Self { micro: division.updating(), division: division.clone() }
+    }
+
+    /// The passes before it.
+    pub fn early(division: &Division) -> Self {
+        Self { micro: MicroStep::Early, division: division.clone() }
     }
 }
 
@@ -75,7 +98,7 @@ pub struct ModelSpec<'a> {
     pub config: &'a Config,
     /// Foreground classes.
     pub num_classes: usize,
-    /// Images per run, N, i.e. per micro-step.
+    /// Images per run, N, i.e. per pass.
     pub images: usize,
     /// Padded size of the images.
     pub padded: ImageSize,
@@ -83,8 +106,8 @@ pub struct ModelSpec<'a> {
     pub slot: SlotShape,
     /// The target: with fp16 weights there are fp32 masters, and the step publishes its losses.
     pub target: Target,
-    /// The part of a step, if it has several micro-steps.
-    pub micro: MicroStep,
+    /// The part of a step, if it has several passes or ranks.
+    pub part: Part,
     /// Tensors that tests substitute for computed ones.
     pub inject: Inject,
 }

@@ -1,18 +1,15 @@
-//! The gradient side of a training step: accumulates gradients over micro-steps, computes their
-//! norms, and updates the parameters.
+//! The end of a training step: the norms of the gradients, and the update of the parameters.
 
 use std::sync::Arc;
 
 use configs::Optimizer;
 use graph::program::Pass;
 use graph::{GraphError, TensorId};
-use kernels::ops::accumulate::{Accumulate, AddAccumulated};
 use kernels::ops::control_step::ControlStep;
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::sgd::{Sgd, SgdGroup};
 use kernels::{Role, TensorDesc};
 
-use super::MicroStep;
 use super::net::Net;
 use super::params::ParamKind;
 use super::schedule::schedule;
@@ -23,8 +20,8 @@ use super::state_names::MASTER;
 pub(super) struct Trained {
     pub(super) weight: TensorId,
     pub(super) name: String,
+    pub(super) shape: Vec<usize>,
     kind: ParamKind,
-    shape: Vec<usize>,
 }
 
 /// The parameters that the step trains, in order of declaration.
@@ -36,8 +33,8 @@ pub(super) fn trained(net: &Net<'_>) -> Vec<Trained> {
     trained.collect()
 }
 
-/// Adds the gradient handling of this part of the step. Returns `control` and `grad_norms` for a
-/// part that updates; an early micro-step has none.
+/// Adds norms, step control, and the update of every trained parameter. Returns `control` and
+/// `grad_norms`.
 pub(super) fn update(
     net: &mut Net<'_>,
     trained: &[Trained],
@@ -46,59 +43,6 @@ pub(super) fn update(
 ) -> Result<Vec<TensorId>, GraphError> {
     net.program.set_pass(Pass::Update);
     net.part("optimizer");
-    match net.spec.micro {
-        MicroStep::Early => {
-            accumulate(net, trained, &grads)?;
-            Ok(Vec::new())
-        }
-        MicroStep::Whole => solve(net, trained, grads, loss_scale),
-        MicroStep::Last => {
-            let grads = add_accumulated(net, trained, grads)?;
-            solve(net, trained, grads, loss_scale)
-        }
-    }
-}
-
-/// Adds the gradients to those of earlier micro-steps.
-fn accumulate(
-    net: &mut Net<'_>,
-    trained: &[Trained],
-    grads: &[TensorId],
-) -> Result<(), GraphError> {
-    let (mut updates, held) = accumulated(net, trained);
-    updates.push(held);
-    net.program.add(Arc::new(Accumulate), grads, &updates)?;
-    Ok(())
-}
-
-/// The gradients of all micro-steps.
-fn add_accumulated(
-    net: &mut Net<'_>,
-    trained: &[Trained],
-    mut grads: Vec<TensorId>,
-) -> Result<Vec<TensorId>, GraphError> {
-    let (sums, held) = accumulated(net, trained);
-    grads.extend(sums);
-    net.program.add(Arc::new(AddAccumulated), &grads, &[held])
-}
-
-/// State across micro-steps: a sum per parameter, and the number of micro-steps summed.
-fn accumulated(net: &mut Net<'_>, trained: &[Trained]) -> (Vec<TensorId>, TensorId) {
-    let sum = |t: &Trained| {
-        let desc = TensorDesc::new(Role::Master, &t.shape);
-        net.program.state(&format!("accumulated/{}", t.name), desc)
-    };
-    let sums = trained.iter().map(sum).collect();
-    (sums, net.program.state("micro_steps_held", TensorDesc::new(Role::Index, &[1])))
-}
-
-/// Norms, step control, and the update of every trained parameter. Returns control and norms.
-fn solve(
-    net: &mut Net<'_>,
-    trained: &[Trained],
-    grads: Vec<TensorId>,
-    loss_scale: TensorId,
-) -> Result<Vec<TensorId>, GraphError> {
     let config = net.spec.config;
     let index =
         |net: &mut Net<'_>, name: &str| net.program.state(name, TensorDesc::new(Role::Index, &[1]));
@@ -111,7 +55,7 @@ fn solve(
         clip_norm: config.solver.clip_norm,
         growth_interval: config.solver.loss_scale_growth_interval as u32,
         dynamic: config.solver.dynamic_loss_scale,
-        micro_steps: config.train.micro_steps as u32,
+        micro_steps: net.spec.part.division.divisor() as u32,
     };
     let updates = [step, loss_scale, growth, skipped];
     let control = net.program.add(Arc::new(control), &[norms, finite], &updates)?[0];

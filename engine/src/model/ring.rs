@@ -46,7 +46,7 @@ pub(super) fn publish(
     let values: Vec<TensorId> = losses.iter().map(|(_, t)| t).chain(results).copied().collect();
     let width = 1 + losses.len() + Control::LEN + num_norms;
     // A power of two, so rows stay consecutive when the step counter wraps.
-    let rows = MIN_ROWS.max(2 * net.spec.config.train.micro_steps).next_power_of_two();
+    let rows = MIN_ROWS.max(2 * net.spec.part.division.passes).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[rows, width]));
     let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));
     net.program.add(Arc::new(Publish), &values, &[ring, step])?;

@@ -1,4 +1,4 @@
-//! Names of the state that a program for a device has beside its parameters.
+//! Names of the state that a program has beside its parameters.
 
 /// Prefix of the fp32 masters of weights that the device holds as fp16.
 pub(crate) const MASTER: &str = "master/";
@@ -6,3 +6,13 @@ pub(crate) const MASTER: &str = "master/";
 pub(crate) const RING: &str = "ring";
 /// Rows written to the ring.
 pub(crate) const RING_STEP: &str = "ring_step";
+
+/// Prefix of the sums that the passes of one step hand to the next.
+pub(super) const ACCUMULATED: &str = "accumulated/";
+/// Number of passes in those sums.
+pub(super) const PASSES_HELD: &str = "micro_steps_held";
+
+/// Whether a state tensor means nothing between steps, so that no checkpoint needs it.
+pub(crate) fn is_transient(name: &str) -> bool {
+    name.starts_with(ACCUMULATED) || name == PASSES_HELD
+}

@@ -9,7 +9,7 @@ use kernels::{Role, TensorDesc};
 
 use super::backbone::backbone;
 use super::fpn::fpn;
-use super::inputs::{ImageInputs, MicroInputs, ObjectInputs};
+use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
 use super::net::Net;
 use super::optimizer::{self, Trained};
 use super::preprocess::{decide_flips, preprocess, truth};
@@ -17,7 +17,8 @@ use super::ring::publish;
 use super::roi_heads::RoiHeads;
 use super::rois::sample_rois;
 use super::rpn::Rpn;
-use super::{BuiltProgram, MicroStep, ModelSpec};
+use super::sums;
+use super::{BuiltProgram, ModelSpec};
 
 /// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], `control` (a
 /// [`kernels::ops::control_step::Control`]) and `grad_norms` (one per trained parameter, then the
@@ -29,8 +30,8 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
-    let is_micro = spec.micro != MicroStep::Whole;
-    let micro = is_micro.then(|| MicroInputs::declare(&mut net.program, spec));
+    let is_weighted = spec.part.division.is_weighted();
+    let pass = is_weighted.then(|| PassInputs::declare(&mut net.program, spec));
     net.part("preprocess");
     let flips = decide_flips(&mut net, objects)?;
     let x = preprocess(&mut net, images, flips)?;
@@ -51,12 +52,15 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained = optimizer::trained(&net);
     let values: Vec<_> = losses.iter().map(|(_, loss)| *loss).collect();
-    let seed = match micro {
+    let seed = match pass {
         None => loss_scale,
-        Some(micro) => net.program.apply1(ScalarProduct, [loss_scale, micro.micro_weight])?,
+        Some(pass) => net.program.apply1(ScalarProduct, [loss_scale, pass.micro_weight])?,
     };
     let grads = backward(&mut net, &values, seed, &trained)?;
-    let results = optimizer::update(&mut net, &trained, grads, loss_scale)?;
+    let results = match sums::of_step(&mut net, &trained, grads, &losses, pass)? {
+        Some(grads) => optimizer::update(&mut net, &trained, grads, loss_scale)?,
+        None => vec![],
+    };
     let ring = match spec.target {
         Target::Cpu => None,
         Target::Gpu(_) => Some(publish(&mut net, &losses, &results, trained.len() + 1)?),

@@ -11,7 +11,7 @@ use dali::store::Store;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::step_layout;
+use crate::model::{Division, step_layout};
 use crate::runtime::{Backend, Slot, SlotMemory};
 
 /// Slots that the loader fills ahead of the step.
@@ -29,11 +29,11 @@ const RESERVED_CORES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) shape: usize,
-    /// Whether it is the last micro-step of its step.
+    /// Whether it is the last pass of its step on this rank.
     pub(super) last: bool,
     pub(super) epoch: u64,
     pub(super) num_images: usize,
-    /// Share of its losses in those of the step, times the number of micro-steps.
+    /// Share of its losses in those of the step, times the number of passes of all ranks.
     pub(super) weight: f32,
     pub(super) waited_seconds: f64,
     pub(super) slot: Slot,
@@ -41,16 +41,13 @@ pub(super) struct Batch {
     loader: u64,
 }
 
-/// Delivers the images of each micro-step, in the order determined by seed and epoch.
+/// Delivers the images of this rank's passes, in the order determined by seed and epoch.
 #[derive(Debug)]
 pub(super) struct Feed {
     data: DataSet,
     order: Order,
     batch_size: usize,
-    /// Images per micro-step.
-    micro_batch: usize,
-    micro_steps: usize,
-    images_per_group: usize,
+    division: Division,
     seed: u64,
     /// Number of decoding threads.
     threads: usize,
@@ -66,7 +63,7 @@ pub(super) struct Feed {
 #[derive(Debug)]
 struct Running {
     loader: Loader<SlotMemory>,
-    next_micro: u64,
+    next_pass: u64,
 }
 
 impl Feed {
@@ -74,11 +71,11 @@ impl Feed {
         config: &Config,
         data: &DataSet,
         backend: &Backend,
+        division: &Division,
     ) -> Result<Self, EngineError> {
         let batch_size = config.train.batch_size;
         let seed = config.train.seed;
         let order = Order::new(&data.sizes, &data.shapes, batch_size, seed)?;
-        let (micro_steps, micro_batch) = (config.train.micro_steps, config.train.micro_batch());
         let threads = match backend {
             Backend::Cpu => THREADS_BESIDE_CPU,
             Backend::Device(_) => {
@@ -86,14 +83,12 @@ impl Feed {
                 cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
             }
         };
-        let layout = Arc::new(step_layout(config, data.slot_shape())?);
+        let layout = Arc::new(step_layout(division, data.slot_shape())?);
         let mut feed = Self {
             data: data.clone(),
             order,
             batch_size,
-            micro_batch,
-            micro_steps,
-            images_per_group: config.train.images_per_group,
+            division: division.clone(),
             seed,
             threads,
             backend: backend.clone(),
@@ -125,6 +120,10 @@ impl Feed {
         (0..self.num_slots()).map(|_| self.backend.slot(&self.layout)).collect()
     }
 
+    pub(super) fn data(&self) -> &DataSet {
+        &self.data
+    }
+
     pub(super) fn batches_per_epoch(&self) -> u64 {
         self.order.batches_per_epoch() as u64
     }
@@ -135,30 +134,28 @@ impl Feed {
         images.iter().map(|i| self.data.store.image(self.data.images[*i]).image_id).collect()
     }
 
-    /// The images of micro-step `micro` (from 0, counted over all steps). Expected in order; a jump
-    /// restarts the loader.
-    pub(super) fn next(&mut self, micro: u64) -> Result<Batch, EngineError> {
-        let plan = self.order.batch(micro / self.micro_steps as u64);
-        let part_of_step = micro % self.micro_steps as u64;
-        let num_images = part(&plan.images, self.micro_batch, part_of_step).len();
-        let last = part_of_step + 1 == self.micro_steps as u64;
-        if self.running.as_ref().is_none_or(|r| r.next_micro != micro) {
+    /// The images of this rank's pass `pass` (from 0, counted over all steps). Expected in order; a
+    /// jump restarts the loader. `stop` says whether the rank was asked to stop.
+    pub(super) fn next(&mut self, pass: u64, stop: bool) -> Result<Batch, EngineError> {
+        let plan = self.order.batch(pass / self.division.passes as u64);
+        let pass_of_step = pass as usize % self.division.passes;
+        let part = self.division.own().start + pass_of_step;
+        let num_images = self.division.part(&plan.images, part).len();
+        let last = pass_of_step + 1 == self.division.passes;
+        if self.running.as_ref().is_none_or(|r| r.next_pass != pass) {
             // First return the slots of the previous one.
             self.running = None;
-            self.running = Some(Running { loader: self.start(micro)?, next_micro: micro });
+            self.running = Some(Running { loader: self.start(pass)?, next_pass: pass });
         }
         let Some(running) = &mut self.running else { unreachable!("started above") };
         let Some(mut filled) = running.loader.next()? else {
             unreachable!("the loader's sequence of batches has no end")
         };
-        running.next_micro += 1;
-        let weight = micro_weight(
-            num_images.div_ceil(self.images_per_group),
-            plan.images.len().div_ceil(self.images_per_group),
-            self.micro_steps,
-        );
-        if self.micro_steps > 1 {
+        running.next_pass += 1;
+        let weight = self.division.weight(num_images, plan.images.len());
+        if self.division.is_weighted() {
             filled.slot.view_mut("micro_weight")?[0] = weight;
+            filled.slot.view_mut("stop")?[0] = f32::from(u8::from(stop));
         }
         Ok(Batch {
             shape: plan.shape,
@@ -179,7 +176,7 @@ impl Feed {
         }
     }
 
-    fn start(&mut self, micro: u64) -> Result<Loader<SlotMemory>, EngineError> {
+    fn start(&mut self, pass: u64) -> Result<Loader<SlotMemory>, EngineError> {
         let slots = match std::mem::take(&mut self.slots) {
             slots if slots.is_empty() => self.new_slots()?,
             slots => slots,
@@ -188,10 +185,11 @@ impl Feed {
         // The loader's thread walks the order independently, ahead of the steps.
         let order = Order::new(&self.data.sizes, &self.data.shapes, self.batch_size, self.seed)?;
         let images = self.data.images.clone();
-        let (size, parts) = (self.micro_batch, self.micro_steps as u64);
-        let batches = (micro..).map(move |micro| {
-            let batch = order.batch(micro / parts);
-            let indices = part(&batch.images, size, micro % parts);
+        let division = self.division.clone();
+        let batches = (pass..).map(move |pass| {
+            let batch = order.batch(pass / division.passes as u64);
+            let part = division.own().start + pass as usize % division.passes;
+            let indices = division.part(&batch.images, part);
             let indices = indices.iter().map(|i| images[*i]).collect();
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
@@ -220,17 +218,4 @@ fn fill_rows(
         rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
         Ok(())
     }
-}
-
-/// What the losses of a micro-step weigh, times the number of micro-steps: a step is the mean over
-/// its groups that hold images, wherever they run.
-fn micro_weight(groups: usize, groups_of_step: usize, micro_steps: usize) -> f32 {
-    (groups * micro_steps) as f32 / groups_of_step as f32
-}
-
-/// The images of a step that belong to its micro-step `micro` (from 0): none if the last batch of
-/// an epoch is too short.
-fn part(images: &[usize], size: usize, micro: u64) -> &[usize] {
-    let first = (micro as usize * size).min(images.len());
-    &images[first..(first + size).min(images.len())]
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::Config;
+use configs::{Config, Train};
 use device::Target;
 use graph::exec::device::Prepared;
 use graph::plan::ALIGNMENT;
@@ -12,8 +12,7 @@ use kernels::TensorDesc;
 use super::programs::TrainingPrograms;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::BuiltProgram;
-use crate::model::RING;
+use crate::model::{BuiltProgram, Division, RING};
 use crate::runtime::{Backend, Machine, gib, planned_bytes};
 
 /// The memory that training needs, known before the first step.
@@ -67,15 +66,17 @@ fn cpu_bytes(programs: &[BuiltProgram]) -> Result<usize, EngineError> {
     Ok(bytes + states.values().sum::<usize>())
 }
 
-/// Bytes that a batch of `images` images needs in training, where the programs run.
-fn bytes_of_batch(
-    images: usize,
+/// Bytes that a rank needs in training with this config, where the programs run.
+fn bytes_of(
     config: &Config,
     data: &DataSet,
     backend: &Backend,
+    division: &Division,
 ) -> Result<usize, EngineError> {
     let target = backend.target();
-    let programs = TrainingPrograms::build(config, data, &target, images)?.built;
+    let Division { ranks, exchange, .. } = division;
+    let division = Division::new(&config.train, &target, *ranks, exchange.clone())?;
+    let programs = TrainingPrograms::build(config, data, &target, &division)?.built;
     match backend {
         Backend::Cpu => cpu_bytes(&programs),
         Backend::Device(_) => Ok(needed_bytes(&prepare(programs, &target)?)),
@@ -90,55 +91,91 @@ pub(super) fn check_fit_on_cpu(
     programs: &[BuiltProgram],
     config: &Config,
     data: &DataSet,
+    division: &Division,
 ) -> Result<(), EngineError> {
     let Some((_, free)) = Machine::here().memory else { return Ok(()) };
-    check_fit(cpu_bytes(programs)?, free as usize, config, data, &Backend::Cpu)
+    check_fit(cpu_bytes(programs)?, free as usize, config, data, &Backend::Cpu, division)
 }
 
 /// Checks that `needed` bytes fit `free` bytes.
 ///
 /// # Errors
-/// [`EngineError::Usage`] with the largest batch that would fit.
+/// [`EngineError::Usage`] with what would fit.
 pub(super) fn check_fit(
     needed: usize,
     free: usize,
     config: &Config,
     data: &DataSet,
     backend: &Backend,
+    division: &Division,
 ) -> Result<(), EngineError> {
     if needed <= free {
         return Ok(());
     }
-    let advice = match largest_batch(free, config, data, backend)? {
-        Some(images) => format!("train.batch_size={images} would fit"),
-        None => "no smaller one fits either; use more train.micro_steps, smaller images or a \
-                 smaller model"
-            .into(),
+    let advice = advice(free, config, data, backend, division)?;
+    let what = match division.is_weighted() {
+        false => format!("a batch of {}", config.train.batch_size),
+        true => format!("a pass over {} of the {}", division.images, config.train.batch_size),
     };
     Err(EngineError::Usage(format!(
-        "a batch of {} images needs {:.2} GiB on {}, which has {:.2} GiB free: {advice}",
-        config.train.batch_size,
+        "{what} images needs {:.2} GiB on {}, which has {:.2} GiB free: {advice}",
         gib(needed),
         backend.describe(),
         gib(free),
     )))
 }
 
-/// The largest batch below the config's that fits `free` bytes. A larger batch never needs less.
-fn largest_batch(
+/// What would fit: a smaller batch, or on the CPU, which runs group by group, smaller groups.
+fn advice(
     free: usize,
     config: &Config,
     data: &DataSet,
     backend: &Backend,
+    division: &Division,
+) -> Result<String, EngineError> {
+    let train = &config.train;
+    let unit = train.images_per_group * train.micro_steps * division.ranks.count;
+    let with = |change: &dyn Fn(&mut Train)| {
+        let mut config = config.clone();
+        change(&mut config.train);
+        config
+    };
+    let smaller = |n: usize| match backend {
+        Backend::Cpu => with(&|train| train.images_per_group = n),
+        Backend::Device(_) => with(&|train| train.batch_size = n),
+    };
+    let sizes: Vec<usize> = match backend {
+        Backend::Cpu => {
+            let groups = (1..train.images_per_group).filter(|n| train.images_per_group % n == 0);
+            groups.collect()
+        }
+        Backend::Device(_) => (1..train.batch_size / unit).map(|n| n * unit).collect(),
+    };
+    let key = match backend {
+        Backend::Cpu => "train.images_per_group",
+        Backend::Device(_) => "train.batch_size",
+    };
+    let fits = |n: usize| Ok(bytes_of(&smaller(n), data, backend, division)? <= free);
+    Ok(match largest(&sizes, &fits)? {
+        Some(size) => format!("{key}={size} would fit"),
+        None => "no smaller one fits either; use more train.micro_steps on a GPU, smaller images \
+                 or a smaller model"
+            .into(),
+    })
+}
+
+/// The largest of ascending sizes that fits. A larger one never needs less.
+fn largest(
+    sizes: &[usize],
+    fits: &dyn Fn(usize) -> Result<bool, EngineError>,
 ) -> Result<Option<usize>, EngineError> {
-    let group = config.train.images_per_group * config.train.micro_steps;
-    let (mut fits, mut too_large) = (0, config.train.batch_size / group);
-    while too_large - fits > 1 {
-        let middle = fits + (too_large - fits) / 2;
-        match bytes_of_batch(middle * group, config, data, backend)? <= free {
-            true => fits = middle,
-            false => too_large = middle,
+    let (mut below, mut above) = (0, sizes.len());
+    while below < above {
+        let middle = below + (above - below) / 2;
+        match fits(sizes[middle])? {
+            true => below = middle + 1,
+            false => above = middle,
         }
     }
-    Ok((fits > 0).then_some(fits * group))
+    Ok(below.checked_sub(1).map(|i| sizes[i]))
 }

@@ -1,12 +1,12 @@
-//! The programs of a training run: per padded shape one for the micro-step that updates, and one
-//! for the early micro-steps, if any.
+//! The programs of a training run: per padded shape one for the pass that updates, and one for the
+//! passes before it, if any.
 
 use configs::Config;
 use device::Target;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, training_program};
+use crate::model::{BuiltProgram, Division, Inject, ModelSpec, Part, training_program};
 
 /// The programs of one padded shape, as indices into the list of all.
 #[derive(Debug, Clone, Copy)]
@@ -16,12 +16,12 @@ pub(super) struct StepPrograms {
 }
 
 impl StepPrograms {
-    /// The program of a micro-step: the last of its step, or an early one.
+    /// The program of a pass: the last of its step, or an early one.
     pub(super) fn of(&self, is_last: bool) -> usize {
         match (is_last, self.early) {
             (true, _) => self.last,
             (false, Some(early)) => early,
-            (false, None) => panic!("a step of one micro-step has no early ones"),
+            (false, None) => panic!("a step of one pass has no early ones"),
         }
     }
 }
@@ -36,25 +36,24 @@ pub(super) struct TrainingPrograms {
 }
 
 impl TrainingPrograms {
-    /// Builds the programs of steps over `images` images.
+    /// Builds the programs of one rank's passes.
     pub(super) fn build(
         config: &Config,
         data: &DataSet,
         target: &Target,
-        images: usize,
+        division: &Division,
     ) -> Result<Self, EngineError> {
         let num_classes = data.classes_of_model(config)?;
-        let micro_steps = config.train.micro_steps;
-        let build = |micro| {
+        let build = |part: Part| {
             let programs = data.shapes.iter().map(move |shape| {
                 let spec = ModelSpec {
                     config,
                     num_classes,
-                    images: images / micro_steps,
+                    images: division.images,
                     padded: (*shape).into(),
                     slot: data.slot_shape(),
                     target: target.clone(),
-                    micro,
+                    part: part.clone(),
                     inject: Inject::default(),
                 };
                 let built = training_program(&spec)?;
@@ -65,11 +64,11 @@ impl TrainingPrograms {
             });
             programs.collect::<Result<Vec<_>, EngineError>>()
         };
-        let mut built = build(MicroStep::updating(micro_steps))?;
+        let mut built = build(Part::updating(division))?;
         let count = built.len();
-        let has_early = micro_steps > 1;
+        let has_early = division.passes > 1;
         if has_early {
-            built.extend(build(MicroStep::Early)?);
+            built.extend(build(Part::early(division))?);
         }
         let of_shape = |last| StepPrograms { last, early: has_early.then_some(count + last) };
         Ok(Self { built, shapes: (0..count).map(of_shape).collect() })

@@ -16,7 +16,7 @@ use crate::metrics::forget_after;
 
 /// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
 /// data is the same is decided by [`identity_of`], not by its path.
-const FREE: [&str; 25] = [
+const FREE: [&str; 26] = [
     "data.max_image_pixels",
     "data.synthetic.dir",
     "data.synthetic.val_images",
@@ -28,6 +28,7 @@ const FREE: [&str; 25] = [
     "data.val_store",
     "eval",
     "model.allow_partial",
+    "ranks",
     "train.best_metric",
     "train.checkpoint_every_epochs",
     "train.checkpoint_every_minutes",

@@ -1,6 +1,8 @@
 //! The trainer: one planned program per padded shape, sharing the state; one batch per step.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use configs::Config;
@@ -15,7 +17,7 @@ use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{Param, step_layout};
+use crate::model::{Division, Param, step_layout};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, initial_state};
 
@@ -27,7 +29,11 @@ pub struct Trainer {
     params: Vec<Param>,
     loaded: Option<LoadReport>,
     feed: Feed,
-    micro_steps: u64,
+    division: Division,
+    /// Set when this rank is asked to stop, for the others to know.
+    stop: Arc<AtomicBool>,
+    /// The step after which all ranks stop, once they have agreed.
+    stop_after: Option<u64>,
     /// Steps measured.
     steps_done: u64,
     /// Steps in flight, oldest first.
@@ -52,11 +58,26 @@ impl Trainer {
     /// A config that describes no program, weights that cannot be loaded, or a device that fails or
     /// has too little memory.
     pub fn new(config: &Config, data: &DataSet, backend: &Backend) -> Result<Self, EngineError> {
+        let division = Division::alone(&config.train, &backend.target());
+        Self::of_rank(config, data, backend, division, Arc::default())
+    }
+
+    /// The trainer of one rank of several. A step agrees with the others on whether any was asked
+    /// to `stop`.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn of_rank(
+        config: &Config,
+        data: &DataSet,
+        backend: &Backend,
+        division: Division,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, EngineError> {
         config.check_supported()?;
-        let batch_size = config.train.batch_size;
-        let mut programs = TrainingPrograms::build(config, data, &backend.target(), batch_size)?;
+        let mut programs = TrainingPrograms::build(config, data, &backend.target(), &division)?;
         if let Backend::Cpu = backend {
-            check_fit_on_cpu(&programs.built, config, data)?;
+            check_fit_on_cpu(&programs.built, config, data, &division)?;
         }
         let Some(first) = programs.built.first_mut() else {
             return Err(EngineError::Usage("the training set contains no images".into()));
@@ -66,15 +87,17 @@ impl Trainer {
         let mut state = initial_state(&first.program, &params, config.train.seed, eps);
         set_scale(&mut state, config.solver.initial_loss_scale);
         let loaded = start::load(config, &data.categories(), &params, &mut state)?;
-        let (steps, state) = make_steps(programs, state, backend, config, data)?;
-        let feed = Feed::new(config, data, backend)?;
+        let (steps, state) = make_steps(programs, state, backend, &division, config, data)?;
+        let feed = Feed::new(config, data, backend, &division)?;
         Ok(Self {
             steps,
             state,
             params,
             loaded,
             feed,
-            micro_steps: config.train.micro_steps as u64,
+            division,
+            stop,
+            stop_after: None,
             steps_done: 0,
             begun: VecDeque::new(),
             failed: None,
@@ -105,6 +128,10 @@ impl Trainer {
         };
         let measured = self.steps.measure()?;
         self.steps_done += 1;
+        if measured.stop && self.stop_after.is_none() {
+            // Other ranks may have begun that many more steps.
+            self.stop_after = Some(self.steps_done + self.steps.depth() as u64 - 1);
+        }
         let now = Instant::now();
         let step_seconds = now.duration_since(self.last_step).as_secs_f64();
         self.last_step = now;
@@ -137,15 +164,17 @@ impl Trainer {
         self.step(self.steps_done + 1)
     }
 
-    /// Begins all micro-steps of a step, through the caller's `submit` if there is one.
+    /// Begins all passes of a step, through the caller's `submit` if there is one.
     fn begin(
         &mut self,
         step: u64,
         mut submit: Option<&mut Submit<'_>>,
     ) -> Result<Begun, EngineError> {
         let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
-        for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
-            let batch = self.feed.next(micro)?;
+        let passes = self.division.passes as u64;
+        for pass in step * passes..(step + 1) * passes {
+            let stop = self.stop.load(Ordering::Relaxed);
+            let batch = self.feed.next(pass, stop)?;
             begun.epoch = batch.epoch;
             begun.images += batch.num_images;
             begun.data_seconds += batch.waited_seconds;
@@ -160,20 +189,23 @@ impl Trainer {
         Ok(begun)
     }
 
-    /// The batch of step `step`, counted from 0, once more: `visit` sees each micro-step's. The
-    /// trainer cannot train on from here without a jump of its loader.
+    /// The batches of all ranks of step `step`, counted from 0, once more: `visit` sees each pass's.
     ///
     /// # Errors
     /// An image that cannot be read; errors of `visit`.
     pub(super) fn batch_again(
         &mut self,
+        config: &Config,
         step: u64,
         visit: &mut dyn FnMut(&Batch) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        for micro in step * self.micro_steps..(step + 1) * self.micro_steps {
-            let batch = self.feed.next(micro)?;
+        let all = self.division.gathered();
+        let mut feed = Feed::new(config, self.feed.data(), &Backend::Cpu, &all)?;
+        let passes = all.passes as u64;
+        for pass in step * passes..(step + 1) * passes {
+            let batch = feed.next(pass, false)?;
             let visited = visit(&batch);
-            self.feed.recycle(batch);
+            feed.recycle(batch);
             visited?;
         }
         Ok(())
@@ -182,6 +214,11 @@ impl Trainer {
     /// Ids of the images of step `step`, counted from 0.
     pub(super) fn image_ids(&self, step: u64) -> Vec<u64> {
         self.feed.image_ids(step)
+    }
+
+    /// The step after which all ranks stop, since one of them was asked to; `None` if none was.
+    pub fn stop_after(&self) -> Option<u64> {
+        self.stop_after
     }
 
     /// Steps in flight.
@@ -260,11 +297,12 @@ fn make_steps(
     programs: TrainingPrograms,
     state: StateSet,
     backend: &Backend,
+    division: &Division,
     config: &Config,
     data: &DataSet,
 ) -> Result<(Box<dyn Steps>, ModelState), EngineError> {
     let Backend::Device(device) = backend else {
-        let steps = CpuSteps::new(programs, &state)?;
+        let steps = CpuSteps::new(programs, &state, division)?;
         return Ok((Box::new(steps), ModelState::host(state)));
     };
     let TrainingPrograms { built, shapes } = programs;
@@ -273,14 +311,13 @@ fn make_steps(
     };
     let prepared = prepare(built, &backend.target())?;
     let free = device.memory().map_err(graph::GraphError::from)?.free;
-    check_fit(needed_bytes(&prepared), free, config, data, backend)?;
+    check_fit(needed_bytes(&prepared), free, config, data, backend, division)?;
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
     let mut state = ModelState::on_device(state, device.clone(), &programs)?;
     let needed = needed_bytes(&prepared);
-    let slot = step_layout(config, data.slot_shape())?;
-    let micro_steps = config.train.micro_steps;
+    let slot = step_layout(division, data.slot_shape())?;
     let steps =
-        DeviceSteps::new(device.clone(), prepared, shapes, micro_steps, layout, &slot, &mut state)?;
+        DeviceSteps::new(device.clone(), prepared, shapes, division, layout, &slot, &mut state)?;
     assert_eq!(steps.bytes() + state.bytes(), needed, "the need was counted wrongly");
     Ok((Box::new(steps), state))
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::classes::NO_CATEGORY;
 use crate::model::{
-    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, detection_program,
+    BuiltProgram, ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program,
 };
 
 /// A ResNet as narrow as it gets.
@@ -37,7 +37,7 @@ fn model(preset: &str, set: &[&str], classes: usize, seed: u64) -> (BuiltProgram
         padded: ImageSize { height: 32, width: 32 },
         slot: SlotShape { pixels: 3 * 32 * 32, objects: 1, parts: 1, coords: 1, runs: 1 },
         target: device::Target::Cpu,
-        micro: MicroStep::Whole,
+        part: Part::whole(),
         inject: Inject::default(),
     };
     let built = detection_program(&spec).unwrap();

@@ -88,7 +88,10 @@ pub fn parameter(
 }
 
 /// `desc` holds f32 in exactly this shape.
-pub(crate) fn floats(
+///
+/// # Errors
+/// [`OpError`] names the tensor and its shape or type.
+pub fn floats(
     op: &'static str,
     tensor: &'static str,
     desc: &TensorDesc,
@@ -99,7 +102,10 @@ pub(crate) fn floats(
 }
 
 /// `desc` holds i32 in exactly this shape.
-pub(crate) fn integers(
+///
+/// # Errors
+/// [`OpError`] names the tensor and its shape or type.
+pub fn integers(
     op: &'static str,
     tensor: &'static str,
     desc: &TensorDesc,

@@ -9,8 +9,7 @@ use dali::store::Store;
 use dali::synthetic::SyntheticOptions;
 use device::{Device, Target};
 use engine::model::{
-    BuiltProgram, ImageSize, Inject, MicroStep, ModelSpec, SlotShape, training_layout,
-    training_program,
+    BuiltProgram, ImageSize, Inject, ModelSpec, Part, SlotShape, training_layout, training_program,
 };
 use engine::runtime::ModelState;
 use engine::weights::initial_state;
@@ -63,7 +62,7 @@ fn build(
         padded,
         slot: slot_shape(store),
         target,
-        micro: MicroStep::Whole,
+        part: Part::whole(),
         inject,
     };
     let built = training_program(&spec).expect("micro is sound");

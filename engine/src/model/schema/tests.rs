@@ -11,7 +11,7 @@ use graph::exec::device::Prepared;
 use graph::{CpuExecutor, StateSet};
 
 use super::super::inputs::{ImageInputs, ObjectInputs};
-use super::super::{ImageSize, Inject, MicroStep};
+use super::super::{ImageSize, Inject, Part};
 use super::*;
 use crate::runtime::{copy_inputs, same_layout};
 
@@ -38,7 +38,7 @@ fn spec(config: &Config) -> ModelSpec<'_> {
         padded: ImageSize { height: 32, width: 32 },
         slot: SHAPE,
         target: target(),
-        micro: MicroStep::Whole,
+        part: Part::whole(),
         inject: Inject::default(),
     }
 }

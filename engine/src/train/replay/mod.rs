@@ -12,7 +12,7 @@ use super::trainer::Trainer;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{ImageSize, SlotShape};
+use crate::model::{ImageSize, SlotShape, is_transient};
 
 /// A step, complete: what it reads, and what it gave when it ran.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Replay {
     num_classes: usize,
     padded: ImageSize,
     slot: SlotShape,
-    /// By micro-step: each array of the batch, by name.
+    /// By pass, of all ranks: each array of the batch, by name.
     batches: Vec<Vec<(String, Vec<u8>)>>,
     state: StateSet,
 }
@@ -35,7 +35,7 @@ pub struct Replay {
 /// What a replay found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// The losses of the last micro-step that ran, by name.
+    /// The losses of the last pass that ran, by name.
     pub losses: Vec<(String, f32)>,
     /// The first tensor with non-finite values; `None` if all were finite.
     pub non_finite: Option<NonFinite>,
@@ -55,14 +55,14 @@ impl Replay {
     ) -> Result<Self, EngineError> {
         let step = record.step - 1;
         let (mut batches, mut shape) = (Vec::new(), 0);
-        trainer.batch_again(step, &mut |batch| {
+        trainer.batch_again(config, step, &mut |batch| {
             let arrays = batch.slot.arrays();
             batches.push(arrays.map(|(a, bytes)| (a.name.to_string(), bytes.to_vec())).collect());
             shape = batch.shape;
             Ok(())
         })?;
         let image_ids = trainer.image_ids(step);
-        let mut state = trainer.state().fetch()?.clone();
+        let mut state = trainer.state().fetch()?.without(is_transient);
         if let Some(scale) = state.get_mut("loss_scale") {
             scale.as_f32_mut()[0] = record.loss_scale;
         }

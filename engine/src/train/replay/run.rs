@@ -9,14 +9,17 @@ use graph::{CpuExecutor, DeviceExecutor, GraphError};
 
 use super::{Finding, Replay};
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Inject, MicroStep, ModelSpec, step_layout, training_program};
+use crate::model::{
+    BuiltProgram, Division, Inject, ModelSpec, Part, is_transient, step_layout, training_program,
+};
 use crate::runtime::{Backend, ModelState};
 use crate::train::memory::prepare;
+use crate::weights::zeros;
 
 type Losses = Vec<(String, f32)>;
 
 impl Replay {
-    /// Runs the step again on `backend`, micro-step by micro-step, until a value is non-finite.
+    /// Runs the step again on `backend`, pass by pass, until a value is non-finite.
     /// `path` is the file that it was read from, for messages.
     ///
     /// # Errors
@@ -24,37 +27,41 @@ impl Replay {
     pub fn run(&self, path: &Path, backend: &Backend) -> Result<Finding, EngineError> {
         let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
         self.config.check_supported()?;
-        let micro_steps = self.batches.len();
-        if micro_steps == 0 || micro_steps != self.config.train.micro_steps {
-            return Err(fault("it does not have the batches of all micro-steps".into()));
-        }
-        let layout = step_layout(&self.config, self.slot)?;
+        let (train, passes) = (&self.config.train, self.batches.len());
+        let Some(division) = Division::in_passes(train, &backend.target(), passes) else {
+            return Err(fault(format!("its {passes} batches do not make up a step")));
+        };
+        let layout = step_layout(&division, self.slot)?;
         let batches = self.batches.iter().map(|arrays| joined(arrays, &layout));
         let batches = batches.collect::<Result<Vec<_>, _>>().map_err(fault)?;
         let mut look = FirstNonFinite::default();
         look.see_state(&self.state);
-        let mut built = vec![self.build(MicroStep::updating(micro_steps), backend)?];
-        if micro_steps > 1 {
-            built.push(self.build(MicroStep::Early, backend)?);
+        let mut built = vec![self.build(Part::updating(&division), backend)?];
+        if passes > 1 {
+            built.push(self.build(Part::early(&division), backend)?);
+        }
+        let mut state = self.state.clone();
+        for (_, tensor) in built[0].program.states().filter(|(_, t)| is_transient(&t.name)) {
+            state.insert(&tensor.name, zeros(&tensor.desc));
         }
         let names = built[0].losses.clone();
         let step = Step { built, names, layout: &layout, batches: &batches };
         let losses = match backend {
-            Backend::Cpu => step.on_cpu(&self.state, &mut look)?,
-            Backend::Device(_) => step.on_device(&self.state, backend, &mut look)?,
+            Backend::Cpu => step.on_cpu(&state, &mut look)?,
+            Backend::Device(_) => step.on_device(&state, backend, &mut look)?,
         };
         Ok(Finding { losses, non_finite: look.found().cloned() })
     }
 
-    fn build(&self, micro: MicroStep, backend: &Backend) -> Result<BuiltProgram, EngineError> {
+    fn build(&self, part: Part, backend: &Backend) -> Result<BuiltProgram, EngineError> {
         let spec = ModelSpec {
             config: &self.config,
             num_classes: self.num_classes,
-            images: self.config.train.micro_batch(),
+            images: part.division.images,
             padded: self.padded,
             slot: self.slot,
             target: backend.target(),
-            micro,
+            part,
             inject: Inject::default(),
         };
         Ok(training_program(&spec)?)
@@ -77,7 +84,7 @@ fn joined(arrays: &[(String, Vec<u8>)], layout: &SlotLayout) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// The programs of a step, the one that updates first, and a batch for each micro-step.
+/// The programs of a step, the one that updates first, and a batch for each pass.
 struct Step<'a> {
     built: Vec<BuiltProgram>,
     names: Vec<&'static str>,
@@ -86,7 +93,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// The program of a micro-step: the last one updates.
+    /// The program of a pass: the last one updates.
     fn program_of(&self, micro: usize) -> usize {
         usize::from(micro + 1 < self.batches.len())
     }

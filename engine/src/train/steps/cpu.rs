@@ -5,9 +5,9 @@ use std::sync::Arc;
 use graph::{CpuExecutor, StateSet};
 use kernels::ops::control_step::Control;
 
-use super::{Measured, MicroLosses, Steps, measured};
+use super::{Measured, Steps, measured};
 use crate::error::EngineError;
-use crate::model::BuiltProgram;
+use crate::model::{BuiltProgram, Division, STEP_LOSS, STOP_REQUESTS};
 use crate::runtime::{ModelState, copy_inputs};
 use crate::train::feed::Batch;
 use crate::train::programs::{StepPrograms, TrainingPrograms};
@@ -18,8 +18,8 @@ pub(in crate::train) struct CpuSteps {
     executors: Vec<CpuExecutor>,
     shapes: Vec<StepPrograms>,
     loss_names: Vec<&'static str>,
-    /// Results of the micro-steps begun so far.
-    losses: Vec<MicroLosses>,
+    division: Division,
+    /// The program of the step's last pass, once it has run.
     last: Option<usize>,
 }
 
@@ -27,12 +27,13 @@ impl CpuSteps {
     pub(in crate::train) fn new(
         programs: TrainingPrograms,
         state: &StateSet,
+        division: &Division,
     ) -> Result<Self, EngineError> {
         let TrainingPrograms { built, shapes } = programs;
         let loss_names = built.first().map(|b| b.losses.clone()).unwrap_or_default();
         let plan = |b: BuiltProgram| Ok(CpuExecutor::new(Arc::new(b.program), state)?);
         let executors = built.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
-        Ok(Self { executors, shapes, loss_names, losses: vec![], last: None })
+        Ok(Self { executors, shapes, loss_names, division: division.clone(), last: None })
     }
 }
 
@@ -52,24 +53,27 @@ impl Steps for CpuSteps {
         let state = state.host_mut();
         // Inside the pool, so that an op's parallel loops start without a thread hand-off.
         rayon::scope(|_| executor.run(state));
-        let executor = &self.executors[program];
-        let losses = self
-            .loss_names
-            .iter()
-            .map(|name| Ok((*name, executor.f32(name)?[0])))
-            .collect::<Result<Vec<_>, EngineError>>()?;
-        self.losses.push((batch.weight, losses));
-        self.last = Some(program);
+        if let Some(fault) = self.division.exchange.fault() {
+            return Err(EngineError::RankLost(fault));
+        }
+        self.last = batch.last.then_some(program);
         Ok(Some(batch))
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
         let Some(program) = self.last.take() else { panic!("no step was begun") };
         let executor = &self.executors[program];
-        let losses = std::mem::take(&mut self.losses);
+        let is_weighted = self.division.is_weighted();
+        let divisor = self.division.divisor();
+        let loss = |name: &&'static str| {
+            let total = if is_weighted { &format!("{STEP_LOSS}{name}") } else { *name };
+            Ok((*name, executor.f32(total)?[0] / divisor as f32))
+        };
+        let losses = self.loss_names.iter().map(loss).collect::<Result<_, EngineError>>()?;
+        let stop = is_weighted && executor.f32(STOP_REQUESTS)?[0] > 0.0;
         let norms = executor.f32("grad_norms")?;
         let control = Control::read(executor.f32("control")?);
-        Ok(measured(&losses, control, norms[norms.len() - 1]))
+        Ok(measured(losses, control, norms[norms.len() - 1], divisor, stop))
     }
 
     fn bytes(&self) -> usize {

@@ -9,10 +9,9 @@ use graph::DeviceExecutor;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 
-use super::{Measured, Steps, Submit, measured};
+use super::{Losses, Measured, Steps, Submit, measured};
 use crate::error::EngineError;
-use crate::model::RING;
-use crate::model::RingLayout;
+use crate::model::{Division, RING, RingLayout};
 use crate::runtime::{ModelState, same_layout};
 use crate::train::feed::Batch;
 use crate::train::programs::StepPrograms;
@@ -27,10 +26,10 @@ pub(in crate::train) struct DeviceSteps {
     /// Batches that the device may still be copying, with their micro-steps, oldest first.
     copied: VecDeque<(u32, Batch)>,
     shapes: Vec<StepPrograms>,
-    micro_steps: u32,
-    /// Weights of the micro-steps that are not measured yet, oldest first.
+    division: Division,
+    /// Weights of the passes that are not measured yet, oldest first.
     weights: VecDeque<f32>,
-    /// Micro-steps measured.
+    /// Passes measured.
     measured: u32,
 }
 
@@ -39,7 +38,7 @@ impl DeviceSteps {
         device: Arc<dyn Device>,
         programs: Vec<Prepared>,
         shapes: Vec<StepPrograms>,
-        micro_steps: usize,
+        division: &Division,
         layout: RingLayout,
         slot: &SlotLayout,
         state: &mut ModelState,
@@ -51,9 +50,9 @@ impl DeviceSteps {
         };
         programs.iter().for_each(|program| same_layout(program, slot));
         let executor = DeviceExecutor::new(device.clone(), programs, arena, memory)?;
-        let micro_steps = micro_steps as u32;
+        let division = division.clone();
         let (copied, weights, measured) = (VecDeque::new(), VecDeque::new(), 0);
-        Ok(Self { device, executor, layout, ring, copied, shapes, micro_steps, weights, measured })
+        Ok(Self { device, executor, layout, ring, copied, shapes, division, weights, measured })
     }
 }
 
@@ -98,18 +97,19 @@ impl Steps for DeviceSteps {
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
-        let mut losses = Vec::new();
+        let mut passes = Vec::new();
         let mut row = Vec::new();
-        for _ in 0..self.micro_steps {
+        for _ in 0..self.division.passes {
             let place = self.measured as usize % self.layout.rows;
             self.measured = self.measured.wrapping_add(1);
             self.executor.until_done(self.measured)?;
             row = self.row(place);
             let Some(weight) = self.weights.pop_front() else { panic!("no step was begun") };
-            losses.push((weight, self.layout.split(&row).0));
+            passes.push((weight, self.layout.split(&row).0));
         }
         let (_, control, total_norm) = self.layout.split(&row);
-        Ok(measured(&losses, control, total_norm))
+        let losses = mean(&passes);
+        Ok(measured(losses, control, total_norm, self.division.divisor(), false))
     }
 
     fn bytes(&self) -> usize {
@@ -127,4 +127,13 @@ impl Steps for DeviceSteps {
     fn device_executor(&mut self) -> Option<&mut DeviceExecutor> {
         Some(&mut self.executor)
     }
+}
+
+/// The means of the losses of passes of these weights.
+fn mean(passes: &[(f32, Losses)]) -> Losses {
+    let parts = passes.len() as f32;
+    // A weight of 1 leaves the bits as they are.
+    let weighted = |i: usize| passes.iter().map(move |(weight, of)| weight * of[i].1);
+    let names = passes[0].1.iter().map(|(name, _)| *name);
+    names.enumerate().map(|(i, name)| (name, weighted(i).sum::<f32>() / parts)).collect()
 }

@@ -19,12 +19,14 @@ pub(super) use device::DeviceSteps;
 /// Results read back from one step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
-    pub(super) losses: Vec<(&'static str, f32)>,
+    pub(super) losses: Losses,
     pub(super) lr: f32,
     pub(super) loss_scale: f32,
     /// Norm of the gradients without the loss scale.
     pub(super) grad_norm: f32,
     pub(super) applied: bool,
+    /// Whether a rank was asked to stop.
+    pub(super) stop: bool,
 }
 
 /// Submits a step of a program to a device, as [`DeviceExecutor::submit`] does; it may inspect or
@@ -36,11 +38,11 @@ pub(super) trait Steps: Debug {
     /// Steps that may be in flight before the oldest is measured.
     fn depth(&self) -> usize;
 
-    /// Begins a micro-step. Returns a batch whose slot may be refilled, if there is one.
+    /// Begins a pass. Returns a batch whose slot may be refilled, if there is one.
     fn begin(&mut self, batch: Batch, state: &mut ModelState)
     -> Result<Option<Batch>, EngineError>;
 
-    /// Begins a micro-step through the caller's `submit`.
+    /// Begins a pass through the caller's `submit`.
     ///
     /// # Errors
     /// As for [`Self::begin`]; [`EngineError::Usage`] on the CPU, which has no other way.
@@ -80,27 +82,19 @@ pub(super) trait Steps: Debug {
     }
 }
 
-/// The losses of one micro-step, and what they weigh.
-pub(super) type MicroLosses = (f32, Vec<(&'static str, f32)>);
+/// Losses by name.
+pub(super) type Losses = Vec<(&'static str, f32)>;
 
-/// Combines the losses of the micro-steps with the last one's record of the update.
+/// What a step did: `losses` are means over it, `total_norm` is that of the sum of the gradients,
+/// which is `divisor` times their mean.
 pub(super) fn measured(
-    micro_losses: &[MicroLosses],
+    losses: Losses,
     control: Control,
     total_norm: f32,
+    divisor: usize,
+    stop: bool,
 ) -> Measured {
-    let parts = micro_losses.len() as f32;
-    // A weight of 1 leaves the bits as they are.
-    let weighted = |i: usize| micro_losses.iter().map(move |(weight, of)| weight * of[i].1);
-    let mean = |i: usize| weighted(i).sum::<f32>() / parts;
-    let names = micro_losses[0].1.iter().map(|(name, _)| *name);
-    let losses = names.enumerate().map(|(i, name)| (name, mean(i))).collect();
-    let grad_norm = total_norm / (control.loss_scale * parts);
-    Measured {
-        losses,
-        lr: control.lr,
-        loss_scale: control.loss_scale,
-        grad_norm,
-        applied: control.is_applied(),
-    }
+    let grad_norm = total_norm / (control.loss_scale * divisor as f32);
+    let Control { lr, loss_scale, .. } = control;
+    Measured { losses, lr, loss_scale, grad_norm, applied: control.is_applied(), stop }
 }

@@ -30,7 +30,14 @@ impl Steps for Fragile {
         assert!(self.measured < self.begun, "measured before it was begun");
         self.measured += 1;
         let losses = vec![("loss", self.measured as f32)];
-        Ok(Measured { losses, lr: 0.1, loss_scale: 1.0, grad_norm: 1.0, applied: true })
+        Ok(Measured {
+            losses,
+            lr: 0.1,
+            loss_scale: 1.0,
+            grad_norm: 1.0,
+            applied: true,
+            stop: false,
+        })
     }
 
     fn bytes(&self) -> usize {

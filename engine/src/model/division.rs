@@ -1,0 +1,188 @@
+//! How a step is divided: its groups of images over ranks, and those of a rank over passes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use configs::Train;
+use device::{Alone, Exchange, Ranks, Target};
+
+use super::MicroStep;
+use crate::error::EngineError;
+
+/// The part of every step that one rank runs.
+///
+/// On the CPU a pass is one group of images, and the gradients of all groups are added in one fixed
+/// tree: the weights do not depend on the number of ranks, bit for bit. On a device a pass is a
+/// micro-step; the sums over ranks agree up to rounding.
+#[derive(Debug, Clone)]
+pub struct Division {
+    /// This rank, and how many there are.
+    pub ranks: Ranks,
+    /// Passes of each rank in a step.
+    pub passes: usize,
+    /// Images of a pass.
+    pub images: usize,
+    /// What ranks on CPUs exchange through.
+    pub exchange: Arc<dyn Exchange>,
+    images_per_group: usize,
+    on_cpu: bool,
+}
+
+impl Division {
+    /// The division of the config's batch for this rank.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] if the ranks do not get the same number of whole groups; it names
+    /// the numbers of ranks that do.
+    pub fn new(
+        train: &Train,
+        target: &Target,
+        ranks: Ranks,
+        exchange: Arc<dyn Exchange>,
+    ) -> Result<Self, EngineError> {
+        let on_cpu = target.is_cpu();
+        let unit = train.images_per_group * if on_cpu { 1 } else { train.micro_steps };
+        let units = train.batch_size / unit;
+        if !units.is_multiple_of(ranks.count) || train.batch_size < ranks.count * unit {
+            return Err(misfit(train, units, ranks.count, on_cpu));
+        }
+        let images = train.batch_size / ranks.count;
+        let passes = if on_cpu { images / train.images_per_group } else { train.micro_steps };
+        let images_per_group = train.images_per_group;
+        Ok(Self { ranks, passes, images: images / passes, exchange, images_per_group, on_cpu })
+    }
+
+    /// One process, one pass.
+    pub(super) fn whole() -> Self {
+        let (ranks, exchange) = (Ranks::ALONE, Arc::new(Alone));
+        Self { ranks, passes: 1, images: 0, exchange, images_per_group: 1, on_cpu: true }
+    }
+
+    /// The division of a run of one process.
+    pub fn alone(train: &Train, target: &Target) -> Self {
+        match Self::new(train, target, Ranks::ALONE, Arc::new(Alone)) {
+            Ok(division) => division,
+            Err(_) => unreachable!("a batch consists of whole groups and micro-steps"),
+        }
+    }
+
+    /// A step of one process in this many passes; `None` if they do not divide the batch.
+    pub fn in_passes(train: &Train, target: &Target, passes: usize) -> Option<Self> {
+        let divides = passes > 0 && train.batch_size.is_multiple_of(passes);
+        let images = divides.then(|| train.batch_size / passes)?;
+        Some(Self { passes, images, ..Self::alone(train, target) })
+    }
+
+    /// The same steps, all passes run by one process.
+    pub fn gathered(&self) -> Self {
+        let exchange = Arc::new(Alone);
+        Self { ranks: Ranks::ALONE, passes: self.parts(), exchange, ..self.clone() }
+    }
+
+    /// Passes of all ranks in a step.
+    pub fn parts(&self) -> usize {
+        self.ranks.count * self.passes
+    }
+
+    /// This rank's passes among those of all ranks.
+    pub fn own(&self) -> Range<usize> {
+        let first = self.ranks.rank * self.passes;
+        first..first + self.passes
+    }
+
+    /// Whether the passes are weighted, since a step has more than one.
+    pub fn is_weighted(&self) -> bool {
+        self.parts() > 1
+    }
+
+    /// Whether the gradients are summed by ranks on devices.
+    pub fn reduces_on_device(&self) -> bool {
+        !self.on_cpu && self.ranks.count > 1
+    }
+
+    /// The sum of gradients that a step ends with, over the mean that the update takes.
+    pub fn divisor(&self) -> usize {
+        // Devices divide by the number of ranks before they add halves.
+        if self.on_cpu { self.parts() } else { self.passes }
+    }
+
+    /// The kind of the pass that updates; it contains everything the others do.
+    pub fn updating(&self) -> MicroStep {
+        let is_whole = if self.on_cpu { self.parts() == 1 } else { self.passes == 1 };
+        if is_whole { MicroStep::Whole } else { MicroStep::Last }
+    }
+
+    /// The images of a step that belong to pass `part` of all: none if the last batch of an epoch
+    /// is too short.
+    pub fn part<'a>(&self, images: &'a [usize], part: usize) -> &'a [usize] {
+        let first = (part * self.images).min(images.len());
+        &images[first..(first + self.images).min(images.len())]
+    }
+
+    /// What the losses of a pass weigh, times the number of passes: a step is the mean over its
+    /// groups that hold images, wherever they run.
+    pub fn weight(&self, images: usize, images_of_step: usize) -> f32 {
+        let groups = |images: usize| images.div_ceil(self.images_per_group);
+        (groups(images) * self.parts()) as f32 / groups(images_of_step) as f32
+    }
+}
+
+fn misfit(train: &Train, units: usize, ranks: usize, on_cpu: bool) -> EngineError {
+    let (batch, group) = (train.batch_size, train.images_per_group);
+    let fitting: Vec<String> =
+        (1..=units).filter(|n| units.is_multiple_of(*n)).map(|n| n.to_string()).collect();
+    let micro = match (on_cpu, train.micro_steps) {
+        (true, _) | (false, 1) => String::new(),
+        (false, steps) => format!(" in {steps} micro-steps"),
+    };
+    EngineError::Usage(format!(
+        "{ranks} ranks cannot share a batch of {batch} images in whole groups of {group}{micro} \
+         (train.batch_size, train.images_per_group): start {} ranks, or change the batch",
+        fitting.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::Gpu;
+
+    fn train(batch_size: usize, images_per_group: usize, micro_steps: usize) -> Train {
+        Train { batch_size, images_per_group, micro_steps, ..Train::default() }
+    }
+
+    fn of(train: &Train, target: &Target, rank: usize, count: usize) -> Result<Division, String> {
+        let ranks = Ranks { rank, count };
+        Division::new(train, target, ranks, Arc::new(Alone)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_pass_is_a_group_on_the_cpu_and_a_micro_step_on_a_device() {
+        let train = train(16, 2, 2);
+        let cpu = of(&train, &Target::Cpu, 1, 4).expect("two groups each");
+        assert_eq!((cpu.passes, cpu.images, cpu.own(), cpu.divisor()), (2, 2, 2..4, 8));
+        let device = of(&train, &Target::Gpu(Gpu::a100()), 1, 4).expect("a group a micro-step");
+        assert_eq!((device.passes, device.images, device.divisor()), (2, 2, 2));
+        let alone = Division::alone(&train, &Target::Gpu(Gpu::a100()));
+        assert_eq!((alone.passes, alone.images, alone.updating()), (2, 8, MicroStep::Last));
+    }
+
+    #[test]
+    fn ranks_that_split_a_group_are_refused_with_those_that_fit() {
+        let text = of(&train(12, 2, 1), &Target::Cpu, 0, 4).expect_err("three groups for two");
+        assert!(text.contains("12 images in whole groups of 2"), "{text}");
+        assert!(text.contains("start 1, 2, 3, 6 ranks"), "{text}");
+        let text = of(&train(8, 2, 2), &Target::Gpu(Gpu::a100()), 0, 4).expect_err("too many");
+        assert!(text.contains("in 2 micro-steps") && text.contains("start 1, 2 ranks"), "{text}");
+    }
+
+    #[test]
+    fn images_that_are_missing_leave_later_passes_empty_and_weights_add_up() {
+        let division = of(&train(8, 2, 1), &Target::Cpu, 1, 2).expect("two groups each");
+        let images = [5, 6, 7];
+        let parts: Vec<_> = (0..4).map(|part| division.part(&images, part)).collect();
+        assert_eq!(parts, [&images[..2], &images[2..], &[], &[]]);
+        let weights: Vec<f32> = parts.iter().map(|p| division.weight(p.len(), 3)).collect();
+        assert_eq!(weights, [2.0, 2.0, 0.0, 0.0]);
+    }
+}

@@ -1,0 +1,215 @@
+//! Sums over the groups of a step on the CPU, in the order of one fixed tree.
+//!
+//! A step is one pass per group. [`AddGroup`] ends a pass that is not the rank's last, [`SumGroups`]
+//! the last one; both hold the sums so far in stacks of state. Tensors: `x_i` f32 (in), which are
+//! gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for each node of the
+//! tree that waits for its sibling, then `held [1]` i32, the passes so far. `SumGroups` also has
+//! outputs, `total_i` with the shape of `x_i`: the sum over all passes of all ranks. It exchanges
+//! what this rank holds with the other ranks: each adds up one share of the elements, and sends the
+//! sums to all.
+//!
+//! These ops have no kernels: devices sum in `accumulate` and by all-reduce.
+
+mod tree;
+
+use device::{Exchange, Ranks};
+use kernels::cpu::{CpuArgs, TensorMut, TensorRef};
+use kernels::{Op, OpError, TensorDesc, check};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Division;
+use tree::{Piece, depth, fold, pieces, push};
+
+/// Adds a pass to the sums of those before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AddGroup {
+    /// The rank's passes among those of all ranks.
+    own: Range<usize>,
+}
+
+/// Adds the rank's last pass, and the sums of all ranks.
+#[derive(Debug, Clone)]
+pub(super) struct SumGroups {
+    own: Range<usize>,
+    ranks: Ranks,
+    exchange: Arc<dyn Exchange>,
+}
+
+const ADD: &str = "add_group";
+const SUM: &str = "sum_groups";
+
+impl AddGroup {
+    pub(super) fn new(division: &Division) -> Self {
+        Self { own: division.own() }
+    }
+}
+
+impl SumGroups {
+    pub(super) fn new(division: &Division) -> Self {
+        let (own, ranks) = (division.own(), division.ranks);
+        Self { own, ranks, exchange: division.exchange.clone() }
+    }
+
+    /// The pieces of a rank.
+    fn pieces_of(&self, rank: usize) -> Vec<Piece> {
+        pieces(rank * self.own.len()..(rank + 1) * self.own.len())
+    }
+}
+
+/// The shape of the stack of a tensor.
+pub(super) fn stack_shape(division: &Division, shape: &[usize]) -> Vec<usize> {
+    [&[depth(division.own())], shape].concat()
+}
+
+fn check_stacks(
+    op: &'static str,
+    own: &Range<usize>,
+    inputs: &[TensorDesc],
+    updates: &[TensorDesc],
+) -> Result<(), OpError> {
+    check::arity(op, "updates", updates, inputs.len() + 1)?;
+    for (x, stack) in inputs.iter().zip(updates) {
+        check::floats(op, "x_i", x, &x.shape)?;
+        check::floats(op, "stack_i", stack, &[&[depth(own.clone())], &x.shape[..]].concat())?;
+    }
+    check::integers(op, "held", &updates[inputs.len()], &[1])
+}
+
+/// Adds the inputs to the stacks. Returns how many rows are then in use.
+fn add_pass(own: &Range<usize>, inputs: &[TensorRef<'_>], updates: &mut [TensorMut<'_>]) -> usize {
+    let Some((held, stacks)) = updates.split_last_mut() else { panic!("{ADD}: held") };
+    let held = &mut held.i32()[0];
+    let leaf = own.start + *held as usize;
+    let mut nodes = pieces(own.start..leaf);
+    let row = nodes.len();
+    let joined = push(&mut nodes, leaf);
+    stacks.par_iter_mut().zip(inputs).for_each(|(stack, x)| {
+        let (x, stack) = (x.f32(), stack.f32());
+        if x.is_empty() {
+            return;
+        }
+        stack[row * x.len()..][..x.len()].copy_from_slice(x);
+        for right in (1..=row).rev().take(joined) {
+            add_row(stack, x.len(), right - 1, right);
+        }
+    });
+    *held += 1;
+    nodes.len()
+}
+
+/// Adds row `right` to row `left`, an earlier one.
+fn add_row(stack: &mut [f32], len: usize, left: usize, right: usize) {
+    let (before, from) = stack.split_at_mut(right * len);
+    add(&mut before[left * len..][..len], &from[..len]);
+}
+
+fn add(left: &mut [f32], right: &[f32]) {
+    left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
+}
+
+impl Op for AddGroup {
+    fn name(&self) -> &'static str {
+        ADD
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check_stacks(ADD, &self.own, inputs, updates)?;
+        Ok(vec![])
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        add_pass(&self.own, &args.inputs, &mut args.updates);
+    }
+}
+
+impl Op for SumGroups {
+    fn name(&self) -> &'static str {
+        SUM
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check_stacks(SUM, &self.own, inputs, updates)?;
+        Ok(inputs.to_vec())
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let rows = add_pass(&self.own, &args.inputs, &mut args.updates);
+        let Some((held, stacks)) = args.updates.split_last_mut() else { panic!("{SUM}: held") };
+        held.i32()[0] = 0;
+        if self.ranks.count > 1 {
+            self.sum_over_ranks(rows, stacks, &mut args.outputs);
+            return;
+        }
+        let additions = fold(&self.pieces_of(0));
+        stacks.par_iter_mut().zip(&mut args.outputs).for_each(|(stack, total)| {
+            let (stack, total) = (stack.f32(), total.f32());
+            for &(left, right) in &additions {
+                add_row(stack, total.len(), left, right);
+            }
+            total.copy_from_slice(&stack[..total.len()]);
+        });
+    }
+}
+
+impl SumGroups {
+    fn sum_over_ranks(
+        &self,
+        rows: usize,
+        stacks: &mut [TensorMut<'_>],
+        totals: &mut [TensorMut<'_>],
+    ) {
+        let Ranks { rank, count } = self.ranks;
+        let len: usize = totals.iter().map(|total| total.desc.len()).sum();
+        let share = |rank: usize| rank * len / count..(rank + 1) * len / count;
+        let mine: Vec<Vec<f32>> = (0..rows).map(|row| row_of_all(stacks, totals, row)).collect();
+        let to = |rank| mine.iter().flat_map(|row| row[share(rank)].iter().copied()).collect();
+        let send: Vec<Vec<f32>> = (0..count).map(to).collect();
+        drop(mine);
+        let pieces: Vec<Vec<Piece>> = (0..count).map(|rank| self.pieces_of(rank)).collect();
+        let width = share(rank).len();
+        let mut received: Vec<Vec<f32>> =
+            pieces.iter().map(|pieces| vec![0.0; pieces.len() * width]).collect();
+        self.swap(&send, &mut received);
+        let mut nodes = received.concat();
+        if width > 0 {
+            for (left, right) in fold(&pieces.concat()) {
+                add_row(&mut nodes, width, left, right);
+            }
+        }
+        nodes.truncate(width);
+        let mut sums: Vec<Vec<f32>> = (0..count).map(|rank| vec![0.0; share(rank).len()]).collect();
+        self.swap(&vec![nodes; count], &mut sums);
+        let sums = sums.concat();
+        let mut rest = &sums[..];
+        for total in totals {
+            let (sum, after) = rest.split_at(total.desc.len());
+            total.f32().copy_from_slice(sum);
+            rest = after;
+        }
+    }
+
+    fn swap(&self, send: &[Vec<f32>], receive: &mut [Vec<f32>]) {
+        let send: Vec<&[f32]> = send.iter().map(Vec::as_slice).collect();
+        let mut receive: Vec<&mut [f32]> = receive.iter_mut().map(Vec::as_mut_slice).collect();
+        self.exchange.exchange(&send, &mut receive);
+    }
+}
+
+/// One row of every stack, one after the other.
+fn row_of_all(stacks: &mut [TensorMut<'_>], totals: &[TensorMut<'_>], row: usize) -> Vec<f32> {
+    let rows = stacks.iter_mut().zip(totals).map(|(stack, total)| {
+        let len = total.desc.len();
+        &stack.f32()[row * len..][..len]
+    });
+    rows.collect::<Vec<_>>().concat()
+}
