@@ -16,13 +16,14 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("probe", &["device", "kernels", "emulated"]),
     ("graph", &["device", "kernels", "emulated"]),
     ("dali", &[]),
-    ("engine", &["configs", "device", "kernels", "graph", "dali"]),
-    ("bench", &["configs", "device", "kernels", "graph", "dali", "engine"]),
+    ("ranks", &["device"]),
+    ("engine", &["configs", "device", "kernels", "graph", "dali", "ranks"]),
+    ("bench", &["configs", "device", "kernels", "graph", "dali", "ranks", "engine"]),
     (
         "tests",
         &[
-            "configs", "device", "emulated", "compile", "kernels", "graph", "dali", "engine",
-            "bench",
+            "configs", "device", "emulated", "compile", "kernels", "graph", "dali", "ranks",
+            "engine", "bench",
         ],
     ),
 ];

@@ -1,0 +1,37 @@
+//! What can go wrong between ranks; each message is one sentence for the user.
+
+use thiserror::Error;
+
+use crate::lost::Lost;
+
+/// Why a rank cannot start or go on.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RanksError {
+    /// The launcher's variables are incomplete or contradict each other.
+    #[error("{0}")]
+    Launcher(String),
+    /// There is no usable address for the rendezvous.
+    #[error("{0}")]
+    Address(String),
+    /// There is no usable token.
+    #[error("{0}")]
+    Token(String),
+    /// Not all ranks came, or this one was refused.
+    #[error("{0}")]
+    Join(String),
+    /// A rank runs with other facts than rank 0: another config, seed or data set.
+    #[error("{0}")]
+    Differs(String),
+    /// The ranks are at different places of the program.
+    #[error("{0}")]
+    Diverged(String),
+    /// A message is longer than may be sent.
+    #[error("{0}")]
+    TooLong(String),
+    /// Another rank is gone.
+    #[error("{0}")]
+    Lost(Lost),
+    /// MPI did not start, or disagrees with the launcher.
+    #[error("{0}")]
+    Mpi(String),
+}

@@ -1,0 +1,41 @@
+//! Who a rank is: its host, told apart from others of the same name, and its process.
+
+use std::fs;
+
+/// One rank of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its number in the group.
+    pub rank: usize,
+    /// Name of its host.
+    pub host: String,
+    /// Identity of the host: ranks of equal identity share a machine and its network. Two
+    /// containers of one name differ in it.
+    pub host_id: String,
+    /// Its number among the ranks of its host, from the launcher.
+    pub local_rank: usize,
+    /// Its process id on its host.
+    pub pid: u32,
+}
+
+impl Member {
+    /// This process.
+    pub(crate) fn this(rank: usize, local_rank: usize) -> Self {
+        let host = name();
+        let host_id = identity(&host);
+        Self { rank, host, host_id, local_rank, pid: std::process::id() }
+    }
+}
+
+fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Name, boot and network namespace. The name alone would make one host of two containers of the
+/// same name; boot and namespace alone differ by process under some launchers' sandboxes no more
+/// than the name does.
+fn identity(name: &str) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    format!("{name} {} {}", boot.trim(), network.display())
+}

@@ -1,0 +1,308 @@
+//! How the ranks of a run come together: rank 0 waits for all, and turns strangers away.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::RanksError;
+use crate::frame::{Frame, MAX_FRAME_BYTES};
+use crate::handshake::{self, Asked, Nonces, Timed, in_words};
+use crate::host::Member;
+use crate::launch::Launch;
+use crate::options::{JoinOptions, Say};
+use crate::rendezvous::{Rendezvous, Served};
+
+/// How long a connection has for its handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// Handshakes at once; who comes beyond them is turned away, and may come again.
+const MAX_HANDSHAKES: usize = 512;
+
+/// Lines about strangers in the log.
+const MAX_LINES: usize = 50;
+
+/// All ranks, and this one's connections: on rank 0 to each other rank, else to rank 0 alone.
+pub(crate) struct Joined {
+    pub(crate) members: Vec<Member>,
+    /// By rank.
+    pub(crate) streams: Vec<Option<TcpStream>>,
+}
+
+/// Joins the other ranks of the run.
+///
+/// # Errors
+/// If there is no usable address or token, or not all ranks came.
+pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, RanksError> {
+    let rendezvous = Rendezvous::find(launch, options)?;
+    let me = Member::this(launch.rank, launch.local_rank);
+    let deadline = Instant::now() + options.join_timeout;
+    match launch.rank {
+        0 => Door::open(rendezvous.serve()?, launch.ranks, options, me).wait(deadline),
+        _ => come(&rendezvous, launch, &me, options, deadline),
+    }
+}
+
+/// How one handshake ended.
+type Greeted = (SocketAddr, Result<(TcpStream, Member, usize, Nonces), String>);
+
+/// Rank 0 while it waits for the others.
+struct Door {
+    served: Served,
+    say: Say,
+    join_timeout: Duration,
+    members: Vec<Option<Member>>,
+    streams: Vec<Option<TcpStream>>,
+    greeted: (Sender<Greeted>, Receiver<Greeted>),
+    handshakes: usize,
+    lines: usize,
+}
+
+impl Door {
+    fn open(served: Served, ranks: usize, options: &JoinOptions, me: Member) -> Self {
+        let mut members = vec![None; ranks];
+        members[0] = Some(me);
+        Self {
+            served,
+            say: options.say.clone(),
+            join_timeout: options.join_timeout,
+            members,
+            streams: (0..ranks).map(|_| None).collect(),
+            greeted: channel(),
+            handshakes: 0,
+            lines: 0,
+        }
+    }
+
+    fn wait(mut self, deadline: Instant) -> Result<Joined, RanksError> {
+        while self.members.contains(&None) {
+            while self.accept() {}
+            while let Ok(greeted) = self.greeted.1.try_recv() {
+                self.take(greeted);
+            }
+            if Instant::now() > deadline {
+                return Err(self.give_up());
+            }
+            thread::sleep(Duration::from_millis(3));
+        }
+        let members: Vec<Member> = self.members.iter().flatten().cloned().collect();
+        self.tell(&Frame::Start(members.clone()));
+        Ok(Joined { members, streams: self.streams })
+    }
+
+    /// Takes one connection, if one waits; its handshake has a thread of its own.
+    fn accept(&mut self) -> bool {
+        let (stream, from) = match self.served.listener.accept() {
+            Ok(accepted) => accepted,
+            // Also what befalls a connection that is gone again, or too many open files.
+            Err(_) => return false,
+        };
+        if self.handshakes >= MAX_HANDSHAKES {
+            self.refuse_line(from, "too many connect at once");
+            return true;
+        }
+        self.handshakes += 1;
+        let (token, sender) = (self.served.token.clone(), self.greeted.0.clone());
+        let greet = move || {
+            let result = stream.set_nonblocking(false).map_err(|error| error.to_string());
+            let deadline = Instant::now() + HANDSHAKE;
+            let result = result
+                .and_then(|()| handshake::receive(&stream, &token, deadline))
+                .map(|(member, ranks, nonces)| (stream, member, ranks, nonces));
+            // No receiver: the run has begun without this one.
+            let _ = sender.send((from, result));
+        };
+        let name = "rank-handshake".to_owned();
+        if thread::Builder::new().name(name).stack_size(256 << 10).spawn(greet).is_err() {
+            self.handshakes -= 1;
+        }
+        true
+    }
+
+    /// Gives a rank its place, or says why it has none.
+    fn take(&mut self, (from, result): Greeted) {
+        self.handshakes -= 1;
+        let (stream, member, ranks, nonces) = match result {
+            Ok(greeted) => greeted,
+            Err(why) => return self.refuse_line(from, &why),
+        };
+        let (rank, expected) = (member.rank, self.members.len());
+        let why = if ranks != expected {
+            format!(
+                "rank {rank} on host {} was started as one of {ranks} ranks, and rank 0 as one of \
+                 {expected}; start all with one command",
+                member.host
+            )
+        } else if rank == 0 || rank >= expected {
+            format!("host {} sent rank {rank}, which cannot join rank 0 of {expected}", member.host)
+        } else if let Some(other) = self.there(rank) {
+            format!(
+                "rank {rank} came twice: from host {} (process {}) and from host {} (process {}); \
+                 give each its own rank",
+                other.host, other.pid, member.host, member.pid
+            )
+        } else {
+            let welcomed = handshake::welcome(&stream, &self.served.token, &nonces);
+            if welcomed.is_ok() {
+                self.members[rank] = Some(member);
+                self.streams[rank] = Some(stream);
+            }
+            return;
+        };
+        self.refuse_line(from, &why);
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let refused = Frame::Refused { again: false, reason: why };
+        // It may be gone; the log has the line.
+        let _ = Timed { stream: &stream, deadline }.send(&refused);
+    }
+
+    /// The member that holds a place, unless its connection is closed: then the place is free.
+    fn there(&mut self, rank: usize) -> Option<&Member> {
+        let stream = self.streams[rank].as_ref()?;
+        let is_open = stream.set_nonblocking(true).is_ok()
+            && matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+            && stream.set_nonblocking(false).is_ok();
+        if !is_open {
+            (self.members[rank], self.streams[rank]) = (None, None);
+        }
+        self.members[rank].as_ref()
+    }
+
+    fn refuse_line(&mut self, from: SocketAddr, why: &str) {
+        self.lines += 1;
+        if self.lines <= MAX_LINES {
+            (self.say)(&format!("refused a connection from {from}: {why}"));
+        } else if self.lines == MAX_LINES + 1 {
+            (self.say)("more connections are refused without a line");
+        }
+    }
+
+    /// Who did not come, on rank 0 and on those that did.
+    fn give_up(&mut self) -> RanksError {
+        let missing: Vec<usize> =
+            (0..self.members.len()).filter(|&rank| self.members[rank].is_none()).collect();
+        let reason = format!(
+            "{} of {} did not come within {} s; see whether they were started and reach rank 0's \
+             host, or raise ranks.join_timeout_seconds",
+            list(&missing),
+            self.members.len(),
+            self.join_timeout.as_secs_f64()
+        );
+        self.tell(&Frame::Refused { again: false, reason: reason.clone() });
+        RanksError::Join(reason)
+    }
+
+    /// Tells all that are there. One that is gone meanwhile is found by the control connection.
+    fn tell(&self, frame: &Frame) {
+        for stream in self.streams.iter().flatten() {
+            let deadline = Instant::now() + Duration::from_secs(1);
+            let _ = Timed { stream, deadline }.send(frame);
+        }
+    }
+}
+
+/// "rank 3", or "ranks 1, 2 and 3", at most ten of them.
+fn list(ranks: &[usize]) -> String {
+    let shown: Vec<String> = ranks.iter().take(10).map(ToString::to_string).collect();
+    match &shown[..] {
+        [one] => format!("rank {one}"),
+        many if ranks.len() > many.len() => {
+            format!("ranks {} and {} more", many.join(", "), ranks.len() - many.len())
+        }
+        [first @ .., last] => format!("ranks {} and {last}", first.join(", ")),
+        [] => "no rank".into(),
+    }
+}
+
+/// The other ranks' side: asks until rank 0 is there, then waits until all are.
+fn come(
+    rendezvous: &Rendezvous,
+    launch: &Launch,
+    me: &Member,
+    options: &JoinOptions,
+    deadline: Instant,
+) -> Result<Joined, RanksError> {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let why = match attempt(rendezvous, launch, me, deadline) {
+            Ok(Ok(stream)) => return wait_for_start(stream, launch, options, deadline),
+            Ok(Err(refused)) => return Err(refused),
+            Err(why) => why,
+        };
+        if Instant::now() + pause > deadline {
+            return Err(RanksError::Join(format!(
+                "rank {} did not find rank 0 within {} s: {why}",
+                launch.rank,
+                options.join_timeout.as_secs_f64()
+            )));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(300));
+    }
+}
+
+/// One try: the outer error is in words, and the next try may go better.
+fn attempt(
+    rendezvous: &Rendezvous,
+    launch: &Launch,
+    me: &Member,
+    deadline: Instant,
+) -> Result<Result<TcpStream, RanksError>, String> {
+    let (address, token) = rendezvous.look()?;
+    let addresses = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let mut why = format!("{address}: the name has no address");
+    for one in addresses {
+        let limit = left.min(HANDSHAKE).max(Duration::from_millis(1));
+        let stream = match TcpStream::connect_timeout(&one, limit) {
+            Ok(stream) => stream,
+            Err(error) => {
+                why = format!("{address}: {error}");
+                continue;
+            }
+        };
+        // A port of this host that nobody listens on may connect to itself.
+        if stream.local_addr().ok() == stream.peer_addr().ok() {
+            why = format!("{address}: nobody listens");
+            continue;
+        }
+        let until = Instant::now() + HANDSHAKE;
+        match handshake::ask(&stream, &token, me, launch.ranks, until) {
+            Ok(Asked::Welcome) => return Ok(Ok(stream)),
+            Ok(Asked::Refused { again: false, reason }) => {
+                return Ok(Err(RanksError::Join(format!("rank 0 refused: {reason}"))));
+            }
+            Ok(Asked::Refused { reason, .. }) | Err(reason) => {
+                why = format!("{address}: {reason}");
+            }
+        }
+    }
+    Err(why)
+}
+
+fn wait_for_start(
+    stream: TcpStream,
+    launch: &Launch,
+    options: &JoinOptions,
+    deadline: Instant,
+) -> Result<Joined, RanksError> {
+    // Rank 0 gives up first, and says who is missing.
+    let deadline = deadline.max(Instant::now() + options.join_timeout) + HANDSHAKE;
+    match (Timed { stream: &stream, deadline }).frame(MAX_FRAME_BYTES) {
+        Ok(Frame::Start(members)) if members.len() == launch.ranks => {
+            let mut streams: Vec<Option<TcpStream>> = (0..launch.ranks).map(|_| None).collect();
+            streams[0] = Some(stream);
+            Ok(Joined { members, streams })
+        }
+        Ok(Frame::Refused { reason, .. }) => Err(RanksError::Join(reason)),
+        Ok(other) => Err(RanksError::Join(format!("rank 0 sent {other:?} instead of a start"))),
+        Err(error) => Err(RanksError::Join(format!(
+            "rank 0 went away before all ranks had come: {}",
+            match error.kind() {
+                ErrorKind::UnexpectedEof => "its connection closed".into(),
+                _ => in_words(&error),
+            }
+        ))),
+    }
+}

@@ -1,0 +1,233 @@
+//! Which rank this process is, from the variables of the launcher that started it.
+
+use std::fmt;
+
+use crate::error::RanksError;
+
+/// Who started the processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launcher {
+    /// Nobody: one process.
+    None,
+    /// `mpirun` of Open MPI.
+    OpenMpi,
+    /// `mpiexec` of MPICH or Intel MPI.
+    Pmi,
+    /// `srun`.
+    Slurm,
+    /// `torchrun`, or whoever sets its variables.
+    Torchrun,
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "no launcher",
+            Self::OpenMpi => "mpirun (Open MPI)",
+            Self::Pmi => "mpiexec (PMI)",
+            Self::Slurm => "srun",
+            Self::Torchrun => "torchrun variables",
+        })
+    }
+}
+
+/// The place of this process among those of its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// This process's number.
+    pub rank: usize,
+    /// How many processes the run has.
+    pub ranks: usize,
+    /// This process's number on its host.
+    pub local_rank: usize,
+    /// How many processes of the run its host has.
+    pub local_ranks: usize,
+    /// Who started them.
+    pub launcher: Launcher,
+}
+
+/// Names of a launcher's variables; `local` is rank and number on the host.
+struct Variables {
+    launcher: Launcher,
+    rank: &'static str,
+    ranks: &'static str,
+    local: [&'static str; 2],
+}
+
+/// In the order in which they are looked for.
+const VARIABLES: [Variables; 4] = [
+    Variables {
+        launcher: Launcher::OpenMpi,
+        rank: "OMPI_COMM_WORLD_RANK",
+        ranks: "OMPI_COMM_WORLD_SIZE",
+        local: ["OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
+    },
+    Variables {
+        launcher: Launcher::Pmi,
+        rank: "PMI_RANK",
+        ranks: "PMI_SIZE",
+        local: ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
+    },
+    Variables {
+        launcher: Launcher::Slurm,
+        rank: "SLURM_PROCID",
+        ranks: "SLURM_NTASKS",
+        local: ["SLURM_LOCALID", SLURM_PER_NODE],
+    },
+    Variables {
+        launcher: Launcher::Torchrun,
+        rank: "RANK",
+        ranks: "WORLD_SIZE",
+        local: ["LOCAL_RANK", "LOCAL_WORLD_SIZE"],
+    },
+];
+
+/// Tasks of each node, such as `4(x2),3`.
+const SLURM_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
+
+/// The most ranks of a run: the list of them fits one frame.
+const MAX_RANKS: usize = 4096;
+
+type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Launch {
+    /// One process.
+    pub fn alone() -> Self {
+        Self { rank: 0, ranks: 1, local_rank: 0, local_ranks: 1, launcher: Launcher::None }
+    }
+
+    /// From the variables of this process.
+    ///
+    /// # Errors
+    /// If a launcher's variables are incomplete, no numbers, or contradict each other.
+    pub fn from_env() -> Result<Self, RanksError> {
+        Self::from(&|name| std::env::var(name).ok())
+    }
+
+    /// From the variables that `lookup` gives. The first launcher with more than one process
+    /// wins: one that started a single process may have started another launcher.
+    ///
+    /// # Errors
+    /// As [`Launch::from_env`].
+    pub fn from(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self, RanksError> {
+        let read = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
+        let mut order: Vec<&Variables> = VARIABLES.iter().collect();
+        // `srun torchrun ..`: torchrun, which names its run so, is the inner one.
+        if read("TORCHELASTIC_RUN_ID").is_some() {
+            order.rotate_right(1);
+        }
+        for variables in order {
+            // Outside of `srun` the job's own script has such variables too.
+            if variables.launcher == Launcher::Slurm && read("SLURM_STEP_ID").is_none() {
+                continue;
+            }
+            if let Some(launch) = variables.read(&read)?
+                && launch.ranks > 1
+            {
+                return Ok(launch);
+            }
+        }
+        Ok(Self::alone())
+    }
+
+    /// Whether all ranks run on this host.
+    pub(crate) fn on_one_node(&self) -> bool {
+        self.local_ranks == self.ranks
+    }
+}
+
+impl Variables {
+    /// None if neither rank nor number is set.
+    fn read(&self, read: Read<'_>) -> Result<Option<Launch>, RanksError> {
+        let Some((rank, ranks)) = pair(read, self.rank, self.ranks)? else { return Ok(None) };
+        let (rank, ranks) = (number(self.rank, &rank)?, number(self.ranks, &ranks)?);
+        below([self.rank, self.ranks], rank, ranks)?;
+        if ranks > MAX_RANKS {
+            let name = self.ranks;
+            return fault(format!("{name} is {ranks}; a run has at most {MAX_RANKS} ranks"));
+        }
+        let (local_rank, local_ranks) = self.local(read)?;
+        below(self.local, local_rank, local_ranks)?;
+        if local_ranks > ranks {
+            let (local, all) = (self.local[1], self.ranks);
+            return fault(format!(
+                "{local} says {local_ranks} ranks on this host, and {all} says {ranks} in all; \
+                 set {local} to at most {ranks}"
+            ));
+        }
+        let launcher = self.launcher;
+        Ok(Some(Launch { rank, ranks, local_rank, local_ranks, launcher }))
+    }
+
+    /// Without variables of the host: one process there, as where each is a container.
+    fn local(&self, read: Read<'_>) -> Result<(usize, usize), RanksError> {
+        let [rank, ranks] = self.local;
+        let Some((local_rank, local_ranks)) = pair(read, rank, ranks)? else { return Ok((0, 1)) };
+        let local_ranks = match self.launcher {
+            Launcher::Slurm => tasks_of_node(&local_ranks, read("SLURM_NODEID"))?,
+            _ => number(ranks, &local_ranks)?,
+        };
+        Ok((number(rank, &local_rank)?, local_ranks))
+    }
+}
+
+/// Two variables that belong together.
+fn pair(read: Read<'_>, first: &str, second: &str) -> Result<Option<(String, String)>, RanksError> {
+    let half = |set: &str, value: &str, missing: &str| {
+        fault(format!(
+            "{set} is set ({value}) but {missing} is not; set both, as the launcher does, or unset \
+             {set} to run one process"
+        ))
+    };
+    match (read(first), read(second)) {
+        (None, None) => Ok(None),
+        (Some(a), Some(b)) => Ok(Some((a, b))),
+        (Some(a), None) => half(first, &a, second),
+        (None, Some(b)) => half(second, &b, first),
+    }
+}
+
+fn number(name: &str, value: &str) -> Result<usize, RanksError> {
+    let value = value.trim();
+    value.parse().or_else(|_| fault(format!("{name} is `{value}`; set it to a whole number")))
+}
+
+fn below([name, of]: [&str; 2], value: usize, count: usize) -> Result<(), RanksError> {
+    if value < count {
+        return Ok(());
+    }
+    fault(format!(
+        "{name} is {value} and {of} is {count}; {name} counts from 0 and must be less than {of}"
+    ))
+}
+
+/// Slurm's tasks of this node, from a list such as `4(x2),3`.
+fn tasks_of_node(list: &str, node: Option<String>) -> Result<usize, RanksError> {
+    let node = node.map_or(Ok(0), |node| number("SLURM_NODEID", &node))?;
+    let wrong = || {
+        fault(format!(
+            "{SLURM_PER_NODE} is `{list}`, in which node {node} has no number of tasks; start the \
+             ranks with srun, which sets it"
+        ))
+    };
+    let mut before = 0;
+    for part in list.split(',') {
+        let (tasks, nodes) = match part.trim().split_once("(x") {
+            Some((tasks, nodes)) => (tasks, nodes.trim_end_matches(')').parse().ok()),
+            None => (part.trim(), Some(1usize)),
+        };
+        let (Ok(tasks), Some(nodes)) = (tasks.parse(), nodes) else { return wrong() };
+        before = usize::saturating_add(before, nodes);
+        if node < before {
+            return Ok(tasks);
+        }
+    }
+    wrong()
+}
+
+fn fault<T>(message: String) -> Result<T, RanksError> {
+    Err(RanksError::Launcher(message))
+}
+
+#[cfg(test)]
+mod tests;

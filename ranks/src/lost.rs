@@ -1,0 +1,64 @@
+//! The loss of a rank, as the others report it.
+
+use std::fmt;
+
+/// A rank that is gone, and what this rank was doing meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The rank that is gone.
+    pub rank: usize,
+    /// Its host.
+    pub host: String,
+    /// The last step that it, or this rank, is known to have begun.
+    pub step: u64,
+    /// What it last said that it was doing; empty if it said nothing.
+    pub last: String,
+    /// How it was noticed.
+    pub why: String,
+    /// The rank that reports the loss.
+    pub seen_by: usize,
+    /// What that rank was doing, such as "waiting for the gradients".
+    pub doing: String,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, host, step, last, why, seen_by, doing } = self;
+        if rank == seen_by {
+            return write!(
+                f,
+                "this rank ({rank}, on host {host}) was given up by the others at step {step}: {why}"
+            );
+        }
+        write!(f, "rank {rank} on host {host} was lost at step {step} ({why}")?;
+        if !last.is_empty() {
+            write!(f, "; it was last {last}")?;
+        }
+        write!(f, ") while rank {seen_by} was {doing}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lost;
+
+    #[test]
+    fn a_loss_is_one_sentence_with_rank_host_step_and_what_was_waited_for() {
+        let mut lost = Lost {
+            rank: 1,
+            host: "b".into(),
+            step: 12,
+            last: String::new(),
+            why: "its connection closed".into(),
+            seen_by: 0,
+            doing: "waiting for the gradients".into(),
+        };
+        let expected = "rank 1 on host b was lost at step 12 (its connection closed) while rank 0 \
+                        was waiting for the gradients";
+        assert_eq!(lost.to_string(), expected);
+        lost.last = "evaluating".into();
+        assert!(lost.to_string().contains("(its connection closed; it was last evaluating)"));
+        lost.seen_by = 1;
+        assert!(lost.to_string().starts_with("this rank (1, on host b) was given up"));
+    }
+}

@@ -1,0 +1,218 @@
+//! A rank is lost: the others know it in time, and say which, where and when.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{options, run};
+use ranks::{Group, JoinOptions, RanksError};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The time limit of the runs of processes.
+const TIMEOUT: Duration = Duration::from_millis(2000);
+
+/// A run whose ranks are processes.
+struct Processes {
+    ranks: Vec<(Child, BufReader<ChildStdout>)>,
+    _folder: tempfile::TempDir,
+}
+
+impl Processes {
+    fn start(count: usize, steps: usize, fail_at: Option<usize>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let timeout = TIMEOUT.as_millis().to_string();
+        let start = |rank: usize| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_rank-under-test"));
+            command.args([steps.to_string(), timeout.clone()]);
+            command.args(fail_at.map(|step| step.to_string()));
+            for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank)] {
+                command.env(name, value.to_string());
+            }
+            for name in ["WORLD_SIZE", "LOCAL_WORLD_SIZE"] {
+                command.env(name, count.to_string());
+            }
+            command.env("XDG_RUNTIME_DIR", folder.path()).env("ONEGRAPH_JOB", "faults");
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().expect("it starts");
+            let out = BufReader::new(child.stdout.take().expect("piped"));
+            (child, out)
+        };
+        Self { ranks: (0..count).map(start).collect(), _folder: folder }
+    }
+
+    /// Reads what a rank prints until it has done a step.
+    fn wait_for_step(&mut self, rank: usize, step: usize) {
+        let out = &mut self.ranks[rank].1;
+        let line = out.lines().map(|line| line.expect("text"));
+        assert!(line.into_iter().any(|line| line == format!("step {step}")), "no step {step}");
+    }
+
+    fn signal(&self, rank: usize, signal: Signal) {
+        let pid = i32::try_from(self.ranks[rank].0.id()).expect("a process id");
+        kill_process(Pid::from_raw(pid).expect("not 0"), signal).expect("it is there");
+    }
+
+    /// Waits for a rank's end: its exit code, and what it said.
+    fn end(&mut self, rank: usize) -> (Option<i32>, String) {
+        let (child, out) = &mut self.ranks[rank];
+        let mut printed = String::new();
+        out.read_to_string(&mut printed).expect("text");
+        let mut said = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        (child.wait().expect("it ends").code(), said)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.ranks {
+            // Most have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Does something to one rank of four; the others must end within `limit`, and each must name it.
+fn survivors_name(victim: usize, signal: Signal, limit: Duration, why: &str) {
+    let mut run = Processes::start(4, 100_000, None);
+    run.wait_for_step(0, 5);
+    let begin = Instant::now();
+    run.signal(victim, signal);
+    for rank in (0..4).filter(|rank| *rank != victim) {
+        let (code, said) = run.end(rank);
+        assert_eq!(code, Some(8), "{said}");
+        assert!(said.starts_with(&format!("error: rank {victim} on host ")), "{said}");
+        assert!(said.contains(why) && said.contains(" was lost at step "), "{said}");
+        assert!(said.contains(&format!(") while rank {rank} was waiting for rank ")), "{said}");
+        assert!(said.contains(": the gradients of step "), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    assert!(begin.elapsed() < limit, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_at_once() {
+    survivors_name(2, Signal::KILL, Duration::from_secs(1), "(its connection closed");
+}
+
+#[test]
+fn rank_0_that_is_killed_is_named_at_once() {
+    survivors_name(0, Signal::KILL, Duration::from_secs(1), "(its connection closed");
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_named_within_the_time_limit() {
+    survivors_name(1, Signal::STOP, TIMEOUT, "(no sign of life for 1.");
+}
+
+#[test]
+fn rank_0_that_is_stopped_is_named_within_the_time_limit() {
+    survivors_name(0, Signal::STOP, TIMEOUT, "(no sign of life for 1.");
+}
+
+#[test]
+fn a_rank_that_goes_on_after_it_was_given_up_is_told() {
+    let mut run = Processes::start(2, 100_000, None);
+    run.wait_for_step(0, 5);
+    run.signal(1, Signal::STOP);
+    run.end(0);
+    run.signal(1, Signal::CONT);
+    let (code, said) = run.end(1);
+    assert_eq!(code, Some(8), "{said}");
+    assert!(said.contains("was given up by the others at step "), "{said}");
+    assert!(said.contains("no sign of life for 1."), "{said}");
+}
+
+#[test]
+fn an_error_of_one_rank_is_quoted_by_all() {
+    let mut run = Processes::start(3, 50, Some(7));
+    let (code, said) = run.end(2);
+    assert_eq!((code, said.trim()), (Some(1), "error: the disk is full"));
+    for rank in 0..2 {
+        let (code, said) = run.end(rank);
+        assert_eq!(code, Some(8), "{said}");
+        assert!(said.contains("was lost at step 7 (it ended with: the disk is full"), "{said}");
+    }
+}
+
+#[test]
+fn processes_that_end_in_order_lose_nobody() {
+    let mut run = Processes::start(4, 20, None);
+    for rank in 0..4 {
+        assert_eq!(run.end(rank), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn who_leaves_in_order_is_no_loss_and_who_waits_for_it_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let results = run(3, &options(&folder, "job"), |group| {
+        group.barrier("the start").expect("all are there");
+        if group.rank() == 1 {
+            group.leave(None);
+            return None;
+        }
+        // Rank 0 comes last, and ends as it finds rank 1 gone.
+        thread::sleep(Duration::from_millis(if group.is_first() { 400 } else { 100 }));
+        assert_eq!(group.lost(), None);
+        let result = group.barrier("the end");
+        let error = result.expect_err("one has left").to_string();
+        group.leave(Some(&error));
+        Some(error)
+    });
+    let error = results[0].as_ref().expect("rank 0 waited");
+    assert!(error.starts_with("rank 1 on host ") && error.contains("has ended its run"), "{error}");
+    let error = results[2].as_ref().expect("rank 2 waited");
+    assert!(error.starts_with("rank 0 on host "), "{error}");
+}
+
+#[test]
+fn a_loss_calls_back_once_with_what_both_were_doing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = JoinOptions { timeout: Duration::from_secs(1), ..options(&folder, "job") };
+    run(2, &options, |group: Group| {
+        if group.rank() == 1 {
+            group.set_doing(4, "reading images");
+            // Longer than the time between two signs of life; then it goes without a word.
+            thread::sleep(Duration::from_millis(400));
+            return;
+        }
+        group.set_doing(3, "computing");
+        let (sender, called) = channel();
+        let again = sender.clone();
+        group.on_loss(Box::new(move |lost| sender.send(lost.to_string()).expect("heard")));
+        let said = called.recv_timeout(Duration::from_secs(5)).expect("it is called");
+        let host = &group.members()[1].host;
+        let expected = format!(
+            "rank 1 on host {host} was lost at step 4 (its connection closed; it was last reading \
+             images) while rank 0 was computing"
+        );
+        assert_eq!(said, expected);
+        assert_eq!(group.lost().map(|lost| lost.to_string()), Some(expected));
+        // Too late to be told later: at once.
+        group.on_loss(Box::new(move |lost| again.send(lost.host.clone()).expect("heard")));
+        assert_eq!(&called.try_recv().expect("called already"), host);
+        assert!(matches!(group.barrier("the end"), Err(RanksError::Lost(_))));
+        assert!(matches!(group.broadcast("a", b"b"), Err(RanksError::Lost(_))));
+    });
+}
+
+#[test]
+fn child_processes_inherit_no_connection() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(2, &options(&folder, "job"), |group| {
+        group.barrier("the start").expect("all are there");
+        if group.is_first() {
+            let mut command = Command::new("ls");
+            command.args(["-l", "/proc/self/fd"]).stdin(Stdio::null()).stderr(Stdio::null());
+            let listed = command.output().expect("ls is there").stdout;
+            let listed = String::from_utf8_lossy(&listed);
+            assert!(listed.contains("pipe:") && !listed.contains("socket:"), "{listed}");
+        }
+        group.barrier("the end").expect("all are there");
+        group.leave(None);
+    });
+}

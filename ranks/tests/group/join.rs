@@ -1,0 +1,171 @@
+//! Ranks come together, and tell each other things.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::common::{join_some, logged, options, run};
+use ranks::{Group, JoinOptions, RanksError};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn runs_of_1_2_4_and_8_ranks_join_without_setting_anything() {
+    let folder = folder();
+    for ranks in [1, 2, 4, 8] {
+        let groups = run(ranks, &options(&folder, "job"), |group| {
+            group.barrier("the start").expect("all are there");
+            let seen: Vec<usize> = group.members().iter().map(|member| member.rank).collect();
+            assert_eq!(seen, (0..ranks).collect::<Vec<_>>());
+            assert_eq!((group.ranks(), group.hosts()), (ranks, 1));
+            assert_eq!(group.is_first_of_host(), group.is_first());
+            assert_eq!(group.members()[group.rank()].pid, std::process::id());
+            group.leave(None);
+            group
+        });
+        for (rank, group) in groups.iter().enumerate() {
+            assert_eq!((group.rank(), group.lost()), (rank, None));
+        }
+    }
+    let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(left, 0, "no file is left");
+}
+
+#[test]
+fn two_runs_on_one_node_do_not_meet() {
+    let folder = folder();
+    let (a, b) = (options(&folder, "a"), options(&folder, "b"));
+    let tell = |name: &'static str| {
+        move |group: Group| {
+            let told = group.all_gather("the run", name.as_bytes()).expect("all are there");
+            assert_eq!(told, [name.as_bytes(), name.as_bytes()]);
+            group.leave(None);
+        }
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(2, &b, tell("b")));
+        run(2, &a, tell("a"));
+        other.join().expect("no panic");
+    });
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named_on_all_that_do() {
+    let folder = folder();
+    let options =
+        JoinOptions { join_timeout: Duration::from_millis(700), ..options(&folder, "job") };
+    let results = join_some([0, 2], 4, &options, &|_| ());
+    for result in results {
+        let error = result.expect_err("two are missing").to_string();
+        assert!(error.starts_with("ranks 1 and 3 of 4 did not come within 0.7 s"), "{error}");
+    }
+    let late = join_some([1], 2, &options, &|_| ());
+    let error = late[0].as_ref().expect_err("rank 0 is missing").to_string();
+    assert!(error.starts_with("rank 1 did not find rank 0 within 0.7 s"), "{error}");
+}
+
+#[test]
+fn megabytes_arrive_whole_and_in_order() {
+    let bytes = |rank: usize| -> Vec<u8> {
+        (0..3_000_001 + rank).map(|i| (i * 31 + rank * 7) as u8).collect()
+    };
+    run(4, &options(&folder(), "job"), |group| {
+        let mine = bytes(group.rank());
+        let gathered = group.gather("the scores", &mine).expect("all are there");
+        match group.is_first() {
+            true => assert_eq!(gathered, (0..4).map(bytes).collect::<Vec<_>>()),
+            false => assert!(gathered.is_empty()),
+        }
+        let all = group.all_gather("the rest", &mine).expect("all are there");
+        assert_eq!(all, (0..4).map(bytes).collect::<Vec<_>>());
+        let from_first = group.broadcast("the order", &mine).expect("all are there");
+        assert_eq!(from_first, bytes(0));
+        assert!(group.broadcast("nothing", &[]).expect("all are there").is_empty());
+        group.leave(None);
+    });
+}
+
+#[test]
+fn a_barrier_holds_until_the_last_comes() {
+    let late = Duration::from_millis(300);
+    let begin = Barrier::new(3);
+    let waited = run(3, &options(&folder(), "job"), |group| {
+        begin.wait();
+        let begin = Instant::now();
+        if group.rank() == 2 {
+            std::thread::sleep(late);
+        }
+        group.barrier("the end").expect("all are there");
+        let waited = begin.elapsed();
+        group.leave(None);
+        waited
+    });
+    assert!(waited.iter().all(|waited| *waited >= late), "{waited:?}");
+}
+
+#[test]
+fn a_wait_is_not_limited_while_all_ranks_live() {
+    let options = JoinOptions { timeout: Duration::from_millis(400), ..options(&folder(), "job") };
+    run(2, &options, |group| {
+        if group.is_first() {
+            // Scoring takes longer than the time limit.
+            std::thread::sleep(Duration::from_millis(1200));
+        }
+        group.broadcast("the scores", &[]).expect("rank 0 lives");
+        group.leave(None);
+    });
+}
+
+#[test]
+fn a_fact_that_differs_is_named_on_every_rank() {
+    let folder = folder();
+    let facts = |seed: u64| [("config", "x".repeat(200)), ("seed", seed.to_string())];
+    run(3, &options(&folder, "a"), |group| {
+        group.agree(&facts(7)).expect("all have the same");
+        group.leave(None);
+    });
+    run(3, &options(&folder, "b"), |group| {
+        let seed = if group.rank() == 2 { 8 } else { 7 };
+        let error = group.agree(&facts(seed)).expect_err("rank 2 has another");
+        let host = &group.members()[2].host;
+        let expected = format!("rank 2 on host {host} has another seed than rank 0: `8` and `7`");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        group.leave(None);
+    });
+    run(2, &options(&folder, "c"), |group| {
+        let mine = ["a", "b"][group.rank()].repeat(200);
+        let error = group.agree(&[("config", mine)]).expect_err("they differ").to_string();
+        assert!(error.contains(&format!("`{}..`", "b".repeat(60))), "{error}");
+        group.leave(None);
+    });
+}
+
+#[test]
+fn ranks_at_different_operations_are_told_so() {
+    let results = run(2, &options(&folder(), "job"), |group| {
+        let result = match group.rank() {
+            0 => group.gather("the scores", &[]).map(|_| ()),
+            _ => group.barrier("the checkpoint"),
+        };
+        group.leave(result.as_ref().err().map(ToString::to_string).as_deref());
+        result
+    });
+    let Err(RanksError::Diverged(error)) = &results[0] else { panic!("{results:?}") };
+    assert!(error.contains("is at `the checkpoint`, and rank 0 at `the scores`"), "{error}");
+    assert!(matches!(results[1], Err(RanksError::Lost(_))), "{results:?}");
+}
+
+#[test]
+fn a_group_of_one_does_all_of_it_alone() {
+    let (options, lines) = logged(JoinOptions::default());
+    let group = Group::join(&ranks::Launch::alone(), options).expect("nobody is missing");
+    assert_eq!(group.gather("x", b"1").expect("alone"), [b"1"]);
+    assert_eq!(group.all_gather("x", b"1").expect("alone"), [b"1"]);
+    assert_eq!(group.broadcast("x", b"1").expect("alone"), b"1");
+    group.agree(&[("seed", "1".into())]).expect("alone");
+    group.barrier("x").expect("alone");
+    group.set_doing(1, "training");
+    group.leave(None);
+    assert!(group.is_first_of_host() && lines.lock().expect("no panic").is_empty());
+}
