@@ -9,6 +9,7 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/anchors.ptx", include_str!("compute_80/anchors.ptx")),
     ("compute_80/bce_loss.ptx", include_str!("compute_80/bce_loss.ptx")),
     ("compute_80/bias_grad.ptx", include_str!("compute_80/bias_grad.ptx")),
+    ("compute_80/bucket.ptx", include_str!("compute_80/bucket.ptx")),
     ("compute_80/control_step.ptx", include_str!("compute_80/control_step.ptx")),
     ("compute_80/conv2d.ptx", include_str!("compute_80/conv2d.ptx")),
     ("compute_80/conv2d_grad_input.ptx", include_str!("compute_80/conv2d_grad_input.ptx")),
@@ -52,4 +53,5 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/top_k_per_level.ptx", include_str!("compute_80/top_k_per_level.ptx")),
     ("compute_80/transform_boxes.ptx", include_str!("compute_80/transform_boxes.ptx")),
     ("compute_80/upsample_add.ptx", include_str!("compute_80/upsample_add.ptx")),
+    ("compute_80/weighted_losses.ptx", include_str!("compute_80/weighted_losses.ptx")),
 ];

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | nodes and tensors, checked as they are added | [`Program`], [`Node`], [`Tensor`] |
 //! | gradients, from the ops' backward rules | [`autodiff::differentiate`] |
+//! | gradients summed over ranks, many at once | [`buckets::all_reduce_buckets`] |
 //! | dead nodes removed | [`prune::prune`] |
 //! | order, streams, and what waits for what | [`Schedule`] |
 //! | an offset in one arena for every value | [`Plan`] |
@@ -95,6 +96,7 @@
 //! **Invariant:** nothing here knows what is computed; no word of detection stands in this crate.
 
 pub mod autodiff;
+pub mod buckets;
 pub mod capture;
 pub mod check;
 mod error;

@@ -5,6 +5,13 @@ use device::Target;
 use crate::program::Pass;
 use crate::{GraphError, Node, NodeId, Program, TensorId};
 
+/// The stream of the forward pass, activation gradients and the update.
+const MAIN: usize = 0;
+/// The stream of weight gradients.
+const SECOND: usize = 1;
+/// The stream of sums over ranks.
+const COMMUNICATION: usize = 2;
+
 /// Number of second-stream nodes that the main stream may run ahead of.
 const MAX_AHEAD: usize = 2;
 
@@ -29,14 +36,14 @@ pub struct Launch {
 }
 
 impl Schedule {
-    /// The schedule of a target: one stream on the CPU, two on a GPU.
+    /// The schedule of a target: one stream on the CPU, [`Self::gpu_streams`] on a GPU.
     ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn new(program: &Program, target: &Target) -> Result<Self, GraphError> {
         match target {
             Target::Cpu => Self::single_stream(program),
-            Target::Gpu(_) => Self::two_streams(program),
+            Target::Gpu(_) => Self::gpu_streams(program),
         }
     }
 
@@ -117,17 +124,20 @@ impl Schedule {
         Ok(Self { launches, before })
     }
 
-    /// Nodes in program order on two streams: the second stream runs, beside the main one, the
-    /// backward nodes whose results only the update reads (weight gradients).
+    /// Nodes in program order on two streams, or three: the second stream runs, beside the main
+    /// one, the backward nodes whose results only the update reads (weight gradients); the third
+    /// those that communicate with other ranks, if there are any.
     ///
     /// The main stream may run ahead of the second by two of its nodes: their inputs stay in memory
-    /// until they are done.
+    /// until they are done. Nodes that communicate wait only for what they read, and for one
+    /// another: every rank runs them in the order of the program.
     ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
-    pub fn two_streams(program: &Program) -> Result<Self, GraphError> {
+    pub fn gpu_streams(program: &Program) -> Result<Self, GraphError> {
         let mut read_before_update = vec![false; program.tensors().len()];
-        for node in program.nodes().iter().filter(|n| n.pass != Pass::Update) {
+        let reads_early = |node: &&Node| node.pass != Pass::Update && !node.op.communicates();
+        for node in program.nodes().iter().filter(reads_early) {
             for t in &node.inputs {
                 read_before_update[t.index()] = true;
             }
@@ -137,14 +147,20 @@ impl Schedule {
                 && node.updates.is_empty()
                 && node.outputs.iter().all(|t| !read_before_update[t.index()])
         };
-        let streams: Vec<usize> = program.nodes().iter().map(|n| beside(n).into()).collect();
+        let stream = |node: &Node| match node.op.communicates() {
+            true => COMMUNICATION,
+            false if beside(node) => SECOND,
+            false => MAIN,
+        };
+        let streams: Vec<usize> = program.nodes().iter().map(stream).collect();
         let mut started = Vec::new();
-        let late = streams.iter().enumerate().map(|(i, stream)| {
-            if *stream == 1 {
+        let late = streams.iter().enumerate().map(|(i, stream)| match *stream {
+            MAIN => started.len().checked_sub(MAX_AHEAD + 1).map(|behind| started[behind]),
+            SECOND => {
                 started.push(i);
-                return None;
+                None
             }
-            started.len().checked_sub(MAX_AHEAD + 1).map(|behind| started[behind])
+            _ => None,
         });
         let late: Vec<Option<usize>> = late.collect();
         Self::build(program, &streams, &late)

@@ -8,10 +8,12 @@ use emulated::{EmulatedDevice, Order};
 use graph::capture::{Body, LaunchList, Work, capture};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::plan::Owner;
+use graph::program::Pass;
 use graph::prune::prune;
 use graph::{CpuExecutor, Program, Schedule, StateSet, TensorId, TensorKind};
 use kernels::cpu::HostTensor;
 use kernels::on_device::host_tensor;
+use kernels::ops::all_reduce::AllReduce;
 use kernels::ops::fill::Fill;
 use kernels::ops::publish::Publish;
 use kernels::ops::relu_mask::ReluMask;
@@ -31,13 +33,14 @@ fn map(shape: &[usize]) -> TensorDesc {
 }
 
 /// A program of about `nodes` real ops over maps of two sizes; some values are kept, and two nodes
-/// in the end write state.
-fn program(seed: u32, nodes: usize) -> Program {
+/// in the end write state. With `sums` over ranks, of which there is one: they copy.
+fn program(seed: u32, nodes: usize, sums: bool) -> Program {
     let mut rng = Rng::new(seed);
     let mut p = Program::new();
     let mut full = vec![p.input("a", map(&FULL)), p.input("b", map(&FULL))];
     let mut half = vec![p.input("c", map(&HALF))];
     let mut losses = vec![];
+    p.set_pass(Pass::Backward);
     let near = |rng: &mut Rng, of: &[TensorId]| {
         let reach = if rng.one_in(4) { of.len() } else { of.len().min(4) };
         of[of.len() - 1 - rng.below(reach)]
@@ -45,7 +48,8 @@ fn program(seed: u32, nodes: usize) -> Program {
     for i in 0..nodes {
         let (x, y) = (near(&mut rng, &full), near(&mut rng, &full));
         let (u, v) = (near(&mut rng, &half), near(&mut rng, &half));
-        let (made, list) = match rng.below(6) {
+        let (made, list) = match rng.below(6 + usize::from(sums)) {
+            6 => (p.apply1(AllReduce, [x]), &mut full),
             0 => (p.apply1(ReluMask, [x, y]), &mut full),
             1 => (p.apply1(ReluMask, [u, v]), &mut half),
             2 => (p.apply1(Sum, [x, y]), &mut full),
@@ -69,6 +73,7 @@ fn program(seed: u32, nodes: usize) -> Program {
     let ring = p.state("ring", TensorDesc::new(Role::Scalar, &RING));
     let step = p.state("step", TensorDesc::new(Role::Index, &[1]));
     losses.truncate(RING[1] - 1);
+    p.set_pass(Pass::Update);
     p.add(Arc::new(Publish), &losses, &[ring, step]).expect("room in a row");
     prune(&mut p);
     p
@@ -101,10 +106,19 @@ fn inputs(step: u32) -> [(&'static str, Vec<f32>); 3] {
 }
 
 fn prepared(seed: u32, nodes: usize, count: usize) -> Prepared {
-    let program = program(seed, nodes);
-    let streams = streams(seed, &program, count);
+    let program = program(seed, nodes, count > 2);
+    let mut streams = streams(seed, &program, count);
+    // Sums over ranks must have an order: they share a stream.
+    for (stream, node) in streams.iter_mut().zip(program.nodes()) {
+        *stream = if node.op.communicates() { count - 1 } else { *stream };
+    }
     let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
     Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()))
+}
+
+/// The same with the streams of training.
+fn prepared_as_in_training(seed: u32, nodes: usize) -> Prepared {
+    Prepared::new(Arc::new(program(seed, nodes, true)), Target::Gpu(Gpu::a100())).expect("ordered")
 }
 
 /// The CPU's kept tensors and state after each of `steps` steps.
@@ -129,9 +143,13 @@ fn maps(program: &Program) -> Vec<String> {
 
 #[test]
 fn random_programs_on_random_streams_give_what_the_cpu_gives() {
-    let mut waits = 0;
-    for seed in 0..24 {
-        let prepared = prepared(seed, 8 + seed as usize, 2 + seed as usize % 3);
+    let (mut waits, mut third) = (0, 0);
+    for seed in 0..32 {
+        let prepared = match 2 + seed as usize % 4 {
+            5 => prepared_as_in_training(seed, 8 + seed as usize),
+            streams => prepared(seed, 8 + seed as usize, streams),
+        };
+        third += usize::from(prepared.schedule.num_streams() > 2);
         waits += prepared.schedule.launches().iter().map(|l| l.waits.len()).sum::<usize>();
         let program = prepared.program.clone();
         let truth = on_cpu(&program, 4);
@@ -162,7 +180,7 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
             assert_eq!(bits(&got), bits(&truth[3].1), "seed {seed}, order {order}");
         }
     }
-    assert!(waits > 100, "only {waits} waits: nothing was tested");
+    assert!(waits > 100 && third > 15, "only {waits} waits, {third} with a third stream");
 }
 
 /// Three streams: the count of steps is raised when the last of each is done, not of one of them.

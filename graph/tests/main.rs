@@ -2,6 +2,7 @@
 
 mod anatomy;
 mod autodiff;
+mod buckets;
 mod common;
 mod device;
 mod device_random;

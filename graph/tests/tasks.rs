@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::{AllReduce, Device, DeviceCopy, LaunchArgs, Target, Task};
+use device::{AllReduce, Device, DeviceCopy, Gpu, LaunchArgs, Target, Task};
 use emulated::{EmulatedDevice, Order};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::program::Pass;
@@ -13,7 +13,7 @@ use kernels::{Op, OpError, Role, TensorDesc};
 
 const LEN: usize = 300;
 
-/// `y = sum over ranks of x`: a copy, then an all-reduce in place.
+/// `y = sum over ranks of x`: a copy to scratch memory, then an all-reduce from there.
 #[derive(Debug)]
 struct SumOverRanks;
 
@@ -26,10 +26,14 @@ impl Op for SumOverRanks {
         Ok(vec![i[0].clone()])
     }
 
+    fn cuda_workspace_bytes(&self, _: &Gpu, i: &[TensorDesc], _: &[TensorDesc]) -> usize {
+        i[0].cuda_bytes()
+    }
+
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
         let [x, y] = [args.inputs[0], args.outputs[0]];
-        let copy = DeviceCopy { to: y.ptr, from: x.ptr, bytes: y.desc.cuda_bytes() };
-        let sum = AllReduce { ptr: y.ptr, len: y.len(), dtype: y.dtype() };
+        let copy = DeviceCopy { to: args.workspace.ptr, from: x.ptr, bytes: x.desc.cuda_bytes() };
+        let sum = AllReduce { to: y.ptr, from: copy.to, len: y.len(), dtype: y.dtype() };
         vec![Task::Copy(copy), Task::AllReduce(sum)]
     }
 
@@ -121,9 +125,9 @@ fn sums_of_different_lengths_are_a_fault_on_every_rank() {
         let threads: Vec<_> = ranks
             .map(|(rank, device)| {
                 scope.spawn(move || {
-                    let ptr = device.alloc(64).expect("memory");
+                    let [from, to] = [64, 64].map(|bytes| device.alloc(bytes).expect("memory"));
                     let stream = device.stream().expect("a stream");
-                    let sum = AllReduce { ptr, len: 4 + rank, dtype: device::DType::F32 };
+                    let sum = AllReduce { to, from, len: 4 + rank, dtype: device::DType::F32 };
                     device.all_reduce(stream, &sum).expect("it is given");
                     device.synchronize().expect_err("lengths differ").to_string()
                 })
@@ -141,16 +145,16 @@ fn sums_of_different_lengths_are_a_fault_on_every_rank() {
 #[test]
 fn sums_over_ranks_without_an_order_are_refused() {
     let device = EmulatedDevice::new(Order::Given);
-    let (a, b) = (device.alloc(16).expect("memory"), device.alloc(16).expect("memory"));
+    let [a, b, c, d] = [16; 4].map(|bytes| device.alloc(bytes).expect("memory"));
     let (first, second) = (device.stream().expect("one"), device.stream().expect("one"));
-    let sum = |ptr| AllReduce { ptr, len: 4, dtype: device::DType::F32 };
+    let sum = |from, to| AllReduce { to, from, len: 4, dtype: device::DType::F32 };
     let event = || device.event().expect("an event");
     device.begin_capture(first).expect("a capture");
     let (fork, join) = (event(), event());
     device.record(fork, first).expect("an event");
     device.wait(second, fork).expect("a wait");
-    device.all_reduce(first, &sum(a)).expect("it is captured");
-    device.all_reduce(second, &sum(b)).expect("it is captured");
+    device.all_reduce(first, &sum(a, b)).expect("it is captured");
+    device.all_reduce(second, &sum(c, d)).expect("it is captured");
     device.record(join, second).expect("an event");
     device.wait(first, join).expect("a wait");
     let refused = device.end_capture(first).expect_err("no order").to_string();

@@ -40,6 +40,12 @@ pub trait Op: Any + Debug + Send + Sync {
         false
     }
 
+    /// True if the op sums over ranks, or copies to or from a tensor only for that. On a GPU such
+    /// ops have a stream to themselves, beside the rest of the step.
+    fn communicates(&self) -> bool {
+        false
+    }
+
     /// How gradients flow back, as ops to run. Empty for an op without gradients.
     fn backward(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> BackwardRule {
         let _ = (inputs, outputs);

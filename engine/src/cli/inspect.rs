@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use configs::Config;
-use device::{Gpu, Target};
+use device::{Gpu, Target, Task};
 use graph::Program;
 use graph::exec::device::{Place, Prepared};
 use graph::plan::Owner;
@@ -249,6 +249,15 @@ fn launch_text(prepared: &Prepared) -> Result<String, EngineError> {
     text += &format!("\n{} different kernels:\n", by_kernel.len());
     for (kernel, count) in by_kernel {
         text += &format!("{count:>6}  {kernel}\n");
+    }
+    let sum = |task: &Task| match task {
+        Task::AllReduce(sum) => Some(sum.bytes()),
+        _ => None,
+    };
+    let sums: Vec<usize> = list.tasks().filter_map(sum).collect();
+    if !sums.is_empty() {
+        let mib = sums.iter().sum::<usize>() as f64 / (1 << 20) as f64;
+        text += &format!("{:>6}  sums over ranks, {mib:.1} MiB\n", sums.len());
     }
     text.push('\n');
     Ok(text)

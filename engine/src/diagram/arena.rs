@@ -205,6 +205,10 @@ fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f6
     let waits: usize = launches.iter().map(|launch| launch.waits.len()).sum();
     let says = match streams {
         1 => "One stream: each launch follows the one before.".to_string(),
+        3 => format!(
+            "3 streams, {waits} waits between them (lines): gradients of weights run beside the \
+             main line, and sums over ranks beside both."
+        ),
         _ => format!(
             "{streams} streams, {waits} waits between them (lines): gradients of weights run \
              beside the main line."
@@ -241,10 +245,13 @@ fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f6
         }
     }
     if streams > 1 {
-        let entries = [
-            (colours(Pass::Backward).0, "waits of the second stream for the main line"),
-            (colours(Pass::Update).0, "of the main line for the second"),
-        ];
+        let says = match streams {
+            2 => {
+                ["waits of the second stream for the main line", "of the main line for the second"]
+            }
+            _ => ["waits of a stream for one above it", "for one below it"],
+        };
+        let entries = [(colours(Pass::Backward).0, says[0]), (colours(Pass::Update).0, says[1])];
         canvas.legend(LEFT, lane(streams - 1) + LANE + 26.0, &entries);
     }
 }

@@ -297,7 +297,7 @@ pub trait Device: Debug + Send + Sync {
     /// The group that [`Device::all_reduce`] sums over.
     fn ranks(&self) -> Ranks;
 
-    /// Sums over the ranks of the group, asynchronously. A no-op for a single device.
+    /// Sums over the ranks of the group, asynchronously. For a single device a copy.
     ///
     /// # Errors
     /// Driver errors, or another rank that does not take part.

@@ -42,22 +42,24 @@ pub struct DeviceCopy {
     pub bytes: usize,
 }
 
-/// A sum over ranks, in place: afterwards each rank holds the sum over all ranks.
+/// A sum over ranks: afterwards `to` holds, on each rank, the sum of what all ranks hold in `from`.
 ///
-/// The sum is in rank order, so every rank gets the same bits, every time. All ranks submit their
-/// all-reduces in the same order.
+/// Every rank gets the same bits. All ranks submit their all-reduces in the same order. The two
+/// ranges do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllReduce {
-    /// First element.
-    pub ptr: DevicePtr,
+    /// First element of the sum.
+    pub to: DevicePtr,
+    /// First element of this rank's values.
+    pub from: DevicePtr,
     /// Number of elements, the same on every rank.
     pub len: usize,
-    /// Floats; halves are added in f32 and rounded once.
+    /// [`DType::F16`] or [`DType::F32`], the same on every rank.
     pub dtype: DType,
 }
 
 impl AllReduce {
-    /// Its length in bytes.
+    /// The length of each range in bytes.
     pub fn bytes(&self) -> usize {
         self.len * self.dtype.size_bytes()
     }
@@ -94,7 +96,10 @@ impl Task {
             Task::Copy(DeviceCopy { to, from, bytes }) => {
                 vec![touch(*to, *bytes, Access::Write), touch(*from, *bytes, Access::Read)]
             }
-            Task::AllReduce(sum) => vec![touch(sum.ptr, sum.bytes(), Access::Update)],
+            Task::AllReduce(sum) => vec![
+                touch(sum.to, sum.bytes(), Access::Write),
+                touch(sum.from, sum.bytes(), Access::Read),
+            ],
         }
     }
 

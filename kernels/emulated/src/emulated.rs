@@ -164,10 +164,13 @@ impl EmulatedDevice {
 
     /// Takes part in a sum over ranks.
     fn sum(&self, inner: &mut Inner, sum: &AllReduce) -> Result<(), DeviceError> {
-        let Some(member) = &self.member else { return Ok(()) };
         let mut mine = vec![0; sum.bytes()];
-        inner.memory.read(sum.ptr, &mut mine);
-        inner.memory.write(sum.ptr, &member.sum(sum, mine)?);
+        inner.memory.read(sum.from, &mut mine);
+        let total = match &self.member {
+            Some(member) => member.sum(sum, mine)?,
+            None => mine,
+        };
+        inner.memory.write(sum.to, &total);
         Ok(())
     }
 
@@ -386,8 +389,8 @@ impl Device for EmulatedDevice {
     }
 
     fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError> {
-        let inside = self.lock().memory.holding(sum.ptr, sum.bytes()).is_some();
-        assert!(inside, "a sum outside of device memory");
+        let holds = |ptr| self.lock().memory.holding(ptr, sum.bytes()).is_some();
+        assert!(holds(sum.to) && holds(sum.from), "a sum outside of device memory");
         self.submit_task(stream, Task::AllReduce(*sum));
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! The ops, one folder each.
 
 pub mod accumulate;
+pub mod all_reduce;
 pub mod anchors;
 pub mod bce_loss;
 pub mod bias_grad;
+pub mod bucket;
 pub mod control_step;
 pub mod conv2d;
 pub mod conv_transpose2x2;
@@ -42,6 +44,7 @@ pub mod sum;
 pub mod top_k_per_level;
 pub mod transform_boxes;
 pub mod upsample_add;
+pub mod weighted_losses;
 
 use crate::case::OpCase;
 
@@ -49,9 +52,11 @@ use crate::case::OpCase;
 pub fn cases() -> Vec<OpCase> {
     [
         accumulate::cases(),
+        all_reduce::cases(),
         anchors::cases(),
         bce_loss::cases(),
         bias_grad::cases(),
+        bucket::cases(),
         control_step::cases(),
         conv2d::cases(),
         conv_transpose2x2::cases(),
@@ -90,6 +95,7 @@ pub fn cases() -> Vec<OpCase> {
         top_k_per_level::cases(),
         transform_boxes::cases(),
         upsample_add::cases(),
+        weighted_losses::cases(),
     ]
     .concat()
 }

@@ -1,0 +1,130 @@
+//! Buckets: weight gradients that one all-reduce sums over ranks together.
+//!
+//! One sum per gradient pays its latency too often; one sum of all waits for the end of the
+//! backward pass. So gradients are gathered in the order in which the Program makes them, and a
+//! bucket is summed, on a stream of its own, while later gradients are still computed.
+
+use std::ops::Range;
+
+use kernels::ops::all_reduce::AllReduce;
+use kernels::ops::bucket::{EmptyBucket, FillBucket};
+use kernels::{Role, TensorDesc};
+
+use crate::{GraphError, Program, TensorId};
+
+/// Adds nodes that replace each gradient by its sum over all ranks, times `scale` (1 / ranks gives
+/// the mean). Returns the sums in the order of `grads`, as [`Role::WeightGradient`]; a tensor that
+/// stands there twice is summed once.
+///
+/// A bucket holds gradients in the order of the nodes that write them, and closes when it has
+/// `bucket_bytes` bytes or more, counted as a GPU holds a bucket: in fp16. So a gradient is never
+/// split, and a size of 0 or 1 gives each a bucket of its own. Ranks whose Programs have the same
+/// nodes have the same buckets, whatever their shapes.
+///
+/// The nodes belong to the Program's current part and pass.
+///
+/// # Errors
+/// [`GraphError::Op`] if a gradient is no f32 on GPUs, or `scale` is not finite.
+pub fn all_reduce_buckets(
+    program: &mut Program,
+    grads: &[TensorId],
+    scale: f32,
+    bucket_bytes: usize,
+) -> Result<Vec<TensorId>, GraphError> {
+    let ready = by_readiness(program, grads);
+    let bytes =
+        |id: &TensorId| TensorDesc::new(Role::Gradient, &program.desc(*id).shape).cuda_bytes();
+    let bytes: Vec<usize> = ready.iter().map(bytes).collect();
+    let mut sums: Vec<(TensorId, TensorId)> = Vec::with_capacity(ready.len());
+    for range in partition(&bytes, bucket_bytes) {
+        let members = &ready[range];
+        let shapes = members.iter().map(|id| program.desc(*id).shape.clone()).collect();
+        let bucket = program.apply1(FillBucket { scale }, members)?;
+        let total = program.apply1(AllReduce, [bucket])?;
+        let parts = program.add(std::sync::Arc::new(EmptyBucket { shapes }), &[total], &[])?;
+        sums.extend(members.iter().copied().zip(parts));
+    }
+    let sum_of = |grad: &TensorId| sums.iter().find(|(id, _)| id == grad).map(|(_, sum)| *sum);
+    // Every gradient is in one bucket, so none is left out.
+    Ok(grads.iter().filter_map(sum_of).collect())
+}
+
+/// The tensors, each once, in the order of the nodes that write them; first what no node writes.
+fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
+    let mut writer = vec![None; program.tensors().len()];
+    for (position, node) in program.nodes().iter().enumerate() {
+        for output in &node.outputs {
+            writer[output.index()] = Some(position);
+        }
+    }
+    let mut ready: Vec<TensorId> = Vec::with_capacity(grads.len());
+    let mut seen = vec![false; program.tensors().len()];
+    for grad in grads {
+        if !std::mem::replace(&mut seen[grad.index()], true) {
+            ready.push(*grad);
+        }
+    }
+    ready.sort_by_key(|grad| writer[grad.index()]);
+    ready
+}
+
+/// Divides a list of sizes into consecutive ranges: one ends when it holds `limit` bytes or more,
+/// and at least one. Only the last may hold less.
+pub fn partition(bytes: &[usize], limit: usize) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let (mut start, mut held) = (0, 0usize);
+    for (i, bytes) in bytes.iter().enumerate() {
+        held = held.saturating_add(*bytes);
+        if held >= limit.max(1) {
+            ranges.push(start..i + 1);
+            (start, held) = (i + 1, 0);
+        }
+    }
+    if start < bytes.len() {
+        ranges.push(start..bytes.len());
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::partition;
+
+    #[test]
+    fn a_bucket_closes_when_it_is_full() {
+        assert_eq!(partition(&[4, 4, 4, 4, 4], 8), [0..2, 2..4, 4..5]);
+        assert_eq!(partition(&[4, 4, 4, 4, 4], 9), [0..3, 3..5]);
+        assert_eq!(partition(&[4, 100, 4, 4], 8), [0..2, 2..4], "one is never split");
+        assert_eq!(partition(&[4, 4, 8], usize::MAX - 1), vec![0..3]);
+        assert_eq!(partition(&[usize::MAX, usize::MAX], usize::MAX), [0..1, 1..2]);
+    }
+
+    #[test]
+    fn the_smallest_limits_give_each_its_own() {
+        assert_eq!(partition(&[2, 2, 2], 0), [0..1, 1..2, 2..3]);
+        assert_eq!(partition(&[2, 2, 2], 1), [0..1, 1..2, 2..3]);
+        assert_eq!(partition(&[0, 0, 2, 0], 0), [0..3, 3..4], "nothing fills no bucket");
+    }
+
+    #[test]
+    fn an_empty_list_has_no_bucket() {
+        assert!(partition(&[], 8).is_empty());
+    }
+
+    /// In any list: every member once, in order, and no bucket is full before its last member.
+    #[test]
+    fn every_member_is_in_one_bucket() {
+        for seed in 0..200usize {
+            let bytes: Vec<usize> = (0..seed % 40).map(|i| (seed * 31 + i * 17) % 23 * 2).collect();
+            let limit = seed * 7 % 90;
+            let ranges = partition(&bytes, limit);
+            assert!(ranges.iter().cloned().flatten().eq(0..bytes.len()), "{ranges:?}");
+            let sum = |range: std::ops::Range<usize>| bytes[range].iter().sum::<usize>();
+            for (i, range) in ranges.iter().enumerate() {
+                assert!(sum(range.start..range.end - 1) < limit.max(1), "closed too late");
+                let full = sum(range.clone()) >= limit.max(1);
+                assert!(full || i + 1 == ranges.len(), "closed too early");
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Gradients summed over ranks in buckets: right on every rank, in any order, and beside the rest
+//! of the backward pass.
+
+use std::sync::Arc;
+
+use device::{Device, Target};
+use emulated::{EmulatedDevice, Order};
+use graph::buckets::all_reduce_buckets;
+use graph::capture::{LaunchList, Work, capture};
+use graph::exec::device::{DeviceExecutor, DeviceState, Place, Prepared, SharedArena};
+use graph::program::Pass;
+use graph::{Program, Schedule, StateSet, TensorId};
+use kernels::ops::bias_grad::BiasGrad;
+use kernels::ops::grad_norms::GradNorms;
+use kernels::ops::relu_mask::ReluMask;
+use kernels::{Role, TensorDesc};
+
+use crate::common::random::Rng;
+
+const ROWS: usize = 4;
+/// Columns of each layer: the length of its gradient.
+const WIDTHS: [usize; 9] = [3, 64, 81, 130, 8, 257, 1, 40, 12];
+const STEPS: usize = 3;
+
+/// A backward pass of one gradient per width, on the second stream, then the update's first node.
+/// With `buckets` the gradients are means over ranks before that.
+fn program(buckets: Option<(usize, usize)>) -> (Program, Vec<TensorId>) {
+    let mut p = Program::new();
+    p.set_pass(Pass::Backward);
+    let layer = |(i, width): (usize, &usize)| {
+        let x = p.input(&format!("x{i}"), TensorDesc::new(Role::Gradient, &[ROWS, *width]));
+        let masked = p.apply1(ReluMask, [x, x]).expect("one shape");
+        p.apply1(BiasGrad { counted: false }, [masked]).expect("two dimensions")
+    };
+    let grads: Vec<TensorId> = WIDTHS.iter().enumerate().map(layer).collect();
+    let mut sums = grads.clone();
+    if let Some((ranks, bytes)) = buckets {
+        // In another order than that of the nodes.
+        let shuffled: Vec<TensorId> = (0..grads.len()).map(|i| grads[i * 5 % 9]).collect();
+        let means = all_reduce_buckets(&mut p, &shuffled, 1.0 / ranks as f32, bytes);
+        for (i, mean) in means.expect("gradients").into_iter().enumerate() {
+            sums[i * 5 % 9] = mean;
+        }
+    }
+    for (i, sum) in sums.iter().enumerate() {
+        p.keep(&format!("sum{i}"), *sum);
+    }
+    p.set_pass(Pass::Update);
+    let [_, finite] = p.apply(GradNorms {}, sums).expect("gradients");
+    p.keep("finite", finite);
+    (p, grads)
+}
+
+/// The inputs of a layer on one rank.
+fn layer(width: usize, step: usize, rank: usize, factor: f32) -> Vec<half::f16> {
+    let mut rng = Rng::new((width * 100 + step * 10 + rank) as u32);
+    (0..ROWS * width).map(|_| half::f16::from_f32((rng.value() - 0.3) * factor)).collect()
+}
+
+/// The means of a layer's gradients over ranks.
+fn means(width: usize, step: usize, ranks: usize, factor: f32) -> Vec<f64> {
+    let mut means = vec![0.0; width];
+    for rank in 0..ranks {
+        for (i, x) in layer(width, step, rank, factor).iter().enumerate() {
+            means[i % width] += x.to_f64().max(0.0) / ranks as f64;
+        }
+    }
+    means
+}
+
+/// What is kept after each step of a captured graph on one rank: all sums, then the finite flag.
+fn run(device: EmulatedDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)> {
+    let rank = device.ranks().rank;
+    let device: Arc<dyn Device> = Arc::new(device);
+    let target = Target::Gpu(device.gpu().clone());
+    let prepared = Prepared::new(Arc::new(program), target).expect("a schedule");
+    let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
+    let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
+    let executor = DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state"));
+    let mut executor = executor.and_then(DeviceExecutor::with_staging).expect("a captured step");
+    let step = |step: usize| {
+        for (i, width) in WIDTHS.iter().enumerate() {
+            let x = layer(*width, step, rank, factor);
+            let bytes: Vec<u8> = x.iter().flat_map(|v| v.to_ne_bytes()).collect();
+            executor.write_input(0, &format!("x{i}"), &bytes).expect("an input");
+        }
+        let number = executor.submit(0).expect("a launch");
+        executor.until_done(number).expect("no fault");
+        let mut sums = vec![];
+        for i in 0..WIDTHS.len() {
+            let sum = executor.read(0, &format!("sum{i}")).expect("kept");
+            sums.extend_from_slice(sum.as_f32());
+        }
+        (sums, executor.read(0, "finite").expect("kept").as_i32()[0])
+    };
+    (0..STEPS).map(step).collect()
+}
+
+/// All ranks, each in a thread of its own; every rank must hold the same bits.
+fn run_group(order: Order, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<f32>, i32)> {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let devices = EmulatedDevice::group(order, ranks).into_iter();
+        let start =
+            |device| scope.spawn(move || run(device, program(Some((ranks, bytes))).0, factor));
+        let threads: Vec<_> = devices.map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let bits = |steps: &[(Vec<f32>, i32)]| -> Vec<u32> {
+        steps.iter().flat_map(|(sums, _)| sums.iter().map(|v| v.to_bits())).collect()
+    };
+    for rank in &results {
+        assert_eq!(bits(rank), bits(&results[0]), "{ranks} ranks, {bytes} bytes, {order:?}");
+    }
+    results.into_iter().next().expect("a rank")
+}
+
+#[test]
+fn every_rank_holds_the_mean_of_all_gradients() {
+    for ranks in [1, 2, 4] {
+        let first = run_group(Order::Given, ranks, 1 << 20, 1.0);
+        for (step, (sums, finite)) in first.iter().enumerate() {
+            assert_eq!(*finite, 1);
+            let want: Vec<f64> =
+                WIDTHS.iter().flat_map(|width| means(*width, step, ranks, 1.0)).collect();
+            assert_eq!(sums.len(), want.len());
+            for (got, want) in sums.iter().zip(&want) {
+                // Each rank rounds its share to fp16, and the sum is rounded once more.
+                let allowed = want / 1024.0 * 1.001 + 1e-6;
+                assert!((f64::from(*got) - want).abs() <= allowed, "{ranks}: {got}, {want}");
+            }
+        }
+        // Neither the buckets nor the order of blocks, threads and streams change a bit.
+        for (seed, bytes) in [(1, 0), (2, 1), (3, 64), (4, 300), (5, 1 << 20), (6, usize::MAX)] {
+            assert_eq!(run_group(Order::Random(seed), ranks, bytes, 1.0), first, "{bytes} bytes");
+        }
+    }
+}
+
+/// One rank's gradient is beyond fp16: all ranks see that the step must be skipped.
+#[test]
+fn an_overflow_reaches_every_rank() {
+    for (_, finite) in run_group(Order::Random(1), 2, 300, 60_000.0) {
+        assert_eq!(finite, 0);
+    }
+}
+
+/// Positions of the nodes of this op.
+fn nodes(program: &Program, op: &str) -> Vec<usize> {
+    let named = |(i, node): (usize, &graph::Node)| (node.op.name() == op).then_some(i);
+    program.nodes().iter().enumerate().filter_map(named).collect()
+}
+
+#[test]
+fn a_bucket_is_summed_while_gradients_are_computed() {
+    let (program, grads) = program(Some((2, 300)));
+    let schedule = Schedule::gpu_streams(&program).expect("ordered");
+    let launches = schedule.launches();
+    let (fills, sums) = (nodes(&program, "fill_bucket"), nodes(&program, "all_reduce"));
+    assert_eq!(sums.len(), 3, "3 + 64 + 81 + 130, 8 + 257, 1 + 40 + 12 halves");
+    let gradients = nodes(&program, "bias_grad");
+    let last = gradients[gradients.len() - 1];
+    assert!(!schedule.happens_before(last, sums[0]), "the first sum waits for the last gradient");
+    assert!(!schedule.happens_before(sums[0], last), "the last gradient waits for the first sum");
+    for (i, fill) in fills.iter().enumerate() {
+        let members = &program.nodes()[*fill].inputs;
+        let writer = |t: &TensorId| gradients[grads.iter().position(|g| g == t).expect("one")];
+        assert!(members.iter().all(|t| schedule.happens_before(writer(t), *fill)));
+        // Its last gradient is all that a bucket waits for.
+        let latest = members.iter().map(writer).max().expect("not empty");
+        assert_eq!(launches[*fill].waits, [latest], "bucket {i}");
+    }
+    for pair in sums.windows(2) {
+        assert!(schedule.happens_before(pair[0], pair[1]), "two ranks could sum in two orders");
+    }
+    for launch in launches {
+        let communicates = program.nodes()[launch.node.index()].op.communicates();
+        assert_eq!(launch.stream == 2, communicates);
+    }
+}
+
+/// The other nodes run as they would without ranks.
+#[test]
+fn buckets_leave_the_other_streams_as_they_are() {
+    let streams = |buckets| -> Vec<(String, usize, Vec<usize>)> {
+        let program = program(buckets).0;
+        let schedule = Schedule::gpu_streams(&program).expect("ordered");
+        let of = |launch: &graph::schedule::Launch| {
+            let node = &program.nodes()[launch.node.index()];
+            let backward = !node.op.communicates() && node.pass == Pass::Backward;
+            backward.then(|| (node.op.name().into(), launch.stream, launch.waits.clone()))
+        };
+        schedule.launches().iter().filter_map(of).collect()
+    };
+    let alone = streams(None);
+    assert!(alone.iter().any(|(_, stream, _)| *stream == 1));
+    assert_eq!(streams(Some((2, 300))), alone);
+    assert_eq!(Schedule::gpu_streams(&program(None).0).expect("ordered").num_streams(), 2);
+}
+
+/// Without one of the waits of a bucket, or of the update for a bucket, the capture is refused.
+#[test]
+fn a_missing_wait_of_a_bucket_is_refused() {
+    let device = EmulatedDevice::new(Order::Given);
+    let program = Arc::new(program(Some((2, 300))).0);
+    let target = Target::Gpu(device.gpu().clone());
+    let prepared = Prepared::new(program, target).expect("a schedule");
+    let arena = device.alloc(prepared.plan.arena_bytes()).expect("memory");
+    let inputs = device.alloc(prepared.input_bytes()).expect("memory");
+    let place = Place { arena, inputs, state: &|_| None };
+    let list = prepared.launches(&place).expect("no state");
+    capture(&device, &list).expect("all waits are there");
+    let mut refused = 0;
+    let concerns = |work: &Work| work.stream == 2 || work.name.contains("grad_norms");
+    for (at, work) in list.works().iter().enumerate().filter(|(_, work)| concerns(work)) {
+        for k in 0..work.waits.len() {
+            let mut mutant = LaunchList::default();
+            for (position, work) in list.works().iter().enumerate() {
+                let mut work = work.clone();
+                if position == at {
+                    work.waits.remove(k);
+                }
+                mutant.push(work);
+            }
+            let error = match capture(&device, &mutant) {
+                Ok(_) => panic!("{} without its wait {k} is captured", work.name),
+                Err(error) => error.to_string(),
+            };
+            assert!(error.contains("no event orders them"), "{}: {error}", work.name);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 4, "three buckets and the update");
+}
+
+#[test]
+fn no_gradient_and_the_same_twice_are_sound() {
+    let mut p = Program::new();
+    assert!(all_reduce_buckets(&mut p, &[], 0.5, 8).expect("nothing to do").is_empty());
+    assert!(p.nodes().is_empty());
+    let wide = |name: &str, len| (name.to_string(), TensorDesc::new(Role::WeightGradient, &[len]));
+    let [a, huge, empty] = [wide("a", 1), wide("huge", 1000), wide("empty", 0)]
+        .map(|(name, desc)| p.input(&name, desc));
+    let sums = all_reduce_buckets(&mut p, &[a, huge, a, empty], 0.5, 8).expect("gradients");
+    assert_eq!((sums.len(), sums[0]), (4, sums[2]));
+    assert_eq!(sums.iter().map(|t| p.desc(*t).len()).collect::<Vec<_>>(), [1, 1000, 1, 0]);
+    assert_eq!(nodes(&p, "all_reduce").len(), 2, "the huge one closes the first bucket");
+    let half = p.input("half", TensorDesc::new(Role::Gradient, &[2]));
+    let refused = all_reduce_buckets(&mut p, &[half], 0.5, 8).expect_err("fp16 on a GPU");
+    assert!(refused.to_string().contains("role of grad_i"), "{refused}");
+}

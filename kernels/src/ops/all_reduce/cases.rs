@@ -1,0 +1,20 @@
+//! Cases of `all_reduce` for the table of ops: one rank, whose sum is what it brings.
+
+use std::sync::Arc;
+
+use super::AllReduce;
+use crate::case::{OpCase, normal};
+use crate::{Role, TensorDesc};
+
+/// Halves and floats: sizes 0, 1, primes, and a bucket of 1 MiB.
+pub fn cases() -> Vec<OpCase> {
+    let shapes: [&[usize]; 4] = [&[0], &[1], &[5, 7, 11], &[1 << 19]];
+    [Role::Gradient, Role::Loss, Role::Scalar]
+        .into_iter()
+        .flat_map(|role| shapes.map(|shape| (role, shape)))
+        .map(|(role, shape)| {
+            let x = normal(&TensorDesc::new(role, shape), 3, 1.0);
+            OpCase::new(format!("{role:?} {shape:?}"), Arc::new(AllReduce), vec![x])
+        })
+        .collect()
+}

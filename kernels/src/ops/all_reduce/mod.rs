@@ -1,0 +1,57 @@
+//! Sum of a tensor over all ranks.
+//!
+//! Tensors: `x` (floats, any shape, in) -> `y` (same shape and role, overwritten): on every rank
+//! the sum of what all ranks hold in `x`, with the same bits. All ranks run the same all-reduces in
+//! the same order: a Program with several runs them on one stream.
+//!
+//! On a device it is a task, not a kernel: [`Device::all_reduce`](device::Device::all_reduce). The
+//! CPU reference is that of one rank, a copy; ranks on CPUs exchange outside of the Program.
+//!
+//! Edges: infinities and NaN reach every rank. Numerics: on CUDA in the element type of the role,
+//! fp16 or fp32; the order of the sum is the device's, the same at every step.
+
+mod cases;
+mod cuda;
+
+use device::{LaunchArgs, Task};
+
+use crate::check;
+use crate::cpu::CpuArgs;
+use crate::{DType, Op, OpError, TensorDesc};
+
+pub use cases::cases;
+
+/// `y = sum over ranks of x`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllReduce;
+
+const NAME: &str = "all_reduce";
+
+impl Op for AllReduce {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, 1)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        check::dtype(NAME, "x", &inputs[0], DType::F32)?;
+        Ok(inputs.to_vec())
+    }
+
+    fn communicates(&self) -> bool {
+        true
+    }
+
+    fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
+        cuda::tasks(args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        args.outputs[0].f32().copy_from_slice(args.inputs[0].f32());
+    }
+}

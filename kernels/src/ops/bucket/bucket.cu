@@ -1,0 +1,94 @@
+// Copies between weight gradients and a bucket that holds many of them side by side, in fp16.
+//
+// fill_bucket, for each of up to 64 gradients:
+//   grad    [len]    float  in   the gradient
+//   bucket  [total]  half   out  grad times scale, at element first and on
+//
+// empty_bucket, for each of up to 64 gradients:
+//   grad    [len]    float  out  the gradient
+//   bucket  [total]  half   in   its elements, at element first and on
+//
+// Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its gradient.
+// Cost: 6 bytes per element, 0.26 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
+// Numerics: a product in fp32, rounded once; exact on the way back.
+// Edges: a product beyond fp16 becomes infinite. A gradient without elements has no block.
+//
+// The elements of a bucket have no gaps, so a gradient may begin anywhere in it: where that is a
+// multiple of 16 bytes threads move vectors, elsewhere single elements side by side.
+#include "many_tensors.cuh"
+#include "vector.cuh"
+
+constexpr int CAPACITY = 64;  // gradients of a launch: the struct stays under 4 KiB
+constexpr int ROUNDS = 2;     // vectors of a thread
+constexpr int BLOCK_ELEMENTS = THREADS * WIDE * ROUNDS;
+
+// The gradients of a launch. Equal to the struct that cuda.rs builds.
+struct Gradients {
+  float* grad[CAPACITY];
+  uint64_t len[CAPACITY];     // elements
+  uint64_t first[CAPACITY];   // place in the bucket
+  int first_block[CAPACITY];  // past the last gradient, the blocks of the launch
+};
+static_assert(sizeof(Gradients) == 28 * CAPACITY, "cuda.rs builds it");
+
+// The elements of a block.
+struct Span {
+  int i;           // the gradient
+  uint64_t first;  // of the gradient's elements
+  int len;
+};
+
+DEVICE Span span_of(const Gradients& in) {
+  const int i = tensor_of(in.first_block, blockIdx.x);
+  const uint64_t first = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS;
+  const uint64_t left = in.len[i] - first;
+  return {i, first, left < BLOCK_ELEMENTS ? (int)left : BLOCK_ELEMENTS};
+}
+
+// to[k] = scale * from[k] in rounds of W elements a thread, all loads first.
+template <int W, typename TO, typename FROM>
+DEVICE void copy_block(TO* RESTRICT to, const FROM* RESTRICT from, float scale) {
+  constexpr int COUNT = BLOCK_ELEMENTS / (THREADS * W);
+  float v[COUNT][W];
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) load(v[i], from + (i * THREADS + threadIdx.x) * W);
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) {
+    for (int k = 0; k < W; k++) v[i][k] *= scale;
+    store(to + (i * THREADS + threadIdx.x) * W, v[i]);
+  }
+}
+
+DEVICE bool is_aligned(const half* place) { return (uint64_t)place % (WIDE * sizeof(half)) == 0; }
+
+template <typename TO, typename FROM>
+DEVICE void copy_span(TO* RESTRICT to, const FROM* RESTRICT from, bool aligned, float scale,
+                      int len) {
+  if (len == BLOCK_ELEMENTS && aligned) {
+    copy_block<WIDE>(to, from, scale);
+  } else if (len == BLOCK_ELEMENTS) {
+    copy_block<1>(to, from, scale);
+  } else {
+    for (int k = threadIdx.x; k < len; k += THREADS) {
+      float v[1];
+      load(v, from + k);
+      v[0] *= scale;
+      store(to + k, v);
+    }
+  }
+}
+
+KERNEL(THREADS) fill_bucket(const Gradients in, half* RESTRICT bucket, float scale) {
+  const Span span = span_of(in);
+  half* const place = bucket + in.first[span.i] + span.first;
+  const float* const from = in.grad[span.i] + span.first;
+  copy_span(place, from, is_aligned(place), scale, span.len);
+}
+EXPORT(fill_bucket)
+
+KERNEL(THREADS) empty_bucket(const Gradients in, const half* RESTRICT bucket) {
+  const Span span = span_of(in);
+  const half* const place = bucket + in.first[span.i] + span.first;
+  copy_span(in.grad[span.i] + span.first, place, is_aligned(place), 1.0f, span.len);
+}
+EXPORT(empty_bucket)

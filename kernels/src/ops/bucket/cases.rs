@@ -1,0 +1,41 @@
+//! Cases of `fill_bucket` and `empty_bucket` for the table of ops.
+
+use std::sync::Arc;
+
+use super::{EmptyBucket, FillBucket};
+use crate::OpRef;
+use crate::case::{OpCase, normal};
+use crate::{Role, TensorDesc};
+
+/// No gradient, sizes 0, 1, primes, a block and its neighbours, at places of every alignment; more
+/// gradients than a launch takes; and a bottleneck of res4.
+pub fn cases() -> Vec<OpCase> {
+    let lists: [(&str, &[&[usize]]); 6] = [
+        ("no gradient", &[]),
+        ("empty gradients", &[&[0], &[3, 0]]),
+        ("one number", &[&[1]]),
+        ("aligned places", &[&[4096], &[0], &[2, 4096], &[8], &[5, 7, 11]]),
+        ("odd places", &[&[13], &[4095], &[4096], &[4097], &[1], &[9001]]),
+        ("a bottleneck of res4", &[&[256, 1, 1, 1024], &[256, 3, 3, 256], &[1024, 1, 1, 256]]),
+    ];
+    let lens: Vec<usize> = (0..131).map(|i| i * i % 97).collect();
+    let many: Vec<&[usize]> = lens.iter().map(std::slice::from_ref).collect();
+    let named = lists.into_iter().chain([("131 gradients", many.as_slice())]);
+    named.flat_map(|(label, shapes)| [fill(label, shapes), empty(label, shapes)]).collect()
+}
+
+fn fill(label: &str, shapes: &[&[usize]]) -> OpCase {
+    let grad = |(i, shape): (usize, &&[usize])| {
+        normal(&TensorDesc::new(Role::WeightGradient, shape), i as u32, 100.0)
+    };
+    let op: OpRef = Arc::new(FillBucket { scale: 0.125 });
+    OpCase::new(label, op, shapes.iter().enumerate().map(grad).collect())
+}
+
+fn empty(label: &str, shapes: &[&[usize]]) -> OpCase {
+    let shapes: Vec<Vec<usize>> = shapes.iter().map(|shape| shape.to_vec()).collect();
+    let total = shapes.iter().map(|shape| shape.iter().product::<usize>()).sum();
+    let bucket = normal(&TensorDesc::new(Role::Gradient, &[total]), 7, 1.0);
+    let op: OpRef = Arc::new(EmptyBucket { shapes });
+    OpCase::new(label, op, vec![bucket])
+}

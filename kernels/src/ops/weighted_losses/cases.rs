@@ -1,0 +1,27 @@
+//! Cases of `weighted_losses` for the table of ops.
+
+use std::sync::Arc;
+
+use super::{MAX_LOSSES, WeightedLosses};
+use crate::OpRef;
+use crate::case::{OpCase, normal};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// No loss, one, those of a detector, as many as a launch takes, and one that is infinite.
+pub fn cases() -> Vec<OpCase> {
+    let mut infinite = case(3, 0.25, 1.0);
+    infinite.inputs[1].as_f32_mut()[0] = f32::INFINITY;
+    infinite.label += ", one infinite";
+    let cases = [(0, 0.5, 1.0), (1, 0.3, 0.0), (5, 1.0 / 6.0, 2.0), (MAX_LOSSES, 0.1, 0.0)];
+    cases.into_iter().map(|(n, weight, stop)| case(n, weight, stop)).chain([infinite]).collect()
+}
+
+fn case(n: usize, weight: f32, stop: f32) -> OpCase {
+    let loss = |i| normal(&TensorDesc::new(Role::Loss, &[1]), i as u32, 1.0);
+    let scalar = |value| HostTensor::f32(TensorDesc::new(Role::Scalar, &[1]), vec![value]);
+    let mut inputs: Vec<HostTensor> = (0..n).map(loss).collect();
+    inputs.extend([scalar(weight), scalar(stop)]);
+    let op: OpRef = Arc::new(WeightedLosses);
+    OpCase::new(format!("{n} losses, weight {weight}, stop {stop}"), op, inputs)
+}
