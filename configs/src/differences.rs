@@ -42,7 +42,10 @@ impl Config {
     }
 
     /// Each key with its value as TOML.
-    fn values(&self) -> Result<BTreeMap<String, String>, ConfigError> {
+    ///
+    /// # Errors
+    /// As for [`Self::differences`].
+    pub fn values(&self) -> Result<BTreeMap<String, String>, ConfigError> {
         let fault = |error: toml::ser::Error| ConfigError::Write { message: error.to_string() };
         let mut values = BTreeMap::new();
         flatten("", &Value::try_from(self).map_err(fault)?, &mut values);

@@ -6,6 +6,7 @@ use dali::score::ScoreError;
 use device::DeviceError;
 use graph::GraphError;
 use graph::capture::CaptureError;
+use ranks::RanksError;
 
 /// An error that ends the command, reported in one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -95,12 +96,27 @@ pub enum EngineError {
     /// Another rank of the run is gone.
     #[error("{0}")]
     RankLost(String),
+    /// The ranks that this process started have failed, and said why.
+    #[error("the ranks ended with exit code {code}")]
+    Ranks {
+        /// That of the first rank that ended for a reason of its own.
+        code: u8,
+    },
     /// A signal asked for the end before the work was done.
     #[error("interrupted")]
     Interrupted,
     /// The user's request is inconsistent.
     #[error("{0}")]
     Usage(String),
+}
+
+impl From<RanksError> for EngineError {
+    fn from(error: RanksError) -> Self {
+        match error {
+            RanksError::Lost(lost) => EngineError::RankLost(lost.to_string()),
+            other => EngineError::Usage(other.to_string()),
+        }
+    }
 }
 
 impl From<ScoreError> for EngineError {

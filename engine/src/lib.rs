@@ -46,6 +46,7 @@ pub mod progress;
 pub mod provenance;
 pub mod run_dir;
 pub mod runtime;
+pub mod team;
 pub mod train;
 pub mod weights;
 

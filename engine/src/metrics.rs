@@ -39,20 +39,20 @@ pub struct StepRecord {
 /// Keeps a window of steps for the log line, and writes every step to `metrics.jsonl`.
 #[derive(Debug)]
 pub struct Metrics {
-    file: AppendFile,
+    file: Option<AppendFile>,
     window: VecDeque<StepRecord>,
     window_len: usize,
     skipped: u64,
 }
 
 impl Metrics {
-    /// Appends to the file at `path`.
+    /// Appends to the file at `path`, or to none.
     ///
     /// # Errors
     /// [`EngineError::Io`] if it cannot be opened.
-    pub fn new(path: &Path, window_len: usize) -> Result<Self, EngineError> {
+    pub fn new(path: Option<&Path>, window_len: usize) -> Result<Self, EngineError> {
         let window_len = window_len.max(1);
-        let file = AppendFile::open(path)?;
+        let file = path.map(AppendFile::open).transpose()?;
         Ok(Self { file, window: VecDeque::new(), window_len, skipped: 0 })
     }
 
@@ -89,7 +89,8 @@ impl Metrics {
     /// # Errors
     /// [`EngineError::Io`] if the file cannot be written.
     pub fn line(&mut self, value: &serde_json::Value) -> Result<(), EngineError> {
-        self.file.append(format!("{value}\n").as_bytes())
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.append(format!("{value}\n").as_bytes())
     }
 
     /// The steps of the window in one; `None` before the first step.
@@ -244,7 +245,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("metrics.jsonl");
         // As many as the config allows: nothing is allocated for them.
-        let mut metrics = Metrics::new(&path, 1_000_000_000).expect("a file");
+        let mut metrics = Metrics::new(Some(&path), 1_000_000_000).expect("a file");
         assert!(metrics.medians().is_none());
         for (i, loss) in [9.0, 1.0, 2.0].into_iter().enumerate() {
             let record = StepRecord {

@@ -12,25 +12,38 @@ const USUAL_COLUMNS: usize = 80;
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     quiet: bool,
+    /// The rank that begins each line, of a run of several.
+    rank: Option<usize>,
 }
 
 impl Progress {
     /// Prints.
     pub fn loud() -> Self {
-        Self { quiet: false }
+        Self { quiet: false, rank: None }
     }
 
     /// Stays quiet: for tests, and commands whose output is data.
     pub fn quiet() -> Self {
-        Self { quiet: true }
+        Self { quiet: true, rank: None }
+    }
+
+    /// Prints, each line after this rank's number.
+    pub fn of_rank(rank: usize) -> Self {
+        Self { quiet: false, rank: Some(rank) }
     }
 
     /// Prints one or more lines.
     pub fn say(&self, text: &str) {
-        if !self.quiet {
-            // A closed terminal is no reason to end a long training run.
-            let _ = writeln!(std::io::stderr(), "{text}");
+        if self.quiet {
+            return;
         }
+        let text = match self.rank {
+            Some(rank) => text.lines().map(|line| format!("rank {rank}: {line}\n")).collect(),
+            None => format!("{text}\n"),
+        };
+        // A closed terminal is no reason to end a long training run. One write, so that the lines of
+        // ranks do not mix.
+        let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
     /// Prints one or more lines under the time of day; on a terminal, lines wider than it are

@@ -52,6 +52,19 @@ impl RunDir {
         Err(EngineError::Usage(message))
     }
 
+    /// The last run of this name in `parent` that has saved a checkpoint; runs of one name are
+    /// `name`, `name-2`, `name-3` ..
+    pub fn last_of_name(parent: &Path, name: &str) -> Option<PathBuf> {
+        let numbered = |n: u32| if n == 1 { name.to_string() } else { format!("{name}-{n}") };
+        let exist = (1..).map(|n| parent.join(numbered(n))).take_while(|path| path.is_dir());
+        exist.filter(|path| path.join("last_checkpoint").is_file()).last()
+    }
+
+    /// The directory of a run that another process writes.
+    pub fn of_another(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), lock: None }
+    }
+
     /// The same, locked: no other process writes into it as long as this value or a clone lives.
     ///
     /// # Errors
@@ -196,6 +209,20 @@ mod tests {
         first.discard_if_empty();
         second.discard_if_empty();
         assert!(first_path.is_dir() && !second_path.exists());
+    }
+
+    #[test]
+    fn the_last_run_of_a_name_that_has_a_checkpoint_is_found() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let last = || RunDir::last_of_name(parent.path(), "run");
+        assert_eq!(last(), None);
+        let runs: Vec<_> =
+            (0..3).map(|_| RunDir::create(parent.path(), "run").expect("a run")).collect();
+        assert_eq!(last(), None, "none has a checkpoint");
+        for run in &runs[..2] {
+            run.write("last_checkpoint", b"checkpoints/step_00000001").expect("a file");
+        }
+        assert_eq!(last(), Some(parent.path().join("run-2")));
     }
 
     #[test]

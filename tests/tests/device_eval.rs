@@ -16,6 +16,7 @@ use engine::model::classes_of;
 use engine::progress::Progress;
 use engine::run_dir::RunDir;
 use engine::runtime::{Backend, ModelState};
+use engine::team::Team;
 use engine::train::{Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
 
@@ -273,6 +274,7 @@ fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Va
         interrupted: Arc::new(AtomicBool::new(false)),
         progress: Progress::quiet(),
         backend,
+        team: Team::alone(),
     };
     let mut session = Session::new(config, options).unwrap_or_else(|e| panic!("{e}"));
     let (outcome, _) = session.run().unwrap_or_else(|e| panic!("{e}"));
@@ -323,8 +325,15 @@ fn a_session_that_is_interrupted_goes_on_where_it_was() {
     let open = |run: RunDir, resume: bool, interrupted: &Arc<AtomicBool>| {
         let (progress, backend) = (Progress::quiet(), emulated(Order::Random(3)).1);
         let interrupted = interrupted.clone();
-        let options =
-            SessionOptions { run, resume, accept_changes: false, interrupted, progress, backend };
+        let options = SessionOptions {
+            run,
+            resume,
+            accept_changes: false,
+            interrupted,
+            progress,
+            backend,
+            team: Team::alone(),
+        };
         Session::new(config.clone(), options).unwrap_or_else(|e| panic!("{e}"))
     };
     let named = |name: &str| RunDir::create(place.path(), name).expect("a directory");

@@ -4,6 +4,7 @@
 //! converts to the project's row-major bitmaps (COCO's are column-major).
 
 use hotcoco::mask;
+use serde::{Deserialize, Serialize};
 
 use super::error::ScoreError;
 
@@ -12,7 +13,7 @@ use super::error::ScoreError;
 /// # Units
 /// `height`, `width` and every count are pixels. The counts sum to `height * width` at most; what
 /// they leave out is background, as pycocotools reads it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rle {
     /// Rows of the mask.
     pub height: u32,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use configs::Config;
-use device::{Gpu, Target, Task};
+use device::{Alone, Gpu, Ranks, Target, Task};
 use graph::Program;
 use graph::exec::device::{Place, Prepared};
 use graph::plan::Owner;
@@ -63,6 +63,9 @@ pub(super) struct InspectArgs {
     /// The GPU that CUDA's program is planned for: a100, h100 or h200.
     #[arg(long, value_name = "GPU", default_value = "h100")]
     gpu: String,
+    /// The program of one rank of this many.
+    #[arg(long, default_value_t = 1, value_parser = at_most(4096))]
+    ranks: usize,
     /// Draw it into this file instead: the arena and the streams of a plan, a program by its parts.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -137,7 +140,8 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let height = args.height.unwrap_or(side(config.input.min_size));
     let width = args.width.unwrap_or(side(config.input.max_size));
     let target = args.target()?;
-    let division = Division::alone(&config.train, &target);
+    let ranks = Ranks { rank: 0, count: args.ranks };
+    let division = Division::new(&config.train, &target, ranks, Arc::new(Alone))?;
     let spec = ModelSpec {
         config: &config,
         num_classes: config.model.classes_or(args.classes),

@@ -5,6 +5,7 @@ mod device;
 mod doctor;
 mod eval;
 mod inspect;
+mod launch;
 mod log;
 mod model;
 mod predict;
@@ -23,7 +24,6 @@ use clap::{Parser, Subcommand};
 pub use device::{DeviceArgs, OpenDevice, open_gpu};
 
 use crate::EngineError;
-use crate::progress::Progress;
 use crate::train::Outcome;
 
 use signals::Stop;
@@ -69,6 +69,7 @@ mod exit {
     pub(super) const DIVERGED: u8 = 5;
     pub(super) const INTERRUPTED: u8 = 6;
     pub(super) const NO_DEVICE: u8 = 7;
+    pub(super) const RANK_LOST: u8 = 8;
 }
 
 /// Runs the command that this process's arguments describe.
@@ -83,7 +84,7 @@ pub fn main() -> ExitCode {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            Progress::loud().say(&format!("error: {error}"));
+            launch::tell(&error);
             ExitCode::from(code(&error))
         }
     }
@@ -108,10 +109,15 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     }
 }
 
-/// Starts the threads of all parallel loops: one per core, or as many as the user asks for.
+/// Starts the threads of all parallel loops: one per core, shared among the ranks of a machine, or
+/// as many as the user asks for.
 fn start_threads() -> Result<(), EngineError> {
     let asked = std::env::var_os(THREADS).unwrap_or_default();
-    let threads = rayon::ThreadPoolBuilder::new().num_threads(num_threads(&asked)?);
+    let threads = match num_threads(&asked)? {
+        0 => launch::threads_of_rank(),
+        threads => threads,
+    };
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(threads);
     threads.build_global().map_err(|fault| {
         EngineError::Usage(format!("cannot start threads: {fault}; set {THREADS} to fewer"))
     })
@@ -149,6 +155,8 @@ fn code(error: &EngineError) -> u8 {
         EngineError::Diverged { .. } => exit::DIVERGED,
         EngineError::Interrupted => exit::INTERRUPTED,
         EngineError::Device(_) => exit::NO_DEVICE,
+        EngineError::RankLost(_) => exit::RANK_LOST,
+        EngineError::Ranks { code } => *code,
         _ => exit::FAILED,
     }
 }

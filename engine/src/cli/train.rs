@@ -1,17 +1,21 @@
 //! `onegraph train`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use configs::Config;
 use dali::unfinished::Unfinished;
+use ranks::{Group, Launch};
 
 use super::device::DeviceArgs;
+use super::launch;
 use super::signals::Stop;
 use crate::EngineError;
 use crate::draw::{picture, sheet};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
+use crate::runtime::Backend;
+use crate::team::Team;
 use crate::train::{Outcome, Session, SessionOptions};
 
 /// Minimum score of drawn detections.
@@ -20,7 +24,7 @@ const DRAWN_SCORE: f32 = 0.5;
 #[derive(Debug, Args)]
 pub(super) struct TrainArgs {
     /// Config file, or the name of a preset; with --resume the run's own config is used.
-    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+    #[arg(required_unless_present = "resume")]
     config: Option<String>,
     /// Override a config value, such as --set solver.learning_rate=0.02.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -28,9 +32,16 @@ pub(super) struct TrainArgs {
     /// Print the resolved config, every key with its meaning, and stop.
     #[arg(long)]
     print_config: bool,
-    /// Resume the run in this directory from its last checkpoint.
+    /// Resume the run in this directory from its last checkpoint. With `auto` and a config: the
+    /// last run of its name that has a checkpoint, or a new run.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+    /// Start this many processes on this machine, one per GPU; on CPUs through mpirun.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    ranks: Option<u16>,
+    /// Print what every rank has to say, not only the first.
+    #[arg(long)]
+    log_all_ranks: bool,
     /// Resume even if config or data differ from the checkpoint's in what changes a step; the
     /// change is recorded in later checkpoints.
     #[arg(long = "override", requires = "resume")]
@@ -70,7 +81,13 @@ fn parse_target(text: &str) -> Result<Target, String> {
 }
 
 pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError> {
-    let mut config = load(args)?;
+    let launch = Launch::from_env()?;
+    let start = Start::of(args)?;
+    if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
+        let on_cpu = matches!(args.device.open()?, Backend::Cpu);
+        return launch::start(ranks.into(), on_cpu, &launch, stop);
+    }
+    let mut config = load(args, &start)?;
     if let Some(target) = args.target {
         config.train.target_box = target.bbox.or(config.train.target_box);
         config.train.target_mask = target.mask.or(config.train.target_mask);
@@ -80,27 +97,78 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         super::print(&config.to_commented_toml()?)?;
         return Ok(Outcome::Done);
     }
-    let backend = args.device.open()?;
-    let progress = Progress::loud();
-    let run = match &args.resume {
-        Some(path) => RunDir::open(path)?.locked()?,
-        None => RunDir::create(config.train.run_dir.as_ref(), &run_name(args, &config))?,
+    let progress = match (launch.ranks, launch.rank) {
+        (1, _) | (_, 0) => Progress::loud(),
+        (_, rank) if args.log_all_ranks => Progress::of_rank(rank),
+        _ => Progress::quiet(),
     };
+    let group = launch::join(&launch, &config, progress)?;
+    launch::ending_together(&group, || train(args, &start, config, &launch, &group, progress, stop))
+}
+
+/// Where a run begins.
+enum Start<'a> {
+    /// With a config.
+    New,
+    /// At the last checkpoint of this run.
+    Resumed(&'a Path),
+    /// At the last checkpoint of the config's name, if there is one.
+    Auto,
+}
+
+impl<'a> Start<'a> {
+    fn of(args: &'a TrainArgs) -> Result<Self, EngineError> {
+        let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
+        match (args.resume.as_deref(), &args.config) {
+            (None, _) => Ok(Start::New),
+            (Some(path), Some(_)) if path == Path::new(AUTO) => Ok(Start::Auto),
+            (Some(path), None) if path == Path::new(AUTO) => usage(
+                "--resume auto needs the config of the run: onegraph train CONFIG --resume auto",
+            ),
+            (Some(_), Some(config)) => usage(&format!(
+                "--resume continues a run with its own config: leave out {config}, or give --resume \
+                 auto"
+            )),
+            (Some(path), None) => Ok(Start::Resumed(path)),
+        }
+    }
+}
+
+/// The value of --resume that takes the last run of the config's name.
+const AUTO: &str = "auto";
+
+fn train(
+    args: &TrainArgs,
+    start: &Start<'_>,
+    config: Config,
+    launch: &Launch,
+    group: &Group,
+    progress: Progress,
+    stop: &Stop,
+) -> Result<Outcome, EngineError> {
+    let backend = launch::open(&args.device, launch, group, &config)?;
+    let exchange = launch::exchange(group, matches!(backend, Backend::Cpu))?;
+    let team = Team::new(group.clone(), exchange);
+    let (run, resume) = directory(args, start, &config, &team)?;
     let options = SessionOptions {
         run: run.clone(),
-        resume: args.resume.is_some(),
+        resume,
         accept_changes: args.accept_changes,
         interrupted: stop.flag(),
         progress,
         backend,
+        team: team.clone(),
     };
     let draw_images = config.eval.draw_images;
     // Whatever ends a new run before its first step leaves no trace of it.
-    let mark = args.resume.is_none().then(|| Unfinished::mark(run.path()));
+    let is_new = !resume && team.is_first();
+    let mark = is_new.then(|| Unfinished::mark(run.path()));
     let mut session = match Session::new(config, options) {
         Ok(session) => session,
         Err(fault) => {
-            run.discard_if_empty();
+            if team.is_first() {
+                run.discard_if_empty();
+            }
             return Err(fault);
         }
     };
@@ -108,6 +176,9 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     stop.finish_first();
     let (outcome, evaluation) = session.run()?;
     stop.end_at_once();
+    if !team.is_first() {
+        return Ok(outcome);
+    }
     if outcome == Outcome::Interrupted {
         let path = run.path().display();
         progress.say(&format!("interrupted; go on with: onegraph train --resume {path}"));
@@ -127,11 +198,38 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     Ok(outcome)
 }
 
-fn load(args: &TrainArgs) -> Result<Config, EngineError> {
-    let path = match (&args.resume, &args.config) {
-        (Some(run), _) => RunDir::open(run)?.join("config.toml"),
-        (None, Some(config)) => PathBuf::from(config),
-        (None, None) => return Err(EngineError::Usage("name a config file".into())),
+/// The run directory, and whether its run is resumed. The first rank makes or locks it.
+fn directory(
+    args: &TrainArgs,
+    start: &Start<'_>,
+    config: &Config,
+    team: &Team,
+) -> Result<(RunDir, bool), EngineError> {
+    let mut own = None;
+    let (path, resume) = team.share("the run directory", || {
+        let parent = Path::new(&config.train.run_dir);
+        let name = run_name(args, config);
+        let earlier = match start {
+            Start::New => None,
+            Start::Resumed(path) => Some(path.to_path_buf()),
+            Start::Auto => RunDir::last_of_name(parent, &name),
+        };
+        let run = match &earlier {
+            Some(path) => RunDir::open(path)?.locked()?,
+            None => RunDir::create(parent, &name)?,
+        };
+        let path = run.path().to_path_buf();
+        own = Some(run);
+        Ok((path, earlier.is_some()))
+    })?;
+    Ok((own.unwrap_or_else(|| RunDir::of_another(&path)), resume))
+}
+
+fn load(args: &TrainArgs, start: &Start<'_>) -> Result<Config, EngineError> {
+    let path = match (start, &args.config) {
+        (Start::Resumed(run), _) => RunDir::open(run)?.join("config.toml"),
+        (_, Some(config)) => PathBuf::from(config),
+        (_, None) => return Err(EngineError::Usage("name a config file".into())),
     };
     let config = Config::load(&path, &args.set)?;
     tracing::info!(from = %path.display(), set = ?args.set, "resolved the config");

@@ -5,6 +5,7 @@ mod ground_truth;
 mod image;
 mod model;
 mod postprocess;
+mod split;
 mod trained;
 
 use std::collections::BTreeSet;
@@ -156,9 +157,7 @@ impl Evaluator {
         let bar = progress.bar("evaluating", images.len() as u64);
         let mut results: Vec<Option<ImageDetections>> = vec![None; images.len()];
         for (shape, chunk) in self.batches(images) {
-            let batch =
-                chunk.iter().map(|&p| self.load(images[p])).collect::<Result<Vec<_>, _>>()?;
-            let found = self.detector.run(shape, &batch, state)?;
+            let found = self.detect_batch(state, images, shape, &chunk)?;
             for (&position, found) in chunk.iter().zip(found) {
                 results[position] = Some(found);
             }
@@ -166,6 +165,19 @@ impl Evaluator {
         }
         bar.finish_and_clear();
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// Detections on a batch of one padded shape, given by positions in `images`.
+    fn detect_batch(
+        &mut self,
+        state: &mut ModelState,
+        images: &[usize],
+        shape: usize,
+        positions: &[usize],
+    ) -> Result<Vec<ImageDetections>, EngineError> {
+        let load = |&position: &usize| self.load(images[position]);
+        let batch = positions.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+        self.detector.run(shape, &batch, state)
     }
 
     /// Why nothing was found, if the model computes values that are not finite

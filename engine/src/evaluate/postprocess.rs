@@ -5,13 +5,14 @@ use dali::score::{Detection, Rle};
 use kernels::cpu::HostTensor;
 use kernels::paste::paste_mask;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::image::Image;
 use crate::error::EngineError;
 use crate::runtime::Executor;
 
 /// A detected object.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Class, from 1.
     pub label: usize,
@@ -24,7 +25,7 @@ pub struct Found {
 }
 
 /// The detections on one image, best first.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ImageDetections {
     /// The image's id.
     pub image_id: u64,

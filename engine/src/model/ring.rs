@@ -22,33 +22,63 @@ pub struct RingLayout {
     /// Words per row.
     pub width: usize,
     losses: Vec<&'static str>,
+    /// Whether the losses are sums over ranks, which the number of requests to stop follows.
+    pub(crate) is_summed: bool,
+}
+
+/// The contents of one row.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Losses by name.
+    pub losses: Vec<(&'static str, f32)>,
+    /// Ranks that were asked to stop.
+    pub stop: f32,
+    /// What the step did.
+    pub control: Control,
+    /// Norm of the scaled gradients.
+    pub total_norm: f32,
 }
 
 impl RingLayout {
-    /// The contents of one row: losses by name, the step's control, and the total norm of the
-    /// scaled gradients.
-    pub fn split(&self, row: &[f32]) -> (Vec<(&'static str, f32)>, Control, f32) {
-        let values = &row[1..];
-        let losses = self.losses.iter().copied().zip(values.iter().copied()).collect();
-        let control = Control::read(&values[self.losses.len()..][..Control::LEN]);
-        (losses, control, values[values.len() - 1])
+    /// The contents of one row.
+    pub fn split(&self, row: &[f32]) -> Row {
+        let (losses, rest) = row[1..].split_at(self.losses.len());
+        let losses = self.losses.iter().copied().zip(losses.iter().copied()).collect();
+        let (stop, rest) = match self.is_summed {
+            true => (rest[0], &rest[1..]),
+            false => (0.0, rest),
+        };
+        let control = Control::read(&rest[..Control::LEN]);
+        Row { losses, stop, control, total_norm: rest[rest.len() - 1] }
     }
 }
 
-/// Adds the node that publishes losses and, for the last micro-step, `results`: control and norms,
+/// Adds the node that publishes losses, or `summed`, their sum over ranks with the requests to
+/// stop, and, for the last micro-step, `results`: control and norms,
 /// `num_norms` of them.
 pub(super) fn publish(
     net: &mut Net<'_>,
     losses: &[Loss],
+    summed: Option<TensorId>,
     results: &[TensorId],
     num_norms: usize,
 ) -> Result<RingLayout, GraphError> {
-    let values: Vec<TensorId> = losses.iter().map(|(_, t)| t).chain(results).copied().collect();
-    let width = 1 + losses.len() + Control::LEN + num_norms;
+    let is_summed = summed.is_some();
+    let published = match summed {
+        Some(sum) => vec![sum],
+        None => losses.iter().map(|(_, loss)| *loss).collect(),
+    };
+    let values: Vec<TensorId> = published.iter().chain(results).copied().collect();
+    let width = 1 + losses.len() + usize::from(is_summed) + Control::LEN + num_norms;
     // A power of two, so rows stay consecutive when the step counter wraps.
     let rows = MIN_ROWS.max(2 * net.spec.part.division.passes).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[rows, width]));
     let step = net.program.state(RING_STEP, TensorDesc::new(Role::Index, &[1]));
     net.program.add(Arc::new(Publish), &values, &[ring, step])?;
-    Ok(RingLayout { rows, width, losses: losses.iter().map(|(name, _)| *name).collect() })
+    Ok(RingLayout {
+        rows,
+        width,
+        losses: losses.iter().map(|(name, _)| *name).collect(),
+        is_summed,
+    })
 }

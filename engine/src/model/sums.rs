@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use graph::buckets::all_reduce_buckets;
 use graph::program::Pass;
 use graph::{GraphError, TensorId};
 use kernels::ops::accumulate::{Accumulate, AddAccumulated};
+use kernels::ops::all_reduce::AllReduce;
 use kernels::ops::scalar_product::ScalarProduct;
+use kernels::ops::weighted_losses::WeightedLosses;
 use kernels::{OpRef, Role, TensorDesc};
 
 use super::MicroStep;
@@ -20,22 +23,49 @@ pub(crate) const STEP_LOSS: &str = "step/";
 /// The kept number of requests to stop.
 pub(crate) const STOP_REQUESTS: &str = "step/stop";
 
+/// The sums that a pass ends with.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// The gradients of the step; `None` if later passes follow.
+    pub(super) grads: Option<Vec<TensorId>>,
+    /// The pass's losses over all ranks, each times its weight, and the requests to stop; `None` if
+    /// the host adds them up.
+    pub(super) losses: Option<TensorId>,
+}
+
 /// Adds the gradients of this pass to those of earlier ones, and of other ranks if it is the last.
-/// Returns the gradients of the step; `None` if later passes follow.
 pub(super) fn of_step(
     net: &mut Net<'_>,
     trained: &[Trained],
     grads: Vec<TensorId>,
     losses: &[Loss],
     pass: Option<PassInputs>,
-) -> Result<Option<Vec<TensorId>>, GraphError> {
+) -> Result<Sums, GraphError> {
     net.program.set_pass(Pass::Update);
     net.part("sums");
-    match (pass, net.spec.target.is_cpu()) {
-        (None, _) => Ok(Some(grads)),
-        (Some(pass), true) => over_groups(net, trained, grads, losses, pass),
-        (Some(_), false) => over_micro_steps(net, trained, grads),
+    let Some(pass) = pass else { return Ok(Sums { grads: Some(grads), losses: None }) };
+    if net.spec.target.is_cpu() {
+        let grads = over_groups(net, trained, grads, losses, pass)?;
+        return Ok(Sums { grads, losses: None });
     }
+    let ranks = net.spec.part.division.ranks.count;
+    if ranks == 1 {
+        let grads = over_micro_steps(net, trained, grads)?;
+        return Ok(Sums { grads, losses: None });
+    }
+    // Ready first, so it comes first on the stream of all sums over ranks.
+    let losses = losses.iter().map(|(_, loss)| *loss);
+    let inputs: Vec<_> = losses.chain([pass.micro_weight, pass.stop]).collect();
+    let mine = net.program.apply1(WeightedLosses, inputs)?;
+    let losses = Some(net.program.apply1(AllReduce, [mine])?);
+    let Some(grads) = over_micro_steps(net, trained, grads)? else {
+        return Ok(Sums { grads: None, losses });
+    };
+    // Divided before halves are added, so that the sum stays in their range.
+    let scale = 1.0 / ranks as f32;
+    let bucket_bytes = net.spec.config.ranks.bucket_mib << 20;
+    let grads = all_reduce_buckets(&mut net.program, &grads, scale, bucket_bytes)?;
+    Ok(Sums { grads: Some(grads), losses })
 }
 
 /// On the CPU: in the tree over all groups.

@@ -57,13 +57,16 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
         Some(pass) => net.program.apply1(ScalarProduct, [loss_scale, pass.micro_weight])?,
     };
     let grads = backward(&mut net, &values, seed, &trained)?;
-    let results = match sums::of_step(&mut net, &trained, grads, &losses, pass)? {
+    let sums = sums::of_step(&mut net, &trained, grads, &losses, pass)?;
+    let results = match sums.grads {
         Some(grads) => optimizer::update(&mut net, &trained, grads, loss_scale)?,
         None => vec![],
     };
     let ring = match spec.target {
         Target::Cpu => None,
-        Target::Gpu(_) => Some(publish(&mut net, &losses, &results, trained.len() + 1)?),
+        Target::Gpu(_) => {
+            Some(publish(&mut net, &losses, sums.losses, &results, trained.len() + 1)?)
+        }
     };
     prune(&mut net.program);
     let losses = losses.into_iter().map(|(name, _)| name).collect();

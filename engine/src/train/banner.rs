@@ -8,6 +8,7 @@ use crate::dataset::DataSet;
 use crate::progress::counted;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
+use crate::team::Team;
 
 /// Device, data, memory and weights, one paragraph each.
 pub(super) fn banner(
@@ -16,6 +17,7 @@ pub(super) fn banner(
     trainer: &Trainer,
     backend: &Backend,
     run: &RunDir,
+    team: &Team,
 ) -> Vec<String> {
     let memory = trainer.memory();
     let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
@@ -35,6 +37,9 @@ pub(super) fn banner(
         mib(memory.state_bytes),
         run.path().display(),
     )];
+    if !team.is_alone() {
+        paragraphs.push(ranks(config, trainer, team));
+    }
     if let Some(owner) = run.replaced() {
         let (pid, host) = (owner.pid, &owner.host);
         paragraphs.push(format!(
@@ -53,4 +58,33 @@ pub(super) fn banner(
         ));
     }
     paragraphs
+}
+
+/// How the ranks share the work.
+fn ranks(config: &Config, trainer: &Trainer, team: &Team) -> String {
+    let (train, ranks) = (&config.train, team.ranks().count);
+    let passes = match trainer.passes() {
+        1 => String::new(),
+        passes => format!(" in {passes} passes"),
+    };
+    let mut text = format!(
+        "{ranks} ranks on {}, {} per rank{passes}, {} per group",
+        counted(team.group().hosts(), "host"),
+        counted(train.batch_size / ranks, "image"),
+        counted(train.images_per_group, "image"),
+    );
+    let members = team.group().members();
+    let mut rest = members;
+    while let Some(first) = rest.first() {
+        let of_host = rest.iter().take_while(|member| member.host_id == first.host_id).count();
+        let (these, others) = rest.split_at(of_host);
+        let last = these.last().map_or(first.rank, |member| member.rank);
+        let numbers = match of_host {
+            1 => format!("rank {last}"),
+            _ => format!("ranks {}-{last}", first.rank),
+        };
+        text += &format!("\n  {}: {numbers}", first.host);
+        rest = others;
+    }
+    text
 }

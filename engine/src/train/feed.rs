@@ -32,7 +32,8 @@ pub(super) struct Batch {
     /// Whether it is the last pass of its step on this rank.
     pub(super) last: bool,
     pub(super) epoch: u64,
-    pub(super) num_images: usize,
+    /// Images of the whole step, on all ranks.
+    pub(super) images_of_step: usize,
     /// Share of its losses in those of the step, times the number of passes of all ranks.
     pub(super) weight: f32,
     pub(super) waited_seconds: f64,
@@ -161,7 +162,7 @@ impl Feed {
             shape: plan.shape,
             last,
             epoch: plan.epoch,
-            num_images,
+            images_of_step: plan.images.len(),
             weight,
             waited_seconds: filled.waited_seconds,
             slot: filled.slot,

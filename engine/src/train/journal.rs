@@ -16,25 +16,34 @@ use crate::run_dir::RunDir;
 #[derive(Debug)]
 pub(super) struct Journal {
     progress: Progress,
-    log: AppendFile,
     metrics: Metrics,
-    events: EventWriter,
+    /// What the first rank writes besides.
+    files: Option<Files>,
     has_gaps: bool,
     /// Why the first gap came, until the user knows.
     gap: Option<EngineError>,
 }
 
+#[derive(Debug)]
+struct Files {
+    log: AppendFile,
+    events: EventWriter,
+}
+
 impl Journal {
-    /// Appends to the files of `run`; a log line covers `window` steps.
+    /// Appends to the files of `run`, or to none; a log line covers `window` steps.
     pub(super) fn open(
-        run: &RunDir,
+        run: Option<&RunDir>,
         progress: Progress,
         window: usize,
     ) -> Result<Self, EngineError> {
-        let log = AppendFile::open(&run.join("log.txt"))?;
-        let metrics = Metrics::new(&run.join("metrics.jsonl"), window)?;
-        let events = EventWriter::create(run.path())?;
-        Ok(Self { progress, log, metrics, events, has_gaps: false, gap: None })
+        let metrics = Metrics::new(run.map(|run| run.join("metrics.jsonl")).as_deref(), window)?;
+        let open = |run: &RunDir| -> Result<Files, EngineError> {
+            let log = AppendFile::open(&run.join("log.txt"))?;
+            Ok(Files { log, events: EventWriter::create(run.path())? })
+        };
+        let files = run.map(open).transpose()?;
+        Ok(Self { progress, metrics, files, has_gaps: false, gap: None })
     }
 
     /// Prints and logs one or more lines, with the time; before the first of them, why the journal
@@ -43,8 +52,7 @@ impl Journal {
         let now = jiff::Zoned::now();
         let time = now.strftime("%Y-%m-%d %H:%M:%S");
         let lines: String = text.lines().map(|line| format!("{time} {line}\n")).collect();
-        let written = self.log.append(lines.as_bytes());
-        self.note(written);
+        self.write(|files| files.log.append(lines.as_bytes()));
         let time = now.strftime("%H:%M:%S").to_string();
         if let Some(fault) = self.gap.take() {
             let text = format!("warning: {fault}; the log has gaps from here, training goes on");
@@ -62,8 +70,7 @@ impl Journal {
     /// Prints the log line of the last steps, and writes their scalars as events.
     pub(super) fn log(&mut self, total_steps: u64, peak_bytes: usize) {
         let Some(medians) = self.metrics.medians() else { return };
-        let written = self.events.scalars(medians.step, &medians.scalars());
-        self.note(written);
+        self.write(|files| files.events.scalars(medians.step, &medians.scalars()));
         self.say(&medians.line(total_steps, peak_bytes));
     }
 
@@ -80,8 +87,8 @@ impl Journal {
         for (name, summary) in summaries {
             let defined = summary.named().into_iter().filter(|(_, value)| *value >= 0.0);
             let tag = |(stat, value)| (format!("eval/{name}_{stat}"), value as f32);
-            let written = self.events.scalars(step, &defined.map(tag).collect::<Vec<_>>());
-            self.note(written);
+            let scalars = defined.map(tag).collect::<Vec<_>>();
+            self.write(|files| files.events.scalars(step, &scalars));
         }
     }
 
@@ -92,9 +99,13 @@ impl Journal {
     pub(super) fn picture(&mut self, step: u64, picture: &RgbImage) -> Result<(), EngineError> {
         let png = png(picture)?;
         let size = (picture.height(), picture.width());
-        let written = self.events.picture(step, "eval/predictions", size, &png);
-        self.note(written);
+        self.write(|files| files.events.picture(step, "eval/predictions", size, &png));
         Ok(())
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Files) -> Result<(), EngineError>) {
+        let written = self.files.as_mut().map_or(Ok(()), write);
+        self.note(written);
     }
 
     /// Remembers the first fault of writing, to say it with the next line.

@@ -1,5 +1,6 @@
 //! Training: the trainer, which runs steps, and the session, which runs a whole training run.
 
+mod agreement;
 mod banner;
 mod best;
 mod divergence;

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
+use crate::team::Team;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,4 +47,6 @@ pub struct SessionOptions {
     pub progress: Progress,
     /// Runs the programs.
     pub backend: Backend,
+    /// The ranks of the run.
+    pub team: Team,
 }

@@ -13,6 +13,7 @@ use crate::classes::{describe_classes, stored_classes};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::forget_after;
+use crate::run_dir::RunDir;
 
 /// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
 /// data is the same is decided by [`identity_of`], not by its path.
@@ -139,24 +140,29 @@ impl Resumed {
         Ok(())
     }
 
-    /// Restores state and log of a run of `total` steps. Returns the number of steps done, and
-    /// whether the last one's evaluation is recorded; that of the last step of all comes again.
+    /// Restores the state.
     ///
     /// # Errors
-    /// A state that does not fit the model; files that cannot be written.
+    /// A state that does not fit the model.
     pub(super) fn restore(
         &self,
         trainer: &mut Trainer,
         options: &SessionOptions,
-        total: u64,
-    ) -> Result<(u64, bool), EngineError> {
+    ) -> Result<(), EngineError> {
         let Self { path, steps_done, .. } = self;
         trainer.state().change(|state| checkpoint::restore(path, state))?;
         trainer.resume_at(*steps_done);
-        let metrics = options.run.join("metrics.jsonl");
-        let is_evaluated = forget_after(&metrics, *steps_done, *steps_done >= total)?;
         options.progress.say(&format!("resuming after step {steps_done} from {}", path.display()));
-        Ok((*steps_done, is_evaluated))
+        Ok(())
+    }
+
+    /// Removes later steps from the log of a run of `total` steps. Returns whether the evaluation
+    /// of the last step done is recorded; that of the last step of all comes again.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub(super) fn forget_later(&self, run: &RunDir, total: u64) -> Result<bool, EngineError> {
+        forget_after(&run.join("metrics.jsonl"), self.steps_done, self.steps_done >= total)
     }
 }
 

@@ -10,9 +10,7 @@ use serde_json::json;
 use super::journal::Journal;
 use crate::draw::{picture, sheet};
 use crate::error::EngineError;
-use crate::evaluate::{Evaluation, Evaluator};
-use crate::progress::Progress;
-use crate::runtime::ModelState;
+use crate::evaluate::{Evaluation, Evaluator, ImageDetections};
 
 /// Minimum score of drawn detections.
 pub(super) const DRAWN_SCORE: f32 = 0.5;
@@ -31,16 +29,16 @@ impl Scores {
         Self { evaluator }
     }
 
-    /// Evaluates after `step`, and records the scores.
-    pub(super) fn evaluate(
+    /// Scores what was found after `step`, and records the scores. The evaluation began at
+    /// `started`.
+    pub(super) fn score(
         &mut self,
         step: u64,
-        state: &mut ModelState,
+        found: &[ImageDetections],
+        started: Instant,
         journal: &mut Journal,
-        progress: &Progress,
     ) -> Result<Evaluation, EngineError> {
-        let started = Instant::now();
-        let evaluation = self.evaluator.run(state, progress)?;
+        let evaluation = self.evaluator.score(found)?;
         let seconds = started.elapsed().as_secs_f64();
         let mut line = json!({"step": step, "eval_seconds": seconds});
         let mut text = format!("step {step}: evaluated in {seconds:.1} s");

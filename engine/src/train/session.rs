@@ -1,9 +1,12 @@
 //! A run: steps, log lines, evaluations, checkpoints, and the stop at a target.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use configs::Config;
+use serde::{Deserialize, Serialize};
 
+use super::agreement;
 use super::banner::banner;
 use super::best::Best;
 use super::divergence::{Divergence, advice, bad_value};
@@ -21,8 +24,26 @@ use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::metrics::StepRecord;
-use crate::model::classes_of;
+use crate::model::{Division, classes_of};
 use crate::runtime::ModelState;
+
+/// How a run ends, with the evaluation of its last step if it has one.
+type End = (Outcome, Option<Scored>);
+
+/// An evaluation, and what follows from it.
+#[derive(Debug)]
+struct Scored {
+    evaluation: Evaluation,
+    verdict: Verdict,
+}
+
+/// What an evaluation means for the run, on every rank.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Verdict {
+    is_target_reached: bool,
+    /// `train.patience` is at its end.
+    is_exhausted: bool,
+}
 
 /// A training run.
 #[derive(Debug)]
@@ -53,19 +74,28 @@ impl Session {
     /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data change what
     /// a step means.
     pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
-        let (progress, run) = (options.progress, options.run.clone());
+        let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
+        let backend = &options.backend;
+        let (train, target) = (&config.train, backend.target());
+        // Before any data is drawn or prepared for ranks that cannot share a batch.
+        let division = Division::new(train, &target, team.ranks(), team.exchange())?;
         // Before any data is drawn or prepared for a config that is refused.
         let mut resumed = match options.resume {
             true => Some(Resumed::open(&config, &options)?),
             false => None,
         };
-        let data = DataSet::open(&config, Split::Train, &progress)?;
+        let open = |split| {
+            team.first_of_host_first("the data of a host", || {
+                DataSet::open(&config, split, &progress)
+            })
+        };
+        let data = open(Split::Train)?;
         let identity = resume::identity_of(&data);
         if let Some(resumed) = &mut resumed {
             resumed.check_data(&data, &identity, &options)?;
         }
         let split = if config.eval.train_set { Split::Train } else { Split::Val };
-        let val = DataSet::open(&config, split, &progress)?;
+        let val = open(split)?;
         check_categories(&data, &val)?;
         let mut fresh = config.clone();
         if options.resume {
@@ -73,8 +103,8 @@ impl Session {
             fresh.model.backbone.weights = None;
             fresh.model.weights = None;
         }
-        let backend = &options.backend;
-        let mut trainer = Trainer::new(&fresh, &data, backend)?;
+        let stop = options.interrupted.clone();
+        let mut trainer = Trainer::of_rank(&fresh, &data, backend, division, stop)?;
         let classes = classes_of(trainer.params());
         let mut evaluator = Evaluator::new(&config, val, classes, backend, trainer.state())?;
         evaluator.interrupt_by(options.interrupted.clone());
@@ -83,18 +113,24 @@ impl Session {
         let (mut overrides, mut owes_evaluation) = (Vec::new(), false);
         if let Some(resumed) = resumed {
             let steps = config.train.steps;
-            let (steps_done, is_evaluated) = resumed.restore(&mut trainer, &options, steps)?;
-            if let Some(note) = best.resume(&run, steps_done)? {
-                progress.say(&note);
-            }
-            owes_evaluation = !is_evaluated;
+            resumed.restore(&mut trainer, &options)?;
+            owes_evaluation = team.share("the evaluations before", || {
+                let steps_done = trainer.steps_done();
+                if let Some(note) = best.resume(&run, steps_done)? {
+                    progress.say(&note);
+                }
+                Ok(!resumed.forget_later(&run, steps)?)
+            })?;
             overrides = resumed.overrides;
         }
+        agreement::check(&team, &config, &identity, evaluator.data(), trainer.state())?;
         let saver = Saver::new(&config, &data, identity, overrides)?;
-        run.write("config.toml", saver.config_toml().as_bytes())?;
+        if team.is_first() {
+            run.write("config.toml", saver.config_toml().as_bytes())?;
+        }
         let window = config.train.log_every_steps as usize;
         Ok(Self {
-            journal: Journal::open(&run, progress, window)?,
+            journal: Journal::open(team.is_first().then_some(&run), progress, window)?,
             divergence: Divergence::new(&config),
             totals: Totals::new(),
             report: Report::new(&run, trainer.steps_done()),
@@ -119,11 +155,11 @@ impl Session {
     pub fn run(&mut self) -> Result<(Outcome, Evaluation), EngineError> {
         let options = &self.options;
         let (backend, run) = (&options.backend, &options.run);
-        for text in banner(&self.config, &self.data, &self.trainer, backend, run) {
+        for text in banner(&self.config, &self.data, &self.trainer, backend, run, &options.team) {
             self.journal.say(&text);
         }
         self.report_on_the_way(None, State::Training);
-        let (mut outcome, mut last_evaluation) = self.train()?;
+        let (mut outcome, mut last) = self.train()?;
         if self.divergence.is_sound() {
             self.save_last(outcome)?;
         } else if outcome != Outcome::Interrupted || self.last_checkpoint().is_none() {
@@ -131,17 +167,18 @@ impl Session {
         } else {
             self.say_unsaved();
         }
-        if outcome != Outcome::Interrupted && last_evaluation.is_none() {
-            last_evaluation = self.evaluate(self.trainer.steps_done())?;
+        if outcome != Outcome::Interrupted && last.is_none() {
+            last = self.evaluate(self.trainer.steps_done())?;
         }
-        let Some(evaluation) = last_evaluation.filter(|_| outcome != Outcome::Interrupted) else {
+        let Some(scored) = last.filter(|_| outcome != Outcome::Interrupted) else {
             self.log_outcome(Outcome::Interrupted);
             self.report_on_the_way(None, State::Ended(Outcome::Interrupted));
             return Ok((Outcome::Interrupted, Evaluation::none()));
         };
-        if outcome == Outcome::Done && targets_reached(&self.config.train, &evaluation) {
+        if outcome == Outcome::Done && scored.verdict.is_target_reached {
             outcome = Outcome::TargetReached;
         }
+        let evaluation = scored.evaluation;
         self.log_outcome(outcome);
         let reported = self.report(Some(&evaluation), State::Ended(outcome));
         if let Some(classes) = self.report.class_table() {
@@ -172,7 +209,7 @@ impl Session {
     }
 
     /// Runs steps until the run ends. Returns the evaluation too, if the last step had one.
-    fn train(&mut self) -> Result<(Outcome, Option<Evaluation>), EngineError> {
+    fn train(&mut self) -> Result<End, EngineError> {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
         let mut ended = (Outcome::Done, None);
@@ -188,7 +225,7 @@ impl Session {
         while self.trainer.steps_done() < total {
             let step = self.step(&bar)?;
             // Finish all steps in flight, so that a checkpoint is of a whole step.
-            if self.is_interrupted() && self.trainer.in_flight() == 0 {
+            if self.stops_here() && self.trainer.in_flight() == 0 {
                 ended = (Outcome::Interrupted, None);
                 break;
             }
@@ -212,6 +249,7 @@ impl Session {
 
     /// Runs the next step, records it, and returns its number.
     fn step(&mut self, bar: &indicatif::ProgressBar) -> Result<u64, EngineError> {
+        self.options.team.set_doing(self.trainer.steps_done() + 1, "training");
         let record = self.trainer.step(self.next_stop())?;
         let step = record.step;
         self.divergence.record(&record);
@@ -229,6 +267,9 @@ impl Session {
     /// Saves, if the losses are finite. A file that cannot be written does not end the run: the
     /// last good checkpoint is still there, and the next one may succeed.
     fn save_on_the_way(&mut self) -> Result<(), EngineError> {
+        if !self.options.team.is_first() {
+            return Ok(());
+        }
         let step = self.trainer.steps_done();
         if !self.divergence.is_sound() {
             tracing::info!(step, "saved nothing: the losses are non-finite");
@@ -247,6 +288,9 @@ impl Session {
     /// Saves after the last step. What cannot be written is kept for [`Session::finish`], unless
     /// nothing is left to do before it.
     fn save_last(&mut self, outcome: Outcome) -> Result<(), EngineError> {
+        if !self.options.team.is_first() {
+            return Ok(());
+        }
         let step = self.trainer.steps_done();
         let saved = self.save().map_err(|fault| match fault {
             EngineError::Io { .. } => {
@@ -284,27 +328,31 @@ impl Session {
     }
 
     /// Evaluates after `step`, whose checkpoint is saved. Returns how the run ends, if it does.
-    fn evaluate_on_the_way(
-        &mut self,
-        step: u64,
-    ) -> Result<Option<(Outcome, Option<Evaluation>)>, EngineError> {
-        let Some(evaluation) = self.evaluate(step)? else {
+    fn evaluate_on_the_way(&mut self, step: u64) -> Result<Option<End>, EngineError> {
+        let Some(scored) = self.evaluate(step)? else {
             return Ok(Some((Outcome::Interrupted, None)));
         };
-        let outcome = if targets_reached(&self.config.train, &evaluation) {
+        let outcome = if scored.verdict.is_target_reached {
             Outcome::TargetReached
-        } else if self.best.is_exhausted() {
+        } else if scored.verdict.is_exhausted {
             Outcome::NoImprovement
         } else {
-            self.report_on_the_way(Some(&evaluation), State::Training);
+            self.report_on_the_way(Some(&scored.evaluation), State::Training);
             self.trainer.restart_clock();
             return Ok(None);
         };
-        Ok(Some((outcome, Some(evaluation))))
+        Ok(Some((outcome, Some(scored))))
     }
 
-    fn is_interrupted(&self) -> bool {
-        self.options.interrupted.load(Ordering::Relaxed)
+    /// Whether the run ends after the steps in flight: one process as soon as it is asked to,
+    /// several after the step that they have agreed on.
+    fn stops_here(&self) -> bool {
+        match self.options.team.is_alone() {
+            true => self.options.interrupted.load(Ordering::Relaxed),
+            false => {
+                self.trainer.stop_after().is_some_and(|last| self.trainer.steps_done() >= last)
+            }
+        }
     }
 
     fn batches_per_epoch(&self) -> u64 {
@@ -316,8 +364,17 @@ impl Session {
         let Some(record) = self.divergence.first().cloned() else {
             unreachable!("a lost run has a first bad step")
         };
-        self.report_on_the_way(None, State::Diverged);
         let (name, value) = bad_value(&record);
+        if !self.options.team.is_first() {
+            return EngineError::Diverged {
+                step: record.step,
+                name: name.to_string(),
+                value,
+                origin: String::new(),
+                advice: "the first rank tells more".into(),
+            };
+        }
+        self.report_on_the_way(None, State::Diverged);
         let run = self.options.run.path().display().to_string();
         let saved = self.last_checkpoint().unwrap_or("none was saved".into());
         let origin = if self.divergence.has_moved() {
@@ -373,7 +430,8 @@ impl Session {
     fn next_stop(&self) -> u64 {
         let now = self.trainer.steps_done();
         let train = &self.config.train;
-        if self.is_interrupted() || self.saver.is_overdue(train) {
+        let saves_now = self.options.team.is_first() && self.saver.is_overdue(train);
+        if self.stops_here() || saves_now {
             return now;
         }
         let epochs = |every: u64| self.batches_per_epoch().saturating_mul(every);
@@ -385,7 +443,8 @@ impl Session {
         ];
         let next = |every: &u64| (now / every).saturating_add(1).saturating_mul(*every);
         let stops = periods.iter().filter(|every| **every > 0).map(next);
-        stops.min().unwrap_or(train.steps).min(train.steps)
+        let agreed = self.trainer.stop_after().unwrap_or(train.steps);
+        stops.min().unwrap_or(train.steps).min(train.steps).min(agreed)
     }
 
     fn log(&mut self, step: u64, bar: &indicatif::ProgressBar) {
@@ -402,30 +461,45 @@ impl Session {
         due(train.eval_every_steps, step) || due(per_epochs, step)
     }
 
-    /// Evaluates after `step` and records the scores; `None` if a signal interrupted it.
-    fn evaluate(&mut self, step: u64) -> Result<Option<Evaluation>, EngineError> {
-        let SessionOptions { run, progress, .. } = &self.options;
-        let state = self.trainer.state();
+    /// Evaluates after `step`, with all ranks, and records the scores; `None` if a signal
+    /// interrupted it. Only the first rank has the scores, but all have the verdict.
+    fn evaluate(&mut self, step: u64) -> Result<Option<Scored>, EngineError> {
+        let SessionOptions { run, progress, team, .. } = &self.options;
+        team.set_doing(step, "evaluating");
         tracing::info!(step, "evaluates");
-        let evaluation = match self.scores.evaluate(step, state, &mut self.journal, progress) {
-            Ok(evaluation) => evaluation,
-            Err(EngineError::Interrupted) => return Ok(None),
-            Err(fault) => return Err(fault),
-        };
-        if let Err(fault) = self.best.record(step, &evaluation, run) {
-            self.journal.say(&format!("warning: {fault}; training goes on"));
-        }
+        let started = Instant::now();
+        let state = self.trainer.state();
+        let found = self.scores.evaluator.detect_in_ranks(state, team, progress);
+        let found = uninterrupted(found)?;
+        let mut evaluation = Evaluation::none();
+        let verdict = team.share("the verdict of an evaluation", || {
+            let Some(found) = found else { return Ok(None) };
+            let scored = self.scores.score(step, &found, started, &mut self.journal);
+            let Some(scored) = uninterrupted(scored)? else { return Ok(None) };
+            evaluation = scored;
+            if let Err(fault) = self.best.record(step, &evaluation, run) {
+                self.journal.say(&format!("warning: {fault}; training goes on"));
+            }
+            Ok(Some(Verdict {
+                is_target_reached: targets_reached(&self.config.train, &evaluation),
+                is_exhausted: self.best.is_exhausted(),
+            }))
+        })?;
         self.trainer.restart_clock();
-        Ok(Some(evaluation))
+        Ok(verdict.map(|verdict| Scored { evaluation, verdict }))
     }
 
     fn save(&mut self) -> Result<(), EngineError> {
+        self.options.team.set_doing(self.trainer.steps_done(), "saving");
         let (run, train) = (&self.options.run, &self.config.train);
         self.saver.save(&mut self.trainer, run, train, &self.best)
     }
 
     /// Writes the report; `evaluation` is that of the last step, if it has one.
     fn report(&mut self, evaluation: Option<&Evaluation>, state: State) -> Result<(), EngineError> {
+        if !self.options.team.is_first() {
+            return Ok(());
+        }
         let facts = Facts {
             state,
             steps_done: self.trainer.steps_done(),
@@ -444,6 +518,14 @@ impl Session {
         if let Err(fault) = self.report(evaluation, state) {
             self.journal.say(&format!("warning: no report: {fault}"));
         }
+    }
+}
+
+/// `None` for what was interrupted.
+fn uninterrupted<T>(result: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
+    match result {
+        Err(EngineError::Interrupted) => Ok(None),
+        result => result.map(Some),
     }
 }
 

@@ -176,7 +176,7 @@ impl Trainer {
             let stop = self.stop.load(Ordering::Relaxed);
             let batch = self.feed.next(pass, stop)?;
             begun.epoch = batch.epoch;
-            begun.images += batch.num_images;
+            begun.images = batch.images_of_step;
             begun.data_seconds += batch.waited_seconds;
             let free = match &mut submit {
                 None => self.steps.begin(batch, &mut self.state)?,
@@ -214,6 +214,11 @@ impl Trainer {
     /// Ids of the images of step `step`, counted from 0.
     pub(super) fn image_ids(&self, step: u64) -> Vec<u64> {
         self.feed.image_ids(step)
+    }
+
+    /// Passes of this rank in a step.
+    pub fn passes(&self) -> usize {
+        self.division.passes
     }
 
     /// The step after which all ranks stop, since one of them was asked to; `None` if none was.

@@ -98,18 +98,22 @@ impl Steps for DeviceSteps {
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
         let mut passes = Vec::new();
-        let mut row = Vec::new();
+        let mut last = None;
         for _ in 0..self.division.passes {
             let place = self.measured as usize % self.layout.rows;
             self.measured = self.measured.wrapping_add(1);
             self.executor.until_done(self.measured)?;
-            row = self.row(place);
+            let row = self.layout.split(&self.row(place));
             let Some(weight) = self.weights.pop_front() else { panic!("no step was begun") };
-            passes.push((weight, self.layout.split(&row).0));
+            // A sum over ranks is of losses that are weighted already.
+            let weight = if self.layout.is_summed { 1.0 } else { weight };
+            passes.push((weight, row.losses.clone()));
+            last = Some(row);
         }
-        let (_, control, total_norm) = self.layout.split(&row);
-        let losses = mean(&passes);
-        Ok(measured(losses, control, total_norm, self.division.divisor(), false))
+        let Some(last) = last else { panic!("a step has a pass") };
+        let losses = mean(&passes, self.division.parts());
+        let divisor = self.division.divisor();
+        Ok(measured(losses, last.control, last.total_norm, divisor, last.stop > 0.0))
     }
 
     fn bytes(&self) -> usize {
@@ -129,9 +133,9 @@ impl Steps for DeviceSteps {
     }
 }
 
-/// The means of the losses of passes of these weights.
-fn mean(passes: &[(f32, Losses)]) -> Losses {
-    let parts = passes.len() as f32;
+/// The means over `parts` parts of the losses of passes of these weights.
+fn mean(passes: &[(f32, Losses)], parts: usize) -> Losses {
+    let parts = parts as f32;
     // A weight of 1 leaves the bits as they are.
     let weighted = |i: usize| passes.iter().map(move |(weight, of)| weight * of[i].1);
     let names = passes[0].1.iter().map(|(name, _)| *name);

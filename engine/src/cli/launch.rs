@@ -1,0 +1,295 @@
+//! The processes of a run: joining those that a launcher started, and starting them with
+//! `--ranks N`.
+
+use std::ffi::OsString;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use configs::Config;
+use device::{Alone, Exchange};
+use ranks::{Group, JoinOptions, Launch, Lost};
+
+use super::device::DeviceArgs;
+use super::exit;
+use super::signals::Stop;
+use crate::EngineError;
+use crate::progress::Progress;
+use crate::runtime::Backend;
+use crate::train::Outcome;
+
+/// Joins the other ranks. The group is that of one process if no launcher started more.
+///
+/// # Errors
+/// [`EngineError::Usage`] if they do not come, or in too large a time.
+pub(super) fn join(
+    launch: &Launch,
+    config: &Config,
+    progress: Progress,
+) -> Result<Group, EngineError> {
+    if launch.ranks == 1 {
+        return Ok(Group::alone());
+    }
+    end_with_parent();
+    let ranks = &config.ranks;
+    let timeout = Duration::from_secs(ranks.timeout_seconds);
+    let options = JoinOptions {
+        join_timeout: Duration::from_secs(ranks.join_timeout_seconds),
+        timeout: timeout.mul_f64(NOTICED),
+        say: Arc::new(move |line| progress.say(line)),
+        ..JoinOptions::default()
+    };
+    let group = Group::join(launch, options)?;
+    let (rank, grace) = (launch.rank, timeout.mul_f64(GRACE));
+    group.on_loss(Box::new(move |lost| end_after(lost, rank, grace)));
+    Ok(group)
+}
+
+/// The share of the time limit in which a loss is noticed.
+const NOTICED: f64 = 0.7;
+/// The share that the rank then has to end by itself.
+const GRACE: f64 = 0.15;
+
+/// Ends the process if it has not ended by itself: it may hang in a collective that lacks a rank.
+fn end_after(lost: &Lost, rank: usize, grace: Duration) {
+    std::thread::sleep(grace);
+    Progress::of_rank(rank).say(&format!("error: {}", lost_sentence(lost)));
+    dali::unfinished::remove_all_and(|| {
+        signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
+    });
+}
+
+fn lost_sentence(lost: &Lost) -> String {
+    EngineError::from(ranks::RanksError::Lost(lost.clone())).to_string()
+}
+
+/// Opens the device of this rank, and joins it to those of the others.
+///
+/// # Errors
+/// As for [`DeviceArgs::open`].
+pub(super) fn open(
+    device: &DeviceArgs,
+    launch: &Launch,
+    group: &Group,
+    config: &Config,
+) -> Result<Backend, EngineError> {
+    let backend = device.open()?;
+    let _ = (launch, group, config);
+    Ok(backend)
+}
+
+/// What CPU steps exchange through.
+///
+/// # Errors
+/// [`EngineError::Usage`] for several ranks in a program without MPI, or if MPI does not start.
+pub(super) fn exchange(group: &Group, on_cpu: bool) -> Result<Arc<dyn Exchange>, EngineError> {
+    if group.ranks() == 1 || !on_cpu {
+        return Ok(Arc::new(Alone));
+    }
+    over_mpi(group)
+}
+
+/// Runs a rank's part to its end. Ranks that end in agreement leave together, since a launcher may
+/// kill the rest as soon as one has left; one that fails tells the others why.
+pub(super) fn ending_together(
+    group: &Group,
+    run: impl FnOnce() -> Result<Outcome, EngineError>,
+) -> Result<Outcome, EngineError> {
+    let result = run();
+    let result = match result {
+        Ok(_) | Err(EngineError::Diverged { .. }) => {
+            let met = group.barrier("the end of the run");
+            result.and_then(|outcome| Ok(met.map(|()| outcome)?))
+        }
+        result => result,
+    };
+    let fault = match &result {
+        Ok(_) | Err(EngineError::Diverged { .. } | EngineError::RankLost(_)) => None,
+        Err(fault) => Some(fault.to_string()),
+    };
+    group.leave(fault.as_deref());
+    result
+}
+
+/// Prints why a command failed; of several ranks each says which it is, and what all ranks know
+/// only the first one tells.
+pub(super) fn tell(error: &EngineError) {
+    let launch = Launch::from_env().unwrap_or_else(|_| Launch::alone());
+    let progress = match (launch.ranks, launch.rank) {
+        (1, _) => Progress::loud(),
+        (_, rank) if rank > 0 && matches!(error, EngineError::Diverged { .. }) => return,
+        (_, rank) => Progress::of_rank(rank),
+    };
+    progress.say(&format!("error: {error}"));
+}
+
+/// Threads of this rank: its share of the machine's cores, and no more than it is bound to.
+pub(super) fn threads_of_rank() -> usize {
+    let bound = std::thread::available_parallelism().map_or(1, |n| n.get());
+    match Launch::from_env() {
+        Ok(launch) if launch.ranks > 1 => (cores() / launch.local_ranks).clamp(1, bound),
+        _ => bound,
+    }
+}
+
+/// Cores of the machine.
+fn cores() -> usize {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    info.lines().filter(|line| line.starts_with("processor")).count().max(1)
+}
+
+#[cfg(feature = "mpi")]
+fn over_mpi(group: &Group) -> Result<Arc<dyn Exchange>, EngineError> {
+    Ok(Arc::new(ranks::MpiExchange::start(group.clone())?))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn over_mpi(group: &Group) -> Result<Arc<dyn Exchange>, EngineError> {
+    Err(without_mpi(group.ranks()))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn without_mpi(ranks: usize) -> EngineError {
+    EngineError::Usage(format!(
+        "{ranks} ranks on the CPU need MPI, which this program was built without: build it with \
+         `cargo build --release --features mpi`, or start one process"
+    ))
+}
+
+/// Starts this command as `ranks` processes on this machine, and waits for them.
+///
+/// # Errors
+/// [`EngineError::Usage`] if a process cannot be started; [`EngineError::Ranks`] with the exit code
+/// of the ranks.
+pub(super) fn start(
+    ranks: usize,
+    on_cpu: bool,
+    launch: &Launch,
+    stop: &Stop,
+) -> Result<Outcome, EngineError> {
+    if launch.ranks > 1 {
+        let launcher = launch.launcher;
+        return Err(EngineError::Usage(format!(
+            "--ranks {ranks} starts processes, and {launcher} has started {} already: leave out \
+             one of the two",
+            launch.ranks
+        )));
+    }
+    let words = own_words();
+    if on_cpu {
+        return Err(mpirun(ranks, &words));
+    }
+    let program = std::env::current_exe().map_err(cannot_start)?;
+    let job = format!("{}-{ranks}", std::process::id());
+    let mut children = Vec::new();
+    for rank in 0..ranks {
+        let number = |n: usize| n.to_string();
+        let child = Command::new(&program)
+            .args(&words)
+            .env("RANK", number(rank))
+            .env("WORLD_SIZE", number(ranks))
+            .env("LOCAL_RANK", number(rank))
+            .env("LOCAL_WORLD_SIZE", number(ranks))
+            .env("TORCHELASTIC_RUN_ID", &job)
+            .env(PARENT, number(std::process::id() as usize))
+            .spawn();
+        match child {
+            Ok(child) => children.push(child),
+            Err(fault) => {
+                children.iter_mut().for_each(|child| drop(child.kill()));
+                return Err(cannot_start(fault));
+            }
+        }
+    }
+    stop.finish_first();
+    match wait(&mut children, stop) {
+        0 => Ok(Outcome::Done),
+        exit::INTERRUPTED => Ok(Outcome::Interrupted),
+        code => Err(EngineError::Ranks { code }),
+    }
+}
+
+/// The arguments of this process without `--ranks`.
+fn own_words() -> Vec<OsString> {
+    let mut words = Vec::new();
+    let mut all = std::env::args_os().skip(1);
+    while let Some(word) = all.next() {
+        match word.to_string_lossy() {
+            text if text == "--ranks" => drop(all.next()),
+            text if text.starts_with("--ranks=") => {}
+            _ => words.push(word),
+        }
+    }
+    words
+}
+
+/// Waits for all ranks, and hands on a request to stop. The code is that of the first rank that
+/// ended for a reason of its own.
+fn wait(children: &mut [Child], stop: &Stop) -> u8 {
+    let flag = stop.flag();
+    let mut is_handed_on = false;
+    let mut codes: Vec<Option<u8>> = vec![None; children.len()];
+    while codes.iter().any(Option::is_none) {
+        for (child, code) in children.iter_mut().zip(&mut codes) {
+            let ended = child.try_wait().ok().flatten();
+            *code = ended.map(|status| status.code().map_or(exit::FAILED, |code| code as u8));
+        }
+        if flag.load(Ordering::Relaxed) && !std::mem::replace(&mut is_handed_on, true) {
+            for child in children.iter() {
+                let pid = rustix::process::Pid::from_child(child);
+                // One that is gone has nothing to save.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::USR1);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let codes: Vec<u8> = codes.into_iter().flatten().collect();
+    let told = codes.iter().find(|code| **code != 0 && **code != exit::RANK_LOST);
+    told.or(codes.iter().find(|code| **code != 0)).copied().unwrap_or(0)
+}
+
+/// Tells a rank which process started it.
+const PARENT: &str = "ONEGRAPH_PARENT_PID";
+
+/// Ends a rank whose parent, which started all ranks, is gone.
+fn end_with_parent() {
+    let parent = std::env::var(PARENT).ok().and_then(|pid| pid.parse::<i32>().ok());
+    let Some(parent) = parent else { return };
+    let is_gone = move || rustix::process::getppid().is_none_or(|pid| pid.as_raw_pid() != parent);
+    let watch = move || {
+        while !is_gone() {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        Progress::loud().say("error: the process that started the ranks is gone");
+        dali::unfinished::remove_all_and(|| {
+            signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
+        });
+    };
+    // Without a thread, the rank outlives its parent.
+    let _ = std::thread::Builder::new().name("parent".into()).spawn(watch);
+}
+
+/// Becomes mpirun, which starts the ranks; returns only if that fails.
+#[cfg(feature = "mpi")]
+fn mpirun(ranks: usize, words: &[OsString]) -> EngineError {
+    use std::os::unix::process::CommandExt;
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(fault) => return cannot_start(fault),
+    };
+    let mut command = Command::new("mpirun");
+    let fault = command.args(["-np", &ranks.to_string()]).arg(program).args(words).exec();
+    EngineError::Usage(format!(
+        "mpirun cannot be started ({fault}): install Open MPI (apt-get install openmpi-bin)"
+    ))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn mpirun(ranks: usize, _words: &[OsString]) -> EngineError {
+    without_mpi(ranks)
+}
+
+fn cannot_start(fault: std::io::Error) -> EngineError {
+    EngineError::Usage(format!("a rank cannot be started: {fault}"))
+}

@@ -1,0 +1,148 @@
+//! The ranks of a run, as its session sees them.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use device::{Alone, Exchange, Ranks};
+use ranks::Group;
+
+use crate::error::EngineError;
+
+/// This rank and its connection to the others.
+#[derive(Debug, Clone)]
+pub struct Team {
+    group: Group,
+    exchange: Arc<dyn Exchange>,
+}
+
+impl Team {
+    /// A run of one process.
+    pub fn alone() -> Self {
+        Self { group: Group::alone(), exchange: Arc::new(Alone) }
+    }
+
+    /// A rank of several, whose CPU steps exchange through `exchange`.
+    pub fn new(group: Group, exchange: Arc<dyn Exchange>) -> Self {
+        Self { group, exchange }
+    }
+
+    /// This rank's number, and how many there are.
+    pub fn ranks(&self) -> Ranks {
+        Ranks { rank: self.group.rank(), count: self.group.ranks() }
+    }
+
+    /// Whether this rank writes what the run leaves behind.
+    pub fn is_first(&self) -> bool {
+        self.group.is_first()
+    }
+
+    /// Whether the run has one process.
+    pub fn is_alone(&self) -> bool {
+        self.group.ranks() == 1
+    }
+
+    /// The connection.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// What CPU steps exchange through.
+    pub fn exchange(&self) -> Arc<dyn Exchange> {
+        self.exchange.clone()
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// [`EngineError::RankLost`].
+    pub fn meet(&self, what: &str) -> Result<(), EngineError> {
+        Ok(self.group.barrier(what)?)
+    }
+
+    /// Gives all ranks what the first one has.
+    ///
+    /// # Errors
+    /// [`EngineError::RankLost`].
+    pub fn share<T>(
+        &self,
+        what: &str,
+        of_first: impl FnOnce() -> Result<T, EngineError>,
+    ) -> Result<T, EngineError>
+    where
+        T: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        if self.is_alone() {
+            return of_first();
+        }
+        if self.is_first() {
+            let value = of_first()?;
+            self.group.broadcast(what, &encode(&value)?)?;
+            return Ok(value);
+        }
+        decode(&self.group.broadcast(what, &[])?)
+    }
+
+    /// Collects a value of every rank on the first one; empty on the others.
+    ///
+    /// # Errors
+    /// [`EngineError::RankLost`].
+    pub fn collect<T>(&self, what: &str, mine: &T) -> Result<Vec<T>, EngineError>
+    where
+        T: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let all = self.group.gather(what, &encode(mine)?)?;
+        all.iter().map(|bytes| decode(bytes)).collect()
+    }
+
+    /// Does work that one rank of each host does, the first one there; the others wait, and then do
+    /// it themselves, when it is little.
+    ///
+    /// # Errors
+    /// Errors of the work; [`EngineError::RankLost`].
+    pub fn first_of_host_first<T>(
+        &self,
+        what: &str,
+        mut work: impl FnMut() -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        if self.is_alone() {
+            return work();
+        }
+        if self.group.is_first_of_host() {
+            let done = work()?;
+            self.meet(what)?;
+            return Ok(done);
+        }
+        self.meet(what)?;
+        work()
+    }
+
+    /// Checks that all ranks have the same `facts`, each a name and a value.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] naming a rank that differs, and in what.
+    pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), EngineError> {
+        Ok(self.group.agree(facts)?)
+    }
+
+    /// Says what this rank does, for the messages of others if it is lost.
+    pub fn set_doing(&self, step: u64, what: &str) {
+        self.group.set_doing(step, what);
+    }
+
+    /// Leaves the run; `fault` is why, unless all ranks agree to end.
+    pub fn leave(&self, fault: Option<&dyn Display>) {
+        self.group.leave(fault.map(ToString::to_string).as_deref());
+    }
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, EngineError> {
+    postcard::to_stdvec(value).map_err(|fault| message(&fault))
+}
+
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, EngineError> {
+    postcard::from_bytes(bytes).map_err(|fault| message(&fault))
+}
+
+fn message(fault: &postcard::Error) -> EngineError {
+    EngineError::RankLost(format!("a message between ranks cannot be read: {fault}"))
+}

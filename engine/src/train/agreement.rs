@@ -1,0 +1,59 @@
+//! What all ranks of a run must have in common before the first step.
+
+use configs::Config;
+use graph::StateSet;
+use kernels::compiled::kernels;
+use sha2::{Digest, Sha256};
+
+use super::resume::identity_of;
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+use crate::provenance::commit;
+use crate::runtime::ModelState;
+use crate::team::Team;
+
+/// Compares program, kernels, config, data and state with those of the first rank.
+///
+/// # Errors
+/// [`EngineError::Usage`] naming a rank that differs, and in what; device errors.
+pub(super) fn check(
+    team: &Team,
+    config: &Config,
+    training_data: &str,
+    validation_data: &DataSet,
+    state: &mut ModelState,
+) -> Result<(), EngineError> {
+    if team.is_alone() {
+        return Ok(());
+    }
+    team.set_doing(0, "comparing config, data and weights");
+    let manifest = kernels().manifest().sources.iter();
+    let kernels = manifest.map(|source| format!("{source:?}")).collect::<String>();
+    let mut facts = vec![
+        ("version", env!("CARGO_PKG_VERSION").to_string()),
+        ("commit", commit().unwrap_or("unknown").to_string()),
+        ("kernels", hex(Sha256::new().chain_update(kernels))),
+        ("training data", training_data.to_string()),
+        ("validation data", identity_of(validation_data)),
+        ("weights and optimizer state", hash_of(state.fetch()?)),
+    ];
+    let keys = config.values()?;
+    facts.extend(keys.iter().map(|(key, value)| (key.as_str(), value.clone())));
+    team.agree(&facts)
+}
+
+/// SHA-256 over names and values.
+fn hash_of(state: &StateSet) -> String {
+    let mut hash = Sha256::new();
+    for (name, tensor) in state.iter() {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+        hash.update((tensor.bytes().len() as u64).to_le_bytes());
+        hash.update(tensor.bytes());
+    }
+    hex(hash)
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

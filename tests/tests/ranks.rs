@@ -1,0 +1,210 @@
+//! Steps of several ranks, in the threads of one process: each rank has its part of a step, and all
+//! have the same weights.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use configs::Config;
+use device::{Alone, Device, Exchange, Ranks, Target};
+use emulated::{EmulatedDevice, Order};
+use engine::dataset::{DataSet, Split};
+use engine::metrics::StepRecord;
+use engine::model::Division;
+use engine::progress::Progress;
+use engine::runtime::Backend;
+use engine::train::Trainer;
+
+use common::Place;
+
+struct Run {
+    config: Config,
+    data: DataSet,
+    _place: Place,
+}
+
+/// What a rank has after its last step.
+struct After {
+    records: Vec<StepRecord>,
+    state: Vec<(String, Vec<u8>)>,
+}
+
+impl Run {
+    fn new(set: &[&str]) -> Self {
+        let place = Place::new();
+        let dir = format!("data.synthetic.dir={}", place.join("drawn").display());
+        let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
+        let config = Config::load("micro", &all).expect("the preset loads");
+        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
+        Self { config, data, _place: place }
+    }
+
+    /// Runs `steps` steps on ranks of the CPU, from step `from` on if there is a state to go on
+    /// from.
+    fn on_cpu(&self, count: usize, steps: u64, from: Option<(&After, u64)>) -> Vec<After> {
+        let exchanges = match count {
+            1 => vec![Arc::new(Alone) as Arc<dyn Exchange>],
+            _ => ranks::in_process(count),
+        };
+        let rank = |(rank, exchange): (usize, Arc<dyn Exchange>)| {
+            let ranks = Ranks { rank, count };
+            let train = &self.config.train;
+            let division = Division::new(train, &Target::Cpu, ranks, exchange).expect("it fits");
+            let mut trainer =
+                Trainer::of_rank(&self.config, &self.data, &Backend::Cpu, division, Arc::default())
+                    .expect("micro is sound");
+            if let Some((before, steps_done)) = from {
+                restore(&mut trainer, before, steps_done);
+            }
+            after(&mut trainer, steps)
+        };
+        in_threads(exchanges, rank)
+    }
+}
+
+/// Runs each rank in a thread with threads of its own for parallel loops, as processes have.
+fn in_threads<T: Send, R: Send>(
+    of_ranks: Vec<T>,
+    run: impl Fn((usize, T)) -> R + Sync + Send + Copy,
+) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let start = |of_rank: (usize, T)| {
+            scope.spawn(move || {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();
+                pool.expect("a pool").install(|| run(of_rank))
+            })
+        };
+        let threads: Vec<_> = of_ranks.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a rank")).collect()
+    })
+}
+
+fn after(trainer: &mut Trainer, steps: u64) -> After {
+    let until = trainer.steps_done() + steps;
+    let records = (0..steps).map(|_| trainer.step(until).expect("a step")).collect();
+    let state = trainer.state().fetch().expect("the state");
+    // What passes hand to one another means nothing after a step.
+    let lasting = state
+        .iter()
+        .filter(|(name, _)| !name.starts_with("accumulated/") && *name != "micro_steps_held");
+    let state = lasting.map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect();
+    After { records, state }
+}
+
+/// The trainer of one rank of a group of emulated devices.
+fn trainer_on(run: &Run, device: EmulatedDevice) -> Trainer {
+    let (ranks, target) = (device.ranks(), Target::Gpu(device.gpu().clone()));
+    let backend = Backend::Device(Arc::new(device));
+    let train = &run.config.train;
+    let division = Division::new(train, &target, ranks, Arc::new(Alone)).expect("it fits");
+    Trainer::of_rank(&run.config, &run.data, &backend, division, Arc::default()).expect("it fits")
+}
+
+fn on_devices(run: &Run, count: usize, steps: u64, seed: u64) -> Vec<After> {
+    let devices = EmulatedDevice::group(Order::Random(seed), count);
+    in_threads(devices, |(_, device)| after(&mut trainer_on(run, device), steps))
+}
+
+/// The largest difference of a tensor of two states, over the tensor's largest value.
+fn distance(a: &After, b: &After) -> f32 {
+    let of = |(a, b): (&(String, Vec<u8>), &(String, Vec<u8>))| {
+        assert_eq!(a.0, b.0);
+        let floats = |t: &(String, Vec<u8>)| -> Vec<f32> { bytemuck::pod_collect_to_vec(&t.1) };
+        let (a, b) = (floats(a), floats(b));
+        let largest = a.iter().fold(1e-6_f32, |most, x| most.max(x.abs()));
+        let apart = a.iter().zip(&b).fold(0.0_f32, |most, (x, y)| most.max((x - y).abs()));
+        apart / largest
+    };
+    a.state.iter().zip(&b.state).map(of).fold(0.0, f32::max)
+}
+
+fn restore(trainer: &mut Trainer, before: &After, steps_done: u64) {
+    let change = |state: &mut graph::StateSet| {
+        for (name, bytes) in &before.state {
+            state.get_mut(name).expect("the same model").bytes_mut().copy_from_slice(bytes);
+        }
+        Ok(())
+    };
+    trainer.state().change(change).expect("restored");
+    trainer.resume_at(steps_done);
+}
+
+fn losses(after: &After) -> Vec<Vec<u32>> {
+    let bits = |record: &StepRecord| {
+        let all = record.losses.iter().map(|(_, loss)| *loss);
+        all.chain([record.loss, record.grad_norm]).map(f32::to_bits).collect()
+    };
+    after.records.iter().map(bits).collect()
+}
+
+/// Eighteen images leave a last batch of two in each epoch: one group of four holds images.
+const TWENTY: [&str; 3] =
+    ["train.batch_size=8", "train.images_per_group=2", "data.synthetic.train_images=18"];
+
+#[test]
+fn weights_after_twenty_steps_do_not_depend_on_the_number_of_ranks() {
+    let run = Run::new(&TWENTY);
+    let alone = run.on_cpu(1, 20, None).remove(0);
+    assert!(alone.records.iter().any(|record| record.images == 2), "a partial batch");
+    for count in [2, 4] {
+        for (rank, after) in run.on_cpu(count, 20, None).iter().enumerate() {
+            assert_eq!(losses(after), losses(&alone), "losses of rank {rank} of {count}");
+            assert!(after.state == alone.state, "weights of rank {rank} of {count}");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let run = Run::new(&TWENTY);
+    let whole = run.on_cpu(1, 6, None).remove(0);
+    let two = run.on_cpu(2, 3, None).remove(1);
+    for count in [1, 4] {
+        let resumed = run.on_cpu(count, 3, Some((&two, 3))).remove(0);
+        assert!(resumed.state == whole.state, "resumed on {count} ranks");
+    }
+}
+
+/// On devices the sum over ranks is of halves, so one rank and several agree up to rounding; ranks
+/// agree with one another in every bit, and so do two runs.
+#[test]
+fn ranks_on_devices_make_the_step_of_one_device() {
+    let set = [&TWENTY[..], &["solver.initial_loss_scale=1024"]].concat();
+    let run = Run::new(&set);
+    let alone = on_devices(&run, 1, 1, 3).remove(0);
+    for count in [2, 4] {
+        let ranks = on_devices(&run, count, 1, 3);
+        for (rank, after) in ranks.iter().enumerate() {
+            assert!(after.state == ranks[0].state, "weights of rank {rank} of {count}");
+            assert_eq!(losses(after), losses(&ranks[0]), "losses of rank {rank} of {count}");
+        }
+        let apart = distance(&alone, &ranks[0]);
+        assert!(apart < 2e-3, "{count} ranks are {apart} from one");
+        let loss = |after: &After| after.records[0].loss;
+        assert!((loss(&alone) - loss(&ranks[0])).abs() < 1e-4 * loss(&alone), "{count} ranks");
+    }
+    let (first, again) = (on_devices(&run, 2, 3, 3), on_devices(&run, 2, 3, 8));
+    assert!(first[1].state == again[0].state, "two runs, in other orders of blocks and streams");
+}
+
+/// The step's own sums carry the request, so all ranks know of it after the same step.
+#[test]
+fn a_request_to_stop_on_one_rank_stops_all_after_the_same_step() {
+    let run = Run::new(&TWENTY);
+    let rank = |(rank, exchange): (usize, Arc<dyn Exchange>)| {
+        let ranks = Ranks { rank, count: 2 };
+        let train = &run.config.train;
+        let division = Division::new(train, &Target::Cpu, ranks, exchange).expect("it fits");
+        let asked = Arc::new(AtomicBool::new(false));
+        let mut trainer =
+            Trainer::of_rank(&run.config, &run.data, &Backend::Cpu, division, asked.clone())
+                .expect("micro is sound");
+        while trainer.stop_after().is_none() {
+            asked.store(rank == 1 && trainer.steps_done() == 3, Ordering::Relaxed);
+            trainer.step(20).expect("a step");
+        }
+        (trainer.stop_after(), trainer.steps_done())
+    };
+    assert_eq!(in_threads(ranks::in_process(2), rank), [(Some(4), 4); 2]);
+}
