@@ -25,6 +25,9 @@ const FLUSH: Duration = Duration::from_millis(300);
 /// How long a rank that leaves waits for the others to have read it.
 const BYE: Duration = Duration::from_secs(1);
 
+/// How long survivors of a loss wait for one another when they leave.
+const LINGER: Duration = Duration::from_millis(500);
+
 /// The longest message.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
@@ -82,6 +85,7 @@ struct News {
     pieces: Vec<u8>,
     step: u64,
     doing: String,
+    /// It said that it ends, or its connection did.
     left: bool,
     /// It has read that this rank leaves, or it is gone.
     bye: bool,
@@ -211,30 +215,52 @@ impl Control {
         )))
     }
 
-    /// Says that this rank ends, and waits a moment until the others have read it.
+    /// Says that this rank ends, and waits a moment until the others have read it. After a loss
+    /// all survivors wait for one another instead: a launcher kills the rest when the first ends.
     pub(crate) fn leave(&self, error: Option<&str>) {
         let mut state = self.state();
         if std::mem::replace(&mut state.leaving, true) {
             return;
         }
         drop(state);
-        let peers = || (0..self.peers.len()).filter(|&peer| self.peers[peer].is_some());
-        for peer in peers() {
-            self.send(peer, &Frame::Leave(error.map(str::to_owned)));
-        }
         let lost = self.lost().map(|lost| lost.rank);
-        let deadline = Instant::now() + BYE.min(self.timeout / 4);
+        let frame = Frame::Leave(error.map(str::to_owned));
+        let peers = || (0..self.peers.len()).filter(|&peer| self.peers[peer].is_some());
+        let send_all = || peers().for_each(|peer| self.send(peer, &frame));
+        let Some(lost) = lost else {
+            send_all();
+            let limit = BYE.min(self.timeout / 4);
+            self.wait_until(limit, |news| peers().all(|peer| news[peer].bye));
+            return self.close();
+        };
+        let limit = LINGER.min(self.timeout / 8);
+        // Rank 0 is the last to say it, and the others wait for its word.
+        if self.rank != 0 {
+            send_all();
+        }
+        // Without rank 0 nobody knows of the others: all wait for the whole time.
+        let is_over = |peer: usize, news: &[News]| {
+            if peer == lost { self.rank == 0 } else { news[peer].left }
+        };
+        self.wait_until(limit, |news| peers().all(|peer| is_over(peer, news)));
+        if self.rank == 0 {
+            send_all();
+            self.flush();
+        }
+        self.close();
+    }
+
+    fn wait_until(&self, limit: Duration, is_met: impl Fn(&[News]) -> bool) {
+        let deadline = Instant::now() + limit;
         let mut state = self.state();
-        while peers().any(|peer| !state.news[peer].bye && Some(peer) != lost) {
+        while !is_met(&state.news) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                break;
+                return;
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        drop(state);
-        self.close();
     }
 
     /// Closes all connections, which ends the threads.
@@ -279,6 +305,11 @@ impl Control {
         let Lost { rank, step, last, why, .. } = lost.clone();
         let frame = Frame::Lost { rank, step, last, why };
         (0..self.peers.len()).for_each(|peer| self.send(peer, &frame));
+        self.flush();
+    }
+
+    /// Waits a moment until all is written.
+    fn flush(&self) {
         let deadline = Instant::now() + FLUSH;
         let unwritten = |peer: &Peer| peer.unwritten.load(Ordering::SeqCst) > 0;
         while self.peers.iter().flatten().any(unwritten) && Instant::now() < deadline {
@@ -309,11 +340,11 @@ impl Control {
                 },
             }
         };
+        self.lose(from, &why);
         let mut state = self.state();
-        state.news[from].bye = true;
+        (state.news[from].left, state.news[from].bye) = (true, true);
         drop(state);
         self.changed.notify_all();
-        self.lose(from, &why);
     }
 
     fn take(&self, from: usize, frame: Frame) -> Result<(), String> {
@@ -345,6 +376,8 @@ impl Control {
             Frame::Leave(Some(error)) => {
                 self.send(from, &Frame::Bye);
                 self.lose(from, &format!("it ended with: {error}"));
+                self.state().news[from].left = true;
+                self.changed.notify_all();
             }
             Frame::Bye => {
                 self.state().news[from].bye = true;
@@ -364,13 +397,21 @@ impl Control {
     /// A thread: writes what is queued for a peer, or a sign of life.
     fn write(&self, to: usize, mut stream: &TcpStream, queue: &Receiver<Vec<u8>>) {
         let Some(peer) = &self.peers[to] else { return };
+        let interval = self.timeout / 10;
+        let mut alive = Instant::now() + interval;
         loop {
-            let (bytes, queued) = match queue.recv_timeout(self.timeout / 10) {
+            let now = Instant::now();
+            // Also between messages: it says what this rank does.
+            let next = if now < alive {
+                queue.recv_timeout(alive - now)
+            } else {
+                Err(RecvTimeoutError::Timeout)
+            };
+            let (bytes, queued) = match next {
                 Ok(bytes) => (bytes, 1),
                 Err(RecvTimeoutError::Timeout) => {
-                    let state = self.state();
-                    let doing = state.waiting.as_ref().unwrap_or(&state.doing).clone();
-                    (Frame::Alive { step: state.step, doing }.to_bytes(), 0)
+                    alive = now + interval;
+                    (self.alive().to_bytes(), 0)
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
@@ -384,6 +425,12 @@ impl Control {
                 return;
             }
         }
+    }
+
+    fn alive(&self) -> Frame {
+        let state = self.state();
+        let doing = state.waiting.as_ref().unwrap_or(&state.doing).clone();
+        Frame::Alive { step: state.step, doing }
     }
 
     /// A thread: looks for peers that are silent for too long.

@@ -6,6 +6,7 @@
 //! | rank and number of ranks, from the launcher's variables | [`Launch`] |
 //! | the control connection: join, gather, agree, leave | [`Group`] |
 //! | a rank that died, hung or gave up | [`Lost`] |
+//! | values between CPU ranks, over MPI | `MpiExchange`, with the feature `mpi` |
 //! | values between threads, for tests | [`in_process()`] |
 //! | the bytes on the wire, as a pure function | [`frame::Frame`] |
 
@@ -19,6 +20,8 @@ mod in_process;
 mod join;
 mod launch;
 mod lost;
+#[cfg(feature = "mpi")]
+mod mpi_exchange;
 mod options;
 mod rendezvous;
 
@@ -28,4 +31,6 @@ pub use host::Member;
 pub use in_process::in_process;
 pub use launch::{Launch, Launcher};
 pub use lost::Lost;
+#[cfg(feature = "mpi")]
+pub use mpi_exchange::MpiExchange;
 pub use options::{JoinOptions, Lookup, Say};

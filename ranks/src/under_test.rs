@@ -3,7 +3,10 @@
 //! `rank-under-test STEPS TIMEOUT_MS [FAIL_AT]`: the last rank fails at step `FAIL_AT`. Each step
 //! is a line on the standard output, an error one on the other. It ends with 8 if another rank is
 //! lost, else with 1 after an error.
+//!
+//! With the feature `mpi` and `RANK_UNDER_TEST_MPI` set, a step exchanges values over MPI.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -21,36 +24,113 @@ fn main() -> ExitCode {
     let group = match joined {
         Ok(group) => group,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell(&error.to_string());
             return ExitCode::from(1);
         }
     };
+    println!("rank {} is process {}", group.rank(), std::process::id());
     let result = take_steps(&group, steps, arguments.next());
-    group.leave(result.as_ref().err().map(|(error, _)| error.as_str()));
-    match result {
-        Ok(()) => {
-            println!("done");
-            ExitCode::SUCCESS
-        }
+    // Before it leaves: a launcher may kill who takes its time.
+    let code = match &result {
+        Ok(()) => ExitCode::SUCCESS,
         Err((error, code)) => {
-            eprintln!("error: {error}");
-            ExitCode::from(code)
+            tell(error);
+            ExitCode::from(*code)
         }
+    };
+    group.leave(result.as_ref().err().map(|(error, _)| error.as_str()));
+    if result.is_ok() {
+        println!("done");
     }
+    code
 }
 
+/// In one piece: mpirun mixes what several ranks write.
+fn tell(error: &str) {
+    let line = format!("error: {error}\n");
+    // Without a reader nothing can be said.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// What one step does with the other ranks.
+type Step = Box<dyn Fn(u64) -> Result<(), RanksError>>;
+
 fn take_steps(group: &Group, steps: u64, fail_at: Option<u64>) -> Result<(), (String, u8)> {
+    let coded = |error: RanksError| {
+        let code = if matches!(error, RanksError::Lost(_)) { 8 } else { 1 };
+        (error.to_string(), code)
+    };
+    let (step_with_others, finish) = parts(group).map_err(coded)?;
     for step in 1..=steps {
         group.set_doing(step, "computing");
         thread::sleep(Duration::from_millis(10));
         if fail_at == Some(step) && group.rank() + 1 == group.ranks() {
             return Err(("the disk is full".into(), 1));
         }
-        group.barrier(&format!("the gradients of step {step}")).map_err(|error| {
-            let code = if matches!(error, RanksError::Lost(_)) { 8 } else { 1 };
-            (error.to_string(), code)
-        })?;
+        step_with_others(step).map_err(coded)?;
         println!("step {step}");
     }
-    Ok(())
+    finish(steps).map_err(coded)
+}
+
+/// The step, and what comes after the last.
+fn parts(group: &Group) -> Result<(Step, Step), RanksError> {
+    #[cfg(feature = "mpi")]
+    if std::env::var_os("RANK_UNDER_TEST_MPI").is_some() {
+        return over_mpi::parts(group);
+    }
+    let own = group.clone();
+    let step = move |step| own.barrier(&format!("the gradients of step {step}"));
+    Ok((Box::new(step), Box::new(|_| Ok(()))))
+}
+
+#[cfg(feature = "mpi")]
+mod over_mpi {
+    //! Steps that exchange values over MPI.
+
+    use std::sync::Arc;
+
+    use device::Exchange;
+    use ranks::{Group, MpiExchange, RanksError};
+
+    use super::Step;
+
+    /// Values for each rank: as many as make MPI send in pieces.
+    const VALUES: usize = 100_000;
+
+    pub(super) fn parts(group: &Group) -> Result<(Step, Step), RanksError> {
+        let exchange = Arc::new(MpiExchange::start(group.clone())?);
+        let (own, exchanging) = (group.clone(), exchange.clone());
+        let step = move |step: u64| {
+            own.set_doing(step, &format!("waiting for the gradients of step {step}"));
+            exchange_values(&own, &*exchanging, step)
+        };
+        Ok((Box::new(step), Box::new(move |_| exchange.finish())))
+    }
+
+    fn exchange_values(
+        group: &Group,
+        exchange: &dyn Exchange,
+        step: u64,
+    ) -> Result<(), RanksError> {
+        let value = |from: usize, to: usize| (step * 100 + from as u64 * 10 + to as u64) as f32;
+        // Lengths differ by pair, and one pair exchanges nothing.
+        let length = |a: usize, b: usize| if a + b == 1 { 0 } else { VALUES + a * b };
+        let me = group.rank();
+        let sent: Vec<Vec<f32>> =
+            (0..group.ranks()).map(|to| vec![value(me, to); length(me, to)]).collect();
+        let mut received: Vec<Vec<f32>> =
+            (0..group.ranks()).map(|from| vec![-1.0; length(me, from)]).collect();
+        let send: Vec<&[f32]> = sent.iter().map(Vec::as_slice).collect();
+        let mut receive: Vec<&mut [f32]> = received.iter_mut().map(Vec::as_mut_slice).collect();
+        exchange.exchange(&send, &mut receive);
+        if let Some(fault) = exchange.fault() {
+            assert!(received.iter().flatten().all(|value| value.is_nan()), "{fault}");
+            return Err(group.lost().map_or(RanksError::Mpi(fault), RanksError::Lost));
+        }
+        for (from, values) in received.iter().enumerate() {
+            assert!(values.iter().all(|found| *found == value(from, me)), "from rank {from}");
+        }
+        Ok(())
+    }
 }
