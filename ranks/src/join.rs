@@ -171,6 +171,8 @@ impl Door {
 
     fn refuse_line(&mut self, from: SocketAddr, why: &str) {
         self.lines += 1;
+        // IPv4 comes in as IPv6 where rank 0 listens on both.
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         if self.lines <= MAX_LINES {
             (self.say)(&format!("refused a connection from {from}: {why}"));
         } else if self.lines == MAX_LINES + 1 {

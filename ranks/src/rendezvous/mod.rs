@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
@@ -93,15 +93,25 @@ impl Rendezvous {
     /// If the port is taken, or the file cannot be written.
     pub(crate) fn serve(&self) -> Result<Served, RanksError> {
         let address = self.address.as_deref();
-        let bind = address.map_or("127.0.0.1:0".to_owned(), bind_address);
-        let listener = TcpListener::bind(&bind).map_err(|error| {
-            let port = bind.rsplit(':').next().unwrap_or_default();
+        let (ip, port) = address.map_or((Some(Ipv4Addr::LOCALHOST.into()), "0"), bind_address);
+        let Ok(number) = port.parse() else {
+            return Err(RanksError::Address(format!(
+                "`{}` is no address of rank 0; give HOST:PORT",
+                address.unwrap_or_default()
+            )));
+        };
+        // All of IPv6 takes IPv4, too; without IPv6 all of IPv4 does.
+        let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+        let ips = ip.map_or(all.to_vec(), |ip| vec![ip]);
+        let candidates: Vec<SocketAddr> =
+            ips.into_iter().map(|ip| SocketAddr::new(ip, number)).collect();
+        let listener = TcpListener::bind(&candidates[..]).map_err(|error| {
             RanksError::Address(match error.kind() {
                 ErrorKind::AddrInUse => format!(
                     "rank 0 cannot listen on port {port}: another process does (another run?); \
                      set MASTER_PORT to a free port, the same on all ranks"
                 ),
-                _ => format!("rank 0 cannot listen on {bind}: {error}; set MASTER_PORT"),
+                _ => format!("rank 0 cannot listen on port {port}: {error}; set MASTER_PORT"),
             })
         })?;
         let fault = |error| RanksError::Address(format!("rank 0 cannot listen: {error}"));
@@ -223,16 +233,15 @@ fn join_host(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Where rank 0 listens for an address: loopback as it is, else all interfaces, as the name may
-/// be one that only the others resolve to this host.
-fn bind_address(address: &str) -> String {
-    let (host, port) = address.rsplit_once(':').unwrap_or((address, "0"));
-    match host {
-        "localhost" => format!("127.0.0.1:{port}"),
-        _ if host.starts_with("127.") || host == "[::1]" => address.to_owned(),
-        _ if host.starts_with('[') => format!("[::]:{port}"),
-        _ => format!("0.0.0.0:{port}"),
-    }
+/// IP and port on which rank 0 listens for an address: loopback as it is, else none, for all
+/// interfaces, as the name may be one that only the others resolve to this host.
+fn bind_address(address: &str) -> (Option<IpAddr>, &str) {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let ip = match host {
+        "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
+        _ => host.trim_start_matches('[').trim_end_matches(']').parse().ok(),
+    };
+    (ip.filter(IpAddr::is_loopback), port)
 }
 
 /// From the environment, a file, or the random key of each job of Open MPI.
@@ -308,7 +317,10 @@ fn read_private(path: &PathBuf) -> Result<String, String> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path);
     let file = file.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("rank 0 has not written {shown} yet"),
+        ErrorKind::NotFound => format!(
+            "rank 0 has not written {shown} yet (where each rank has its own launcher, set \
+             MASTER_PORT to one free port for all)"
+        ),
         _ => format!("{shown}: {error}"),
     })?;
     let metadata = file.metadata().map_err(|error| format!("{shown}: {error}"))?;

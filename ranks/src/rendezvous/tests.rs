@@ -139,3 +139,25 @@ fn a_port_that_is_taken_is_a_sentence() {
     let said = format!("rank 0 cannot listen on port {port}: another process does");
     assert!(error.starts_with(&said), "{error}");
 }
+
+#[test]
+fn loopback_stays_loopback_and_a_name_means_all_interfaces() {
+    let one = launch(2, 2, Launcher::OpenMpi);
+    let serve = |address: &str| {
+        let token = Some("0123456789".to_owned());
+        let options =
+            JoinOptions { address: Some(address.into()), token, ..options("XDG_RUNTIME_DIR=") };
+        let found = Rendezvous::find(&one, &options).expect("all is given");
+        found.serve().map(|served| served.listener.local_addr().expect("an address").ip())
+    };
+    for loopback in ["localhost:0", "127.0.0.1:0"] {
+        assert!(serve(loopback).expect("it listens").is_loopback());
+    }
+    for name in ["some-host:0", "10.1.2.3:0", "[fd00::1]:0"] {
+        assert!(serve(name).expect("it listens").is_unspecified());
+    }
+    for wrong in ["some-host", "some-host:x", "a:99999"] {
+        let error = serve(wrong).expect_err(wrong).to_string();
+        assert_eq!(error, format!("`{wrong}` is no address of rank 0; give HOST:PORT"));
+    }
+}

@@ -75,7 +75,8 @@ impl Drop for Processes {
     }
 }
 
-/// Does something to one rank of four; the others must end within the time limit, and each must name it.
+/// Does something to one rank of four; each of the others must end within the time limit, and name
+/// it.
 fn survivors_name(victim: usize, signal: Signal, why: &str) {
     let mut run = Processes::start(4, 100_000, None);
     run.wait_for_step(0, 5);
