@@ -107,22 +107,17 @@ impl MpiExchange {
         Ok(Self { group, fault: OnceLock::new(), line, is_abandoned })
     }
 
-    /// Ends MPI on all ranks together; nothing can be exchanged afterwards. A process that ends in
-    /// order calls it before [`Group::leave`]; one that ends because of an error does not.
-    ///
-    /// # Errors
-    /// If a rank is lost: MPI then stays as it is.
-    pub fn finish(&self) -> Result<(), RanksError> {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_finish(&self) -> Result<(), RanksError> {
         let what = "the end of MPI";
         self.group.barrier(what)?;
         let line = self.line();
         let ended = || RanksError::Mpi("MPI has ended already".into());
         line.orders.send(Order::Finish).map_err(|_| ended())?;
         wait(&self.group, &line.done, what).map(|_| ())
-    }
-
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Exchanges with the other ranks, or says why it cannot.
@@ -183,6 +178,12 @@ impl Exchange for MpiExchange {
 
     fn fault(&self) -> Option<String> {
         self.fault.get().cloned()
+    }
+
+    /// Ends MPI. A process that ends in order calls it before [`Group::leave`]; one that ends
+    /// because of an error does not.
+    fn finish(&self) -> Result<(), String> {
+        self.try_finish().map_err(|fault| fault.to_string())
     }
 }
 

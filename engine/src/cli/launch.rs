@@ -1,6 +1,7 @@
 //! The processes of a run: joining those that a launcher started, and starting them with
 //! `--ranks N`.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -90,17 +91,18 @@ pub(super) fn exchange(group: &Group, on_cpu: bool) -> Result<Arc<dyn Exchange>,
     over_mpi(group)
 }
 
-/// Runs a rank's part to its end. Ranks that end in agreement leave together, since a launcher may
-/// kill the rest as soon as one has left; one that fails tells the others why.
+/// Runs a rank's part to its end, which may begin with an exchange. Ranks that end in agreement
+/// leave together, since a launcher may kill the rest as soon as one has left; one that fails tells
+/// the others why.
 pub(super) fn ending_together(
     group: &Group,
-    run: impl FnOnce() -> Result<Outcome, EngineError>,
+    run: impl FnOnce(&OnceCell<Arc<dyn Exchange>>) -> Result<Outcome, EngineError>,
 ) -> Result<Outcome, EngineError> {
-    let result = run();
-    let result = match result {
-        Ok(_) | Err(EngineError::Diverged { .. }) => {
-            let met = group.barrier("the end of the run");
-            result.and_then(|outcome| Ok(met.map(|()| outcome)?))
+    let exchange = OnceCell::new();
+    let result = match run(&exchange) {
+        result @ (Ok(_) | Err(EngineError::Diverged { .. })) => {
+            let met = end(group, exchange.get());
+            result.and_then(|outcome| met.map(|()| outcome))
         }
         result => result,
     };
@@ -110,6 +112,11 @@ pub(super) fn ending_together(
     };
     group.leave(fault.as_deref());
     result
+}
+
+fn end(group: &Group, exchange: Option<&Arc<dyn Exchange>>) -> Result<(), EngineError> {
+    group.barrier("the end of the run")?;
+    exchange.map_or(Ok(()), |exchange| exchange.finish().map_err(EngineError::RankLost))
 }
 
 /// Prints why a command failed; of several ranks each says which it is, and what all ranks know

@@ -1,10 +1,13 @@
 //! `onegraph train`.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use configs::Config;
 use dali::unfinished::Unfinished;
+use device::Exchange;
 use ranks::{Group, Launch};
 
 use super::device::DeviceArgs;
@@ -103,7 +106,8 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         _ => Progress::quiet(),
     };
     let group = launch::join(&launch, &config, progress)?;
-    launch::ending_together(&group, || train(args, &start, config, &launch, &group, progress, stop))
+    let rank = Rank { launch: &launch, group: &group, progress };
+    launch::ending_together(&group, |exchange| train(args, &start, config, &rank, exchange, stop))
 }
 
 /// Where a run begins.
@@ -134,6 +138,14 @@ impl<'a> Start<'a> {
     }
 }
 
+/// This process among those of the run.
+#[derive(Clone, Copy)]
+struct Rank<'a> {
+    launch: &'a Launch,
+    group: &'a Group,
+    progress: Progress,
+}
+
 /// The value of --resume that takes the last run of the config's name.
 const AUTO: &str = "auto";
 
@@ -141,14 +153,14 @@ fn train(
     args: &TrainArgs,
     start: &Start<'_>,
     config: Config,
-    launch: &Launch,
-    group: &Group,
-    progress: Progress,
+    rank: &Rank<'_>,
+    exchange: &OnceCell<Arc<dyn Exchange>>,
     stop: &Stop,
 ) -> Result<Outcome, EngineError> {
+    let Rank { launch, group, progress } = *rank;
     let backend = launch::open(&args.device, launch, group, &config)?;
-    let exchange = launch::exchange(group, matches!(backend, Backend::Cpu))?;
-    let team = Team::new(group.clone(), exchange);
+    let made = launch::exchange(group, matches!(backend, Backend::Cpu))?;
+    let team = Team::new(group.clone(), exchange.get_or_init(|| made).clone());
     let (run, resume) = directory(args, start, &config, &team)?;
     let options = SessionOptions {
         run: run.clone(),

@@ -21,6 +21,14 @@ pub trait Exchange: Debug + Send + Sync {
 
     /// Why an exchange failed, if one has.
     fn fault(&self) -> Option<String>;
+
+    /// Ends the exchange on all ranks together, when none of them has anything left to send.
+    ///
+    /// # Errors
+    /// Why it could not end in order.
+    fn finish(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// One process, which sends to itself.
