@@ -99,3 +99,68 @@ fn by_part(full: &Setting<'_>, single: &Setting<'_>) -> Vec<PartOfImage> {
 fn at<'a>(setting: &Setting<'a>, ranks: usize) -> Setting<'a> {
     Setting { fabric: Fabric { ranks, ..setting.fabric }, ..*setting }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::ValueEnum;
+    use configs::Config;
+    use dali::order::PaddedShape;
+    use device::Gpu;
+
+    use super::*;
+    use crate::scale::calibration::{Calibration, POSITIVES, Stage};
+    use crate::scale::model::Model;
+    use crate::scale::wires::MACHINES;
+
+    /// Percentage points by which the document may lag behind the Program.
+    const NEAR: f64 = 2.0;
+
+    /// Kept and weak scaling with 25 MiB, in percent.
+    fn figures(gpu: &str, is_efa: bool, stage: Stage) -> (f64, f64) {
+        let machine = MACHINES.iter().find(|machine| machine.gpu == gpu).expect(gpu);
+        let gpu = Gpu::named(gpu).expect(gpu);
+        let config = Config::load("mlperf_r50", &[]).expect("a preset");
+        let padded = PaddedShape { height: 800, width: 1344 };
+        let model = |images| Model::new(&config, images, padded, &gpu).expect("a model");
+        let (twelve, one) = (model(FULL_IMAGES), model(1));
+        let calibration = Calibration::new(&gpu, stage).expect("a calibration");
+        let network = if is_efa { machine.efa } else { machine.infiniband };
+        let single = Setting {
+            model: &one,
+            calibration: &calibration,
+            fabric: Fabric { ranks: 8, nvlink: machine.nvlink, network },
+            bucket_mib: 25.0,
+            positives: POSITIVES,
+            equal: false,
+        };
+        let full = Setting { model: &twelve, ..single };
+        let last = weak(&single).pop().expect("rows");
+        (kept(&full, &single).percent, last.percent)
+    }
+
+    #[test]
+    fn the_figures_of_the_document_are_near_those_of_the_command() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scaling.md");
+        let text = std::fs::read_to_string(path).expect("docs/scaling.md");
+        let mut rows = 0;
+        for line in text.lines().filter(|line| line.starts_with("| ")) {
+            let cells: Vec<&str> =
+                line.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+            let Some(stage) = cells.get(2).and_then(|cell| Stage::from_str(cell, false).ok())
+            else {
+                continue;
+            };
+            let (gpu, network) = cells[1].split_once(", ").expect("a GPU and a network");
+            let found = figures(&gpu.to_lowercase(), network == "EFA", stage);
+            let said = |cell: usize| -> f64 {
+                cells[cell].trim_end_matches(" %").parse().expect("a percentage")
+            };
+            let near = |said: f64, found: f64| (said - found).abs() < NEAR;
+            assert!(near(said(5), found.0) && near(said(6), found.1), "{line}: now {found:?}");
+            rows += 1;
+        }
+        assert_eq!(rows, 16);
+    }
+}
