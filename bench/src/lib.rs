@@ -21,6 +21,7 @@ mod parts;
 mod peaks;
 mod random_weights;
 mod report;
+mod scale;
 mod step;
 mod svg;
 mod work;
@@ -51,6 +52,9 @@ enum What {
     /// Detection, as evaluation and prediction run it; also `bench --infer`.
     #[command(long_flag = "infer")]
     Infer(infer::InferArgs),
+    /// A step of many GPUs on paper: buckets, all-reduces, scaling; also `bench --plan`.
+    #[command(long_flag = "plan")]
+    Plan(scale::PlanArgs),
     /// Decoding and loading, without training.
     Data(data::DataArgs),
     /// The sessions of bench/history: trends, new ones, tables of docs/measurements.md.
@@ -70,6 +74,7 @@ pub fn main_on(open: OpenDevice) -> ExitCode {
         Some(What::Ops(args)) => ops::run(args, open),
         Some(What::Nodes(args)) => nodes::run(args, open),
         Some(What::Infer(args)) => infer::run(args, open),
+        Some(What::Plan(args)) => scale::run(args),
         Some(What::Data(args)) => data::run(args),
         Some(What::History(args)) => history::run(args),
     };

@@ -1,4 +1,5 @@
-//! `bench infer` on the CPU and on the emulated device, and the history of what it measures.
+//! `bench infer` on the CPU and on the emulated device, the history of what it measures, and
+//! `bench --plan`.
 
 mod common;
 
@@ -125,4 +126,54 @@ fn a_session_goes_into_the_history_once() {
     place.write("a/odd.json", "{\"colour\": 1}");
     let fault = refused(&place, &format!("{add} --replace"));
     assert!(fault.contains("a/odd.json: holds no figures that this version knows"), "{fault}");
+}
+
+/// The plan needs no device: its text says that it is a model, its file holds every figure.
+#[test]
+fn a_step_of_many_gpus_is_planned_on_paper() {
+    let place = Place::new();
+    let flags = "--gpu a100 --images 1 --bucket-mib 1,25 --rates step9 --json p.json";
+    let told = bench(&place, &format!("--plan --gpus 32 {flags}"));
+    for wanted in ["not verified on hardware", "buckets of 1 MiB", "32 ranks on 4 nodes", "kept at"]
+    {
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+    let value = place.json("p.json");
+    assert_eq!((&value["kind"], &value["verified_on_hardware"]), (&"plan".into(), &false.into()));
+    assert_eq!((&value["ranks"], &value["nodes"]), (&32.into(), &4.into()));
+    // 44,125,173 trained values in half.
+    assert_eq!(value["gradient_bytes"], 88_250_346);
+    for step in 0..2 {
+        let at = |what: &str| number(&value, &format!("/steps/{step}/{what}"));
+        assert!((at("hidden_ms") + at("exposed_ms") - at("communication_ms")).abs() < 1e-6);
+        assert!(at("step_ms") > at("compute_ms") && at("images_per_second_per_gpu") > 0.0);
+        assert!(at("buckets/0/start_ms") >= at("buckets/0/ready_ms"));
+        for wire in ["nvlink/ring", "efa/tree", "infiniband/hierarchical_ring"] {
+            assert!(at(&format!("buckets/0/by_wire/{wire}")) > 0.0, "{wire}");
+        }
+    }
+    let told = bench(&place, "plan --gpus 1");
+    assert!(told.contains("1 rank on 1 node |"), "{told}");
+    assert!(told.contains(" 0.00 ms of communication"), "{told}");
+    let count = |step: usize| value["steps"][step]["buckets"].as_array().map_or(0, Vec::len);
+    assert!(count(0) > count(1) && count(1) > 1, "{} and {}", count(0), count(1));
+    for figure in ["kept/percent", "weak_scaling/5/percent", "memory/arena_bytes"] {
+        assert!(number(&value, &format!("/{figure}")) > 0.0, "{figure}");
+    }
+    assert!((number(&value, "/weak_scaling/0/percent") - 100.0).abs() < 1e-9);
+    for (wrong, words) in [
+        ("--gpus 12", "--gpus 12: a plan is for 1 to 8 GPUs, or for whole nodes of 8"),
+        ("--gpus 0", "--gpus 0: "),
+        ("--gpu v100", "--gpu v100 is not known; choose one of a100, h100, h200"),
+        ("--bucket-mib 25,0", "--bucket-mib 0: "),
+        ("--images 0", "--images 0: a GPU takes 1 to 256 images"),
+        ("--positives 0", "--positives 0: "),
+        ("--hop-us=-1", "--hop-us -1: must be above 0"),
+        ("--padded 801x1344", "must be multiples of input.size_divisor, which is 32"),
+        ("--set train.micro_steps=2", "add --set train.micro_steps=1"),
+        ("--preset nothing", "nothing"),
+    ] {
+        let told = refused(&place, &format!("--plan {wrong}"));
+        assert!(told.contains(words), "{wrong}: {told}");
+    }
 }

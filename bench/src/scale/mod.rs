@@ -1,0 +1,191 @@
+//! `bench --plan`: what a step of many GPUs would take, on paper. The training step is the real
+//! Program with its schedule and its launches; the durations are a model, and nothing here was
+//! measured on a GPU.
+
+mod buckets;
+mod calibration;
+mod model;
+mod plan;
+mod print;
+mod rates;
+mod simulate;
+mod tables;
+mod wires;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use configs::Config;
+use dali::order::PaddedShape;
+use device::Gpu;
+
+use crate::full_size::Padded;
+use crate::report::write_json;
+use calibration::{Calibration, POSITIVES, Stage};
+use model::Model;
+use plan::{Setting, StepPlan, plan};
+use tables::FULL_IMAGES;
+use wires::{Fabric, MACHINES, Machine, NODE_GPUS, Wire};
+
+/// Ranks beyond which no formula here was thought through.
+const MAX_RANKS: usize = 4096;
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Number of ranks, one GPU each: up to 8, or whole nodes of 8.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    gpus: usize,
+    /// The GPU: a100, h100 or h200.
+    #[arg(long, value_name = "GPU", default_value = "h100")]
+    gpu: String,
+    /// What connects the nodes: AWS's adapter, or InfiniBand.
+    #[arg(long, value_enum, default_value = "efa")]
+    network: Network,
+    /// GB/s of a node on that network, where they were measured (the bus bandwidth of nccl-tests).
+    #[arg(long, value_name = "GB/S")]
+    network_gb_s: Option<f64>,
+    /// Latency of a step from node to node, where it was measured.
+    #[arg(long, value_name = "US")]
+    hop_us: Option<f64>,
+    /// Config file, or the name of a preset.
+    #[arg(long, default_value = "mlperf_r50")]
+    preset: String,
+    /// Change a value of the config.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Images of each GPU. Default: train.images_per_group.
+    #[arg(long)]
+    images: Option<usize>,
+    /// The images' padded shape. Default: input.min_size by input.max_size, padded.
+    #[arg(long, value_name = "HEIGHTxWIDTH")]
+    padded: Option<Padded>,
+    /// Bytes after which a bucket of gradients is full; several sizes may be compared.
+    #[arg(long, value_name = "MIB", value_delimiter = ',', default_value = "25")]
+    bucket_mib: Vec<f64>,
+    /// Which code: today's, or after the changes up to 9 or 10 of the performance review.
+    #[arg(long, value_enum, default_value = "now")]
+    rates: Stage,
+    /// Positive RoIs of an image, on the average: the mask head works on them alone.
+    #[arg(long, default_value_t = POSITIVES)]
+    positives: f64,
+    /// Write the figures here.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Network {
+    Efa,
+    Ib,
+}
+
+impl PlanArgs {
+    /// The GPU, and the machine that it is in.
+    fn machine(&self) -> anyhow::Result<(Gpu, Machine)> {
+        let machine = MACHINES.iter().find(|machine| machine.gpu == self.gpu);
+        match (Gpu::named(&self.gpu), machine) {
+            (Some(gpu), Some(machine)) => Ok((gpu, *machine)),
+            _ => bail!("--gpu {} is not known; choose one of {}", self.gpu, Gpu::NAMES.join(", ")),
+        }
+    }
+
+    /// What connects the nodes of a machine.
+    fn network(&self, machine: &Machine) -> Wire {
+        let wire = match self.network {
+            Network::Efa => machine.efa,
+            Network::Ib => machine.infiniband,
+        };
+        Wire {
+            gb_per_s: self.network_gb_s.unwrap_or(wire.gb_per_s),
+            hop_us: self.hop_us.unwrap_or(wire.hop_us),
+            ..wire
+        }
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let ranks = self.gpus;
+        ensure!(
+            (1..=NODE_GPUS).contains(&ranks)
+                || (ranks.is_multiple_of(NODE_GPUS) && (1..=MAX_RANKS).contains(&ranks)),
+            "--gpus {ranks}: a plan is for 1 to {NODE_GPUS} GPUs, or for whole nodes of \
+             {NODE_GPUS}, at most {MAX_RANKS} GPUs"
+        );
+        if let Some(wrong) = self.bucket_mib.iter().find(|mib| !(0.001..=1e6).contains(*mib)) {
+            bail!("--bucket-mib {wrong}: a bucket takes between 0.001 and 1000000 MiB");
+        }
+        ensure!(
+            self.images.is_none_or(|images| (1..=256).contains(&images)),
+            "--images {}: a GPU takes 1 to 256 images",
+            self.images.unwrap_or(0)
+        );
+        for (name, value) in [("--network-gb-s", self.network_gb_s), ("--hop-us", self.hop_us)] {
+            let wrong = value.filter(|value| !(value.is_finite() && *value > 0.0));
+            ensure!(wrong.is_none(), "{name} {}: must be above 0", wrong.unwrap_or(0.0));
+        }
+        ensure!(
+            self.positives.is_finite() && self.positives > 0.0,
+            "--positives {}: an image has more than 0 positive RoIs on the average",
+            self.positives
+        );
+        Ok(())
+    }
+}
+
+/// What was planned.
+struct Planned {
+    steps: Vec<StepPlan>,
+    kept: tables::Kept,
+    weak: Vec<tables::Weak>,
+}
+
+pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
+    args.check()?;
+    let (gpu, machine) = args.machine()?;
+    let network = args.network(&machine);
+    let config = Config::load(&args.preset, &args.set)?;
+    ensure!(
+        config.train.micro_steps == 1,
+        "a step of several graphs is not planned: add --set train.micro_steps=1"
+    );
+    let images = args.images.unwrap_or(config.train.images_per_group);
+    let shape = padded(args, &config)?;
+    let of = |images: usize| {
+        let of_config = || format!("{}, {images} images of {shape}", args.preset);
+        Model::new(&config, images, shape, &gpu).with_context(of_config)
+    };
+    let (own, full, single) = (of(images)?, of(FULL_IMAGES)?, of(1)?);
+    let calibration = Calibration::new(&gpu, args.rates)?;
+    let setting = |model, bucket_mib| Setting {
+        model,
+        calibration: &calibration,
+        fabric: Fabric { ranks: args.gpus, nvlink: machine.nvlink, network },
+        bucket_mib,
+        positives: args.positives,
+        equal: false,
+    };
+    let first = args.bucket_mib.first().copied().unwrap_or(25.0);
+    let planned = Planned {
+        steps: args.bucket_mib.iter().map(|mib| plan(&setting(&own, *mib))).collect(),
+        kept: tables::kept(&setting(&full, first), &setting(&single, first)),
+        weak: tables::weak(&setting(&single, first)),
+    };
+    let about = print::About { args, machine: &machine, network, shape, model: &own };
+    print::text(&about, &calibration, &planned);
+    let value = print::json(&about, &calibration, &planned);
+    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
+}
+
+/// The images' padded shape.
+fn padded(args: &PlanArgs, config: &Config) -> anyhow::Result<PaddedShape> {
+    let divisor = config.input.size_divisor;
+    let side = |size: usize| size.next_multiple_of(divisor);
+    let own =
+        PaddedShape { height: side(config.input.min_size), width: side(config.input.max_size) };
+    let shape = args.padded.map_or(own, |Padded(shape)| shape);
+    ensure!(
+        shape.height.is_multiple_of(divisor) && shape.width.is_multiple_of(divisor),
+        "--padded {shape}: both sides must be multiples of input.size_divisor, which is {divisor}"
+    );
+    Ok(shape)
+}

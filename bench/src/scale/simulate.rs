@@ -1,0 +1,167 @@
+//! A timeline of tasks on streams that share one GPU.
+//!
+//! A task has a duration alone and the share of the GPU that it takes then. Tasks that run together
+//! keep their speed while their shares fit; beyond that they slow each other down. Small grids so
+//! overlap, while two tasks that each fill the GPU take as long as one after the other.
+
+/// Work of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Task {
+    /// A stream runs its tasks in the order of the list.
+    pub(super) stream: usize,
+    /// Duration alone.
+    pub(super) ms: f64,
+    /// Part of the GPU that it takes meanwhile, 0 to 1.
+    pub(super) share: f64,
+    /// True if it never gives way: a collective, whose blocks stay where they are.
+    pub(super) keeps: bool,
+    /// Tasks of other streams, by position, that it waits for.
+    pub(super) waits: Vec<usize>,
+}
+
+/// When a task ran, in ms from the start of the step.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Span {
+    pub(super) start: f64,
+    pub(super) end: f64,
+}
+
+/// Milliseconds below which nothing is left of a task.
+const NOTHING: f64 = 1e-12;
+
+/// Runs all tasks. Panics if they wait for each other in a circle.
+pub(super) fn simulate(tasks: &[Task]) -> Vec<Span> {
+    let streams = tasks.iter().map(|task| task.stream + 1).max().unwrap_or(0);
+    let mut queues: Vec<std::collections::VecDeque<usize>> = vec![Default::default(); streams];
+    for (position, task) in tasks.iter().enumerate() {
+        queues[task.stream].push_back(position);
+    }
+    let mut spans = vec![Span::default(); tasks.len()];
+    let mut done = vec![false; tasks.len()];
+    // Position and milliseconds left.
+    let mut running: Vec<(usize, f64)> = Vec::new();
+    let mut now = 0.0;
+    while queues.iter().any(|queue| !queue.is_empty()) {
+        for head in queues.iter().filter_map(|queue| queue.front().copied()) {
+            let is_running = running.iter().any(|(position, _)| *position == head);
+            if !is_running && tasks[head].waits.iter().all(|wait| done[*wait]) {
+                spans[head].start = now;
+                running.push((head, tasks[head].ms));
+            }
+        }
+        assert!(!running.is_empty(), "tasks that wait for each other");
+        let speed = speeds(tasks, &running);
+        let left = running.iter().zip(&speed).map(|((_, ms), speed)| ms / speed);
+        let step = left.fold(f64::INFINITY, f64::min);
+        now += step;
+        for ((_, ms), speed) in running.iter_mut().zip(&speed) {
+            *ms -= step * speed;
+        }
+        running.retain(|&(position, ms)| {
+            if ms > NOTHING {
+                return true;
+            }
+            spans[position].end = now;
+            done[position] = true;
+            queues[tasks[position].stream].pop_front();
+            false
+        });
+    }
+    spans
+}
+
+/// Speed of each running task, 1 if nothing slows it.
+fn speeds(tasks: &[Task], running: &[(usize, f64)]) -> Vec<f64> {
+    let share = |keeps: bool| -> f64 {
+        let ours = running.iter().map(|(position, _)| &tasks[*position]);
+        ours.filter(|task| task.keeps == keeps).map(|task| task.share).sum()
+    };
+    let (kept, wanted) = (share(true), share(false));
+    let rest = ((1.0 - kept) / wanted).clamp(0.05, 1.0);
+    running.iter().map(|(position, _)| if tasks[*position].keeps { 1.0 } else { rest }).collect()
+}
+
+/// Milliseconds of `spans` in which none of `others` runs.
+pub(super) fn uncovered(spans: &[Span], others: &[Span]) -> f64 {
+    let mut others: Vec<Span> = others.iter().filter(|o| o.end > o.start).copied().collect();
+    others.sort_by(|a, b| a.start.total_cmp(&b.start));
+    let mut total = 0.0;
+    for span in spans {
+        let mut at = span.start;
+        for other in &others {
+            if other.start > at {
+                total += (other.start.min(span.end) - at).max(0.0);
+            }
+            at = at.max(other.end).min(span.end.max(at));
+            if at >= span.end {
+                break;
+            }
+        }
+        total += (span.end - at).max(0.0);
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(stream: usize, ms: f64, share: f64, waits: &[usize]) -> Task {
+        Task { stream, ms, share, keeps: false, waits: waits.to_vec() }
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    #[test]
+    fn streams_run_beside_each_other_as_far_as_the_gpu_goes() {
+        let end = |shares: [f64; 2]| {
+            let tasks = [task(0, 4.0, shares[0], &[]), task(1, 2.0, shares[1], &[])];
+            simulate(&tasks).iter().map(|span| span.end).fold(0.0, f64::max)
+        };
+        assert!(close(end([0.5, 0.5]), 4.0), "both fit");
+        assert!(close(end([1.0, 1.0]), 6.0), "as long as one after the other");
+        // At 2/3 of their speed the short one takes 3 ms, in which the long one makes 2 of its 4.
+        assert!(close(end([1.0, 0.5]), 5.0));
+    }
+
+    #[test]
+    fn a_collective_keeps_its_speed() {
+        let mut tasks = [task(0, 3.0, 1.0, &[]), task(1, 2.0, 0.25, &[])];
+        tasks[1].keeps = true;
+        let spans = simulate(&tasks);
+        assert!(close(spans[1].end, 2.0));
+        // 1.5 ms of its work in the first 2.
+        assert!(close(spans[0].end, 3.5));
+    }
+
+    #[test]
+    fn waits_and_stream_order_hold() {
+        let tasks = [
+            task(0, 1.0, 0.1, &[2]),
+            task(0, 1.0, 0.1, &[]),
+            task(1, 5.0, 0.1, &[]),
+            task(1, 0.0, 0.0, &[]),
+        ];
+        let spans = simulate(&tasks);
+        assert!(close(spans[0].start, 5.0) && close(spans[1].start, 6.0), "{spans:?}");
+        assert_eq!(spans[3], Span { start: 5.0, end: 5.0 });
+    }
+
+    #[test]
+    #[should_panic(expected = "wait for each other")]
+    fn a_circle_is_our_mistake() {
+        simulate(&[task(0, 1.0, 1.0, &[1]), task(1, 1.0, 1.0, &[0])]);
+    }
+
+    #[test]
+    fn what_others_do_not_cover_is_told() {
+        let span = |start: f64, end: f64| Span { start, end };
+        let others = [span(5.0, 6.0), span(0.0, 2.0), span(1.0, 3.0)];
+        assert!(close(uncovered(&[span(1.0, 8.0)], &others), 4.0));
+        assert!(close(uncovered(&[span(0.0, 2.5), span(2.5, 3.5)], &others), 0.5));
+        assert!(close(uncovered(&[span(1.0, 2.0)], &[]), 1.0));
+        assert!(close(uncovered(&[], &others), 0.0));
+    }
+}
