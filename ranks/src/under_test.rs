@@ -105,7 +105,7 @@ mod over_mpi {
             own.set_doing(step, &format!("waiting for the gradients of step {step}"));
             exchange_values(&own, &*exchanging, step)
         };
-        Ok((Box::new(step), Box::new(move |_| exchange.finish())))
+        Ok((Box::new(step), Box::new(move |_| exchange.finish().map_err(RanksError::Mpi))))
     }
 
     fn exchange_values(

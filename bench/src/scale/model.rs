@@ -5,7 +5,7 @@ use std::sync::Arc;
 use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
 use device::{Gpu, Target, Task};
-use engine::model::{Inject, MicroStep, ModelSpec, SlotShape, training_program};
+use engine::model::{Inject, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 use graph::program::Pass;
@@ -93,7 +93,7 @@ impl Model {
                 runs: 1024,
             },
             target: Target::Gpu(gpu.clone()),
-            micro: MicroStep::Whole,
+            part: Part::whole(),
             inject: Inject::default(),
         };
         let program = Arc::new(training_program(&spec)?.program);

@@ -41,8 +41,10 @@ pub(super) fn join(
         say: Arc::new(move |line| progress.say(line)),
         ..JoinOptions::default()
     };
+    let Launch { rank, ranks, launcher, .. } = launch;
+    progress.say(&format!("rank {rank} of {ranks} ({launcher}): waiting for the others"));
     let group = Group::join(launch, options)?;
-    let (rank, grace) = (launch.rank, timeout.mul_f64(GRACE));
+    let (rank, grace) = (*rank, timeout.mul_f64(GRACE));
     group.on_loss(Box::new(move |lost| end_after(lost, rank, grace)));
     Ok(group)
 }
@@ -198,7 +200,7 @@ pub(super) fn start(
             .env("WORLD_SIZE", number(ranks))
             .env("LOCAL_RANK", number(rank))
             .env("LOCAL_WORLD_SIZE", number(ranks))
-            .env("TORCHELASTIC_RUN_ID", &job)
+            .env("ONEGRAPH_JOB", &job)
             .env(PARENT, number(std::process::id() as usize))
             .spawn();
         match child {
