@@ -46,7 +46,7 @@ fn one_two_and_four_processes_end_with_the_same_weights() {
             summary.collect::<Vec<_>>().join("\n")
         })
         .into();
-    assert_eq!(place.names("runs"), ["r1", "r2", "r4"], "one directory a run");
+    assert_eq!(place.names("runs"), ["data", "r1", "r2", "r4"], "one directory a run");
     assert_eq!(summaries[0].lines().count(), 24, "boxes and masks\n{}", summaries[0]);
     for (name, summary) in ["r2", "r4"].iter().zip(&summaries[1..]) {
         assert_eq!(*summary, summaries[0]);
