@@ -82,6 +82,8 @@ impl CudaDevice {
     /// Joins the group of this identifier (of [`nccl_id`]), once: from then on
     /// [`Device::all_reduce`] sums over its ranks. Returns when all have joined.
     ///
+    /// Panics if a graph was captured before: what it holds in place of sums are copies.
+    ///
     /// # Errors
     /// [`DeviceError::Absent`] with one sentence if NCCL is missing or too old; NCCL's own errors;
     /// a rank that does not come in time.
@@ -91,7 +93,11 @@ impl CudaDevice {
         id: &[u8; 128],
         options: &NcclOptions,
     ) -> Result<(), DeviceError> {
-        self.lock().not_capturing("joining a group")?;
+        {
+            let state = self.lock();
+            state.not_capturing("joining a group")?;
+            assert!(state.graphs.is_empty(), "joined after a capture, whose sums are copies");
+        }
         assert!(ranks.rank < ranks.count, "{ranks:?}");
         let joined = Communicator::join(&self.context, ranks, id, options)?;
         assert!(self.group.set(joined).is_ok(), "a device is in one group");
