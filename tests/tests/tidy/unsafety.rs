@@ -30,6 +30,7 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "kernels/device/src/cuda/module.rs",
         "the driver is reached through C functions; here: code and its attributes",
     ),
+    ("kernels/device/src/cuda/nccl.rs", "NCCL is a library of C functions, loaded at run time"),
     (
         "kernels/device/src/cuda/staging.rs",
         "memory of the driver's is reached by reference where no copy reads it",

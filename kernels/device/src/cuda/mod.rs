@@ -8,11 +8,13 @@ mod args;
 mod context;
 mod memory;
 mod module;
+mod nccl;
+mod ordinal;
 mod staging;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use args::PackedArgs;
@@ -20,6 +22,9 @@ use context::Context;
 pub use context::{Installed, InstalledGpu};
 use memory::{Allocation, PinnedMemory};
 use module::Kernels;
+use nccl::Communicator;
+pub use nccl::{NcclOptions, nccl_id, nccl_variables};
+pub use ordinal::ordinal_of;
 use staging::StagingMemory;
 
 use crate::manifest::Compiled;
@@ -38,8 +43,10 @@ const IDLE: Duration = Duration::from_micros(50);
 /// would invalidate a capture in another.
 #[derive(Debug)]
 pub struct CudaDevice {
-    // Drop order: graphs before the code that they run.
+    // Drop order: graphs before the code and the group that they use.
     state: Mutex<State>,
+    /// The group, once joined.
+    group: OnceLock<Communicator>,
     kernels: Kernels,
     context: Arc<Context>,
 }
@@ -69,7 +76,41 @@ impl CudaDevice {
     pub fn open(ordinal: usize, kernels: &[&'static Compiled]) -> Result<Self, DeviceError> {
         let context = Context::open(ordinal)?;
         let kernels = Kernels::new(&context, kernels);
-        Ok(Self { state: Mutex::default(), kernels, context })
+        Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context })
+    }
+
+    /// Joins the group of this identifier (of [`nccl_id`]), once: from then on
+    /// [`Device::all_reduce`] sums over its ranks. Returns when all have joined.
+    ///
+    /// Panics if a graph was captured before: what it holds in place of sums are copies.
+    ///
+    /// # Errors
+    /// [`DeviceError::Absent`] with one sentence if NCCL is missing or too old; NCCL's own errors;
+    /// a rank that does not come in time.
+    pub fn join(
+        &self,
+        ranks: Ranks,
+        id: &[u8; 128],
+        options: &NcclOptions,
+    ) -> Result<(), DeviceError> {
+        {
+            let state = self.lock();
+            state.not_capturing("joining a group")?;
+            assert!(state.graphs.is_empty(), "joined after a capture, whose sums are copies");
+        }
+        assert!(ranks.rank < ranks.count, "{ranks:?}");
+        let joined = Communicator::join(&self.context, ranks, id, options)?;
+        assert!(self.group.set(joined).is_ok(), "a device is in one group");
+        Ok(())
+    }
+
+    /// Leaves the group, from any thread: sums that wait for lost ranks end, with undefined
+    /// results, and nothing can be summed or replayed any more.
+    ///
+    /// # Errors
+    /// NCCL's own errors, or another thread that does not come back from a call into NCCL.
+    pub fn abort(&self) -> Result<(), DeviceError> {
+        self.group.get().map_or(Ok(()), Communicator::abort)
     }
 
     fn new_event(&self, timing: bool) -> Result<Event, DeviceError> {
@@ -287,12 +328,21 @@ impl Device for CudaDevice {
     }
 
     fn ranks(&self) -> Ranks {
-        Ranks::ALONE
+        self.group.get().map_or(Ranks::ALONE, |group| group.ranks)
     }
 
     fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError> {
-        let copy = DeviceCopy { to: sum.to, from: sum.from, bytes: sum.bytes() };
-        self.copy(stream, &copy)
+        let Some(group) = self.group.get() else {
+            let copy = DeviceCopy { to: sum.to, from: sum.from, bytes: sum.bytes() };
+            return self.copy(stream, &copy);
+        };
+        let stream = {
+            let state = self.lock();
+            state.check_inside(sum.to, sum.bytes());
+            state.check_inside(sum.from, sum.bytes());
+            state.stream(stream)
+        };
+        group.all_reduce(&stream, sum)
     }
 
     fn upload_from(
@@ -376,6 +426,8 @@ impl Device for CudaDevice {
             state.replayed = Some(stream.clone());
             (found, stream)
         };
+        // A graph of a group that was left holds addresses that are no more.
+        self.group.get().map_or(Ok(()), Communicator::check)?;
         stream.replay(&graph)
     }
 
@@ -383,7 +435,8 @@ impl Device for CudaDevice {
         std::thread::sleep(IDLE);
         // Every later call reports an earlier fault: query a stream, without waiting for it.
         let stream = self.lock().replayed.clone();
-        stream.map_or(Ok(()), |stream| stream.check())
+        stream.map_or(Ok(()), |stream| stream.check())?;
+        self.group.get().map_or(Ok(()), Communicator::check)
     }
 
     fn counts(&self) -> Counts {

@@ -38,6 +38,11 @@ impl Stream {
         Ok(Self { raw, context: context.clone() })
     }
 
+    /// The handle, valid as long as `self`.
+    pub(super) fn raw(&self) -> sys::CUstream {
+        self.raw
+    }
+
     /// Records `event` after the current contents of the stream.
     pub(super) fn record(&self, event: &Event) -> Result<(), DeviceError> {
         self.context.bind()?;

@@ -1,0 +1,65 @@
+//! Which GPU each rank of a machine takes.
+
+use super::Installed;
+use crate::DeviceError;
+
+/// The GPU of a rank that is number `local_rank` of `local_ranks` on its machine: the one of its
+/// number, or the only one, if `CUDA_VISIBLE_DEVICES` shows each rank its own.
+///
+/// # Errors
+/// [`DeviceError::Absent`] with one sentence if there is no driver, or fewer GPUs than ranks.
+pub fn ordinal_of(local_rank: usize, local_ranks: usize) -> Result<usize, DeviceError> {
+    let gpus = Installed::find()?.gpus.len();
+    let chosen = std::env::var_os("CUDA_VISIBLE_DEVICES").is_some();
+    choose(local_rank, local_ranks, gpus, chosen)
+}
+
+fn choose(
+    local_rank: usize,
+    local_ranks: usize,
+    gpus: usize,
+    chosen: bool,
+) -> Result<usize, DeviceError> {
+    assert!(local_rank < local_ranks, "rank {local_rank} of {local_ranks} on this machine");
+    match gpus {
+        _ if gpus >= local_ranks => Ok(local_rank),
+        1 if chosen => Ok(0),
+        _ => {
+            let there = if gpus == 1 { "1 is".into() } else { format!("{gpus} are") };
+            let from = if chosen { " in CUDA_VISIBLE_DEVICES" } else { "" };
+            Err(DeviceError::Absent(format!(
+                "{local_ranks} ranks on this machine need a GPU each, and {there} visible{from}; \
+                 start fewer ranks, or show each its own GPU"
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::choose;
+
+    #[test]
+    fn each_rank_takes_the_gpu_of_its_number() {
+        for rank in 0..4 {
+            assert_eq!(choose(rank, 4, 4, false), Ok(rank));
+            assert_eq!(choose(rank, 4, 8, true), Ok(rank));
+        }
+    }
+
+    #[test]
+    fn a_rank_that_sees_only_its_own_gpu_takes_it() {
+        assert_eq!(choose(3, 4, 1, true), Ok(0));
+        assert_eq!(choose(0, 1, 1, false), Ok(0));
+    }
+
+    #[test]
+    fn more_ranks_than_gpus_are_refused_in_one_sentence() {
+        let said = |gpus, chosen| choose(1, 4, gpus, chosen).expect_err("too few").to_string();
+        let rest = "; start fewer ranks, or show each its own GPU";
+        let need = "4 ranks on this machine need a GPU each, and ";
+        assert_eq!(said(1, false), format!("{need}1 is visible{rest}"));
+        assert_eq!(said(2, true), format!("{need}2 are visible in CUDA_VISIBLE_DEVICES{rest}"));
+        assert_eq!(said(0, false), format!("{need}0 are visible{rest}"));
+    }
+}
