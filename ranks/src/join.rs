@@ -17,6 +17,9 @@ use crate::rendezvous::{Rendezvous, Served};
 /// How long a connection has for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// How often rank 0 looks whether those that came are still there.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Handshakes at once; who comes beyond them is turned away, and may come again.
 const MAX_HANDSHAKES: usize = 512;
 
@@ -76,6 +79,7 @@ impl Door {
     }
 
     fn wait(mut self, deadline: Instant) -> Result<Joined, RanksError> {
+        let mut looked = Instant::now();
         while self.members.contains(&None) {
             while self.accept() {}
             while let Ok(greeted) = self.greeted.1.try_recv() {
@@ -83,6 +87,12 @@ impl Door {
             }
             if Instant::now() > deadline {
                 return Err(self.give_up());
+            }
+            if looked.elapsed() > LOOK {
+                looked = Instant::now();
+                for rank in 1..self.members.len() {
+                    self.there(rank);
+                }
             }
             thread::sleep(Duration::from_millis(3));
         }
@@ -164,6 +174,7 @@ impl Door {
             && matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
             && stream.set_nonblocking(false).is_ok();
         if !is_open {
+            (self.say)(&format!("rank {rank} went away before all ranks had come"));
             (self.members[rank], self.streams[rank]) = (None, None);
         }
         self.members[rank].as_ref()

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{options, run};
+use crate::common::{launch, logged, options, run};
 use ranks::{Group, JoinOptions, RanksError};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -19,23 +19,31 @@ struct Processes {
     _folder: tempfile::TempDir,
 }
 
+/// Starts one rank.
+fn start(
+    folder: &tempfile::TempDir,
+    [rank, count, steps]: [usize; 3],
+    fail_at: Option<usize>,
+) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rank-under-test"));
+    command.args([steps.to_string(), TIMEOUT.as_millis().to_string()]);
+    command.args(fail_at.map(|step| step.to_string()));
+    for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank)] {
+        command.env(name, value.to_string());
+    }
+    for name in ["WORLD_SIZE", "LOCAL_WORLD_SIZE"] {
+        command.env(name, count.to_string());
+    }
+    command.env("XDG_RUNTIME_DIR", folder.path()).env("ONEGRAPH_JOB", "faults");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("it starts")
+}
+
 impl Processes {
     fn start(count: usize, steps: usize, fail_at: Option<usize>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let timeout = TIMEOUT.as_millis().to_string();
         let start = |rank: usize| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_rank-under-test"));
-            command.args([steps.to_string(), timeout.clone()]);
-            command.args(fail_at.map(|step| step.to_string()));
-            for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank)] {
-                command.env(name, value.to_string());
-            }
-            for name in ["WORLD_SIZE", "LOCAL_WORLD_SIZE"] {
-                command.env(name, count.to_string());
-            }
-            command.env("XDG_RUNTIME_DIR", folder.path()).env("ONEGRAPH_JOB", "faults");
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            let mut child = command.spawn().expect("it starts");
+            let mut child = start(&folder, [rank, count, steps], fail_at);
             let out = BufReader::new(child.stdout.take().expect("piped"));
             (child, out)
         };
@@ -137,6 +145,36 @@ fn an_error_of_one_rank_is_quoted_by_all() {
         assert_eq!(code, Some(8), "{said}");
         assert!(said.contains("was lost at step 7 (it ended with: the disk is full"), "{said}");
     }
+}
+
+#[test]
+fn a_rank_that_dies_before_all_have_come_may_come_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (own, lines) = logged(options(&folder, "faults"));
+    let (first, third) = thread::scope(|scope| {
+        let first = scope.spawn(|| Group::join(&launch(0, 3), own.clone()));
+        let mut child = start(&folder, [1, 3, 1], None);
+        let said = |text: &str| lines.lock().expect("no panic").iter().any(|line| line == text);
+        // Until it has its place: another one that asks for it is refused.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !lines.lock().expect("no panic").iter().any(|line| line.contains("came twice")) {
+            assert!(Instant::now() < deadline, "it does not come");
+            let mut other = start(&folder, [1, 3, 1], None);
+            thread::sleep(Duration::from_millis(50));
+            other.kill().and_then(|()| other.wait()).expect("it ends");
+        }
+        child.kill().and_then(|()| child.wait()).expect("it is killed");
+        while !said("rank 1 went away before all ranks had come") {
+            assert!(Instant::now() < deadline, "nobody sees it: {lines:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let again = scope.spawn(|| Group::join(&launch(1, 3), own.clone()));
+        let third = Group::join(&launch(2, 3), own.clone());
+        again.join().expect("no panic").expect("it has its place").leave(None);
+        (first.join().expect("no panic"), third)
+    });
+    first.expect("all came").leave(None);
+    third.expect("all came").leave(None);
 }
 
 #[test]
