@@ -1,5 +1,4 @@
-//! Which gradients are reduced together: in the order in which they become ready, a bucket is full
-//! when its bytes reach the limit.
+//! Which gradients are reduced together.
 
 use graph::{Program, TensorId};
 
@@ -22,24 +21,19 @@ pub(super) fn gradients(program: &Program) -> Vec<TensorId> {
     norms.map(|node| node.inputs.clone()).unwrap_or_default()
 }
 
-/// Buckets of `grads`, each of at least `limit_bytes` on the wire but for the last.
+/// Buckets of `grads`, as a training step of several ranks has them.
 pub(super) fn partition(program: &Program, grads: &[TensorId], limit_bytes: usize) -> Vec<Bucket> {
     let producer = |grad: &TensorId| {
         program.nodes().iter().rposition(|node| node.outputs.contains(grad)).unwrap_or(0)
     };
     let mut ready: Vec<(usize, TensorId)> = grads.iter().map(|g| (producer(g), *g)).collect();
     ready.sort_unstable();
-    let mut buckets: Vec<Bucket> = Vec::new();
-    for (node, grad) in ready {
-        let bytes = program.desc(grad).len() * VALUE_BYTES;
-        match buckets.last_mut().filter(|bucket| bucket.bytes < limit_bytes) {
-            Some(open) => {
-                open.grads.push(grad);
-                open.bytes += bytes;
-                open.last_node = node;
-            }
-            None => buckets.push(Bucket { grads: vec![grad], bytes, last_node: node }),
-        }
-    }
-    buckets
+    let bytes: Vec<usize> =
+        ready.iter().map(|(_, grad)| program.desc(*grad).len() * VALUE_BYTES).collect();
+    let bucket = |range: std::ops::Range<usize>| Bucket {
+        bytes: bytes[range.clone()].iter().sum(),
+        last_node: ready[range.end - 1].0,
+        grads: ready[range].iter().map(|(_, grad)| *grad).collect(),
+    };
+    graph::buckets::partition(&bytes, limit_bytes).into_iter().map(bucket).collect()
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct RanksConfig {
     /// Gradients that are reduced together on GPUs. Smaller buckets start earlier, larger ones use
-    /// the network better. Default 25.
+    /// the network better. Default 50.
     #[schemars(range(min = 1, max = 4096), extend("unit" = "MiB"))]
     pub bucket_mib: usize,
     /// Time in which a run ends after one of its ranks is lost. Default 10.
@@ -24,6 +24,6 @@ pub struct RanksConfig {
 
 impl Default for RanksConfig {
     fn default() -> Self {
-        Self { bucket_mib: 25, timeout_seconds: 10, join_timeout_seconds: 300, nvls: false }
+        Self { bucket_mib: 50, timeout_seconds: 10, join_timeout_seconds: 300, nvls: false }
     }
 }

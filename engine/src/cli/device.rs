@@ -44,7 +44,10 @@ impl DeviceArgs {
     /// # Errors
     /// [`EngineError::Device`] with one sentence if `cuda` was requested and no GPU opens, or if a
     /// GPU is present but fails to open.
-    pub fn open_with(&self, open: OpenDevice) -> Result<Option<Arc<dyn Device>>, EngineError> {
+    pub fn open_with<T>(
+        &self,
+        open: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<Option<T>, EngineError> {
         match self.device {
             Choice::Cpu => {
                 tracing::info!("runs on the CPU: --device cpu");
@@ -52,6 +55,13 @@ impl DeviceArgs {
             }
             choice => choose(choice, open()),
         }
+    }
+}
+
+impl DeviceArgs {
+    /// Whether the CPU was asked for.
+    pub(super) fn is_cpu(&self) -> bool {
+        matches!(self.device, Choice::Cpu)
     }
 }
 

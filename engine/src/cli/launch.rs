@@ -3,14 +3,16 @@
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use configs::Config;
-use device::{Alone, Exchange};
-use ranks::{Group, JoinOptions, Launch, Lost};
+use device::cuda::{NcclOptions, nccl_id, nccl_variables, ordinal_of};
+use device::{Alone, Exchange, Ranks};
+use ranks::{Group, JoinOptions, Launch, Lost, RanksError};
 
 use super::device::DeviceArgs;
 use super::exit;
@@ -44,7 +46,7 @@ pub(super) fn join(
     let Launch { rank, ranks, launcher, .. } = launch;
     progress.say(&format!("rank {rank} of {ranks} ({launcher}): waiting for the others"));
     let group = Group::join(launch, options)?;
-    let (rank, grace) = (*rank, timeout.mul_f64(GRACE));
+    let (rank, grace) = (*rank, grace(config));
     group.on_loss(Box::new(move |lost| end_after(lost, rank, grace)));
     Ok(group)
 }
@@ -53,6 +55,10 @@ pub(super) fn join(
 const NOTICED: f64 = 0.7;
 /// The share that the rank then has to end by itself.
 const GRACE: f64 = 0.15;
+
+fn grace(config: &Config) -> Duration {
+    Duration::from_secs(config.ranks.timeout_seconds).mul_f64(GRACE)
+}
 
 /// Ends the process if it has not ended by itself: it may hang in a collective that lacks a rank.
 fn end_after(lost: &Lost, rank: usize, grace: Duration) {
@@ -64,22 +70,63 @@ fn end_after(lost: &Lost, rank: usize, grace: Duration) {
 }
 
 fn lost_sentence(lost: &Lost) -> String {
-    EngineError::from(ranks::RanksError::Lost(lost.clone())).to_string()
+    EngineError::from(RanksError::Lost(lost.clone())).to_string()
 }
 
 /// Opens the device of this rank, and joins it to those of the others.
 ///
 /// # Errors
-/// As for [`DeviceArgs::open`].
+/// As for [`DeviceArgs::open`]; ranks on devices of different kinds; NCCL missing or failing.
 pub(super) fn open(
     device: &DeviceArgs,
     launch: &Launch,
     group: &Group,
     config: &Config,
 ) -> Result<Backend, EngineError> {
-    let backend = device.open()?;
-    let _ = (launch, group, config);
-    Ok(backend)
+    if launch.ranks == 1 {
+        return device.open();
+    }
+    let opened = device.open_with(|| {
+        kernels::compiled::open(ordinal_of(launch.local_rank, launch.local_ranks)?)
+    })?;
+    let kind = if opened.is_some() { "GPU" } else { "CPU" };
+    group.agree(&[("device", kind.to_string())])?;
+    let Some(cuda) = opened else { return Ok(Backend::Cpu) };
+    let cuda = Arc::new(cuda);
+    let id = if group.is_first() { nccl_id()?.to_vec() } else { Vec::new() };
+    let id = group.broadcast("the identifier of NCCL's group", &id)?;
+    let Ok(id) = id.try_into() else {
+        return Err(EngineError::RankLost("the first rank sent no identifier of NCCL".into()));
+    };
+    let timeout = Duration::from_secs(config.ranks.join_timeout_seconds);
+    let ranks = Ranks { rank: launch.rank, count: launch.ranks };
+    cuda.join(ranks, &id, &NcclOptions { nvls: config.ranks.nvls, timeout })?;
+    let (lost, rank, grace) = (cuda.clone(), launch.rank, grace(config));
+    group.on_loss(Box::new(move |loss| {
+        // It fails where NCCL itself hangs; then the process ends below.
+        let _ = lost.abort();
+        end_after(loss, rank, grace);
+    }));
+    Ok(Backend::Device(cuda))
+}
+
+/// Starts this process anew with the variables that NCCL reads when it is loaded, if they are
+/// missing: later it is too late for them.
+///
+/// # Errors
+/// [`EngineError::Usage`] if the process cannot be started anew.
+pub(super) fn with_nccl_variables(
+    device: &DeviceArgs,
+    launch: &Launch,
+    config: &Config,
+) -> Result<(), EngineError> {
+    let needed = nccl_variables(config.ranks.nvls).filter(|_| launch.ranks > 1);
+    let missing = needed.filter(|(name, _)| std::env::var_os(name).is_none() && !device.is_cpu());
+    let Some((name, value)) = missing else { return Ok(()) };
+    let program = std::env::current_exe().map_err(cannot_start)?;
+    Err(cannot_start(
+        Command::new(program).args(std::env::args_os().skip(1)).env(name, value).exec(),
+    ))
 }
 
 /// What CPU steps exchange through.
@@ -101,19 +148,30 @@ pub(super) fn ending_together(
     run: impl FnOnce(&OnceCell<Arc<dyn Exchange>>) -> Result<Outcome, EngineError>,
 ) -> Result<Outcome, EngineError> {
     let exchange = OnceCell::new();
-    let result = match run(&exchange) {
+    let result = run(&exchange).map_err(|fault| match group.lost() {
+        // Whatever failed failed for lack of that rank.
+        Some(lost) => RanksError::Lost(lost).into(),
+        None => fault,
+    });
+    let result = match result {
         result @ (Ok(_) | Err(EngineError::Diverged { .. })) => {
             let met = end(group, exchange.get());
             result.and_then(|outcome| met.map(|()| outcome))
         }
         result => result,
     };
-    let fault = match &result {
-        Ok(_) | Err(EngineError::Diverged { .. } | EngineError::RankLost(_)) => None,
-        Err(fault) => Some(fault.to_string()),
-    };
-    group.leave(fault.as_deref());
-    result
+    if group.ranks() == 1 {
+        return result;
+    }
+    // Before it leaves: a launcher may kill the rest as soon as one has left.
+    let result = result.map_err(|fault| {
+        tell(&fault);
+        let agreed = matches!(fault, EngineError::Diverged { .. } | EngineError::RankLost(_));
+        (super::code(&fault), (!agreed).then(|| fault.to_string()))
+    });
+    let fault = result.as_ref().err().and_then(|(_, fault)| fault.as_deref());
+    group.leave(fault);
+    result.map_err(|(code, _)| EngineError::Ranks { code })
 }
 
 fn end(group: &Group, exchange: Option<&Arc<dyn Exchange>>) -> Result<(), EngineError> {
@@ -125,10 +183,12 @@ fn end(group: &Group, exchange: Option<&Arc<dyn Exchange>>) -> Result<(), Engine
 /// only the first one tells.
 pub(super) fn tell(error: &EngineError) {
     let launch = Launch::from_env().unwrap_or_else(|_| Launch::alone());
-    let progress = match (launch.ranks, launch.rank) {
-        (1, _) => Progress::loud(),
-        (_, rank) if rank > 0 && matches!(error, EngineError::Diverged { .. }) => return,
-        (_, rank) => Progress::of_rank(rank),
+    let progress = match (error, launch.ranks, launch.rank) {
+        // Told already, by this rank or by the first one.
+        (EngineError::Ranks { .. }, ..) => return,
+        (EngineError::Diverged { .. }, _, 1..) => return,
+        (_, 1, _) => Progress::loud(),
+        (_, _, rank) => Progress::of_rank(rank),
     };
     progress.say(&format!("error: {error}"));
 }
@@ -282,7 +342,6 @@ fn end_with_parent() {
 /// Becomes mpirun, which starts the ranks; returns only if that fails.
 #[cfg(feature = "mpi")]
 fn mpirun(ranks: usize, words: &[OsString]) -> EngineError {
-    use std::os::unix::process::CommandExt;
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(fault) => return cannot_start(fault),

@@ -105,6 +105,7 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         (_, rank) if args.log_all_ranks => Progress::of_rank(rank),
         _ => Progress::quiet(),
     };
+    launch::with_nccl_variables(&args.device, &launch, &config)?;
     let group = launch::join(&launch, &config, progress)?;
     let rank = Rank { launch: &launch, group: &group, progress };
     launch::ending_together(&group, |exchange| train(args, &start, config, &rank, exchange, stop))
