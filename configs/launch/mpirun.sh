@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Starts `onegraph train` under Open MPI 4.1, one rank per GPU, on this host or on several.
+#
+#   mpirun.sh [-n RANKS] [-H HOST:RANKS,HOST:RANKS..] CONFIG [OPTIONS OF onegraph train]
+#   mpirun.sh -n 8 mlperf_r50 --resume auto
+#   mpirun.sh -H a:8,b:8 mlperf_r50 --resume auto
+#
+# Without -H, hosts are those of OMPI_MCA_orte_default_hostfile (Kubeflow sets it), else this one;
+# without -n there are as many ranks as slots, or GPUs of this host. Several hosts need ssh from
+# here, and the program, config and data under the same paths. ONEGRAPH_BIN names the program.
+# SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask the ranks to save and leave; a second one ends mpirun.
+# The exit code is mpirun's: 6 saved and left, 8 a rank was lost, 128+N the first rank died of
+# signal N. docs/many-processes.md explains the rest.
+#
+# Tried with Open MPI 4.1.4: one host; two hosts that are network namespaces, over ssh.
+# Not tried: GPUs, EFA.
+set -euo pipefail
+
+die() {
+    printf 'mpirun.sh: %s\n' "$1" >&2
+    exit 2
+}
+
+ranks='' hosts=()
+while getopts n:H: option; do
+    case $option in
+    n) ranks=$OPTARG ;;
+    H) IFS=, read -ra hosts <<<"$OPTARG" ;;
+    *) die 'usage: mpirun.sh [-n RANKS] [-H HOST:RANKS,..] CONFIG [OPTIONS]' ;;
+    esac
+done
+shift $((OPTIND - 1))
+(($#)) || die 'no config; usage: mpirun.sh [-n RANKS] [-H HOST:RANKS,..] CONFIG [OPTIONS]'
+program=$(command -v "${ONEGRAPH_BIN:-onegraph}") ||
+    die "${ONEGRAPH_BIN:-onegraph}: not found; put onegraph on PATH, or its path in ONEGRAPH_BIN"
+program=$(realpath "$program")
+command -v mpirun >/dev/null || die 'mpirun: not found; install openmpi-bin'
+
+options=()
+hostfile=${OMPI_MCA_orte_default_hostfile:-}
+if ((${#hosts[@]})); then
+    options+=(--host "$(IFS=,; printf '%s' "${hosts[*]}")")
+elif [[ -n $hostfile ]]; then
+    [[ -r $hostfile ]] || die "$hostfile: cannot be read; OMPI_MCA_orte_default_hostfile names it"
+    mapfile -t hosts < <(sed -n 's/^ *\([^ #]\+\).*slots=\([0-9]\+\).*/\1:\2/p' "$hostfile")
+    ((${#hosts[@]})) || die "$hostfile: no line of the form 'HOST slots=N'"
+fi
+if [[ -z $ranks ]]; then
+    for host in "${hosts[@]}"; do
+        slots=${host##*:}
+        [[ $host == *:* ]] || slots=1
+        ranks=$((ranks + slots))
+    done
+    if [[ -z $ranks ]] && command -v nvidia-smi >/dev/null; then
+        ranks=$(nvidia-smi --list-gpus | wc -l)
+    fi
+fi
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || die "${ranks:-no} ranks; say how many with -n"
+
+# On one host the ranks find each other; across hosts rank 0 is on the first.
+num_hosts=$((${#hosts[@]} > 1 ? ${#hosts[@]} : 1))
+if ((num_hosts > 1)); then
+    export MASTER_ADDR=${MASTER_ADDR:-${hosts[0]%%:*}} MASTER_PORT=${MASTER_PORT:-29500}
+    if [[ -z ${ONEGRAPH_TOKEN:-}${ONEGRAPH_TOKEN_FILE:-} ]]; then
+        ONEGRAPH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+        export ONEGRAPH_TOKEN
+    fi
+fi
+# The ranks of a host share its cores. Open MPI would bind each of two ranks to a single core.
+threads=$(($(nproc) / ((ranks + num_hosts - 1) / num_hosts)))
+export RAYON_NUM_THREADS=${RAYON_NUM_THREADS:-$((threads > 0 ? threads : 1))}
+# An adapter of Amazon's (vendor 0x1d0f): NCCL's plugin reaches it through libfabric.
+if grep -qs 0x1d0f /sys/class/infiniband/*/device/vendor; then
+    export FI_PROVIDER=${FI_PROVIDER:-efa}
+fi
+while read -r name; do
+    case $name in
+    MASTER_* | ONEGRAPH_* | NCCL_* | FI_* | RAYON_NUM_THREADS | CUDA_* | LD_LIBRARY_PATH)
+        options+=(-x "$name")
+        ;;
+    esac
+done < <(compgen -e)
+
+# After a rank has failed, mpirun sends the others SIGTERM, and SIGKILL later, each after this many
+# seconds (its default is 1): more than the 10 in which survivors leave (ranks.timeout_seconds).
+options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-15}")
+
+# A session of its own: Ctrl-C in a terminal reaches this script alone.
+setsid mpirun -np "$ranks" --bind-to none "${options[@]}" "$program" train "$@" </dev/null &
+mpirun=$!
+asked=''
+leave() {
+    if [[ -z $asked ]]; then
+        printf 'mpirun.sh: asking the ranks to save and leave\n' >&2
+        kill -USR1 "$mpirun" 2>/dev/null || true
+    else
+        kill -TERM "$mpirun" 2>/dev/null || true
+    fi
+    asked=yes interrupted=yes
+}
+trap leave TERM INT HUP USR1
+# A trapped signal interrupts `wait`, whose status is mpirun's only if none came.
+while interrupted='' code=0; do
+    wait "$mpirun" || code=$?
+    [[ -n $interrupted ]] || exit "$code"
+done

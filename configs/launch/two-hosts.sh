@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Runs a command as ranks on two hosts that are network namespaces of this machine: own addresses
+# and host names, a cable between them, torchrun's variables in place of ssh and a launcher.
+#
+#   two-hosts.sh [-r RANKS_PER_HOST] [-c SECONDS] COMMAND [ARGUMENTS]
+#   two-hosts.sh onegraph train quickstart --device cpu
+#   two-hosts.sh sh -c 'hostname; echo "rank $RANK of $WORLD_SIZE"'
+#
+# Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
+# ONEGRAPH_TOKEN; its lines are shown behind [HOST RANK]. -c cuts the cable after that time: no
+# packet passes any more, and nobody is told. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit
+# code: the highest of the ranks'. Namespaces and cable are gone when the script ends, however it
+# does. Needs iproute2 and util-linux, as root or with user namespaces.
+#
+# Tried: as root and as a user, with a TCP server and client in Python.
+set -euo pipefail
+
+usage='two-hosts.sh: usage: two-hosts.sh [-r RANKS_PER_HOST] [-c SECONDS] COMMAND [ARGUMENTS]'
+# The script itself moves into a network of its own: what it makes there goes with it.
+if [[ ${TWO_HOSTS_PID:-} != "$$" ]]; then
+    user=(--user --map-root-user)
+    ((EUID)) || user=()
+    export TWO_HOSTS_PID=$$
+    exec unshare "${user[@]}" --net "$BASH" "${BASH_SOURCE[0]}" "$@"
+fi
+
+per_host=1 cut_after=''
+while getopts +r:c: option; do
+    case $option in
+    r) per_host=$OPTARG ;;
+    c) cut_after=$OPTARG ;;
+    *) printf '%s\n' "$usage" >&2 && exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+if ((!$#)) || ! [[ $per_host =~ ^[1-9][0-9]*$ && ${cut_after:-1} =~ ^[0-9.]+$ ]]; then
+    printf '%s\n' "$usage" >&2
+    exit 2
+fi
+
+scratch=$(mktemp -d)
+holders=() ranks=() readers=()
+# shellcheck disable=SC2329  # a trap calls it
+clean() {
+    [[ $BASHPID == "$$" ]] || return 0
+    kill -KILL "${ranks[@]}" "${holders[@]}" 2>/dev/null || true
+    rm -rf "$scratch"
+}
+trap clean EXIT
+
+# held PID NAMESPACE: waits, at most 5 s, until the process has left this namespace.
+held() {
+    local tries
+    for ((tries = 0; tries < 500; tries++)); do
+        [[ $(readlink "/proc/$1/ns/$2") == "$(readlink "/proc/$$/ns/$2")" ]] || return 0
+        sleep 0.01
+    done
+    printf 'two-hosts.sh: no %s namespace after 5 s\n' "$2" >&2
+    return 1
+}
+# Each dies with this script, which may be killed without notice.
+bound=(setpriv --pdeathsig KILL)
+names=(host-a host-b)
+ip link add cable-a type veth peer name cable-b
+for host in 0 1; do
+    "${bound[@]}" unshare --net --uts sleep infinity &
+    disown
+    holders+=($!)
+    held $! net && held $! uts
+    inside=(nsenter --target $! --net --uts)
+    "${inside[@]}" hostname "${names[host]}"
+    cable=cable-${names[host]#host-}
+    ip link set "$cable" netns $!
+    "${inside[@]}" ip address add "10.77.0.$((host + 1))/24" dev "$cable"
+    "${inside[@]}" ip link set lo up
+    "${inside[@]}" ip link set "$cable" up
+done
+
+token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+export MASTER_ADDR=10.77.0.1 MASTER_PORT=${MASTER_PORT:-29500}
+export ONEGRAPH_TOKEN=${ONEGRAPH_TOKEN:-$token}
+export WORLD_SIZE=$((2 * per_host)) LOCAL_WORLD_SIZE=$per_host
+for ((rank = 0; rank < WORLD_SIZE; rank++)); do
+    host=$((rank / per_host))
+    mkfifo "$scratch/$rank"
+    sed -u "s/^/[${names[host]} $rank] /" <"$scratch/$rank" &
+    readers+=($!)
+    RANK=$rank LOCAL_RANK=$((rank % per_host)) "${bound[@]}" \
+        nsenter --target "${holders[host]}" --net --uts -- "$@" \
+        </dev/null >"$scratch/$rank" 2>&1 &
+    ranks+=($!)
+done
+if [[ -n $cut_after ]]; then
+    # shellcheck disable=SC2016  # that shell's own arguments
+    "${bound[@]}" sh -c 'sleep "$1" && echo "two-hosts.sh: cable cut" >&2 && exec nsenter \
+        --target "$2" --net ip link set cable-a down' cut "$cut_after" "${holders[0]}" &
+    disown
+    holders+=($!)
+fi
+
+# shellcheck disable=SC2329  # a trap calls it
+leave() {
+    kill -USR1 "${ranks[@]}" 2>/dev/null || true
+    interrupted=yes
+}
+trap leave TERM INT HUP USR1
+highest=0
+for rank in "${!ranks[@]}"; do
+    # A trapped signal interrupts `wait`, whose status is the rank's only if none came.
+    while interrupted='' code=0; do
+        wait "${ranks[rank]}" || code=$?
+        [[ -n $interrupted ]] || break
+    done
+    codes[rank]=$code
+    highest=$((code > highest ? code : highest))
+done
+wait "${readers[@]}" || true
+printf 'two-hosts.sh: exit codes of the ranks: %s\n' "${codes[*]}"
+exit "$highest"
