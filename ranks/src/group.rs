@@ -190,7 +190,7 @@ impl Group {
                 if pair[0] != name.as_bytes() || pair[1] != value.as_bytes() {
                     let theirs = String::from_utf8_lossy(&pair[1]);
                     return format!(
-                        "rank {rank} on host {host} has another {name} than rank 0: {} and {}; \
+                        "rank {rank} on host {host} differs from rank 0 in {name}: {} and {}; \
                          start all ranks with the same",
                         shown(&theirs),
                         shown(value)

@@ -162,6 +162,7 @@ fn train(
     let backend = launch::open(&args.device, launch, group, &config)?;
     let made = launch::exchange(group, matches!(backend, Backend::Cpu))?;
     let team = Team::new(group.clone(), exchange.get_or_init(|| made).clone());
+    launch::watch(&team, &config);
     let (run, resume) = directory(args, start, &config, &team)?;
     let options = SessionOptions {
         run: run.clone(),

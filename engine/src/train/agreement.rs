@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::resume::identity_of;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::model::is_transient;
 use crate::provenance::commit;
 use crate::runtime::ModelState;
 use crate::team::Team;
@@ -35,7 +36,7 @@ pub(super) fn check(
         ("kernels", hex(Sha256::new().chain_update(kernels))),
         ("training data", training_data.to_string()),
         ("validation data", identity_of(validation_data)),
-        ("weights and optimizer state", hash_of(state.fetch()?)),
+        ("weights and optimizer state", hash_of(&state.fetch()?.without(is_transient))),
     ];
     let keys = config.values()?;
     facts.extend(keys.iter().map(|(key, value)| (key.as_str(), value.clone())));

@@ -78,7 +78,8 @@ impl Session {
         let backend = &options.backend;
         let (train, target) = (&config.train, backend.target());
         // Before any data is drawn or prepared for ranks that cannot share a batch.
-        let division = Division::new(train, &target, team.ranks(), team.exchange())?;
+        let mut division = Division::new(train, &target, team.ranks(), team.exchange())?;
+        division.local_ranks = team.local_ranks();
         // Before any data is drawn or prepared for a config that is refused.
         let mut resumed = match options.resume {
             true => Some(Resumed::open(&config, &options)?),

@@ -180,6 +180,7 @@ impl SumGroups {
         let mut received: Vec<Vec<f32>> =
             pieces.iter().map(|pieces| vec![0.0; pieces.len() * width]).collect();
         self.swap(&send, &mut received);
+        drop(send);
         let mut nodes = received.concat();
         if width > 0 {
             for (left, right) in fold(&pieces.concat()) {
@@ -188,7 +189,9 @@ impl SumGroups {
         }
         nodes.truncate(width);
         let mut sums: Vec<Vec<f32>> = (0..count).map(|rank| vec![0.0; share(rank).len()]).collect();
-        self.swap(&vec![nodes; count], &mut sums);
+        let to_all = vec![nodes.as_slice(); count];
+        let mut receive: Vec<&mut [f32]> = sums.iter_mut().map(Vec::as_mut_slice).collect();
+        self.exchange.exchange(&to_all, &mut receive);
         let sums = sums.concat();
         let mut rest = &sums[..];
         for total in totals {
