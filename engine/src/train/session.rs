@@ -161,9 +161,13 @@ impl Session {
         }
         self.report_on_the_way(None, State::Training);
         let (mut outcome, mut last) = self.train()?;
+        let is_saved = self
+            .options
+            .team
+            .share("whether there is a checkpoint", || Ok(self.last_checkpoint().is_some()))?;
         if self.divergence.is_sound() {
             self.save_last(outcome)?;
-        } else if outcome != Outcome::Interrupted || self.last_checkpoint().is_none() {
+        } else if outcome != Outcome::Interrupted || !is_saved {
             return Err(self.diverged());
         } else {
             self.say_unsaved();
@@ -253,6 +257,10 @@ impl Session {
         self.options.team.set_doing(self.trainer.steps_done() + 1, "training");
         let record = self.trainer.step(self.next_stop())?;
         let step = record.step;
+        if let Some(lost) = self.options.team.group().lost() {
+            // What the step has summed may be anything.
+            return Err(EngineError::RankLost(lost.to_string()));
+        }
         self.divergence.record(&record);
         self.log_loss_scale(&record);
         self.totals.add(&record);
@@ -431,7 +439,10 @@ impl Session {
     fn next_stop(&self) -> u64 {
         let now = self.trainer.steps_done();
         let train = &self.config.train;
-        let saves_now = self.options.team.is_first() && self.saver.is_overdue(train);
+        // Not while nothing can be saved: the other ranks would run a step ahead up to the end.
+        let saves_now = self.options.team.is_first()
+            && self.divergence.is_sound()
+            && self.saver.is_overdue(train);
         if self.stops_here() || saves_now {
             return now;
         }
