@@ -82,8 +82,9 @@ while read -r name; do
 done < <(compgen -e)
 
 # After a rank has failed, mpirun sends the others SIGTERM, and SIGKILL later, each after this many
-# seconds (its default is 1): more than the 10 in which survivors leave (ranks.timeout_seconds).
-options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-15}")
+# seconds (its default is 1): together more than the 10 in which survivors leave
+# (ranks.timeout_seconds). mpirun does not end, and shows no message, before they are over.
+options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-6}")
 
 # A session of its own: Ctrl-C in a terminal reaches this script alone.
 setsid mpirun -np "$ranks" --bind-to none "${options[@]}" "$program" train "$@" </dev/null &
