@@ -65,6 +65,11 @@ if ((num_hosts > 1)); then
         ONEGRAPH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
         export ONEGRAPH_TOKEN
     fi
+    # mpirun looks after 5 s of silence whether a host is there, and gives it up after 5 s more. Its
+    # defaults (300 s and 180 s) leave it waiting for minutes after all ranks have ended.
+    export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-5}
+    export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-1}
+    export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-5}
 fi
 # The ranks of a host share its cores. Open MPI would bind each of two ranks to a single core.
 threads=$(($(nproc) / ((ranks + num_hosts - 1) / num_hosts)))
