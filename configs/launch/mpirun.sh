@@ -12,7 +12,7 @@
 # The exit code is mpirun's: 6 saved and left, 8 a rank was lost, 128+N the first rank died of
 # signal N. docs/many-processes.md explains the rest.
 #
-# Tried with Open MPI 4.1.4: one host; two hosts that are network namespaces, over ssh.
+# Tried with Open MPI 4.1.4, on CPUs: one host; two hosts that are network namespaces, over ssh.
 # Not tried: GPUs, EFA.
 set -euo pipefail
 
