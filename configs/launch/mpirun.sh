@@ -12,7 +12,7 @@
 # The exit code is mpirun's: 6 saved and left, 8 a rank was lost, 128+N the first rank died of
 # signal N. docs/many-processes.md explains the rest.
 #
-# Tried with Open MPI 4.1.4: one host; two hosts that are network namespaces, over ssh.
+# Tried with Open MPI 4.1.4, on CPUs: one host; two hosts that are network namespaces, over ssh.
 # Not tried: GPUs, EFA.
 set -euo pipefail
 
@@ -65,6 +65,11 @@ if ((num_hosts > 1)); then
         ONEGRAPH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
         export ONEGRAPH_TOKEN
     fi
+    # mpirun looks after 5 s of silence whether a host is there, and gives it up after 5 s more. Its
+    # defaults (300 s and 180 s) leave it waiting for minutes after all ranks have ended.
+    export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-5}
+    export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-1}
+    export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-5}
 fi
 # The ranks of a host share its cores. Open MPI would bind each of two ranks to a single core.
 threads=$(($(nproc) / ((ranks + num_hosts - 1) / num_hosts)))
@@ -82,8 +87,9 @@ while read -r name; do
 done < <(compgen -e)
 
 # After a rank has failed, mpirun sends the others SIGTERM, and SIGKILL later, each after this many
-# seconds (its default is 1): more than the 10 in which survivors leave (ranks.timeout_seconds).
-options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-15}")
+# seconds (its default is 1): together more than the 10 in which survivors leave
+# (ranks.timeout_seconds). mpirun does not end, and shows no message, before they are over.
+options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-6}")
 
 # A session of its own: Ctrl-C in a terminal reaches this script alone.
 setsid mpirun -np "$ranks" --bind-to none "${options[@]}" "$program" train "$@" </dev/null &

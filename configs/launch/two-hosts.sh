@@ -3,16 +3,18 @@
 # and host names, a cable between them, torchrun's variables in place of ssh and a launcher.
 #
 #   two-hosts.sh [-r RANKS_PER_HOST] [-c SECONDS] COMMAND [ARGUMENTS]
-#   two-hosts.sh onegraph train quickstart --device cpu
+#   two-hosts.sh onegraph train CONFIG
 #   two-hosts.sh sh -c 'hostname; echo "rank $RANK of $WORLD_SIZE"'
 #
 # Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
 # ONEGRAPH_TOKEN; its lines are shown behind [HOST RANK]. -c cuts the cable after that time: no
 # packet passes any more, and nobody is told. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit
 # code: the highest of the ranks'. Namespaces and cable are gone when the script ends, however it
-# does. Needs iproute2 and util-linux, as root or with user namespaces.
+# does. Needs iproute2 and util-linux, as root or with user namespaces. Ranks on the CPU exchange
+# over MPI, which needs mpirun: here they meet, and then refuse to go on.
 #
-# Tried: as root and as a user, with a TCP server and client in Python.
+# Tried: as root and as a user, with a TCP server and client in Python; the meeting of onegraph's
+# ranks. Not tried: GPUs.
 set -euo pipefail
 
 usage='two-hosts.sh: usage: two-hosts.sh [-r RANKS_PER_HOST] [-c SECONDS] COMMAND [ARGUMENTS]'

@@ -34,9 +34,10 @@ fn tensors(config: &Config) -> Vec<Tensor> {
     tensors
 }
 
-/// Images per program, in training and evaluation.
+/// Images per program at least, in training and evaluation: how many groups of the batch a program
+/// holds depends on ranks and device, and is checked when its memory is planned.
 fn images(config: &Config) -> usize {
-    config.train.micro_batch().max(config.eval.batch_size)
+    config.train.images_per_group.max(config.eval.batch_size)
 }
 
 /// Feature maps, proposals, and the weights of the body.
