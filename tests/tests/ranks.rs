@@ -24,10 +24,13 @@ struct Run {
     _place: Place,
 }
 
+/// Name and bytes.
+type Tensor = (String, Vec<u8>);
+
 /// What a rank has after its last step.
 struct After {
     records: Vec<StepRecord>,
-    state: Vec<(String, Vec<u8>)>,
+    state: Vec<Tensor>,
 }
 
 impl Run {
@@ -108,9 +111,9 @@ fn on_devices(run: &Run, count: usize, steps: u64, seed: u64) -> Vec<After> {
 
 /// The largest difference of a tensor of two states, over the tensor's largest value.
 fn distance(a: &After, b: &After) -> f32 {
-    let of = |(a, b): (&(String, Vec<u8>), &(String, Vec<u8>))| {
+    let of = |(a, b): (&Tensor, &Tensor)| {
         assert_eq!(a.0, b.0);
-        let floats = |t: &(String, Vec<u8>)| -> Vec<f32> { bytemuck::pod_collect_to_vec(&t.1) };
+        let floats = |t: &Tensor| -> Vec<f32> { bytemuck::pod_collect_to_vec(&t.1) };
         let (a, b) = (floats(a), floats(b));
         let largest = a.iter().fold(1e-6_f32, |most, x| most.max(x.abs()));
         let apart = a.iter().zip(&b).fold(0.0_f32, |most, (x, y)| most.max((x - y).abs()));

@@ -147,7 +147,8 @@ fn advice(
     };
     let sizes: Vec<usize> = match backend {
         Backend::Cpu => {
-            let groups = (1..train.images_per_group).filter(|n| train.images_per_group % n == 0);
+            let groups =
+                (1..train.images_per_group).filter(|n| train.images_per_group.is_multiple_of(*n));
             groups.collect()
         }
         Backend::Device(_) => (1..train.batch_size / unit).map(|n| n * unit).collect(),
