@@ -10,6 +10,7 @@ macro_rules! say {
     };
 }
 
+mod all_reduce;
 mod cuda_ops;
 mod data;
 mod full_size;
@@ -29,8 +30,9 @@ mod work;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use engine::cli::{OpenDevice, open_gpu};
+use engine::cli::{OpenDevice, open_gpu, open_gpu_in_group};
 
+pub use all_reduce::GroupOfOne;
 pub use report::commit;
 
 /// Measures onegraph. Without a subcommand: the training step of a preset.
@@ -63,14 +65,15 @@ enum What {
 
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
-    main_on(open_gpu)
+    main_on(open_gpu, GroupOfOne { open: open_gpu_in_group, through: "nccl" })
 }
 
-/// The same, with `open` as the device that `--device cuda` means.
-pub fn main_on(open: OpenDevice) -> ExitCode {
+/// The same, with `open` as the device that `--device cuda` means, and `group` as the same device
+/// in a group of one rank.
+pub fn main_on(open: OpenDevice, group: GroupOfOne) -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.what {
-        None => step::run(&cli.step, open),
+        None => step::run(&cli.step, open, &group),
         Some(What::Ops(args)) => ops::run(args, open),
         Some(What::Nodes(args)) => nodes::run(args, open),
         Some(What::Infer(args)) => infer::run(args, open),

@@ -1,8 +1,10 @@
 //! Random weights under which a deep model's activations stay within fp16, as trained ones do.
 
+use std::sync::Arc;
+
 use configs::Config;
 use engine::dataset::DataSet;
-use engine::model::{Param, ParamKind};
+use engine::model::{Division, Param, ParamKind};
 use engine::runtime::{Backend, ModelState};
 use engine::train::Trainer;
 use engine::weights::{LoadReport, fold};
@@ -46,7 +48,17 @@ pub(crate) fn trainer(
     data: &DataSet,
     backend: &Backend,
 ) -> anyhow::Result<Trainer> {
-    let mut trainer = Trainer::new(config, data, backend)?;
+    trainer_of(config, data, backend, Division::alone(&config.train, &backend.target()))
+}
+
+/// The same, with steps divided like this.
+pub(crate) fn trainer_of(
+    config: &Config,
+    data: &DataSet,
+    backend: &Backend,
+    division: Division,
+) -> anyhow::Result<Trainer> {
+    let mut trainer = Trainer::of_rank(config, data, backend, division, Arc::default())?;
     let params = trainer.params().to_vec();
     let loaded = trainer.loaded().cloned();
     calm(config, &params, loaded.as_ref(), trainer.state())?;

@@ -15,6 +15,7 @@ use engine::train::Trainer;
 use graph::CpuExecutor;
 use serde_json::{Value, json};
 
+use crate::all_reduce::{AllReduceArgs, GroupOfOne};
 use crate::full_size::{self, Padded};
 use crate::parts::{anatomy, print_parts};
 use crate::random_weights;
@@ -44,6 +45,8 @@ pub(crate) struct StepArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
+    all_reduce: AllReduceArgs,
+    #[command(flatten)]
     device: DeviceArgs,
 }
 
@@ -63,16 +66,21 @@ struct Asked {
     host_waits: f64,
 }
 
-pub(crate) fn run(args: &StepArgs, open: OpenDevice) -> anyhow::Result<()> {
+pub(crate) fn run(args: &StepArgs, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
     let mut config = Config::load(&args.preset, &args.set)?;
-    let backend = args.device.open_with(open)?.map_or(Backend::Cpu, Backend::Device);
+    let opened = match args.all_reduce.is_asked() {
+        true => args.device.open_with(|| (group.open)(&config))?,
+        false => args.device.open_with(open)?,
+    };
+    let backend = opened.map_or(Backend::Cpu, Backend::Device);
+    let division = args.all_reduce.division(&config, &backend.target())?;
     let progress = Progress::loud();
     let data = match args.padded {
         Some(Padded(shape)) => full_size::open(&mut config, shape, &progress)?,
         None => DataSet::open(&config, Split::Train, &progress)?,
     };
-    let mut trainer = random_weights::trainer(&config, &data, &backend)?;
+    let mut trainer = random_weights::trainer_of(&config, &data, &backend, division)?;
     let shapes: Vec<String> = data.shapes.iter().map(ToString::to_string).collect();
     let name = match &backend {
         Backend::Cpu => cpu(),
@@ -97,6 +105,7 @@ pub(crate) fn run(args: &StepArgs, open: OpenDevice) -> anyhow::Result<()> {
     value["batch_size"] = config.train.batch_size.into();
     value["padded"] = shapes.into();
     print_figures(&value);
+    args.all_reduce.tell(&config, group, &mut trainer, &mut value)?;
     match backend {
         Backend::Cpu => of_cpu(&mut trainer, timed.records.len(), &mut value)?,
         Backend::Device(_) => of_device(&trainer, &timed.asked, &mut value),

@@ -2,16 +2,32 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use device::cuda::CudaDevice;
-use device::{Device, DeviceError};
+use device::cuda::{CudaDevice, NcclOptions, nccl_id, nccl_version};
+use device::{Device, DeviceError, Ranks};
+use tests::kit::InGroup;
 
 fn main() -> ExitCode {
-    tests::kit::main(tests::kit::Kit { open, emulated: false })
+    tests::kit::main(tests::kit::Kit { open, join, nccl: Some(nccl_version), emulated: false })
+}
+
+fn open(_seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {
+    Ok(first()?)
+}
+
+/// The GPU in a group of one rank. NCCL's variables are those of the stage.
+fn join() -> Result<InGroup, DeviceError> {
+    let (device, (major, minor)) = (first()?, nccl_version()?);
+    let options = NcclOptions { nvls: false, timeout: Duration::from_secs(30) };
+    device.join(Ranks::ALONE, &nccl_id()?, &options)?;
+    let left = device.clone();
+    let leave = Some(Box::new(move || left.abort()) as tests::kit::Leave);
+    Ok(InGroup { device, through: format!("NCCL {major}.{minor}"), leave })
 }
 
 /// The first GPU, opened once: several devices of one GPU would disturb each other.
-fn open(_seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {
+fn first() -> Result<Arc<CudaDevice>, DeviceError> {
     static OPENED: Mutex<Option<Arc<CudaDevice>>> = Mutex::new(None);
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let device = match opened.as_ref() {

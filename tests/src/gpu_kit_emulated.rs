@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use device::{Device, DeviceError};
 use emulated::{EmulatedDevice, Order, Planted};
+use tests::kit::InGroup;
 
 fn main() -> ExitCode {
-    tests::kit::main(tests::kit::Kit { open, emulated: true })
+    tests::kit::main(tests::kit::Kit { open, join, nccl: None, emulated: true })
 }
 
 fn open(seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {
@@ -21,4 +22,9 @@ fn open(seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {
     };
     let device = EmulatedDevice::new(seed.map_or(Order::Given, Order::Random));
     Ok(Arc::new(device.with_planted(planted)))
+}
+
+fn join() -> Result<InGroup, DeviceError> {
+    let device = Arc::new(EmulatedDevice::group(Order::Given, 1).remove(0));
+    Ok(InGroup { device, through: "the emulated device".into(), leave: None })
 }

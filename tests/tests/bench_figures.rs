@@ -128,6 +128,46 @@ fn a_session_goes_into_the_history_once() {
     assert!(fault.contains("a/odd.json: holds no figures that this version knows"), "{fault}");
 }
 
+/// One rank with the all-reduces of several: the same losses to rounding, its sums counted, its
+/// time beside that of the plain step, and a figure of its own in the history.
+#[test]
+fn the_sums_of_several_ranks_are_measured_with_one() {
+    let place = Place::new();
+    std::fs::create_dir(place.join("a")).expect("a folder");
+    let step = "--preset micro --steps 2 --warmup 1";
+    on_device(&place, &format!("{step} --device cuda --json a/plain.json"));
+    let summing = format!("{step} --all-reduce --against a/plain.json");
+    let small = "--set ranks.bucket_mib=1";
+    let told = on_device(&place, &format!("{summing} {small} --device cuda --json a/sums.json"));
+    assert!(told.contains("all-reduce through emulated: "), "{told}");
+    let [plain, sums] = ["a/plain.json", "a/sums.json"].map(|file| place.json(file));
+    assert_eq!((&plain["all_reduce"], &plain["reduced"]), (&"none".into(), &Value::Null));
+    assert_eq!(
+        (&sums["all_reduce"], &sums["reduced"]["bucket_mib"]),
+        (&"emulated".into(), &1.into())
+    );
+    assert!(number(&sums, "/reduced/buckets") == 1.0 && number(&sums, "/reduced/bytes") > 4e4);
+    let ratio = number(&sums, "/step_ms/p50") / number(&plain, "/step_ms/p50");
+    assert!((number(&sums, "/against/ratio") - ratio).abs() < 1e-9, "{sums}");
+    let kernels = |value: &Value| number(value, "/graph_kernels/0");
+    assert!(kernels(&sums) > kernels(&plain), "filling and emptying buckets");
+    let told = bench(&place, "history --add a --into kept --date 2026-12-01");
+    assert!(told.contains("steps 2"), "{told}");
+    let told = bench(&place, "history --into kept");
+    assert!(told.contains("step micro + all-reduce (emulated), batch 2"), "{told}");
+
+    let said = refused(&place, &format!("{step} --all-reduce --device cpu"));
+    assert!(said.contains("--all-reduce needs a GPU: on the CPU one rank sums nothing"), "{said}");
+    for (file, words) in [
+        ("a/sums.json", "holds no bench of a step without --all-reduce"),
+        ("none.json", "--against none.json"),
+    ] {
+        let wrong = format!("{step} --all-reduce --against {file} --device cuda");
+        let said = run(env!("CARGO_BIN_EXE_bench-emulated"), &place, &wrong);
+        assert!(said.code == 1 && said.err.contains(words), "{}", said.err);
+    }
+}
+
 /// The plan needs no device: its text says that it is a model, its file holds every figure.
 #[test]
 fn a_step_of_many_gpus_is_planned_on_paper() {

@@ -70,7 +70,7 @@ fn without_a_gpu_every_stage_that_needs_one_fails_with_the_sentence() {
         return;
     };
     let sentence = sentence.to_string();
-    for (call, stages, failed) in [("a", 12, 10), ("b", 7, 6), ("c", 11, 9)] {
+    for (call, stages, failed) in [("a", 12, 10), ("b", 7, 6), ("c", 11, 9), ("d", 6, 5)] {
         let place = Place::new();
         let started = Instant::now();
         let said = run(ON_GPU, &place, &["--call", call]);
@@ -143,6 +143,48 @@ fn calls_b_and_c_leave_their_archives_on_the_emulated_device() {
         }
         assert_eq!(result(&rows["device"]).0, "ok");
         check_archive(&place.join("out"));
+    }
+}
+
+#[test]
+fn call_d_passes_on_the_emulated_device() {
+    let place = Place::new();
+    let said = run(EMULATED, &place, &["--call", "d"]);
+    print!("{}", said.out);
+    assert_eq!(said.code, 0, "{}", said.out);
+    let rows = rows(&place);
+    assert_eq!(rows.len(), 6, "{rows:?}");
+    let figure = |stage: &str| result(&rows[stage]).1.to_string();
+    assert!(rows.iter().all(|(stage, row)| result(row).0 == "ok" || stage == "clocks"), "{rows:?}");
+    assert!(figure("sums").contains("3 replays right in every bit"), "{rows:?}");
+    assert!(figure("two ranks").contains("2 steps twice"), "{rows:?}");
+    let sums = &rows["bench all-reduce"];
+    assert!(figure("bench all-reduce").contains(": ratio "), "{sums}");
+    assert_eq!(sums["details"]["all_reduce"], "emulated", "{sums}");
+    let plain = &rows["bench 12x800x1344"]["details"];
+    assert_eq!(sums["details"]["against"]["p50_ms"], plain["step_ms"]["p50"], "{sums}");
+    check_archive(&place.join("out"));
+}
+
+/// Two runs that end with other weights are told, and one that fails.
+#[test]
+fn ranks_that_part_are_a_failed_stage() {
+    let place = Place::new();
+    let weights = "runs=runs/$(echo \"$*\" | sed 's/.*train.name=\\([a-z]*\\).*/\\1/')\n\
+                   mkdir -p $runs/checkpoints/step_00000002\n\
+                   echo $runs > $runs/checkpoints/step_00000002/model.safetensors\n";
+    let parts = place.write("parts", format!("#!/bin/sh\n{weights}"));
+    let fails = place.write("fails", "#!/bin/sh\nexit 8\n");
+    for (program, words) in
+        [(parts, "end with other weights"), (fails, "the first run ended with exit status: 8")]
+    {
+        executable(&program);
+        let program = program.display().to_string();
+        let more = ["--call", "d", "--only", "two ranks", "--onegraph", &program];
+        let mut command = Command::new(EMULATED);
+        command.current_dir(place.path()).args(["run", "--quick", "--out", "out"]).args(more);
+        let said = said(&mut command);
+        assert!(said.code == 1 && said.out.contains(words), "{}", said.out);
     }
 }
 
@@ -297,7 +339,7 @@ fn the_scripts_are_sound() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu-kit");
     let place = Place::new();
     fs::create_dir_all(place.join("kit/bin")).expect("a folder");
-    for script in ["pack", "run", "call-a", "call-b", "call-c"] {
+    for script in ["pack", "run", "call-a", "call-b", "call-c", "call-d"] {
         let said = said(Command::new("bash").arg("-n").arg(scripts.join(script)));
         assert_eq!(said.code, 0, "{}", said.err);
         fs::copy(scripts.join(script), place.join("kit").join(script)).expect("a copy");

@@ -65,6 +65,7 @@ fn step(value: &Value, session: &mut Session) -> Result<(), String> {
     session.steps.push(Step {
         preset: text(value, "/preset")?,
         batch: count(value, "/batch_size")?,
+        all_reduce: text(value, "/all_reduce").ok().filter(|through| through != "none"),
         padded: texts(value, "/padded")?,
         images_per_second: number(value, "/images_per_second")?,
         p50_ms: number(value, "/step_ms/p50")?,

@@ -129,10 +129,7 @@ impl Row {
         }
         match self.of {
             Of::StepMs(padded) => {
-                let fits = |s: &&super::schema::Step| {
-                    s.preset == "torchvision_r50" && s.batch == 12 && s.padded == padded
-                };
-                session.steps.iter().find(fits).map(|s| s.p50_ms)
+                session.steps.iter().find(|s| s.is_full_size(padded)).map(|s| s.p50_ms)
             }
             Of::NodeMs(op, pass, shapes) => {
                 let ours = session.nodes.iter().filter(|node| fits(node, op, pass, shapes));
@@ -173,10 +170,8 @@ pub(super) fn attach(session: &mut Session) {
         };
         match row.of {
             Of::StepMs(padded) => {
-                let ours = |s: &&mut super::schema::Step| {
-                    s.preset == "torchvision_r50" && s.batch == 12 && s.padded == padded
-                };
-                session.steps.iter_mut().filter(ours).for_each(|s| s.prediction = Some(said(1.0)));
+                let ours = session.steps.iter_mut().filter(|s| s.is_full_size(padded));
+                ours.for_each(|step| step.prediction = Some(said(1.0)));
             }
             Of::NodeMs(op, pass, shapes) => {
                 // Milliseconds there, microseconds here.

@@ -6,6 +6,7 @@ fn step(padded: &str, p50_ms: f64) -> Step {
     Step {
         preset: "torchvision_r50".into(),
         batch: 12,
+        all_reduce: None,
         padded: padded.into(),
         images_per_second: 12e3 / p50_ms,
         p50_ms,

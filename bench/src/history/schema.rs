@@ -89,6 +89,10 @@ pub(crate) struct Step {
     pub(crate) preset: String,
     /// Images per step.
     pub(crate) batch: u64,
+    /// What sums gradients over a group of one rank, such as `nccl`; nothing if they are not
+    /// summed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) all_reduce: Option<String>,
     /// Padded shapes, `HEIGHTxWIDTH`, one after the other.
     pub(crate) padded: String,
     /// Mean over all steps.
@@ -107,6 +111,19 @@ pub(crate) struct Step {
     /// Prediction of `p50_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<Prediction>,
+}
+
+impl Step {
+    /// What is trained: the preset, and whether gradients are summed over ranks.
+    pub(crate) fn title(&self) -> String {
+        let through = self.all_reduce.as_ref().map(|through| format!(" + all-reduce ({through})"));
+        format!("{}{}", self.preset, through.unwrap_or_default())
+    }
+
+    /// Whether it is the training step of one process at full size: batch 12 of this shape.
+    pub(crate) fn is_full_size(&self, padded: &str) -> bool {
+        self.title() == "torchvision_r50" && self.batch == 12 && self.padded == padded
+    }
 }
 
 /// Rate and latency of runs.

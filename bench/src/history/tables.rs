@@ -71,7 +71,7 @@ fn of_session(text: &mut String, session: &Session) -> std::fmt::Result {
     for s in &session.steps {
         let gib = s.bytes.map_or("".into(), |b| format!("{:.1}", b as f64 / (1u64 << 30) as f64));
         let (rate, p50, p95) = (short(s.images_per_second), short(s.p50_ms), short(s.p95_ms));
-        let (preset, batch) = (&s.preset, s.batch);
+        let (preset, batch) = (s.title(), s.batch);
         writeln!(text, "| {preset}, {} | {batch} | {rate} | {p50} | {p95} | {gib} |", s.padded)?;
     }
     if !session.steps.is_empty() {

@@ -134,7 +134,7 @@ fn figures(session: &Session) -> Vec<Figure> {
         Figure { name, value, unit, prediction: None, note, is_detail: false }
     };
     for step in &session.steps {
-        let name = format!("step {}, batch {}, {}", step.preset, step.batch, step.padded);
+        let name = format!("step {}, batch {}, {}", step.title(), step.batch, step.padded);
         all.push(figure(name.clone(), step.images_per_second, "images/s"));
         let p50 = figure(format!("{name}: p50"), step.p50_ms, "ms");
         all.push(Figure { prediction: step.prediction.clone(), ..p50 });

@@ -9,7 +9,7 @@ use crate::EngineError;
 use crate::runtime::Backend;
 
 /// The GPU that a process uses: the first that `CUDA_VISIBLE_DEVICES` leaves visible.
-const ORDINAL: usize = 0;
+pub(super) const ORDINAL: usize = 0;
 
 /// The option `--device`.
 #[derive(Debug, Args)]

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use configs::Config;
-use device::cuda::{NcclOptions, nccl_id, nccl_variables, ordinal_of};
-use device::{Alone, Exchange, Ranks};
+use device::cuda::{CudaDevice, NcclOptions, nccl_id, nccl_variables, ordinal_of};
+use device::{Alone, Device, DeviceError, Exchange, Ranks};
 use ranks::{Group, JoinOptions, Launch, Lost, RanksError};
 
 use super::device::DeviceArgs;
@@ -99,9 +99,8 @@ pub(super) fn open(
     let Ok(id) = id.try_into() else {
         return Err(EngineError::RankLost("the first rank sent no identifier of NCCL".into()));
     };
-    let timeout = Duration::from_secs(config.ranks.join_timeout_seconds);
     let ranks = Ranks { rank: launch.rank, count: launch.ranks };
-    cuda.join(ranks, &id, &NcclOptions { nvls: config.ranks.nvls, timeout })?;
+    join_nccl(&cuda, ranks, &id, config)?;
     let (lost, rank, grace) = (cuda.clone(), launch.rank, grace(config));
     group.on_loss(Box::new(move |loss| {
         // It fails where NCCL itself hangs; then the process ends below.
@@ -115,19 +114,50 @@ pub(super) fn open(
 /// missing: later it is too late for them.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if the process cannot be started anew.
+/// A process that cannot be started anew.
 pub(super) fn with_nccl_variables(
     device: &DeviceArgs,
     launch: &Launch,
     config: &Config,
 ) -> Result<(), EngineError> {
-    let needed = nccl_variables(config.ranks.nvls).filter(|_| launch.ranks > 1);
-    let missing = needed.filter(|(name, _)| std::env::var_os(name).is_none() && !device.is_cpu());
+    if launch.ranks == 1 || device.is_cpu() {
+        return Ok(());
+    }
+    Ok(start_anew_with_nccl_variables(config)?)
+}
+
+fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
+    let missing = nccl_variables(config.ranks.nvls).filter(|(n, _)| std::env::var_os(n).is_none());
     let Some((name, value)) = missing else { return Ok(()) };
-    let program = std::env::current_exe().map_err(cannot_start)?;
-    Err(cannot_start(
-        Command::new(program).args(std::env::args_os().skip(1)).env(name, value).exec(),
-    ))
+    let fault = |e: std::io::Error| DeviceError::Driver {
+        call: format!("starting the process anew with {name}={value}"),
+        reason: e.to_string(),
+    };
+    let program = std::env::current_exe().map_err(fault)?;
+    Err(fault(Command::new(program).args(std::env::args_os().skip(1)).env(name, value).exec()))
+}
+
+/// Opens the first visible GPU in a group of one rank, through NCCL: for sums over ranks where
+/// there is only one. May start the process anew, so it belongs before anything that is not to be done
+/// twice.
+///
+/// # Errors
+/// As for [`super::open_gpu`]; NCCL missing or failing.
+pub fn open_gpu_in_group(config: &Config) -> Result<Arc<dyn Device>, DeviceError> {
+    start_anew_with_nccl_variables(config)?;
+    let cuda = kernels::compiled::open(super::device::ORDINAL)?;
+    join_nccl(&cuda, Ranks::ALONE, &nccl_id()?, config)?;
+    Ok(Arc::new(cuda))
+}
+
+fn join_nccl(
+    cuda: &CudaDevice,
+    ranks: Ranks,
+    id: &[u8; 128],
+    config: &Config,
+) -> Result<(), DeviceError> {
+    let timeout = Duration::from_secs(config.ranks.join_timeout_seconds);
+    cuda.join(ranks, id, &NcclOptions { nvls: config.ranks.nvls, timeout })
 }
 
 /// What CPU steps exchange through.

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use device::{DeviceArgs, OpenDevice, open_gpu};
+pub use launch::open_gpu_in_group;
 
 use crate::EngineError;
 use crate::train::Outcome;

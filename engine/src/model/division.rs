@@ -28,6 +28,8 @@ pub struct Division {
     pub local_ranks: usize,
     images_per_group: usize,
     on_cpu: bool,
+    /// Whether even a single rank sums its gradients over ranks.
+    reduces_alone: bool,
 }
 
 impl Division {
@@ -59,6 +61,7 @@ impl Division {
             local_ranks: 1,
             images_per_group,
             on_cpu,
+            reduces_alone: false,
         })
     }
 
@@ -73,6 +76,7 @@ impl Division {
             local_ranks: 1,
             images_per_group: 1,
             on_cpu: true,
+            reduces_alone: false,
         }
     }
 
@@ -91,10 +95,16 @@ impl Division {
         Some(Self { passes, images, ..Self::alone(train, target) })
     }
 
+    /// The same steps with the sums over ranks that devices make, even if there is one rank: its
+    /// steps then contain what those of several do. Changes nothing on the CPU.
+    pub fn reducing(self) -> Self {
+        Self { reduces_alone: !self.on_cpu, ..self }
+    }
+
     /// The same steps, all passes run by one process.
     pub fn gathered(&self) -> Self {
-        let exchange = Arc::new(Alone);
-        Self { ranks: Ranks::ALONE, passes: self.parts(), exchange, ..self.clone() }
+        let (ranks, exchange) = (Ranks::ALONE, Arc::new(Alone));
+        Self { ranks, passes: self.parts(), exchange, reduces_alone: false, ..self.clone() }
     }
 
     /// Passes of all ranks in a step.
@@ -108,14 +118,14 @@ impl Division {
         first..first + self.passes
     }
 
-    /// Whether the passes are weighted, since a step has more than one.
+    /// Whether the passes are weighted: a step has more than one, or sums over ranks.
     pub fn is_weighted(&self) -> bool {
-        self.parts() > 1
+        self.parts() > 1 || self.reduces_alone
     }
 
     /// Whether the gradients are summed by ranks on devices.
     pub fn reduces_on_device(&self) -> bool {
-        !self.on_cpu && self.ranks.count > 1
+        !self.on_cpu && (self.ranks.count > 1 || self.reduces_alone)
     }
 
     /// The sum of gradients that a step ends with, over the mean that the update takes.
@@ -183,6 +193,20 @@ mod tests {
         assert_eq!((device.passes, device.images, device.divisor()), (2, 2, 2));
         let alone = Division::alone(&train, &Target::Gpu(Gpu::a100()));
         assert_eq!((alone.passes, alone.images, alone.updating()), (2, 8, MicroStep::Last));
+    }
+
+    #[test]
+    fn one_rank_on_a_device_reduces_if_asked_to() {
+        let train = train(4, 2, 1);
+        let device = Division::alone(&train, &Target::Gpu(Gpu::a100()));
+        assert!(!device.reduces_on_device() && !device.is_weighted());
+        let device = device.reducing();
+        assert!(device.reduces_on_device() && device.is_weighted());
+        assert_eq!((device.updating(), device.divisor()), (MicroStep::Whole, 1));
+        assert_eq!([device.weight(4, 4), device.weight(1, 1)], [1.0, 1.0]);
+        assert!(!device.gathered().reduces_on_device());
+        let cpu = Division::alone(&train, &Target::Cpu).reducing();
+        assert!(!cpu.reduces_on_device() && cpu.parts() == 2);
     }
 
     #[test]

@@ -48,8 +48,9 @@ pub(super) fn of_step(
         let grads = over_groups(net, trained, grads, losses, pass)?;
         return Ok(Sums { grads, losses: None });
     }
-    let ranks = net.spec.part.division.ranks.count;
-    if ranks == 1 {
+    let division = &net.spec.part.division;
+    let ranks = division.ranks.count;
+    if !division.reduces_on_device() {
         let grads = over_micro_steps(net, trained, grads)?;
         return Ok(Sums { grads, losses: None });
     }

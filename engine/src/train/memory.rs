@@ -75,7 +75,8 @@ fn bytes_of(
 ) -> Result<usize, EngineError> {
     let target = backend.target();
     let Division { ranks, exchange, .. } = division;
-    let division = Division::new(&config.train, &target, *ranks, exchange.clone())?;
+    let smaller = Division::new(&config.train, &target, *ranks, exchange.clone())?;
+    let division = if division.reduces_on_device() { smaller.reducing() } else { smaller };
     let programs = TrainingPrograms::build(config, data, &target, &division)?.built;
     match backend {
         Backend::Cpu => cpu_bytes(&programs),

@@ -1,8 +1,8 @@
-//! The three calls: the stages of each, their order and time limits.
+//! The four calls: the stages of each, their order and time limits.
 //!
 //! Each is for a machine that is available for minutes: under seven, useful alone, the most
 //! informative first. Call A asks whether it runs and how fast, B where the time of a step goes, C
-//! what a change would buy.
+//! what a change would buy, D what several ranks would cost.
 
 use clap::ValueEnum;
 
@@ -18,6 +18,8 @@ pub(super) enum Call {
     B,
     /// Decisions: kernel variants, baselines, other batch sizes.
     C,
+    /// Ranks: the sums over ranks that one GPU can make, and what they cost a step.
+    D,
     /// All of them, each stage once.
     All,
 }
@@ -27,7 +29,7 @@ impl Call {
     /// minutes.
     pub(super) fn seconds(self) -> u64 {
         match self {
-            Call::All => 1200,
+            Call::All => 1400,
             _ => 400,
         }
     }
@@ -37,6 +39,7 @@ impl Call {
             Call::A => "a",
             Call::B => "b",
             Call::C => "c",
+            Call::D => "d",
             Call::All => "all",
         }
     }
@@ -48,7 +51,8 @@ pub(super) fn stages(call: Call, tools: &Tools) -> Vec<Stage> {
         Call::A => &[truth],
         Call::B => &[anatomy],
         Call::C => &[decisions],
-        Call::All => &[truth, anatomy, decisions],
+        Call::D => &[ranks],
+        Call::All => &[truth, anatomy, decisions, ranks],
     };
     let mut stages: Vec<Stage> = Vec::new();
     for stage in parts.iter().flat_map(|part| part(tools)) {
@@ -104,6 +108,18 @@ fn decisions(tools: &Tools) -> Vec<Stage> {
         tools.infer(),
         tools.torchvision_eval(),
         tools.sanitizer("racecheck"),
+    ]
+}
+
+/// Call D. The two benches are neighbours in time, since clocks drift.
+fn ranks(tools: &Tools) -> Vec<Stage> {
+    vec![
+        tools.clocks(),
+        tools.device(),
+        tools.sums(),
+        tools.bench(12, "800x1344", 100, 30),
+        tools.bench_all_reduce(100, 30),
+        tools.two_ranks(),
     ]
 }
 

@@ -39,11 +39,31 @@ const EMULATED_PATIENCE: u32 = 10;
 /// A device, or the sentence that says why there is none.
 pub type Opened = Result<Arc<dyn Device>, DeviceError>;
 
+/// A device in a group of one rank.
+pub struct InGroup {
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// What sums over the group, with its version.
+    pub through: String,
+    /// Leaves the group, if that is possible.
+    pub leave: Option<Leave>,
+}
+
+/// Leaves a group.
+pub type Leave = Box<dyn Fn() -> Result<(), DeviceError>>;
+
+/// Major and minor version of a library, or the sentence that says why it is not there.
+pub type Version = Result<(u32, u32), DeviceError>;
+
 /// The device that a kit is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Kit {
     /// Opens it. A seed requests an unusual order of work, if the device supports it.
     pub open: fn(Option<u64>) -> Opened,
+    /// Opens it in a group of one rank.
+    pub join: fn() -> Result<InGroup, DeviceError>,
+    /// The NCCL that is installed; `None` if the device has nothing to do with it.
+    pub nccl: Option<fn() -> Version>,
     /// Whether it is the emulated one: GPU-only checks are skipped.
     pub emulated: bool,
 }
@@ -67,7 +87,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Which stages: those of call a, b or c, or all.
+    /// Which stages: those of call a, b, c or d, or all.
     #[arg(long, value_enum, default_value = "all")]
     call: Call,
     /// Folder for the report, the log and the figures.
@@ -107,7 +127,7 @@ struct RunArgs {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Seconds for everything; every stage is cut to the remaining time. Default: 400, for all
-    /// 1200.
+    /// 1400.
     #[arg(long)]
     total_seconds: Option<u64>,
     /// Scaled-down versions of all stages, for testing the runner.

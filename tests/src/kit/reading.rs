@@ -17,6 +17,8 @@ pub(super) enum Reading {
     Words,
     /// The JSON of a bench of the step.
     Bench,
+    /// The same with sums over ranks; skipped without NCCL.
+    AllReduce,
     /// The JSON of `bench ops`.
     Ops,
     /// The JSON of `bench nodes`.
@@ -41,6 +43,10 @@ impl Reading {
     ) -> (Outcome, String) {
         let found = match self {
             Reading::Sanitizer => sanitizer(ended),
+            Reading::AllReduce => {
+                let why = ended.line("error: NCCL, which several GPUs need, ");
+                why.map(|why| (Outcome::Skipped, format!("SKIPPED: NCCL {why}")))
+            }
             Reading::Ncu => {
                 let text = table.and_then(|file| std::fs::read_to_string(file).ok());
                 ncu(ended, &text.unwrap_or_default())
@@ -53,6 +59,7 @@ impl Reading {
         let (outcome, figure) = plain(ended);
         let counted = match self {
             Reading::Bench => bench_figure(details),
+            Reading::AllReduce => all_reduce_figure(details),
             Reading::Ops => ops_figure(details),
             Reading::Nodes => nodes_figure(details),
             Reading::Shapes => {
@@ -153,6 +160,19 @@ fn bench_figure(value: &Value) -> Option<String> {
     Some(text)
 }
 
+/// The figures of a bench, and its step time over that without sums.
+fn all_reduce_figure(value: &Value) -> Option<String> {
+    let mut text = bench_figure(value)?;
+    let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
+    let (buckets, mib) = (number("/reduced/buckets")?, number("/reduced/bytes")? / 1048576.0);
+    text += &format!(", {mib:.1} MiB summed in {buckets} buckets");
+    let ratio = number("/against/ratio").zip(number("/against/p50_ms"));
+    text += &ratio.map_or(", nothing to compare with".into(), |(ratio, ms)| {
+        format!(", without {ms:.1} ms: ratio {ratio:.4}")
+    });
+    Some(text)
+}
+
 /// How many cases were timed, and which takes longest.
 fn ops_figure(value: &Value) -> Option<String> {
     let cases = value["cases"].as_array()?;
@@ -241,6 +261,15 @@ mod tests {
         assert!(why.starts_with("SKIPPED: ") && why.ends_with("Device not supported"), "{why}");
         let none = said("echo error: no GPU; exit 1");
         assert_eq!(none, (Outcome::Failed, "no GPU".into()));
+    }
+
+    #[test]
+    fn a_bench_without_nccl_is_skipped() {
+        let said = |script| said_as(Reading::AllReduce, script);
+        let (outcome, why) =
+            said("echo error: NCCL, which several GPUs need, is not found >&2; exit 1");
+        assert_eq!((outcome, why.as_str()), (Outcome::Skipped, "SKIPPED: NCCL is not found"));
+        assert_eq!(said("echo error: no GPU >&2; exit 1"), (Outcome::Failed, "no GPU".into()));
     }
 
     #[test]

@@ -52,6 +52,9 @@ const NCU_SECTIONS: [&str; 8] = [
 /// What baselines leave in the scratch folder.
 const CEILINGS: &str = "ceilings.json";
 const SHAPES: &str = "shapes.json";
+/// What `bench` leaves there, without and with sums over ranks.
+const PLAIN: &str = "bench-12x800x1344.json";
+const ALL_REDUCE: &str = "bench-all-reduce.json";
 /// What `bench nodes` leaves there.
 const NODES: &str = "nodes.json";
 const TIMELINE: &str = "timeline.svg";
@@ -196,15 +199,42 @@ impl Tools {
 
     /// Steps at full size.
     pub(super) fn bench(&self, batch: usize, shape: &str, steps: u64, most: u64) -> Stage {
-        let name = format!("bench {batch}x{shape}");
         let file = format!("bench-{batch}x{shape}.json");
+        let program = self.steps(batch, shape, steps, most).args(["--json", &file]);
+        let name = format!("bench {batch}x{shape}");
+        Self::of_steps(&name, program, &file, most).reading(Reading::Bench)
+    }
+
+    /// The same with the sums over ranks, beside the stage `bench 12x800x1344` if that was run.
+    pub(super) fn bench_all_reduce(&self, steps: u64, most: u64) -> Stage {
+        let program = self.steps(12, "800x1344", steps, most);
+        let program = program.args(["--all-reduce", "--json", ALL_REDUCE]).file("--against", PLAIN);
+        Self::of_steps("bench all-reduce", program, ALL_REDUCE, most).reading(Reading::AllReduce)
+    }
+
+    /// The command bench for so many steps, at most `most` seconds.
+    fn steps(&self, batch: usize, shape: &str, steps: u64, most: u64) -> Program {
         let (steps, warmup) = if self.quick { (3, "1") } else { (steps, "5") };
         let program = self.sized(&[], batch, shape).args(["--steps", &steps.to_string()]);
-        let program = program.args(["--warmup", warmup, "--seconds", SECONDS, "--json", &file]);
-        let program = program.seconds(most.min(45), BENCH_START_SECONDS);
+        let program = program.args(["--warmup", warmup, "--seconds", SECONDS]);
+        program.seconds(most.min(45), BENCH_START_SECONDS)
+    }
+
+    fn of_steps(name: &str, program: Program, file: &str, most: u64) -> Stage {
         let limit = most + BENCH_START_SECONDS;
-        let stage = Stage::new(&name, limit, Ok(program)).least(BENCH_START_SECONDS + 5);
-        stage.details(&file).reading(Reading::Bench)
+        Stage::new(name, limit, Ok(program)).least(BENCH_START_SECONDS + 5).details(file)
+    }
+
+    /// NCCL itself: sums over a group of one rank in a captured graph.
+    pub(super) fn sums(&self) -> Stage {
+        let program = self.work("sums").env("NCCL_NVLS_ENABLE", "0");
+        Stage::new("sums", 60, Ok(program))
+    }
+
+    /// Two ranks on the one GPU, where NCCL lets them.
+    pub(super) fn two_ranks(&self) -> Stage {
+        let program = self.work("two-ranks").args([Path::new("--onegraph"), &self.onegraph]);
+        Stage::new("two ranks", 90, Ok(program)).least(20).optional()
     }
 
     pub(super) fn bench_ops(&self) -> Stage {

@@ -23,7 +23,7 @@ pub use context::{Installed, InstalledGpu};
 use memory::{Allocation, PinnedMemory};
 use module::Kernels;
 use nccl::Communicator;
-pub use nccl::{NcclOptions, nccl_id, nccl_variables};
+pub use nccl::{NcclOptions, nccl_id, nccl_variables, nccl_version};
 pub use ordinal::ordinal_of;
 use staging::StagingMemory;
 

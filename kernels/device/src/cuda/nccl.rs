@@ -66,6 +66,14 @@ pub fn nccl_id() -> Result<[u8; 128], DeviceError> {
     Ok(id.0)
 }
 
+/// Major and minor version of the NCCL that is installed.
+///
+/// # Errors
+/// [`DeviceError::Absent`] with one sentence if it is missing or too old.
+pub fn nccl_version() -> Result<(u32, u32), DeviceError> {
+    Ok(major_minor(library()?.version))
+}
+
 /// Environment variables that a process needs before it joins a group. NCCL reads them once, so
 /// whoever starts the process sets them, or the process itself before it starts a thread.
 pub fn nccl_variables(nvls: bool) -> Option<(&'static str, &'static str)> {
@@ -75,6 +83,7 @@ pub fn nccl_variables(nvls: bool) -> Option<(&'static str, &'static str)> {
 /// The functions of NCCL.
 #[derive(Debug)]
 struct Library {
+    version: c_int,
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
     init_rank: unsafe extern "C" fn(*mut Raw, c_int, UniqueId, c_int) -> c_int,
     all_reduce: unsafe extern "C" fn(
@@ -117,16 +126,20 @@ impl Library {
         };
         check_version(version)?;
         // SAFETY: these are the signatures of NCCL 2, which newer versions only add to.
-        unsafe { Self::functions(found) }
+        unsafe { Self::functions(found, version) }
             .map_err(|_| absent(&format!("{} lacks functions", version_text(version))))
     }
 
     /// # Safety
     /// The library must be NCCL 2: the types here are those of its functions.
-    unsafe fn functions(library: libloading::Library) -> Result<Self, libloading::Error> {
+    unsafe fn functions(
+        library: libloading::Library,
+        version: c_int,
+    ) -> Result<Self, libloading::Error> {
         // SAFETY: the caller says so.
         unsafe {
             Ok(Self {
+                version,
                 get_unique_id: *library.get(b"ncclGetUniqueId")?,
                 init_rank: *library.get(b"ncclCommInitRank")?,
                 all_reduce: *library.get(b"ncclAllReduce")?,
@@ -183,9 +196,15 @@ fn absent(what: &str) -> DeviceError {
 }
 
 /// NCCL counts 2.16.2 as 21602; before 2.9 it counted 2.8.4 as 2804.
-fn version_text(version: c_int) -> String {
+fn major_minor(version: c_int) -> (u32, u32) {
+    let version = version.unsigned_abs();
     let scale = if version < 10_000 { 10 } else { 100 };
-    format!("{}.{}", version / (100 * scale), version / 100 % scale)
+    (version / (100 * scale), version / 100 % scale)
+}
+
+fn version_text(version: c_int) -> String {
+    let (major, minor) = major_minor(version);
+    format!("{major}.{minor}")
 }
 
 fn check_version(version: c_int) -> Result<(), DeviceError> {
@@ -397,6 +416,7 @@ mod tests {
     fn versions_older_than_2_16_are_refused() {
         assert_eq!(check_version(21602), Ok(()));
         assert_eq!(check_version(22907), Ok(()));
+        assert_eq!([21602, 23004].map(major_minor), [(2, 16), (2, 30)]);
         for (version, name) in [(2804, "2.8"), (21003, "2.10"), (21599, "2.15"), (0, "0.0")] {
             let said = sentence(&check_version(version).expect_err("too old"));
             assert!(said.contains(&format!("is version {name}; install 2.16")), "{said}");

@@ -4,7 +4,8 @@ use super::Installed;
 use crate::DeviceError;
 
 /// The GPU of a rank that is number `local_rank` of `local_ranks` on its machine: the one of its
-/// number, or the only one, if `CUDA_VISIBLE_DEVICES` shows each rank its own.
+/// number, or the only one, if `CUDA_VISIBLE_DEVICES` shows each rank its own. Ranks take turns on
+/// fewer GPUs if `NCCL_MULTI_RANK_GPU_ENABLE` is 1, with which NCCL 2.30 lets them share one.
 ///
 /// # Errors
 /// In one sentence: [`DeviceError::Absent`] if there is no driver or no GPU,
@@ -12,19 +13,25 @@ use crate::DeviceError;
 pub fn ordinal_of(local_rank: usize, local_ranks: usize) -> Result<usize, DeviceError> {
     let gpus = Installed::find()?.gpus.len();
     let chosen = std::env::var_os("CUDA_VISIBLE_DEVICES").is_some();
-    choose(local_rank, local_ranks, gpus, chosen)
+    let shared = std::env::var(SHARED).is_ok_and(|value| value == "1");
+    choose(local_rank, local_ranks, gpus, chosen, shared)
 }
+
+/// The variable that NCCL reads for several ranks on one GPU.
+const SHARED: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
 
 fn choose(
     local_rank: usize,
     local_ranks: usize,
     gpus: usize,
     chosen: bool,
+    shared: bool,
 ) -> Result<usize, DeviceError> {
     assert!(local_rank < local_ranks, "rank {local_rank} of {local_ranks} on this machine");
     match gpus {
         _ if gpus >= local_ranks => Ok(local_rank),
         1 if chosen => Ok(0),
+        1.. if shared => Ok(local_rank % gpus),
         _ => {
             let there = if gpus == 1 { "1 is".into() } else { format!("{gpus} are") };
             let from = if chosen { " in CUDA_VISIBLE_DEVICES" } else { "" };
@@ -48,20 +55,28 @@ mod tests {
     #[test]
     fn each_rank_takes_the_gpu_of_its_number() {
         for rank in 0..4 {
-            assert_eq!(choose(rank, 4, 4, false), Ok(rank));
-            assert_eq!(choose(rank, 4, 8, true), Ok(rank));
+            assert_eq!(choose(rank, 4, 4, false, false), Ok(rank));
+            assert_eq!(choose(rank, 4, 8, true, true), Ok(rank));
         }
     }
 
     #[test]
     fn a_rank_that_sees_only_its_own_gpu_takes_it() {
-        assert_eq!(choose(3, 4, 1, true), Ok(0));
-        assert_eq!(choose(0, 1, 1, false), Ok(0));
+        assert_eq!(choose(3, 4, 1, true, false), Ok(0));
+        assert_eq!(choose(0, 1, 1, false, false), Ok(0));
+    }
+
+    #[test]
+    fn ranks_share_gpus_where_nccl_is_told_to_let_them() {
+        assert_eq!([0, 1].map(|rank| choose(rank, 2, 1, false, true)), [Ok(0), Ok(0)]);
+        assert_eq!([1, 2, 3].map(|rank| choose(rank, 4, 2, true, true)), [Ok(1), Ok(0), Ok(1)]);
+        assert!(choose(0, 2, 0, false, true).is_err(), "no GPU to share");
     }
 
     #[test]
     fn more_ranks_than_gpus_are_refused_in_one_sentence() {
-        let said = |gpus, chosen| choose(1, 4, gpus, chosen).expect_err("too few").to_string();
+        let said =
+            |gpus, chosen| choose(1, 4, gpus, chosen, false).expect_err("too few").to_string();
         let rest = "; start fewer ranks, or show each its own GPU";
         let need = "4 ranks on this machine need a GPU each, and ";
         assert_eq!(said(1, false), format!("{need}1 is visible{rest}"));

@@ -1,6 +1,7 @@
 //! What the stages do that are no command of their own.
 
 mod checks;
+mod group;
 mod items;
 mod train;
 
@@ -38,6 +39,9 @@ pub(super) struct WorkArgs {
     /// The stage `train` in f32 on the CPU: tries its thresholds.
     #[arg(long)]
     on_cpu: bool,
+    /// The command onegraph, for the stage `two ranks`.
+    #[arg(long)]
+    onegraph: Option<PathBuf>,
     /// Steps of the stage `train`, if not all.
     #[arg(long)]
     steps: Option<u64>,
@@ -52,6 +56,8 @@ enum What {
     Step,
     Train,
     Repeat,
+    Sums,
+    TwoRanks,
     Hang,
 }
 
@@ -84,6 +90,8 @@ pub(super) fn run(kit: &Kit, args: &WorkArgs) -> ExitCode {
         What::Step => with_items(kit, args, |items| checks::step(items, kit, checks)),
         What::Train => in_one_piece(|| train::train(kit, args)),
         What::Repeat => in_one_piece(|| train::repeat(kit, args)),
+        What::Sums => in_one_piece(|| group::sums(kit, quick)),
+        What::TwoRanks => in_one_piece(|| group::two_ranks(kit, args)),
     }
 }
 

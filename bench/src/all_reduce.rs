@@ -1,0 +1,127 @@
+//! `bench --all-reduce`: the step of one rank with the sums over ranks that a step of several has.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use configs::Config;
+use device::{Device, DeviceError, Target};
+use engine::model::Division;
+use engine::train::Trainer;
+use graph::exec::device::Prepared;
+use kernels::Role;
+use serde_json::{Value, json};
+
+#[derive(Debug, Args)]
+pub(crate) struct AllReduceArgs {
+    /// Sum the gradients over a group of one rank, in the buckets of a run of several: what the
+    /// all-reduces cost a step beside their time on the wire. On a GPU through NCCL.
+    #[arg(long)]
+    all_reduce: bool,
+    /// The figures of the same bench without --all-reduce: tells the ratio of the two step times.
+    #[arg(long, value_name = "FILE", requires = "all_reduce")]
+    against: Option<PathBuf>,
+}
+
+/// A device in a group of one rank, and what sums over the group.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupOfOne {
+    /// Opens the device that `--device cuda` means, in the group.
+    pub open: fn(&Config) -> Result<Arc<dyn Device>, DeviceError>,
+    /// What makes the sums, such as `nccl`.
+    pub through: &'static str,
+}
+
+impl AllReduceArgs {
+    pub(crate) fn is_asked(&self) -> bool {
+        self.all_reduce
+    }
+
+    /// How the step is divided.
+    ///
+    /// # Errors
+    /// On the CPU, where one rank has nothing to sum.
+    pub(crate) fn division(&self, config: &Config, target: &Target) -> anyhow::Result<Division> {
+        let alone = Division::alone(&config.train, target);
+        if !self.all_reduce {
+            return Ok(alone);
+        }
+        let division = alone.reducing();
+        ensure!(
+            division.reduces_on_device(),
+            "--all-reduce needs a GPU: on the CPU one rank sums nothing over ranks"
+        );
+        Ok(division)
+    }
+
+    /// What the steps sum over ranks; `figures` are those of the bench so far.
+    ///
+    /// # Errors
+    /// A file to compare with that cannot be read, or of another step.
+    pub(crate) fn tell(
+        &self,
+        config: &Config,
+        group: &GroupOfOne,
+        trainer: &mut Trainer,
+        figures: &mut Value,
+    ) -> anyhow::Result<()> {
+        if !self.all_reduce {
+            figures["all_reduce"] = "none".into();
+            return Ok(());
+        }
+        let (buckets, bytes) = summed(trainer);
+        figures["all_reduce"] = group.through.into();
+        let bucket_mib = config.ranks.bucket_mib;
+        figures["reduced"] = json!({"bucket_mib": bucket_mib, "buckets": buckets, "bytes": bytes});
+        say!(
+            "all-reduce through {}: {:.2} MiB of gradients a step in {buckets} buckets \
+             (ranks.bucket_mib={bucket_mib})",
+            group.through,
+            bytes as f64 / (1 << 20) as f64,
+        );
+        let Some(file) = &self.against else { return Ok(()) };
+        let before = read(file, figures)?;
+        let now = p50(figures).context("this bench has no step time")?;
+        figures["against"] = json!({"p50_ms": before, "ratio": now / before});
+        say!(
+            "step p50 with all-reduce {now:.2} ms, without {before:.2} ms: ratio {:.4}",
+            now / before
+        );
+        Ok(())
+    }
+}
+
+/// Buckets of gradients and their bytes, in the program that updates.
+fn summed(trainer: &mut Trainer) -> (usize, usize) {
+    let programs = trainer.device_executor().map_or(&[][..], |executor| executor.programs());
+    let of = |prepared: &Prepared| {
+        let program = &prepared.program;
+        let sums = program.nodes().iter().filter(|node| node.op.name() == "all_reduce");
+        let summed = sums.map(|node| program.desc(node.inputs[0]));
+        // Losses are summed too, in another role.
+        let buckets = summed.filter(|desc| desc.role == Role::Gradient);
+        buckets.fold((0, 0), |(count, bytes), desc| (count + 1, bytes + desc.cuda_bytes()))
+    };
+    programs.iter().map(of).max().unwrap_or((0, 0))
+}
+
+/// The median step time of a bench of the same step.
+fn read(file: &Path, figures: &Value) -> anyhow::Result<f64> {
+    let name = file.display();
+    let text = std::fs::read(file).with_context(|| format!("--against {name}"))?;
+    let other: Value =
+        serde_json::from_slice(&text).with_context(|| format!("--against {name}"))?;
+    for key in ["preset", "batch_size", "padded", "device"] {
+        let (theirs, ours) = (&other[key], &figures[key]);
+        ensure!(theirs == ours, "--against {name}: its {key} is {theirs}, not {ours}");
+    }
+    match p50(&other) {
+        Some(ms) if other["all_reduce"] == "none" => Ok(ms),
+        _ => bail!("--against {name}: holds no bench of a step without --all-reduce"),
+    }
+}
+
+fn p50(figures: &Value) -> Option<f64> {
+    figures.pointer("/step_ms/p50").and_then(Value::as_f64)
+}
