@@ -46,6 +46,7 @@ pub mod progress;
 pub mod provenance;
 pub mod run_dir;
 pub mod runtime;
+mod stall;
 pub mod team;
 pub mod train;
 pub mod weights;

@@ -41,8 +41,8 @@ impl Progress {
             Some(rank) => text.lines().map(|line| format!("rank {rank}: {line}\n")).collect(),
             None => format!("{text}\n"),
         };
-        // A closed terminal is no reason to end a long training run. One write, so that the lines of
-        // ranks do not mix.
+        // A closed terminal is no reason to end a long training run. One write, so that the lines
+        // of ranks do not mix.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 

@@ -2,28 +2,31 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{Alone, Exchange, Ranks};
 use ranks::Group;
 
 use crate::error::EngineError;
+use crate::stall::Progress;
 
 /// This rank and its connection to the others.
 #[derive(Debug, Clone)]
 pub struct Team {
     group: Group,
     exchange: Arc<dyn Exchange>,
+    progress: Progress,
 }
 
 impl Team {
     /// A run of one process.
     pub fn alone() -> Self {
-        Self { group: Group::alone(), exchange: Arc::new(Alone) }
+        Self::new(Group::alone(), Arc::new(Alone))
     }
 
     /// A rank of several, whose CPU steps exchange through `exchange`.
     pub fn new(group: Group, exchange: Arc<dyn Exchange>) -> Self {
-        Self { group, exchange }
+        Self { group, exchange, progress: Progress::new() }
     }
 
     /// This rank's number, and how many there are.
@@ -41,6 +44,13 @@ impl Team {
         self.group.ranks() == 1
     }
 
+    /// Ranks on this rank's machine, itself among them.
+    pub fn local_ranks(&self) -> usize {
+        let members = self.group.members();
+        let host = members.get(self.group.rank()).map(|own| &own.host_id);
+        members.iter().filter(|member| Some(&member.host_id) == host).count().max(1)
+    }
+
     /// The connection.
     pub fn group(&self) -> &Group {
         &self.group
@@ -56,7 +66,7 @@ impl Team {
     /// # Errors
     /// [`EngineError::RankLost`].
     pub fn meet(&self, what: &str) -> Result<(), EngineError> {
-        Ok(self.group.barrier(what)?)
+        Ok(self.progress.waiting(|| self.group.barrier(what))?)
     }
 
     /// Gives all ranks what the first one has.
@@ -79,7 +89,7 @@ impl Team {
             self.group.broadcast(what, &encode(&value)?)?;
             return Ok(value);
         }
-        decode(&self.group.broadcast(what, &[])?)
+        decode(&self.progress.waiting(|| self.group.broadcast(what, &[]))?)
     }
 
     /// Collects a value of every rank on the first one; empty on the others.
@@ -90,7 +100,8 @@ impl Team {
     where
         T: serde::Serialize + serde::de::DeserializeOwned,
     {
-        let all = self.group.gather(what, &encode(mine)?)?;
+        let mine = encode(mine)?;
+        let all = self.progress.waiting(|| self.group.gather(what, &mine))?;
         all.iter().map(|bytes| decode(bytes)).collect()
     }
 
@@ -121,12 +132,23 @@ impl Team {
     /// # Errors
     /// [`EngineError::OfAllRanks`] naming a rank that differs, and in what.
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), EngineError> {
-        Ok(self.group.agree(facts)?)
+        Ok(self.progress.waiting(|| self.group.agree(facts))?)
     }
 
     /// Says what this rank does, for the messages of others if it is lost.
     pub fn set_doing(&self, step: u64, what: &str) {
+        self.progress.begin(step, what);
         self.group.set_doing(step, what);
+    }
+
+    /// Says that what this rank does has advanced.
+    pub fn go_on(&self) {
+        self.progress.go_on();
+    }
+
+    /// Calls `end` with a sentence once this rank has made no progress for `limit`.
+    pub(crate) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
+        self.progress.watch(limit, end);
     }
 
     /// Leaves the run; `fault` is why, unless all ranks agree to end.

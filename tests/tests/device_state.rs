@@ -11,6 +11,7 @@ use emulated::{EmulatedDevice, Order};
 use engine::checkpoint::{self, Keep, Snapshot};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
+use engine::model::is_transient;
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
@@ -70,7 +71,7 @@ fn resume(trainer: &mut Trainer, saved: &Path, steps_done: u64) {
 }
 
 fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
-    let state = trainer.state().fetch().expect("the state");
+    let state = trainer.state().fetch().expect("the state").without(is_transient);
     state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
 }
 

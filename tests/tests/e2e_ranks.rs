@@ -105,12 +105,9 @@ fn only_error(said: &Said) -> &str {
 fn ranks_that_cannot_train_together_are_refused_in_one_line() {
     let place = Place::new();
     let differences = [
-        (
-            "solver.learning_rate=0.001",
-            "has another solver.learning_rate than rank 0: `0.001` and ",
-        ),
-        ("train.seed=7", "has another train.seed than rank 0: `7` and `0`"),
-        ("train.name=other", "has another train.name than rank 0: `\"other\"` and none"),
+        ("solver.learning_rate=0.001", "differs from rank 0 in solver.learning_rate: `0.001` and "),
+        ("train.seed=7", "differs from rank 0 in train.seed: `7` and `0`"),
+        ("train.name=other", "differs from rank 0 in train.name: `\"other\"` and none"),
     ];
     for (set, words) in differences {
         let said = unequal(&place, &format!("--set {set}"));

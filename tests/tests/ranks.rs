@@ -11,7 +11,7 @@ use device::{Alone, Device, Exchange, Ranks, Target};
 use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
-use engine::model::Division;
+use engine::model::{Division, is_transient};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
@@ -83,12 +83,8 @@ fn in_threads<T: Send, R: Send>(
 fn after(trainer: &mut Trainer, steps: u64) -> After {
     let until = trainer.steps_done() + steps;
     let records = (0..steps).map(|_| trainer.step(until).expect("a step")).collect();
-    let state = trainer.state().fetch().expect("the state");
-    // What passes hand to one another means nothing after a step.
-    let lasting = state
-        .iter()
-        .filter(|(name, _)| !name.starts_with("accumulated/") && *name != "micro_steps_held");
-    let state = lasting.map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect();
+    let state = trainer.state().fetch().expect("the state").without(is_transient);
+    let state = state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect();
     After { records, state }
 }
 

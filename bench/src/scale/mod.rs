@@ -61,7 +61,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<Padded>,
     /// Bytes after which a bucket of gradients is full; several sizes may be compared.
-    #[arg(long, value_name = "MIB", value_delimiter = ',', default_value = "25")]
+    #[arg(long, value_name = "MIB", value_delimiter = ',', default_value = "50")]
     bucket_mib: Vec<f64>,
     /// Which code: today's, or after the changes up to 9 or 10 of the performance review.
     #[arg(long, value_enum, default_value = "now")]
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         positives: args.positives,
         equal: false,
     };
-    let first = args.bucket_mib.first().copied().unwrap_or(25.0);
+    let first = args.bucket_mib.first().copied().unwrap_or(50.0);
     let planned = Planned {
         steps: args.bucket_mib.iter().map(|mib| plan(&setting(&own, *mib))).collect(),
         kept: tables::kept(&setting(&full, first), &setting(&single, first)),

@@ -117,7 +117,7 @@ mod tests {
     /// Percentage points by which the document may lag behind the Program.
     const NEAR: f64 = 2.0;
 
-    /// Kept and weak scaling with 25 MiB, in percent.
+    /// Kept and weak scaling with 50 MiB, in percent.
     fn figures(gpu: &str, is_efa: bool, stage: Stage) -> (f64, f64) {
         let machine = MACHINES.iter().find(|machine| machine.gpu == gpu).expect(gpu);
         let gpu = Gpu::named(gpu).expect(gpu);
@@ -131,7 +131,7 @@ mod tests {
             model: &one,
             calibration: &calibration,
             fabric: Fabric { ranks: 8, nvlink: machine.nvlink, network },
-            bucket_mib: 25.0,
+            bucket_mib: 50.0,
             positives: POSITIVES,
             equal: false,
         };

@@ -14,6 +14,10 @@ pub struct RanksConfig {
     /// Time in which a run ends after one of its ranks is lost. Default 10.
     #[schemars(range(min = 2, max = 86_400), extend("unit" = "seconds"))]
     pub timeout_seconds: u64,
+    /// Time without progress after which a rank counts as hanging, and the run ends: longer than
+    /// any step, and than the reading of data takes. Default 1800; 0 is never.
+    #[schemars(range(min = 0, max = 1_000_000), extend("unit" = "seconds"))]
+    pub stall_seconds: u64,
     /// Time in which all ranks must have joined the run. Default 300.
     #[schemars(range(min = 1, max = 86_400), extend("unit" = "seconds"))]
     pub join_timeout_seconds: u64,
@@ -24,6 +28,12 @@ pub struct RanksConfig {
 
 impl Default for RanksConfig {
     fn default() -> Self {
-        Self { bucket_mib: 50, timeout_seconds: 10, join_timeout_seconds: 300, nvls: false }
+        Self {
+            bucket_mib: 50,
+            timeout_seconds: 10,
+            stall_seconds: 1800,
+            join_timeout_seconds: 300,
+            nvls: false,
+        }
     }
 }

@@ -20,6 +20,7 @@ use super::signals::Stop;
 use crate::EngineError;
 use crate::progress::Progress;
 use crate::runtime::Backend;
+use crate::team::Team;
 use crate::train::Outcome;
 
 /// Joins the other ranks. The group is that of one process if no launcher started more.
@@ -192,6 +193,23 @@ fn is_of_all(fault: &EngineError) -> bool {
 fn end(group: &Group, exchange: Option<&Arc<dyn Exchange>>) -> Result<(), EngineError> {
     group.barrier("the end of the run")?;
     exchange.map_or(Ok(()), |exchange| exchange.finish().map_err(EngineError::RankLost))
+}
+
+/// Ends this rank, and with it the others, if its training hangs.
+pub(super) fn watch(team: &Team, config: &Config) {
+    let limit = Duration::from_secs(config.ranks.stall_seconds);
+    if team.is_alone() || limit.is_zero() {
+        return;
+    }
+    // Without the team: the watch ends with it.
+    let (rank, group) = (team.ranks().rank, team.group().clone());
+    team.watch(limit, move |sentence| {
+        Progress::of_rank(rank).say(&format!("error: {sentence}"));
+        group.leave(Some(sentence));
+        dali::unfinished::remove_all_and(|| {
+            signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
+        });
+    });
 }
 
 /// Prints why a command failed; of several ranks each says which it is, and what all ranks know

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use clap::error::ErrorKind;
 use configs::Config;
 use dali::unfinished::Unfinished;
 use device::Exchange;
@@ -85,7 +86,7 @@ fn parse_target(text: &str) -> Result<Target, String> {
 
 pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     let launch = Launch::from_env()?;
-    let start = Start::of(args)?;
+    let start = Start::of(args);
     if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
         let on_cpu = matches!(args.device.open()?, Backend::Cpu);
         return launch::start(ranks.into(), on_cpu, &launch, stop);
@@ -123,19 +124,23 @@ enum Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    fn of(args: &'a TrainArgs) -> Result<Self, EngineError> {
-        let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
+    /// What the arguments say; those that contradict each other end the process, as clap does.
+    fn of(args: &'a TrainArgs) -> Self {
+        let conflict = |text: String| -> ! {
+            clap::Error::raw(ErrorKind::ArgumentConflict, text + "\n").exit()
+        };
         match (args.resume.as_deref(), &args.config) {
-            (None, _) => Ok(Start::New),
-            (Some(path), Some(_)) if path == Path::new(AUTO) => Ok(Start::Auto),
-            (Some(path), None) if path == Path::new(AUTO) => usage(
-                "--resume auto needs the config of the run: onegraph train CONFIG --resume auto",
+            (None, _) => Start::New,
+            (Some(path), Some(_)) if path == Path::new(AUTO) => Start::Auto,
+            (Some(path), None) if path == Path::new(AUTO) => conflict(
+                "--resume auto needs the config of the run: onegraph train CONFIG --resume auto"
+                    .into(),
             ),
-            (Some(_), Some(config)) => usage(&format!(
+            (Some(_), Some(config)) => conflict(format!(
                 "--resume continues a run with its own config: leave out {config}, or give --resume \
                  auto"
             )),
-            (Some(path), None) => Ok(Start::Resumed(path)),
+            (Some(path), None) => Start::Resumed(path),
         }
     }
 }
@@ -163,6 +168,7 @@ fn train(
     let backend = launch::open(&args.device, launch, group, &config)?;
     let made = launch::exchange(group, matches!(backend, Backend::Cpu))?;
     let team = Team::new(group.clone(), exchange.get_or_init(|| made).clone());
+    launch::watch(&team, &config);
     let (run, resume) = directory(args, start, &config, &team)?;
     let options = SessionOptions {
         run: run.clone(),

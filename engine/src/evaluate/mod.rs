@@ -154,17 +154,32 @@ impl Evaluator {
         images: &[usize],
         progress: &Progress,
     ) -> Result<Vec<ImageDetections>, EngineError> {
-        let bar = progress.bar("evaluating", images.len() as u64);
-        let mut results: Vec<Option<ImageDetections>> = vec![None; images.len()];
-        for (shape, chunk) in self.batches(images) {
-            let found = self.detect_batch(state, images, shape, &chunk)?;
-            for (&position, found) in chunk.iter().zip(found) {
-                results[position] = Some(found);
-            }
-            bar.inc(chunk.len() as u64);
+        let batches = self.batches(images);
+        let found = self.detect_batches(state, images, batches, progress, &mut || {})?;
+        Ok(in_order(images.len(), found))
+    }
+
+    /// Detections on some batches, with the positions of their images in `images`; calls `done`
+    /// after each.
+    fn detect_batches(
+        &mut self,
+        state: &mut ModelState,
+        images: &[usize],
+        batches: Vec<(usize, Vec<usize>)>,
+        progress: &Progress,
+        done: &mut dyn FnMut(),
+    ) -> Result<Vec<(usize, ImageDetections)>, EngineError> {
+        let count = batches.iter().map(|(_, positions)| positions.len()).sum();
+        let bar = progress.bar("evaluating", count as u64);
+        let mut found = Vec::with_capacity(count);
+        for (shape, positions) in batches {
+            let of_batch = self.detect_batch(state, images, shape, &positions)?;
+            bar.inc(positions.len() as u64);
+            done();
+            found.extend(positions.into_iter().zip(of_batch));
         }
         bar.finish_and_clear();
-        Ok(results.into_iter().flatten().collect())
+        Ok(found)
     }
 
     /// Detections on a batch of one padded shape, given by positions in `images`.
@@ -285,6 +300,20 @@ impl Evaluator {
         groups.retain(|(_, positions)| !positions.is_empty());
         groups
     }
+}
+
+/// Detections in the order of their positions, of `count` images.
+fn in_order(
+    count: usize,
+    found: impl IntoIterator<Item = (usize, ImageDetections)>,
+) -> Vec<ImageDetections> {
+    let mut results: Vec<Option<ImageDetections>> = vec![None; count];
+    for (position, found) in found {
+        if let Some(place) = results.get_mut(position) {
+            *place = Some(found);
+        }
+    }
+    results.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct Division {
     pub images: usize,
     /// What ranks on CPUs exchange through.
     pub exchange: Arc<dyn Exchange>,
+    /// Ranks that share this machine, this one among them.
+    pub local_ranks: usize,
     images_per_group: usize,
     on_cpu: bool,
 }
@@ -49,13 +51,29 @@ impl Division {
         let images = train.batch_size / ranks.count;
         let passes = if on_cpu { images / train.images_per_group } else { train.micro_steps };
         let images_per_group = train.images_per_group;
-        Ok(Self { ranks, passes, images: images / passes, exchange, images_per_group, on_cpu })
+        Ok(Self {
+            ranks,
+            passes,
+            images: images / passes,
+            exchange,
+            local_ranks: 1,
+            images_per_group,
+            on_cpu,
+        })
     }
 
     /// One process, one pass.
     pub(super) fn whole() -> Self {
         let (ranks, exchange) = (Ranks::ALONE, Arc::new(Alone));
-        Self { ranks, passes: 1, images: 0, exchange, images_per_group: 1, on_cpu: true }
+        Self {
+            ranks,
+            passes: 1,
+            images: 0,
+            exchange,
+            local_ranks: 1,
+            images_per_group: 1,
+            on_cpu: true,
+        }
     }
 
     /// The division of a run of one process.

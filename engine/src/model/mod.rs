@@ -29,7 +29,8 @@ pub use inputs::{Inject, detection_layout, step_layout, training_layout};
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;
-pub(crate) use state_names::{MASTER, RING, RING_STEP, is_transient};
+pub use state_names::is_transient;
+pub(crate) use state_names::{MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};
 pub use train_step::training_program;
 

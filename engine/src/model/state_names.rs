@@ -13,6 +13,6 @@ pub(super) const ACCUMULATED: &str = "accumulated/";
 pub(super) const PASSES_HELD: &str = "micro_steps_held";
 
 /// Whether a state tensor means nothing between steps, so that no checkpoint needs it.
-pub(crate) fn is_transient(name: &str) -> bool {
+pub fn is_transient(name: &str) -> bool {
     name.starts_with(ACCUMULATED) || name == PASSES_HELD
 }

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::resume::identity_of;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::model::is_transient;
 use crate::provenance::commit;
 use crate::runtime::ModelState;
 use crate::team::Team;
@@ -50,7 +51,7 @@ pub(super) fn check_data(
     team.agree(&[
         ("training data", training_data.to_string()),
         ("validation data", identity_of(validation_data)),
-        ("weights and optimizer state", hash_of(state.fetch()?)),
+        ("weights and optimizer state", hash_of(&state.fetch()?.without(is_transient))),
     ])
 }
 

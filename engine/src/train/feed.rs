@@ -81,7 +81,7 @@ impl Feed {
             Backend::Cpu => THREADS_BESIDE_CPU,
             Backend::Device(_) => {
                 let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-                cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
+                (cores / division.local_ranks).saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
             }
         };
         let layout = Arc::new(step_layout(division, data.slot_shape())?);

@@ -94,7 +94,8 @@ pub(super) fn check_fit_on_cpu(
     division: &Division,
 ) -> Result<(), EngineError> {
     let Some((_, free)) = Machine::here().memory else { return Ok(()) };
-    check_fit(cpu_bytes(programs)?, free as usize, config, data, &Backend::Cpu, division)
+    let share = free as usize / division.local_ranks;
+    check_fit(cpu_bytes(programs)?, share, config, data, &Backend::Cpu, division)
 }
 
 /// Checks that `needed` bytes fit `free` bytes.
@@ -117,8 +118,12 @@ pub(super) fn check_fit(
         false => format!("a batch of {}", config.train.batch_size),
         true => format!("a pass over {} of the {}", division.images, config.train.batch_size),
     };
+    let shared = match division.local_ranks {
+        1 => String::new(),
+        ranks => format!(" for each of its {ranks} ranks"),
+    };
     Err(EngineError::Usage(format!(
-        "{what} images needs {:.2} GiB on {}, which has {:.2} GiB free: {advice}",
+        "{what} images needs {:.2} GiB on {}, which has {:.2} GiB free{shared}: {advice}",
         gib(needed),
         backend.describe(),
         gib(free),
@@ -146,7 +151,8 @@ fn advice(
     };
     let sizes: Vec<usize> = match backend {
         Backend::Cpu => {
-            let groups = (1..train.images_per_group).filter(|n| train.images_per_group % n == 0);
+            let groups =
+                (1..train.images_per_group).filter(|n| train.images_per_group.is_multiple_of(*n));
             groups.collect()
         }
         Backend::Device(_) => (1..train.batch_size / unit).map(|n| n * unit).collect(),

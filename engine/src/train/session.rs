@@ -79,7 +79,8 @@ impl Session {
         let (train, target) = (&config.train, backend.target());
         agreement::check_config(&team, &config)?;
         // Before any data is drawn or prepared for ranks that cannot share a batch.
-        let division = Division::new(train, &target, team.ranks(), team.exchange())?;
+        let mut division = Division::new(train, &target, team.ranks(), team.exchange())?;
+        division.local_ranks = team.local_ranks();
         // Before any data is drawn or prepared for a config that is refused.
         let mut resumed = match options.resume {
             true => Some(Resumed::open(&config, &options)?),
@@ -162,9 +163,13 @@ impl Session {
         }
         self.report_on_the_way(None, State::Training);
         let (mut outcome, mut last) = self.train()?;
+        let is_saved = self
+            .options
+            .team
+            .share("whether there is a checkpoint", || Ok(self.last_checkpoint().is_some()))?;
         if self.divergence.is_sound() {
             self.save_last(outcome)?;
-        } else if outcome != Outcome::Interrupted || self.last_checkpoint().is_none() {
+        } else if outcome != Outcome::Interrupted || !is_saved {
             return Err(self.diverged());
         } else {
             self.say_unsaved();
@@ -255,6 +260,10 @@ impl Session {
         let was_to_stop = self.trainer.stop_after().is_some();
         let record = self.trainer.step(self.next_stop())?;
         let step = record.step;
+        if let Some(lost) = self.options.team.group().lost() {
+            // What the step has summed may be anything.
+            return Err(EngineError::RankLost(lost.to_string()));
+        }
         if !was_to_stop {
             self.say_who_stops();
         }
@@ -448,7 +457,10 @@ impl Session {
     fn next_stop(&self) -> u64 {
         let now = self.trainer.steps_done();
         let train = &self.config.train;
-        let saves_now = self.options.team.is_first() && self.saver.is_overdue(train);
+        // Not while nothing can be saved: the other ranks would run a step ahead up to the end.
+        let saves_now = self.options.team.is_first()
+            && self.divergence.is_sound()
+            && self.saver.is_overdue(train);
         if self.stops_here() || saves_now {
             return now;
         }

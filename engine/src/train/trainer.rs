@@ -189,7 +189,8 @@ impl Trainer {
         Ok(begun)
     }
 
-    /// The batches of all ranks of step `step`, counted from 0, once more: `visit` sees each pass's.
+    /// The batches of all ranks of step `step`, counted from 0, once more: `visit` sees those of
+    /// each pass.
     ///
     /// # Errors
     /// An image that cannot be read; errors of `visit`.

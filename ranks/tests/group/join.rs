@@ -129,7 +129,7 @@ fn a_fact_that_differs_is_named_on_every_rank() {
         let seed = if group.rank() == 2 { 8 } else { 7 };
         let error = group.agree(&facts(seed)).expect_err("rank 2 has another");
         let host = &group.members()[2].host;
-        let expected = format!("rank 2 on host {host} has another seed than rank 0: `8` and `7`");
+        let expected = format!("rank 2 on host {host} differs from rank 0 in seed: `8` and `7`");
         assert!(error.to_string().starts_with(&expected), "{error}");
         group.leave(None);
     });
@@ -137,7 +137,7 @@ fn a_fact_that_differs_is_named_on_every_rank() {
         let all = [("seed", "7".to_string()), ("name", "run".to_string())];
         let error = group.agree(&all[..1 + group.rank()]).expect_err("rank 0 has no name");
         let error = error.to_string();
-        assert!(error.contains("has another name than rank 0: `run` and none; "), "{error}");
+        assert!(error.contains("differs from rank 0 in name: `run` and none; "), "{error}");
         group.leave(None);
     });
     run(2, &options(&folder, "c"), |group| {

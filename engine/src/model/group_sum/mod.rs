@@ -1,7 +1,7 @@
 //! Sums over the groups of a step on the CPU, in the order of one fixed tree.
 //!
-//! A step is one pass per group. [`AddGroup`] ends a pass that is not the rank's last, [`SumGroups`]
-//! the last one; both hold the sums so far in stacks of state. Tensors: `x_i` f32 (in), which are
+//! A step is one pass per group. [`AddGroup`] ends a pass that is not the rank's last,
+//! [`SumGroups`] the last one; both hold the sums so far in stacks of state. Tensors: `x_i` f32 (in), which are
 //! gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for each node of the
 //! tree that waits for its sibling, then `held [1]` i32, the passes so far. `SumGroups` also has
 //! outputs, `total_i` with the shape of `x_i`: the sum over all passes of all ranks. It exchanges
@@ -180,6 +180,7 @@ impl SumGroups {
         let mut received: Vec<Vec<f32>> =
             pieces.iter().map(|pieces| vec![0.0; pieces.len() * width]).collect();
         self.swap(&send, &mut received);
+        drop(send);
         let mut nodes = received.concat();
         if width > 0 {
             for (left, right) in fold(&pieces.concat()) {
@@ -188,7 +189,9 @@ impl SumGroups {
         }
         nodes.truncate(width);
         let mut sums: Vec<Vec<f32>> = (0..count).map(|rank| vec![0.0; share(rank).len()]).collect();
-        self.swap(&vec![nodes; count], &mut sums);
+        let to_all = vec![nodes.as_slice(); count];
+        let mut receive: Vec<&mut [f32]> = sums.iter_mut().map(Vec::as_mut_slice).collect();
+        self.exchange.exchange(&to_all, &mut receive);
         let sums = sums.concat();
         let mut rest = &sums[..];
         for total in totals {

@@ -20,7 +20,7 @@ use crate::run_dir::write_whole;
 const KEY: &str = "onegraph_replay";
 /// The key of its checksum, with that of all tensors.
 const SEAL: &str = "onegraph_replay_sha256";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What is not a tensor.
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use crate::DeviceError;
 /// number, or the only one, if `CUDA_VISIBLE_DEVICES` shows each rank its own.
 ///
 /// # Errors
-/// [`DeviceError::Absent`] with one sentence if there is no driver, or fewer GPUs than ranks.
+/// In one sentence: [`DeviceError::Absent`] if there is no driver or no GPU,
+/// [`DeviceError::Driver`] if there are fewer GPUs than ranks.
 pub fn ordinal_of(local_rank: usize, local_ranks: usize) -> Result<usize, DeviceError> {
     let gpus = Installed::find()?.gpus.len();
     let chosen = std::env::var_os("CUDA_VISIBLE_DEVICES").is_some();
@@ -27,10 +28,15 @@ fn choose(
         _ => {
             let there = if gpus == 1 { "1 is".into() } else { format!("{gpus} are") };
             let from = if chosen { " in CUDA_VISIBLE_DEVICES" } else { "" };
-            Err(DeviceError::Absent(format!(
+            let reason = format!(
                 "{local_ranks} ranks on this machine need a GPU each, and {there} visible{from}; \
                  start fewer ranks, or show each its own GPU"
-            )))
+            );
+            Err(match gpus {
+                0 => DeviceError::Absent(reason),
+                // Not absent: that would leave all ranks to the CPU, in silence.
+                _ => DeviceError::Driver { call: "choosing a GPU".into(), reason },
+            })
         }
     }
 }

@@ -1,0 +1,113 @@
+//! The watchdog of a rank's progress: a rank whose step hangs gives signs of life all the same, and
+//! the others would wait for it forever.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a rank does, and since when.
+#[derive(Debug, Clone)]
+pub(crate) struct Progress(Arc<Mutex<Doing>>);
+
+#[derive(Debug)]
+struct Doing {
+    step: u64,
+    what: String,
+    since: Instant,
+    /// Waits for other ranks that are under way: it is not this rank that hangs.
+    waits: bool,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let (step, what) = (0, "starting".to_string());
+        Self(Arc::new(Mutex::new(Doing { step, what, since: Instant::now(), waits: false })))
+    }
+
+    /// Something new begins.
+    pub(crate) fn begin(&self, step: u64, what: &str) {
+        let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *doing = Doing { step, what: what.to_string(), since: Instant::now(), waits: false };
+    }
+
+    /// Runs something that waits for other ranks; the time does not count.
+    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let set = |waits| {
+            let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            (doing.waits, doing.since) = (waits, Instant::now());
+        };
+        set(true);
+        let result = wait();
+        set(false);
+        result
+    }
+
+    /// What is under way has advanced.
+    pub(crate) fn go_on(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).since = Instant::now();
+    }
+
+    /// What has lasted for `limit` or longer, as a sentence.
+    fn stalled(&self, limit: Duration) -> Option<String> {
+        let doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let hangs = !doing.waits && doing.since.elapsed() >= limit;
+        hangs.then(|| {
+            format!(
+                "no progress for {} s while {} step {}: it hangs, or ranks.stall_seconds is too \
+                 short for this run",
+                limit.as_secs(),
+                doing.what,
+                doing.step
+            )
+        })
+    }
+
+    /// Calls `end` with a sentence once nothing new has begun for `limit`. The watch ends when the
+    /// last other holder of this value is gone.
+    pub(crate) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
+        let watched = Arc::downgrade(&self.0);
+        let look = (limit / 20).max(Duration::from_millis(10));
+        let watch = move || loop {
+            std::thread::sleep(look.min(Duration::from_secs(1)));
+            let Some(progress) = watched.upgrade().map(Self) else { return };
+            if let Some(sentence) = progress.stalled(limit) {
+                end(&sentence);
+                return;
+            }
+        };
+        // Without a thread, a rank that hangs is noticed by its user.
+        let _ = std::thread::Builder::new().name("watchdog".into()).spawn(watch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn what_lasts_too_long_is_named_and_what_goes_on_is_left_alone() {
+        let progress = Progress::new();
+        let (send, received) = channel();
+        progress.watch(Duration::from_millis(400), move |sentence| {
+            let _ = send.send(sentence.to_string());
+        });
+        for step in 0..10 {
+            progress.begin(step, "training");
+            std::thread::sleep(Duration::from_millis(60));
+        }
+        progress.waiting(|| std::thread::sleep(Duration::from_millis(600)));
+        assert!(received.try_recv().is_err(), "it goes on");
+        let sentence = received.recv_timeout(Duration::from_secs(30)).expect("it hangs");
+        assert!(sentence.contains("while training step 9"), "{sentence}");
+    }
+
+    #[test]
+    fn the_watch_ends_with_what_it_watches() {
+        let progress = Progress::new();
+        let (send, received) = channel::<()>();
+        progress.watch(Duration::from_secs(3600), move |_| drop(send));
+        drop(progress);
+        let end = received.recv_timeout(Duration::from_secs(30));
+        assert_eq!(end, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
+    }
+}
