@@ -200,8 +200,8 @@ impl Group {
             let other = theirs.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
             if let Some((name, value, other)) = difference(own.collect(), other.collect()) {
                 return format!(
-                    "rank {rank} on host {host} differs from rank 0 in {name}: {} and {}; start all \
-                     ranks with the same",
+                    "rank {rank} on host {host} differs from rank 0 in {name}: {} and {}; start \
+                     all ranks with the same",
                     shown(other),
                     shown(value)
                 );
