@@ -96,6 +96,9 @@ pub enum EngineError {
     /// Another rank of the run is gone.
     #[error("{0}")]
     RankLost(String),
+    /// Nothing can be run, as all ranks have found; the first one tells.
+    #[error("{0}")]
+    OfAllRanks(String),
     /// The ranks that this process started have failed, and said why.
     #[error("the ranks ended with exit code {code}")]
     Ranks {
@@ -114,6 +117,7 @@ impl From<RanksError> for EngineError {
     fn from(error: RanksError) -> Self {
         match error {
             RanksError::Lost(lost) => EngineError::RankLost(lost.to_string()),
+            RanksError::Differs(sentence) => EngineError::OfAllRanks(sentence),
             other => EngineError::Usage(other.to_string()),
         }
     }

@@ -130,7 +130,7 @@ impl Team {
     /// Checks that all ranks have the same `facts`, each a name and a value.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] naming a rank that differs, and in what.
+    /// [`EngineError::OfAllRanks`] naming a rank that differs, and in what.
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), EngineError> {
         Ok(self.progress.waiting(|| self.group.agree(facts))?)
     }

@@ -196,6 +196,11 @@ impl Control {
         result
     }
 
+    /// Notes what this rank waits for elsewhere, or that it does no longer.
+    pub(crate) fn set_waiting(&self, what: Option<&str>) {
+        self.state().waiting = what.map(|what| format!("waiting for {what}"));
+    }
+
     /// # Errors
     /// If a rank is lost: what an operation with a peer waits for says more than what this rank
     /// did when the loss was noticed.
@@ -297,9 +302,10 @@ impl Control {
         }
     }
 
-    /// Rank 0 tells all. It is written before this rank may end.
+    /// Rank 0 tells all, and is itself told if it was given up: it may go on later. It is written
+    /// before this rank may end.
     fn relay(&self, lost: &Lost) {
-        if self.rank != 0 {
+        if self.rank != 0 && lost.rank != 0 {
             return;
         }
         let Lost { rank, step, last, why, .. } = lost.clone();

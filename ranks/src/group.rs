@@ -1,6 +1,7 @@
 //! The ranks of a run as one group: what they tell each other on the host, and how one that is
 //! lost ends the others.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -114,6 +115,15 @@ impl Group {
         }
     }
 
+    /// Runs `wait`, which waits for other ranks by other means, as words that follow "waiting for".
+    pub(crate) fn waiting<T>(&self, what: &str, wait: impl FnOnce() -> T) -> T {
+        let Some(control) = &self.0.control else { return wait() };
+        control.set_waiting(Some(what));
+        let result = wait();
+        control.set_waiting(None);
+        result
+    }
+
     /// Rank 0's bytes, on every rank; `from_first` of the others is not looked at.
     ///
     /// # Errors
@@ -140,7 +150,8 @@ impl Group {
         let _operation = self.operation();
         let gathered = self.gather_within(what, mine)?;
         let together = self.broadcast_within(what, &pack(&gathered))?;
-        unpack(&together, self.ranks()).ok_or_else(|| {
+        let parts = unpack(&together).filter(|parts| parts.len() == self.ranks());
+        parts.ok_or_else(|| {
             RanksError::Diverged(format!("rank 0 sent something else than {what} of all ranks"))
         })
     }
@@ -180,22 +191,20 @@ impl Group {
     fn verdict(&self, facts: &[(&str, String)], gathered: &[Vec<u8>]) -> String {
         for (member, theirs) in self.members().iter().zip(gathered).skip(1) {
             let (rank, host) = (member.rank, &member.host);
-            let Some(texts) = unpack(theirs, facts.len() * 2) else {
+            let texts = unpack(theirs).unwrap_or_default();
+            let theirs: Vec<(Cow<'_, str>, Cow<'_, str>)> = texts
+                .chunks_exact(2)
+                .map(|pair| (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1])))
+                .collect();
+            let own = facts.iter().map(|(name, value)| (*name, value.as_str()));
+            let other = theirs.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
+            if let Some((name, value, other)) = difference(own.collect(), other.collect()) {
                 return format!(
-                    "rank {rank} on host {host} compares other facts than rank 0; run one version \
-                     of onegraph on all ranks"
+                    "rank {rank} on host {host} differs from rank 0 in {name}: {} and {}; start \
+                     all ranks with the same",
+                    shown(other),
+                    shown(value)
                 );
-            };
-            for ((name, value), pair) in facts.iter().zip(texts.chunks(2)) {
-                if pair[0] != name.as_bytes() || pair[1] != value.as_bytes() {
-                    let theirs = String::from_utf8_lossy(&pair[1]);
-                    return format!(
-                        "rank {rank} on host {host} differs from rank 0 in {name}: {} and {}; \
-                         start all ranks with the same",
-                        shown(&theirs),
-                        shown(value)
-                    );
-                }
             }
         }
         String::new()
@@ -278,19 +287,34 @@ fn pack(parts: &[impl AsRef<[u8]>]) -> Vec<u8> {
     out
 }
 
-/// None unless there are `count` parts.
-fn unpack(mut bytes: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
+/// None unless they are whole.
+fn unpack(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut parts = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
         let (part, rest) = rest.split_at_checked(u64::from_le_bytes(*length).try_into().ok()?)?;
         parts.push(part.to_vec());
         bytes = rest;
     }
-    (bytes.is_empty() && parts.len() == count).then_some(parts)
+    bytes.is_empty().then_some(parts)
+}
+
+/// The first fact of `own` that `other` lacks or has otherwise, else the first that only `other`
+/// has: its name, and the two values.
+fn difference<'a>(
+    own: Vec<(&'a str, &'a str)>,
+    other: Vec<(&'a str, &'a str)>,
+) -> Option<(&'a str, Option<&'a str>, Option<&'a str>)> {
+    let find = |facts: &[(&'a str, &'a str)], name| {
+        facts.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
+    };
+    let names = own.iter().chain(&other).map(|(name, _)| *name);
+    let mut both = names.map(|name| (name, find(&own, name), find(&other, name)));
+    both.find(|(_, own, other)| own != other)
 }
 
 /// A value for a sentence.
-fn shown(value: &str) -> String {
+fn shown(value: Option<&str>) -> String {
+    let Some(value) = value else { return "none".into() };
     match value.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("`{}..`", &value[..end]),
         None => format!("`{value}`"),

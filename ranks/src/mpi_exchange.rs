@@ -35,6 +35,9 @@ const TESTS_BEFORE_SLEEP: usize = 500;
 /// The sleep between two tests.
 const SLEEP: Duration = Duration::from_micros(100);
 
+/// Why nothing is exchanged any more.
+const ENDED: &str = "MPI has ended";
+
 /// Moves values between the ranks of `MPI_COMM_WORLD`.
 ///
 /// A send copies its values once, and a receive too.
@@ -115,8 +118,7 @@ impl MpiExchange {
         let what = "the end of MPI";
         self.group.barrier(what)?;
         let line = self.line();
-        let ended = || RanksError::Mpi("MPI has ended already".into());
-        line.orders.send(Order::Finish).map_err(|_| ended())?;
+        line.orders.send(Order::Finish).map_err(|_| RanksError::Mpi(ENDED.into()))?;
         wait(&self.group, &line.done, what).map(|_| ())
     }
 
@@ -138,20 +140,9 @@ impl MpiExchange {
             received[rank].resize(receive[rank].len(), 0.0);
         }
         let values = std::mem::take(&mut line.spare);
-        let ended = || "MPI has ended".to_owned();
-        line.orders.send(Order::Exchange(values)).map_err(|_| ended())?;
-        line.spare = loop {
-            match line.done.recv_timeout(LOOK) {
-                Ok(values) => break values,
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Some(lost) = self.group.lost() {
-                        self.is_abandoned.store(true, Ordering::SeqCst);
-                        return Err(lost.to_string());
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
-            }
-        };
+        line.orders.send(Order::Exchange(values)).map_err(|_| ENDED)?;
+        let what = "the gradients of the other ranks";
+        line.spare = self.group.waiting(what, || self.moved(&line.done))?;
         for (rank, values) in receive.iter_mut().enumerate() {
             match rank == self.group.rank() {
                 true => values.copy_from_slice(send[rank]),
@@ -159,6 +150,21 @@ impl MpiExchange {
             }
         }
         Ok(())
+    }
+
+    /// Waits for the values that MPI's thread has moved, until a loss.
+    fn moved(&self, done: &Receiver<Values>) -> Result<Values, String> {
+        loop {
+            match done.recv_timeout(LOOK) {
+                Ok(values) => return Ok(values),
+                Err(RecvTimeoutError::Disconnected) => return Err(ENDED.into()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(lost) = self.group.lost() {
+                self.is_abandoned.store(true, Ordering::SeqCst);
+                return Err(lost.to_string());
+            }
+        }
     }
 }
 

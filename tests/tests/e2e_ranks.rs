@@ -4,9 +4,15 @@
 
 mod common;
 
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use common::{Place, Said, said};
+use common::mpirun::{Running, mpirun};
+use common::{BAD_CONFIG, BAD_DATA, Place, Said, said};
 
 /// Quickstart's model and schedule on few images, with a partial last batch in each epoch.
 const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set train.steps=12 \
@@ -15,10 +21,10 @@ const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set 
                           --set train.eval_every_steps=6 --set eval.draw_images=1 --device cpu";
 
 /// `mpirun -np RANKS onegraph ARGUMENTS` in the folder.
-fn mpirun(place: &Place, ranks: usize, arguments: &str) -> Command {
+fn mpirun_of(place: &Place, ranks: usize, arguments: &str) -> Command {
     let of_one = place.command(arguments);
-    let mut command = Command::new("mpirun");
-    command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
+    let mut command = mpirun();
+    command.args(["-np", &ranks.to_string()]);
     command.arg(of_one.get_program()).args(of_one.get_args()).current_dir(place.path());
     command
 }
@@ -26,7 +32,7 @@ fn mpirun(place: &Place, ranks: usize, arguments: &str) -> Command {
 fn run(place: &Place, ranks: usize, arguments: &str) -> Said {
     match ranks {
         1 => place.run(arguments),
-        _ => said(&mut mpirun(place, ranks, arguments)),
+        _ => said(&mut mpirun_of(place, ranks, arguments)),
     }
 }
 
@@ -47,10 +53,184 @@ fn one_two_and_four_processes_end_with_the_same_weights() {
         })
         .into();
     assert_eq!(place.names("runs"), ["data", "r1", "r2", "r4"], "one directory a run");
+    let names = |run: &str| {
+        let mut names = place.names(&format!("runs/{run}"));
+        // Named after its time and process.
+        names.retain(|name| !name.starts_with("events."));
+        names
+    };
     assert_eq!(summaries[0].lines().count(), 24, "boxes and masks\n{}", summaries[0]);
     for (name, summary) in ["r2", "r4"].iter().zip(&summaries[1..]) {
         assert_eq!(*summary, summaries[0]);
         assert!(place.state("runs/r1", 12) == place.state(&format!("runs/{name}"), 12));
-        assert_eq!(place.names("runs/r1"), place.names(&format!("runs/{name}")));
+        assert_eq!(names("r1"), names(name));
     }
+}
+
+/// What one rank of two is started with.
+struct Part<'a> {
+    /// Before the command: a shell and what it does first.
+    before: &'a [&'a str],
+    folder: &'a Path,
+    arguments: &'a str,
+}
+
+/// Two ranks that differ.
+fn parts(place: &Place, parts: [Part<'_>; 2]) -> Command {
+    let mut command = mpirun();
+    for (rank, part) in parts.iter().enumerate() {
+        let of_one = place.command(part.arguments);
+        command.args(if rank == 0 { &[][..] } else { &[":"] }).args(["-np", "1", "-wdir"]);
+        command.arg(part.folder).args(part.before).arg(of_one.get_program());
+        command.args(of_one.get_args());
+    }
+    command
+}
+
+/// Two ranks of which the second has further arguments.
+fn unequal(place: &Place, more: &str) -> Said {
+    let all = format!("{QUICKSTART} {more}");
+    let part = |arguments| Part { before: &[], folder: place.path(), arguments };
+    said(parts(place, [part(QUICKSTART), part(&all)]).current_dir(place.path()))
+}
+
+fn only_error(said: &Said) -> &str {
+    let errors: Vec<&str> = said.err.lines().filter(|line| line.contains("error: ")).collect();
+    let [error] = errors[..] else { panic!("one line\n{}", said.err) };
+    error
+}
+
+/// What keeps all ranks from training is told once, before any data is drawn.
+#[test]
+fn ranks_that_cannot_train_together_are_refused_in_one_line() {
+    let place = Place::new();
+    let differences = [
+        ("solver.learning_rate=0.001", "differs from rank 0 in solver.learning_rate: `0.001` and "),
+        ("train.seed=7", "differs from rank 0 in train.seed: `7` and `0`"),
+        ("train.name=other", "differs from rank 0 in train.name: `\"other\"` and none"),
+    ];
+    for (set, words) in differences {
+        let said = unequal(&place, &format!("--set {set}"));
+        assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
+        let error = only_error(&said);
+        assert!(error.starts_with("rank 0: error: rank 1 on host "), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+    let said = run(&place, 3, QUICKSTART);
+    assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
+    let error = only_error(&said);
+    assert!(error.contains("3 ranks cannot share a batch of 8 images"), "{error}");
+    assert!(error.contains("start 1, 2, 4 ranks"), "{error}");
+    assert!(!place.join("runs/data").exists(), "nothing was drawn");
+}
+
+/// Rank 1 reads from a disk of its own, which loses the store while it is in use.
+#[test]
+fn a_rank_whose_store_is_cut_ends_all() {
+    let place = Place::new();
+    let train = format!("{QUICKSTART} --set train.log_every_steps=1");
+    let train = train.replace("train.steps=12", "train.steps=2000");
+    place.good(&train.replace("train.steps=2000", "train.steps=1"));
+    let other = place.join("other");
+    let own = |arguments: &str| {
+        let part = |folder| Part { before: &[], folder, arguments };
+        Running::start_by(&place, parts(&place, [part(place.path()), part(&other)]))
+    };
+    let of_store = |cut: &dyn Fn(&Path)| {
+        let store = other.join("runs/data/shapes/train-20x128-seed0/store");
+        fs::read_dir(store).expect("a store").for_each(|file| cut(&file.expect("a file").path()));
+    };
+    let empty = |path: &Path| {
+        fs::OpenOptions::new().write(true).truncate(true).open(path).expect("it is cut");
+    };
+    fs::create_dir(&other).expect("a folder");
+    let mut copy = Command::new("cp");
+    let copied = copy.args(["-r", "runs", "other"]).current_dir(place.path()).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let mut run = own(&train);
+    run.wait_for("iter 1/");
+    of_store(&empty);
+    let ended = run.end_within(Duration::from_secs(10));
+    assert_eq!(ended.code, BAD_DATA, "{}", ended.said);
+    assert!(ended.said.contains("rank 0: error: rank 1 on host "), "{}", ended.said);
+    assert!(ended.said.contains("error: a file of a store was cut or lost"), "{}", ended.said);
+}
+
+/// On a full disk the run goes on to its scores; then rank 0 ends with its fault, and the others
+/// quote it.
+#[test]
+fn a_full_disk_of_rank_0_is_told_by_all() {
+    let place = Place::new();
+    let train = format!("{QUICKSTART} --set eval.draw_images=0");
+    place.good(&train.replace("train.steps=12", "train.steps=1"));
+    fs::create_dir(place.join("disk")).expect("a folder");
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+    command.arg("mount -t tmpfs -o size=100k none disk || exit 99; exec \"$0\" \"$@\"");
+    let all = mpirun_of(&place, 2, &format!("{train} --set train.run_dir=disk"));
+    command.arg(all.get_program()).args(all.get_args()).current_dir(place.path());
+    let said = said(&mut command);
+    if said.code == 99 || said.err.contains("unshare:") {
+        println!("SKIPPED: `unshare` mounts nothing here");
+        return;
+    }
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.out.contains("Average Precision"), "{}", said.err);
+    let nothing = "nothing is saved after step 12; last checkpoint: none";
+    let of = |rank: &str| said.err.lines().any(|l| l.starts_with(rank) && l.contains(nothing));
+    assert!(of("rank 0: error: disk/"), "{}", said.err);
+    assert!(of("rank 1: error: rank 0 on host "), "{}", said.err);
+}
+
+/// Rank 0 turns strangers away while it waits, names the rank that does not come, and starts with
+/// one that comes late.
+#[test]
+fn strangers_are_refused_and_a_rank_that_never_comes_is_named() {
+    let place = Place::new();
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let train = QUICKSTART.replace("train.steps=12", "train.steps=1");
+    let start = |before: &[&str], more: &str| {
+        let arguments = format!("{train} {more}");
+        let part = |before| Part { before, folder: place.path(), arguments: &arguments };
+        let mut command = parts(&place, [part(&[]), part(before)]);
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        Running::start_by(&place, command)
+    };
+    let late = "while [ ! -e come ]; do sleep 0.1; done; exec \"$0\" \"$@\"";
+    let mut run = start(&["sh", "-c", late], "");
+    run.wait_for("waiting for the others");
+    for garbage in [&b""[..], b"GET / HTTP/1.0\r\n\r\n", &[255; 5000]] {
+        let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("rank 0 listens");
+        // Refused before all of it is written, or after.
+        let _ = stranger.write_all(garbage).and_then(|()| stranger.shutdown(Shutdown::Write));
+        let _ = stranger.read_to_end(&mut Vec::new());
+        run.wait_for("refused a connection from 127.0.0.1:");
+    }
+    place.write("come", "");
+    let ended = run.end();
+    assert_eq!(ended.code, 0, "{}", ended.said);
+
+    let never = ["sh", "-c", "sleep 100"];
+    let ended = start(&never, "--set ranks.join_timeout_seconds=2").end();
+    assert_eq!(ended.code, BAD_CONFIG, "{}", ended.said);
+    let words = "rank 0: error: rank 1 of 2 did not come within 2 s; ";
+    assert!(ended.said.contains(words), "{}", ended.said);
+}
+
+/// `--ranks N` becomes mpirun; runs beside each other do not meet.
+#[test]
+fn ranks_2_starts_two_processes_beside_another_run() {
+    let place = Place::new();
+    let train = QUICKSTART.replace("train.steps=12", "train.steps=2");
+    let mut command = place.command(&format!("{train} --set train.name=own --ranks 2"));
+    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+        command.env(name, "1");
+    }
+    let other = Running::start(&place, 2, &format!("{train} --set train.name=other"));
+    let own = said(&mut command);
+    let other = other.end();
+    assert_eq!((own.code, other.code), (0, 0), "{}{}", own.err, other.said);
+    assert!(own.err.contains("2 ranks on 1 host"), "{}", own.err);
+    assert!(place.state("runs/own", 2) == place.state("runs/other", 2));
 }

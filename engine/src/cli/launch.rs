@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use configs::Config;
@@ -61,10 +61,20 @@ fn grace(config: &Config) -> Duration {
     Duration::from_secs(config.ranks.timeout_seconds).mul_f64(GRACE)
 }
 
+/// Whether this process has said which rank was lost.
+static IS_LOSS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// The share of its grace in which the work in hand may end with better words for the loss. A
+/// launcher kills all ranks one second after the first has gone.
+const UNTOLD: f64 = 0.2;
+
 /// Ends the process if it has not ended by itself: it may hang in a collective that lacks a rank.
 fn end_after(lost: &Lost, rank: usize, grace: Duration) {
-    std::thread::sleep(grace);
-    Progress::of_rank(rank).say(&format!("error: {}", lost_sentence(lost)));
+    std::thread::sleep(grace.mul_f64(UNTOLD));
+    if !IS_LOSS_TOLD.swap(true, Ordering::SeqCst) {
+        Progress::of_rank(rank).say(&format!("error: {}", lost_sentence(lost)));
+    }
+    std::thread::sleep(grace.mul_f64(1.0 - UNTOLD));
     dali::unfinished::remove_all_and(|| {
         signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
     });
@@ -185,11 +195,11 @@ pub(super) fn ending_together(
         None => fault,
     });
     let result = match result {
-        result @ (Ok(_) | Err(EngineError::Diverged { .. })) => {
+        Err(fault) if !is_of_all(&fault) => Err(fault),
+        result => {
             let met = end(group, exchange.get());
             result.and_then(|outcome| met.map(|()| outcome))
         }
-        result => result,
     };
     if group.ranks() == 1 {
         return result;
@@ -197,12 +207,17 @@ pub(super) fn ending_together(
     // Before it leaves: a launcher may kill the rest as soon as one has left.
     let result = result.map_err(|fault| {
         tell(&fault);
-        let agreed = matches!(fault, EngineError::Diverged { .. } | EngineError::RankLost(_));
+        let agreed = is_of_all(&fault) || matches!(fault, EngineError::RankLost(_));
         (super::code(&fault), (!agreed).then(|| fault.to_string()))
     });
     let fault = result.as_ref().err().and_then(|(_, fault)| fault.as_deref());
     group.leave(fault);
     result.map_err(|(code, _)| EngineError::Ranks { code })
+}
+
+/// Whether all ranks end with this, at the same place.
+fn is_of_all(fault: &EngineError) -> bool {
+    matches!(fault, EngineError::Diverged { .. } | EngineError::OfAllRanks(_))
 }
 
 fn end(group: &Group, exchange: Option<&Arc<dyn Exchange>>) -> Result<(), EngineError> {
@@ -234,7 +249,8 @@ pub(super) fn tell(error: &EngineError) {
     let progress = match (error, launch.ranks, launch.rank) {
         // Told already, by this rank or by the first one.
         (EngineError::Ranks { .. }, ..) => return,
-        (EngineError::Diverged { .. }, _, 1..) => return,
+        (EngineError::RankLost(_), ..) if IS_LOSS_TOLD.swap(true, Ordering::SeqCst) => return,
+        (fault, _, 1..) if is_of_all(fault) => return,
         (_, 1, _) => Progress::loud(),
         (_, _, rank) => Progress::of_rank(rank),
     };
@@ -395,7 +411,9 @@ fn mpirun(ranks: usize, words: &[OsString]) -> EngineError {
         Err(fault) => return cannot_start(fault),
     };
     let mut command = Command::new("mpirun");
-    let fault = command.args(["-np", &ranks.to_string()]).arg(program).args(words).exec();
+    // As many as the user asks for, and each on all the cores that its threads need.
+    command.args(["-np", &ranks.to_string(), "--oversubscribe", "--bind-to", "none"]);
+    let fault = command.arg(program).args(words).exec();
     EngineError::Usage(format!(
         "mpirun cannot be started ({fault}): install Open MPI (apt-get install openmpi-bin)"
     ))

@@ -149,7 +149,10 @@ fn print(text: &str) -> Result<(), EngineError> {
 /// The exit code of a command that failed.
 fn code(error: &EngineError) -> u8 {
     match error {
-        EngineError::Config(_) | EngineError::Graph(_) | EngineError::Usage(_) => exit::BAD_CONFIG,
+        EngineError::Config(_)
+        | EngineError::Graph(_)
+        | EngineError::Usage(_)
+        | EngineError::OfAllRanks(_) => exit::BAD_CONFIG,
         EngineError::Data(_)
         | EngineError::Image { .. }
         | EngineError::Score(_)

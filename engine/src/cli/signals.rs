@@ -1,11 +1,12 @@
 //! Signals that end a command: a training run first finishes its step and saves, everything else
 //! ends at once and removes what is half-made.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ranks::{Group, Launch};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -26,6 +27,22 @@ pub(super) struct Stop {
     /// Set by the first signal while work is finished first.
     requested: Arc<AtomicBool>,
     finishes_first: Arc<AtomicBool>,
+    part: Arc<Mutex<Part>>,
+}
+
+/// This process's part in a run of several: a launcher sends a signal to all, and one says so.
+#[derive(Debug, Clone)]
+struct Part {
+    group: Group,
+    progress: Progress,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        let is_first = Launch::from_env().map_or(true, |launch| launch.rank == 0);
+        let progress = if is_first { Progress::loud() } else { Progress::quiet() };
+        Self { group: Group::alone(), progress }
+    }
 }
 
 impl Stop {
@@ -65,22 +82,35 @@ impl Stop {
         self.finishes_first.store(false, Ordering::SeqCst);
     }
 
+    /// From now on the other ranks learn which signal ended this one, and its lines go to
+    /// `progress`.
+    pub(super) fn join(&self, group: Group, progress: Progress) {
+        *self.part.lock().unwrap_or_else(PoisonError::into_inner) = Part { group, progress };
+    }
+
     fn answer(&self, signal: i32) {
+        let Part { group, progress } =
+            self.part.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // It ends by itself, and saves nothing.
+        if group.lost().is_some() {
+            return;
+        }
         let name = WATCHED.iter().find(|(s, _)| *s == signal).map_or("signal", |(_, name)| name);
         if self.finishes_first.load(Ordering::SeqCst) {
             let is_first = !self.requested.swap(true, Ordering::SeqCst);
             if is_first {
                 let text = "stopping after the work in hand and a checkpoint; a second signal ends \
                             at once";
-                let _ = saying(format!("{name}: {text}"));
+                let _ = saying(progress, format!("{name}: {text}"));
                 return;
             }
             if signal == SIGUSR1 {
                 return;
             }
         }
-        let _ = saying(format!("{name}: ending")).recv_timeout(PATIENCE);
+        let _ = saying(progress, format!("{name}: ending")).recv_timeout(PATIENCE);
         dali::unfinished::remove_all_and(|| {
+            group.leave(Some(name));
             signal_hook::low_level::exit(i32::from(exit::INTERRUPTED));
         });
     }
@@ -88,10 +118,10 @@ impl Stop {
 
 /// Prints a line from a thread of its own, since standard error may be a pipe whose reader sleeps;
 /// something is received once it is printed.
-fn saying(line: String) -> Receiver<()> {
+fn saying(progress: Progress, line: String) -> Receiver<()> {
     let (done, said) = channel();
     let say = move || {
-        Progress::loud().say(&line);
+        progress.say(&line);
         // Whoever asked may have given up.
         let _ = done.send(());
     };

@@ -108,6 +108,7 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     };
     launch::with_nccl_variables(&args.device, &launch, &config)?;
     let group = launch::join(&launch, &config, progress)?;
+    stop.join(group.clone(), progress);
     let rank = Rank { launch: &launch, group: &group, progress };
     launch::ending_together(&group, |exchange| train(args, &start, config, &rank, exchange, stop))
 }

@@ -163,7 +163,7 @@ fn misfit(train: &Train, units: usize, ranks: usize, on_cpu: bool) -> EngineErro
         (true, _) | (false, 1) => String::new(),
         (false, steps) => format!(" in {steps} micro-steps"),
     };
-    EngineError::Usage(format!(
+    EngineError::OfAllRanks(format!(
         "{ranks} ranks cannot share a batch of {batch} images in whole groups of {group}{micro} \
          (train.batch_size, train.images_per_group): start {} ranks, or change the batch",
         fitting.join(", ")

@@ -13,13 +13,33 @@ use crate::provenance::commit;
 use crate::runtime::ModelState;
 use crate::team::Team;
 
-/// Compares program, kernels, config, data and state with those of the first rank.
+/// Compares program, kernels and config with those of the first rank.
 ///
 /// # Errors
-/// [`EngineError::Usage`] naming a rank that differs, and in what; device errors.
-pub(super) fn check(
+/// [`EngineError::OfAllRanks`] naming a rank that differs, and in what.
+pub(super) fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
+    if team.is_alone() {
+        return Ok(());
+    }
+    team.set_doing(0, "comparing program and config");
+    let manifest = kernels().manifest().sources.iter();
+    let kernels = manifest.map(|source| format!("{source:?}")).collect::<String>();
+    let mut facts = vec![
+        ("version", env!("CARGO_PKG_VERSION").to_string()),
+        ("commit", commit().unwrap_or("unknown").to_string()),
+        ("kernels", hex(Sha256::new().chain_update(kernels))),
+    ];
+    let keys = config.values()?;
+    facts.extend(keys.iter().map(|(key, value)| (key.as_str(), value.clone())));
+    team.agree(&facts)
+}
+
+/// Compares data and state with those of the first rank.
+///
+/// # Errors
+/// As for [`check_config`]; device errors.
+pub(super) fn check_data(
     team: &Team,
-    config: &Config,
     training_data: &str,
     validation_data: &DataSet,
     state: &mut ModelState,
@@ -27,20 +47,12 @@ pub(super) fn check(
     if team.is_alone() {
         return Ok(());
     }
-    team.set_doing(0, "comparing config, data and weights");
-    let manifest = kernels().manifest().sources.iter();
-    let kernels = manifest.map(|source| format!("{source:?}")).collect::<String>();
-    let mut facts = vec![
-        ("version", env!("CARGO_PKG_VERSION").to_string()),
-        ("commit", commit().unwrap_or("unknown").to_string()),
-        ("kernels", hex(Sha256::new().chain_update(kernels))),
+    team.set_doing(0, "comparing data and weights");
+    team.agree(&[
         ("training data", training_data.to_string()),
         ("validation data", identity_of(validation_data)),
         ("weights and optimizer state", hash_of(&state.fetch()?.without(is_transient))),
-    ];
-    let keys = config.values()?;
-    facts.extend(keys.iter().map(|(key, value)| (key.as_str(), value.clone())));
-    team.agree(&facts)
+    ])
 }
 
 /// SHA-256 over names and values.

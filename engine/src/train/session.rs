@@ -77,6 +77,7 @@ impl Session {
         let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
         let backend = &options.backend;
         let (train, target) = (&config.train, backend.target());
+        agreement::check_config(&team, &config)?;
         // Before any data is drawn or prepared for ranks that cannot share a batch.
         let mut division = Division::new(train, &target, team.ranks(), team.exchange())?;
         division.local_ranks = team.local_ranks();
@@ -85,6 +86,7 @@ impl Session {
             true => Some(Resumed::open(&config, &options)?),
             false => None,
         };
+        team.set_doing(0, "opening its data");
         let open = |split| {
             team.first_of_host_first("the data of a host", || {
                 DataSet::open(&config, split, &progress)
@@ -124,7 +126,7 @@ impl Session {
             })?;
             overrides = resumed.overrides;
         }
-        agreement::check(&team, &config, &identity, evaluator.data(), trainer.state())?;
+        agreement::check_data(&team, &identity, evaluator.data(), trainer.state())?;
         let saver = Saver::new(&config, &data, identity, overrides)?;
         if team.is_first() {
             run.write("config.toml", saver.config_toml().as_bytes())?;
@@ -255,11 +257,15 @@ impl Session {
     /// Runs the next step, records it, and returns its number.
     fn step(&mut self, bar: &indicatif::ProgressBar) -> Result<u64, EngineError> {
         self.options.team.set_doing(self.trainer.steps_done() + 1, "training");
+        let was_to_stop = self.trainer.stop_after().is_some();
         let record = self.trainer.step(self.next_stop())?;
         let step = record.step;
         if let Some(lost) = self.options.team.group().lost() {
             // What the step has summed may be anything.
             return Err(EngineError::RankLost(lost.to_string()));
+        }
+        if !was_to_stop {
+            self.say_who_stops();
         }
         self.divergence.record(&record);
         self.log_loss_scale(&record);
@@ -271,6 +277,18 @@ impl Session {
             return Err(self.diverged());
         }
         Ok(step)
+    }
+
+    /// Says that another rank was asked to stop; one that was asked itself has said so.
+    fn say_who_stops(&mut self) {
+        let is_asked = self.options.interrupted.load(Ordering::Relaxed);
+        if let Some(last) = self.trainer.stop_after()
+            && !is_asked
+        {
+            self.journal.say(&format!(
+                "another rank was asked to stop: all stop after step {last} and a checkpoint"
+            ));
+        }
     }
 
     /// Saves, if the losses are finite. A file that cannot be written does not end the run: the

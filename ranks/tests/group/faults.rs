@@ -124,15 +124,17 @@ fn rank_0_that_is_stopped_is_named_within_the_time_limit() {
 
 #[test]
 fn a_rank_that_goes_on_after_it_was_given_up_is_told() {
-    let mut run = Processes::start(2, 100_000, None);
-    run.wait_for_step(0, 5);
-    run.signal(1, Signal::STOP);
-    run.end(0);
-    run.signal(1, Signal::CONT);
-    let (code, said) = run.end(1);
-    assert_eq!(code, Some(8), "{said}");
-    assert!(said.contains("was given up by the others at step "), "{said}");
-    assert!(said.contains("no sign of life for 2."), "{said}");
+    for victim in [1, 0] {
+        let mut run = Processes::start(2, 100_000, None);
+        run.wait_for_step(0, 5);
+        run.signal(victim, Signal::STOP);
+        run.end(1 - victim);
+        run.signal(victim, Signal::CONT);
+        let (code, said) = run.end(victim);
+        assert_eq!(code, Some(8), "{said}");
+        assert!(said.contains("was given up by the others at step "), "{said}");
+        assert!(said.contains("no sign of life for 2."), "{said}");
+    }
 }
 
 #[test]

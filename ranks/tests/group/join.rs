@@ -133,6 +133,13 @@ fn a_fact_that_differs_is_named_on_every_rank() {
         assert!(error.to_string().starts_with(&expected), "{error}");
         group.leave(None);
     });
+    run(2, &options(&folder, "d"), |group| {
+        let all = [("seed", "7".to_string()), ("name", "run".to_string())];
+        let error = group.agree(&all[..1 + group.rank()]).expect_err("rank 0 has no name");
+        let error = error.to_string();
+        assert!(error.contains("differs from rank 0 in name: `run` and none; "), "{error}");
+        group.leave(None);
+    });
     run(2, &options(&folder, "c"), |group| {
         let mine = ["a", "b"][group.rank()].repeat(200);
         let error = group.agree(&[("config", mine)]).expect_err("they differ").to_string();

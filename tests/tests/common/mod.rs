@@ -3,6 +3,9 @@
 // Each test target that includes this file uses a part of it.
 #![allow(dead_code)]
 
+#[cfg(feature = "mpi")]
+pub(crate) mod mpirun;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +18,7 @@ pub(crate) const BAD_CONFIG: i32 = 3;
 pub(crate) const BAD_DATA: i32 = 4;
 pub(crate) const DIVERGED: i32 = 5;
 pub(crate) const INTERRUPTED: i32 = 6;
+pub(crate) const RANK_LOST: i32 = 8;
 
 /// A folder to run commands in; it goes when this is dropped.
 pub(crate) struct Place {
