@@ -196,6 +196,7 @@ impl Control {
         result
     }
 
+    #[cfg(feature = "mpi")]
     /// Notes what this rank waits for elsewhere, or that it does no longer.
     pub(crate) fn set_waiting(&self, what: Option<&str>) {
         self.state().waiting = what.map(|what| format!("waiting for {what}"));

@@ -115,6 +115,7 @@ impl Group {
         }
     }
 
+    #[cfg(feature = "mpi")]
     /// Runs `wait`, which waits for other ranks by other means, as words that follow "waiting for".
     pub(crate) fn waiting<T>(&self, what: &str, wait: impl FnOnce() -> T) -> T {
         let Some(control) = &self.0.control else { return wait() };

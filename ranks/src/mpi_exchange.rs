@@ -100,6 +100,13 @@ impl MpiExchange {
         let ranks = wait(&group, &start, "MPI's start")?.map_err(RanksError::Mpi)?;
         let own = Ranks { rank: group.rank(), count: group.ranks() };
         if ranks != own {
+            if ranks.count == 1 {
+                return Err(RanksError::Mpi(
+                    "ranks on the CPU exchange over MPI, and MPI has started this process alone: \
+                     start them with the mpirun of the MPI library that onegraph was built with"
+                        .into(),
+                ));
+            }
             return Err(RanksError::Mpi(format!(
                 "MPI counts this process as rank {} of {}, and the launcher as rank {} of {}; \
                  start the ranks with the mpirun of the MPI library that onegraph was built with",

@@ -1,10 +1,8 @@
-//! The processes of a run: joining those that a launcher started, and starting them with
-//! `--ranks N`.
+//! This process among those of a run: it joins the others, opens its device, and ends with them.
 
 use std::cell::OnceCell;
-use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +14,6 @@ use ranks::{Group, JoinOptions, Launch, Lost, RanksError};
 
 use super::device::DeviceArgs;
 use super::exit;
-use super::signals::Stop;
 use crate::EngineError;
 use crate::progress::Progress;
 use crate::runtime::Backend;
@@ -283,107 +280,15 @@ fn over_mpi(group: &Group) -> Result<Arc<dyn Exchange>, EngineError> {
 }
 
 #[cfg(not(feature = "mpi"))]
-fn without_mpi(ranks: usize) -> EngineError {
+pub(super) fn without_mpi(ranks: usize) -> EngineError {
     EngineError::Usage(format!(
         "{ranks} ranks on the CPU need MPI, which this program was built without: build it with \
          `cargo build --release --features mpi`, or start one process"
     ))
 }
 
-/// Starts this command as `ranks` processes on this machine, and waits for them.
-///
-/// # Errors
-/// [`EngineError::Usage`] if a process cannot be started; [`EngineError::Ranks`] with the exit code
-/// of the ranks.
-pub(super) fn start(
-    ranks: usize,
-    on_cpu: bool,
-    launch: &Launch,
-    stop: &Stop,
-) -> Result<Outcome, EngineError> {
-    if launch.ranks > 1 {
-        let launcher = launch.launcher;
-        return Err(EngineError::Usage(format!(
-            "--ranks {ranks} starts processes, and {launcher} has started {} already: leave out \
-             one of the two",
-            launch.ranks
-        )));
-    }
-    let words = own_words();
-    if on_cpu {
-        return Err(mpirun(ranks, &words));
-    }
-    let program = std::env::current_exe().map_err(cannot_start)?;
-    let job = format!("{}-{ranks}", std::process::id());
-    let mut children = Vec::new();
-    for rank in 0..ranks {
-        let number = |n: usize| n.to_string();
-        let child = Command::new(&program)
-            .args(&words)
-            .env("RANK", number(rank))
-            .env("WORLD_SIZE", number(ranks))
-            .env("LOCAL_RANK", number(rank))
-            .env("LOCAL_WORLD_SIZE", number(ranks))
-            .env("ONEGRAPH_JOB", &job)
-            .env(PARENT, number(std::process::id() as usize))
-            .spawn();
-        match child {
-            Ok(child) => children.push(child),
-            Err(fault) => {
-                children.iter_mut().for_each(|child| drop(child.kill()));
-                return Err(cannot_start(fault));
-            }
-        }
-    }
-    stop.finish_first();
-    match wait(&mut children, stop) {
-        0 => Ok(Outcome::Done),
-        exit::INTERRUPTED => Ok(Outcome::Interrupted),
-        code => Err(EngineError::Ranks { code }),
-    }
-}
-
-/// The arguments of this process without `--ranks`.
-fn own_words() -> Vec<OsString> {
-    let mut words = Vec::new();
-    let mut all = std::env::args_os().skip(1);
-    while let Some(word) = all.next() {
-        match word.to_string_lossy() {
-            text if text == "--ranks" => drop(all.next()),
-            text if text.starts_with("--ranks=") => {}
-            _ => words.push(word),
-        }
-    }
-    words
-}
-
-/// Waits for all ranks, and hands on a request to stop. The code is that of the first rank that
-/// ended for a reason of its own.
-fn wait(children: &mut [Child], stop: &Stop) -> u8 {
-    let flag = stop.flag();
-    let mut is_handed_on = false;
-    let mut codes: Vec<Option<u8>> = vec![None; children.len()];
-    while codes.iter().any(Option::is_none) {
-        for (child, code) in children.iter_mut().zip(&mut codes) {
-            let ended = child.try_wait().ok().flatten();
-            *code = ended.map(|status| status.code().map_or(exit::FAILED, |code| code as u8));
-        }
-        if flag.load(Ordering::Relaxed) && !std::mem::replace(&mut is_handed_on, true) {
-            for child in children.iter() {
-                let pid = rustix::process::Pid::from_child(child);
-                // One that is gone has nothing to save.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::USR1);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let codes: Vec<u8> = codes.into_iter().flatten().collect();
-    let told = codes.iter().find(|code| **code != 0 && **code != exit::RANK_LOST);
-    told.or(codes.iter().find(|code| **code != 0)).copied().unwrap_or(0)
-}
-
 /// Tells a rank which process started it.
-const PARENT: &str = "ONEGRAPH_PARENT_PID";
+pub(super) const PARENT: &str = "ONEGRAPH_PARENT_PID";
 
 /// Ends a rank whose parent, which started all ranks, is gone.
 fn end_with_parent() {
@@ -403,27 +308,6 @@ fn end_with_parent() {
     let _ = std::thread::Builder::new().name("parent".into()).spawn(watch);
 }
 
-/// Becomes mpirun, which starts the ranks; returns only if that fails.
-#[cfg(feature = "mpi")]
-fn mpirun(ranks: usize, words: &[OsString]) -> EngineError {
-    let program = match std::env::current_exe() {
-        Ok(program) => program,
-        Err(fault) => return cannot_start(fault),
-    };
-    let mut command = Command::new("mpirun");
-    // As many as the user asks for, and each on all the cores that its threads need.
-    command.args(["-np", &ranks.to_string(), "--oversubscribe", "--bind-to", "none"]);
-    let fault = command.arg(program).args(words).exec();
-    EngineError::Usage(format!(
-        "mpirun cannot be started ({fault}): install Open MPI (apt-get install openmpi-bin)"
-    ))
-}
-
-#[cfg(not(feature = "mpi"))]
-fn mpirun(ranks: usize, _words: &[OsString]) -> EngineError {
-    without_mpi(ranks)
-}
-
-fn cannot_start(fault: std::io::Error) -> EngineError {
+pub(super) fn cannot_start(fault: std::io::Error) -> EngineError {
     EngineError::Usage(format!("a rank cannot be started: {fault}"))
 }

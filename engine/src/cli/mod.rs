@@ -6,6 +6,7 @@ mod doctor;
 mod eval;
 mod inspect;
 mod launch;
+mod local_ranks;
 mod log;
 mod model;
 mod predict;

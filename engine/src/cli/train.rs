@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use clap::error::ErrorKind;
@@ -12,8 +13,8 @@ use device::Exchange;
 use ranks::{Group, Launch};
 
 use super::device::DeviceArgs;
-use super::launch;
 use super::signals::Stop;
+use super::{launch, local_ranks};
 use crate::EngineError;
 use crate::draw::{picture, sheet};
 use crate::progress::Progress;
@@ -87,10 +88,6 @@ fn parse_target(text: &str) -> Result<Target, String> {
 pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     let launch = Launch::from_env()?;
     let start = Start::of(args);
-    if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
-        let on_cpu = matches!(args.device.open()?, Backend::Cpu);
-        return launch::start(ranks.into(), on_cpu, &launch, stop);
-    }
     let mut config = load(args, &start)?;
     if let Some(target) = args.target {
         config.train.target_box = target.bbox.or(config.train.target_box);
@@ -100,6 +97,11 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
         return Ok(Outcome::Done);
+    }
+    if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
+        let on_cpu = matches!(args.device.open()?, Backend::Cpu);
+        let timeout = Duration::from_secs(config.ranks.timeout_seconds);
+        return local_ranks::run(ranks.into(), on_cpu, timeout, &launch, stop);
     }
     let progress = match (launch.ranks, launch.rank) {
         (1, _) | (_, 0) => Progress::loud(),
@@ -195,10 +197,11 @@ fn train(
     drop(mark);
     stop.finish_first();
     let (outcome, evaluation) = session.run()?;
-    stop.end_at_once();
     if !team.is_first() {
+        // A signal that comes now waits for the first rank, which writes its results.
         return Ok(outcome);
     }
+    stop.end_at_once();
     if outcome == Outcome::Interrupted {
         let path = run.path().display();
         progress.say(&format!("interrupted; go on with: onegraph train --resume {path}"));
