@@ -76,11 +76,9 @@ impl Session {
     pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
         let backend = &options.backend;
-        let (train, target) = (&config.train, backend.target());
-        agreement::check_config(&team, &config)?;
         // Before any data is drawn or prepared for ranks that cannot share a batch.
-        let mut division = Division::new(train, &target, team.ranks(), team.exchange())?;
-        division.local_ranks = team.local_ranks();
+        agreement::check_config(&team, &config)?;
+        let division = division(&config, &options)?;
         // Before any data is drawn or prepared for a config that is refused.
         let mut resumed = match options.resume {
             true => Some(Resumed::open(&config, &options)?),
@@ -549,6 +547,17 @@ impl Session {
             self.journal.say(&format!("warning: no report: {fault}"));
         }
     }
+}
+
+/// This rank's part of each step.
+///
+/// # Errors
+/// Ranks that cannot share a batch.
+fn division(config: &Config, options: &SessionOptions) -> Result<Division, EngineError> {
+    let (team, target) = (&options.team, options.backend.target());
+    let mut division = Division::new(&config.train, &target, team.ranks(), team.exchange())?;
+    division.local_ranks = team.local_ranks();
+    Ok(division)
 }
 
 /// `None` for what was interrupted.
