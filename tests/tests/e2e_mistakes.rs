@@ -37,7 +37,8 @@ fn command_line() {
     for (arguments, word) in [
         ("", "Usage"),
         ("train", "<CONFIG>"),
-        ("train micro --resume runs/micro", "cannot be used with"),
+        ("train micro --resume runs/micro", "leave out micro, or give --resume auto"),
+        ("train --resume auto", "needs the config of the run"),
         ("train micro --target box=1.5", "not between 0 and 1"),
         ("train micro --target masks=0.5", "neither box nor mask"),
         ("eval --gt a.json", "--detections"),

@@ -145,8 +145,8 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
 }
 
 /// Opens the first visible GPU in a group of one rank, through NCCL: for sums over ranks where
-/// there is only one. May start the process anew, so it belongs before anything that is not to be done
-/// twice.
+/// there is only one. May start the process anew, so it belongs before anything that is not to be
+/// done twice.
 ///
 /// # Errors
 /// As for [`super::open_gpu`]; NCCL missing or failing.
