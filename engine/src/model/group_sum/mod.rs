@@ -2,11 +2,11 @@
 //!
 //! A step is one pass per group. [`AddGroup`] ends a pass that is not the rank's last,
 //! [`SumGroups`] the last one; both hold the sums so far in stacks of state. Tensors: `x_i` f32
-//! (in), which are gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for each node of the
-//! tree that waits for its sibling, then `held [1]` i32, the passes so far. `SumGroups` also has
-//! outputs, `total_i` with the shape of `x_i`: the sum over all passes of all ranks. It exchanges
-//! what this rank holds with the other ranks: each adds up one share of the elements, and sends the
-//! sums to all.
+//! (in), which are gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for
+//! each node of the tree that waits for its sibling, then `held [1]` i32, the passes so far.
+//! `SumGroups` also has outputs, `total_i` with the shape of `x_i`: the sum over all passes of all
+//! ranks. It exchanges what this rank holds with the other ranks: each adds up one share of the
+//! elements, and sends the sums to all.
 //!
 //! These ops have no kernels: devices sum in `accumulate` and by all-reduce.
 
