@@ -114,7 +114,8 @@ fn numbers_that_multiply_to_more_than_any_memory_are_refused_together() {
         let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
         Config::load("tiny", &texts).unwrap_err().to_string()
     };
-    let text = load(&["input.max_size=16384", "train.batch_size=4096"]);
+    let large = ["train.batch_size=4096", "train.images_per_group=4096"];
+    let text = load(&[&["input.max_size=16384"], &large[..]].concat());
     assert!(text.contains("`input.max_size` is too large: images x side x side"), "{text}");
     let text = load(&["model.box_head.hidden=[1048576, 1048577]"]);
     assert!(text.contains("between 1 and 1048576"), "{text}");
