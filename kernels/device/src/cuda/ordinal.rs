@@ -79,8 +79,11 @@ mod tests {
             |gpus, chosen| choose(1, 4, gpus, chosen, false).expect_err("too few").to_string();
         let rest = "; start fewer ranks, or show each its own GPU";
         let need = "4 ranks on this machine need a GPU each, and ";
-        assert_eq!(said(1, false), format!("{need}1 is visible{rest}"));
-        assert_eq!(said(2, true), format!("{need}2 are visible in CUDA_VISIBLE_DEVICES{rest}"));
+        // Where there is a GPU, its lack is no reason to run on the CPU.
+        let call = "choosing a GPU: ";
+        assert_eq!(said(1, false), format!("{call}{need}1 is visible{rest}"));
+        let named = format!("{call}{need}2 are visible in CUDA_VISIBLE_DEVICES{rest}");
+        assert_eq!(said(2, true), named);
         assert_eq!(said(0, false), format!("{need}0 are visible{rest}"));
     }
 }
