@@ -46,7 +46,6 @@ pub mod progress;
 pub mod provenance;
 pub mod run_dir;
 pub mod runtime;
-mod stall;
 pub mod team;
 pub mod train;
 pub mod weights;

@@ -1,5 +1,7 @@
 //! The ranks of a run, as its session sees them.
 
+mod watchdog;
+
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +9,16 @@ use std::time::Duration;
 use device::{Alone, Exchange, Ranks};
 use ranks::Group;
 
+use watchdog::Advance;
+
 use crate::error::EngineError;
-use crate::stall::Progress;
 
 /// This rank and its connection to the others.
 #[derive(Debug, Clone)]
 pub struct Team {
     group: Group,
     exchange: Arc<dyn Exchange>,
-    progress: Progress,
+    advance: Advance,
 }
 
 impl Team {
@@ -26,7 +29,7 @@ impl Team {
 
     /// A rank of several, whose CPU steps exchange through `exchange`.
     pub fn new(group: Group, exchange: Arc<dyn Exchange>) -> Self {
-        Self { group, exchange, progress: Progress::new() }
+        Self { group, exchange, advance: Advance::new() }
     }
 
     /// This rank's number, and how many there are.
@@ -66,7 +69,7 @@ impl Team {
     /// # Errors
     /// [`EngineError::RankLost`].
     pub fn meet(&self, what: &str) -> Result<(), EngineError> {
-        Ok(self.progress.waiting(|| self.group.barrier(what))?)
+        Ok(self.advance.waiting(|| self.group.barrier(what))?)
     }
 
     /// Gives all ranks what the first one has.
@@ -89,7 +92,7 @@ impl Team {
             self.group.broadcast(what, &encode(&value)?)?;
             return Ok(value);
         }
-        decode(&self.progress.waiting(|| self.group.broadcast(what, &[]))?)
+        decode(&self.advance.waiting(|| self.group.broadcast(what, &[]))?)
     }
 
     /// Collects a value of every rank on the first one; empty on the others.
@@ -101,7 +104,7 @@ impl Team {
         T: serde::Serialize + serde::de::DeserializeOwned,
     {
         let mine = encode(mine)?;
-        let all = self.progress.waiting(|| self.group.gather(what, &mine))?;
+        let all = self.advance.waiting(|| self.group.gather(what, &mine))?;
         all.iter().map(|bytes| decode(bytes)).collect()
     }
 
@@ -132,23 +135,23 @@ impl Team {
     /// # Errors
     /// [`EngineError::OfAllRanks`] naming a rank that differs, and in what.
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), EngineError> {
-        Ok(self.progress.waiting(|| self.group.agree(facts))?)
+        Ok(self.advance.waiting(|| self.group.agree(facts))?)
     }
 
     /// Says what this rank does, for the messages of others if it is lost.
     pub fn set_doing(&self, step: u64, what: &str) {
-        self.progress.begin(step, what);
+        self.advance.begin(step, what);
         self.group.set_doing(step, what);
     }
 
     /// Says that what this rank does has advanced.
     pub fn go_on(&self) {
-        self.progress.go_on();
+        self.advance.go_on();
     }
 
     /// Calls `end` with a sentence once this rank has made no progress for `limit`.
     pub(crate) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
-        self.progress.watch(limit, end);
+        self.advance.watch(limit, end);
     }
 
     /// Leaves the run; `fault` is why, unless all ranks agree to end.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// What a rank does, and since when.
 #[derive(Debug, Clone)]
-pub(crate) struct Progress(Arc<Mutex<Doing>>);
+pub(super) struct Advance(Arc<Mutex<Doing>>);
 
 #[derive(Debug)]
 struct Doing {
@@ -17,20 +17,20 @@ struct Doing {
     waits: bool,
 }
 
-impl Progress {
-    pub(crate) fn new() -> Self {
+impl Advance {
+    pub(super) fn new() -> Self {
         let (step, what) = (0, "starting".to_string());
         Self(Arc::new(Mutex::new(Doing { step, what, since: Instant::now(), waits: false })))
     }
 
     /// Something new begins.
-    pub(crate) fn begin(&self, step: u64, what: &str) {
+    pub(super) fn begin(&self, step: u64, what: &str) {
         let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *doing = Doing { step, what: what.to_string(), since: Instant::now(), waits: false };
     }
 
     /// Runs something that waits for other ranks; the time does not count.
-    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+    pub(super) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         let set = |waits| {
             let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             (doing.waits, doing.since) = (waits, Instant::now());
@@ -42,7 +42,7 @@ impl Progress {
     }
 
     /// What is under way has advanced.
-    pub(crate) fn go_on(&self) {
+    pub(super) fn go_on(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).since = Instant::now();
     }
 
@@ -63,7 +63,7 @@ impl Progress {
 
     /// Calls `end` with a sentence once nothing new has begun for `limit`. The watch ends when the
     /// last other holder of this value is gone.
-    pub(crate) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
+    pub(super) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
         let watched = Arc::downgrade(&self.0);
         let look = (limit / 20).max(Duration::from_millis(10));
         let watch = move || loop {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_lasts_too_long_is_named_and_what_goes_on_is_left_alone() {
-        let progress = Progress::new();
+        let progress = Advance::new();
         let (send, received) = channel();
         progress.watch(Duration::from_millis(400), move |sentence| {
             let _ = send.send(sentence.to_string());
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_watch_ends_with_what_it_watches() {
-        let progress = Progress::new();
+        let progress = Advance::new();
         let (send, received) = channel::<()>();
         progress.watch(Duration::from_secs(3600), move |_| drop(send));
         drop(progress);
