@@ -108,6 +108,7 @@ pub mod prune;
 pub mod report;
 pub mod schedule;
 pub mod state;
+pub mod streams;
 pub mod timeline;
 
 pub use error::GraphError;

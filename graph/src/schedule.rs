@@ -1,18 +1,11 @@
 //! Schedule: the stream of each node, the launch order, and the waits between nodes.
 
-use device::Target;
+use device::{Gpu, Target};
 
-use crate::program::Pass;
-use crate::{GraphError, Node, NodeId, Program, TensorId};
+use crate::streams::{self, MAIN, WEIGHT_GRADIENTS};
+use crate::{GraphError, NodeId, Program, TensorId};
 
-/// The stream of the forward pass, activation gradients and the update.
-const MAIN: usize = 0;
-/// The stream of weight gradients.
-const SECOND: usize = 1;
-/// The stream of sums over ranks.
-const COMMUNICATION: usize = 2;
-
-/// Number of second-stream nodes that the main stream may run ahead of.
+/// Number of weight gradients that the main stream may run ahead of.
 const MAX_AHEAD: usize = 2;
 
 /// An execution order: nodes in launch order, each on a stream, with the waits between streams.
@@ -43,7 +36,7 @@ impl Schedule {
     pub fn new(program: &Program, target: &Target) -> Result<Self, GraphError> {
         match target {
             Target::Cpu => Self::single_stream(program),
-            Target::Gpu(_) => Self::gpu_streams(program),
+            Target::Gpu(gpu) => Self::gpu_streams(program, gpu),
         }
     }
 
@@ -63,14 +56,14 @@ impl Schedule {
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn with_streams(program: &Program, streams: &[usize]) -> Result<Self, GraphError> {
         assert_eq!(streams.len(), program.nodes().len());
-        Self::build(program, streams, &vec![None; streams.len()])
+        Self::build(program, streams, &vec![vec![]; streams.len()])
     }
 
-    /// Node `i` on stream `streams[i]`, after node `also_after[i]` if there is one.
+    /// Node `i` on stream `streams[i]`, after the nodes `also_after[i]` too.
     fn build(
         program: &Program,
         streams: &[usize],
-        also_after: &[Option<usize>],
+        also_after: &[Vec<usize>],
     ) -> Result<Self, GraphError> {
         let n = program.nodes().len();
         let mut producer: Vec<Option<usize>> = vec![None; program.tensors().len()];
@@ -81,7 +74,7 @@ impl Schedule {
         for (i, node) in program.nodes().iter().enumerate() {
             let mut waits: Vec<usize> =
                 node.inputs.iter().filter_map(|t| producer[t.index()]).collect();
-            waits.extend(also_after[i]);
+            waits.extend(&also_after[i]);
             for (k, t) in node.updates.iter().enumerate() {
                 // A node may neither update one state twice nor read what it updates: the device
                 // gives it each update as the only reference.
@@ -124,46 +117,28 @@ impl Schedule {
         Ok(Self { launches, before })
     }
 
-    /// Nodes in program order on two streams, or three: the second stream runs, beside the main
-    /// one, the backward nodes whose results only the update reads (weight gradients); the third
-    /// those that communicate with other ranks, if there are any.
+    /// Nodes in program order on the streams of [`streams`]: the main one; that of weight
+    /// gradients, whose results only the update reads; that of small nodes for which the main one
+    /// need not wait; and that of nodes that communicate with other ranks, if there are any.
     ///
-    /// The main stream may run ahead of the second by two of its nodes: their inputs stay in memory
-    /// until they are done. Nodes that communicate wait only for what they read, and for one
+    /// The main stream may run ahead of the weight gradients by two nodes: their inputs stay in
+    /// memory until they are done. Nodes that communicate wait only for what they read, and for one
     /// another: every rank runs them in the order of the program.
     ///
     /// # Errors
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
-    pub fn gpu_streams(program: &Program) -> Result<Self, GraphError> {
-        let mut read_before_update = vec![false; program.tensors().len()];
-        let reads_early = |node: &&Node| node.pass != Pass::Update && !node.op.communicates();
-        for node in program.nodes().iter().filter(reads_early) {
-            for t in &node.inputs {
-                read_before_update[t.index()] = true;
+    pub fn gpu_streams(program: &Program, gpu: &Gpu) -> Result<Self, GraphError> {
+        let streams = streams::on_gpu(program, gpu);
+        let mut after = streams::readers_to_wait_for(program, &streams);
+        let mut started = Vec::new();
+        for (i, stream) in streams.iter().enumerate() {
+            match *stream {
+                MAIN => after[i].extend(started.iter().rev().nth(MAX_AHEAD)),
+                WEIGHT_GRADIENTS => started.push(i),
+                _ => {}
             }
         }
-        let beside = |node: &Node| {
-            node.pass == Pass::Backward
-                && node.updates.is_empty()
-                && node.outputs.iter().all(|t| !read_before_update[t.index()])
-        };
-        let stream = |node: &Node| match node.op.communicates() {
-            true => COMMUNICATION,
-            false if beside(node) => SECOND,
-            false => MAIN,
-        };
-        let streams: Vec<usize> = program.nodes().iter().map(stream).collect();
-        let mut started = Vec::new();
-        let late = streams.iter().enumerate().map(|(i, stream)| match *stream {
-            MAIN => started.len().checked_sub(MAX_AHEAD + 1).map(|behind| started[behind]),
-            SECOND => {
-                started.push(i);
-                None
-            }
-            _ => None,
-        });
-        let late: Vec<Option<usize>> = late.collect();
-        Self::build(program, &streams, &late)
+        Self::build(program, &streams, &after)
     }
 
     /// Nodes in launch order.

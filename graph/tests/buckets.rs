@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use device::{Device, Target};
+use device::{Device, Gpu, Target};
 use emulated::{EmulatedDevice, Order};
 use graph::buckets::all_reduce_buckets;
 use graph::capture::{LaunchList, Work, capture};
 use graph::exec::device::{DeviceExecutor, DeviceState, Place, Prepared, SharedArena};
 use graph::program::Pass;
-use graph::{Program, Schedule, StateSet, TensorId};
+use graph::{Program, Schedule, StateSet, TensorId, streams};
 use kernels::ops::bias_grad::BiasGrad;
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::relu_mask::ReluMask;
@@ -153,7 +153,7 @@ fn nodes(program: &Program, op: &str) -> Vec<usize> {
 #[test]
 fn a_bucket_is_summed_while_gradients_are_computed() {
     let (program, grads) = program(Some((2, 300)));
-    let schedule = Schedule::gpu_streams(&program).expect("ordered");
+    let schedule = Schedule::gpu_streams(&program, &Gpu::a100()).expect("ordered");
     let launches = schedule.launches();
     let (fills, sums) = (nodes(&program, "fill_bucket"), nodes(&program, "all_reduce"));
     assert_eq!(sums.len(), 3, "3 + 64 + 81 + 130, 8 + 257, 1 + 40 + 12 halves");
@@ -174,7 +174,7 @@ fn a_bucket_is_summed_while_gradients_are_computed() {
     }
     for launch in launches {
         let communicates = program.nodes()[launch.node.index()].op.communicates();
-        assert_eq!(launch.stream == 2, communicates);
+        assert_eq!(launch.stream == streams::COMMUNICATION, communicates);
     }
 }
 
@@ -183,7 +183,7 @@ fn a_bucket_is_summed_while_gradients_are_computed() {
 fn buckets_leave_the_other_streams_as_they_are() {
     let streams = |buckets| -> Vec<(String, usize, Vec<usize>)> {
         let program = program(buckets).0;
-        let schedule = Schedule::gpu_streams(&program).expect("ordered");
+        let schedule = Schedule::gpu_streams(&program, &Gpu::a100()).expect("ordered");
         let of = |launch: &graph::schedule::Launch| {
             let node = &program.nodes()[launch.node.index()];
             let backward = !node.op.communicates() && node.pass == Pass::Backward;
@@ -194,7 +194,10 @@ fn buckets_leave_the_other_streams_as_they_are() {
     let alone = streams(None);
     assert!(alone.iter().any(|(_, stream, _)| *stream == 1));
     assert_eq!(streams(Some((2, 300))), alone);
-    assert_eq!(Schedule::gpu_streams(&program(None).0).expect("ordered").num_streams(), 2);
+    assert_eq!(
+        Schedule::gpu_streams(&program(None).0, &Gpu::a100()).expect("ordered").num_streams(),
+        2
+    );
 }
 
 /// Without one of the waits of a bucket, or of the update for a bucket, the capture is refused.
@@ -210,7 +213,8 @@ fn a_missing_wait_of_a_bucket_is_refused() {
     let list = prepared.launches(&place).expect("no state");
     capture(&device, &list).expect("all waits are there");
     let mut refused = 0;
-    let concerns = |work: &Work| work.stream == 2 || work.name.contains("grad_norms");
+    let concerns =
+        |work: &Work| work.stream == streams::COMMUNICATION || work.name.contains("grad_norms");
     for (at, work) in list.works().iter().enumerate().filter(|(_, work)| concerns(work)) {
         for k in 0..work.waits.len() {
             let mut mutant = LaunchList::default();

@@ -4,6 +4,8 @@ use std::ops::Add;
 
 use serde::Serialize;
 
+use graph::streams::COMMUNICATION;
+
 use super::buckets::{Bucket, VALUE_BYTES, partition};
 use super::calibration::Calibration;
 use super::model::Model;
@@ -11,8 +13,6 @@ use super::rates::GAP_MS;
 use super::simulate::{Span, Task, simulate, uncovered};
 use super::wires::{CHANNELS, Fabric, Times};
 
-/// The stream of collectives, after the two of the schedule.
-const COMMUNICATION: usize = 2;
 /// Bytes of a gradient value in memory.
 const GRAD_BYTES: usize = 4;
 

@@ -3,6 +3,7 @@
 use graph::exec::device::Prepared;
 use graph::plan::{Block, Owner};
 use graph::report::top_part;
+use graph::streams::COMMUNICATION;
 use graph::{Node, Plan};
 
 use super::canvas::{Area, Canvas, GROUND, INK, PALE, Style, WIDTH};
@@ -205,13 +206,10 @@ fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f6
     let waits: usize = launches.iter().map(|launch| launch.waits.len()).sum();
     let says = match streams {
         1 => "One stream: each launch follows the one before.".to_string(),
-        3 => format!(
-            "3 streams, {waits} waits between them (lines): gradients of weights run beside the \
-             main line, and sums over ranks beside both."
-        ),
         _ => format!(
-            "{streams} streams, {waits} waits between them (lines): gradients of weights run \
-             beside the main line."
+            "{waits} waits between streams (lines). On 0 the longest path, on 1 gradients of weights, \
+             on 2 what can wait{}.",
+            if streams > COMMUNICATION { ", on 3 sums over ranks" } else { "" },
         ),
     };
     canvas.text(LEFT, top - 14.0, Style::PLAIN.fill(PALE), &says);

@@ -1,0 +1,284 @@
+//! The stream of each node on a GPU, by a cost model: its work and bytes, and how much later it may
+//! end without making the step longer.
+
+use device::Gpu;
+
+use crate::program::Pass;
+use crate::report::node_cost;
+use crate::{Node, Program, TensorId};
+
+/// The stream of the longest path: forward pass, activation gradients, update.
+pub const MAIN: usize = 0;
+/// The stream of weight gradients.
+pub const WEIGHT_GRADIENTS: usize = 1;
+/// The stream of small nodes that the main one need not wait for.
+pub const BESIDE: usize = 2;
+/// The stream of sums over ranks.
+pub const COMMUNICATION: usize = 3;
+
+/// FLOPs of a multiprocessor in a microsecond, on tensor cores and without, and bytes that it
+/// moves: what an A100 reaches. Only ratios matter: the model tells long paths from short ones.
+const TENSOR_FLOPS: f64 = 2e6;
+const FLOPS: f64 = 1e5;
+const BYTES: f64 = 12.5e3;
+/// Microseconds from one kernel's start to the next one's, at least.
+const START_US: f64 = 3.0;
+/// A node goes beside the main stream if it may end this many of its own durations later: what is
+/// in front of it on that stream takes a while too.
+const SLACK: f64 = 4.0;
+/// Outputs of a matrix product by a block: one with fewer tiles than the GPU has multiprocessors
+/// leaves room for others.
+const TILE: usize = 128 * 128;
+/// Outputs of a node beside the main stream live longer. They take at most this part of the bytes
+/// of the largest tensor, so that the arena stays as it is.
+const LARGEST_BY: usize = 8;
+
+/// The stream of each node of a program on a GPU.
+pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
+    let early = read_before_update(program);
+    let mut streams: Vec<usize> = program
+        .nodes()
+        .iter()
+        .map(|node| match node.op.communicates() {
+            true => COMMUNICATION,
+            false if is_weight_gradient(node, &early) => WEIGHT_GRADIENTS,
+            false => MAIN,
+        })
+        .collect();
+    let paths = Paths::new(program, gpu);
+    let bytes = |t: &TensorId| program.desc(*t).cuda_bytes();
+    let limit = largest_output(program) / LARGEST_BY;
+    for (i, node) in program.nodes().iter().enumerate() {
+        let leaves_room = !node.op.on_tensor_cores() || {
+            let outputs = node.outputs.first().map_or(0, |t| program.desc(*t).len());
+            outputs.div_ceil(TILE) < gpu.multiprocessors
+        };
+        let is_small = node.outputs.iter().map(bytes).sum::<usize>() <= limit;
+        let is_step = node.pass != Pass::Update && node.updates.is_empty();
+        if streams[i] == MAIN && is_step && leaves_room && is_small && paths.has_slack(i) {
+            streams[i] = BESIDE;
+        }
+    }
+    return_late(program, &paths.us, &mut streams);
+    streams
+}
+
+/// For each node of the main stream the nodes beside it that it waits for, so that no large tensor
+/// stays in memory only for them: those that read one that the main stream no longer reads.
+pub(crate) fn readers_to_wait_for(program: &Program, streams: &[usize]) -> Vec<Vec<usize>> {
+    let nodes = program.nodes();
+    let mut last = vec![0; program.tensors().len()];
+    for (i, node) in nodes.iter().enumerate().filter(|(i, _)| streams[*i] != BESIDE) {
+        node.inputs.iter().for_each(|t| last[t.index()] = i);
+    }
+    let limit = largest_output(program) / LARGEST_BY;
+    let mut waits = vec![vec![]; nodes.len()];
+    for (i, node) in nodes.iter().enumerate().filter(|(i, _)| streams[*i] == BESIDE) {
+        let large = node.inputs.iter().filter(|t| program.desc(**t).cuda_bytes() > limit);
+        let Some(free) = large.map(|t| last[t.index()].max(i) + 1).max() else { continue };
+        if let Some(next) = (free..nodes.len()).find(|next| streams[*next] == MAIN) {
+            waits[next].push(i);
+        }
+    }
+    waits
+}
+
+/// Takes nodes back to the main stream until it waits for none of those beside it.
+fn return_late(program: &Program, us: &[f64], streams: &mut [usize]) {
+    let mut writer = vec![None; program.tensors().len()];
+    for (i, node) in program.nodes().iter().enumerate() {
+        node.outputs.iter().for_each(|t| writer[t.index()] = Some(i));
+    }
+    let inputs = |i: usize| program.nodes()[i].inputs.iter().filter_map(|t| writer[t.index()]);
+    loop {
+        let mut ends: Vec<f64> = Vec::with_capacity(us.len());
+        let mut free = [0f64; COMMUNICATION + 1];
+        let mut late = Vec::new();
+        for (i, us) in us.iter().enumerate() {
+            let stream = streams[i];
+            let ready = |beside: bool| {
+                let of_kind = inputs(i).filter(|from| (streams[*from] == BESIDE) == beside);
+                of_kind.max_by(|a, b| ends[*a].total_cmp(&ends[*b]))
+            };
+            let end = |from: Option<usize>| from.map_or(0.0, |from| ends[from]);
+            let start = free[stream].max(end(ready(false)));
+            if stream == MAIN {
+                late.extend(ready(true).filter(|from| ends[*from] > start));
+            }
+            let end = us + start.max(end(ready(true)));
+            free[stream] = end;
+            ends.push(end);
+        }
+        if late.is_empty() {
+            return;
+        }
+        late.into_iter().for_each(|i| streams[i] = MAIN);
+    }
+}
+
+/// Bytes of the largest tensor that a node makes.
+fn largest_output(program: &Program) -> usize {
+    let outputs = program.nodes().iter().flat_map(|node| &node.outputs);
+    outputs.map(|t| program.desc(*t).cuda_bytes()).max().unwrap_or(0)
+}
+
+/// Per tensor: is it read before the update, and not only to sum it over ranks?
+fn read_before_update(program: &Program) -> Vec<bool> {
+    let mut read = vec![false; program.tensors().len()];
+    let reads = |node: &&Node| node.pass != Pass::Update && !node.op.communicates();
+    for node in program.nodes().iter().filter(reads) {
+        for t in &node.inputs {
+            read[t.index()] = true;
+        }
+    }
+    read
+}
+
+/// True for a backward node whose results only the update reads.
+fn is_weight_gradient(node: &Node, read_before_update: &[bool]) -> bool {
+    node.pass == Pass::Backward
+        && node.updates.is_empty()
+        && node.outputs.iter().all(|t| !read_before_update[t.index()])
+}
+
+/// Longest paths through a program whose nodes all start as early as their inputs allow.
+struct Paths {
+    us: Vec<f64>,
+    /// From the start of the step to the node's end, and from there to the end of the step.
+    to: Vec<f64>,
+    from: Vec<f64>,
+    longest: f64,
+}
+
+impl Paths {
+    fn new(program: &Program, gpu: &Gpu) -> Self {
+        let nodes = program.nodes();
+        let us: Vec<f64> = nodes.iter().map(|node| duration_us(program, node, gpu)).collect();
+        let mut ready = vec![0f64; program.tensors().len()];
+        let mut to = Vec::with_capacity(nodes.len());
+        for (node, us) in nodes.iter().zip(&us) {
+            let end = us + node.inputs.iter().map(|t| ready[t.index()]).fold(0.0, f64::max);
+            node.outputs.iter().for_each(|t| ready[t.index()] = end);
+            to.push(end);
+        }
+        let mut rest = vec![0f64; program.tensors().len()];
+        let mut from = vec![0f64; nodes.len()];
+        for (i, node) in nodes.iter().enumerate().rev() {
+            from[i] = node.outputs.iter().map(|t| rest[t.index()]).fold(0.0, f64::max);
+            for t in &node.inputs {
+                rest[t.index()] = rest[t.index()].max(from[i] + us[i]);
+            }
+        }
+        let longest = to.iter().copied().fold(0.0, f64::max);
+        Self { us, to, from, longest }
+    }
+
+    fn has_slack(&self, node: usize) -> bool {
+        let slack = self.longest - self.to[node] - self.from[node];
+        slack >= SLACK * self.us[node]
+    }
+}
+
+/// How long a node takes, roughly.
+fn duration_us(program: &Program, node: &Node, gpu: &Gpu) -> f64 {
+    let cost = node_cost(program, node);
+    let flops = if node.op.on_tensor_cores() { TENSOR_FLOPS } else { FLOPS };
+    let of_gpu = gpu.multiprocessors as f64;
+    let bytes = node.inputs.iter().chain(&node.outputs).map(|t| program.desc(*t).cuda_bytes());
+    let bytes = bytes.sum::<usize>() as f64;
+    START_US + (cost.flops as f64 / flops / of_gpu).max(bytes / BYTES / of_gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::ops::relu_mask::ReluMask;
+    use kernels::{Role, TensorDesc};
+
+    const LARGE: usize = 1 << 24;
+    const SMALL: usize = 64;
+
+    /// A chain of `len` nodes from `x`; returns its end.
+    fn chain(program: &mut Program, mut x: TensorId, len: usize) -> TensorId {
+        for _ in 0..len {
+            x = program.apply1(ReluMask, [x, x]).expect("two of a shape");
+        }
+        x
+    }
+
+    fn input(program: &mut Program, name: &str, len: usize) -> TensorId {
+        program.input(name, TensorDesc::new(Role::Gradient, &[len]))
+    }
+
+    fn streams(program: &Program) -> Vec<usize> {
+        on_gpu(program, &Gpu::a100())
+    }
+
+    /// Between a long chain and a short one the short goes beside, whoever comes first.
+    #[test]
+    fn what_the_longest_path_need_not_wait_for_goes_beside() {
+        let mut p = Program::new();
+        let (large, small) = (input(&mut p, "large", LARGE), input(&mut p, "small", SMALL));
+        chain(&mut p, small, 2);
+        chain(&mut p, large, 3);
+        chain(&mut p, small, 1);
+        assert_eq!(streams(&p), [BESIDE, BESIDE, MAIN, MAIN, MAIN, BESIDE]);
+    }
+
+    /// Two equal chains: nothing has slack.
+    #[test]
+    fn a_longest_path_stays() {
+        let mut p = Program::new();
+        let (a, b) = (input(&mut p, "a", SMALL), input(&mut p, "b", SMALL));
+        chain(&mut p, a, 3);
+        chain(&mut p, b, 3);
+        assert_eq!(streams(&p), [MAIN; 6]);
+    }
+
+    /// A large result would stay in memory for longer.
+    #[test]
+    fn large_results_stay() {
+        let mut p = Program::new();
+        let (a, b) = (input(&mut p, "a", LARGE), input(&mut p, "b", LARGE));
+        chain(&mut p, a, 9);
+        chain(&mut p, b, 1);
+        assert_eq!(streams(&p), [MAIN; 10]);
+    }
+
+    /// Small nodes whose result the main stream reads at once would only make it wait.
+    #[test]
+    fn what_the_main_stream_reads_next_stays() {
+        let mut p = Program::new();
+        let (large, small) = (input(&mut p, "large", LARGE), input(&mut p, "small", SMALL));
+        let before = chain(&mut p, large, 1);
+        let early = chain(&mut p, small, 1);
+        let late = chain(&mut p, early, 4);
+        // The main stream reads `late` with a small node, and a large one follows.
+        p.apply1(ReluMask, [late, late]).expect("two of a shape");
+        chain(&mut p, before, 6);
+        let own = streams(&p);
+        assert_eq!(own[0], MAIN);
+        let us = vec![3.0; own.len()];
+        let mut forced = vec![MAIN; own.len()];
+        forced[1] = BESIDE;
+        return_late(&p, &us, &mut forced);
+        assert_eq!(forced[1], BESIDE, "the main stream has another node meanwhile");
+        forced[5] = BESIDE;
+        return_late(&p, &us, &mut forced);
+        assert_eq!((forced[1], forced[5]), (BESIDE, MAIN), "node 6 reads it next");
+    }
+
+    /// The main stream waits for a reader beside it where it has no own reader of a large tensor
+    /// left, and not before.
+    #[test]
+    fn no_large_tensor_is_kept_for_a_node_beside() {
+        let mut p = Program::new();
+        let large = input(&mut p, "large", LARGE);
+        let made = chain(&mut p, large, 1);
+        chain(&mut p, made, 1);
+        chain(&mut p, made, 1);
+        chain(&mut p, large, 1);
+        let waits = readers_to_wait_for(&p, &[MAIN, BESIDE, MAIN, MAIN]);
+        assert_eq!(waits, [vec![], vec![], vec![], vec![1]]);
+    }
+}
