@@ -204,7 +204,7 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
     for (wrong, words) in [
         ("--gpus 12", "--gpus 12: a plan is for 1 to 8 GPUs, or for whole nodes of 8"),
         ("--gpus 0", "--gpus 0: "),
-        ("--gpu v100", "--gpu v100 is not known; choose one of a100, h100, h200"),
+        ("--device v100", "--device v100 is not known; choose one of a100, h100, h200"),
         ("--bucket-mib 25,0", "--bucket-mib 0: "),
         ("--images 0", "--images 0: a GPU takes 1 to 256 images"),
         ("--positives 0", "--positives 0: "),

@@ -1,5 +1,5 @@
-//! Every launch of whole programs at real sizes, held to what GPUs allow, and a model of what a
-//! step costs them. Launches are data, so that neither needs a device.
+//! Every launch of whole programs at real sizes, held to what GPUs allow. Launches are data, so
+//! that this needs no device.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -13,7 +13,6 @@ use engine::model::{
 use engine::runtime::imagined_addresses;
 use graph::capture::Work;
 use graph::exec::device::{Place, Prepared};
-use graph::report::node_cost;
 use kernels::compiled::kernels;
 
 /// Images of a batch: the least, a GPU's usual share, and more than any run had.
@@ -293,96 +292,3 @@ fn kernels_keep_their_arrays_in_registers() {
         }
     }
 }
-
-// ------------------------------------------------------------------- a model of the step's time
-//
-// Not a measurement: a node takes as long as its bytes or its FLOPs, and each launch its start.
-
-/// Bytes a second of an H200's memory in practice, of 4.8 TB/s.
-const BANDWIDTH: f64 = 4.1e12;
-const LAUNCH_SECONDS: f64 = 2e-6;
-/// FLOP/s outside of the tensor cores, with contraction off.
-const SCALAR_RATE: f64 = 15e12;
-
-/// FLOP/s that a matrix product's kernel may reach, and the side of its tile.
-fn product(kernel: &str) -> Option<(f64, usize)> {
-    let passes = ["conv2d_f16", "conv2d_grad_input_f16", "conv2d_grad_weight_f16"];
-    let tile = passes.iter().find_map(|pass| kernel.strip_prefix(pass))?;
-    match tile {
-        // mma.sync has some 600 TFLOP/s; two thirds, and a third where fragments are reused less.
-        "_large" => Some((400e12, 128)),
-        "_small" => Some((200e12, 64)),
-        // Values come one by one.
-        "_unaligned" => Some((40e12, 64)),
-        _ => None,
-    }
-}
-
-/// Bytes that a launch moves: what it reaches, but for kernels that pick a few places of maps.
-fn moved_bytes(launch: &Launch) -> usize {
-    let picks = ["gather_patches_f16x8", "decode_proposals_f16"].contains(&launch.kernel);
-    let touches: Vec<Touch> = launch.touches().collect();
-    let bytes = |writes: bool| -> usize {
-        touches.iter().filter(|t| t.access.writes() == writes).map(|t| t.bytes).sum()
-    };
-    if picks { 2 * bytes(true) } else { bytes(true) + bytes(false) }
-}
-
-/// Seconds of a node in the model.
-fn node_seconds(prepared: &Prepared, position: usize, work: &Work) -> f64 {
-    let program = &prepared.program;
-    let node = &program.nodes()[prepared.schedule.launches()[position].node.index()];
-    let flops = node_cost(program, node).flops as f64;
-    let mut seconds = 0.0;
-    let mut counted = false;
-    for launch in work.kernels() {
-        let compute = match product(launch.kernel) {
-            Some((rate, side)) => {
-                // Tiles work on what lies past the edges too.
-                let tiles = launch.grid[0] as usize * launch.grid[1] as usize * side * side;
-                flops * (tiles as f64 / program.desc(node.outputs[0]).len() as f64) / rate
-            }
-            None if counted || work.kernels().any(|l| product(l.kernel).is_some()) => 0.0,
-            None => flops / SCALAR_RATE,
-        };
-        counted = true;
-        seconds += compute.max(moved_bytes(launch) as f64 / BANDWIDTH) + LAUNCH_SECONDS;
-    }
-    seconds
-}
-
-/// A pass that falls back to a slower kernel, or moves much more, shows here. Prints where it goes.
-#[test]
-fn the_modelled_step_of_r50_does_not_grow() {
-    let config = preset("torchvision_r50", &[]);
-    let prepared = prepare(&spec(&config, 12, LANDSCAPE), false);
-    let (works, _) = works(&prepared);
-    let mut nodes: Vec<(f64, &Work)> = works
-        .iter()
-        .enumerate()
-        .map(|(position, work)| (1e3 * node_seconds(&prepared, position, work), work))
-        .collect();
-    let total: f64 = nodes.iter().map(|(ms, _)| ms).sum();
-    let mut kernels: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
-    for (ms, work) in &nodes {
-        if let Some(first) = work.kernels().max_by_key(|l| product(l.kernel).is_some()) {
-            let entry = kernels.entry(first.kernel).or_default();
-            *entry = (entry.0 + 1, entry.1 + ms);
-        }
-    }
-    let mut kernels: Vec<_> = kernels.into_iter().collect();
-    kernels.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
-    nodes.sort_by(|a, b| b.0.total_cmp(&a.0));
-    println!("modelled step of 12 images, one stream: {total:.1} ms");
-    for (ms, work) in nodes.iter().take(24) {
-        let kernels: Vec<&str> = work.kernels().map(|l| l.kernel).collect();
-        println!("{ms:>8.3} ms  {}  ({})", work.name, kernels.join(", "));
-    }
-    for (kernel, (count, ms)) in kernels.iter().take(20) {
-        println!("{ms:>8.3} ms  {count:>4} nodes with {kernel}");
-    }
-    assert!(total > 30.0 && total < MODELLED_MS, "{total} ms");
-}
-
-/// The ceiling of the modelled step: a quarter above the 57 ms that it was when this was written.
-const MODELLED_MS: f64 = 72.0;

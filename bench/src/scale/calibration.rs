@@ -9,12 +9,13 @@ use serde::Serialize;
 
 use super::model::{Model, PARTS, Work};
 use super::rates::GAP_MS;
+use super::simulate::Task;
 
 /// Which code: today's, or after the changes that the review lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stage {
-    /// The code as the review found it, at commit 8ab8d50.
+    /// Today's.
     Now,
     /// After change 9: all of the review's but wgmma.
     Step9,
@@ -52,6 +53,14 @@ const H100: [[f64; 3]; 8] = [
 ];
 /// The review's whole steps on an H200, for which it has no parts.
 const H200_STEP: [f64; 3] = [62.0, 39.7, 31.7];
+
+/// Factors on the model's times for the code that the review saw, by [`PARTS`]: what [`A100`] and
+/// [`H100`] gave on 2026-11-22, before the first of its changes was built. Today's step has these
+/// factors too, so that what a change saves is the model's own prediction.
+const A100_FACTORS: [f64; 8] = [0.9020, 0.9014, 0.9128, 0.9268, 1.0154, 1.0960, 2.1097, 0.6161];
+const H100_FACTORS: [f64; 8] = [0.8881, 0.8521, 0.8993, 0.9013, 0.7933, 0.9372, 2.2516, 0.6296];
+/// The factor of an H200 on top.
+const H200_FACTOR: f64 = 0.9884;
 
 /// Factors on the model's times, by [`PARTS`], and how they were found.
 #[derive(Debug, Clone, Serialize)]
@@ -91,16 +100,19 @@ impl Stage {
 impl Calibration {
     /// Compares the model of the table's step with the table.
     pub(super) fn new(gpu: &Gpu, stage: Stage) -> anyhow::Result<Self> {
-        let (table, rows, of) = match gpu.capability.major {
-            ..9 => ("A100", A100, Gpu::a100()),
-            _ => ("H100", H100, Gpu::h100()),
+        let (table, rows, factors, of) = match gpu.capability.major {
+            ..9 => ("A100", A100, A100_FACTORS, Gpu::a100()),
+            _ => ("H100", H100, H100_FACTORS, Gpu::h100()),
         };
         let config = Config::load(PRESET, &[])?;
         let works = Model::new(&config, IMAGES, PADDED, &of)?.works(POSITIVES);
         let part = |(row, name): (usize, &&'static str)| {
             let (gaps, body) = sums(works.iter().filter(|work| work.part == row), stage);
             let review_ms = rows[row][stage.column()];
-            let factor = (review_ms - gaps) / body;
+            let factor = match stage {
+                Stage::Now => factors[row],
+                _ => (review_ms - gaps) / body,
+            };
             Part { part: name, model_ms: gaps + body, review_ms, factor }
         };
         let parts: Vec<Part> = PARTS.iter().enumerate().map(part).collect();
@@ -111,7 +123,10 @@ impl Calibration {
             found.review_ms = H200_STEP[stage.column()];
             let (gaps, _) = sums(own.iter(), stage);
             let bodies = found.by_part(&own).iter().sum::<f64>() - gaps;
-            found.whole = (found.review_ms - gaps) / bodies;
+            found.whole = match stage {
+                Stage::Now => H200_FACTOR,
+                _ => (found.review_ms - gaps) / bodies,
+            };
         }
         found.serial_ms = found.by_part(&own).iter().sum();
         Ok(found)
@@ -124,6 +139,21 @@ impl Calibration {
             parts[work.part] += self.time(work).ms;
         }
         parts
+    }
+
+    /// The nodes of one rank in launch order, as tasks of a time line.
+    pub(super) fn tasks(&self, works: Vec<Work>) -> Vec<Task> {
+        let task = |work: Work| {
+            let timed = self.time(&work);
+            Task {
+                stream: work.stream,
+                ms: timed.ms,
+                share: timed.share,
+                keeps: false,
+                waits: work.waits,
+            }
+        };
+        works.into_iter().map(task).collect()
     }
 
     /// How long a node takes alone, and how much of the GPU it takes meanwhile.
@@ -160,14 +190,18 @@ fn sums<'a>(works: impl Iterator<Item = &'a Work>, stage: Stage) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// The calibrated step takes what the review says, and no factor is far from 1.
+    /// The calibrated step takes what the review says after its changes, and today's no more than
+    /// before them; no factor is far from 1.
     #[test]
     fn the_calibrated_step_is_that_of_the_review() {
         for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
             for stage in [Stage::Now, Stage::Step9, Stage::Step10] {
                 let found = Calibration::new(&gpu, stage).expect("a calibration");
                 let ratio = found.serial_ms / found.review_ms;
-                assert!((ratio - 1.0).abs() < 1e-9, "{} {stage:?}: {ratio}", gpu.name);
+                match stage {
+                    Stage::Now => assert!((0.5..1.001).contains(&ratio), "{}: {ratio}", gpu.name),
+                    _ => assert!((ratio - 1.0).abs() < 1e-9, "{} {stage:?}: {ratio}", gpu.name),
+                }
                 assert!((found.whole - 1.0).abs() < 0.1, "{} {stage:?}: {found:?}", gpu.name);
                 for part in &found.parts {
                     assert!((0.3..2.6).contains(&part.factor), "{} {stage:?}: {part:?}", gpu.name);

@@ -4,7 +4,12 @@
 
 mod buckets;
 mod calibration;
+#[cfg(test)]
+mod goals;
+mod listing;
+mod minutes;
 mod model;
+mod nodes;
 mod plan;
 mod print;
 mod rates;
@@ -23,7 +28,9 @@ use device::Gpu;
 use crate::full_size::Padded;
 use crate::report::write_json;
 use calibration::{Calibration, POSITIVES, Stage};
+use minutes::Minutes;
 use model::Model;
+use nodes::NodesPlan;
 use plan::{Setting, StepPlan, plan};
 use tables::FULL_IMAGES;
 use wires::{Fabric, MACHINES, Machine, NODE_GPUS, Wire};
@@ -37,7 +44,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     gpus: usize,
     /// The GPU: a100, h100 or h200.
-    #[arg(long, value_name = "GPU", default_value = "h100")]
+    #[arg(long = "device", visible_alias = "gpu", value_name = "GPU", default_value = "h100")]
     gpu: String,
     /// What connects the nodes: AWS's adapter, or InfiniBand.
     #[arg(long, value_enum, default_value = "efa")]
@@ -69,6 +76,15 @@ pub(crate) struct PlanArgs {
     /// Positive RoIs of an image, on the average: the mask head works on them alone.
     #[arg(long, default_value_t = POSITIVES)]
     positives: f64,
+    /// List the model's rates and every node, not only those that take longest.
+    #[arg(long)]
+    nodes: bool,
+    /// Seconds that an evaluation keeps 8 GPUs from training.
+    #[arg(long, value_name = "S", default_value_t = minutes::EVALUATION_SECONDS)]
+    evaluation_seconds: f64,
+    /// Draw the predicted time line of one rank into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,7 +102,9 @@ impl PlanArgs {
         let machine = MACHINES.iter().find(|machine| machine.gpu == self.gpu);
         match (Gpu::named(&self.gpu), machine) {
             (Some(gpu), Some(machine)) => Ok((gpu, *machine)),
-            _ => bail!("--gpu {} is not known; choose one of {}", self.gpu, Gpu::NAMES.join(", ")),
+            _ => {
+                bail!("--device {} is not known; choose one of {}", self.gpu, Gpu::NAMES.join(", "))
+            }
         }
     }
 
@@ -128,12 +146,19 @@ impl PlanArgs {
             "--positives {}: an image has more than 0 positive RoIs on the average",
             self.positives
         );
+        ensure!(
+            self.evaluation_seconds.is_finite() && self.evaluation_seconds >= 0.0,
+            "--evaluation-seconds {}: must be 0 or more",
+            self.evaluation_seconds
+        );
         Ok(())
     }
 }
 
 /// What was planned.
 struct Planned {
+    nodes: NodesPlan,
+    minutes: Option<Minutes>,
     steps: Vec<StepPlan>,
     kept: tables::Kept,
     weak: Vec<tables::Weak>,
@@ -165,14 +190,24 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         equal: false,
     };
     let first = args.bucket_mib.first().copied().unwrap_or(50.0);
+    let steps: Vec<StepPlan> =
+        args.bucket_mib.iter().map(|mib| plan(&setting(&own, *mib))).collect();
     let planned = Planned {
-        steps: args.bucket_mib.iter().map(|mib| plan(&setting(&own, *mib))).collect(),
+        nodes: nodes::plan(&setting(&own, first)),
+        minutes: minutes::project(args, &gpu, images, steps[0].step_ms),
+        steps,
         kept: tables::kept(&setting(&full, first), &setting(&single, first)),
         weak: tables::weak(&setting(&single, first)),
     };
     let about = print::About { args, machine: &machine, network, shape, model: &own };
     print::text(&about, &calibration, &planned);
     let value = print::json(&about, &calibration, &planned);
+    if let Some(path) = &args.svg {
+        let (title, about) = print::timeline_title(&about, &planned.nodes);
+        let drawing = crate::svg::draw(&title, &about, &planned.nodes.bars());
+        engine::run_dir::write_whole(path, drawing.as_bytes())
+            .with_context(|| path.display().to_string())?;
+    }
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
 }
 

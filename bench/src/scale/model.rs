@@ -10,10 +10,10 @@ use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 use graph::program::Pass;
 use graph::report::node_cost;
-use graph::{Node, TensorId};
+use graph::{Node, NodeId, TensorId};
 
 use super::buckets;
-use super::rates::{Alone, Job, Rates};
+use super::rates::{Alone, Job, Rates, filling};
 
 /// COCO's classes, for a config that leaves the number to the data.
 const CLASSES: usize = 80;
@@ -42,7 +42,14 @@ pub(super) const PARTS: [&str; 8] = [
 /// One launch of a node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Piece {
+    pub(super) kernel: &'static str,
     pub(super) alone: Alone,
+    /// Its work with as many positives as the step has, not at capacity.
+    pub(super) flops: f64,
+    pub(super) bytes: f64,
+    pub(super) blocks: f64,
+    /// Times that its blocks fill the GPU.
+    pub(super) waves: f64,
     /// True if a later change fuses it away.
     pub(super) fused_later: bool,
 }
@@ -50,6 +57,7 @@ pub(super) struct Piece {
 /// A node of the step.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
+    pub(super) node: NodeId,
     /// Index in [`PARTS`].
     pub(super) part: usize,
     pub(super) stream: usize,
@@ -131,11 +139,25 @@ impl Model {
                     bytes: moved_bytes(task),
                     used: if counted { (positives / self.capacity).min(1.0) } else { 1.0 },
                 };
-                let alone = self.rates.alone(&self.gpu, &job);
-                Some(Piece { alone, fused_later: starts(&FUSED_LATER) })
+                let (blocks, waves) = filling(&self.gpu, &job);
+                Some(Piece {
+                    kernel: launch.kernel,
+                    alone: self.rates.alone(&self.gpu, &job),
+                    flops: job.used * job.flops,
+                    bytes: job.used * job.bytes,
+                    blocks,
+                    waves,
+                    fused_later: starts(&FUSED_LATER),
+                })
             });
             let pieces = pieces.collect();
-            Work { part, stream: place.stream, waits: place.waits.clone(), pieces }
+            Work {
+                node: place.node,
+                part,
+                stream: place.stream,
+                waits: place.waits.clone(),
+                pieces,
+            }
         };
         places.map(work).collect()
     }

@@ -125,17 +125,7 @@ fn last_end(spans: &[Span]) -> f64 {
 
 /// The nodes of one rank, in launch order.
 fn computing(setting: &Setting<'_>, positives: f64) -> Vec<Task> {
-    let task = |work: super::model::Work| {
-        let timed = setting.calibration.time(&work);
-        Task {
-            stream: work.stream,
-            ms: timed.ms,
-            share: timed.share,
-            keeps: false,
-            waits: work.waits,
-        }
-    };
-    setting.model.works(positives).into_iter().map(task).collect()
+    setting.calibration.tasks(setting.model.works(positives))
 }
 
 /// Adds to the nodes, for each bucket, a pack, an all-reduce and an unpack on the communication

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use dali::order::PaddedShape;
 
 use super::calibration::{Calibration, Stage};
+use super::listing;
 use super::model::Model;
+use super::nodes::NodesPlan;
 use super::plan::StepPlan;
 use super::wires::{CHANNELS, Fabric, Machine, NODE_GPUS, START_US, Times, Wire};
 use super::{PlanArgs, Planned};
@@ -115,11 +117,42 @@ pub(super) fn text(about: &About<'_>, calibration: &Calibration, planned: &Plann
         calibration.serial_ms / calibration.review_ms,
     );
     say!("gradients to reduce: {:.1} MB in fp16", about.gradient_bytes() as f64 / 1e6);
+    if args.nodes {
+        listing::rates(&model.rates.table());
+    }
+    listing::nodes(&planned.nodes, args.nodes, model.images);
     for step in &planned.steps {
         self::step(about, step, planned.steps.len() == 1);
     }
+    if let Some(minutes) = &planned.minutes {
+        listing::minutes(minutes, args.evaluation_seconds);
+    }
     memory(about);
     tables(about, planned);
+}
+
+/// Title and second line of the drawn time line.
+pub(super) fn timeline_title(about: &About<'_>, nodes: &NodesPlan) -> (String, String) {
+    let (args, model) = (about.args, about.model);
+    let title = format!(
+        "{} on {} | {} of {} | {}",
+        args.preset,
+        args.gpu.to_uppercase(),
+        count(model.images, "image"),
+        about.shape,
+        stage(args.rates),
+    );
+    let whole = nodes.whole();
+    let second = format!(
+        "predicted, not verified on hardware: {:.2} ms ({:.1} images/s); {} kernels, {:.1} ms one \
+         after the other; commit {}",
+        nodes.step_ms,
+        1e3 * model.images as f64 / nodes.step_ms,
+        whole.kernels,
+        whole.ms,
+        commit(),
+    );
+    (title, second)
 }
 
 fn wires(about: &About<'_>) {
@@ -273,6 +306,9 @@ pub(super) fn json(about: &About<'_>, calibration: &Calibration, planned: &Plann
         "machine": about.machine,
         "calibration": calibration,
         "gradient_bytes": about.gradient_bytes(),
+        "model_rates": about.model.rates.table(),
+        "one_rank": planned.nodes,
+        "minutes": planned.minutes,
         "steps": steps.collect::<Vec<_>>(),
         "memory": {
             "arena_bytes": memory.arena, "state_bytes": memory.state,

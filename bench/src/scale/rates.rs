@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use device::manifest::Resources;
 use device::{Gpu, Launch};
 use kernels::compiled::kernels;
+use serde::Serialize;
 
 use crate::peaks::Peak;
 
@@ -86,6 +87,21 @@ const CHAINS: &[(&str, f64)] = &[
 /// Least microseconds of a gradient of RoIAlign: the tile where most RoIs meet.
 const CROWD: (&str, f64) = ("roi_align_grad_tiles", 50.0);
 
+/// Where the guessed rates come from, and when.
+const REVIEW: &str = "the performance review, sections 1 to 3, 2026-11-21";
+const BY_HAND: &str = "docs/measurements.md, by hand from the kernels' rounds, 2026-11-21";
+
+/// A rate of the model, for the table of rates.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Rate {
+    pub(super) what: String,
+    pub(super) guessed: f64,
+    pub(super) unit: &'static str,
+    pub(super) source: &'static str,
+    /// On hardware; nothing is measured yet.
+    pub(super) measured: Option<f64>,
+}
+
 /// What a launch takes alone, without the gap before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Alone {
@@ -113,6 +129,32 @@ impl Rates {
         let rates = if gpu.capability.major >= 9 { H100 } else { A100 };
         let sheet = Peak::of(&gpu.name).map_or(0.0, |peak| peak.gb_per_s);
         Rates { gb_per_s: OF_BANDWIDTH * sheet, ..rates }
+    }
+
+    /// All rates of the model.
+    pub(super) fn table(&self) -> Vec<Rate> {
+        let rate = |what: &str, guessed: f64, unit: &'static str, source: &'static str| Rate {
+            what: what.to_string(),
+            guessed,
+            unit,
+            source,
+            measured: None,
+        };
+        let [forward, grad_input, grad_weight] = self.large;
+        let mut table = vec![
+            rate("large tile, forward", forward, "TFLOP/s", REVIEW),
+            rate("large tile, gradient of the input", grad_input, "TFLOP/s", REVIEW),
+            rate("large tile, gradient of the weights", grad_weight, "TFLOP/s", REVIEW),
+            rate("small tile, of the large one", self.small, "of it", REVIEW),
+            rate("values loaded one by one", self.unaligned, "TFLOP/s", REVIEW),
+            rate("start and end of a tile", self.overhead, "k-blocks", REVIEW),
+            rate("without tensor cores", self.scalar, "TFLOP/s", REVIEW),
+            rate("memory, 87 % of the data sheet", self.gb_per_s, "GB/s", REVIEW),
+            rate("between two kernels", 1e3 * GAP_MS, "us", REVIEW),
+        ];
+        table.extend(CHAINS.iter().map(|(kernel, us)| rate(kernel, *us, "us", BY_HAND)));
+        table.push(rate(CROWD.0, CROWD.1, "us at least", BY_HAND));
+        table
     }
 
     /// Milliseconds to move bytes, with enough threads.
@@ -174,6 +216,12 @@ fn turns(blocks: f64, sms: f64, slots: f64) -> f64 {
     let last = ((blocks - waves * sms * slots) / sms).ceil();
     let taken = last / slots;
     waves * slots + if last > 0.0 { last * (taken + LONE) / (taken * (1.0 + LONE)) } else { 0.0 }
+}
+
+/// Blocks of a launch that have work, and how often they fill the GPU.
+pub(super) fn filling(gpu: &Gpu, job: &Job<'_>) -> (f64, f64) {
+    let blocks = (job.used * blocks(job.launch)).ceil();
+    (blocks, blocks / (gpu.multiprocessors as f64 * slots(gpu, job.launch)))
 }
 
 fn blocks(launch: &Launch) -> f64 {
