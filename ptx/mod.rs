@@ -10,6 +10,7 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/bce_loss.ptx", include_str!("compute_80/bce_loss.ptx")),
     ("compute_80/bias_grad.ptx", include_str!("compute_80/bias_grad.ptx")),
     ("compute_80/bucket.ptx", include_str!("compute_80/bucket.ptx")),
+    ("compute_80/class_masks.ptx", include_str!("compute_80/class_masks.ptx")),
     ("compute_80/control_step.ptx", include_str!("compute_80/control_step.ptx")),
     ("compute_80/conv2d.ptx", include_str!("compute_80/conv2d.ptx")),
     ("compute_80/conv2d_grad_input.ptx", include_str!("compute_80/conv2d_grad_input.ptx")),
