@@ -15,6 +15,7 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/conv2d.ptx", include_str!("compute_80/conv2d.ptx")),
     ("compute_80/conv2d_grad_input.ptx", include_str!("compute_80/conv2d_grad_input.ptx")),
     ("compute_80/conv2d_grad_weight.ptx", include_str!("compute_80/conv2d_grad_weight.ptx")),
+    ("compute_80/conv2d_pad_columns.ptx", include_str!("compute_80/conv2d_pad_columns.ptx")),
     ("compute_80/conv2d_passes.ptx", include_str!("compute_80/conv2d_passes.ptx")),
     ("compute_80/decide_flips.ptx", include_str!("compute_80/decide_flips.ptx")),
     ("compute_80/decode_proposals.ptx", include_str!("compute_80/decode_proposals.ptx")),

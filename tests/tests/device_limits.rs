@@ -311,7 +311,7 @@ fn product(kernel: &str) -> Option<(f64, usize)> {
     match tile {
         // mma.sync has some 600 TFLOP/s; two thirds, and a third where fragments are reused less.
         "_large" => Some((400e12, 128)),
-        "_small" => Some((200e12, 64)),
+        "_small" | "_padded_small" => Some((200e12, 64)),
         // Values come one by one.
         "_unaligned" => Some((40e12, 64)),
         _ => None,

@@ -1,7 +1,7 @@
 // Gradient of a convolution's input, dx = conv_transposed(g, w), as an implicit GEMM on tensor
 // cores; torch.nn.grad.conv2d_input.
 //
-//   g         [N, P, Q, K]        half   in   gradient of the output
+//   g         [N, P, Q, K]        half   in   gradient of the output; padded: rows of whole chunks
 //   w         [K, R, S, C]        half   in   filters
 //   bias      [C]                 float  in   or null
 //   count     [1]                 int    in   images in use, or null: all
@@ -25,7 +25,7 @@
 #include "gemm/loaders.cuh"
 #include "gemm/epilogue.cuh"
 
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool PADDED>
 DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, const int* count,
                               half* dx, float* partials, const Conv& conv, int relu) {
   using Left = RowOperand<T::ROWS>;
@@ -50,8 +50,9 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
     left = row % per_image % x.extent + x.reach - (x.taps - 1);
     return row < filled_rows;
   };
-  WindowRows<Left, ALIGNED> windows(g, conv.out_height, conv.out_width, conv.filters, taps,
-                                    share.first, first_row, window);
+  WindowRows<Left, ALIGNED> windows(g, conv.out_height, conv.out_width,
+                                    conv.gradient_pitch(PADDED), taps, share.first, first_row,
+                                    window);
   FilterColumns<Right, ALIGNED> filters(w, conv, y, x, share.first, first_column);
   Sums<T> sums;
   const int k_blocks = first_row < filled_rows ? share.len : 0;
@@ -69,15 +70,16 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
   store_tile(sums, stages, corner, split_of(partials, positions, conv.channels), place, finish);
 }
 
-#define GRAD_INPUT(name, tile, aligned, blocks) \
-  KERNEL_BLOCKS(THREADS, blocks) \
-  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,        \
-       const int* RESTRICT count, half* RESTRICT dx, float* RESTRICT partials, Conv conv, \
-       int relu) {                                                                        \
-    conv2d_grad_input<tile, aligned>(g, w, bias, count, dx, partials, conv, relu);        \
-  }                                                                                       \
+#define GRAD_INPUT(name, tile, aligned, padded, blocks)                                    \
+  KERNEL_BLOCKS(THREADS, blocks)                                                           \
+  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,         \
+       const int* RESTRICT count, half* RESTRICT dx, float* RESTRICT partials, Conv conv,  \
+       int relu) {                                                                         \
+    conv2d_grad_input<tile, aligned, padded>(g, w, bias, count, dx, partials, conv, relu); \
+  }                                                                                        \
   EXPORT(name)
 
-GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true, 2)
-GRAD_INPUT(conv2d_grad_input_f16_small, SmallTile, true, 4)
-GRAD_INPUT(conv2d_grad_input_f16_unaligned, SmallTile, false, 4)
+GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true, false, 2)
+GRAD_INPUT(conv2d_grad_input_f16_small, SmallTile, true, false, 4)
+GRAD_INPUT(conv2d_grad_input_f16_padded_small, SmallTile, true, true, 4)
+GRAD_INPUT(conv2d_grad_input_f16_unaligned, SmallTile, false, false, 4)
