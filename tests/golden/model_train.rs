@@ -101,12 +101,18 @@ pub(crate) fn roi() {
     report.close(case.name(), "rois", &e.f32("rois").expect("observed")[..4 * count], &rois);
     report.exact(case.name(), "labels", i32("roi_labels"), &per_image("sampled_labels"));
     report.exact(case.name(), "matched", i32("roi_matched"), &per_image("sampled_matched_idxs"));
-    let names = ["box_features", "class_logits", "box_regression", "mask_logits", "mask_targets"];
+    let names = ["box_features", "class_logits", "box_regression", "mask_targets"];
     for name in names {
         let want = case.f32(name).data;
         let got = &e.f32(name).expect("observed")[..want.len()];
         report.close_within(case.name(), name, got, &want, tolerance(case, name));
     }
+    // The step makes only the channel of each row's class.
+    let all = case.f32("mask_logits");
+    let labels = e.i32("mask_labels").expect("observed");
+    let want = all.own_channel(&labels[..all.shape[0]]).data;
+    let got = &e.f32("mask_logits").expect("observed")[..want.len()];
+    report.close_within(case.name(), "mask_logits", got, &want, tolerance(case, "mask_logits"));
     report.done_case();
     report.finish();
 }

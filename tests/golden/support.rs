@@ -27,6 +27,16 @@ pub(crate) struct Tensor<T> {
     pub(crate) data: Vec<T>,
 }
 
+impl Tensor<f32> {
+    /// Of maps [M, S, S, K+1] the channel of each row's label, [M, S, S].
+    pub(crate) fn own_channel(&self, labels: &[i32]) -> Self {
+        let [rows, height, width, classes] = self.shape[..] else { panic!("{:?}", self.shape) };
+        let channel = |i: usize| self.data[i * classes + labels[i / (height * width)] as usize];
+        let data = (0..rows * height * width).map(channel).collect();
+        Self { shape: vec![rows, height, width], data }
+    }
+}
+
 /// One golden file: its cases and their tensors.
 pub(crate) struct Family {
     name: String,

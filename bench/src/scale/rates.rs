@@ -242,7 +242,7 @@ fn product(kernel: &str) -> Option<(usize, Tile)> {
     let (pass, tile) = found?;
     let tile = match tile {
         "_large" => Tile::Large,
-        "_small" => Tile::Small,
+        "_small" | "_padded_small" => Tile::Small,
         "_unaligned" => Tile::Unaligned,
         _ => return None,
     };

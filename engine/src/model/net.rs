@@ -1,6 +1,7 @@
 //! Layers of the model on top of a Program: each declares its parameters and adds its op.
 
 use graph::{GraphError, Program, TensorId};
+use kernels::ops::class_masks::{ClassMasks, ClassMasksInputs};
 use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::group_norm::{GroupNorm, GroupNormInputs};
@@ -185,6 +186,20 @@ impl<'a> Net<'a> {
         let bias = self.bias(name, shape.channels, Init::Constant(0.0));
         let inputs = Conv2dInputs { bias: Some(bias), count, ..plain(x, weight) };
         self.conv(inputs, shape, relu)
+    }
+
+    /// Of a 1x1 convolution with bias the channel of each row's label, for the first `count` rows.
+    pub(super) fn class_masks(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        shape: ConvShape,
+        init: Init,
+        [labels, count]: [TensorId; 2],
+    ) -> Result<TensorId, GraphError> {
+        let w = self.conv_weight(name, self.channels(x), shape, init);
+        let b = self.bias(name, shape.channels, Init::Constant(0.0));
+        self.program.apply1(ClassMasks, ClassMasksInputs { x, w, b, labels, count })
     }
 
     /// A convolution with neither bias nor normalization.

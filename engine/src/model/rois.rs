@@ -80,6 +80,7 @@ pub(super) fn sample_rois(
     net.observe("roi_labels", all.labels);
     net.observe("roi_matched", all.matched);
     net.observe("num_rois", all.rois.count);
+    net.observe("mask_labels", positives.labels);
     Ok(SampledRois { all, positives })
 }
 

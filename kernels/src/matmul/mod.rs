@@ -12,6 +12,7 @@
 mod axis;
 mod class;
 mod epilogue;
+mod filter;
 mod gather;
 mod grid;
 pub(crate) mod launch;
@@ -24,6 +25,7 @@ mod tests;
 mod tile;
 
 pub(crate) use epilogue::Epilogue;
+pub(crate) use filter::filter_gradient;
 pub(crate) use gather::{conv_forward, conv_grad_input, gather_workspace_len};
 pub(crate) use reduce::{conv_grad_weight, reduce_workspace_len};
 pub(crate) use shape::{ConvShape, out_extent};

@@ -13,7 +13,7 @@ use super::tile::{Acc, outer};
 use super::{ALIGN_SLACK, ConvShape, MR, NR, PACK_LIMIT, aligned};
 
 /// Positions per block.
-const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 256;
 
 /// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`.
 ///

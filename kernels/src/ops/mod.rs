@@ -6,6 +6,7 @@ pub mod anchors;
 pub mod bce_loss;
 pub mod bias_grad;
 pub mod bucket;
+pub mod class_masks;
 pub mod control_step;
 pub mod conv2d;
 pub mod conv_transpose2x2;
@@ -57,6 +58,7 @@ pub fn cases() -> Vec<OpCase> {
         bce_loss::cases(),
         bias_grad::cases(),
         bucket::cases(),
+        class_masks::cases(),
         control_step::cases(),
         conv2d::cases(),
         conv_transpose2x2::cases(),

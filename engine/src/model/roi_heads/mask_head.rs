@@ -13,6 +13,15 @@ use crate::model::net::{ConvShape, Loss, Net, Truth};
 use crate::model::params::Init;
 use crate::model::rois::{LabelledRois, Rois, SampledRois};
 
+const PREDICTOR: &str = "roi_heads.mask_predictor";
+
+/// The predictor's 1x1 convolution: its name, geometry and initialization.
+fn logits_layer(net: &Net<'_>) -> (String, ConvShape, Init) {
+    let classes = net.spec.num_classes + 1;
+    let init = Init::kaiming_normal_fan_out(classes);
+    (format!("{PREDICTOR}.mask_fcn_logits"), ConvShape::new(classes, 1, 1), init)
+}
+
 /// A stack of 3x3 convolutions, a transposed one, and a 1x1 predictor.
 #[derive(Debug)]
 pub(super) struct MaskHead {
@@ -27,14 +36,13 @@ impl MaskHead {
         model.kind.has_masks().then_some(Self { config, plus_one })
     }
 
-    /// Mask logits [M, S, S, K+1], with S twice the pooled size.
-    fn predict(
+    /// What the predictor reads, [M, S, S, C] with S twice the pooled size.
+    fn features(
         &self,
         net: &mut Net<'_>,
         maps: &[TensorId],
         rois: Rois,
     ) -> Result<TensorId, GraphError> {
-        let classes = net.spec.num_classes + 1;
         let count = Some(rois.count);
         net.part("mask_head.pool");
         let mut x = pool(net, maps, rois, self.config.pooled)?;
@@ -45,15 +53,8 @@ impl MaskHead {
             x = net.conv_bias(x, &name, ConvShape::new(channels, 3, 1), init, true, count)?;
         }
         net.part("mask_head.predictor");
-        let predictor = "roi_heads.mask_predictor";
-        let deconv = format!("{predictor}.conv5_mask");
-        x = net.deconv_relu(x, &deconv, self.config.deconv_channels, rois.count)?;
-        let init = Init::kaiming_normal_fan_out(classes);
-        let shape = ConvShape::new(classes, 1, 1);
-        let name = format!("{predictor}.mask_fcn_logits");
-        let logits = net.conv_bias(x, &name, shape, init, false, count)?;
-        net.observe("mask_logits", logits);
-        Ok(logits)
+        let deconv = format!("{PREDICTOR}.conv5_mask");
+        net.deconv_relu(x, &deconv, self.config.deconv_channels, rois.count)
     }
 }
 
@@ -68,7 +69,10 @@ impl RoiHead for MaskHead {
         let ipg = net.spec.config.train.images_per_group;
         let LabelledRois { rois, labels, matched } = sampled.positives;
         let (images, objects) = (truth.images, truth.objects);
-        let mask_logits = self.predict(net, maps, rois)?;
+        let x = self.features(net, maps, rois)?;
+        let (name, shape, init) = logits_layer(net);
+        let mask_logits = net.class_masks(x, &name, shape, init, [labels, rois.count])?;
+        net.observe("mask_logits", mask_logits);
         net.part("mask_head.losses");
         let targets = MaskTargets {
             side: 2 * self.config.pooled,
@@ -108,7 +112,10 @@ impl RoiHead for MaskHead {
         detections: Detections,
     ) -> Result<(), GraphError> {
         let Detections { rois, labels } = detections;
-        let logits = self.predict(net, maps, rois)?;
+        let x = self.features(net, maps, rois)?;
+        let (name, shape, init) = logits_layer(net);
+        let logits = net.conv_bias(x, &name, shape, init, false, Some(rois.count))?;
+        net.observe("mask_logits", logits);
         let probs = net.program.apply1(MaskProbabilities, [logits, labels, rois.count])?;
         net.program.keep("mask_probs", probs);
         Ok(())

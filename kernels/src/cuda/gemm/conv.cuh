@@ -7,6 +7,10 @@ struct Conv {
   int filters, kernel_h, kernel_w, stride, pad;  // K, R, S
   int out_height, out_width;                     // P, Q
   DEVICE int filter_len() const { return kernel_h * kernel_w * channels; }
+  // Values in a row of the output's gradient, if it is copied to rows of whole chunks.
+  DEVICE int gradient_pitch(bool padded) const {
+    return padded ? ceil_div(filters, 8) * 8 : filters;
+  }
 };
 static_assert(sizeof(Conv) == 44, "eleven ints");
 

@@ -5,6 +5,7 @@
 //! convolution. [`variants`] lists the kernels for each pass; [`plan`] chooses one, and the number
 //! of splits of its reduction. The kernels are in `ops/conv2d/*.cu` and `cuda/gemm/*.cuh`.
 
+mod padded;
 mod plan;
 mod variants;
 
@@ -130,7 +131,7 @@ fn scaled_bytes(s: &ConvShape, scaled: bool) -> usize {
 
 /// Scratch of [`grad_input`], `scaled` with a scale.
 pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
-    scaled_bytes(s, scaled) + Plan::grad_input(gpu, s).partial_bytes()
+    scaled_bytes(s, scaled) + padded::workspace_bytes(s) + Plan::grad_input(gpu, s).partial_bytes()
 }
 
 /// `dx = relu(conv_transposed(g * scale, w) + bias)` from `g`, `w` to `dx`. The scale is one of the
@@ -143,7 +144,9 @@ pub(crate) fn grad_input(
 ) -> Vec<Launch> {
     check_half(&[g, w, dx]);
     let (plan, workspace) = (Plan::grad_input(args.gpu, s), &args.workspace);
-    let offset = scaled_bytes(s, extras.scale.is_some());
+    let scaled = scaled_bytes(s, extras.scale.is_some());
+    let (gradient, pad) = padded::gradient(args, s, g, scaled);
+    let offset = scaled + padded::workspace_bytes(s);
     let scale_weights = extras.scale.map(|scale| {
         Launch::over("conv2d_scale_weights_f16", s.filters * s.filter_len().div_ceil(CHUNK))
             .arg(w.read())
@@ -158,7 +161,7 @@ pub(crate) fn grad_input(
     };
     let product = plan
         .launch(s.stride * s.stride)
-        .arg(g.read())
+        .arg(gradient)
         .arg(weights)
         .arg(read(extras.bias))
         .arg(read(extras.count))
@@ -170,12 +173,12 @@ pub(crate) fn grad_input(
     let partials = plan.partials(workspace, offset, Access::Read);
     let applied = Extras { scale: None, ..extras };
     let reduce = reduce_half(&plan, partials, applied, dx, images);
-    scale_weights.into_iter().chain([product]).chain(reduce).collect()
+    scale_weights.into_iter().chain(pad).chain([product]).chain(reduce).collect()
 }
 
 /// Scratch of [`grad_weight`].
 pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
-    Plan::grad_weight(gpu, s).partial_bytes()
+    padded::workspace_bytes(s) + Plan::grad_weight(gpu, s).partial_bytes()
 }
 
 /// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32.
@@ -188,27 +191,29 @@ pub(crate) fn grad_weight(
     check_half(&[x, g]);
     assert_eq!(dw.dtype(), DType::F32, "{:?} in a matrix product", dw.desc);
     let (plan, workspace) = (Plan::grad_weight(args.gpu, s), &args.workspace);
+    let (gradient, pad) = padded::gradient(args, s, g, 0);
+    let offset = padded::workspace_bytes(s);
     let product = plan
         .launch(1)
         .arg(x.read())
-        .arg(g.read())
+        .arg(gradient)
         .arg(read(extras.scale))
         .arg(read(extras.count))
         .arg(dw.write())
-        .arg(plan.partials(workspace, 0, Access::Write))
+        .arg(plan.partials(workspace, offset, Access::Write))
         .arg(conv_arg(s))
         .arg(divisor(s.out_height * s.out_width))
         .arg(divisor(s.out_width));
     let reduce = (plan.splits > 1).then(|| {
         Launch::over("conv2d_reduce_f32", s.filters * s.filter_len().div_ceil(CHUNK))
-            .arg(plan.partials(workspace, 0, Access::Read))
+            .arg(plan.partials(workspace, offset, Access::Read))
             .int(plan.splits)
             .arg(read(extras.scale))
             .arg(dw.write())
             .int(s.filters)
             .int(s.filter_len())
     });
-    [product].into_iter().chain(reduce).collect()
+    pad.into_iter().chain([product]).chain(reduce).collect()
 }
 
 /// An op's arguments besides its tensors; `count` is the last of its inputs.

@@ -3,7 +3,11 @@
 use device::{Access, Arg, Gpu, Launch, Workspace};
 
 use super::CHUNK;
-use super::variants::{DEPTH, FORWARD, GRAD_INPUT, GRAD_WEIGHT, Problem, Variant};
+use super::padded::is_padded;
+use super::variants::{
+    DEPTH, FORWARD, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_PADDED, Problem,
+    Variant,
+};
 use crate::matmul::ConvShape;
 
 /// Blocks that fill a GPU: two on each of the 132 multiprocessors of an H100. The same for every
@@ -36,7 +40,7 @@ impl Plan {
 
     /// The forward pass.
     pub(super) fn forward(gpu: &Gpu, s: &ConvShape) -> Self {
-        let (rows, aligned) = (s.out_positions(), s.channels.is_multiple_of(CHUNK));
+        let (rows, aligned) = (s.out_positions(), is_aligned(s));
         let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.channels, aligned);
         let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned };
         Self::new(FORWARD, gpu, problem, rows * s.filters)
@@ -53,7 +57,8 @@ impl Plan {
             k_blocks: k_blocks(taps, s.filters, aligned),
             aligned,
         };
-        Self::new(GRAD_INPUT, gpu, problem, s.images * s.height * s.width * s.channels)
+        let table = if is_padded(s) { GRAD_INPUT_PADDED } else { GRAD_INPUT };
+        Self::new(table, gpu, problem, s.images * s.height * s.width * s.channels)
     }
 
     /// The gradient of the weights.
@@ -64,7 +69,8 @@ impl Plan {
             k_blocks: s.out_positions().div_ceil(DEPTH),
             aligned: is_aligned(s),
         };
-        Self::new(GRAD_WEIGHT, gpu, problem, s.filters * s.filter_len())
+        let table = if is_padded(s) { GRAD_WEIGHT_PADDED } else { GRAD_WEIGHT };
+        Self::new(table, gpu, problem, s.filters * s.filter_len())
     }
 
     /// Bytes of the partial sums, 0 if the reduction is not split.
@@ -86,9 +92,9 @@ impl Plan {
     }
 }
 
-/// True if all tensors of a gradient can be read in 16-byte chunks.
+/// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded for it.
 fn is_aligned(s: &ConvShape) -> bool {
-    s.channels.is_multiple_of(CHUNK) && s.filters.is_multiple_of(CHUNK)
+    s.channels.is_multiple_of(CHUNK)
 }
 
 /// k-blocks of a reduction over taps and channels, as the kernels walk it.
@@ -119,6 +125,9 @@ mod tests {
         // Twelve small tiles: 22 splits would fill the GPU, and 8 k-blocks each allow 9.
         let split = forward(&conv(1, 13, 256));
         assert_eq!((split.variant, split.tiles, split.splits), (FORWARD[1], 12, 9));
+        let odd = ConvShape { filters: 81, ..SHAPE };
+        assert_eq!(Plan::grad_input(&a100, &odd).variant, GRAD_INPUT_PADDED[0]);
+        assert_eq!(Plan::grad_weight(&a100, &odd).variant, GRAD_WEIGHT_PADDED[0]);
         let weight = Plan::grad_weight(&a100, &conv(12, 100, 256));
         assert_eq!((weight.variant, weight.tiles, weight.splits), (GRAD_WEIGHT[0], 36, 7));
     }

@@ -86,6 +86,12 @@ pub(super) const GRAD_WEIGHT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_f16_unaligned", ..UNALIGNED },
 ];
 
+/// The same with rows of the gradient that were padded: small products.
+pub(super) const GRAD_INPUT_PADDED: &[Variant] =
+    &[Variant { kernel: "conv2d_grad_input_f16_padded_small", ..SMALL }];
+pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
+    &[Variant { kernel: "conv2d_grad_weight_f16_padded_small", ..SMALL }];
+
 impl Variant {
     /// The first of a table that runs on the GPU and suits the problem. Panics if none does: each
     /// table ends with one that always does.

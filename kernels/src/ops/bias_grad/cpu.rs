@@ -36,3 +36,18 @@ pub(super) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
         *out = partial.iter().skip(k).step_by(width).map(|&v| f64::from(v)).sum::<f64>() as f32;
     }
 }
+
+/// The sum of one column of which all elements are 0 but those of `rows`, which are in order and
+/// `len` long each in `g`: the bits of [`sum_rows`].
+pub(crate) fn sum_of_rows(g: &[f32], len: usize, rows: &[usize]) -> f32 {
+    let mut total = 0.0;
+    let (mut group, mut sum) = (0, 0.0);
+    for at in rows.iter().flat_map(|row| row * len..(row + 1) * len) {
+        if at / GROUP != group {
+            total += f64::from(sum);
+            (group, sum) = (at / GROUP, 0.0);
+        }
+        sum += g[at];
+    }
+    (total + f64::from(sum)) as f32
+}

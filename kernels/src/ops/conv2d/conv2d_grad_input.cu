@@ -1,7 +1,7 @@
 // Gradient of a convolution's input, dx = conv_transposed(g, w), as an implicit GEMM on tensor
 // cores; torch.nn.grad.conv2d_input.
 //
-//   g         [N, P, Q, K]        half   in   gradient of the output
+//   g         [N, P, Q, K]        half   in   gradient of the output; padded: rows of whole chunks
 //   w         [K, R, S, C]        half   in   filters
 //   bias      [C]                 float  in   or null
 //   count     [1]                 int    in   images in use, or null: all
@@ -25,7 +25,7 @@
 #include "gemm/loaders.cuh"
 #include "gemm/epilogue.cuh"
 
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool PADDED>
 DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, const int* count,
                               half* dx, float* partials, const Conv& conv, int relu) {
   using Left = RowOperand<T::ROWS>;
@@ -50,35 +50,36 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
     left = row % per_image % x.extent + x.reach - (x.taps - 1);
     return row < filled_rows;
   };
-  WindowRows<Left, ALIGNED> windows(g, conv.out_height, conv.out_width, conv.filters, taps,
-                                    share.first, first_row, window);
+  WindowRows<Left, ALIGNED> windows(g, conv.out_height, conv.out_width,
+                                    conv.gradient_pitch(PADDED), taps, share.first, first_row,
+                                    window);
   FilterColumns<Right, ALIGNED> filters(w, conv, y, x, share.first, first_column);
   Sums<T> sums;
   const int k_blocks = first_row < filled_rows ? share.len : 0;
   multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
 
-  auto place = [&](int row, bool& filled) {
-    filled = row < filled_rows;
-    if (row >= rows) return -1;
+  auto place = [&](int row) {
     if (stride == 1) return row;
     const int image = row / per_image, line = row % per_image / x.extent;
     const int h = y.first + line * stride, w = x.first + row % per_image % x.extent * stride;
     return (image * conv.height + h) * conv.width + w;
   };
+  const Corner corner{first_row, first_column, rows, filled_rows, conv.channels};
   const ActivationRows finish{dx, nullptr, bias, nullptr, conv.channels, relu};
-  store_tile(sums, stages, first_row, first_column, partials,
-             conv.images * conv.height * conv.width, conv.channels, place, finish);
+  const int positions = conv.images * conv.height * conv.width;
+  store_tile(sums, stages, corner, split_of(partials, positions, conv.channels), place, finish);
 }
 
-#define GRAD_INPUT(name, tile, aligned)                                                   \
-  KERNEL(THREADS)                                                                         \
-  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,        \
-       const int* RESTRICT count, half* RESTRICT dx, float* RESTRICT partials, Conv conv, \
-       int relu) {                                                                        \
-    conv2d_grad_input<tile, aligned>(g, w, bias, count, dx, partials, conv, relu);        \
-  }                                                                                       \
+#define GRAD_INPUT(name, tile, aligned, padded, blocks)                                    \
+  KERNEL_BLOCKS(THREADS, blocks)                                                           \
+  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,         \
+       const int* RESTRICT count, half* RESTRICT dx, float* RESTRICT partials, Conv conv,  \
+       int relu) {                                                                         \
+    conv2d_grad_input<tile, aligned, padded>(g, w, bias, count, dx, partials, conv, relu); \
+  }                                                                                        \
   EXPORT(name)
 
-GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true)
-GRAD_INPUT(conv2d_grad_input_f16_small, SmallTile, true)
-GRAD_INPUT(conv2d_grad_input_f16_unaligned, SmallTile, false)
+GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true, false, 2)
+GRAD_INPUT(conv2d_grad_input_f16_small, SmallTile, true, false, 4)
+GRAD_INPUT(conv2d_grad_input_f16_padded_small, SmallTile, true, true, 4)
+GRAD_INPUT(conv2d_grad_input_f16_unaligned, SmallTile, false, false, 4)

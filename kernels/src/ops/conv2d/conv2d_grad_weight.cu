@@ -2,7 +2,7 @@
 // cores; torch.nn.grad.conv2d_weight.
 //
 //   x         [N, H, W, C]        half   in   input
-//   g         [N, P, Q, K]        half   in   gradient of the output
+//   g         [N, P, Q, K]        half   in   gradient of the output; padded: rows of whole chunks
 //   scale     [K]                 float  in   factor of a filter, or null
 //   count     [1]                 int    in   images in use, or null: all
 //   dw        [K, R, S, C]        float  out  gradient of the filters
@@ -21,7 +21,7 @@
 #include "gemm/loaders.cuh"
 #include "gemm/epilogue.cuh"
 
-template <class T, bool ALIGNED>
+template <class T, bool ALIGNED, bool PADDED>
 DEVICE void conv2d_grad_weight(const half* x, const half* g, const float* scale, const int* count,
                                float* dw, float* partials, const Conv& conv, Divisor per_image,
                                Divisor per_line) {
@@ -35,27 +35,29 @@ DEVICE void conv2d_grad_weight(const half* x, const half* g, const float* scale,
   const int positions = filled_images(count, conv.images) * conv.out_height * conv.out_width;
 
   const Share share = share_of(ceil_div(positions, DEPTH));
-  PositionColumns<Left, ALIGNED> gradients(g, conv.filters, positions, share.first, first_row);
+  PositionColumns<Left, ALIGNED> gradients(g, conv.gradient_pitch(PADDED), positions, share.first,
+                                           first_row);
   WindowColumns<Right, ALIGNED> windows(x, conv, per_image, per_line, positions, share.first,
                                         first_column);
   Sums<T> sums;
   multiply<T, Left, Right>(sums, gradients, windows, share.len, stages);
 
-  auto place = [&](int row, bool&) { return row < conv.filters ? row : -1; };
-  const WeightRows finish{dw, scale, columns};
-  store_tile(sums, stages, first_row, first_column, partials, conv.filters, columns, place, finish);
+  const Corner corner{first_row, first_column, conv.filters, conv.filters, columns};
+  store_tile(sums, stages, corner, split_of(partials, conv.filters, columns),
+             [](int row) { return row; }, WeightRows{dw, scale, columns});
 }
 
-#define GRAD_WEIGHT(name, tile, aligned)                                                   \
+#define GRAD_WEIGHT(name, tile, aligned, padded)                                           \
   KERNEL(THREADS)                                                                          \
   name(const half* RESTRICT x, const half* RESTRICT g, const float* RESTRICT scale,        \
        const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT partials, Conv conv, \
        Divisor per_image, Divisor per_line) {                                              \
-    conv2d_grad_weight<tile, aligned>(x, g, scale, count, dw, partials, conv, per_image,   \
-                                      per_line);                                           \
+    conv2d_grad_weight<tile, aligned, padded>(x, g, scale, count, dw, partials, conv,      \
+                                              per_image, per_line);                        \
   }                                                                                        \
   EXPORT(name)
 
-GRAD_WEIGHT(conv2d_grad_weight_f16_large, LargeTile, true)
-GRAD_WEIGHT(conv2d_grad_weight_f16_small, SmallTile, true)
-GRAD_WEIGHT(conv2d_grad_weight_f16_unaligned, SmallTile, false)
+GRAD_WEIGHT(conv2d_grad_weight_f16_large, LargeTile, true, false)
+GRAD_WEIGHT(conv2d_grad_weight_f16_small, SmallTile, true, false)
+GRAD_WEIGHT(conv2d_grad_weight_f16_padded_small, SmallTile, true, true)
+GRAD_WEIGHT(conv2d_grad_weight_f16_unaligned, SmallTile, false, false)

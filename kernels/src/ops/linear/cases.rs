@@ -8,9 +8,10 @@ use crate::ops::relu_mask::one_sided;
 use crate::{Role, TensorDesc};
 
 /// No rows, one, primes, a tile and its neighbours, a reduction in several blocks, RoI features
-/// with weights of a convolution, and the small model's first head layer.
+/// with weights of a convolution, the small model's first head layer, and predictors whose columns
+/// CUDA pads.
 pub fn cases() -> Vec<OpCase> {
-    let rows: [(&[usize], &[usize]); 8] = [
+    let rows: [(&[usize], &[usize]); 10] = [
         (&[0, 3], &[2, 3]),
         (&[1, 1], &[1, 1]),
         (&[5, 7], &[11, 7]),
@@ -19,6 +20,8 @@ pub fn cases() -> Vec<OpCase> {
         (&[5, 3, 3, 4], &[7, 36]),
         (&[11, 36], &[13, 3, 3, 4]),
         (&[128, 7, 7, 48], &[128, 7, 7, 48]),
+        (&[70, 40], &[3, 40]),
+        (&[131, 64], &[81, 64]),
     ];
     rows.iter()
         .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))

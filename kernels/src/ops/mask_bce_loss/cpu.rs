@@ -12,7 +12,6 @@ pub(super) struct Rows<'a> {
     logits: &'a [f32],
     /// Pixels a row.
     pixels: usize,
-    classes: usize,
     labels: &'a [i32],
     targets: &'a [f32],
     count: usize,
@@ -30,7 +29,6 @@ impl<'a> Rows<'a> {
         Self {
             logits: inputs.mask_logits.f32(),
             pixels: shape[1] * shape[2],
-            classes: shape[3],
             labels,
             targets: inputs.targets.f32(),
             count,
@@ -45,11 +43,10 @@ impl<'a> Rows<'a> {
         let sums: Vec<f64> = (0..self.labels.len())
             .into_par_iter()
             .map(|row| {
-                let Some((class, weight)) = self.positive(row) else { return 0.0 };
+                let Some(weight) = self.positive(row) else { return 0.0 };
                 let first = row * self.pixels;
                 let terms = (first..first + self.pixels).map(|pixel| {
-                    let logit = self.logits[pixel * self.classes + class];
-                    f64::from(bce_with_logits(logit, self.targets[pixel]).0)
+                    f64::from(bce_with_logits(self.logits[pixel], self.targets[pixel]).0)
                 });
                 weight * terms.sum::<f64>()
             })
@@ -59,30 +56,24 @@ impl<'a> Rows<'a> {
 
     /// Its gradient times `grad_output`.
     pub(super) fn grad(&self, grad_output: f32, grad_logits: &mut [f32]) {
-        let row_len = self.pixels * self.classes;
-        if row_len == 0 {
+        if self.pixels == 0 {
             return;
         }
-        grad_logits.par_chunks_mut(row_len).enumerate().for_each(|(row, g)| {
-            g.fill(0.0);
-            let Some((class, weight)) = self.positive(row) else { return };
+        grad_logits.par_chunks_mut(self.pixels).enumerate().for_each(|(row, g)| {
+            let Some(weight) = self.positive(row) else { return g.fill(0.0) };
             let weight = (f64::from(grad_output) * weight) as f32;
-            for (i, g) in g.chunks_exact_mut(self.classes).enumerate() {
-                let pixel = row * self.pixels + i;
-                let logit = self.logits[pixel * self.classes + class];
-                g[class] = weight * bce_with_logits(logit, self.targets[pixel]).1;
+            for (pixel, g) in (row * self.pixels..).zip(g) {
+                *g = weight * bce_with_logits(self.logits[pixel], self.targets[pixel]).1;
             }
         });
     }
 
-    /// Class and weight (of one pixel) of a row that counts.
-    fn positive(&self, row: usize) -> Option<(usize, f64)> {
+    /// Weight of one pixel of a row that counts.
+    fn positive(&self, row: usize) -> Option<f64> {
         if row >= self.count || self.labels[row] <= 0 {
             return None;
         }
-        let class = self.labels[row] as usize;
-        assert!(class < self.classes, "label {class} of {} classes in row {row}", self.classes);
         let weight = self.weights.of(row) / self.pixels as f64;
-        (weight > 0.0).then_some((class, weight))
+        (weight > 0.0).then_some(weight)
     }
 }

@@ -6,8 +6,8 @@ use super::MaskBceLossInputs;
 use crate::losses::launch::{LossRows, assert_half, loss_gradient, partial_bytes};
 use crate::{DType, TensorDesc};
 
-/// Four blocks a multiprocessor: enough stores in flight to fill the memory, few enough that
-/// counting the groups, which each block does, stays a tenth of the traffic.
+/// Four blocks a multiprocessor: enough loads in flight to fill the memory, few enough that
+/// counting the groups, which each block does, stays a part of the traffic.
 const MAX_BLOCKS: usize = 512;
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
@@ -48,7 +48,6 @@ pub(super) fn launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
             .arg(inputs.targets.read())
             .arg(rows(args, ipg).arg())
             .int(pixels(logits.desc))
-            .int(logits.dim(3))
             .arg(partials(Access::Write)),
         Launch::new("mask_bce_loss_total", [1, 1, 1])
             .block(MAX_BLOCKS as u32)
@@ -67,7 +66,6 @@ pub(super) fn grad_launches(ipg: usize, args: &LaunchArgs<'_>) -> Vec<Launch> {
             .arg(inputs.targets.read())
             .arg(rows(args, ipg).arg())
             .int(pixels(logits.desc))
-            .int(logits.dim(3))
             .arg(loss_gradient(args.inputs[MaskBceLossInputs::LEN]))
             .arg(args.outputs[0].write()),
     ]

@@ -1,7 +1,7 @@
 //! Gradient of `mask_bce_loss` by its logits.
 //!
 //! Tensors: those of the loss, then `grad_output [1]` (all in) -> `grad_mask_logits
-//! [M, S, S, K+1]` (overwritten; 0 in other channels and in rows that are not positive).
+//! [M, S, S]` (overwritten; 0 in rows that are not positive).
 
 use device::{Launch, LaunchArgs};
 

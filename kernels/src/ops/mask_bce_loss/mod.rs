@@ -1,9 +1,9 @@
 //! Binary cross-entropy of mask logits: `loss_mask`.
 //!
-//! Matches the mask losses of torchvision and maskrcnn-benchmark: only the channel of the row's
-//! class counts; the mean over positives x S x S of a group of images, averaged over the groups
-//! that hold images. Targets may be soft.
-//! Tensors: `mask_logits [M, S, S, K+1]` f32, `labels [M]` i32 (1..=K; 0 and -1 = not a positive),
+//! Matches the mask losses of torchvision and maskrcnn-benchmark for the channel of each row's
+//! class, the only one that counts (`class_masks`): the mean over positives x S x S of a group of
+//! images, averaged over the groups that hold images. Targets may be soft.
+//! Tensors: `mask_logits [M, S, S]` f32, `labels [M]` i32 (above 0; 0 and -1 = not a positive),
 //! `targets [M, S, S]` f32 in 0..1, `image_idx [M]`, `count [1]` (rows in use), `num_images [1]`
 //! i32 (all in) -> `loss [1]` (overwritten).
 //! Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: no positive row
@@ -25,7 +25,7 @@ use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
-/// Mean binary cross-entropy of the mask logits of each row's class.
+/// Mean binary cross-entropy of the mask logits of positive rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskBceLoss {
     /// Images whose rows share a mean.
@@ -35,7 +35,7 @@ pub struct MaskBceLoss {
 op_inputs! {
     /// What [`MaskBceLoss`] reads.
     pub struct MaskBceLossInputs {
-        /// `[M, S, S, K+1]`.
+        /// `[M, S, S]`.
         mask_logits,
         /// `[M]` i32.
         labels,
@@ -55,13 +55,10 @@ const NAME: &str = "mask_bce_loss";
 /// Checks what the loss and its gradient read.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
     let inputs = MaskBceLossInputs::of(inputs);
-    check::floats_ranked(op, "mask_logits", inputs.mask_logits, "[M, S, S, K+1]")?;
-    let [rows, height, width, classes] = inputs.mask_logits.shape[..] else {
-        unreachable!("rank is checked")
-    };
-    check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
-    check::floats(op, "targets", inputs.targets, &[rows, height, width])?;
+    check::floats_ranked(op, "mask_logits", inputs.mask_logits, "[M, S, S]")?;
+    check::floats(op, "targets", inputs.targets, &inputs.mask_logits.shape)?;
     check::integers(op, "count", inputs.count, &[1])?;
+    let rows = inputs.mask_logits.dim(0);
     check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
 }
 
@@ -81,7 +78,6 @@ impl Op for MaskBceLoss {
         Ok(vec![TensorDesc::new(Role::Loss, &[1])])
     }
 
-    /// Of the logits only one channel is used, but a cache line holds several.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 6 * MaskBceLossInputs::of(inputs).targets.len() as u64)
     }

@@ -1,0 +1,39 @@
+//! The gradient of one filter of a 1x1 convolution where only some images have a gradient for it.
+
+use rayon::prelude::*;
+
+use super::reduce::BLOCK;
+use super::tile::{Acc, outer};
+use super::{MR, NR};
+
+/// `dw[c] = sum over the positions of images of g[position] * x[position][c]`: `x [N,positions,C]`,
+/// `g [N,positions]`, `dw [C]`, overwritten; `images` are in order. The bits of
+/// [`super::conv_grad_weight`] with a gradient of 0 in the other images, up to the sign of zeros.
+pub(crate) fn filter_gradient(
+    x: &[f32],
+    g: &[f32],
+    positions: usize,
+    images: &[usize],
+    dw: &mut [f32],
+) {
+    let channels = dw.len();
+    let all = images.iter().flat_map(|image| image * positions..(image + 1) * positions);
+    let all: Vec<usize> = all.collect();
+    dw.par_chunks_mut(NR).enumerate().for_each(|(panel, dw)| {
+        let (first, width) = (panel * NR, dw.len());
+        let mut acc = Acc([0.0; MR * NR]);
+        let (mut slopes, mut values) = (Vec::new(), Vec::new());
+        dw.fill(0.0);
+        for block in all.chunk_by(|a, b| a / BLOCK == b / BLOCK) {
+            slopes.clear();
+            values.clear();
+            for &at in block {
+                slopes.push(g[at]);
+                values.extend_from_slice(&x[at * channels + first..][..width]);
+                values.resize(slopes.len() * NR, 0.0);
+            }
+            outer((1, width), block.len(), &slopes, &values, &mut acc);
+            dw.iter_mut().zip(&acc.0).for_each(|(dw, sum)| *dw += sum);
+        }
+    });
+}

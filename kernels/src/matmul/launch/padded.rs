@@ -1,0 +1,44 @@
+//! Gradients whose rows are no whole chunks: a copy with rows that are, which kernels read in
+//! chunks. Cost: the gradient is read and written once more, which is little beside a product that
+//! is gathered value by value: it has few columns.
+
+use device::{Access, Arg, Buffer, Launch, LaunchArgs};
+
+use super::CHUNK;
+use crate::matmul::ConvShape;
+
+/// True if kernels run on a padded copy of the gradient `[N,P,Q,K]`.
+pub(super) fn is_padded(s: &ConvShape) -> bool {
+    s.channels.is_multiple_of(CHUNK) && !s.filters.is_multiple_of(CHUNK)
+}
+
+/// Bytes of the copy.
+fn copy_bytes(s: &ConvShape) -> usize {
+    s.out_positions() * s.filters.next_multiple_of(CHUNK) * size_of::<u16>()
+}
+
+/// Scratch of the copy, 0 if there is none.
+pub(super) fn workspace_bytes(s: &ConvShape) -> usize {
+    if is_padded(s) { copy_bytes(s).next_multiple_of(256) } else { 0 }
+}
+
+/// What the products read in place of `g`, and the launch that copies it, to `offset` of the
+/// workspace.
+pub(super) fn gradient(
+    args: &LaunchArgs<'_>,
+    s: &ConvShape,
+    g: Buffer<'_>,
+    offset: usize,
+) -> (Arg, Option<Launch>) {
+    if !is_padded(s) {
+        return (g.read(), None);
+    }
+    let copy = |access| args.workspace.piece(offset, copy_bytes(s), access);
+    let (rows, chunks) = (s.out_positions(), s.filters.div_ceil(CHUNK));
+    let launch = Launch::over("conv2d_pad_columns_f16", rows * chunks)
+        .arg(g.read())
+        .arg(copy(Access::Write))
+        .int(rows)
+        .int(s.filters);
+    (copy(Access::Read), Some(launch))
+}

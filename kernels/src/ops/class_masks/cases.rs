@@ -1,0 +1,38 @@
+//! Cases of `class_masks` for the table of ops.
+
+use std::sync::Arc;
+
+use super::ClassMasks;
+use crate::case::{OpCase, integers, normal};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Rows 0, 1, primes, none in use, counts below the capacity, odd channels and more than a warp
+/// holds, and positives of a COCO image.
+pub fn cases() -> Vec<OpCase> {
+    let shapes = [
+        ([0, 5, 5, 8], 3, 0),
+        ([1, 1, 1, 1], 2, 1),
+        ([5, 7, 3, 8], 3, 5),
+        ([11, 5, 5, 37], 11, 7),
+        ([3, 5, 7, 264], 2, 3),
+        ([7, 3, 3, 16], 3, 0),
+        ([16, 28, 28, 256], 81, 13),
+    ];
+    shapes.into_iter().map(|(shape, classes, count)| case(shape, classes, count)).collect()
+}
+
+fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
+    let [rows, _, _, channels] = shape;
+    let desc = |role, shape: &[usize]| TensorDesc::new(role, shape);
+    let scale = 1.0 / (channels as f32).sqrt();
+    let inputs = vec![
+        normal(&desc(Role::Activation, &shape), 1, 1.0),
+        normal(&desc(Role::Weight, &[classes, 1, 1, channels]), 2, scale),
+        normal(&desc(Role::Master, &[classes]), 3, 1.0),
+        integers(&[rows], 4, -1, classes as i32),
+        HostTensor::i32(desc(Role::Index, &[1]), vec![count]),
+    ];
+    let label = format!("{shape:?}, {classes} classes, {count} in use");
+    OpCase::new(label, Arc::new(ClassMasks), inputs).grad(&[0, 1, 2])
+}

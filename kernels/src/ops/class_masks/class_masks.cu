@@ -1,0 +1,165 @@
+// Mask logits of each row's own class, and the gradients: a 1x1 convolution of which each row
+// keeps one channel.
+//
+//   x         [M, pixels, C]  half   in       map of a RoI
+//   w         [K, C]          half   in       a filter per class
+//   b         [K]             float  in       bias
+//   labels    [M]             int    in       class of the row; above 0: it has a mask
+//   count     [1]             int    in       rows in use
+//   logits    [M, pixels]     half   out      forward: 0 in rows without a mask
+//   g         [M, pixels]     half   in       backward: gradient of the logits
+//   dx        [M, pixels, C]  half   out      backward: 0 in rows without a mask
+//   partials  [M, C + 1]      float  scratch  backward: sums of a row, that of g last
+//   dw        [K, C]          float  out      backward: sums over the rows of a class
+//   db        [K]             float  out      backward
+//
+// Launch: a block of 256 per row, whose warps share its pixels; class_masks_grad_total has a block
+// per class and 32 columns.
+// Cost: 2 * M * pixels * C bytes forward and twice that backward (308 and 616 MB at 768 rows of
+// 28x28x256); memory-bound.
+// Numerics: fp32 within a row, fp64 over the rows of a class, in a fixed order.
+// Edges: rows without a mask are not read; a label that is no class shows as NaN, and gives no
+// gradient.
+#include "platform.cuh"
+#include "reduce.cuh"
+#include "vector.cuh"
+
+constexpr int WARPS = 8;
+constexpr int TOGETHER = 4;  // pixels of a warp at a time: as many loads in flight
+
+// Class of a row, 0 if it has no mask.
+DEVICE int class_of(const int* labels, const int* count, int row) {
+  return row < *count ? max(labels[row], 0) : 0;
+}
+
+template <int W>
+DEVICE void class_masks(const half* x, const half* w, const float* b, const int* labels,
+                        const int* count, half* logits, int pixels, int channels, int classes) {
+  const int row = blockIdx.x, label = class_of(labels, count, row);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  half* to = logits + (uint64_t)row * pixels;
+  if (label == 0 || label >= classes) {
+    const half value = __float2half_rn(label == 0 ? 0.0f : NAN);
+    for (int pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x) to[pixel] = value;
+    return;
+  }
+  const half* from = x + (uint64_t)row * pixels * channels;
+  const half* filter = w + (uint64_t)label * channels;
+  for (int first = warp * TOGETHER; first < pixels; first += WARPS * TOGETHER) {
+    float sums[TOGETHER] = {};
+    for (int channel = lane * W; channel < channels; channel += 32 * W) {
+      float factor[W];
+      load(factor, filter + channel);
+#pragma unroll
+      for (int p = 0; p < TOGETHER; p++) {
+        float v[W];
+        load(v, from + (uint64_t)min(first + p, pixels - 1) * channels + channel);
+        for (int i = 0; i < W; i++) sums[p] = __fmaf_rn(v[i], factor[i], sums[p]);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < TOGETHER; p++) {
+      const float sum = warp_sum(sums[p]);
+      if (lane == p && first + p < pixels) to[first + p] = __float2half_rn(sum + b[label]);
+    }
+  }
+}
+
+#define CLASS_MASKS(name, W)                                                               \
+  KERNEL(256)                                                                              \
+  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT b,            \
+       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT logits, int,  \
+       int pixels, int channels, int classes) {                                            \
+    class_masks<W>(x, w, b, labels, count, logits, pixels, channels, classes);             \
+  }                                                                                        \
+  EXPORT(name)
+CLASS_MASKS(class_masks_f16x8, WIDE)
+CLASS_MASKS(class_masks_f16, 1)
+
+// Gradient of the input of one row, and what the row adds to those of its class.
+template <int W>
+DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const int* labels,
+                             const int* count, half* dx, float* partials, int pixels, int channels,
+                             int classes) {
+  SHARED(float, scratch, WARPS * 32 * W);
+  const int row = blockIdx.x, label = class_of(labels, count, row);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const bool masked = label > 0 && label < classes;
+  const half* slopes = g + (uint64_t)row * pixels;
+  const uint64_t first = (uint64_t)row * pixels * channels;
+  float* own = partials + (uint64_t)row * (channels + 1);
+  for (int tile = 0; tile < channels; tile += 32 * W) {
+    const int channel = tile + lane * W;
+    float factor[W], sums[W];
+    clear(factor);
+    clear(sums);
+    if (masked && channel < channels) load(factor, w + (uint64_t)label * channels + channel);
+    if (channel < channels) {
+#pragma unroll 4
+      for (int pixel = warp; pixel < pixels; pixel += WARPS) {
+        const uint64_t at = first + (uint64_t)pixel * channels + channel;
+        float v[W], grad[W];
+        clear(grad);
+        if (masked) {
+          const float slope = __half2float(slopes[pixel]);
+          load(v, x + at);
+          for (int i = 0; i < W; i++) {
+            grad[i] = slope * factor[i];
+            sums[i] = __fmaf_rn(slope, v[i], sums[i]);
+          }
+        }
+        store(dx + at, grad);
+      }
+    }
+    if (!masked) continue;  // for the whole block
+    for (int i = 0; i < W; i++) scratch[(warp * 32 + lane) * W + i] = sums[i];
+    __syncthreads();
+    if ((int)threadIdx.x < 32 * W && tile + (int)threadIdx.x < channels) {
+      float sum = 0.0f;
+      for (int i = 0; i < WARPS; i++) sum += scratch[i * 32 * W + threadIdx.x];
+      own[tile + threadIdx.x] = sum;
+    }
+    __syncthreads();
+  }
+  if (!masked) return;
+  float sum = 0.0f;
+  for (int pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x)
+    sum += __half2float(slopes[pixel]);
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) own[channels] = sum;
+}
+
+#define CLASS_MASKS_GRAD(name, W)                                                              \
+  KERNEL(256)                                                                                  \
+  name(const half* RESTRICT g, const half* RESTRICT x, const half* RESTRICT w,                 \
+       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT dx,               \
+       float* RESTRICT partials, int, int pixels, int channels, int classes) {                 \
+    class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes);      \
+  }                                                                                            \
+  EXPORT(name)
+CLASS_MASKS_GRAD(class_masks_grad_f16x8, WIDE)
+CLASS_MASKS_GRAD(class_masks_grad_f16, 1)
+
+// Sums over the rows of a class: thread lane i of a column takes rows i, i + 8, ..
+KERNEL(256)
+class_masks_grad_total(const float* RESTRICT partials, const int* RESTRICT labels,
+                       const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db, int rows,
+                       int channels) {
+  SHARED(double, scratch, 256);
+  const int label = blockIdx.y, lane = threadIdx.x / 32;
+  const int column = blockIdx.x * 32 + threadIdx.x % 32;
+  const int filled = label == 0 ? 0 : min(max(*count, 0), rows);
+  double sum = 0.0;
+  if (column <= channels) {
+#pragma unroll 4
+    for (int row = lane; row < filled; row += WARPS)
+      if (labels[row] == label) sum += partials[(uint64_t)row * (channels + 1) + column];
+  }
+  scratch[threadIdx.x] = sum;
+  __syncthreads();
+  if (lane != 0 || column > channels) return;
+  for (int i = 1; i < WARPS; i++) sum += scratch[i * 32 + threadIdx.x];
+  float* to = column < channels ? dw + (uint64_t)label * channels + column : db + label;
+  *to = (float)sum;
+}
+EXPORT(class_masks_grad_total)

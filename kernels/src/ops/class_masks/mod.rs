@@ -1,0 +1,132 @@
+//! Mask logits of each row's own class: the mask predictor where only that channel is used.
+//!
+//! Equals a 1x1 convolution of `x` with all of `w`, of which each row keeps the channel of its
+//! label: the training step needs no other.
+//! Tensors: `x [M,H,W,C]`, `w [K,1,1,C]`, `b [K]`, `labels [M]` i32, `count [1]` i32 (rows in use;
+//! all in) -> `logits [M,H,W]` (overwritten; 0 in rows at or past the count and where the label is
+//! 0 or below). A label is at most K-1.
+//! Bound by memory: x is read once. Deterministic; on the CPU the bits are the convolution's.
+
+mod cases;
+mod cpu;
+mod cuda;
+mod grad;
+#[cfg(test)]
+mod tests;
+
+use device::{Launch, LaunchArgs};
+
+use crate::check;
+use crate::cpu::CpuArgs;
+use crate::matmul::gather_workspace_len;
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+
+pub use cases::cases;
+pub use grad::ClassMasksGrad;
+
+/// The channel of each row's class of a 1x1 convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassMasks;
+
+op_inputs! {
+    /// What [`ClassMasks`] reads.
+    pub struct ClassMasksInputs {
+        /// `[M, H, W, C]`.
+        x,
+        /// `[K, 1, 1, C]`.
+        w,
+        /// `[K]`.
+        b,
+        /// `[M]` i32.
+        labels,
+        /// Rows in use, `[1]` i32.
+        count,
+    }
+}
+
+op_inputs! {
+    /// What [`ClassMasksGrad`] reads.
+    pub struct ClassMasksGradInputs {
+        /// `[M, H, W]`.
+        g,
+        /// `[M, H, W, C]`.
+        x,
+        /// `[K, 1, 1, C]`.
+        w,
+        /// `[M]` i32.
+        labels,
+        /// Rows in use, `[1]` i32.
+        count,
+    }
+}
+
+const NAME: &str = "class_masks";
+
+/// Checks what the op and its gradient read.
+fn check_inputs(
+    op: &'static str,
+    x: &TensorDesc,
+    w: &TensorDesc,
+    [labels, count]: [&TensorDesc; 2],
+) -> Result<(), OpError> {
+    check::floats_ranked(op, "x", x, "[M, H, W, C]")?;
+    check::floats_ranked(op, "w", w, "[K, 1, 1, C]")?;
+    check::floats(op, "w", w, &[w.dim(0), 1, 1, x.dim(3)])?;
+    check::parameter(op, "K", w.dim(0) > 0, "at least 1", w.dim(0))?;
+    check::integers(op, "labels", labels, &[x.dim(0)])?;
+    check::count(op, count)
+}
+
+/// A multiply-add for each element of x.
+fn flops(x: &TensorDesc) -> u64 {
+    2 * x.len() as u64
+}
+
+impl Op for ClassMasks {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "inputs", inputs, ClassMasksInputs::LEN)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let ClassMasksInputs { x, w, b, labels, count } = ClassMasksInputs::of(inputs);
+        check_inputs(NAME, x, w, [labels, count])?;
+        check::floats(NAME, "b", b, &[w.dim(0)])?;
+        Ok(vec![TensorDesc::new(Role::Activation, &x.shape[..3])])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, flops(&inputs[0]))
+    }
+
+    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        BackwardRule::default().step(
+            ClassMasksGrad,
+            &[
+                Source::GradOutput(0),
+                Source::Input(0),
+                Source::Input(1),
+                Source::Input(3),
+                Source::Input(4),
+            ],
+            &[Sink::GradInput(0), Sink::GradInput(1), Sink::GradInput(2)],
+        )
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        gather_workspace_len(&cpu::row_shape(&inputs[0]))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::forward(args);
+    }
+}

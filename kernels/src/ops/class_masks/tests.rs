@@ -1,0 +1,77 @@
+//! The class's channel is that of the convolution with all filters, bit for bit.
+
+use super::{ClassMasks, ClassMasksGrad};
+use crate::case::{integers, normal};
+use crate::cpu::HostTensor;
+use crate::on_cpu::run;
+use crate::ops::bias_grad::BiasGrad;
+use crate::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use crate::{Op, Role, TensorDesc};
+
+const SHAPE: [usize; 4] = [13, 11, 7, 37];
+const PIXELS: usize = 11 * 7;
+const CLASSES: usize = 5;
+const COUNT: i32 = 11;
+
+fn desc(role: Role, shape: &[usize]) -> TensorDesc {
+    TensorDesc::new(role, shape)
+}
+
+fn one(op: &impl Op, inputs: &[&HostTensor]) -> Vec<f32> {
+    let inputs: Vec<_> = inputs.iter().map(|t| (*t).clone()).collect();
+    run(op, &inputs).expect("fits")[0].as_f32().to_vec()
+}
+
+/// Rows of 77 positions: blocks of 256 positions and groups of 64 end within rows.
+#[test]
+fn bits_are_those_of_the_convolution() {
+    let [rows, height, width, channels] = SHAPE;
+    let x = normal(&desc(Role::Activation, &SHAPE), 1, 1.0);
+    let w = normal(&desc(Role::Weight, &[CLASSES, 1, 1, channels]), 2, 1.0);
+    let b = normal(&desc(Role::Master, &[CLASSES]), 3, 1.0);
+    let labels = integers(&[rows], 4, 0, CLASSES as i32);
+    let count = HostTensor::i32(desc(Role::Index, &[1]), vec![COUNT]);
+    let conv = Conv2d {
+        stride: 1,
+        pad: 0,
+        scale: false,
+        bias: true,
+        residual: false,
+        relu: false,
+        counted: true,
+    };
+    let class = |row: usize| match labels.as_i32()[row] {
+        label if label > 0 && row < COUNT as usize => Some(label as usize),
+        _ => None,
+    };
+    let all = one(&conv, &[&x, &w, &b, &count]);
+    let own = one(&ClassMasks, &[&x, &w, &b, &labels, &count]);
+    for (i, logit) in own.iter().enumerate() {
+        let want = class(i / PIXELS).map_or(0.0, |class| all[i * CLASSES + class]);
+        assert_eq!(logit.to_bits(), want.to_bits(), "position {i}");
+    }
+
+    let g = normal(&desc(Role::Gradient, &[rows, height, width]), 5, 1.0);
+    let mut spread = vec![0.0; g.as_f32().len() * CLASSES];
+    for (i, g) in g.as_f32().iter().enumerate() {
+        if let Some(class) = class(i / PIXELS) {
+            spread[i * CLASSES + class] = *g;
+        }
+    }
+    let spread = HostTensor::f32(desc(Role::Gradient, &[rows, height, width, CLASSES]), spread);
+    let inputs = [&g, &x, &w, &labels, &count].map(Clone::clone);
+    let grads = run(&ClassMasksGrad, &inputs).expect("fits");
+    let [scale, counted] = [false, true];
+    let grad_input = Conv2dGradInput { stride: 1, pad: 0, height, width, scale, counted };
+    let grad_weight =
+        Conv2dGradWeight { stride: 1, pad: 0, kernel_h: 1, kernel_w: 1, scale, counted };
+    let want = [
+        one(&grad_input, &[&spread, &w, &count]),
+        one(&grad_weight, &[&x, &spread, &count]),
+        one(&BiasGrad { counted }, &[&spread, &count]),
+    ];
+    for (output, (got, want)) in grads.iter().zip(&want).enumerate() {
+        // Equal as numbers: zeros may differ in sign.
+        assert_eq!(got.as_f32(), want, "output {output}");
+    }
+}
