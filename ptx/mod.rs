@@ -50,6 +50,7 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/smooth_l1_loss.ptx", include_str!("compute_80/smooth_l1_loss.ptx")),
     ("compute_80/softmax_cross_entropy.ptx", include_str!("compute_80/softmax_cross_entropy.ptx")),
     ("compute_80/stamp.ptx", include_str!("compute_80/stamp.ptx")),
+    ("compute_80/stem.ptx", include_str!("compute_80/stem.ptx")),
     ("compute_80/step_ends.ptx", include_str!("compute_80/step_ends.ptx")),
     ("compute_80/sum.ptx", include_str!("compute_80/sum.ptx")),
     ("compute_80/top_k_per_level.ptx", include_str!("compute_80/top_k_per_level.ptx")),

@@ -107,6 +107,7 @@ impl Images {
         let op = Preprocess {
             height: padded(0),
             width: padded(1),
+            channels: 3,
             mean: three("image_mean", MEAN),
             std: three("image_std", STD),
             pixel_scale: 1.0,

@@ -215,6 +215,21 @@ fn launches_of_mask_rcnn_r50_fit_a_gpu() {
     check("torchvision_r50", &[]);
 }
 
+/// Kernels that read value by value are an order of magnitude slower than those that read chunks.
+#[test]
+fn no_unaligned_kernel_is_in_the_step() {
+    for name in ["torchvision_r50", "torchvision_r101", "faster_r50", "mlperf_r50"] {
+        let config = preset(name, &["model.rpn.post_nms_scope=\"image\""]);
+        for padded in [LANDSCAPE, PORTRAIT] {
+            let (works, _) = works(&prepare(&spec(&config, 12, padded), false));
+            let launches = works.iter().flat_map(|work| work.kernels());
+            let unaligned: Vec<_> =
+                launches.filter(|l| l.kernel.contains("unaligned")).map(|l| l.kernel).collect();
+            assert_eq!(unaligned, [""; 0], "{name}, {padded:?}");
+        }
+    }
+}
+
 #[test]
 fn launches_of_mask_rcnn_r101_fit_a_gpu() {
     check("torchvision_r101", &[]);

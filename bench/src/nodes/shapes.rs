@@ -15,6 +15,7 @@ use kernels::ops::conv_transpose2x2::{
 };
 use kernels::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
 use kernels::ops::linear::{Linear, LinearGradInput, LinearGradWeight};
+use kernels::ops::stem::{self, Stem};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -89,12 +90,15 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
     let output = || program.desc(node.outputs[0]);
     // Maps of the input, filters, and what the op is called.
     let conv = |pass, x: &TensorDesc, w: &TensorDesc, stride, pad| {
-        let [n, h, w_, c] = [0, 1, 2, 3].map(|i| x.dim(i));
-        let (k, r, s) = (w.dim(0), w.dim(1), w.dim(2));
+        let [n, h, w_] = [0, 1, 2].map(|i| x.dim(i));
+        let [k, r, s, c] = [0, 1, 2, 3].map(|i| w.dim(i));
         Some(Product { op: "conv2d", pass, n, h, w: w_, c, k, r, s, stride, pad })
     };
     if let Some(op) = op.downcast_ref::<Conv2d>() {
         return conv("forward", input(0), input(1), op.stride, op.pad);
+    }
+    if op.is::<Stem>() {
+        return conv("forward", input(0), input(1), stem::STRIDE, stem::KERNEL / 2);
     }
     if let Some(op) = op.downcast_ref::<Conv2dGradInput>() {
         return conv("grad_input", output(), input(1), op.stride, op.pad);

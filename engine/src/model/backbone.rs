@@ -4,6 +4,7 @@
 use configs::{BackboneKind, NormKind};
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
+use kernels::ops::stem::STORED_CHANNELS;
 
 use super::net::{After, ConvShape, Net};
 
@@ -27,7 +28,11 @@ fn resnet(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     net.set_frozen(config.frozen_stages >= 1);
     net.part("backbone.stem");
     let stem = ConvShape::new(config.stem_channels, 7, 2);
-    let x = conv_norm(net, x, &format!("{BODY}.conv1"), &format!("{BODY}.bn1"), stem, After::RELU)?;
+    let (conv, norm) = (format!("{BODY}.conv1"), format!("{BODY}.bn1"));
+    let x = match net.channels(x) {
+        STORED_CHANNELS => net.stem(x, &conv, &norm, stem)?,
+        _ => conv_norm(net, x, &conv, &norm, stem, After::RELU)?,
+    };
     let pool = MaxPool { kernel: 3, stride: 2, pad: 1 };
     let [mut x, _positions] = net.program.apply(pool, [x])?;
     let mut maps = Vec::new();

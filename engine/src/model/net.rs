@@ -6,6 +6,7 @@ use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::group_norm::{GroupNorm, GroupNormInputs};
 use kernels::ops::linear::{Linear, LinearInputs};
+use kernels::ops::stem::{self, Stem, StemInputs};
 use kernels::{Role, TensorDesc};
 
 use super::inputs::{ImageInputs, ObjectInputs};
@@ -151,18 +152,7 @@ impl<'a> Net<'a> {
     ) -> Result<TensorId, GraphError> {
         let init = Init::kaiming_normal_fan_out(shape.fan_out());
         let weight = self.conv_weight(name, self.channels(x), shape, init);
-        let c = shape.channels;
-        let stats = [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)];
-        for (stat, value) in stats {
-            let name = format!("{bn}.{stat}");
-            let kind = ParamKind::Frozen;
-            self.param(name, &[c], Layout::Same, kind, Init::Constant(value));
-        }
-        let folded = |p: &mut Program, what: &str| {
-            p.state(&format!("folded/{bn}.{what}"), TensorDesc::new(Role::Master, &[c]))
-        };
-        let scale = folded(&mut self.program, "scale");
-        let shift = folded(&mut self.program, "shift");
+        let [scale, shift] = self.frozen_bn(bn, shape.channels);
         let inputs = Conv2dInputs {
             scale: Some(scale),
             bias: Some(shift),
@@ -170,6 +160,34 @@ impl<'a> Net<'a> {
             ..plain(x, weight)
         };
         self.conv(inputs, shape, after.relu)
+    }
+
+    /// [`Self::conv_bn`] with ReLU of images with a channel of padding.
+    pub(super) fn stem(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        bn: &str,
+        shape: ConvShape,
+    ) -> Result<TensorId, GraphError> {
+        let init = Init::kaiming_normal_fan_out(shape.fan_out());
+        let w = self.conv_weight(name, stem::CHANNELS, shape, init);
+        let [scale, bias] = self.frozen_bn(bn, shape.channels);
+        self.program.apply1(Stem, StemInputs { x, w, scale, bias })
+    }
+
+    /// Scale and shift [c] of a frozen batch norm, whose statistics are declared as parameters.
+    fn frozen_bn(&mut self, bn: &str, c: usize) -> [TensorId; 2] {
+        let stats = [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)];
+        for (stat, value) in stats {
+            let name = format!("{bn}.{stat}");
+            let kind = ParamKind::Frozen;
+            self.param(name, &[c], Layout::Same, kind, Init::Constant(value));
+        }
+        ["scale", "shift"].map(|what| {
+            let desc = TensorDesc::new(Role::Master, &[c]);
+            self.program.state(&format!("folded/{bn}.{what}"), desc)
+        })
     }
 
     /// A convolution with bias; `count` limits it to the first rows.

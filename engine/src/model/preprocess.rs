@@ -1,11 +1,14 @@
 //! From source pixels to the network's input, and from annotated boxes to network pixels.
 
-use configs::ChannelOrder;
+use configs::{BackboneKind, ChannelOrder, NormKind};
+use device::Target;
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
+use kernels::ops::stem;
 use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
 
+use super::ModelSpec;
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
 
@@ -19,7 +22,21 @@ pub(super) fn decide_flips(
     net.program.apply1(op, [objects.image_keys])
 }
 
-/// The images, resized, mirrored, normalized and padded, [N, H, W, 3].
+/// Channels of an image in memory: one more than it has where a GPU's frozen stem reads it so.
+fn image_channels(spec: &ModelSpec<'_>) -> usize {
+    let backbone = &spec.config.model.backbone;
+    let reads_four = backbone.kind == BackboneKind::Resnet
+        && backbone.norm == NormKind::FrozenBatchNorm
+        && backbone.frozen_stages >= 1
+        && spec.padded.width.is_multiple_of(2);
+    match spec.target {
+        Target::Gpu(_) if reads_four => stem::STORED_CHANNELS,
+        _ => stem::CHANNELS,
+    }
+}
+
+/// The images, resized, mirrored, normalized and padded, [N, H, W, C] with C from
+/// [`image_channels`].
 pub(super) fn preprocess(
     net: &mut Net<'_>,
     images: ImageInputs,
@@ -29,6 +46,7 @@ pub(super) fn preprocess(
     let op = Preprocess {
         height: net.spec.padded.height,
         width: net.spec.padded.width,
+        channels: image_channels(net.spec),
         mean: input.mean,
         std: input.std,
         pixel_scale: input.pixel_scale,

@@ -41,6 +41,7 @@ pub mod select_columns;
 pub mod sgd;
 pub mod smooth_l1_loss;
 pub mod softmax_cross_entropy;
+pub mod stem;
 pub mod sum;
 pub mod top_k_per_level;
 pub mod transform_boxes;
@@ -93,6 +94,7 @@ pub fn cases() -> Vec<OpCase> {
         sgd::cases(),
         smooth_l1_loss::cases(),
         softmax_cross_entropy::cases(),
+        stem::cases(),
         sum::cases(),
         top_k_per_level::cases(),
         transform_boxes::cases(),

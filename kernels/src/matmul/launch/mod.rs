@@ -14,12 +14,13 @@ use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 use super::ConvShape;
 use crate::DType;
 use plan::Plan;
+use variants::STEM;
 
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
 
 /// The kernels' `struct Conv`. Also rejects sizes that do not fit its `int`s.
-fn conv_arg(s: &ConvShape) -> Arg {
+pub(crate) fn conv_arg(s: &ConvShape) -> Arg {
     let int = |value: usize| match i32::try_from(value) {
         Ok(value) => value,
         Err(_) => panic!("{value} does not fit an int, in {s:?}"),
@@ -99,6 +100,11 @@ pub(crate) fn forward(
     let images = [s.images, s.out_height * s.out_width, s.filters];
     let partials = plan.partials(workspace, 0, Access::Read);
     [product].into_iter().chain(reduce_half(&plan, partials, extras, y, images)).collect()
+}
+
+/// The product of a stem, without arguments.
+pub(crate) fn stem(s: &ConvShape) -> Launch {
+    STEM.launch([STEM.tiles([s.out_positions(), s.filters]), 1, 1])
 }
 
 /// Sums the splits of a pass with output `y` of `[images, positions, columns]`.

@@ -92,7 +92,7 @@ impl Plan {
     }
 }
 
-/// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded for it.
+/// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to.
 fn is_aligned(s: &ConvShape) -> bool {
     s.channels.is_multiple_of(CHUNK)
 }

@@ -72,6 +72,9 @@ pub(super) const FORWARD: &[Variant] = &[
     Variant { kernel: "conv2d_f16_unaligned", ..UNALIGNED },
 ];
 
+/// The stem on images of four channels.
+pub(super) const STEM: Variant = Variant { kernel: "stem_f16_small", ..SMALL };
+
 /// The gradient of `x`.
 pub(super) const GRAD_INPUT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_input_f16_large", ..LARGE },

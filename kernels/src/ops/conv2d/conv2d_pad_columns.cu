@@ -1,11 +1,11 @@
 // Copies the rows of a gradient to rows of whole chunks, padded with zeros: then the aligned
 // kernels read them.
 //
-//   g       [rows, K]      half  in       gradient of the output, a row per position
-//   padded  [rows, pitch]  half  scratch  pitch: K rounded up to a multiple of 8
+//   g       [rows, columns]     half  in       gradient of the output, a row per position
+//   padded  [rows, 8 * chunks]  half  scratch  the same, and zeros
 //
 // Launch: a thread per chunk of 8 values.
-// Cost: 2 * K + 2 * pitch bytes per row; memory-bound (6,144 rows of 324: 8 MB).
+// Cost: 2 * columns + 16 * chunks bytes per row; memory-bound (6,144 rows of 324: 8 MB).
 // Numerics: exact.
 // Edges: no rows are no work.
 #include "platform.cuh"

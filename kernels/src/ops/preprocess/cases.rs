@@ -7,7 +7,8 @@ use crate::case::{OpCase, integers, uniform};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
-/// No image in use, one pixel, primes up and down, and a COCO image at training size.
+/// No image in use, one pixel, primes up and down, a fourth channel, and a COCO image at training
+/// size.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for bytes in [true, false] {
@@ -21,11 +22,22 @@ pub fn cases() -> Vec<OpCase> {
         ];
         cases.push(case(bytes, [16, 19], &primes, 3));
     }
-    cases.push(case(true, [800, 1088], &[([480, 640], [800, 1066], 1)], 1));
-    cases
+    let coco = case(true, [800, 1088], &[([480, 640], [800, 1066], 1)], 1);
+    let small = [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1)];
+    let padded = [[16, 22], [16, 19]].map(|size| with_channels(4, case(true, size, &small, 2)));
+    cases.into_iter().chain(padded).chain([coco]).collect()
 }
 
 type Sizes = ([usize; 2], [usize; 2], i32);
+
+/// The case with this many channels.
+fn with_channels(channels: usize, case: OpCase) -> OpCase {
+    let Some(op) = (case.op.as_ref() as &dyn std::any::Any).downcast_ref::<Preprocess>() else {
+        unreachable!("a case of this op")
+    };
+    let op = Preprocess { channels, ..*op };
+    OpCase::new(format!("{}, {channels} channels", case.label), Arc::new(op), case.inputs)
+}
 
 fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
     let capacity = images.iter().map(|(s, ..)| 3 * s[0] * s[1]).max().unwrap_or(0);
@@ -53,6 +65,7 @@ fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) 
     let op = Preprocess {
         height,
         width,
+        channels: 3,
         mean: [0.485, 0.456, 0.406],
         std: [0.229, 0.224, 0.225],
         pixel_scale: 1.0 / 255.0,

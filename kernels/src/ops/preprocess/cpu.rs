@@ -25,7 +25,7 @@ struct Image {
 /// Writes every image; a row of the output is a task.
 pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32]) {
     let inputs = PreprocessInputs::of(inputs);
-    let row_len = 3 * op.width;
+    let row_len = op.channels * op.width;
     if op.height * row_len == 0 {
         return;
     }
@@ -40,7 +40,7 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
         let (image, pixels) = image(op, inputs, n);
         let columns = columns(&image);
         x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
-            let (inside, padding) = x.split_at_mut(3 * image.network[1]);
+            let (inside, padding) = x.split_at_mut(op.channels * image.network[1]);
             padding.fill(0.0);
             if row >= image.network[0] {
                 inside.fill(0.0);
@@ -54,12 +54,12 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
                 Pixels::Bytes(p) => {
                     let look_up = |c: usize, v: u8| tables[c][usize::from(v)];
                     let [top, low] = rows.map(|r| &p[r]);
-                    resize_row(op.bgr, &columns, tap.fraction, [top, low], look_up, inside);
+                    resize_row(op, &columns, tap.fraction, [top, low], look_up, inside);
                 }
                 Pixels::Floats(p) => {
                     let normal = |c: usize, v: f32| (v - op.mean[c]) / op.std[c];
                     let [top, low] = rows.map(|r| &p[r]);
-                    resize_row(op.bgr, &columns, tap.fraction, [top, low], normal, inside);
+                    resize_row(op, &columns, tap.fraction, [top, low], normal, inside);
                 }
             }
         });
@@ -103,16 +103,18 @@ fn columns(image: &Image) -> Vec<BilinearTap> {
 
 /// Blends two source rows into one output row.
 fn resize_row<T: Copy>(
-    bgr: bool,
+    op: &Preprocess,
     columns: &[BilinearTap],
     fraction: f32,
     [top, bottom]: [&[T]; 2],
     normal: impl Fn(usize, T) -> f32,
     x: &mut [f32],
 ) {
-    for (tap, x) in columns.iter().zip(x.chunks_exact_mut(3)) {
+    for (tap, x) in columns.iter().zip(x.chunks_exact_mut(op.channels)) {
+        let (x, rest) = x.split_at_mut(3);
+        rest.fill(0.0);
         for (c, x) in x.iter_mut().enumerate() {
-            let channel = if bgr { 2 - c } else { c };
+            let channel = if op.bgr { 2 - c } else { c };
             let blend = |row: &[T]| {
                 let [a, b] = [tap.low, tap.high].map(|i| normal(c, row[3 * i + channel]));
                 (1.0 - tap.fraction) * a + tap.fraction * b

@@ -12,7 +12,7 @@ pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let inputs = PreprocessInputs::of(&args.inputs);
     let (pixels, x) = (*inputs.pixels, args.outputs[0]);
     let bytes = pixels.dtype() == DType::U8;
-    let extents = [op.height, op.width, pixels.dim(1), pixels.dim(0)];
+    let extents = [op.height, op.width, op.channels, pixels.dim(1), pixels.dim(0)];
     let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));
     let transform = StructArg::new()
         .field(op.mean)

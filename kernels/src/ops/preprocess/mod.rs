@@ -4,8 +4,8 @@
 //! (`align_corners=False`, scale from the two sizes), horizontal flip, zeros right and below.
 //! Tensors: `pixels [N, B]` (u8, or f32 in 0..1 under Role::Mask; rows of height x width x RGB
 //! packed at the head of each image's row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32
-//! (height, width), `flips [N]`, `num_images [1]` i32 (all in) -> `x [N, H, W, 3]` (overwritten; 0
-//! in the padding and in images at or past `num_images`).
+//! (height, width), `flips [N]`, `num_images [1]` i32 (all in) -> `x [N, H, W, C]` (overwritten; 0
+//! in channels past the third, in the padding, and in images at or past `num_images`).
 //! With `bgr` channel 0 is blue, and mean and std are given in that order. Numerics: f32.
 //! Bound by memory: four source pixels a pixel, from cache.
 
@@ -30,6 +30,8 @@ pub struct Preprocess {
     pub height: usize,
     /// W, columns of the padded input.
     pub width: usize,
+    /// C, channels of the output: 3, or 4 for [`super::stem`].
+    pub channels: usize,
     /// Subtracted, in units of the scaled pixels, in the order of the output's channels.
     pub mean: [f32; 3],
     /// Divided by after that.
@@ -82,7 +84,10 @@ impl Op for Preprocess {
         check::integers(NAME, "num_images", inputs.num_images, &[1])?;
         let positive = self.std.iter().all(|&s| s > 0.0);
         check::parameter(NAME, "std", positive, "above 0", format!("{:?}", self.std))?;
-        Ok(vec![TensorDesc::new(Role::Activation, &[images, self.height, self.width, 3])])
+        let known = [3, 4].contains(&self.channels);
+        check::parameter(NAME, "channels", known, "3 or 4", self.channels)?;
+        let x = [images, self.height, self.width, self.channels];
+        Ok(vec![TensorDesc::new(Role::Activation, &x)])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

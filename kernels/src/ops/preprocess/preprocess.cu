@@ -6,11 +6,11 @@
 //   network_sizes  [N, 2]         int          in   height and width in the network's input
 //   flips          [N]            int          in   1 = mirrored
 //   num_images     [1]            int          in   images in use
-//   x              [N, H, W, 3]   half         out  0 in the padding and in unused images
+//   x              [N, H, W, C]   half         out  0 past channel 3, in the padding, unused images
 //
 // Launch: a block of 256 per 256 pixels of an output row.
-// Cost: 12 cached source values and 6 bytes written per pixel; memory-bound (12 images of 800x1344:
-// 77 MB written).
+// Cost: 12 cached source values and 2 * C bytes written per pixel; memory-bound (12 images of
+// 800x1344: 77 MB written, 103 with C = 4).
 // Numerics: fp32, rounded once; normalises after the blend, whose weights add up to 1: one division
 // per channel in place of four.
 // Edges: sizes that do not fit the buffers give 0, never a fault.
@@ -19,9 +19,9 @@
 
 struct Transform {
   float mean[3], std[3], scale;
-  int height, width, capacity, images, bgr;
+  int height, width, channels, capacity, images, bgr;
 };
-static_assert(sizeof(Transform) == 48, "as cuda.rs lays it out");
+static_assert(sizeof(Transform) == 52, "as cuda.rs lays it out");
 
 struct Tap {
   int low, high;
@@ -36,12 +36,13 @@ DEVICE Tap bilinear_tap(int target, int source_size, int target_size) {
   return {low, high, min(max(at - (float)low, 0.0f), 1.0f)};
 }
 
-constexpr int PIXELS = 256;  // of a row, a block's
+constexpr int PIXELS = 256;      // of a row, a block's
+constexpr int MAX_CHANNELS = 4;  // of the output
 
 template <typename T>
 DEVICE void preprocess(const T* pixels, const int* source_sizes, const int* network_sizes,
                        const int* flips, const int* num_images, half* x, const Transform& t) {
-  SHARED(uint4, staged, PIXELS * 3 * sizeof(half) / sizeof(uint4));
+  SHARED(uint4, staged, PIXELS * MAX_CHANNELS * sizeof(half) / sizeof(uint4));
   half* values = (half*)staged;
   const int image = blockIdx.x / t.height, row = blockIdx.x % t.height;
   const int first = blockIdx.y * PIXELS, column = first + threadIdx.x;
@@ -49,7 +50,7 @@ DEVICE void preprocess(const T* pixels, const int* source_sizes, const int* netw
   const int network_h = network_sizes[2 * image], network_w = network_sizes[2 * image + 1];
   const bool fits = source_h > 0 && source_w > 0 &&
                     (uint64_t)source_h * (uint64_t)source_w * 3 <= (uint64_t)t.capacity;
-  float out[3] = {0.0f, 0.0f, 0.0f};
+  float out[MAX_CHANNELS] = {};
   if (fits && image < *num_images && row < network_h && column < network_w) {
     const int target = flips[image] != 0 ? network_w - 1 - column : column;
     const Tap y = bilinear_tap(row, source_h, network_h);
@@ -66,12 +67,13 @@ DEVICE void preprocess(const T* pixels, const int* source_sizes, const int* netw
       out[i] = (value * t.scale - t.mean[i]) / t.std[i];
     }
   }
-  for (int i = 0; i < 3; i++) values[3 * threadIdx.x + i] = __float2half_rn(out[i]);
+  for (int i = 0; i < MAX_CHANNELS; i++)
+    if (i < t.channels) values[t.channels * threadIdx.x + i] = __float2half_rn(out[i]);
   __syncthreads();
-  const int count = min(PIXELS, t.width - first) * 3;
-  half* to = x + ((uint64_t)blockIdx.x * t.width + first) * 3;
-  // Rows of a multiple of 8 pixels begin at multiples of 16 bytes.
-  if (t.width % WIDE == 0) {
+  const int count = min(PIXELS, t.width - first) * t.channels;
+  half* to = x + ((uint64_t)blockIdx.x * t.width + first) * t.channels;
+  // Rows of a multiple of 8 values begin at multiples of 16 bytes.
+  if (t.width * t.channels % WIDE == 0) {
     if ((int)threadIdx.x < count / WIDE) ((uint4*)to)[threadIdx.x] = staged[threadIdx.x];
   } else {
     for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = values[i];

@@ -8,7 +8,7 @@ use crate::{Role, TensorDesc};
 
 fn op(height: usize, width: usize) -> Preprocess {
     let (mean, std) = ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]);
-    Preprocess { height, width, mean, std, pixel_scale: 1.0, bgr: false }
+    Preprocess { height, width, channels: 3, mean, std, pixel_scale: 1.0, bgr: false }
 }
 
 fn inputs(pixels: Vec<u8>, source: [i32; 2], network: [i32; 2], flip: i32) -> Vec<HostTensor> {

@@ -1,0 +1,58 @@
+// The stem of a ResNet, y = relu(conv(x, w) * scale + bias) with a 7x7 window of stride 2, on
+// images of four channels of which the last is 0; torch's conv2d of the first three.
+//
+//   x         [N, H, W, 4]      half   in       images; W is even
+//   w         [K, 7, 7, 3]      half   in       filters
+//   arranged  [K, 7, 8 * 4]     half   scratch  filters as rows of the window lie in x
+//   scale     [K]               float  in       factor of a filter
+//   bias      [K]               float  in       summand of a filter
+//   y         [N, P, Q, K]      half   out      output
+//
+// Launch: stem_filters_f16 has a thread per value; stem_f16_small as conv2d, unsplit.
+// Cost: 2*N*P*Q*K*224 FLOPs of which 147 in 224 are of use (12 images of 800x1344: 92 GFLOP); 52 MB
+// read and 413 MB written there.
+// Numerics: fp32 sums in order of k; deterministic.
+// Edges: pixels outside the image are zeros that are not read.
+//
+// GEMM: the rows of D are the N*P*Q positions, its columns the K filters; k runs over the 7 rows of
+// the window, a k-block each.
+#include "platform.cuh"
+#include "gemm/loaders.cuh"
+#include "gemm/stem.cuh"
+#include "gemm/epilogue.cuh"
+
+constexpr int KERNEL_SIDE = 7, CHANNELS = 3;
+
+KERNEL(256)
+stem_filters_f16(const half* RESTRICT w, half* RESTRICT arranged, int filters) {
+  const int item = blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= filters * KERNEL_SIDE * STEM_ROW) return;
+  const int line = item / STEM_ROW, pixel = item % STEM_ROW / STEM_CHANNELS - 1;
+  const int channel = item % STEM_CHANNELS;
+  const bool exists = pixel >= 0 && channel < CHANNELS;
+  arranged[item] = exists ? w[(line * KERNEL_SIDE + pixel) * CHANNELS + channel] : zero_half();
+}
+EXPORT(stem_filters_f16)
+
+KERNEL_BLOCKS(THREADS, 4)
+stem_f16_small(const half* RESTRICT x, const half* RESTRICT arranged, const float* RESTRICT scale,
+               const float* RESTRICT bias, half* RESTRICT y, Conv conv) {
+  using T = SmallTile;
+  using Left = RowOperand<T::ROWS>;
+  using Right = RowOperand<T::COLUMNS>;
+  DYNAMIC_SHARED(memory);
+  half* stages = (half*)memory;
+  const int column_tiles = ceil_div(conv.filters, T::COLUMNS);
+  const int first_row = blockIdx.x / column_tiles * T::ROWS;
+  const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
+  StemRows<Left> windows(x, conv, first_row);
+  FilterRows<Right, true> filters(arranged, conv, 0, first_column);
+  Sums<T> sums;
+  multiply<T, Left, Right>(sums, windows, filters, conv.kernel_h, stages);
+
+  const int rows = conv.images * conv.out_height * conv.out_width;
+  const Corner corner{first_row, first_column, rows, rows, conv.filters};
+  const ActivationRows finish{y, scale, bias, nullptr, conv.filters, 1};
+  store_tile(sums, stages, corner, nullptr, [](int row) { return row; }, finish);
+}
+EXPORT(stem_f16_small)
