@@ -9,6 +9,8 @@ use crate::matmul::ConvShape;
 /// Blocks that fill a GPU: two on each of the 132 multiprocessors of an H100. The same for every
 /// target today, so that the order of a sum does not depend on it.
 const BLOCKS_TO_FILL: usize = 264;
+/// Rows and columns of a kernel, at most, whose taps the aligned kernels hold as bits.
+const MAX_TAPS: usize = 14;
 /// k-blocks of a split, at least, to be worth its partial sums.
 const MIN_SPLIT_K_BLOCKS: usize = 8;
 
@@ -36,7 +38,7 @@ impl Plan {
 
     /// The forward pass.
     pub(super) fn forward(gpu: &Gpu, s: &ConvShape) -> Self {
-        let (rows, aligned) = (s.out_positions(), s.channels.is_multiple_of(CHUNK));
+        let (rows, aligned) = (s.out_positions(), s.channels.is_multiple_of(CHUNK) && has_bits(s));
         let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.channels, aligned);
         let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned };
         Self::new(FORWARD, gpu, problem, rows * s.filters)
@@ -88,7 +90,12 @@ impl Plan {
 
 /// True if all tensors of a gradient can be read in 16-byte chunks.
 fn is_aligned(s: &ConvShape) -> bool {
-    s.channels.is_multiple_of(CHUNK) && s.filters.is_multiple_of(CHUNK)
+    s.channels.is_multiple_of(CHUNK) && s.filters.is_multiple_of(CHUNK) && has_bits(s)
+}
+
+/// True if each tap of the kernel has a bit.
+fn has_bits(s: &ConvShape) -> bool {
+    s.kernel_h.max(s.kernel_w) <= MAX_TAPS
 }
 
 /// k-blocks of a reduction over taps and channels, as the kernels walk it.
@@ -116,6 +123,10 @@ mod tests {
         let large = forward(&conv(12, 100, 256));
         assert_eq!((large.variant, large.splits, large.partial_bytes()), (FORWARD[0], 1, 0));
         assert_eq!(forward(&conv(1, 13, 255)).variant, FORWARD[2]);
+        let wide = |kernel_w: usize| ConvShape { kernel_w, ..conv(12, 100, 256) };
+        assert_eq!(forward(&wide(14)).variant, FORWARD[0]);
+        assert_eq!(forward(&wide(15)).variant, FORWARD[2]);
+        assert_eq!(Plan::grad_input(&a100, &wide(15)).variant, GRAD_INPUT[2]);
         // Twelve small tiles: 22 splits would fill the GPU, and 8 k-blocks each allow 9.
         let split = forward(&conv(1, 13, 256));
         assert_eq!((split.variant, split.tiles, split.splits), (FORWARD[1], 12, 9));
