@@ -1,4 +1,4 @@
-// The forward loop of a variant: today's of multiply.cuh and conv2d.cu, with the switches.
+// The forward loop of a variant: that of multiply.cuh and conv2d.cu, with the switches.
 #pragma once
 #include "operands.cuh"
 
@@ -12,6 +12,8 @@ struct Loop {
   using From = Operands<Left, Right, S>;
   static constexpr int STEPS = S::DEPTH / 16;
   static constexpr int CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
+  static constexpr int PARTS = STEPS * Sums<T>::ROWS;  // a row of products has its part of the fill
+  static_assert(CHUNKS % PARTS == 0, "the parts are even");
   static constexpr int LINE_BYTES = S::DEPTH * 2, STAGE_BYTES = T::STAGE * 2;
 
   From& from;
@@ -68,7 +70,7 @@ struct Loop {
 #pragma unroll
     for (int i = 0; i < T::WARP_ROWS / 16; i++) {
       if constexpr (S::POINTERS) {
-        load_matrix(left[i], left_row[step] + stage * STAGE_BYTES + i * 16 * LINE_BYTES);
+        load_matrix_x4(left[i], left_row[step] + stage * STAGE_BYTES + i * 16 * LINE_BYTES);
       } else {
         const int at = Left::left_place(warp_row<T>() + i * 16, step);
         load_matrix_x4(left[i], stages + stage * T::STAGE + at);
@@ -77,11 +79,20 @@ struct Loop {
 #pragma unroll
     for (int j = 0; j < T::WARP_COLUMNS / 16; j++) {
       if constexpr (S::POINTERS) {
-        load_matrix(right[j], right_row[step] + stage * STAGE_BYTES + j * 16 * LINE_BYTES);
+        load_matrix_x4(right[j], right_row[step] + stage * STAGE_BYTES + j * 16 * LINE_BYTES);
       } else {
         const int at = Right::right_place(warp_column<T>() + j * 16, step);
         load_matrix_x4(right[j], stages + stage * T::STAGE + T::ROWS * S::DEPTH + at);
       }
+    }
+  }
+
+  DEVICE void multiply_row(Sums<T>& sums, int i, const unsigned (&left)[T::WARP_ROWS / 16][4],
+                           const unsigned (&right)[T::WARP_COLUMNS / 16][4]) {
+#pragma unroll
+    for (int j = 0; j < Sums<T>::COLUMNS; j++) {
+      const unsigned(&b)[4] = right[j / 2];
+      multiply_16x8x16(sums.of[i][j], left[i], b[j % 2 * 2], b[j % 2 * 2 + 1]);
     }
   }
 
@@ -97,13 +108,7 @@ struct Loop {
         load_fragments(left[1 - now], right[1 - now], stage, step + 1);
 #pragma unroll
       for (int i = 0; i < Sums<T>::ROWS; i++) {
-#pragma unroll
-        for (int j = 0; j < Sums<T>::COLUMNS; j++) {
-          const unsigned(&b)[4] = right[now][j / 2];
-          multiply_16x8x16(sums.of[i][j], left[now][i], b[j % 2 * 2], b[j % 2 * 2 + 1]);
-        }
-        constexpr int PARTS = STEPS * Sums<T>::ROWS;
-        static_assert(CHUNKS % PARTS == 0, "a row of products has its part of the copies");
+        multiply_row(sums, i, left[now], right[now]);
         const int part = step * Sums<T>::ROWS + i;
         if constexpr (S::PREDICATED)
           fill(next, part * CHUNKS / PARTS, (part + 1) * CHUNKS / PARTS, live);
@@ -113,9 +118,52 @@ struct Loop {
     }
   }
 
+  // As Loop::run of multiply.cuh: the fill of a stage begins with the last step.
+  DEVICE void multiply_across(Sums<T>& sums, int k_blocks) {
+    constexpr int LAST = T::STAGES - 1, HALF = CHUNKS / STEPS;
+    unsigned left[2][T::WARP_ROWS / 16][4], right[2][T::WARP_COLUMNS / 16][4];
+    sums.clear();
+#pragma unroll 1
+    for (int stage = 0; stage < LAST; stage++) {
+      fill(stage, 0, CHUNKS, stage < k_blocks);
+      copy_async_commit();
+    }
+    fill(LAST, 0, HALF, LAST < k_blocks);
+    copy_async_wait<T::STAGES - 2>();
+    __syncthreads();
+    load_fragments(left[0], right[0], 0, 0);
+    int before = LAST, now = 0;
+#pragma unroll 1
+    for (int k_block = 0; k_block < k_blocks; k_block++) {
+      const int next = now == LAST ? 0 : now + 1;
+#pragma unroll
+      for (int step = 0; step < STEPS; step++) {
+        const bool last = step + 1 == STEPS;
+        if (last) {
+          copy_async_commit();
+          copy_async_wait<T::STAGES - 2>();
+          __syncthreads();
+        }
+        load_fragments(left[1 - step % 2], right[1 - step % 2], last ? next : now,
+                       last ? 0 : step + 1);
+        const bool live = k_block + T::STAGES - (last ? 0 : 1) < k_blocks;
+#pragma unroll
+        for (int i = 0; i < Sums<T>::ROWS; i++) {
+          multiply_row(sums, i, left[step % 2], right[step % 2]);
+          const int part = (step + 1) % STEPS * Sums<T>::ROWS + i;
+          fill(last ? now : before, part * CHUNKS / PARTS, (part + 1) * CHUNKS / PARTS, live);
+        }
+      }
+      before = now, now = next;
+    }
+    copy_async_wait<0>();
+    __syncthreads();
+  }
+
   // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the
   // stages are free. Order of summation: k, alone.
   DEVICE void multiply(Sums<T>& sums, int k_blocks) {
+    if constexpr (S::ACROSS) return multiply_across(sums, k_blocks);
     sums.clear();
 #pragma unroll 1
     for (int stage = 0; stage < T::STAGES - 1; stage++) {

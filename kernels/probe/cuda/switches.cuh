@@ -1,5 +1,5 @@
-// What the variants of the forward loop differ in. All off is today's loop; a variant's file turns
-// on what its question asks about, and nothing else.
+// What the variants of the forward loop differ in. Today's switches give the loop of training; a
+// variant's file turns the one that its question asks about, and nothing else.
 #pragma once
 #include "copies.cuh"
 
@@ -8,8 +8,9 @@ namespace probe {
 struct Today {
   static constexpr int DEPTH = ::DEPTH;  // values of k in a k-block
   static constexpr int STAGES = 4;
-  static constexpr bool PREDICATED = false;  // fills always, a part in each step; else a branch
-  static constexpr bool POINTERS = false;    // keeps addresses and steps them; else makes them anew
+  static constexpr bool PREDICATED = true;   // fills always, a part in each step; else a branch
+  static constexpr bool POINTERS = true;     // keeps addresses and steps them; else makes them anew
+  static constexpr bool ACROSS = true;       // loads the next fragments across the barrier
   static constexpr bool TAPS_INNER = false;  // k: channels outside, taps inside; else the reverse
   static constexpr Cache CACHE = Cache::L2;
 };
@@ -28,6 +29,9 @@ struct TileOf {
 template <int EXTENT, int DEPTH>
 struct Rows : Operand<EXTENT, DEPTH / CHUNK> {
   static_assert(DEPTH == 32 || DEPTH == 64, "a line is half of the banks, or all");
+  static constexpr int STRIDE = THREADS / (DEPTH / CHUNK);
+  static DEVICE int line() { return threadIdx.x / (DEPTH / CHUNK); }
+  static DEVICE int chunk() { return threadIdx.x % (DEPTH / CHUNK); }
   static DEVICE int place(int line, int chunk) {
     if constexpr (DEPTH == 32) return line * DEPTH + ((chunk ^ (line >> 1)) & 3) * CHUNK;
     return line * DEPTH + ((chunk ^ line) & 7) * CHUNK;

@@ -161,7 +161,7 @@ mod tests {
         };
         let mut journal = Journal::new("H200", "12.4", Some(file.clone())).expect("a file");
         assert_eq!(read()["results"], json!([]));
-        let names = ["pointers", "fpn_p2"];
+        let names = ["earlier", "fpn_p2"];
         journal.end(names, Outcome::Measured(figures())).expect("a file");
         journal.end(names, Outcome::Stopped(30.0)).expect("a file");
         let found = read();

@@ -48,8 +48,8 @@ const TODAY: Variant = Variant {
     matches: Match::Bits,
 };
 
-/// The first is the baseline, the second a control: the variants' own frame with nothing turned on.
-pub const VARIANTS: [Variant; 12] = [
+/// The first is the baseline, the second a control: the variants' own frame with no switch turned.
+pub const VARIANTS: [Variant; 9] = [
     TODAY,
     Variant {
         name: "control",
@@ -58,15 +58,15 @@ pub const VARIANTS: [Variant; 12] = [
         ..TODAY
     },
     Variant {
-        name: "predicated",
-        kernel: "probe_predicated",
-        question: "does a fill without a branch, half in each k16 step, overlap the products?",
+        name: "earlier",
+        kernel: "probe_earlier",
+        question: "what did kept addresses and a fill without a branch buy?",
         ..TODAY
     },
     Variant {
-        name: "pointers",
-        kernel: "probe_pointers",
-        question: "do kept addresses, a mask of taps and one step for all of them pay?",
+        name: "within",
+        kernel: "probe_within",
+        question: "does it pay to load fragments across the barrier?",
         ..TODAY
     },
     Variant {
@@ -89,27 +89,6 @@ pub const VARIANTS: [Variant; 12] = [
         kernel: "probe_taps_ca_128b",
         question: "the same, where a miss brings the whole line into L2",
         matches: Match::BitsOfOneTap,
-        ..TODAY
-    },
-    Variant {
-        name: "combined",
-        kernel: "probe_combined",
-        question: "predicated and pointers together",
-        ..TODAY
-    },
-    Variant {
-        name: "combined_ca",
-        kernel: "probe_combined_ca",
-        question: "combined, with taps_ca_128b",
-        matches: Match::BitsOfOneTap,
-        ..TODAY
-    },
-    Variant {
-        name: "combined_deep",
-        kernel: "probe_combined_deep",
-        question: "combined, with depth64",
-        depth: 64,
-        stages: 3,
         ..TODAY
     },
     Variant {

@@ -8,11 +8,24 @@
 
 DEVICE unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
+// A place in shared memory; places add up in bytes.
+typedef unsigned SharedAt;
+// Opaque to the compiler, which would otherwise make the place anew, from the thread's index,
+// wherever it is used.
+DEVICE SharedAt shared_at(const void* p) {
+  SharedAt at = shared_address(p);
+  asm volatile("mov.u32 %0, %0;" : "+r"(at));
+  return at;
+}
+
 // Copies 16 bytes from global to shared memory; of them the last 16 - valid are zeros and not
 // read (valid = 0 reads nothing, `from` is then arbitrary but must be aligned). Both aligned to 16.
 DEVICE void copy_async_16(void* to, const void* from, int valid = 16) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
                "l"(from), "r"(valid));
+}
+DEVICE void copy_async_16(SharedAt to, const void* from, int valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid));
 }
 // Ends a group of this thread's copies.
 DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;\n" ::); }
@@ -24,17 +37,20 @@ DEVICE void copy_async_wait() {
 
 // Four 8x8 matrices of half: lane l gives the address of row l % 8 of matrix l / 8, and gets of
 // matrix i, in r[i], the elements 2 * (l % 4) and the next of row l / 4.
-DEVICE void load_matrix_x4(unsigned (&r)[4], const void* row) {
+DEVICE void load_matrix_x4(unsigned (&r)[4], SharedAt row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(row)
                : "memory");
 }
+DEVICE void load_matrix_x4(unsigned (&r)[4], const void* row) {
+  load_matrix_x4(r, shared_address(row));
+}
 // The same, each matrix transposed.
-DEVICE void load_matrix_x4_transposed(unsigned (&r)[4], const void* row) {
+DEVICE void load_matrix_x4_transposed(unsigned (&r)[4], SharedAt row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(row)
                : "memory");
 }
 
@@ -57,6 +73,8 @@ DEVICE uint64_t global_timer() {
 
 #else
 
+typedef unsigned char* SharedAt;
+inline SharedAt shared_at(const void* p) { return (SharedAt)p; }
 #define copy_async_16(...) ::emulated::copy_async_16(__FILE__, __LINE__, __VA_ARGS__)
 #define copy_async_commit() ::emulated::copy_async_commit()
 template <int pending>

@@ -39,6 +39,16 @@ struct ResidueAxis {
   }
 };
 
+// Taps of a kernel, or of one residue class of it, and the k-blocks of `depth` values that they
+// make: `channels` values for each tap, tap after tap, or with `aligned` each tap apart.
+struct Taps {
+  int rows, columns;
+  DEVICE int k_blocks(int channels, int depth, bool aligned) const {
+    return aligned ? rows * columns * ceil_div(channels, depth)
+                   : ceil_div(rows * columns * channels, depth);
+  }
+};
+
 // Of `all` images those that hold data: all without a count.
 DEVICE int filled_images(const int* count, int all) {
   return count ? max(0, min(*count, all)) : all;

@@ -10,24 +10,7 @@ struct Chunk {
   const half* from;
   int valid;
 };
-
-// Fills a stage with the loader's next k-block. A loader has, for each of the thread's chunks,
-// either `chunk(i)` (ALIGNED: the copy is asynchronous), or `gather(i)`, the values themselves;
-// `next()` steps to the next k-block.
-template <class Layout, class Loader>
-DEVICE void fill(half* stage, Loader& loader) {
-#pragma unroll
-  for (int i = 0; i < Layout::PER_THREAD; i++) {
-    half* to = stage + Layout::place(Layout::line() + i * Layout::STRIDE, Layout::chunk());
-    if constexpr (Loader::ALIGNED) {
-      const Chunk chunk = loader.chunk(i);
-      copy_async_16(to, chunk.from, chunk.valid);
-    } else {
-      *(uint4*)to = loader.gather(i);
-    }
-  }
-  loader.next();
-}
+DEVICE Chunk chunk_if(bool valid, const half* from) { return {from, valid ? 16 : 0}; }
 
 // The values of D that a thread holds: of each 16 x 8 tile of its warp's part, rows lane / 4 and
 // lane / 4 + 8, columns lane % 4 * 2 and the next.
@@ -55,65 +38,131 @@ DEVICE int warp_column() {
   return threadIdx.x / 64 * T::WARP_COLUMNS;
 }
 
-template <class T, class Left, class Right>
-DEVICE void load_fragments(unsigned (&left)[T::WARP_ROWS / 16][4],
-                           unsigned (&right)[T::WARP_COLUMNS / 16][4], const half* stage,
-                           int step) {
-#pragma unroll
-  for (int i = 0; i < T::WARP_ROWS / 16; i++)
-    Left::left(left[i], stage, warp_row<T>() + i * 16, step);
-#pragma unroll
-  for (int j = 0; j < T::WARP_COLUMNS / 16; j++)
-    Right::right(right[j], stage + T::ROWS * DEPTH, warp_column<T>() + j * 16, step);
-}
+// The loop over k. `From` loads both operands, the thread's chunks of the next k-block: with
+// From::ALIGNED `left(i)` and `right(i)` are Chunks, copied asynchronously, all without data after
+// the last k-block; without, they are the values themselves. `next()` steps to the next k-block.
+template <class T, class Left, class Right, class From>
+struct Loop {
+  static constexpr int STEPS = DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
+  static constexpr int STAGE_BYTES = T::STAGE * 2;
 
-// Adds the products of one stage; the fragments of the next step load while this one multiplies.
-template <class T, class Left, class Right>
-DEVICE void multiply_stage(Sums<T>& sums, const half* stage) {
-  constexpr int STEPS = DEPTH / 16;
+  From& from;
+  half* stages;
+  typename Left::Fill left_fill;
+  typename Right::Fill right_fill;
+  typename Left::template Fragments<T::WARP_ROWS / 16> left_at;
+  typename Right::template Fragments<T::WARP_COLUMNS / 16> right_at;
   unsigned left[2][T::WARP_ROWS / 16][4], right[2][T::WARP_COLUMNS / 16][4];
-  load_fragments<T, Left, Right>(left[0], right[0], stage, 0);
+
+  DEVICE Loop(From& from, half* stages)
+      : from(from), stages(stages), left_fill(stages), right_fill(stages + T::ROWS * DEPTH) {
+    left_at.place_left(stages, warp_row<T>());
+    right_at.place_right(stages + T::ROWS * DEPTH, warp_column<T>());
+  }
+
+  // Fills chunks `first` to `last` of the stage at `to`, those of both operands counted through.
+  DEVICE void fill(int to, int first, int last) {
 #pragma unroll
-  for (int step = 0; step < STEPS; step++) {
-    const int now = step % 2;
-    if (step + 1 < STEPS)
-      load_fragments<T, Left, Right>(left[1 - now], right[1 - now], stage, step + 1);
+    for (int i = 0; i < CHUNKS; i++) {
+      if (i < first || i >= last) continue;
+      const bool is_left = i < Left::PER_THREAD;
+      const int own = is_left ? i : i - Left::PER_THREAD;
+      if constexpr (From::ALIGNED) {
+        const Chunk chunk = is_left ? from.left(own) : from.right(own);
+        const SharedAt at = is_left ? left_fill.at(own) : right_fill.at(own);
+        copy_async_16(at + to, chunk.from, chunk.valid);
+      } else {
+        half* const stage = stages + to / 2;
+        if (is_left)
+          *(uint4*)(stage + Left::place(Left::line(own), Left::chunk(own))) = from.left(own);
+        else
+          *(uint4*)(stage + T::ROWS * DEPTH + Right::place(Right::line(own), Right::chunk(own))) =
+              from.right(own);
+      }
+      if (i + 1 == CHUNKS) from.next();
+    }
+  }
+  // The part of the fill of the stage at `to` that stands by row `row` of the products of `step`:
+  // the last step begins, the one before it ends. Gathered values come with the last part, if
+  // there is such a k-block.
+  DEVICE void fill_part(int to, int step, int row, bool live) {
+    constexpr int PARTS = STEPS * Sums<T>::ROWS;
+    const int part = (step + 1) % STEPS * Sums<T>::ROWS + row;
+    if constexpr (From::ALIGNED)
+      fill(to, part * CHUNKS / PARTS, (part + 1) * CHUNKS / PARTS);
+    else if (live && part + 1 == PARTS)
+      fill(to, 0, CHUNKS);
+  }
+
+  DEVICE void load_fragments(int stage_bytes, int step) {
 #pragma unroll
-    for (int i = 0; i < Sums<T>::ROWS; i++)
+    for (int i = 0; i < T::WARP_ROWS / 16; i++)
+      left_at.load(left[step % 2][i], stage_bytes, i, step);
+#pragma unroll
+    for (int j = 0; j < T::WARP_COLUMNS / 16; j++)
+      right_at.load(right[step % 2][j], stage_bytes, j, step);
+  }
+
+  // sums += the product of the fragments of a step. Each row of products has its part of the fill
+  // of stage `to`, so that copies and their addresses stand among the products.
+  DEVICE void multiply_step(Sums<T>& sums, int step, int to, bool live) {
+#pragma unroll
+    for (int i = 0; i < Sums<T>::ROWS; i++) {
 #pragma unroll
       for (int j = 0; j < Sums<T>::COLUMNS; j++) {
-        const unsigned(&b)[4] = right[now][j / 2];
-        multiply_16x8x16(sums.of[i][j], left[now][i], b[j % 2 * 2], b[j % 2 * 2 + 1]);
+        const unsigned(&b)[4] = right[step % 2][j / 2];
+        multiply_16x8x16(sums.of[i][j], left[step % 2][i], b[j % 2 * 2], b[j % 2 * 2 + 1]);
       }
+      fill_part(to, step, i, live);
+    }
   }
-}
+
+  // As multiply, below. Iteration n multiplies k-block n. Before its last step's products a barrier
+  // tells that k-block n + 1 is there, whose first fragments load then, and that k-block n is read:
+  // its stage is filled from there on to the same place in iteration n + 1.
+  DEVICE void run(Sums<T>& sums, int k_blocks) {
+    constexpr int LAST = (T::STAGES - 1) * STAGE_BYTES;
+    sums.clear();
+#pragma unroll 1
+    for (int stage = 0; stage < T::STAGES - 1; stage++) {
+      if (From::ALIGNED || stage < k_blocks) fill(stage * STAGE_BYTES, 0, CHUNKS);
+      copy_async_commit();
+    }
+#pragma unroll
+    for (int row = 0; row < Sums<T>::ROWS; row++) fill_part(LAST, STEPS - 1, row, false);
+    copy_async_wait<T::STAGES - 2>();
+    __syncthreads();
+    if (k_blocks > 0) load_fragments(0, 0);
+    int before = LAST, now = 0;
+#pragma unroll 1
+    for (int k_block = 0; k_block < k_blocks; k_block++) {
+      const int next = now == LAST ? 0 : now + STAGE_BYTES;
+      const bool live = k_block + T::STAGES - 1 < k_blocks;
+#pragma unroll
+      for (int step = 0; step < STEPS; step++) {
+        if (step + 1 < STEPS) {
+          load_fragments(now, step + 1);
+        } else {
+          // Ends the group of a k-block, empty ones too: all but the newest STAGES - 2 have landed,
+          // so that the next is there.
+          copy_async_commit();
+          copy_async_wait<T::STAGES - 2>();
+          __syncthreads();
+          // Past the end are zeros, of gathered values nothing at all.
+          if (From::ALIGNED || k_block + 1 < k_blocks) load_fragments(next, 0);
+        }
+        multiply_step(sums, step, step + 1 < STEPS ? before : now, live);
+      }
+      before = now, now = next;
+    }
+    copy_async_wait<0>();
+    __syncthreads();
+  }
+};
 
 // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the stages
 // are free. Order of summation: k, alone.
-template <class T, class Left, class Right, class LoadLeft, class LoadRight>
-DEVICE void multiply(Sums<T>& sums, LoadLeft& left, LoadRight& right, int k_blocks, half* stages) {
-  auto fill_stage = [&](int stage) {
-    fill<Left>(stages + stage * T::STAGE, left);
-    fill<Right>(stages + stage * T::STAGE + T::ROWS * DEPTH, right);
-  };
-  sums.clear();
-#pragma unroll 1
-  for (int stage = 0; stage < T::STAGES - 1; stage++) {
-    if (stage < k_blocks) fill_stage(stage);
-    copy_async_commit();
-  }
-  int from = 0, to = T::STAGES - 1;
-#pragma unroll 1
-  for (int k_block = 0; k_block < k_blocks; k_block++) {
-    // A group is committed for every k-block, empty ones too: all but STAGES - 2 have landed.
-    copy_async_wait<T::STAGES - 2>();
-    __syncthreads();  // all see the k-block, and all are done with the stage that is filled next
-    if (k_block + T::STAGES - 1 < k_blocks) fill_stage(to);
-    copy_async_commit();
-    multiply_stage<T, Left, Right>(sums, stages + from * T::STAGE);
-    from = from + 1 == T::STAGES ? 0 : from + 1;
-    to = to + 1 == T::STAGES ? 0 : to + 1;
-  }
-  copy_async_wait<0>();
-  __syncthreads();
+template <class T, class Left, class Right, class From>
+DEVICE void multiply(Sums<T>& sums, From& from, int k_blocks, half* stages) {
+  Loop<T, Left, Right, From>(from, stages).run(sums, k_blocks);
 }

@@ -3,8 +3,7 @@
 // even width its four chunks, two pixels each, are aligned, and inside the image or outside as a
 // whole.
 #pragma once
-#include "conv.cuh"
-#include "multiply.cuh"
+#include "stepped.cuh"
 
 constexpr int STEM_CHANNELS = 4;
 constexpr int STEM_ROW = 8 * STEM_CHANNELS;  // values of a row of the window
@@ -13,32 +12,37 @@ static_assert(STEM_ROW == DEPTH, "a row of the window is a k-block");
 // Rows of D are positions, k the pixels and channels of each row of the window there.
 template <class Layout>
 struct StemRows {
-  static constexpr bool ALIGNED = true;
-  const half* map;
-  int height, width, line;
-  int64_t from[Layout::PER_THREAD];  // of the thread's chunk in the window's first row
-  int top[Layout::PER_THREAD];       // that row; far outside if there is no window
-  bool inside[Layout::PER_THREAD];   // columns
+  const half* at[Layout::PER_THREAD];
+  unsigned lacks[Layout::PER_THREAD];
+  Steps steps;
 
-  DEVICE StemRows(const half* map, const Conv& conv, int first_row)
-      : map(map), height(conv.height), width(conv.width), line(0) {
+  DEVICE StemRows(const half* map, const Conv& conv, int first_row) {
     const int per_image = conv.out_height * conv.out_width;
     constexpr int PIXELS = CHUNK / STEM_CHANNELS;
+    steps.within = steps.tap = steps.row = conv.width * STEM_CHANNELS;
 #pragma unroll
     for (int i = 0; i < Layout::PER_THREAD; i++) {
-      const int row = first_row + Layout::line() + i * Layout::STRIDE;
+      const int row = first_row + Layout::line(i);
       const int image = row / per_image, p = row % per_image / conv.out_width;
-      const int left = (row % conv.out_width) * conv.stride - conv.pad - 1;
-      const int column = left + Layout::chunk() * PIXELS;
-      top[i] = image < conv.images ? p * conv.stride - conv.pad : -(1 << 30);
-      inside[i] = column >= 0 && column < width;
-      from[i] = (((int64_t)image * height + top[i]) * width + column) * STEM_CHANNELS;
+      const int left = row % conv.out_width * conv.stride - conv.pad - 1;
+      const int top = p * conv.stride - conv.pad, column = left + Layout::chunk(0) * PIXELS;
+      const bool exists = image < conv.images && column >= 0 && column < conv.width;
+      lacks[i] = exists ? taps_outside(top, conv.height) << ROW_BITS | PAST : ~0u;
+      at[i] = map + (((int64_t)image * conv.height + top) * conv.width + column) * STEM_CHANNELS;
     }
   }
-  DEVICE Chunk chunk(int i) const {
-    const bool valid = inside[i] && (unsigned)(top[i] + line) < (unsigned)height;
-    const int64_t at = from[i] + (int64_t)line * width * STEM_CHANNELS;
-    return {valid ? map + at : map, valid ? 16 : 0};
+  DEVICE Chunk chunk(int i, unsigned asks) const { return chunk_if(!(lacks[i] & asks), at[i]); }
+  DEVICE void move(int by) {
+#pragma unroll
+    for (int i = 0; i < Layout::PER_THREAD; i++) at[i] += by;
   }
-  DEVICE void next() { line++; }
 };
+
+// Both operands of the stem; `conv` has a tap of STEM_ROW channels for each row of the window.
+template <class Left, class Right>
+DEVICE auto stem_operands(const half* x, const half* arranged, const Conv& conv, int first_row,
+                          int first_column) {
+  const TapWalk walk({conv.kernel_h, 1}, STEM_ROW, {0, conv.kernel_h});
+  return TapOperands<StemRows<Left>, FilterRows<Right>>{
+      walk, {x, conv, first_row}, {arranged, conv, walk, first_column}};
+}

@@ -29,49 +29,96 @@ struct Tile {
 using LargeTile = Tile<128, 128, 4>;
 using SmallTile = Tile<64, 64, 4>;
 
-// What all layouts share: an operand's part of a stage is LINES lines of CHUNKS chunks, and a
-// thread fills PER_THREAD chunks of it, of one chunk column and STRIDE lines apart.
+// What all layouts share: an operand's part of a stage is LINES lines of CHUNKS chunks, of which a
+// thread fills PER_THREAD.
 template <int LINES, int CHUNKS_>
 struct Operand {
-  static constexpr int CHUNKS = CHUNKS_;
-  static constexpr int STRIDE = THREADS / CHUNKS, PER_THREAD = LINES / STRIDE;
-  static_assert(THREADS % CHUNKS == 0 && LINES % STRIDE == 0, "threads share a stage evenly");
-  static DEVICE int line() { return threadIdx.x / CHUNKS; }
-  static DEVICE int chunk() { return threadIdx.x % CHUNKS; }
+  static constexpr int CHUNKS = CHUNKS_, PER_THREAD = LINES * CHUNKS / THREADS;
+  static_assert(LINES * CHUNKS % THREADS == 0, "threads share a stage evenly");
 };
 
-// EXTENT rows (or columns) of D, each with DEPTH values of k.
+// EXTENT rows (or columns) of D, each with DEPTH values of k. A thread fills one chunk column of
+// lines STRIDE apart.
 template <int EXTENT>
 struct RowOperand : Operand<EXTENT, DEPTH / CHUNK> {
+  static constexpr int STRIDE = THREADS / (DEPTH / CHUNK);
+  static DEVICE int line(int i) { return threadIdx.x / (DEPTH / CHUNK) + i * STRIDE; }
+  static DEVICE int chunk(int) { return threadIdx.x % (DEPTH / CHUNK); }
   // Two lines fill the 128 bytes of all banks: with the chunk crossed by the pair of lines, any
   // eight lines have their chunk in different banks.
   static DEVICE int place(int line, int chunk) {
     return line * DEPTH + ((chunk ^ (line >> 1)) & 3) * CHUNK;
   }
-  // Fragments of 16 rows of D from `first`, and of 16 values of k.
-  static DEVICE void left(unsigned (&r)[4], const half* stage, int first, int step) {
-    const int lane = threadIdx.x % 32;
-    load_matrix_x4(r, stage + place(first + lane % 16, step * 2 + lane / 16));
-  }
-  // The same for 16 columns of D: r[0] and r[1] are those of the first eight.
-  static DEVICE void right(unsigned (&r)[4], const half* stage, int first, int step) {
-    const int lane = threadIdx.x % 32;
-    load_matrix_x4(r, stage + place(first + lane % 8 + lane / 16 * 8, step * 2 + lane / 8 % 2));
-  }
+  // Places of the thread's chunks in the first stage.
+  struct Fill {
+    SharedAt first;
+    DEVICE Fill(half* stage) : first(shared_at(stage + place(line(0), chunk(0)))) {
+      static_assert(STRIDE % 8 == 0, "a period of the swizzle");
+    }
+    DEVICE SharedAt at(int i) const { return first + i * STRIDE * DEPTH * 2; }
+  };
+  // Places, in the first stage, of the thread's row of fragments: of COUNT fragments of 16 rows of
+  // D from `first`, and of 16 values of k.
+  template <int COUNT>
+  struct Fragments {
+    SharedAt step_at[DEPTH / 16];
+    DEVICE void place_left(const half* stage, int first) {
+      const int lane = threadIdx.x % 32;
+      for_steps(stage, first + lane % 16, lane / 16);
+    }
+    // The same for columns of D: r[0] and r[1] are those of the first eight.
+    DEVICE void place_right(const half* stage, int first) {
+      const int lane = threadIdx.x % 32;
+      for_steps(stage, first + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    }
+    DEVICE void for_steps(const half* stage, int line, int chunk) {
+#pragma unroll
+      for (int step = 0; step < DEPTH / 16; step++)
+        step_at[step] = shared_at(stage + place(line, step * 2 + chunk));
+    }
+    DEVICE void load(unsigned (&r)[4], int stage_bytes, int i, int step) const {
+      load_matrix_x4(r, step_at[step] + stage_bytes + i * 16 * DEPTH * 2);
+    }
+  };
 };
 
-// DEPTH values of k, each with EXTENT rows (or columns) of D.
+// DEPTH values of k, each with EXTENT rows (or columns) of D. A thread fills chunks of one line,
+// four apart; of eight threads that write at once, four have a line whose swizzle takes the other
+// half of the banks.
 template <int EXTENT>
 struct ColumnOperand : Operand<DEPTH, EXTENT / CHUNK> {
+  static constexpr int APART = 4;
+  static DEVICE int line(int) {
+    return threadIdx.x / 32 * 8 + threadIdx.x / 4 % 2 * 4 + threadIdx.x % 32 / 8;
+  }
+  static DEVICE int chunk(int i) { return threadIdx.x % 4 + i * APART; }
   static DEVICE int place(int line, int chunk) {
     return line * EXTENT + (chunk ^ (line & 7)) * CHUNK;
   }
-  static DEVICE void left(unsigned (&r)[4], const half* stage, int first, int step) {
-    const int lane = threadIdx.x % 32, k = step * 16 + lane % 8 + lane / 16 * 8;
-    load_matrix_x4_transposed(r, stage + place(k, first / CHUNK + lane / 8 % 2));
-  }
-  static DEVICE void right(unsigned (&r)[4], const half* stage, int first, int step) {
-    const int lane = threadIdx.x % 32, k = step * 16 + lane % 16;
-    load_matrix_x4_transposed(r, stage + place(k, first / CHUNK + lane / 16));
-  }
+  struct Fill {
+    SharedAt first[2];
+    DEVICE Fill(half* stage) {
+      for (int i = 0; i < 2; i++) first[i] = shared_at(stage + place(line(i), chunk(i)));
+    }
+    DEVICE SharedAt at(int i) const { return first[i % 2] + i / 2 * 8 * CHUNK * 2; }
+  };
+  template <int COUNT>
+  struct Fragments {
+    SharedAt of[COUNT];
+    DEVICE void place_left(const half* stage, int first) {
+      const int lane = threadIdx.x % 32;
+      for_fragments(stage, lane % 8 + lane / 16 * 8, first / CHUNK + lane / 8 % 2);
+    }
+    DEVICE void place_right(const half* stage, int first) {
+      const int lane = threadIdx.x % 32;
+      for_fragments(stage, lane % 16, first / CHUNK + lane / 16);
+    }
+    DEVICE void for_fragments(const half* stage, int line, int chunk) {
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) of[i] = shared_at(stage + place(line, chunk + i * 2));
+    }
+    DEVICE void load(unsigned (&r)[4], int stage_bytes, int i, int step) const {
+      load_matrix_x4_transposed(r, of[i] + stage_bytes + step * 16 * EXTENT * 2);
+    }
+  };
 };

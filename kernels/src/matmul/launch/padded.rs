@@ -5,11 +5,13 @@
 use device::{Access, Arg, Buffer, Launch, LaunchArgs};
 
 use super::CHUNK;
+use super::variants::MAX_TAPS;
 use crate::matmul::ConvShape;
 
 /// True if kernels run on a padded copy of the gradient `[N,P,Q,K]`.
 pub(super) fn is_padded(s: &ConvShape) -> bool {
-    s.channels.is_multiple_of(CHUNK) && !s.filters.is_multiple_of(CHUNK)
+    let has_bits = s.kernel_h.max(s.kernel_w) <= MAX_TAPS;
+    s.channels.is_multiple_of(CHUNK) && !s.filters.is_multiple_of(CHUNK) && has_bits
 }
 
 /// Bytes of the copy.

@@ -5,8 +5,8 @@ use device::{Access, Arg, Gpu, Launch, Workspace};
 use super::CHUNK;
 use super::padded::is_padded;
 use super::variants::{
-    DEPTH, FORWARD, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_PADDED, Problem,
-    Variant,
+    DEPTH, FORWARD, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_PADDED, MAX_TAPS,
+    Problem, Variant,
 };
 use crate::matmul::ConvShape;
 
@@ -94,7 +94,7 @@ impl Plan {
 
 /// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to.
 fn is_aligned(s: &ConvShape) -> bool {
-    s.channels.is_multiple_of(CHUNK)
+    s.channels.is_multiple_of(CHUNK) && s.kernel_h.max(s.kernel_w) <= MAX_TAPS
 }
 
 /// k-blocks of a reduction over taps and channels, as the kernels walk it.
@@ -122,6 +122,10 @@ mod tests {
         let large = forward(&conv(12, 100, 256));
         assert_eq!((large.variant, large.splits, large.partial_bytes()), (FORWARD[0], 1, 0));
         assert_eq!(forward(&conv(1, 13, 255)).variant, FORWARD[2]);
+        let wide = |kernel_w: usize| ConvShape { kernel_w, ..conv(12, 100, 256) };
+        assert_eq!(forward(&wide(14)).variant, FORWARD[0]);
+        assert_eq!(forward(&wide(15)).variant, FORWARD[2]);
+        assert_eq!(Plan::grad_input(&a100, &wide(15)).variant, GRAD_INPUT[2]);
         // Twelve small tiles: 22 splits would fill the GPU, and 8 k-blocks each allow 9.
         let split = forward(&conv(1, 13, 256));
         assert_eq!((split.variant, split.tiles, split.splits), (FORWARD[1], 12, 9));

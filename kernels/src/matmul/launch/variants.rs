@@ -7,6 +7,8 @@ use super::CHUNK;
 
 /// Values of the reduction in a k-block.
 pub(super) const DEPTH: usize = 32;
+/// Rows and columns of a kernel, at most, whose taps the aligned kernels hold as bits.
+pub(super) const MAX_TAPS: usize = 14;
 /// Threads per block.
 const THREADS: u32 = 128;
 

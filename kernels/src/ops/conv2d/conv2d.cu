@@ -38,7 +38,8 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   const int filled_rows = filled_images(count, conv.images) * per_image;
 
   const Taps taps{conv.kernel_h, conv.kernel_w};
-  const Share share = share_of(taps.k_blocks(conv.channels, ALIGNED));
+  Share share = share_of(taps.k_blocks(conv.channels, DEPTH, ALIGNED));
+  if (first_row >= filled_rows) share.len = 0;
   auto window = [&](int row, int& image, int& top, int& left) {
     image = row / per_image;
     const int p = row % per_image / conv.out_width, q = row % per_image % conv.out_width;
@@ -46,12 +47,10 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
     left = q * conv.stride - conv.pad;
     return row < filled_rows;
   };
-  WindowRows<Left, ALIGNED> windows(x, conv.height, conv.width, conv.channels, taps, share.first,
-                                    first_row, window);
-  FilterRows<Right, ALIGNED> filters(w, conv, share.first, first_column);
+  auto from = forward_operands<ALIGNED, Left, Right>(x, w, conv, share, first_row, first_column,
+                                                     window);
   Sums<T> sums;
-  const int k_blocks = first_row < filled_rows ? share.len : 0;
-  multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
+  multiply<T, Left, Right>(sums, from, share.len, stages);
 
   const Corner corner{first_row, first_column, rows, filled_rows, conv.filters};
   const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};

@@ -43,20 +43,19 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
   const int filled_rows = filled_images(count, conv.images) * per_image;
 
   const Taps taps{y.taps, x.taps};
-  const Share share = share_of(taps.k_blocks(conv.filters, ALIGNED));
+  Share share = share_of(taps.k_blocks(conv.filters, DEPTH, ALIGNED));
+  if (first_row >= filled_rows) share.len = 0;
   auto window = [&](int row, int& image, int& top, int& left) {
     image = row / per_image;
     top = row % per_image / x.extent + y.reach - (y.taps - 1);
     left = row % per_image % x.extent + x.reach - (x.taps - 1);
     return row < filled_rows;
   };
-  WindowRows<Left, ALIGNED> windows(g, conv.out_height, conv.out_width,
-                                    conv.gradient_pitch(PADDED), taps, share.first, first_row,
-                                    window);
-  FilterColumns<Right, ALIGNED> filters(w, conv, y, x, share.first, first_column);
+  const int pitch = conv.gradient_pitch(PADDED);
+  auto from = grad_input_operands<ALIGNED, Left, Right>(g, w, conv, pitch, y, x, share, first_row,
+                                                        first_column, window);
   Sums<T> sums;
-  const int k_blocks = first_row < filled_rows ? share.len : 0;
-  multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
+  multiply<T, Left, Right>(sums, from, share.len, stages);
 
   auto place = [&](int row) {
     if (stride == 1) return row;
@@ -82,4 +81,4 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
 GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true, false, 2)
 GRAD_INPUT(conv2d_grad_input_f16_small, SmallTile, true, false, 4)
 GRAD_INPUT(conv2d_grad_input_f16_padded_small, SmallTile, true, true, 4)
-GRAD_INPUT(conv2d_grad_input_f16_unaligned, SmallTile, false, false, 4)
+GRAD_INPUT(conv2d_grad_input_f16_unaligned, SmallTile, false, false, 3)

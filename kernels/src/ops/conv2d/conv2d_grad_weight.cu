@@ -35,12 +35,12 @@ DEVICE void conv2d_grad_weight(const half* x, const half* g, const float* scale,
   const int positions = filled_images(count, conv.images) * conv.out_height * conv.out_width;
 
   const Share share = share_of(ceil_div(positions, DEPTH));
-  PositionColumns<Left, ALIGNED> gradients(g, conv.gradient_pitch(PADDED), positions, share.first,
-                                           first_row);
-  WindowColumns<Right, ALIGNED> windows(x, conv, per_image, per_line, positions, share.first,
-                                        first_column);
+  using From = typename Either<ALIGNED, PositionOperands<Left, Right>,
+                                GatheredPositionOperands<Left, Right>>::Type;
+  From from(x, g, conv, conv.gradient_pitch(PADDED), per_image, per_line, positions, share,
+            first_row, first_column);
   Sums<T> sums;
-  multiply<T, Left, Right>(sums, gradients, windows, share.len, stages);
+  multiply<T, Left, Right>(sums, from, share.len, stages);
 
   const Corner corner{first_row, first_column, conv.filters, conv.filters, columns};
   store_tile(sums, stages, corner, split_of(partials, conv.filters, columns),

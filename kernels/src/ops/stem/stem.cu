@@ -45,10 +45,9 @@ stem_f16_small(const half* RESTRICT x, const half* RESTRICT arranged, const floa
   const int column_tiles = ceil_div(conv.filters, T::COLUMNS);
   const int first_row = blockIdx.x / column_tiles * T::ROWS;
   const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
-  StemRows<Left> windows(x, conv, first_row);
-  FilterRows<Right, true> filters(arranged, conv, 0, first_column);
+  auto from = stem_operands<Left, Right>(x, arranged, conv, first_row, first_column);
   Sums<T> sums;
-  multiply<T, Left, Right>(sums, windows, filters, conv.kernel_h, stages);
+  multiply<T, Left, Right>(sums, from, conv.kernel_h, stages);
 
   const int rows = conv.images * conv.out_height * conv.out_width;
   const Corner corner{first_row, first_column, rows, rows, conv.filters};
