@@ -156,6 +156,7 @@ struct Loop {
       }
       before = now, now = next;
     }
+    copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
   }

@@ -155,6 +155,7 @@ struct Loop {
       }
       before = now, now = next;
     }
+    copy_async_commit();  // the last part's zeros, which must not land later
     copy_async_wait<0>();
     __syncthreads();
   }
