@@ -1,0 +1,28 @@
+//! `[fusion]`: which forms of a GPU's step do the work of several ops in one.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[fusion]`: work that a GPU's step does on the way, in place of a pass of its own over memory.
+/// A fusion changes results by rounding alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fusion {
+    /// Fusions to leave out, to compare. Default: none. On the CPU there are no fusions.
+    pub off: Vec<Fused>,
+}
+
+/// One fusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fused {
+    /// Products that make gradients add the other gradients of their tensor and mask the sum.
+    GradMaskAdd,
+}
+
+impl Fusion {
+    /// Whether the step has this fusion.
+    pub fn has(&self, fused: Fused) -> bool {
+        !self.off.contains(&fused)
+    }
+}
