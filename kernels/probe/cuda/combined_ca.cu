@@ -4,7 +4,7 @@
 #include "loop.cuh"
 
 struct CombinedTapsInner : probe::Today {
-  static constexpr bool PREDICATED = true, POINTERS = true, PREFETCHED = true, TAPS_INNER = true;
+  static constexpr bool PREDICATED = true, POINTERS = true, TAPS_INNER = true;
   static constexpr probe::Cache CACHE = probe::Cache::L1_LINES;
 };
 PROBE_CONV(probe_combined_ca, CombinedTapsInner)

@@ -4,7 +4,7 @@
 #include "loop.cuh"
 
 struct CombinedDeep : probe::Today {
-  static constexpr bool PREDICATED = true, POINTERS = true, PREFETCHED = true;
+  static constexpr bool PREDICATED = true, POINTERS = true;
   static constexpr int DEPTH = 64, STAGES = 3;
 };
 PROBE_CONV(probe_combined_deep, CombinedDeep)

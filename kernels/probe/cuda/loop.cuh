@@ -1,6 +1,5 @@
 // The forward loop of a variant: today's of multiply.cuh and conv2d.cu, with the switches.
 #pragma once
-#include "finish.cuh"
 #include "operands.cuh"
 
 namespace probe {
@@ -171,18 +170,9 @@ DEVICE void conv(const half* x, const half* w, const float* scale, const float* 
   Sums<T> sums;
   Steps(from, stages).multiply(sums, k_blocks);
 
-  if constexpr (S::PREFETCHED) {
-    const Finish finish{y, scale, bias, residual, conv.filters, relu, rows, filled_rows};
-    store_prefetched(sums, stages, first_row, first_column, finish);
-  } else {
-    auto place = [&](int row, bool& filled) {
-      filled = row < filled_rows;
-      return row < rows ? row : -1;
-    };
-    const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};
-    float* const whole = nullptr;
-    store_tile(sums, stages, first_row, first_column, whole, rows, conv.filters, place, finish);
-  }
+  const Corner corner{first_row, first_column, rows, filled_rows, conv.filters};
+  const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};
+  store_tile(sums, stages, corner, nullptr, [](int row) { return row; }, finish);
 }
 
 }  // namespace probe

@@ -12,7 +12,6 @@ struct Today {
   static constexpr bool POINTERS = false;    // keeps addresses and steps them; else makes them anew
   static constexpr bool TAPS_INNER = false;  // k: channels outside, taps inside; else the reverse
   static constexpr Cache CACHE = Cache::L2;
-  static constexpr bool PREFETCHED = false;  // the epilogue's operands are there before the sums
 };
 
 // The tile of 128 x 128 with the variant's stages.

@@ -124,14 +124,19 @@ DEVICE void conv_wgmma(const half* x, const half* w, const float* scale, const f
   __syncwarp();
   const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};
   const int column = lane % LANES * CHUNK;
+  const int d_column = first_column + column;
+  if (d_column >= conv.filters) return;
+  const ActivationRows::Held held = finish.hold(d_column);
 #pragma unroll 1
   for (int line = lane / LANES; line < 16; line += 32 / LANES) {
     const int row = first_row + warp * 16 + line;
-    if (row >= rows || first_column + column >= conv.filters) continue;
+    if (row >= rows) break;
+    const bool filled = row < filled_rows;
+    const Halves other = finish.fetch(row, d_column, filled);
     float v[CHUNK];
     *(float4*)&v[0] = *(const float4*)(slice + line * PITCH + column);
     *(float4*)&v[4] = *(const float4*)(slice + line * PITCH + column + 4);
-    finish(v, row, first_column + column, row < filled_rows);
+    finish(v, held, other, row, d_column, filled);
   }
 }
 

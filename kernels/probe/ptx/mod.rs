@@ -10,7 +10,6 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/combined_deep.ptx", include_str!("compute_80/combined_deep.ptx")),
     ("compute_80/control.ptx", include_str!("compute_80/control.ptx")),
     ("compute_80/depth64.ptx", include_str!("compute_80/depth64.ptx")),
-    ("compute_80/epilogue.ptx", include_str!("compute_80/epilogue.ptx")),
     ("compute_80/pointers.ptx", include_str!("compute_80/pointers.ptx")),
     ("compute_80/predicated.ptx", include_str!("compute_80/predicated.ptx")),
     ("compute_80/support.ptx", include_str!("compute_80/support.ptx")),

@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn names_are_checked_before_a_gpu_is_looked_for() {
         let with = |list: &[&str]| Arguments::parse_from(["probe"].iter().chain(list));
-        assert_eq!(plan(&with(&[])).expect("all").len(), 8 + 4 * 13);
+        assert_eq!(plan(&with(&[])).expect("all").len(), 8 + 4 * 12);
         let few = plan(&with(&["--only", "pointers,identity", "--shapes", "res2_c3"]));
         assert_eq!(few.expect("some").len(), 8 + 1);
         let fault = plan(&with(&["--only", "pointer"])).expect_err("no such variant");

@@ -49,7 +49,7 @@ const TODAY: Variant = Variant {
 };
 
 /// The first is the baseline, the second a control: the variants' own frame with nothing turned on.
-pub const VARIANTS: [Variant; 13] = [
+pub const VARIANTS: [Variant; 12] = [
     TODAY,
     Variant {
         name: "control",
@@ -92,15 +92,9 @@ pub const VARIANTS: [Variant; 13] = [
         ..TODAY
     },
     Variant {
-        name: "epilogue",
-        kernel: "probe_epilogue",
-        question: "do hoisted scale and bias and a prefetched residual reach memory's bandwidth?",
-        ..TODAY
-    },
-    Variant {
         name: "combined",
         kernel: "probe_combined",
-        question: "predicated, pointers and epilogue together",
+        question: "predicated and pointers together",
         ..TODAY
     },
     Variant {

@@ -1,5 +1,16 @@
 // Epilogues: what happens to sums on their way out. Sums pass through shared memory, so that a
 // thread has eight columns of a row and memory sees 16-byte writes.
+//
+// A finish says what becomes of the sums of a row. It has three parts, so that reads from memory
+// are done once, or early:
+//
+//   Held hold(int column)                       values of eight columns, the same for each row
+//   Row fetch(int row, int column, bool filled) values of a row, read before its sums are there
+//   void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column, bool filled)
+//                                               makes v from sums and these, and stores it
+//
+// They are called only for rows and columns that exist; a row that is not `filled` has no data, and
+// its sums are 0.
 #pragma once
 #include "multiply.cuh"
 
@@ -50,39 +61,62 @@ DEVICE void store_columns(half* row, const float (&v)[CHUNK], int column, int co
   }
 }
 
+// Eight halves as they lie in memory: an operand that is read long before it is needed.
+struct Halves {
+  uint4 words;
+  DEVICE float value(int e) const { return __half2float(((const half*)&words)[e]); }
+};
+DEVICE Halves all_halves(half value) {
+  const unsigned bits = __half_as_ushort(value), pair = bits << 16 | bits;
+  return {make_uint4(pair, pair, pair, pair)};
+}
+// From column `column` of `columns`, as load_columns.
+DEVICE Halves load_halves(const half* row, int column, int columns) {
+  if (columns % CHUNK == 0) return {*(const uint4*)(row + column)};
+  Halves halves = all_halves(__ushort_as_half(0));
+  half* values = (half*)&halves.words;
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++)
+    if (column + e < columns) values[e] = row[column + e];
+  return halves;
+}
+
 // y = relu(sum * scale + bias + residual) in half, each part if it is there. Rows without data
-// get 0.
+// get 0. An absent part is neutral to the last bit, a summand -0, so that the loop has no branch.
 struct ActivationRows {
   half* y;
   const float *scale, *bias;  // of a column
   const half* residual;       // [rows, columns] as y
   int columns, relu;
 
-  DEVICE void operator()(float (&v)[CHUNK], int row, int column, bool filled) const {
-    const int64_t first = (int64_t)row * columns;
-    float other[CHUNK];
-    if (scale && filled) {
-      load_columns(other, scale, column, columns);
+  struct Held {
+    float scale[CHUNK], bias[CHUNK];
+    float least;  // what is less becomes 0
+  };
+  using Row = Halves;  // the residual's
+
+  DEVICE Held hold(int column) const {
+    Held held;
 #pragma unroll
-      for (int e = 0; e < CHUNK; e++) v[e] *= other[e];
-    }
-    if (bias && filled) {
-      load_columns(other, bias, column, columns);
-#pragma unroll
-      for (int e = 0; e < CHUNK; e++) v[e] += other[e];
-    }
-    if (residual && filled) {
-      load_columns(other, residual + first, column, columns);
-#pragma unroll
-      for (int e = 0; e < CHUNK; e++) v[e] += other[e];
-    }
+    for (int e = 0; e < CHUNK; e++) held.scale[e] = 1.0f, held.bias[e] = -0.0f;
+    held.least = relu ? 0.0f : -INFINITY;
+    if (scale) load_columns(held.scale, scale, column, columns);
+    if (bias) load_columns(held.bias, bias, column, columns);
+    return held;
+  }
+  DEVICE Row fetch(int row, int column, bool filled) const {
+    if (residual && filled) return load_halves(residual + (int64_t)row * columns, column, columns);
+    return all_halves(__ushort_as_half(0x8000));  // -0
+  }
+  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& other, int row, int column,
+                         bool filled) const {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) {
+      v[e] = v[e] * held.scale[e] + held.bias[e] + other.value(e);
       // Not max(), so that a NaN stays one.
-      if (relu && v[e] < 0.0f) v[e] = 0.0f;
-      if (!filled) v[e] = 0.0f;
+      if (v[e] < held.least || !filled) v[e] = 0.0f;
     }
-    store_columns(y + first, v, column, columns);
+    store_columns(y + (int64_t)row * columns, v, column, columns);
   }
 };
 
@@ -92,28 +126,82 @@ struct WeightRows {
   const float* scale;
   int columns;
 
-  DEVICE void operator()(float (&v)[CHUNK], int row, int column, bool) const {
-    const float factor = scale ? scale[row] : 1.0f;
+  struct Held {};
+  using Row = float;  // the scale
+
+  DEVICE Held hold(int) const { return {}; }
+  DEVICE Row fetch(int row, int, bool) const { return scale ? scale[row] : 1.0f; }
+  DEVICE void operator()(float (&v)[CHUNK], const Held&, Row factor, int row, int column,
+                         bool) const {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) v[e] *= factor;
     store_columns(dw + (int64_t)row * columns, v, column, columns);
   }
 };
 
-// Hands on a block's tile of sums: to `finish`, or as they are to the partial sums of this split.
-// `place(row, filled)` gives the output's row for one of D, or -1 for none, and whether it holds
-// data. `partials` is null, or [gridDim.z, rows, columns]; rows without data are left out there.
-template <class T, class Place, class Finish>
-DEVICE void store_tile(const Sums<T>& sums, half* stages, int first_row, int first_column,
-                       float* partials, int rows, int columns, Place place, const Finish& finish) {
+// The partial sums [rows, columns] of a split, as they are. Rows without data are left out.
+struct PartialRows {
+  float* partials;
+  int columns;
+
+  struct Held {};
+  struct Row {};
+
+  DEVICE Held hold(int) const { return {}; }
+  DEVICE Row fetch(int, int, bool) const { return {}; }
+  DEVICE void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column,
+                         bool filled) const {
+    if (filled) store_columns(partials + (int64_t)row * columns, v, column, columns);
+  }
+};
+
+// A block's tile of D: where it begins, and how many rows and columns D has. Rows from
+// `filled_rows` on hold no data.
+struct Corner {
+  int first_row, first_column, rows, filled_rows, columns;
+  template <class T>
+  DEVICE bool is_full() const {
+    return first_row + T::ROWS <= filled_rows && first_column + T::COLUMNS <= columns &&
+           columns % CHUNK == 0;
+  }
+};
+
+// Hands a block's tile of sums to `finish`, in slices of 16 rows for each warp. A FULL tile asks
+// for no limits, and reads for the next slice while one passes through shared memory; the code for
+// others is short. `place(row)` gives the output's row for one of D.
+template <bool FULL, class T, class Place, class Finish>
+DEVICE void store_rows(const Sums<T>& sums, half* stages, const Corner& d, Place place,
+                       const Finish& finish) {
   // Eight floats more than a line of columns put the four lines that write at once in other banks.
   constexpr int PITCH = T::WARP_COLUMNS + 8, LANES = T::WARP_COLUMNS / CHUNK;
+  constexpr int LINES = 32 / LANES, TURNS = 16 / LINES;  // lines of a turn, turns of a slice
   static_assert(4 * 16 * PITCH * 2 <= T::STAGES * T::STAGE, "the warps' slices fit the stages");
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, line = lane / LANES, own_column = lane % LANES * CHUNK;
   float* slice = (float*)stages + threadIdx.x / 32 * (16 * PITCH);
-  const int column = lane % LANES * CHUNK, d_column = first_column + warp_column<T>() + column;
+  const int top = d.first_row + warp_row<T>() + line;
+  const int column = d.first_column + warp_column<T>() + own_column;
+
+  struct Reads {
+    int row;  // of the output
+    bool filled;
+    typename Finish::Row other;
+  } ahead[2][TURNS];
+  auto fetch = [&](Reads& at, int i, int turn) {
+    const int row = top + i * 16 + turn * LINES;
+    at.filled = FULL || row < d.filled_rows;
+    at.row = place(row);
+    at.other = finish.fetch(at.row, column, at.filled);
+  };
+  auto fetch_slice = [&](int i) {
+#pragma unroll
+    for (int turn = 0; FULL && turn < TURNS; turn++) fetch(ahead[i % 2][turn], i, turn);
+  };
+  typename Finish::Held held{};
+  if (FULL || column < d.columns) held = finish.hold(column);
+  fetch_slice(0);
 #pragma unroll
   for (int i = 0; i < Sums<T>::ROWS; i++) {
+    if (i + 1 < Sums<T>::ROWS) fetch_slice(i + 1);
 #pragma unroll
     for (int j = 0; j < Sums<T>::COLUMNS; j++) {
       float* to = slice + lane / 4 * PITCH + j * 8 + lane % 4 * 2;
@@ -121,26 +209,50 @@ DEVICE void store_tile(const Sums<T>& sums, half* stages, int first_row, int fir
       *(float2*)(to + 8 * PITCH) = make_float2(sums.of[i][j][2], sums.of[i][j][3]);
     }
     __syncwarp();
-#pragma unroll 1
-    for (int line = lane / LANES; line < 16; line += 32 / LANES) {
-      bool filled = true;
-      const int row = place(first_row + warp_row<T>() + i * 16 + line, filled);
-      if (row < 0 || d_column >= columns) continue;
+    auto store = [&](const Reads& at, int turn) {
+      const float* from = slice + (turn * LINES + line) * PITCH + own_column;
       float v[CHUNK];
-      *(float4*)&v[0] = *(const float4*)(slice + line * PITCH + column);
-      *(float4*)&v[4] = *(const float4*)(slice + line * PITCH + column + 4);
-      if (!partials) {
-        finish(v, row, d_column, filled);
-      } else if (filled) {
-        float* to = partials + ((int64_t)blockIdx.z * rows + row) * columns;
-        store_columns(to, v, d_column, columns);
+      *(float4*)&v[0] = *(const float4*)from;
+      *(float4*)&v[4] = *(const float4*)(from + 4);
+      finish(v, held, at.other, at.row, column, at.filled);
+    };
+    if constexpr (FULL) {
+#pragma unroll
+      for (int turn = 0; turn < TURNS; turn++) store(ahead[i % 2][turn], turn);
+    } else {
+#pragma unroll 1
+      for (int turn = 0; turn < TURNS; turn++) {
+        if (top + i * 16 + turn * LINES >= d.rows || column >= d.columns) continue;
+        Reads at;
+        fetch(at, i, turn);
+        store(at, turn);
       }
     }
     __syncwarp();
   }
 }
 
-// Sums the splits in their order: a thread for each eight columns of a row.
+// Hands on a block's tile of sums: to `finish`, or as they are to `partials`, those of this split,
+// if they are not null. `place` as in store_rows.
+template <class T, class Place, class Finish>
+DEVICE void store_tile(const Sums<T>& sums, half* stages, const Corner& d, float* partials,
+                       Place place, const Finish& finish) {
+  if (partials) {
+    store_rows<false>(sums, stages, d, place, PartialRows{partials, d.columns});
+  } else if (d.is_full<T>()) {
+    store_rows<true>(sums, stages, d, place, finish);
+  } else {
+    store_rows<false>(sums, stages, d, place, finish);
+  }
+}
+
+// The partial sums of split blockIdx.z, of [gridDim.z, rows, columns]; null of null.
+DEVICE float* split_of(float* partials, int rows, int columns) {
+  return partials ? partials + (int64_t)blockIdx.z * rows * columns : nullptr;
+}
+
+// Sums the splits in their order: a thread for each eight columns of a row, which has its finish's
+// reads under way before the first sum, and those of four splits at a time.
 template <class Finish>
 DEVICE void reduce_splits(const float* partials, int splits, int rows, int columns, int filled_rows,
                           const Finish& finish) {
@@ -148,13 +260,18 @@ DEVICE void reduce_splits(const float* partials, int splits, int rows, int colum
   const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= (int64_t)rows * per_row) return;
   const int row = (int)(item / per_row), column = (int)(item % per_row) * CHUNK;
-  float v[CHUNK] = {};
   const bool filled = row < filled_rows;
-  for (int split = 0; filled && split < splits; split++) {
+  const typename Finish::Held held = finish.hold(column);
+  const typename Finish::Row other = finish.fetch(row, column, filled);
+  const int64_t split_len = (int64_t)rows * columns;
+  const float* from = partials + (int64_t)row * columns;
+  float v[CHUNK] = {};
+#pragma unroll 4
+  for (int split = 0; split < (filled ? splits : 0); split++, from += split_len) {
     float part[CHUNK];
-    load_columns(part, partials + ((int64_t)split * rows + row) * columns, column, columns);
+    load_columns(part, from, column, columns);
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) v[e] += part[e];
   }
-  finish(v, row, column, filled);
+  finish(v, held, other, row, column, filled);
 }

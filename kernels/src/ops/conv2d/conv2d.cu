@@ -53,12 +53,10 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   const int k_blocks = first_row < filled_rows ? share.len : 0;
   multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
 
-  auto place = [&](int row, bool& filled) {
-    filled = row < filled_rows;
-    return row < rows ? row : -1;
-  };
+  const Corner corner{first_row, first_column, rows, filled_rows, conv.filters};
   const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};
-  store_tile(sums, stages, first_row, first_column, partials, rows, conv.filters, place, finish);
+  store_tile(sums, stages, corner, split_of(partials, rows, conv.filters),
+             [](int row) { return row; }, finish);
 }
 
 #define CONV2D(name, tile, aligned, blocks)                                                  \

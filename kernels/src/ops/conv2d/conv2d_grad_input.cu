@@ -59,20 +59,19 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const GradientRows& 
   const int k_blocks = first_row < filled_rows ? share.len : 0;
   multiply<T, Left, Right>(sums, windows, filters, k_blocks, stages);
 
-  auto place = [&](int row, bool& filled) {
-    filled = row < filled_rows;
-    if (row >= rows) return -1;
+  auto place = [&](int row) {
     if (stride == 1) return row;
     const int image = row / per_image, line = row % per_image / x.extent;
     const int h = y.first + line * stride, w = x.first + row % per_image % x.extent * stride;
     return (image * conv.height + h) * conv.width + w;
   };
-  store_tile(sums, stages, first_row, first_column, partials,
-             conv.images * conv.height * conv.width, conv.channels, place, finish);
+  const Corner corner{first_row, first_column, rows, filled_rows, conv.channels};
+  const int positions = conv.images * conv.height * conv.width;
+  store_tile(sums, stages, corner, split_of(partials, positions, conv.channels), place, finish);
 }
 
-#define GRAD_INPUT(name, tile, aligned, blocks)                                                   \
-  KERNEL_BLOCKS(THREADS, blocks)                                                                         \
+#define GRAD_INPUT(name, tile, aligned, blocks)                                           \
+  KERNEL_BLOCKS(THREADS, blocks)                                                          \
   name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,        \
        const half* RESTRICT other, const half* RESTRICT mask, const int* RESTRICT count,  \
        half* RESTRICT dx, float* RESTRICT partials, Conv conv, int relu) {                \

@@ -41,9 +41,9 @@ DEVICE void conv2d_grad_weight(const half* x, const half* g, const float* scale,
   Sums<T> sums;
   multiply<T, Left, Right>(sums, gradients, windows, share.len, stages);
 
-  auto place = [&](int row, bool&) { return row < conv.filters ? row : -1; };
-  const WeightRows finish{dw, scale, columns};
-  store_tile(sums, stages, first_row, first_column, partials, conv.filters, columns, place, finish);
+  const Corner corner{first_row, first_column, conv.filters, conv.filters, columns};
+  store_tile(sums, stages, corner, split_of(partials, conv.filters, columns),
+             [](int row) { return row; }, WeightRows{dw, scale, columns});
 }
 
 #define GRAD_WEIGHT(name, tile, aligned)                                                   \
