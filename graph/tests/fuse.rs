@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use device::Target;
 use graph::autodiff::differentiate;
-use graph::fuse::grad_mask_add;
+use graph::fuse::{grad_mask_add, scaled_weights, upsample_grad_add};
 use graph::prune::prune;
 use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
 use kernels::case::normal;
 use kernels::cpu::HostTensor;
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
+use kernels::ops::upsample_add::UpsampleAdd;
 use kernels::{Role, TensorDesc};
 
 use crate::common::toy::Toy;
@@ -191,4 +192,50 @@ fn rows_past_a_count_are_not_lost() {
     let programs = net.finish(sum);
     assert_eq!(count(&programs[1], "sum"), 1);
     assert_same(&programs);
+}
+
+/// One node scales the weights that two gradients read, and nothing changes.
+#[test]
+fn weights_are_scaled_once() {
+    let mut net = Net::new();
+    let x = net.x();
+    let first = net.conv(x, 3, false);
+    let w = net.program.state("w", TensorDesc::new(Role::Weight, &[4, 3, 3, 4]));
+    let scale = net.program.state("scale", TensorDesc::new(Role::Master, &[4]));
+    let op = Conv2d { scale: true, ..Conv2d::new(1, 1) };
+    let mut y = first;
+    for _ in 0..2 {
+        let none = (None, None, None);
+        let (bias, residual, count) = none;
+        let inputs = Conv2dInputs { x: y, w, scale: Some(scale), bias, residual, count };
+        y = net.program.apply1(op.clone(), inputs).expect("shapes that fit");
+    }
+    let [plain, _] = net.finish(y);
+    let mut fused = plain.clone();
+    scaled_weights(&mut fused);
+    assert_eq!((count(&fused, "scale_weights"), fused.nodes().len()), (1, plain.nodes().len() + 1));
+    let node = fused.nodes().iter().find(|node| node.op.name() == "scale_weights");
+    assert_eq!(node.expect("one").outputs.len(), 1);
+    assert_same(&[plain, fused]);
+}
+
+/// The gradient of an enlarged map adds the map's other gradient.
+#[test]
+fn an_enlarged_map_needs_no_sum() {
+    let mut net = Net::new();
+    let x = net.x();
+    let small = net.conv(x, 3, false);
+    let large = net.program.input("large", TensorDesc::new(Role::Activation, &[3, 11, 10, 4]));
+    let lateral = net.conv(large, 1, false);
+    let merged = net.program.apply1(UpsampleAdd, [lateral, small]).expect("shapes that fit");
+    // After the merge, so that its gradient comes first, as in a pyramid.
+    let own = net.conv(small, 3, false);
+    let ends = [own, merged].map(|map| net.program.apply1(Toy::Total, [map]).expect("a sum"));
+    let loss = net.program.apply1(Toy::Add, ends).expect("a sum");
+    let [plain, masked] = net.finish(loss);
+    assert_eq!((count(&plain, "sum"), count(&masked, "sum")), (1, 1));
+    let mut fused = masked;
+    upsample_grad_add(&mut fused);
+    assert_eq!(count(&fused, "sum"), 0);
+    assert_same(&[plain, fused]);
 }

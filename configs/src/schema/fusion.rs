@@ -18,6 +18,17 @@ pub struct Fusion {
 pub enum Fused {
     /// Products that make gradients add the other gradients of their tensor and mask the sum.
     GradMaskAdd,
+    /// One launch scales the weights of all convolutions with a frozen scale, for their gradients.
+    ScaledWeights,
+    /// The gradient of a map that was upsampled adds the other gradients of the map.
+    UpsampleGradAdd,
+}
+
+impl Fused {
+    /// All of them.
+    pub fn all() -> [Self; 3] {
+        [Self::GradMaskAdd, Self::ScaledWeights, Self::UpsampleGradAdd]
+    }
 }
 
 impl Fusion {

@@ -9,7 +9,16 @@ pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     if *target == Target::Cpu {
         return;
     }
+    if !fusion.off.is_empty() {
+        tracing::debug!(off = ?fusion.off, "left out fusions");
+    }
     if fusion.has(Fused::GradMaskAdd) {
         fuse::grad_mask_add(program);
+    }
+    if fusion.has(Fused::UpsampleGradAdd) {
+        fuse::upsample_grad_add(program);
+    }
+    if fusion.has(Fused::ScaledWeights) {
+        fuse::scaled_weights(program);
     }
 }

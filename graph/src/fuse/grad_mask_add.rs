@@ -15,11 +15,13 @@ use crate::{Program, TensorId};
 /// keeps the terms that no product can take: those computed after it, and those that may hold data
 /// past the product's count.
 pub fn grad_mask_add(program: &mut Program) {
-    add(program);
+    add(program, true);
     mask(program);
 }
 
-fn add(program: &mut Program) {
+/// Puts sums of gradients into the ops that make one of them: those that are products, or those
+/// that are not.
+pub(super) fn add(program: &mut Program, products: bool) {
     let uses = Uses::of(program);
     let mut done = vec![];
     for sum in 0..program.nodes.len() {
@@ -32,6 +34,7 @@ fn add(program: &mut Program) {
         let mut left: Vec<TensorId> = vec![];
         for term in terms {
             if let Some(&other) = left.last()
+                && uses.writer(term).is_some_and(|node| is_product(program, node) == products)
                 && uses.is_only_for(term, sum)
                 && take(program, &uses, term, other)
             {
@@ -53,6 +56,10 @@ fn add(program: &mut Program) {
     remove(program, &done);
 }
 
+fn is_product(program: &Program, node: usize) -> bool {
+    program.nodes[node].op.on_tensor_cores()
+}
+
 /// Lets the product that writes `term` add `other`; false if it cannot.
 fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> bool {
     let Some(writer) = uses.writer(term) else { return false };
@@ -64,8 +71,7 @@ fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> 
         || uses.writer(other).is_some_and(|node| count(node) == count(writer));
     match program.nodes[writer].op.finish() {
         Some(finish @ Finish { other: false, mask: false }) if fits => {
-            finish_with(program, writer, Finish { other: true, ..finish }, other);
-            true
+            finish_with(program, writer, Finish { other: true, ..finish }, other)
         }
         _ => false,
     }
@@ -81,8 +87,9 @@ fn mask(program: &mut Program) {
         if !is::<ReluMask>(program, relu) || !early || !uses.is_only_for(gradient, relu) {
             continue;
         }
-        if let Some(finish @ Finish { mask: false, .. }) = program.nodes[writer].op.finish() {
-            finish_with(program, writer, Finish { mask: true, ..finish }, activation);
+        if let Some(finish @ Finish { mask: false, .. }) = program.nodes[writer].op.finish()
+            && finish_with(program, writer, Finish { mask: true, ..finish }, activation)
+        {
             rename(program, &uses, gradient, relu);
             done.push(relu);
         }
@@ -90,14 +97,13 @@ fn mask(program: &mut Program) {
     remove(program, &done);
 }
 
-/// Gives the product at `node` this finish, whose last tensor is `input`.
-fn finish_with(program: &mut Program, node: usize, finish: Finish, input: TensorId) {
+/// Gives the op at `node` this finish, whose last tensor is `input`; false if it cannot have it.
+fn finish_with(program: &mut Program, node: usize, finish: Finish, input: TensorId) -> bool {
     let node = &mut program.nodes[node];
-    match node.op.with_finish(finish) {
-        Some(op) => node.op = op,
-        None => panic!("{} has a finish and takes no other", node.op.name()),
-    }
+    let Some(op) = node.op.with_finish(finish) else { return false };
+    node.op = op;
     node.inputs.push(input);
+    true
 }
 
 /// Lets the writer of `tensor` write the output of node `of` instead.

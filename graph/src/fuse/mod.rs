@@ -6,12 +6,16 @@
 //! and so their names.
 
 mod grad_mask_add;
+mod scaled_weights;
+mod upsample_grad_add;
 
 use kernels::Op;
 
 use crate::{Program, TensorId};
 
 pub use grad_mask_add::grad_mask_add;
+pub use scaled_weights::scaled_weights;
+pub use upsample_grad_add::upsample_grad_add;
 
 /// Who writes and reads each tensor of a program, as positions of its nodes.
 struct Uses {

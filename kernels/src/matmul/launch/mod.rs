@@ -110,8 +110,8 @@ pub(crate) fn forward(
     [product].into_iter().chain(reduce).collect()
 }
 
-/// Sums the splits of a pass with an output of `[images, positions, columns]`; without the arguments
-/// of the epilogue.
+/// Sums the splits of a pass with an output of `[images, positions, columns]`; the epilogue's
+/// arguments follow.
 fn reduce_half(
     kernel: &'static str,
     plan: &Plan,
@@ -137,8 +137,8 @@ pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool)
 }
 
 /// `dx = relu(conv_transposed(g * scale, w) + bias + residual)` where `mask` is positive, from `g`,
-/// `w` to `dx`. The scale is one of the K channels of `g`, and multiplied into the weights, in half:
-/// a rounding of 2^-11 for a product.
+/// `w` to `dx`. The scale is of the K channels of `g`, and multiplied into the weights, in half: a
+/// rounding of 2^-11 for a product.
 pub(crate) fn grad_input(
     args: &LaunchArgs<'_>,
     s: &ConvShape,

@@ -2,7 +2,8 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{Conv2d, Conv2dGradInput, Conv2dInputs};
+use super::{Conv2d, Conv2dInputs};
+use crate::Finish;
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
 
@@ -21,12 +22,14 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
 }
 
 pub(super) fn grad_input(
-    op: &Conv2dGradInput,
+    has_scale: bool,
+    counted: bool,
+    finish: Finish,
     shape: &ConvShape,
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
-    let scale = op.scale.then(|| args.inputs[2]);
-    let extras = Extras { scale, ..launch::finished(args, op.counted, op.finish) };
+    let scale = has_scale.then(|| args.inputs[2]);
+    let extras = Extras { scale, ..launch::finished(args, counted, finish) };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
     launch::grad_input(args, shape, tensors, extras)
 }

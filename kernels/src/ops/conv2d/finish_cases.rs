@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::Conv2dGradInput;
-use super::cases::SCALED_FLOOR;
 use crate::case::{ORDER_FLOOR, OpCase, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
@@ -12,8 +11,8 @@ use crate::{Finish, Role, TensorDesc};
 
 /// No images, one value, primes, strides whose classes have no tap, large tiles, and splits; each
 /// with another gradient, with a mask and with both; counted (none, some, all) and not; rows past
-/// the count hold NaN.
-pub(super) fn cases() -> Vec<OpCase> {
+/// the count hold NaN. `scaled_floor` allows for the rounding of weights times a scale.
+pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 9] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
         ([1, 1, 1, 1], [1, 1, 1, 0]),
@@ -31,7 +30,10 @@ pub(super) fn cases() -> Vec<OpCase> {
         let counts = [None, Some(0), Some(x[0] / 2), Some(x[0])];
         // The rounding of a scale shows in many values of little each: not in the large tiles.
         let scale = at % 2 == 0 && x[0] < 12;
-        let counted = |(i, finish)| case(x, w, finish, scale, counts[(at + i) % 4]);
+        let counted = |(i, finish)| {
+            let case = case(x, w, finish, scale, counts[(at + i) % 4]);
+            case.device_floor(if scale { scaled_floor } else { ORDER_FLOOR })
+        };
         finishes.into_iter().enumerate().map(counted).collect::<Vec<_>>()
     };
     shapes.iter().enumerate().flat_map(of_shape).collect()
@@ -67,8 +69,7 @@ fn case(
     let counted = count.is_some();
     let op = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted, finish };
     let label = format!("{x:?} from {filters} by {kernel}, {op:?}, count {count:?}");
-    let floor = if scale { SCALED_FLOOR } else { ORDER_FLOOR };
-    OpCase::new(label, Arc::new(op), inputs).device_floor(floor)
+    OpCase::new(label, Arc::new(op), inputs)
 }
 
 /// Fills the images from `count` on with NaN.

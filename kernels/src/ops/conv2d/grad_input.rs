@@ -119,7 +119,7 @@ impl Op for Conv2dGradInput {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let shape = inferred(NAME, self.shape(&descs(args)));
-        cuda::grad_input(self, &shape, args)
+        cuda::grad_input(self.scale, self.counted, self.finish, &shape, args)
     }
 
     /// A GPU rounds weights times a frozen scale to fp16 before the product. Where a gradient is

@@ -1,9 +1,10 @@
 //! Gradients of the fully connected layer.
 //!
 //! `linear_grad_input`: `g [M,K]`, `w [K, ..]`, `[count [1] i32]`, `other` and `mask` of a
-//! [`Finish`] -> `dx [M, row_shape..]` = g * w, finished; rows from `count` on get 0. `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` -> `dw [K,
-//! row_shape..]` = g^T * x; rows from `count` on do not contribute. Outputs are overwritten; both
-//! are bound by compute and deterministic.
+//! [`Finish`] -> `dx [M, row_shape..]` = g * w, finished; rows from `count` on get 0.
+//! `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` -> `dw [K, row_shape..]` = g^T * x; rows
+//! from `count` on do not contribute. Outputs are overwritten; both are bound by compute and
+//! deterministic.
 
 use std::sync::Arc;
 
@@ -121,7 +122,7 @@ impl Op for LinearGradInput {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_input(self, args)
+        cuda::grad_input(self.counted, self.finish, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
