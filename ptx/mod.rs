@@ -45,6 +45,7 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/sample_anchors.ptx", include_str!("compute_80/sample_anchors.ptx")),
     ("compute_80/sample_rois.ptx", include_str!("compute_80/sample_rois.ptx")),
     ("compute_80/scalar_product.ptx", include_str!("compute_80/scalar_product.ptx")),
+    ("compute_80/scale_weights.ptx", include_str!("compute_80/scale_weights.ptx")),
     ("compute_80/select_columns.ptx", include_str!("compute_80/select_columns.ptx")),
     ("compute_80/sgd.ptx", include_str!("compute_80/sgd.ptx")),
     ("compute_80/smooth_l1_loss.ptx", include_str!("compute_80/smooth_l1_loss.ptx")),

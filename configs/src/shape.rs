@@ -70,9 +70,10 @@ impl fmt::Display for Shape {
             Shape::Word([word]) => write!(f, "\"{word}\""),
             Shape::Word(words) => write!(f, "one of \"{}\"", words.join("\", \"")),
             Shape::List { len, item } => {
-                let what = match **item {
+                let what = match &**item {
                     Shape::Count => "whole numbers, at least 0",
                     Shape::Number { .. } => "numbers",
+                    Shape::Word(_) => &format!("words, each {item}"),
                     _ => "values",
                 };
                 match len {

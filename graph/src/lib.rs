@@ -10,6 +10,7 @@
 //! | gradients, from the ops' backward rules | [`autodiff::differentiate`] |
 //! | gradients summed over ranks, many at once | [`buckets::all_reduce_buckets`] |
 //! | dead nodes removed | [`prune::prune`] |
+//! | elementwise nodes put into the ops beside them | [`fuse`] |
 //! | order, streams, and what waits for what | [`Schedule`] |
 //! | an offset in one arena for every value | [`Plan`] |
 //! | tensors that live across runs | [`StateSet`], [`DeviceState`] |
@@ -102,6 +103,7 @@ pub mod check;
 mod error;
 pub mod exec;
 pub mod finite;
+pub mod fuse;
 pub mod plan;
 pub mod program;
 pub mod prune;

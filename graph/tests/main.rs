@@ -8,6 +8,7 @@ mod device;
 mod device_random;
 mod examples;
 mod execution;
+mod fuse;
 mod log;
 mod plan;
 mod program;

@@ -72,6 +72,7 @@ pub mod compiled;
 mod counted;
 pub mod cpu;
 mod error;
+mod finish;
 pub mod frozen_bn;
 pub mod losses;
 mod matmul;
@@ -85,4 +86,5 @@ pub mod resize;
 
 pub use device::tensor::{DType, Role, TensorDesc};
 pub use error::OpError;
+pub use finish::Finish;
 pub use op::{BackwardRule, BackwardStep, Cost, Op, OpRef, Sink, Source, workspace_bytes};

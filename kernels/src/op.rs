@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{Gpu, Launch, LaunchArgs, Target, Task};
 
 use crate::cpu::{CpuArgs, HostTensor};
-use crate::{OpError, TensorDesc};
+use crate::{Finish, OpError, TensorDesc};
 
 /// A shared op; programs and backward rules hold ops through it.
 pub type OpRef = Arc<dyn Op>;
@@ -67,6 +67,23 @@ pub trait Op: Any + Debug + Send + Sync {
     ) -> usize {
         let _ = (gpu, inputs, outputs);
         0
+    }
+
+    /// How a product that makes a gradient finishes it; `None` for any other op.
+    fn finish(&self) -> Option<Finish> {
+        None
+    }
+
+    /// The op of [`Self::finish`] with another: its tensors follow the op's own inputs.
+    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
+        let _ = finish;
+        None
+    }
+
+    /// Position of the input that says how many rows, or images, of the outputs hold data: those
+    /// past it are 0.
+    fn count_input(&self) -> Option<usize> {
+        None
     }
 
     /// The CUDA kernels that do the work, to run in this order. Every element of every output is

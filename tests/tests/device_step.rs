@@ -71,6 +71,13 @@ fn a_partial_batch_weighs_as_without_micro_steps() {
     step::a_partial_batch_weighs_as_without_micro_steps(&emulated);
 }
 
+/// Each fusion alone, and all together, give the losses and gradients of the plain form but for
+/// rounding, and the same bits in two orders of work.
+#[test]
+fn fusions_change_rounding_alone() {
+    step::fusions_change_rounding_alone(&emulated);
+}
+
 /// A batch that does not fit is refused with one that would.
 #[test]
 fn too_large_a_batch_is_refused_with_one_that_fits() {

@@ -1,6 +1,7 @@
 //! The keys of a config file: one struct per table; every field states its default and unit.
 
 mod data;
+mod fusion;
 mod heads;
 mod model;
 mod ranks;
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use data::{ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeRounding, Synthetic};
+pub use fusion::{Fused, Fusion};
 pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, MaskTargetRule, PostNmsScope, Roi, Rpn};
 pub use model::{
     Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind, StrideRule,
@@ -37,6 +39,8 @@ pub struct Config {
     pub eval: Eval,
     /// Runs of several processes.
     pub ranks: RanksConfig,
+    /// Fused forms of a GPU's step.
+    pub fusion: Fusion,
 }
 
 impl Config {

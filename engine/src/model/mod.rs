@@ -6,6 +6,7 @@ mod capacities;
 mod detect;
 mod division;
 mod fpn;
+mod fusion;
 mod group_sum;
 mod inputs;
 mod net;

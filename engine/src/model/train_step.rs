@@ -9,6 +9,7 @@ use kernels::{Role, TensorDesc};
 
 use super::backbone::backbone;
 use super::fpn::fpn;
+use super::fusion;
 use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
 use super::net::Net;
 use super::optimizer::{self, Trained};
@@ -69,6 +70,7 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
         }
     };
     prune(&mut net.program);
+    fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
     let losses = losses.into_iter().map(|(name, _)| name).collect();
     Ok(BuiltProgram { losses, ring, ..net.finish() })
 }

@@ -37,6 +37,7 @@ pub mod roi_levels;
 pub mod sample_anchors;
 pub mod sample_rois;
 pub mod scalar_product;
+pub mod scale_weights;
 pub mod select_columns;
 pub mod sgd;
 pub mod smooth_l1_loss;
@@ -90,6 +91,7 @@ pub fn cases() -> Vec<OpCase> {
         sample_anchors::cases(),
         sample_rois::cases(),
         scalar_product::cases(),
+        scale_weights::cases(),
         select_columns::cases(),
         sgd::cases(),
         smooth_l1_loss::cases(),

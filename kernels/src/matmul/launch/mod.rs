@@ -12,7 +12,7 @@ mod variants;
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 
 use super::ConvShape;
-use crate::DType;
+use crate::{DType, Finish};
 use plan::Plan;
 use variants::STEM;
 
@@ -65,6 +65,8 @@ pub(crate) struct Extras<'a> {
     pub bias: Option<Buffer<'a>>,
     /// Summand per output element, half.
     pub residual: Option<Buffer<'a>>,
+    /// Where it is not positive the result is 0, half; of [`grad_input`] alone.
+    pub mask: Option<Buffer<'a>>,
     /// Negative results become 0.
     pub relu: bool,
     /// Images in use, `[1] i32`.
@@ -97,9 +99,17 @@ pub(crate) fn forward(
         .arg(plan.partials(workspace, 0, Access::Write))
         .arg(conv_arg(s))
         .arg(extras.relu);
-    let images = [s.images, s.out_height * s.out_width, s.filters];
-    let partials = plan.partials(workspace, 0, Access::Read);
-    [product].into_iter().chain(reduce_half(&plan, partials, extras, y, images)).collect()
+    let reduce = (plan.splits > 1).then(|| {
+        let images = [s.images, s.out_height * s.out_width, s.filters];
+        reduce_half("conv2d_reduce_f16", &plan, plan.partials(workspace, 0, Access::Read), images)
+            .arg(read(extras.scale))
+            .arg(read(extras.bias))
+            .arg(read(extras.residual))
+            .arg(read(extras.count))
+            .arg(y.write())
+            .arg(extras.relu)
+    });
+    [product].into_iter().chain(reduce).collect()
 }
 
 /// The product of a stem, without arguments.
@@ -107,27 +117,20 @@ pub(crate) fn stem(s: &ConvShape) -> Launch {
     STEM.launch([STEM.tiles([s.out_positions(), s.filters]), 1, 1])
 }
 
-/// Sums the splits of a pass with output `y` of `[images, positions, columns]`.
+/// Sums the splits of a pass with an output of `[images, positions, columns]`; the epilogue's
+/// arguments follow.
 fn reduce_half(
+    kernel: &'static str,
     plan: &Plan,
     partials: Arg,
-    extras: Extras<'_>,
-    y: Buffer<'_>,
     [images, per_image, columns]: [usize; 3],
-) -> Option<Launch> {
-    let launch = Launch::over("conv2d_reduce_f16", images * per_image * columns.div_ceil(CHUNK))
+) -> Launch {
+    Launch::over(kernel, images * per_image * columns.div_ceil(CHUNK))
         .arg(partials)
         .int(plan.splits)
-        .arg(read(extras.scale))
-        .arg(read(extras.bias))
-        .arg(read(extras.residual))
-        .arg(read(extras.count))
-        .arg(y.write())
         .int(images)
         .int(per_image)
         .int(columns)
-        .arg(extras.relu);
-    (plan.splits > 1).then_some(launch)
 }
 
 /// Bytes of the scaled weights at the start of the workspace of [`grad_input`].
@@ -140,8 +143,9 @@ pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool)
     scaled_bytes(s, scaled) + padded::workspace_bytes(s) + Plan::grad_input(gpu, s).partial_bytes()
 }
 
-/// `dx = relu(conv_transposed(g * scale, w) + bias)` from `g`, `w` to `dx`. The scale is one of the
-/// K channels of `g`, and multiplied into the weights, in half: a rounding of 2^-11 for a product.
+/// `dx = relu(conv_transposed(g * scale, w) + bias + residual)` where `mask` is positive, from `g`,
+/// `w` to `dx`. The scale is of the K channels of `g`, and multiplied into the weights, in half: a
+/// rounding of 2^-11 for a product.
 pub(crate) fn grad_input(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -170,15 +174,24 @@ pub(crate) fn grad_input(
         .arg(gradient)
         .arg(weights)
         .arg(read(extras.bias))
+        .arg(read(extras.residual))
+        .arg(read(extras.mask))
         .arg(read(extras.count))
         .arg(dx.write())
         .arg(plan.partials(workspace, offset, Access::Write))
         .arg(conv_arg(s))
         .arg(extras.relu);
-    let images = [s.images, s.height * s.width, s.channels];
-    let partials = plan.partials(workspace, offset, Access::Read);
-    let applied = Extras { scale: None, ..extras };
-    let reduce = reduce_half(&plan, partials, applied, dx, images);
+    let reduce = (plan.splits > 1).then(|| {
+        let images = [s.images, s.height * s.width, s.channels];
+        let partials = plan.partials(workspace, offset, Access::Read);
+        reduce_half("conv2d_reduce_gradient_f16", &plan, partials, images)
+            .arg(read(extras.bias))
+            .arg(read(extras.residual))
+            .arg(read(extras.mask))
+            .arg(read(extras.count))
+            .arg(dx.write())
+            .arg(extras.relu)
+    });
     scale_weights.into_iter().chain(pad).chain([product]).chain(reduce).collect()
 }
 
@@ -226,6 +239,14 @@ pub(crate) fn grad_weight(
 pub(crate) fn counted<'a>(args: &LaunchArgs<'a>, counted: bool) -> Extras<'a> {
     let count = if counted { args.inputs.last().copied() } else { None };
     Extras { count, ..Extras::default() }
+}
+
+/// [`counted`] of the op's own inputs, with the tensors of its finish.
+pub(crate) fn finished<'a>(args: &LaunchArgs<'a>, counted: bool, finish: Finish) -> Extras<'a> {
+    let (own, inputs) = finish.split(&args.inputs);
+    let count = if counted { own.last().copied() } else { None };
+    let (residual, mask) = (inputs.other.copied(), inputs.mask.copied());
+    Extras { residual, mask, count, ..Extras::default() }
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub fn cases() -> Vec<OpCase> {
         .flat_map(|shape| flags.iter().map(move |flags| (shape, flags)))
         .map(|(&(x, w), flags)| case(x, w, flags.clone(), true))
         .chain(cut_cases())
+        .chain(super::finish_cases::cases(SCALED_FLOOR))
         .chain([case(real.0, real.1, bias_relu, false)])
         .collect()
 }

@@ -1,9 +1,11 @@
-// Gradient of a convolution's input, dx = conv_transposed(g, w), as an implicit GEMM on tensor
-// cores; torch.nn.grad.conv2d_input.
+// Gradient of a convolution's input, dx = conv_transposed(g, w) (+ other, masked), as an implicit
+// GEMM on tensor cores; torch.nn.grad.conv2d_input.
 //
 //   g         [N, P, Q, K]        half   in   gradient of the output; padded: rows of whole chunks
 //   w         [K, R, S, C]        half   in   filters
 //   bias      [C]                 float  in   or null
+//   other     [N, H, W, C]        half   in   gradient that is added, or null
+//   mask      [N, H, W, C]        half   in   dx is 0 where it is not positive, or null
 //   count     [1]                 int    in   images in use, or null: all
 //   dx        [N, H, W, C]        half   out  0 in images from the count on
 //   partials  [splits, N*H*W, C]  float  out  in place of dx where the reduction is split
@@ -23,11 +25,11 @@
 // conv2d_reduce_f16 sums the partials.
 #include "platform.cuh"
 #include "gemm/loaders.cuh"
-#include "gemm/epilogue.cuh"
+#include "gemm/gradient.cuh"
 
 template <class T, bool ALIGNED, bool PADDED>
-DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, const int* count,
-                              half* dx, float* partials, const Conv& conv, int relu) {
+DEVICE void conv2d_grad_input(const half* g, const half* w, const GradientRows& finish,
+                              const int* count, float* partials, const Conv& conv) {
   using Left = RowOperand<T::ROWS>;
   using Right = ColumnOperand<T::COLUMNS>;
   DYNAMIC_SHARED(memory);
@@ -64,18 +66,18 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const float* bias, c
     return (image * conv.height + h) * conv.width + w;
   };
   const Corner corner{first_row, first_column, rows, filled_rows, conv.channels};
-  const ActivationRows finish{dx, nullptr, bias, nullptr, conv.channels, relu};
   const int positions = conv.images * conv.height * conv.width;
   store_tile(sums, stages, corner, split_of(partials, positions, conv.channels), place, finish);
 }
 
-#define GRAD_INPUT(name, tile, aligned, padded, blocks)                                    \
-  KERNEL_BLOCKS(THREADS, blocks)                                                           \
-  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,         \
-       const int* RESTRICT count, half* RESTRICT dx, float* RESTRICT partials, Conv conv,  \
-       int relu) {                                                                         \
-    conv2d_grad_input<tile, aligned, padded>(g, w, bias, count, dx, partials, conv, relu); \
-  }                                                                                        \
+#define GRAD_INPUT(name, tile, aligned, padded, blocks)                                   \
+  KERNEL_BLOCKS(THREADS, blocks)                                                          \
+  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,        \
+       const half* RESTRICT other, const half* RESTRICT mask, const int* RESTRICT count,  \
+       half* RESTRICT dx, float* RESTRICT partials, Conv conv, int relu) {                \
+    const GradientRows finish{dx, bias, other, mask, conv.channels, relu};                \
+    conv2d_grad_input<tile, aligned, padded>(g, w, finish, count, partials, conv);        \
+  }                                                                                       \
   EXPORT(name)
 
 GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true, false, 2)

@@ -1,12 +1,20 @@
 // The small passes around the convolutions' products: sums over splits, and scaled weights.
 //
-// conv2d_reduce_f16, which finishes conv2d and conv2d_grad_input:
+// conv2d_reduce_f16, which finishes conv2d:
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   scale     [columns]                float  in   or null
 //   bias      [columns]                float  in   or null
 //   residual  [rows, columns]          half   in   or null
 //   count     [1]                      int    in   images in use, or null: all
 //   y         [rows, columns]          half   out  0 from row count * per_image on
+//
+// conv2d_reduce_gradient_f16, which finishes conv2d_grad_input:
+//   partials  [splits, rows, columns]  float  in   sums of each split
+//   bias      [columns]                float  in   or null
+//   other     [rows, columns]          half   in   gradient that is added, or null
+//   mask      [rows, columns]          half   in   dx is 0 where it is not positive, or null
+//   count     [1]                      int    in   images in use, or null: all
+//   dx        [rows, columns]          half   out  0 from row count * per_image on
 //
 // conv2d_reduce_f32, which finishes conv2d_grad_weight:
 //   partials  [splits, rows, columns]  float  in   sums of each split
@@ -24,18 +32,29 @@
 // Edges: partials of images from the count on are not read.
 #include "platform.cuh"
 #include "gemm/conv.cuh"
-#include "gemm/epilogue.cuh"
+#include "gemm/gradient.cuh"
 
 KERNEL(256)
-conv2d_reduce_f16(const float* RESTRICT partials, int splits, const float* RESTRICT scale,
-                  const float* RESTRICT bias, const half* RESTRICT residual,
-                  const int* RESTRICT count, half* RESTRICT y, int images, int per_image,
-                  int columns, int relu) {
+conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int per_image,
+                  int columns, const float* RESTRICT scale, const float* RESTRICT bias,
+                  const half* RESTRICT residual, const int* RESTRICT count, half* RESTRICT y,
+                  int relu) {
   const ActivationRows finish{y, scale, bias, residual, columns, relu};
   reduce_splits(partials, splits, images * per_image, columns,
                 filled_images(count, images) * per_image, finish);
 }
 EXPORT(conv2d_reduce_f16)
+
+KERNEL(256)
+conv2d_reduce_gradient_f16(const float* RESTRICT partials, int splits, int images, int per_image,
+                           int columns, const float* RESTRICT bias, const half* RESTRICT other,
+                           const half* RESTRICT mask, const int* RESTRICT count, half* RESTRICT dx,
+                           int relu) {
+  const GradientRows finish{dx, bias, other, mask, columns, relu};
+  reduce_splits(partials, splits, images * per_image, columns,
+                filled_images(count, images) * per_image, finish);
+}
+EXPORT(conv2d_reduce_gradient_f16)
 
 KERNEL(256)
 conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTRICT scale,

@@ -3,6 +3,7 @@
 use device::{Launch, LaunchArgs};
 
 use super::{Conv2d, Conv2dInputs};
+use crate::Finish;
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
 
@@ -12,6 +13,7 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
         scale: inputs.scale.copied(),
         bias: inputs.bias.copied(),
         residual: inputs.residual.copied(),
+        mask: None,
         relu: op.relu,
         count: inputs.count.copied(),
     };
@@ -22,11 +24,12 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
 pub(super) fn grad_input(
     has_scale: bool,
     counted: bool,
+    finish: Finish,
     shape: &ConvShape,
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
     let scale = has_scale.then(|| args.inputs[2]);
-    let extras = Extras { scale, ..launch::counted(args, counted) };
+    let extras = Extras { scale, ..launch::finished(args, counted, finish) };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
     launch::grad_input(args, shape, tensors, extras)
 }

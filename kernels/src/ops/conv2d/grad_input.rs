@@ -1,10 +1,13 @@
 //! Gradient of a convolution's input.
 //!
 //! Tensors: `g [N,P,Q,K]` (gradient of the output before the ReLU), `w [K,R,S,C]`, `scale [K]` and
-//! `count [1] i32` as flagged -> `dx [N,H,W,C]`, overwritten. Matches
-//! `torch.nn.grad.conv2d_input(shape, w * scale, g)`. With `counted`, images from `count` on get 0.
+//! `count [1] i32` as flagged, `other` and `mask [N,H,W,C]` of a [`Finish`] -> `dx [N,H,W,C]`,
+//! overwritten. Matches `torch.nn.grad.conv2d_input(shape, w * scale, g)`, then the finish. With
+//! `counted`, images from `count` on get 0.
 //! Strided convolutions are split by residue of the position, so that no product with a zero is
 //! made. Bound by compute; deterministic.
+
+use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs};
 use half::f16;
@@ -14,7 +17,7 @@ use crate::counted::filled;
 use crate::cpu::{CpuArgs, HostTensor};
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{Cost, DType, Finish, Op, OpError, OpRef, Role, TensorDesc};
 
 use super::{cuda, descs, inferred, sized};
 
@@ -31,8 +34,10 @@ pub struct Conv2dGradInput {
     pub width: usize,
     /// There is an input `scale [K]`.
     pub scale: bool,
-    /// The last input is `count [1] i32`.
+    /// The last input of its own is `count [1] i32`.
     pub counted: bool,
+    /// What becomes of the products' sums.
+    pub finish: Finish,
 }
 
 const NAME: &str = "conv2d_grad_input";
@@ -61,7 +66,8 @@ impl Op for Conv2dGradInput {
     ) -> Result<Vec<TensorDesc>, OpError> {
         check::arity(NAME, "updates", updates, 0)?;
         let len = 2 + usize::from(self.scale) + usize::from(self.counted);
-        check::arity(NAME, "inputs", inputs, len)?;
+        check::arity(NAME, "inputs", inputs, len + self.finish.inputs())?;
+        let (inputs, finish) = self.finish.split(inputs);
         let s = self.shape(inputs)?;
         check::dtype(NAME, "g", &inputs[0], DType::F32)?;
         check::dtype(NAME, "w", &inputs[1], DType::F32)?;
@@ -72,7 +78,9 @@ impl Op for Conv2dGradInput {
         if self.counted {
             check::count(NAME, &inputs[len - 1])?;
         }
-        Ok(vec![TensorDesc::new(Role::Gradient, &[s.images, s.height, s.width, s.channels])])
+        let dx = TensorDesc::new(Role::Gradient, &[s.images, s.height, s.width, s.channels]);
+        finish.check(NAME, &dx)?;
+        Ok(vec![dx])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -81,6 +89,18 @@ impl Op for Conv2dGradInput {
 
     fn on_tensor_cores(&self) -> bool {
         true
+    }
+
+    fn finish(&self) -> Option<Finish> {
+        Some(self.finish)
+    }
+
+    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
+        Some(Arc::new(Self { finish, ..self.clone() }))
+    }
+
+    fn count_input(&self) -> Option<usize> {
+        self.counted.then_some(2 + usize::from(self.scale))
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
@@ -99,7 +119,7 @@ impl Op for Conv2dGradInput {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let shape = inferred(NAME, self.shape(&descs(args)));
-        cuda::grad_input(self.scale, self.counted, &shape, args)
+        cuda::grad_input(self.scale, self.counted, self.finish, &shape, args)
     }
 
     /// A GPU rounds weights times a frozen scale to fp16 before the product. Where a gradient is
@@ -125,13 +145,15 @@ impl Op for Conv2dGradInput {
         let Ok(shape) = self.shape(&descs) else {
             unreachable!("{NAME} runs only after its shapes were inferred");
         };
-        let count = if self.counted { args.inputs.last() } else { None };
+        let (own, finish) = self.finish.split(&args.inputs);
+        let count = if self.counted { own.last() } else { None };
         let shape = shape.with_images(filled(count, shape.images));
         let len = shape.images * shape.height * shape.width * shape.channels;
         let (dx, rest) = args.outputs[0].f32().split_at_mut(len);
         let (g, w) = (args.inputs[0].f32(), args.inputs[1].f32());
         let scale = self.scale.then(|| args.inputs[2].f32());
         conv_grad_input(&shape, g, w, scale, Epilogue::default(), dx, args.workspace);
+        finish.run_cpu(dx);
         rest.fill(0.0);
     }
 }

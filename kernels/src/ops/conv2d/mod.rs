@@ -14,6 +14,7 @@
 
 mod cases;
 mod cuda;
+mod finish_cases;
 mod grad_input;
 mod grad_weight;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad_input::Conv2dGradInput;
@@ -216,7 +217,8 @@ impl Op for Conv2d {
             positions.iter().flatten().map(|&&i| Source::Input(i)).collect()
         };
         let tail = extra(&[position.scale, position.count]);
-        let grad_input = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted };
+        let (height, width, finish) = (x[1], x[2], Finish::default());
+        let grad_input = Conv2dGradInput { stride, pad, height, width, scale, counted, finish };
         let from = [&[g, Source::Input(1)], &tail[..]].concat();
         rule = rule.step(grad_input, &from, &[Sink::GradInput(0)]);
         let (kernel_h, kernel_w) = (w[1], w[2]);

@@ -56,7 +56,8 @@ fn images_past_the_count_are_not_read() {
     let y = run(&op, &[x.clone(), w.clone(), count.clone()]).expect("shapes that fit");
     assert_eq!(y[0].as_f32(), [21.0, 0.0]);
     let (stride, pad, scale) = (1, 0, false);
-    let op = Conv2dGradInput { stride, pad, height: 1, width: 1, scale, counted };
+    let finish = Finish::default();
+    let op = Conv2dGradInput { stride, pad, height: 1, width: 1, scale, counted, finish };
     let dx = run(&op, &[g.clone(), w, count.clone()]).expect("shapes that fit");
     assert_eq!(dx[0].as_f32(), [35.0, 0.0]);
     let op = Conv2dGradWeight { stride, pad, kernel_h: 1, kernel_w: 1, scale, counted };
@@ -89,7 +90,8 @@ fn weights_times_a_frozen_scale_are_rounded_as_a_device_rounds_them() {
     let w = tensor(Role::Weight, &[2, 1, 1, 1], vec![1.0, 1.0]);
     let scale = tensor(Role::Master, &[2], vec![0.3, 0.7]);
     let (stride, pad, height, width) = (1, 0, 1, 1);
-    let mut op = Conv2dGradInput { stride, pad, height, width, scale: true, counted: false };
+    let (counted, finish) = (false, Finish::default());
+    let mut op = Conv2dGradInput { stride, pad, height, width, scale: true, counted, finish };
     let given = [g, w, scale];
     let inputs = op.rounded_inputs(&given);
     let rounded = [0.3, 0.7].map(|v| f16::from_f32(v).to_f32());

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Linear;
+use super::{Linear, LinearGradInput};
 use crate::case::{OpCase, integers, normal};
 use crate::ops::relu_mask::one_sided;
-use crate::{Role, TensorDesc};
+use crate::{Finish, Role, TensorDesc};
 
 /// No rows, one, primes, a tile and its neighbours, a reduction in several blocks, RoI features
 /// with weights of a convolution, the small model's first head layer, and predictors whose columns
@@ -40,5 +40,27 @@ pub fn cases() -> Vec<OpCase> {
                 .grad(&[0, 1, 2])
                 .grad_bounds(1e-2, 2e-3)
         })
+        .chain(finish_cases())
         .collect()
+}
+
+/// The gradient of x with a finish: small, unaligned, of maps, and in splits.
+fn finish_cases() -> Vec<OpCase> {
+    let rows: [(&[usize], usize); 4] =
+        [(&[0, 3], 2), (&[5, 7], 11), (&[11, 3, 3, 8], 16), (&[40, 48], 520)];
+    let case = |&(x, k): &(&[usize], usize)| {
+        let finish = Finish { other: true, mask: true };
+        let op = LinearGradInput { row_shape: x[1..].to_vec(), counted: true, finish };
+        let row: usize = x[1..].iter().product();
+        let dx = TensorDesc::new(Role::Gradient, x);
+        let inputs = vec![
+            normal(&TensorDesc::new(Role::Gradient, &[x[0], k]), 1, 1.0),
+            normal(&TensorDesc::new(Role::Weight, &[k, row]), 2, 1.0 / (k as f32).sqrt()),
+            integers(&[1], 3, 0, x[0] as i32 + 2),
+            normal(&dx, 4, 1.0),
+            normal(&dx, 5, 1.0),
+        ];
+        OpCase::new(format!("{x:?} from {k}, finished"), Arc::new(op), inputs)
+    };
+    rows.iter().map(case).collect()
 }

@@ -4,9 +4,9 @@
 use device::{Gpu, Launch, LaunchArgs};
 
 use super::{LinearInputs, row_len};
-use crate::TensorDesc;
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
+use crate::{Finish, TensorDesc};
 
 /// The convolution for rows of `x` and weights `w`.
 fn pixels(rows: usize, row_len: usize, filters: usize) -> ConvShape {
@@ -40,11 +40,11 @@ pub(super) fn grad_input_workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc]) -> us
     launch::grad_input_workspace_bytes(gpu, &grad_input_shape(&inputs[0], &inputs[1]), false)
 }
 
-pub(super) fn grad_input(counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
+pub(super) fn grad_input(counted: bool, finish: Finish, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let [g, w] = [0, 1].map(|i| args.inputs[i]);
     let shape = grad_input_shape(g.desc, w.desc);
     let tensors = [g, w, args.outputs[0]];
-    launch::grad_input(args, &shape, tensors, launch::counted(args, counted))
+    launch::grad_input(args, &shape, tensors, launch::finished(args, counted, finish))
 }
 
 pub(super) fn grad_weight_workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc]) -> usize {

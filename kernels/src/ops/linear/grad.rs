@@ -1,9 +1,12 @@
 //! Gradients of the fully connected layer.
 //!
-//! `linear_grad_input`: `g [M,K]`, `w [K, ..]`, `[count [1] i32]` -> `dx [M, row_shape..]` = g * w;
-//! rows from `count` on get 0. `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` -> `dw [K,
-//! row_shape..]` = g^T * x; rows from `count` on do not contribute. Outputs are overwritten; both
-//! are bound by compute and deterministic.
+//! `linear_grad_input`: `g [M,K]`, `w [K, ..]`, `[count [1] i32]`, `other` and `mask` of a
+//! [`Finish`] -> `dx [M, row_shape..]` = g * w, finished; rows from `count` on get 0.
+//! `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` -> `dw [K, row_shape..]` = g^T * x; rows
+//! from `count` on do not contribute. Outputs are overwritten; both are bound by compute and
+//! deterministic.
+
+use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs};
 
@@ -14,7 +17,7 @@ use crate::matmul::{
     ConvShape, Epilogue, conv_grad_input, conv_grad_weight, gather_workspace_len,
     reduce_workspace_len,
 };
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, Finish, Op, OpError, OpRef, Role, TensorDesc};
 
 use super::{check_rows, cuda, row_len};
 
@@ -23,8 +26,10 @@ use super::{check_rows, cuda, row_len};
 pub struct LinearGradInput {
     /// Shape of a row of x, which is as long as a row of w.
     pub row_shape: Vec<usize>,
-    /// The last input is `count [1] i32`.
+    /// The last input of its own is `count [1] i32`.
     pub counted: bool,
+    /// What becomes of the products' sums.
+    pub finish: Finish,
 }
 
 /// `dw = g^T * x`.
@@ -64,8 +69,10 @@ impl Op for LinearGradInput {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(INPUT, "inputs", inputs, 2 + usize::from(self.counted))?;
+        let len = 2 + usize::from(self.counted);
+        check::arity(INPUT, "inputs", inputs, len + self.finish.inputs())?;
         check::arity(INPUT, "updates", updates, 0)?;
+        let (inputs, finish) = self.finish.split(inputs);
         let (g, w) = (&inputs[0], &inputs[1]);
         check_rows(INPUT, "g", g)?;
         check_rows(INPUT, "w", w)?;
@@ -74,7 +81,9 @@ impl Op for LinearGradInput {
         if self.counted {
             check::count(INPUT, &inputs[2])?;
         }
-        Ok(vec![TensorDesc::new(Role::Gradient, &with_rows(g.dim(0), &self.row_shape))])
+        let dx = TensorDesc::new(Role::Gradient, &with_rows(g.dim(0), &self.row_shape));
+        finish.check(INPUT, &dx)?;
+        Ok(vec![dx])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -84,6 +93,18 @@ impl Op for LinearGradInput {
 
     fn on_tensor_cores(&self) -> bool {
         true
+    }
+
+    fn finish(&self) -> Option<Finish> {
+        Some(self.finish)
+    }
+
+    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
+        Some(Arc::new(Self { finish, ..self.clone() }))
+    }
+
+    fn count_input(&self) -> Option<usize> {
+        self.counted.then_some(2)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
@@ -101,17 +122,19 @@ impl Op for LinearGradInput {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_input(self.counted, args)
+        cuda::grad_input(self.counted, self.finish, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let (g, w) = (&args.inputs[0], &args.inputs[1]);
-        let count = if self.counted { args.inputs.last() } else { None };
+        let (own, finish) = self.finish.split(&args.inputs);
+        let (g, w) = (&own[0], &own[1]);
+        let count = if self.counted { own.last() } else { None };
         let rows = filled(count, g.desc.dim(0));
         let shape = ConvShape::matrix(rows, row_len(w.desc), w.desc.dim(0));
         let (dx, rest) = args.outputs[0].f32().split_at_mut(rows * shape.channels);
         let none = Epilogue::default();
         conv_grad_input(&shape, g.f32(), w.f32(), None, none, dx, args.workspace);
+        finish.run_cpu(dx);
         rest.fill(0.0);
     }
 }

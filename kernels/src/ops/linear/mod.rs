@@ -22,7 +22,7 @@ use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::{LinearGradInput, LinearGradWeight};
@@ -107,6 +107,7 @@ impl Op for Linear {
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let counted = self.counted;
         let count: &[Source] = if counted { &[Source::Input(3)] } else { &[] };
+        let (row_shape, finish) = (inputs[0].shape[1..].to_vec(), Finish::default());
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
         if self.relu {
@@ -115,7 +116,7 @@ impl Op for Linear {
         }
         let with_count = |sources: &[Source]| [sources, count].concat();
         rule.step(
-            LinearGradInput { row_shape: inputs[0].shape[1..].to_vec(), counted },
+            LinearGradInput { row_shape, counted, finish },
             &with_count(&[g, Source::Input(1)]),
             &[Sink::GradInput(0)],
         )

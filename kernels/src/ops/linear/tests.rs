@@ -31,7 +31,7 @@ fn rows_past_the_count_are_not_read() {
     let linear = Linear { relu: false, counted: true };
     let y = run(&linear, &[x.clone(), w.clone(), tensor(&[1], &[0.5]), count(1)]);
     assert_eq!(y.expect("shapes that fit")[0].as_f32(), [14.5, 0.0, 0.0]);
-    let op = LinearGradInput { row_shape: vec![2], counted: true };
+    let op = LinearGradInput { row_shape: vec![2], counted: true, finish: Finish::default() };
     let dx = run(&op, &[g.clone(), w, count(1)]).expect("shapes that fit");
     assert_eq!(dx[0].as_f32(), [12.0, 15.0, 0.0, 0.0, 0.0, 0.0]);
     let op = LinearGradWeight { row_shape: vec![2], counted: true };

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::UpsampleAdd;
+use super::{UpsampleAdd, UpsampleGrad};
 use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
+use crate::{Finish, OpRef, Role, TensorDesc};
 
 /// No images, one value, odd sizes, a map that shrinks, and P5 onto P4 of a training step.
 pub fn cases() -> Vec<OpCase> {
@@ -16,6 +16,7 @@ pub fn cases() -> Vec<OpCase> {
         [1, 3, 2, 7, 5, 2],
         [1, 50, 84, 25, 42, 256],
     ];
+    let finished = rows[..5].iter().map(finished);
     rows.iter()
         .map(|&[n, out_h, out_w, h, w, c]| {
             let map = |h, w| TensorDesc::new(Role::Activation, &[n, h, w, c]);
@@ -23,5 +24,15 @@ pub fn cases() -> Vec<OpCase> {
             let label = format!("{n} x {h} x {w} onto {out_h} x {out_w} x {c}");
             OpCase::new(label, Arc::new(UpsampleAdd), inputs).grad(&[0, 1])
         })
+        .chain(finished)
         .collect()
+}
+
+/// The gradient of the coarser map, added to another.
+fn finished(&[n, out_h, out_w, height, width, c]: &[usize; 6]) -> OpCase {
+    let map = |h, w| TensorDesc::new(Role::Gradient, &[n, h, w, c]);
+    let inputs = vec![normal(&map(out_h, out_w), 1, 1.0), normal(&map(height, width), 2, 1.0)];
+    let finish = Finish { other: true, mask: false };
+    let op: OpRef = Arc::new(UpsampleGrad { height, width, finish });
+    OpCase::new(format!("{n} x {out_h} x {out_w} onto {height} x {width} x {c}, added"), op, inputs)
 }

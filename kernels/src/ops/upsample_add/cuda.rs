@@ -2,6 +2,8 @@
 
 use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 
+use crate::Finish;
+
 /// The kernel's `Sizes`, and whether channels come in vectors of 8.
 fn sizes(big: &Buffer<'_>, small: &Buffer<'_>) -> (Arg, bool) {
     let extents = [big.dim(1), big.dim(2), small.dim(1), small.dim(2), big.dim(3)];
@@ -28,9 +30,16 @@ pub(super) fn forward(args: &LaunchArgs<'_>) -> Vec<Launch> {
     ]
 }
 
-pub(super) fn backward(args: &LaunchArgs<'_>) -> Vec<Launch> {
+pub(super) fn backward(finish: Finish, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (g, dtop) = (args.inputs[0], args.outputs[0]);
     let (sizes, wide) = sizes(&g, &dtop);
     let kernel = if wide { "upsample_grad_f16x8" } else { "upsample_grad_f16" };
-    vec![Launch::new(kernel, grid(&dtop, wide)).arg(g.read()).arg(dtop.write()).arg(sizes)]
+    let other = finish.split(&args.inputs).1.other;
+    vec![
+        Launch::new(kernel, grid(&dtop, wide))
+            .arg(g.read())
+            .arg(other.map_or(Arg::Null, |other| other.read()))
+            .arg(dtop.write())
+            .arg(sizes),
+    ]
 }

@@ -1,13 +1,15 @@
-//! Gradient of nearest upsampling: the sum over the outputs that read a position.
+//! Gradient of nearest upsampling: the sum over the outputs that read a position, and another
+//! gradient of the map if its [`Finish`] has one; it has no mask.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{Cost, DType, Finish, Op, OpError, OpRef, Role, TensorDesc};
 
 /// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +18,8 @@ pub struct UpsampleGrad {
     pub height: usize,
     /// Width of the map that was upsampled.
     pub width: usize,
+    /// What becomes of the sums.
+    pub finish: Finish,
 }
 
 const NAME: &str = "upsample_grad";
@@ -35,21 +39,32 @@ impl Op for UpsampleGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 1)?;
+        check::arity(NAME, "inputs", inputs, 1 + self.finish.inputs())?;
         check::arity(NAME, "updates", updates, 0)?;
         let g = &inputs[0];
         check::rank(NAME, "g", g, "[N, H, W, C]")?;
         check::dtype(NAME, "g", g, DType::F32)?;
-        let dtop = [g.dim(0), self.height, self.width, g.dim(3)];
-        Ok(vec![TensorDesc::new(Role::Gradient, &dtop)])
+        let dtop = TensorDesc::new(Role::Gradient, &[g.dim(0), self.height, self.width, g.dim(3)]);
+        check::parameter(NAME, "finish.mask", !self.finish.mask, "false", self.finish.mask)?;
+        self.finish.split(inputs).1.check(NAME, &dtop)?;
+        Ok(vec![dtop])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, inputs[0].len() as u64)
     }
 
+    fn finish(&self) -> Option<Finish> {
+        Some(self.finish)
+    }
+
+    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
+        let op = || -> OpRef { Arc::new(Self { finish, ..self.clone() }) };
+        (!finish.mask).then(op)
+    }
+
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        super::cuda::backward(args)
+        super::cuda::backward(self.finish, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -72,5 +87,6 @@ impl Op for UpsampleGrad {
                 }
             }
         });
+        self.finish.split(&args.inputs).1.run_cpu(dtop);
     }
 }

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::UpsampleGrad;
@@ -62,7 +62,7 @@ impl Op for UpsampleAdd {
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let [height, width] = [1, 2].map(|i| inputs[1].dim(i));
         BackwardRule::default().alias(Source::GradOutput(0), 0).step(
-            UpsampleGrad { height, width },
+            UpsampleGrad { height, width, finish: Finish::default() },
             &[Source::GradOutput(0)],
             &[Sink::GradInput(1)],
         )

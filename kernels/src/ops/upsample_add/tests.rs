@@ -17,7 +17,8 @@ fn odd_width_by_hand() {
     let y = y.expect("shapes that fit");
     assert_eq!(y[0].as_f32(), [11.0, 21.0, 31.0, 42.0, 52.0]);
     let g = map(&[1, 1, 5, 1], &[1.0, 2.0, 4.0, 8.0, 16.0]);
-    let dtop = run(&UpsampleGrad { height: 1, width: 2 }, &[g]).expect("shapes that fit");
+    let dtop = run(&UpsampleGrad { height: 1, width: 2, finish: Finish::default() }, &[g])
+        .expect("shapes that fit");
     assert_eq!(dtop[0].as_f32(), [7.0, 24.0]);
 }
 
@@ -29,8 +30,11 @@ fn gradient_is_the_transpose() {
         let (g, top) = (normal(&desc(out_h, out_w), 1, 1.0), normal(&desc(h, w), 2, 1.0));
         let zeros = map(&[2, out_h, out_w, 3], &vec![0.0; g.desc.len()]);
         let up = run(&UpsampleAdd, &[zeros, top.clone()]).expect("shapes that fit");
-        let dtop = run(&UpsampleGrad { height: h, width: w }, std::slice::from_ref(&g))
-            .expect("shapes that fit");
+        let dtop = run(
+            &UpsampleGrad { height: h, width: w, finish: Finish::default() },
+            std::slice::from_ref(&g),
+        )
+        .expect("shapes that fit");
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
         };

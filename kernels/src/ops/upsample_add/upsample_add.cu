@@ -6,8 +6,9 @@
 //   y        [N, H, W, C]              half  out  row Y reads row floor(Y * small_h / H) of top
 //
 // upsample_grad:
-//   g     [N, H, W, C]              half  in   gradient of y
-//   dtop  [N, small_h, small_w, C]  half  out  sum over the outputs that read a position
+//   g      [N, H, W, C]              half  in   gradient of y
+//   other  [N, small_h, small_w, C]  half  in   gradient that is added, or null
+//   dtop   [N, small_h, small_w, C]  half  out  sum over the outputs that read a position (+ other)
 //
 // Launch: a block row per output row, blocks of 256 along its vectors of 8 channels (x8) or its
 // channels.
@@ -47,7 +48,7 @@ DEVICE int first_reader(int i, int inputs, int outputs) {
 }
 
 template <int W>
-DEVICE void gather(const half* g, half* dtop, const Sizes s) {
+DEVICE void gather(const half* g, const half* other, half* dtop, const Sizes s) {
   const int vectors = s.channels / W, item = blockIdx.y * blockDim.x + threadIdx.x;
   if (item >= s.small_w * vectors) return;
   const int column = item / vectors, channel = item % vectors * W;
@@ -64,7 +65,12 @@ DEVICE void gather(const half* g, half* dtop, const Sizes s) {
       for (int i = 0; i < W; i++) sum[i] += v[i];
     }
   }
-  store(dtop + ((uint64_t)blockIdx.x * s.small_w + column) * s.channels + channel, sum);
+  const uint64_t at = ((uint64_t)blockIdx.x * s.small_w + column) * s.channels + channel;
+  if (other != nullptr) {
+    load(v, other + at);
+    for (int i = 0; i < W; i++) sum[i] += v[i];
+  }
+  store(dtop + at, sum);
 }
 
 KERNEL(256)
@@ -81,12 +87,16 @@ upsample_add_f16(const half* RESTRICT lateral, const half* RESTRICT top, half* R
 }
 EXPORT(upsample_add_f16)
 
-KERNEL(256) upsample_grad_f16x8(const half* RESTRICT g, half* RESTRICT dtop, Sizes sizes) {
-  gather<8>(g, dtop, sizes);
+KERNEL(256)
+upsample_grad_f16x8(const half* RESTRICT g, const half* RESTRICT other, half* RESTRICT dtop,
+                    Sizes sizes) {
+  gather<8>(g, other, dtop, sizes);
 }
 EXPORT(upsample_grad_f16x8)
 
-KERNEL(256) upsample_grad_f16(const half* RESTRICT g, half* RESTRICT dtop, Sizes sizes) {
-  gather<1>(g, dtop, sizes);
+KERNEL(256)
+upsample_grad_f16(const half* RESTRICT g, const half* RESTRICT other, half* RESTRICT dtop,
+                  Sizes sizes) {
+  gather<1>(g, other, dtop, sizes);
 }
 EXPORT(upsample_grad_f16)

@@ -1,0 +1,39 @@
+//! `[fusion]`: which forms of a GPU's step do the work of several ops in one.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[fusion]`: work that a GPU's step does on the way, in place of a pass of its own over memory.
+/// A fusion changes results by rounding alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fusion {
+    /// Fusions to leave out, to compare. Default: none. On the CPU there are no fusions.
+    pub off: Vec<Fused>,
+}
+
+/// One fusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fused {
+    /// Products that make gradients add the other gradients of their tensor and mask the sum.
+    GradMaskAdd,
+    /// One launch scales the weights of all convolutions with a frozen scale, for their gradients.
+    ScaledWeights,
+    /// The gradient of a map that was upsampled adds the other gradients of the map.
+    UpsampleGradAdd,
+}
+
+impl Fused {
+    /// All of them.
+    pub fn all() -> [Self; 3] {
+        [Self::GradMaskAdd, Self::ScaledWeights, Self::UpsampleGradAdd]
+    }
+}
+
+impl Fusion {
+    /// Whether the step has this fusion.
+    pub fn has(&self, fused: Fused) -> bool {
+        !self.off.contains(&fused)
+    }
+}

@@ -1,0 +1,24 @@
+//! The fusions of a program, as the config has them.
+
+use configs::{Fused, Fusion};
+use device::Target;
+use graph::{Program, fuse};
+
+/// Applies the fusions to a program of `target` without dead nodes. The CPU, the oracle, has none.
+pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
+    if *target == Target::Cpu {
+        return;
+    }
+    if !fusion.off.is_empty() {
+        tracing::debug!(off = ?fusion.off, "left out fusions");
+    }
+    if fusion.has(Fused::GradMaskAdd) {
+        fuse::grad_mask_add(program);
+    }
+    if fusion.has(Fused::UpsampleGradAdd) {
+        fuse::upsample_grad_add(program);
+    }
+    if fusion.has(Fused::ScaledWeights) {
+        fuse::scaled_weights(program);
+    }
+}

@@ -1,0 +1,68 @@
+//! Fusions: passes that put what an elementwise node does into the op that writes its input.
+//!
+//! Each is a pattern over ops, applied to a whole program once dead nodes are gone, and changes no
+//! value but by rounding: what was stored between two nodes stays in f32. A tensor that anything
+//! else needs stays as it is: one that is kept, or has another reader. Results keep their tensors,
+//! and so their names.
+
+mod grad_mask_add;
+mod scaled_weights;
+mod upsample_grad_add;
+
+use kernels::Op;
+
+use crate::{Program, TensorId};
+
+pub use grad_mask_add::grad_mask_add;
+pub use scaled_weights::scaled_weights;
+pub use upsample_grad_add::upsample_grad_add;
+
+/// Who writes and reads each tensor of a program, as positions of its nodes.
+struct Uses {
+    writer: Vec<Option<usize>>,
+    readers: Vec<Vec<usize>>,
+    kept: Vec<bool>,
+}
+
+impl Uses {
+    fn of(program: &Program) -> Self {
+        let len = program.tensors.len();
+        let mut uses =
+            Self { writer: vec![None; len], readers: vec![vec![]; len], kept: vec![false; len] };
+        for (position, node) in program.nodes.iter().enumerate() {
+            for t in &node.outputs {
+                uses.writer[t.index()] = Some(position);
+            }
+            for t in &node.inputs {
+                uses.readers[t.index()].push(position);
+            }
+        }
+        for t in &program.kept {
+            uses.kept[t.index()] = true;
+        }
+        uses
+    }
+
+    fn writer(&self, tensor: TensorId) -> Option<usize> {
+        self.writer[tensor.index()]
+    }
+
+    /// True if node `reader` alone needs the tensor, and reads it once.
+    fn is_only_for(&self, tensor: TensorId, reader: usize) -> bool {
+        !self.kept[tensor.index()] && self.readers[tensor.index()] == [reader]
+    }
+}
+
+/// True if the node at this position runs an op of type `T`.
+fn is<T: Op>(program: &Program, position: usize) -> bool {
+    (program.nodes[position].op.as_ref() as &dyn std::any::Any).is::<T>()
+}
+
+/// Drops the nodes at these positions.
+fn remove(program: &mut Program, positions: &[usize]) {
+    let mut position = 0;
+    program.nodes.retain(|_| {
+        position += 1;
+        !positions.contains(&(position - 1))
+    });
+}

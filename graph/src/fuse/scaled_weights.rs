@@ -1,0 +1,75 @@
+//! The weights of convolutions with a frozen scale are scaled by one node, in place of a launch in
+//! front of each gradient.
+
+use kernels::OpRef;
+use kernels::ops::conv2d::Conv2dGradInput;
+use kernels::ops::scale_weights::ScaleWeights;
+
+use crate::program::Pass;
+use crate::{Program, TensorId};
+
+/// Puts one [`ScaleWeights`] before the first gradient of an input that scales its weights: the
+/// gradients read its outputs.
+///
+/// The scaled weights live from there to their reader; nothing of them outlives a step.
+pub fn scaled_weights(program: &mut Program) {
+    let scaling: Vec<usize> =
+        (0..program.nodes.len()).filter(|node| scaled(program, *node).is_some()).collect();
+    let Some(&first) = scaling.first() else { return };
+    let mut pairs: Vec<[TensorId; 2]> = vec![];
+    for &node in &scaling {
+        let inputs = &program.nodes[node].inputs;
+        let pair = [inputs[1], inputs[2]];
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
+    }
+    let outputs = insert(program, first, &pairs, &part_of(program, &scaling));
+    for node in scaling.into_iter().map(|node| node + 1) {
+        let op = scaled(program, node).expect("it scales its weights");
+        let plain = Conv2dGradInput { scale: false, ..op.clone() };
+        let node = &mut program.nodes[node];
+        let pair = pairs.iter().position(|pair| *pair == [node.inputs[1], node.inputs[2]]);
+        node.op = OpRef::from(Box::new(plain) as Box<dyn kernels::Op>);
+        node.inputs[1] = outputs[pair.expect("collected above")];
+        node.inputs.remove(2);
+    }
+}
+
+/// The op of a node if it scales its weights.
+fn scaled(program: &Program, node: usize) -> Option<&Conv2dGradInput> {
+    let op = program.nodes[node].op.as_ref() as &dyn std::any::Any;
+    op.downcast_ref::<Conv2dGradInput>().filter(|op| op.scale)
+}
+
+/// Adds the node at `position`; its outputs, one a pair of weights and scale.
+fn insert(
+    program: &mut Program,
+    position: usize,
+    pairs: &[[TensorId; 2]],
+    part: &str,
+) -> Vec<TensorId> {
+    let before = program.current();
+    program.set_part(part);
+    program.set_pass(Pass::Backward);
+    let inputs: Vec<TensorId> = [0, 1].iter().flat_map(|i| pairs.iter().map(|p| p[*i])).collect();
+    let op = OpRef::from(Box::new(ScaleWeights) as Box<dyn kernels::Op>);
+    let outputs = match program.add(op, &inputs, &[]) {
+        Ok(outputs) => outputs,
+        Err(error) => panic!("weights and scales that a convolution took: {error}"),
+    };
+    program.restore(before);
+    program.nodes[position..].rotate_right(1);
+    outputs
+}
+
+/// What the parts of these nodes begin with, in whole words.
+fn part_of(program: &Program, nodes: &[usize]) -> String {
+    let words = |node: &usize| program.nodes[*node].part.split('.').collect::<Vec<_>>();
+    let mut common = words(&nodes[0]);
+    for other in nodes.iter().map(words) {
+        let same = common.iter().zip(&other).take_while(|(a, b)| a == b).count();
+        common.truncate(same);
+    }
+    common.join(".")
+}

@@ -1,0 +1,241 @@
+//! Fusions: the nodes that go, those that must stay, and the values that do not change.
+
+use std::sync::Arc;
+
+use device::Target;
+use graph::autodiff::differentiate;
+use graph::fuse::{grad_mask_add, scaled_weights, upsample_grad_add};
+use graph::prune::prune;
+use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
+use kernels::case::normal;
+use kernels::cpu::HostTensor;
+use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
+use kernels::ops::upsample_add::UpsampleAdd;
+use kernels::{Role, TensorDesc};
+
+use crate::common::toy::Toy;
+
+/// A chain of convolutions under construction, whose weights are trained.
+struct Net {
+    program: Program,
+    weights: Vec<TensorId>,
+}
+
+impl Net {
+    fn new() -> Self {
+        let mut program = Program::new();
+        program.set_part("net");
+        Self { program, weights: vec![] }
+    }
+
+    fn x(&mut self) -> TensorId {
+        self.program.input("x", TensorDesc::new(Role::Activation, &[3, 6, 5, 4]))
+    }
+
+    fn conv(&mut self, x: TensorId, kernel: usize, relu: bool) -> TensorId {
+        self.conv_of(Conv2d { relu, ..Conv2d::new(1, kernel / 2) }, x, kernel, None, None)
+    }
+
+    fn conv_of(
+        &mut self,
+        op: Conv2d,
+        x: TensorId,
+        kernel: usize,
+        residual: Option<TensorId>,
+        count: Option<TensorId>,
+    ) -> TensorId {
+        let name = format!("w{}", self.weights.len());
+        let w = self.program.state(&name, TensorDesc::new(Role::Weight, &[4, kernel, kernel, 4]));
+        self.weights.push(w);
+        let op = Conv2d { residual: residual.is_some(), counted: count.is_some(), ..op };
+        let inputs = Conv2dInputs { x, w, scale: None, bias: None, residual, count };
+        self.program.apply1(op, inputs).expect("shapes that fit")
+    }
+
+    /// The step with the gradients of all weights, plain and fused.
+    fn finish(mut self, loss: TensorId) -> [Program; 2] {
+        let loss = self.program.apply1(Toy::Total, [loss]).expect("a sum");
+        let seed = self.program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
+        let gradients =
+            differentiate(&mut self.program, &[loss], seed, &self.weights).expect("gradients");
+        for (i, gradient) in gradients.iter().enumerate() {
+            self.program.keep(&format!("grad/w{i}"), *gradient);
+        }
+        prune(&mut self.program);
+        let mut fused = self.program.clone();
+        grad_mask_add(&mut fused);
+        [self.program, fused]
+    }
+}
+
+fn count(program: &Program, op: &str) -> usize {
+    program.nodes().iter().filter(|node| node.op.name() == op).count()
+}
+
+/// All kept tensors, after a run on the same values.
+fn results(program: &Program) -> Vec<(String, HostTensor)> {
+    let mut state = StateSet::new();
+    for (i, (_, tensor)) in program.states().enumerate() {
+        state.insert(&tensor.name, normal(&tensor.desc, 10 + i as u32, 0.4));
+    }
+    let mut run = CpuExecutor::new(Arc::new(program.clone()), &state).expect("a plan");
+    for (i, (_, tensor)) in program.inputs().enumerate() {
+        let values = match tensor.desc.role {
+            Role::Index => HostTensor::i32(tensor.desc.clone(), vec![2]),
+            _ => normal(&tensor.desc, 50 + i as u32, 1.0),
+        };
+        let input = run.input_mut(&tensor.name).expect("an input");
+        input.bytes_mut().copy_from_slice(values.bytes());
+    }
+    run.run(&mut state);
+    let kept = program.kept_names();
+    kept.iter().map(|(name, _)| (name.to_string(), run.read(name).expect("kept"))).collect()
+}
+
+/// The fused program gives the results of the plain one, up to the order of sums.
+fn assert_same([plain, fused]: &[Program; 2]) {
+    let [plain, fused] = [plain, fused].map(results);
+    assert_eq!(plain.len(), fused.len());
+    for ((name, want), (_, got)) in plain.iter().zip(&fused) {
+        let scale = want.as_f32().iter().fold(1e-3f32, |scale, v| scale.max(v.abs()));
+        for (got, want) in got.as_f32().iter().zip(want.as_f32()) {
+            assert!((got - want).abs() <= 1e-5 * scale, "{name}: {got}, plain {want}");
+        }
+    }
+}
+
+/// A residual block: the masked gradient is also that of the residual, and one product adds it to
+/// its own, and masks both by the block's input.
+#[test]
+fn a_residual_block_needs_no_sum_and_no_mask() {
+    let mut net = Net::new();
+    let x = net.x();
+    let first = net.conv(x, 3, true);
+    let inner = net.conv(first, 1, true);
+    let relu = Conv2d { relu: true, ..Conv2d::new(1, 1) };
+    let last = net.conv_of(relu, inner, 3, Some(first), None);
+    let end = net.conv(last, 1, false);
+    let programs = net.finish(end);
+    let [plain, fused] = &programs;
+    assert_eq!((count(plain, "sum"), count(plain, "relu_mask")), (1, 3));
+    assert_eq!((count(fused, "sum"), count(fused, "relu_mask")), (0, 0));
+    assert_same(&programs);
+}
+
+/// Three products meet in one sum: each adds the one before it, and the last masks.
+#[test]
+fn products_that_meet_add_one_another() {
+    let mut net = Net::new();
+    let x = net.x();
+    let y = net.conv(x, 3, true);
+    let branches = [1, 3, 1].map(|kernel| net.conv(y, kernel, false));
+    let sum = net.program.apply1(kernels::ops::sum::Sum, branches).expect("one shape");
+    let programs = net.finish(sum);
+    let [plain, fused] = &programs;
+    assert_eq!((count(plain, "sum"), count(plain, "relu_mask")), (1, 1));
+    assert_eq!((count(fused, "sum"), count(fused, "relu_mask")), (0, 0));
+    assert_same(&programs);
+    let streams = |program: &Program| Schedule::single_stream(program).expect("ordered");
+    let bytes = |program| Plan::new(program, &streams(program), &Target::Cpu).arena_bytes();
+    assert!(bytes(fused) <= bytes(plain), "{} more than {}", bytes(fused), bytes(plain));
+}
+
+/// A gradient that is kept, or that no product makes, stays a tensor of its own.
+#[test]
+fn what_something_else_needs_stays() {
+    let mut net = Net::new();
+    let x = net.x();
+    let y = net.conv(x, 3, true);
+    let doubled = net.program.apply1(Toy::Scale(2.0), [y]).expect("a shape");
+    let programs = net.finish(doubled);
+    assert_eq!(count(&programs[1], "relu_mask"), 1);
+    assert_same(&programs);
+
+    let mut net = Net::new();
+    let x = net.x();
+    let y = net.conv(x, 3, true);
+    let end = net.conv(y, 3, false);
+    let [plain, _] = net.finish(end);
+    let mut kept = plain.clone();
+    let product = plain.nodes().iter().find(|node| node.op.name() == "conv2d_grad_input");
+    kept.keep("before the mask", product.expect("a product").outputs[0]);
+    let before = kept.clone();
+    grad_mask_add(&mut kept);
+    assert_eq!(count(&kept, "relu_mask"), 1);
+    assert_same(&[before, kept]);
+}
+
+/// A product that leaves rows past its count empty takes no gradient that has data there.
+#[test]
+fn rows_past_a_count_are_not_lost() {
+    for both in [true, false] {
+        let mut net = Net::new();
+        let x = net.x();
+        let rows = net.program.input("rows", TensorDesc::new(Role::Index, &[1]));
+        let y = net.conv(x, 3, true);
+        let plain = Conv2d::new(1, 1);
+        let second = net.conv_of(plain.clone(), y, 3, None, both.then_some(rows));
+        let first = net.conv_of(plain, y, 3, None, Some(rows));
+        let sum = net.program.apply1(kernels::ops::sum::Sum, [first, second]).expect("a shape");
+        let programs = net.finish(sum);
+        // Backward runs from last to first: the uncounted product comes second, and adds.
+        assert_eq!([0, 1].map(|i| count(&programs[i], "sum")), [1, 0]);
+        assert_same(&programs);
+    }
+    let mut net = Net::new();
+    let x = net.x();
+    let rows = net.program.input("rows", TensorDesc::new(Role::Index, &[1]));
+    let y = net.conv(x, 3, true);
+    let counted = net.conv_of(Conv2d::new(1, 1), y, 3, None, Some(rows));
+    let all = net.conv(y, 3, false);
+    let sum = net.program.apply1(kernels::ops::sum::Sum, [counted, all]).expect("a shape");
+    let programs = net.finish(sum);
+    assert_eq!(count(&programs[1], "sum"), 1);
+    assert_same(&programs);
+}
+
+/// One node scales the weights that two gradients read, and nothing changes.
+#[test]
+fn weights_are_scaled_once() {
+    let mut net = Net::new();
+    let x = net.x();
+    let first = net.conv(x, 3, false);
+    let w = net.program.state("w", TensorDesc::new(Role::Weight, &[4, 3, 3, 4]));
+    let scale = net.program.state("scale", TensorDesc::new(Role::Master, &[4]));
+    let op = Conv2d { scale: true, ..Conv2d::new(1, 1) };
+    let mut y = first;
+    for _ in 0..2 {
+        let none = (None, None, None);
+        let (bias, residual, count) = none;
+        let inputs = Conv2dInputs { x: y, w, scale: Some(scale), bias, residual, count };
+        y = net.program.apply1(op.clone(), inputs).expect("shapes that fit");
+    }
+    let [plain, _] = net.finish(y);
+    let mut fused = plain.clone();
+    scaled_weights(&mut fused);
+    assert_eq!((count(&fused, "scale_weights"), fused.nodes().len()), (1, plain.nodes().len() + 1));
+    let node = fused.nodes().iter().find(|node| node.op.name() == "scale_weights");
+    assert_eq!(node.expect("one").outputs.len(), 1);
+    assert_same(&[plain, fused]);
+}
+
+/// The gradient of an enlarged map adds the map's other gradient.
+#[test]
+fn an_enlarged_map_needs_no_sum() {
+    let mut net = Net::new();
+    let x = net.x();
+    let small = net.conv(x, 3, false);
+    let large = net.program.input("large", TensorDesc::new(Role::Activation, &[3, 11, 10, 4]));
+    let lateral = net.conv(large, 1, false);
+    let merged = net.program.apply1(UpsampleAdd, [lateral, small]).expect("shapes that fit");
+    // After the merge, so that its gradient comes first, as in a pyramid.
+    let own = net.conv(small, 3, false);
+    let ends = [own, merged].map(|map| net.program.apply1(Toy::Total, [map]).expect("a sum"));
+    let loss = net.program.apply1(Toy::Add, ends).expect("a sum");
+    let [plain, masked] = net.finish(loss);
+    assert_eq!((count(&plain, "sum"), count(&masked, "sum")), (1, 1));
+    let mut fused = masked;
+    upsample_grad_add(&mut fused);
+    assert_eq!(count(&fused, "sum"), 0);
+    assert_same(&[plain, fused]);
+}

@@ -1,0 +1,47 @@
+// The epilogue of products that make a gradient: another gradient is added, and the sum is masked.
+#pragma once
+#include "epilogue.cuh"
+
+// dx = relu(sum + bias + other) in half where mask > 0, else 0, each part if it is there. Rows
+// without data get 0. A NaN in the mask passes nothing. Absent parts are neutral, as in
+// ActivationRows.
+struct GradientRows {
+  half* dx;
+  const float* bias;         // of a column
+  const half *other, *mask;  // [rows, columns] as dx
+  int columns, relu;
+
+  struct Held {
+    float bias[CHUNK];
+    float least;  // what is less becomes 0
+  };
+  struct Row {
+    Halves other, mask;
+  };
+
+  DEVICE Held hold(int column) const {
+    Held held;
+#pragma unroll
+    for (int e = 0; e < CHUNK; e++) held.bias[e] = -0.0f;
+    held.least = relu ? 0.0f : -INFINITY;
+    if (bias) load_columns(held.bias, bias, column, columns);
+    return held;
+  }
+  DEVICE Row fetch(int row, int column, bool filled) const {
+    const int64_t first = (int64_t)row * columns;
+    Row at{all_halves(__ushort_as_half(0x8000)), all_halves(__ushort_as_half(0x3c00))};  // -0 and 1
+    if (other && filled) at.other = load_halves(other + first, column, columns);
+    if (mask && filled) at.mask = load_halves(mask + first, column, columns);
+    return at;
+  }
+  DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,
+                         bool filled) const {
+#pragma unroll
+    for (int e = 0; e < CHUNK; e++) {
+      v[e] = v[e] + held.bias[e] + at.other.value(e);
+      // Not max(), so that a NaN stays one.
+      if (v[e] < held.least || !filled || !(at.mask.value(e) > 0.0f)) v[e] = 0.0f;
+    }
+    store_columns(dx + (int64_t)row * columns, v, column, columns);
+  }
+};

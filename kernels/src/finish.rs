@@ -1,0 +1,124 @@
+//! What a product that makes a gradient does with it on the way out: it adds another gradient, and
+//! masks the sum by the sign of an activation.
+
+use crate::check;
+use crate::cpu::TensorRef;
+use crate::{DType, OpError, TensorDesc};
+
+/// `dx = (product + other) where mask > 0, else 0`, each part if its flag is set. Rows past a count
+/// get 0. The two tensors have the shape of `dx`, and follow the op's own inputs in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Finish {
+    /// There is an input `other`: a gradient of the same tensor.
+    pub other: bool,
+    /// There is an input `mask`: an activation that passes no gradient where it is not positive.
+    pub mask: bool,
+}
+
+/// The tensors of a [`Finish`], as its flags say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FinishInputs<'a, T> {
+    pub other: Option<&'a T>,
+    pub mask: Option<&'a T>,
+}
+
+impl Finish {
+    /// Number of its inputs.
+    pub fn inputs(self) -> usize {
+        usize::from(self.other) + usize::from(self.mask)
+    }
+
+    /// The op's own inputs, and those of the finish. Panics if there are too few.
+    pub(crate) fn split<T>(self, inputs: &[T]) -> (&[T], FinishInputs<'_, T>) {
+        let (own, rest) = inputs.split_at(inputs.len() - self.inputs());
+        let mut rest = rest.iter();
+        let other = if self.other { rest.next() } else { None };
+        (own, FinishInputs { other, mask: rest.next() })
+    }
+}
+
+impl FinishInputs<'_, TensorDesc> {
+    /// Holds the tensors to the output's shape.
+    pub(crate) fn check(self, op: &'static str, dx: &TensorDesc) -> Result<(), OpError> {
+        for (name, desc) in [("other", self.other), ("mask", self.mask)] {
+            if let Some(desc) = desc {
+                check::shape(op, name, desc, &dx.shape)?;
+                check::dtype(op, name, desc, DType::F32)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FinishInputs<'_, TensorRef<'_>> {
+    /// Finishes the first rows of `dx`, which hold data.
+    pub(crate) fn run_cpu(self, dx: &mut [f32]) {
+        if let Some(other) = self.other {
+            dx.iter_mut().zip(other.f32()).for_each(|(dx, other)| *dx += other);
+        }
+        if let Some(mask) = self.mask {
+            let pairs = dx.iter_mut().zip(mask.f32());
+            pairs.filter(|(_, mask)| !(**mask > 0.0)).for_each(|(dx, _)| *dx = 0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::case::normal;
+    use crate::cpu::HostTensor;
+    use crate::on_cpu::run;
+    use crate::ops::conv2d::Conv2dGradInput;
+    use crate::ops::linear::LinearGradInput;
+    use crate::ops::relu_mask::ReluMask;
+    use crate::ops::sum::Sum;
+    use crate::{OpRef, Role};
+
+    fn only(op: &OpRef, inputs: &[HostTensor]) -> HostTensor {
+        run(op.as_ref(), inputs).unwrap().remove(0)
+    }
+
+    /// The op without a finish, then the sum, then the mask: the same bits. And twice the gradients
+    /// give twice the result: a finished gradient is linear in them.
+    #[test]
+    fn a_finish_is_a_sum_and_a_mask() {
+        let gradient =
+            |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);
+        let weight = |shape: &[usize]| normal(&TensorDesc::new(Role::Weight, shape), 2, 0.3);
+        let count = HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![2]);
+        let finish = Finish::default();
+        let (counted, scale) = (true, false);
+        let conv =
+            Conv2dGradInput { stride: 2, pad: 1, height: 5, width: 4, scale, counted, finish };
+        let linear = LinearGradInput { row_shape: vec![2, 7], counted, finish };
+        let cases: [(OpRef, HostTensor, HostTensor); 2] = [
+            (Arc::new(conv), gradient(&[3, 3, 2, 6], 1), weight(&[6, 3, 3, 4])),
+            (Arc::new(linear), gradient(&[3, 5], 1), weight(&[5, 14])),
+        ];
+        for (op, g, w) in cases {
+            let dx = only(&op, &[g.clone(), w.clone(), count.clone()]);
+            let filled = dx.desc.len() / 3 * 2;
+            let mut other = normal(&dx.desc, 4, 1.0);
+            other.as_f32_mut()[filled..].fill(0.0);
+            let mask = normal(&dx.desc, 5, 1.0);
+            let sum: OpRef = Arc::new(Sum);
+            let relu: OpRef = Arc::new(ReluMask);
+            let masked = only(&relu, &[only(&sum, &[dx, other.clone()]), mask.clone()]);
+            let finished = op.with_finish(Finish { other: true, mask: true }).unwrap();
+            let run =
+                |g, other| only(&finished, &[g, w.clone(), count.clone(), other, mask.clone()]);
+            let got = run(g.clone(), other.clone());
+            assert_eq!(got, masked, "{}", op.name());
+            assert!(got.as_f32()[filled..].iter().all(|v| *v == 0.0));
+            let [g, other] = [g, other].map(|mut tensor| {
+                tensor.as_f32_mut().iter_mut().for_each(|v| *v *= 2.0);
+                tensor
+            });
+            let twice: Vec<f32> = got.as_f32().iter().map(|v| 2.0 * v).collect();
+            assert_eq!(run(g, other).as_f32(), twice);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Cases of `conv2d_grad_input` with a finish, for the table of ops. It is a backward op and has no
+//! gradient of its own; without a finish the cases of `conv2d` run it.
+
+use std::sync::Arc;
+
+use super::Conv2dGradInput;
+use crate::case::{ORDER_FLOOR, OpCase, normal, uniform};
+use crate::cpu::HostTensor;
+use crate::matmul::out_extent;
+use crate::{Finish, Role, TensorDesc};
+
+/// No images, one value, primes, strides whose classes have no tap, large tiles, and splits; each
+/// with another gradient, with a mask and with both; counted (none, some, all) and not; rows past
+/// the count hold NaN. `scaled_floor` allows for the rounding of weights times a scale.
+pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
+    let shapes: [([usize; 4], [usize; 4]); 9] = [
+        ([0, 5, 5, 3], [4, 3, 1, 1]),
+        ([1, 1, 1, 1], [1, 1, 1, 0]),
+        ([2, 5, 7, 11], [13, 1, 2, 0]),
+        ([2, 7, 5, 13], [17, 3, 1, 1]),
+        ([3, 7, 6, 16], [24, 3, 2, 1]),
+        ([3, 6, 5, 24], [40, 1, 2, 0]),
+        ([12, 24, 48, 128], [16, 1, 1, 0]),
+        ([3, 3, 5, 24], [264, 3, 1, 1]),
+        ([3, 6, 5, 24], [264, 3, 2, 1]),
+    ];
+    let both = Finish { other: true, mask: true };
+    let finishes = [Finish { mask: false, ..both }, Finish { other: false, ..both }, both];
+    let of_shape = |(at, &(x, w)): (usize, &([usize; 4], [usize; 4]))| {
+        let counts = [None, Some(0), Some(x[0] / 2), Some(x[0])];
+        // The rounding of a scale shows in many values of little each: not in the large tiles.
+        let scale = at % 2 == 0 && x[0] < 12;
+        let counted = |(i, finish)| {
+            let case = case(x, w, finish, scale, counts[(at + i) % 4]);
+            case.device_floor(if scale { scaled_floor } else { ORDER_FLOOR })
+        };
+        finishes.into_iter().enumerate().map(counted).collect::<Vec<_>>()
+    };
+    shapes.iter().enumerate().flat_map(of_shape).collect()
+}
+
+fn case(
+    x: [usize; 4],
+    [filters, kernel, stride, pad]: [usize; 4],
+    finish: Finish,
+    scale: bool,
+    count: Option<usize>,
+) -> OpCase {
+    let [p, q] = [x[1], x[2]].map(|e| out_extent(e, kernel, stride, pad).unwrap_or(0));
+    let weight = TensorDesc::new(Role::Weight, &[filters, kernel, kernel, x[3]]);
+    let dx = TensorDesc::new(Role::Gradient, &x);
+    let fan_in = (kernel * kernel * filters) as f32;
+    let mut inputs = vec![
+        normal(&TensorDesc::new(Role::Gradient, &[x[0], p, q, filters]), 1, 1.0),
+        normal(&weight, 2, 1.0 / fan_in.sqrt()),
+    ];
+    if scale {
+        inputs.push(uniform(&TensorDesc::new(Role::Master, &[filters]), 3, 0.5, 1.5));
+    }
+    if let Some(count) = count {
+        past(&mut inputs[0], count);
+        inputs.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32]));
+    }
+    for (seed, _) in [(4, finish.other), (5, finish.mask)].into_iter().filter(|(_, has)| *has) {
+        let mut tensor = normal(&dx, seed, 1.0);
+        past(&mut tensor, count.unwrap_or(x[0]));
+        inputs.push(tensor);
+    }
+    let counted = count.is_some();
+    let op = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted, finish };
+    let label = format!("{x:?} from {filters} by {kernel}, {op:?}, count {count:?}");
+    OpCase::new(label, Arc::new(op), inputs)
+}
+
+/// Fills the images from `count` on with NaN.
+fn past(tensor: &mut HostTensor, count: usize) {
+    let image = tensor.desc.len() / tensor.desc.dim(0).max(1);
+    tensor.as_f32_mut()[count * image..].fill(f32::NAN);
+}

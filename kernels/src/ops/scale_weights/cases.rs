@@ -1,0 +1,34 @@
+//! Cases of `scale_weights` for the table of ops. It is a backward op and has no gradient.
+
+use std::sync::Arc;
+
+use super::ScaleWeights;
+use crate::case::{OpCase, normal, uniform};
+use crate::{Role, TensorDesc};
+
+/// No tensor, sizes 0, 1, primes, a block and its neighbours, filters that are no whole vectors;
+/// more tensors than a launch takes; and a bottleneck of res4.
+pub fn cases() -> Vec<OpCase> {
+    let lists: [(&str, &[&[usize]]); 5] = [
+        ("no weights", &[]),
+        ("no filters", &[&[0, 3], &[3, 0]]),
+        ("one number", &[&[1, 1]]),
+        ("blocks and neighbours", &[&[4095, 1], &[512, 8], &[4097, 1], &[13, 3, 3, 7], &[11, 384]]),
+        ("a bottleneck of res4", &[&[256, 1, 1, 1024], &[256, 3, 3, 256], &[1024, 1, 1, 256]]),
+    ];
+    let shapes: Vec<[usize; 2]> = (0..131).map(|i| [i % 7 + 1, i * i % 97]).collect();
+    let many: Vec<&[usize]> = shapes.iter().map(<[usize; 2]>::as_slice).collect();
+    let named = lists.into_iter().chain([("131 tensors", many.as_slice())]);
+    named.map(|(label, shapes)| case(label, shapes)).collect()
+}
+
+fn case(label: &str, shapes: &[&[usize]]) -> OpCase {
+    let numbered = || (0..).zip(shapes);
+    let weights =
+        numbered().map(|(i, shape)| normal(&TensorDesc::new(Role::Weight, shape), i, 0.1));
+    let scale = |(i, shape): (u32, &&[usize])| {
+        uniform(&TensorDesc::new(Role::Master, &shape[..1]), 1000 + i, 0.5, 1.5)
+    };
+    let inputs = weights.chain(numbered().map(scale)).collect();
+    OpCase::new(label, Arc::new(ScaleWeights), inputs)
+}

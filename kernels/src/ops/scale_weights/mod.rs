@@ -1,0 +1,94 @@
+//! Filters times a frozen factor of each: the weights of many convolutions at once, for their
+//! gradients.
+//!
+//! Tensors: `w_i [K_i, ..]`, then `scale_i [K_i]` (as many) -> `scaled_i` (shape and role of `w_i`,
+//! overwritten): `w_i` times the factor of its filter. Matches `w * scale.view(-1, 1, 1, 1)`. Bound
+//! by memory; one product each, rounded once.
+
+mod cases;
+mod cuda;
+
+use device::{Launch, LaunchArgs};
+
+use crate::check;
+use crate::cpu::CpuArgs;
+use crate::{Cost, DType, Op, OpError, TensorDesc};
+
+pub use cases::cases;
+
+/// `scaled_i[k] = w_i[k] * scale_i[k]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScaleWeights;
+
+const NAME: &str = "scale_weights";
+
+impl Op for ScaleWeights {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        check::arity(NAME, "updates", updates, 0)?;
+        check::arity(NAME, "inputs", inputs, inputs.len().next_multiple_of(2))?;
+        let (weights, scales) = inputs.split_at(inputs.len() / 2);
+        for (w, scale) in weights.iter().zip(scales) {
+            check::dtype(NAME, "w_i", w, DType::F32)?;
+            check::dtype(NAME, "scale_i", scale, DType::F32)?;
+            if w.shape.is_empty() {
+                return Err(check::shape_error(NAME, "w_i", w, "[K, ..]".into()));
+            }
+            check::shape(NAME, "scale_i", scale, &[w.dim(0)])?;
+        }
+        Ok(weights.to_vec())
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let products: usize = outputs.iter().map(TensorDesc::len).sum();
+        Cost::streaming(inputs, outputs, products as u64)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let (weights, scales) = args.inputs.split_at(args.outputs.len());
+        for ((w, scale), scaled) in weights.iter().zip(scales).zip(&mut args.outputs) {
+            let filter = w.desc.len() / scale.desc.len().max(1);
+            let rows = scaled.f32().chunks_mut(filter.max(1));
+            for ((to, from), factor) in rows.zip(w.f32().chunks(filter.max(1))).zip(scale.f32()) {
+                to.iter_mut().zip(from).for_each(|(to, w)| *to = w * factor);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+    use crate::cpu::HostTensor;
+    use crate::on_cpu::run;
+
+    #[test]
+    fn each_filter_has_its_factor() {
+        let tensor = |role, shape: &[usize], values: &[f32]| {
+            HostTensor::f32(TensorDesc::new(role, shape), values.to_vec())
+        };
+        let inputs = [
+            tensor(Role::Weight, &[2, 1, 1, 2], &[1.0, 2.0, 3.0, 4.0]),
+            tensor(Role::Weight, &[1, 3], &[1.0, -1.0, 0.5]),
+            tensor(Role::Master, &[2], &[10.0, 100.0]),
+            tensor(Role::Master, &[1], &[2.0]),
+        ];
+        let scaled = run(&ScaleWeights, &inputs).expect("shapes that fit");
+        assert_eq!(scaled[0].as_f32(), [10.0, 20.0, 300.0, 400.0]);
+        assert_eq!(scaled[1].as_f32(), [2.0, -2.0, 1.0]);
+        let odd = inputs[..3].iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+        assert!(ScaleWeights.infer(&odd, &[]).is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! Fused forms of a step against the plain one.
+
+use configs::{Config, Fused};
+use engine::model::Inject;
+use kernels::cpu::HostTensor;
+
+use super::program::{OnDevice, SQUARE, images, inputs, micro};
+use super::{Open, folder, norm};
+
+/// A ResNet with frozen batch norm, blocks with and without a downsample, and four levels.
+const RESNET: [&str; 10] = [
+    "model.backbone.kind=\"resnet\"",
+    "model.backbone.blocks=[1, 2, 1, 1]",
+    "model.backbone.stem_channels=8",
+    "model.backbone.width=8",
+    "model.backbone.norm=\"frozen_batch_norm\"",
+    "model.backbone.frozen_stages=2",
+    "model.anchors.sizes=[8, 16, 32, 48]",
+    "model.roi.canonical_size=20",
+    "input.size_divisor=32",
+    "model.box_head.hidden=[16, 24]",
+];
+const MICRO: [&str; 1] = ["model.roi.canonical_size=20"];
+
+/// Distance of a parameter's gradient from that of the plain form, of its norm: what is rounded to
+/// fp16 in other places. The programs below reach a third of it.
+const APART: f64 = 5e-3;
+
+/// Losses and gradients of the first step, by name.
+fn first_step(
+    store: &dali::store::Store,
+    config: &Config,
+    open: &Open,
+    seed: u64,
+) -> Vec<(String, HostTensor)> {
+    let observe = Inject { observe: true, ..Inject::default() };
+    let device = open(Some(seed));
+    let mut device = OnDevice::new(store, config, &[SQUARE], observe, device);
+    for (name, bytes) in inputs(store, &[0, 3]) {
+        device.write(0, &name, &bytes);
+    }
+    device.run(0);
+    let program = &device.executor.programs()[0].program;
+    let names: Vec<String> =
+        program.kept_names().iter().map(|(name, _)| name.to_string()).collect();
+    names.into_iter().map(|name| (name.clone(), device.read(0, &name))).collect()
+}
+
+/// Each fusion alone, and all together, give the losses and gradients of the plain form but for
+/// rounding, and the same bits in two orders of work.
+pub fn fusions_change_rounding_alone(open: &Open) {
+    let place = folder();
+    let store = images(place.path());
+    for set in [&MICRO[..], &RESNET] {
+        let mut config = micro(set);
+        config.fusion.off = Fused::all().to_vec();
+        let plain = first_step(&store, &config, open, 7);
+        let alone = Fused::all().map(|one| {
+            let off = Fused::all().into_iter().filter(|other| *other != one).collect::<Vec<_>>();
+            (format!("{one:?}"), off)
+        });
+        for (name, off) in alone.into_iter().chain([("all".to_string(), vec![])]) {
+            config.fusion.off = off;
+            let fused = first_step(&store, &config, open, 7);
+            let worst = compare(&name, &plain, &fused);
+            println!("{name:<16} worst distance {worst:?}");
+        }
+        let again = first_step(&store, &config, open, 11);
+        let fused = first_step(&store, &config, open, 7);
+        assert!(again == fused, "two orders of work make two results");
+    }
+}
+
+/// The largest distance of a loss or gradient, and its name.
+fn compare(
+    fusion: &str,
+    plain: &[(String, HostTensor)],
+    fused: &[(String, HostTensor)],
+) -> (f64, String) {
+    let mut worst = (0.0, String::new());
+    for ((name, want), (same, got)) in plain.iter().zip(fused) {
+        assert_eq!(name, same);
+        if !name.starts_with("grad/") && !name.starts_with("loss_") {
+            continue;
+        }
+        let pairs = got.as_f32().iter().zip(want.as_f32());
+        let difference: Vec<f32> = pairs.map(|(got, want)| got - want).collect();
+        let apart = norm(&difference) / norm(want.as_f32()).max(1e-20);
+        assert!(apart < APART, "{fusion}: {name} is {apart:.1e} from the plain form");
+        if apart > worst.0 {
+            worst = (apart, name.clone());
+        }
+    }
+    worst
+}

@@ -1,0 +1,94 @@
+//! The fused step of R50-FPN at full size: which nodes are gone, and what they leave.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use configs::{Config, Fused};
+use device::{Gpu, Target};
+use engine::model::{ImageSize, Inject, ModelSpec, Part, SlotShape, training_program};
+use engine::runtime::imagined_addresses;
+use graph::exec::device::{Place, Prepared};
+
+/// The training step of 12 images of 800x1088, without some fusions.
+fn step(off: &[Fused]) -> Prepared {
+    let mut config = Config::load("torchvision_r50", &["train.batch_size=12".to_string()])
+        .expect("the preset loads");
+    config.fusion.off = off.to_vec();
+    let padded = ImageSize { height: 800, width: 1088 };
+    let slot = SlotShape {
+        pixels: 3 * padded.height * padded.width,
+        objects: 100,
+        parts: 400,
+        coords: 12_800,
+        runs: 1024,
+    };
+    let target = Target::Gpu(Gpu::h100());
+    let spec = ModelSpec {
+        config: &config,
+        num_classes: 80,
+        images: 12,
+        padded,
+        slot,
+        target: target.clone(),
+        part: Part::whole(),
+        inject: Inject::default(),
+    };
+    let program = training_program(&spec).expect("a program").program;
+    Prepared::new(Arc::new(program), target).expect("a schedule")
+}
+
+/// Number of kernels that a step launches, by name.
+fn kernels(step: &Prepared) -> BTreeMap<&'static str, usize> {
+    let state = imagined_addresses(&step.program);
+    let place = Place { arena: 1 << 44, inputs: 1 << 43, state: &state };
+    let list = step.launches(&place).expect("all state has addresses");
+    let mut kernels = BTreeMap::new();
+    for launch in list.works().iter().flat_map(|work| work.kernels()) {
+        *kernels.entry(launch.kernel).or_insert(0) += 1;
+    }
+    kernels
+}
+
+/// Backward passes over maps of backbone and FPN that do nothing but add and mask. The gradients of
+/// a level that come from boxes, masks and anchors are still summed: four nodes.
+#[test]
+fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
+    let (plain, fused) = (step(&Fused::all()), step(&[]));
+    let count = |step: &Prepared, op: &str, part: &str| {
+        let nodes = step.program.nodes().iter();
+        nodes.filter(|node| node.op.name() == op && node.part.starts_with(part)).count()
+    };
+    for (op, part, before, after) in [
+        ("relu_mask", "", 47, 1),
+        ("relu_mask", "backbone", 39, 0),
+        ("sum", "backbone", 12, 0),
+        ("sum", "fpn.inner", 3, 0),
+        ("sum", "fpn.output", 4, 4),
+        ("sum", "", 21, 4),
+        ("scale_weights", "backbone", 0, 1),
+    ] {
+        let counts = [&plain, &fused].map(|step| count(step, op, part));
+        assert_eq!(counts, [before, after], "{op} of {part}");
+    }
+    let launches = [&plain, &fused].map(kernels);
+    let scaled = launches.each_ref().map(|k| k.get("conv2d_scale_weights_f16").copied());
+    assert_eq!(scaled, [Some(40), None]);
+    let [before, after] = launches.map(|kernels| kernels.values().sum::<usize>());
+    println!("{before} launches, {after} fused");
+    assert!(after + 100 <= before, "{before} launches, {after} fused");
+}
+
+/// No fusion keeps anything alive that costs memory at the step's fullest moment.
+#[test]
+fn fusions_take_no_memory() {
+    let bytes = |off: &[Fused]| step(off).plan.arena_bytes();
+    let plain = bytes(&Fused::all());
+    for one in Fused::all() {
+        let others: Vec<Fused> = Fused::all().into_iter().filter(|other| *other != one).collect();
+        let alone = bytes(&others);
+        assert!(alone <= plain, "{one:?}: {alone} bytes, {plain} without");
+    }
+    let all = bytes(&[]);
+    println!("{plain} bytes, {all} fused");
+    assert!(all <= plain, "{all} bytes, {plain} without fusions");
+}
