@@ -1,7 +1,5 @@
 //! What happens to a tile of sums on its way to the output.
 
-use super::NR;
-
 /// `y = relu(sum * scale + bias + residual)`, each part optional.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Epilogue<'a> {
@@ -26,7 +24,7 @@ pub(super) struct Turn {
 
 /// An [`Epilogue`] for one panel of columns, with its factors and summands loaded.
 #[derive(Debug)]
-pub(super) struct PanelEpilogue<'a> {
+pub(super) struct PanelEpilogue<'a, const NR: usize> {
     scale: Option<[f32; NR]>,
     bias: Option<[f32; NR]>,
     residual: Option<&'a [f32]>,
@@ -35,8 +33,13 @@ pub(super) struct PanelEpilogue<'a> {
 }
 
 impl<'a> Epilogue<'a> {
-    /// The epilogue for columns `column .. column + width`, `width` at most [`NR`].
-    pub(super) fn panel(&self, column: usize, width: usize, turn: Turn) -> PanelEpilogue<'a> {
+    /// The epilogue for columns `column .. column + width`, `width` at most `NR`.
+    pub(super) fn panel<const NR: usize>(
+        &self,
+        column: usize,
+        width: usize,
+        turn: Turn,
+    ) -> PanelEpilogue<'a, NR> {
         let pick = |values: &[f32]| {
             let mut panel = [0.0; NR];
             panel[..width].copy_from_slice(&values[column..column + width]);
@@ -54,7 +57,7 @@ impl<'a> Epilogue<'a> {
     }
 }
 
-impl PanelEpilogue<'_> {
+impl<const NR: usize> PanelEpilogue<'_, NR> {
     /// Writes one row of sums to `y`, which begins at element `element` of the output.
     #[inline]
     pub(super) fn store(&self, sums: &[f32; NR], y: &mut [f32], element: usize) {
@@ -107,6 +110,6 @@ impl PanelEpilogue<'_> {
 
 /// Adds as many as there are of both.
 #[inline]
-fn add(v: &mut [f32; NR], other: &[f32]) {
+fn add<const NR: usize>(v: &mut [f32; NR], other: &[f32]) {
     v.iter_mut().zip(other).for_each(|(v, o)| *v += o);
 }

@@ -1,8 +1,6 @@
-//! Packing of weights into panels of 16 columns, as the register tile reads them.
+//! Packing of weights into panels as wide as the register tile, as the register tile reads them.
 
 use rayon::prelude::*;
-
-use super::NR;
 
 /// Weights `[K][taps][C]` seen as the right matrix of a product.
 #[derive(Debug, Clone, Copy)]
@@ -50,8 +48,8 @@ impl Block {
 }
 
 /// Packs `blocks` for `columns` into `out`: for each block its panels, for each panel the block's
-/// rows of [`NR`] columns. Columns past the last hold zeros. `kernel_taps` names the taps.
-pub(super) fn pack(
+/// rows of `NR` columns. Columns past the last hold zeros. `kernel_taps` names the taps.
+pub(super) fn pack<const NR: usize>(
     weights: Weights<'_>,
     blocks: &[Block],
     columns: std::ops::Range<usize>,
@@ -69,12 +67,12 @@ pub(super) fn pack(
     }
     panels.into_par_iter().with_min_len(2).for_each(|(panel, block, columns)| {
         for (t, rows) in panel.chunks_exact_mut(block.run * NR).enumerate() {
-            pack_tap(weights, kernel_taps[block.tap + t], block, columns.clone(), rows);
+            pack_tap::<NR>(weights, kernel_taps[block.tap + t], block, columns.clone(), rows);
         }
     });
 }
 
-fn pack_tap(
+fn pack_tap<const NR: usize>(
     weights: Weights<'_>,
     tap: usize,
     block: &Block,
@@ -89,7 +87,7 @@ fn pack_tap(
             }
             let start = tap * channels + block.start;
             let filter = |k: usize| &values[k * filter_len + start..][..block.run];
-            transpose(columns, filter, rows);
+            transpose::<NR>(columns, filter, rows);
         }
         Weights::Channels { values, filter_len, channels, scale } => {
             for (i, row) in rows.chunks_exact_mut(NR).enumerate() {
@@ -107,7 +105,7 @@ fn pack_tap(
 }
 
 /// Filters side by side, eight at a time so that a group of stores fills half a line.
-fn transpose<'a>(
+fn transpose<'a, const NR: usize>(
     columns: std::ops::Range<usize>,
     filter: impl Fn(usize) -> &'a [f32],
     rows: &mut [f32],
