@@ -1,5 +1,7 @@
 //! The instruction set of the CPU's products: the widest that the processor has, or a named one.
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 use std::env::VarError;
 use std::sync::OnceLock;
@@ -115,6 +117,44 @@ impl Isa {
         found.ok_or(IsaError { wish: wish.to_string(), had: all })
     }
 }
+
+/// Defines a function that is compiled for each instruction set, and called for the one that its
+/// first argument names. The bits of its results are the same in each: nothing is fused, and no sum
+/// is taken in another order. What it calls is compiled along only if it is always inlined.
+macro_rules! wide {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident $([$(const $size:ident),*])? ($($arg:ident: $type:ty),* $(,)?)
+        $body:block
+    ) => {
+        $(#[$meta])*
+        #[allow(unsafe_code)]
+        $vis fn $name $(<$(const $size: usize),*>)? (isa: $crate::isa::Isa, $($arg: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f")]
+            fn avx512 $(<$(const $size: usize),*>)? ($($arg: $type),*) $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2 $(<$(const $size: usize),*>)? ($($arg: $type),*) $body
+
+            fn portable $(<$(const $size: usize),*>)? ($($arg: $type),*) $body
+
+            match isa {
+                // SAFETY: the value proves that the processor has the features.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512(_) => unsafe {
+                    avx512 $(::<$($size),*>)? ($($arg),*)
+                },
+                // SAFETY: the value proves that the processor has the features.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx2(_) => unsafe { avx2 $(::<$($size),*>)? ($($arg),*) },
+                $crate::isa::Isa::Portable(_) => portable $(::<$($size),*>)? ($($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use wide;
 
 #[cfg(test)]
 mod tests {

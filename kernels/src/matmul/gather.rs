@@ -1,18 +1,18 @@
 //! Convolution and the gradient of its input, as products of gathered rows with packed weights.
 //!
 //! Each round packs the weights once; then tasks share the output positions. A task walks the
-//! blocks of the reduction, in each the panels of columns (16 or 32 KiB of weights, in L1) and in each
-//! the tiles of rows (16 tiles of them, in L2).
+//! blocks of the reduction, in each the panels of columns (16 or 32 KiB of weights, in L1) and in
+//! each the tiles of rows (16 tiles of them, in L2).
 
 use rayon::prelude::*;
 
 use super::class::{Class, Pass, round_len, rounds};
-use super::epilogue::Turn;
+use super::epilogue::{PanelEpilogue, Turn};
 use super::pack::{Weights, pack};
 use super::rows::Row;
-use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, with_tile};
+use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, prefetch, with_tile};
 use super::{ALIGN_SLACK, ConvShape, Epilogue, aligned};
-use crate::isa::Isa;
+use crate::isa::{Isa, wide};
 
 /// Maximum tiles of rows per task: a block of them stays in L2.
 const MAX_TASK_TILES: usize = 16;
@@ -164,14 +164,35 @@ impl Product<'_> {
     ) {
         let width = NR.min(end - column);
         let epilogue = self.epilogue.panel(column, width, turn);
-        let mut acc = Acc::new();
+        let (mut acc, isa) = (Acc::new(), tile.isa());
         for (i, tile_rows) in rows.chunks(MR).enumerate() {
-            tile.gather(table, (i * MR, tile_rows.len()), width, panel, &mut acc);
-            for (row, sums) in tile_rows.iter().zip(&acc.0) {
+            for row in tile_rows {
                 let at = (row.position - start) * self.columns + column;
-                let element = row.position * self.columns + column;
-                epilogue.store(sums, &mut y[at..at + width], element);
+                prefetch(&y[at..at + width]);
             }
+            tile.gather(table, (i * MR, tile_rows.len()), width, panel, &mut acc);
+            let place = (start, self.columns, column);
+            store(isa, &epilogue, &acc, tile_rows, place, width, y);
+        }
+    }
+}
+
+wide! {
+    /// Writes a tile of sums for `rows` to `y`, whose elements begin at position `place.0` of an
+    /// output of `place.1` columns, from column `place.2` on.
+    fn store[const MR, const NR](
+        epilogue: &PanelEpilogue<'_, NR>,
+        acc: &Acc<MR, NR>,
+        rows: &[Row],
+        place: (usize, usize, usize),
+        width: usize,
+        y: &mut [f32],
+    ) {
+        let (start, columns, column) = place;
+        for (row, sums) in rows.iter().zip(&acc.0) {
+            let at = (row.position - start) * columns + column;
+            let element = row.position * columns + column;
+            epilogue.store(sums, &mut y[at..at + width], element);
         }
     }
 }

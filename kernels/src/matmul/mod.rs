@@ -1,8 +1,9 @@
 //! Matrix products of the dense ops: convolutions, transposed convolutions and linear layers.
 //!
-//! One register tile ([`tile`]) does all the arithmetic: 14 x 32 in AVX-512, 6 x 16 in AVX2. A convolution is not unfolded in
-//! memory: the rows of the left matrix are gathered through pointers, one for each kernel tap
-//! ([`gather`]), so that a 3x3 costs no copy and a strided or transposed one no wasted products.
+//! One register tile ([`tile`]) does all the arithmetic: 14 x 32 in AVX-512, 6 x 16 in AVX2.
+//! A convolution is not unfolded in memory: the rows of the left matrix are gathered through
+//! pointers, one for each kernel tap ([`gather`]), so that a 3x3 costs no copy and a strided or
+//! transposed one no wasted products.
 //! Only the weights are packed ([`pack`]). The weight gradient reduces over positions ([`reduce`]).
 //!
 //! **Determinism.** Every output element is a chain of fused multiply-adds in the order of the

@@ -1,8 +1,8 @@
 //! The gradient of a convolution's weights: a sum of outer products over the output positions.
 //!
-//! Positions are taken in blocks of 256, in order. The gradient is packed by the tile's rows of filters
-//! once for all; each task packs the windows for the tile's columns of the weights (16 or 32 KiB, in
-//! L1) and multiplies them with all filters that it owns.
+//! Positions are taken in blocks of 256, in order. The gradient is packed once for all, by as many
+//! filters as the tile has rows; each task packs the windows for as many columns of the weights as
+//! the tile has (16 or 32 KiB, in L1) and multiplies them with all filters that it owns.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::grid::{Part, cut};
 use super::rows::{Row, RowMap, low_bits};
 use super::tile::{Acc, Tile, with_tile};
 use super::{ALIGN_SLACK, ConvShape, PACK_LIMIT, aligned};
-use crate::isa::Isa;
+use crate::isa::{Isa, wide};
 
 /// Positions per block.
 const BLOCK: usize = 256;
@@ -171,6 +171,7 @@ impl<const NR: usize> Panel<NR> {
     }
 
     /// Copies the panel's columns of the windows at `rows`.
+    #[inline(always)]
     fn pack(&self, x: &[f32], rows: &[Row], out: &mut [[f32; NR]]) {
         for (row, out) in rows.iter().zip(out) {
             let read = |run: &Run| {
@@ -196,7 +197,9 @@ impl<const NR: usize> Panel<NR> {
     }
 }
 
-/// Copies fewer elements than a panel has columns, four at a time: for so few a call costs more than the copy.
+/// Copies fewer elements than a panel has columns, four at a time: for so few a call costs more
+/// than the copy.
+#[inline(always)]
 fn copy_short(from: &[f32], to: &mut [f32]) {
     let ((from, rest), (to, end)) = (from.as_chunks::<4>(), to.as_chunks_mut::<4>());
     to.iter_mut().zip(from).for_each(|(t, f)| *t = *f);
@@ -222,7 +225,7 @@ impl<const NR: usize> Pass<'_, NR> {
     ) {
         let (filters, start) = (self.sum.shape.filters, positions.start);
         let mut windows = Windows([[0.0; NR]; BLOCK]);
-        let mut acc = Acc::new();
+        let (mut acc, isa) = (Acc::new(), tile.isa());
         let mut rows = Vec::with_capacity(BLOCK);
         let panels = part.columns.start / NR..part.columns.end.div_ceil(NR);
         for first in positions.clone().step_by(BLOCK) {
@@ -231,28 +234,56 @@ impl<const NR: usize> Pass<'_, NR> {
             self.sum.map.list(first..first + steps, &mut rows);
             let packed = &self.packed[(first - start) * filters..];
             for panel in &self.panels[panels.clone()] {
-                panel.pack(self.sum.x, &rows, &mut windows.0);
+                pack_panel(isa, panel, self.sum.x, &rows, &mut windows.0);
                 for filter in part.rows.clone().step_by(MR) {
                     let size = MR.min(filters - filter);
                     let left = &packed[filter * steps..(filter + size) * steps];
                     let shape = (size, panel.width);
                     tile.outer(shape, steps, left, windows.0.as_flattened(), &mut acc);
-                    for (k, sums) in (filter..filter + size).zip(&acc.0) {
-                        let dw = part.row(k, panel.start..panel.start + panel.width);
-                        let scale = self.sum.scale.filter(|_| last).map_or(1.0, |s| s[k]);
-                        store(sums, dw, first == 0, scale);
-                    }
+                    let columns = panel.start..panel.start + panel.width;
+                    let scale = self.sum.scale.filter(|_| last);
+                    store(isa, &acc, part, filter..filter + size, columns, first == 0, scale);
                 }
             }
         }
     }
 }
 
-fn store<const NR: usize>(sums: &[f32; NR], dw: &mut [f32], first: bool, scale: f32) {
-    if let Ok(dw) = <&mut [f32; NR]>::try_from(&mut *dw) {
-        for (dw, sum) in dw.iter_mut().zip(sums) {
-            *dw = (if first { 0.0 } else { *dw } + sum) * scale;
+wide! {
+    /// [`Panel::pack`].
+    fn pack_panel[const NR](
+        panel: &Panel<NR>,
+        x: &[f32],
+        rows: &[Row],
+        out: &mut [[f32; NR]],
+    ) {
+        panel.pack(x, rows, out);
+    }
+}
+
+wide! {
+    /// Adds a tile of sums to `columns` of the rows `filters`, or overwrites them at `first`; then
+    /// each filter is multiplied by its `scale`.
+    fn store[const MR, const NR](
+        acc: &Acc<MR, NR>,
+        part: &mut Part<'_>,
+        filters: Range<usize>,
+        columns: Range<usize>,
+        first: bool,
+        scale: Option<&[f32]>,
+    ) {
+        for (k, sums) in filters.zip(&acc.0) {
+            let dw = part.row(k, columns.clone());
+            store_row(sums, dw, first, scale.map_or(1.0, |s| s[k]));
         }
+    }
+}
+
+#[inline(always)]
+fn store_row<const NR: usize>(sums: &[f32; NR], dw: &mut [f32], first: bool, scale: f32) {
+    if let Ok(dw) = <&mut [f32; NR]>::try_from(&mut *dw) {
+        let before = if first { [0.0; NR] } else { *dw };
+        *dw = std::array::from_fn(|i| (before[i] + sums[i]) * scale);
     } else {
         for (dw, sum) in dw.iter_mut().zip(sums) {
             *dw = (if first { 0.0 } else { *dw } + sum) * scale;

@@ -40,6 +40,10 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "the driver is reached through C functions; here: launches, copies, captured graphs",
     ),
     (
+        "kernels/src/isa.rs",
+        "calls functions compiled for the processor's features, asked at run time",
+    ),
+    (
         "kernels/src/matmul/grid.rs",
         "threads write rectangles of one matrix, whose rows interleave in memory",
     ),

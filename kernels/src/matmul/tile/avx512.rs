@@ -2,7 +2,8 @@
 //! broadcast.
 
 use std::arch::x86_64::{
-    __m512, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    __m512, _MM_HINT_T0, _mm_prefetch, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
 use super::{Acc, Gathered, Packed};
@@ -12,6 +13,9 @@ pub(super) const MR: usize = 14;
 
 /// Columns of the tile.
 pub(super) const NR: usize = 32;
+
+/// Steps that a prefetch is ahead.
+const AHEAD: usize = 8;
 
 /// Lanes of a register.
 pub(super) const LANES: usize = 16;
@@ -26,6 +30,17 @@ fn store<const ROWS: usize, const GROUPS: usize>(
             // SAFETY: `out` holds `LANES` elements.
             unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *sum) };
         }
+    }
+}
+
+/// Fetches a row of the right matrix. A panel takes two thirds of the L1, so that rows of the left
+/// matrix push parts of it out.
+#[inline(always)]
+fn fetch_row(right: *const f32) {
+    // SAFETY: a prefetch reads nothing, and its address need not be valid.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(right.cast());
+        _mm_prefetch::<_MM_HINT_T0>(right.wrapping_add(LANES).cast());
     }
 }
 
@@ -47,6 +62,7 @@ pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
             let rows: [*const f32; ROWS] =
                 std::array::from_fn(|i| *args.pointers.add(t * ROWS + i));
             for c in 0..args.run {
+                fetch_row(right.wrapping_add(AHEAD * NR));
                 let b: [__m512; GROUPS] =
                     std::array::from_fn(|j| _mm512_loadu_ps(right.add(j * LANES)));
                 for (sum, row) in sums.iter_mut().zip(rows) {
@@ -76,6 +92,7 @@ pub(super) unsafe fn outer<const ROWS: usize, const GROUPS: usize>(
     unsafe {
         for p in 0..args.steps {
             let (left, right) = (args.left.add(p * ROWS), args.right.add(p * NR));
+            fetch_row(right.wrapping_add(AHEAD * NR));
             let b: [__m512; GROUPS] =
                 std::array::from_fn(|j| _mm512_loadu_ps(right.add(j * LANES)));
             for (i, sum) in sums.iter_mut().enumerate() {

@@ -3,8 +3,8 @@
 //! The left matrix comes as pointers to runs of a row ([`RowTable`], for gathers) or packed
 //! ([`Tile::outer`]), the right one always packed in panels as wide as the tile. Each instruction
 //! set has its tile: 14 x 32 sums in AVX-512, 6 x 16 in AVX2; other processors run the loops of the
-//! latter in plain Rust, which the compiler vectorises. [`crate::isa`] says which. A sum takes its products
-//! in the same order in every tile, so with fused multiply-adds its bits are the same too.
+//! latter in plain Rust, which the compiler vectorises. [`crate::isa`] says which. A sum takes its
+//! products in the same order in every tile, so with fused multiply-adds its bits are the same too.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -15,6 +15,11 @@ mod portable;
 mod table;
 #[cfg(test)]
 mod tests;
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+use crate::isa::Isa;
 
 pub(super) use table::{MAX_RUN, RowTable, TapRange};
 
@@ -62,6 +67,9 @@ struct Packed {
 
 /// A tile of `MR x NR` sums. Its value proves that the processor has its instructions.
 pub(super) trait Tile<const MR: usize, const NR: usize>: Copy + Send + Sync {
+    /// Its instruction set.
+    fn isa(self) -> Isa;
+
     /// `acc[i][j] = sum over taps t and run elements c of row_i[t][c] * packed[t][c][j]` for the
     /// `size` rows of `table` from `start` and the first `width` columns j; the others hold
     /// anything.
@@ -109,6 +117,16 @@ impl Packed {
     }
 }
 
+/// Fetches a row that is read or written soon.
+#[inline]
+pub(super) fn prefetch(row: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in row.chunks(16) {
+        // SAFETY: a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+}
+
 /// Evaluates an expression that is generic in the tile, for the tile of an instruction set.
 macro_rules! with_tile {
     ($isa:expr, |$tile:ident| $body:expr) => {
@@ -147,6 +165,11 @@ macro_rules! call {
 macro_rules! tile {
     ($name:ident, $module:ident, $mr:expr, $nr:expr, $lanes:expr, $groups:tt, $rows:tt) => {
         impl Tile<{ $mr }, { $nr }> for crate::isa::$name {
+            #[inline]
+            fn isa(self) -> Isa {
+                Isa::$name(self)
+            }
+
             fn gather(
                 self,
                 table: &RowTable<'_>,
