@@ -10,7 +10,7 @@ use device::{Gpu, Launch, LaunchArgs};
 use half::f16;
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::{CpuArgs, HostTensor};
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
@@ -132,6 +132,6 @@ impl Op for Conv2dGradInput {
         let (g, w) = (args.inputs[0].f32(), args.inputs[1].f32());
         let scale = self.scale.then(|| args.inputs[2].f32());
         conv_grad_input(&shape, g, w, scale, Epilogue::default(), dx, args.workspace);
-        rest.fill(0.0);
+        clear(rest);
     }
 }

@@ -8,7 +8,7 @@
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::CpuArgs;
 use crate::matmul::{
     ConvShape, Epilogue, conv_grad_input, conv_grad_weight, gather_workspace_len,
@@ -112,7 +112,7 @@ impl Op for LinearGradInput {
         let (dx, rest) = args.outputs[0].f32().split_at_mut(rows * shape.channels);
         let none = Epilogue::default();
         conv_grad_input(&shape, g.f32(), w.f32(), None, none, dx, args.workspace);
-        rest.fill(0.0);
+        clear(rest);
     }
 }
 
