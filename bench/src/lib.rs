@@ -31,6 +31,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use engine::cli::{OpenDevice, open_gpu, open_gpu_in_group};
+use kernels::isa::Isa;
 
 pub use all_reduce::GroupOfOne;
 pub use report::commit;
@@ -72,21 +73,25 @@ pub fn main() -> ExitCode {
 /// in a group of one rank.
 pub fn main_on(open: OpenDevice, group: GroupOfOne) -> ExitCode {
     let cli = Cli::parse();
-    let result = match &cli.what {
-        None => step::run(&cli.step, open, &group),
-        Some(What::Ops(args)) => ops::run(args, open),
-        Some(What::Nodes(args)) => nodes::run(args, open),
-        Some(What::Infer(args)) => infer::run(args, open),
-        Some(What::Plan(args)) => scale::run(args),
-        Some(What::Data(args)) => data::run(args),
-        Some(What::History(args)) => history::run(args),
-    };
+    let result = Isa::chosen().map_err(Into::into).and_then(|_| run(&cli, open, &group));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(cli: &Cli, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
+    match &cli.what {
+        None => step::run(&cli.step, open, group),
+        Some(What::Ops(args)) => ops::run(args, open),
+        Some(What::Nodes(args)) => nodes::run(args, open),
+        Some(What::Infer(args)) => infer::run(args, open),
+        Some(What::Plan(args)) => scale::run(args),
+        Some(What::Data(args)) => data::run(args),
+        Some(What::History(args)) => history::run(args),
     }
 }
 

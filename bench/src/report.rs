@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::Context;
 use device::cuda::Installed;
 use engine::runtime::Machine;
+use kernels::isa::Isa;
 use serde_json::Value;
 
 /// The value below which `share` (0..1) of the values lie, by linear interpolation.
@@ -21,7 +22,8 @@ pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
 /// The CPU's name and the threads in use.
 pub(crate) fn cpu() -> String {
     let machine = Machine::here();
-    format!("cpu: {}, {} threads", machine.cpu, machine.threads)
+    let isa = Isa::chosen().map_or("no instruction set", |isa| isa.name());
+    format!("cpu: {}, {} threads, {isa}", machine.cpu, machine.threads)
 }
 
 /// CUDA version of the driver, if there is one.

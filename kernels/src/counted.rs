@@ -1,6 +1,11 @@
 //! Counts that only the device knows: `count [1] i32` says how many rows of a buffer are filled.
 
+use rayon::prelude::*;
+
 use crate::cpu::TensorRef;
+
+/// Elements that a task clears.
+const CHUNK: usize = 1 << 16;
 
 /// A device-side count, as a number of rows within the capacity.
 pub(crate) fn rows_in_use(count: &[i32], capacity: usize) -> usize {
@@ -10,4 +15,9 @@ pub(crate) fn rows_in_use(count: &[i32], capacity: usize) -> usize {
 /// Number of filled rows among `capacity`; without a count all of them.
 pub(crate) fn filled(count: Option<&TensorRef<'_>>, capacity: usize) -> usize {
     count.map_or(capacity, |count| rows_in_use(count.i32(), capacity))
+}
+
+/// Zeros in the rows past the count.
+pub(crate) fn clear(rows: &mut [f32]) {
+    rows.par_chunks_mut(CHUNK).for_each(|rows| rows.fill(0.0));
 }

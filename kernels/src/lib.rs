@@ -14,6 +14,7 @@
 //! | one op run by itself | [`on_cpu::run`], [`on_device::run_updating`] |
 //! | a case of an op, and the checks that every case passes | [`case`] |
 //! | the compiled CUDA kernels | [`compiled`] |
+//! | the instruction set of the CPU's products | [`isa`] |
 //! | random numbers without a state | [`philox`] |
 //! | arithmetic that several ops share | [`boxes`], [`coco`], [`losses`], [`resize`], [`paste`] |
 //!
@@ -74,6 +75,7 @@ pub mod cpu;
 mod error;
 mod finish;
 pub mod frozen_bn;
+pub mod isa;
 pub mod losses;
 mod matmul;
 pub mod on_cpu;

@@ -21,6 +21,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use kernels::isa::Isa;
 
 pub use device::{DeviceArgs, OpenDevice, open_gpu};
 pub use launch::open_gpu_in_group;
@@ -80,6 +81,7 @@ pub fn main() -> ExitCode {
     let started = log::start()
         .and_then(|()| bus_errors())
         .and_then(|()| start_threads())
+        .and_then(|()| products())
         .and_then(|()| Stop::watch());
     let result = started.and_then(|stop| run(command, &stop));
     match result {
@@ -123,6 +125,13 @@ fn start_threads() -> Result<(), EngineError> {
     threads.build_global().map_err(|fault| {
         EngineError::Usage(format!("cannot start threads: {fault}; set {THREADS} to fewer"))
     })
+}
+
+/// Refuses an instruction set that this processor does not have.
+fn products() -> Result<(), EngineError> {
+    let chosen = Isa::chosen().map_err(|fault| EngineError::Usage(fault.to_string()))?;
+    tracing::debug!(isa = chosen.name(), "products on the CPU use");
+    Ok(())
 }
 
 /// The number that the variable holds; 0, which stands for one per core, if it is empty.

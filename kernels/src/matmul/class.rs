@@ -6,7 +6,7 @@ use super::axis::Axis;
 use super::pack::Block;
 use super::rows::{Row, RowMap};
 use super::tile::MAX_RUN;
-use super::{ConvShape, NR, PACK_LIMIT};
+use super::{ConvShape, PACK_LIMIT};
 
 /// Below this many channels a run is too short for the tile; the task unfolds rows.
 const MIN_RUN: usize = 8;
@@ -36,20 +36,24 @@ pub(super) struct Pass {
     pub first_block: usize,
     /// Number of blocks that sum to the output.
     pub all_blocks: usize,
+    /// Columns of a panel.
+    pub panel: usize,
 }
 
 impl Pass {
     /// Elements of its packed weights.
     pub(super) fn pack_len(&self) -> usize {
-        let columns = self.columns.len().next_multiple_of(NR);
+        let columns = self.columns.len().next_multiple_of(self.panel);
         self.blocks.iter().map(|b| b.depth() * columns).sum()
     }
 }
 
-/// The passes of all classes, in rounds whose packed weights fit the workspace together.
-pub(super) fn rounds(classes: &[Class], columns: usize) -> Vec<Vec<Pass>> {
+/// The passes of all classes over panels of `panel` columns, in rounds whose packed weights fit the
+/// workspace together.
+pub(super) fn rounds(classes: &[Class], columns: usize, panel: usize) -> Vec<Vec<Pass>> {
     let mut rounds: Vec<Vec<Pass>> = Vec::new();
-    for pass in classes.iter().enumerate().flat_map(|(i, class)| class.passes(i, columns)) {
+    let passes = |(i, class): (usize, &Class)| class.passes(i, columns, panel);
+    for pass in classes.iter().enumerate().flat_map(passes) {
         let fits = |round: &Vec<Pass>| round_len(round) + pass.pack_len() <= PACK_LIMIT;
         match rounds.last_mut().filter(|round| fits(round)) {
             Some(round) => round.push(pass),
@@ -131,11 +135,11 @@ impl Class {
         (0..taps).flat_map(part).collect()
     }
 
-    fn passes(&self, class: usize, columns: usize) -> Vec<Pass> {
+    fn passes(&self, class: usize, columns: usize, panel: usize) -> Vec<Pass> {
         let blocks = self.blocks();
         let depth: usize = blocks.iter().map(Block::depth).sum();
-        let room = PACK_LIMIT / depth.max(1) / NR * NR;
-        let width = room.max(MIN_PASS_COLUMNS).min(columns.next_multiple_of(NR)).max(1);
+        let room = PACK_LIMIT / depth.max(1) / panel * panel;
+        let width = room.max(MIN_PASS_COLUMNS).min(columns.next_multiple_of(panel)).max(1);
         let mut passes: Vec<Pass> = Vec::new();
         for start in (0..columns).step_by(width) {
             let columns = start..columns.min(start + width);
@@ -151,6 +155,7 @@ impl Class {
                         blocks: vec![block],
                         first_block: i,
                         all_blocks: blocks.len(),
+                        panel,
                     }),
                 }
             }

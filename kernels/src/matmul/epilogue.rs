@@ -1,7 +1,5 @@
 //! What happens to a tile of sums on its way to the output.
 
-use super::NR;
-
 /// `y = relu(sum * scale + bias + residual)`, each part optional.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Epilogue<'a> {
@@ -26,7 +24,7 @@ pub(super) struct Turn {
 
 /// An [`Epilogue`] for one panel of columns, with its factors and summands loaded.
 #[derive(Debug)]
-pub(super) struct PanelEpilogue<'a> {
+pub(super) struct PanelEpilogue<'a, const NR: usize> {
     scale: Option<[f32; NR]>,
     bias: Option<[f32; NR]>,
     residual: Option<&'a [f32]>,
@@ -35,8 +33,13 @@ pub(super) struct PanelEpilogue<'a> {
 }
 
 impl<'a> Epilogue<'a> {
-    /// The epilogue for columns `column .. column + width`, `width` at most [`NR`].
-    pub(super) fn panel(&self, column: usize, width: usize, turn: Turn) -> PanelEpilogue<'a> {
+    /// The epilogue for columns `column .. column + width`, `width` at most `NR`.
+    pub(super) fn panel<const NR: usize>(
+        &self,
+        column: usize,
+        width: usize,
+        turn: Turn,
+    ) -> PanelEpilogue<'a, NR> {
         let pick = |values: &[f32]| {
             let mut panel = [0.0; NR];
             panel[..width].copy_from_slice(&values[column..column + width]);
@@ -54,59 +57,57 @@ impl<'a> Epilogue<'a> {
     }
 }
 
-impl PanelEpilogue<'_> {
+impl<const NR: usize> PanelEpilogue<'_, NR> {
     /// Writes one row of sums to `y`, which begins at element `element` of the output.
-    #[inline]
+    #[inline(always)]
     pub(super) fn store(&self, sums: &[f32; NR], y: &mut [f32], element: usize) {
-        let mut v = *sums;
+        let residual = self.residual.map(|r| &r[element..element + y.len()]);
         // The usual width has a length known to the compiler.
-        if let ([y], []) = y.as_chunks_mut::<NR>() {
-            if !self.turn.first {
-                add(&mut v, y);
-            }
-            self.finish(&mut v, element);
-            *y = v;
-        } else {
-            if !self.turn.first {
-                add(&mut v, y);
-            }
-            self.finish_part(&mut v, y.len(), element);
-            y.iter_mut().zip(&v).for_each(|(y, v)| *y = *v);
+        if let Ok(y) = <&mut [f32; NR]>::try_from(&mut *y) {
+            let residual = residual.map(|r| r.as_chunks::<NR>().0[0]);
+            *y = self.finished(sums, *y, residual);
+            return;
         }
+        let (mut before, mut beside) = ([0.0; NR], [0.0; NR]);
+        copy_short(y, &mut before);
+        let residual = residual.map(|r| {
+            copy_short(r, &mut beside);
+            beside
+        });
+        copy_short(&self.finished(sums, before, residual), y);
     }
 
-    #[inline]
-    fn finish(&self, v: &mut [f32; NR], element: usize) {
+    /// A row of the output after this block, which was `before`.
+    #[inline(always)]
+    fn finished(
+        &self,
+        sums: &[f32; NR],
+        before: [f32; NR],
+        residual: Option<[f32; NR]>,
+    ) -> [f32; NR] {
+        let mut v = *sums;
+        if !self.turn.first {
+            v = std::array::from_fn(|i| v[i] + before[i]);
+        }
         if let Some(scale) = &self.scale {
-            v.iter_mut().zip(scale).for_each(|(v, s)| *v *= s);
+            v = std::array::from_fn(|i| v[i] * scale[i]);
         }
         if let Some(bias) = &self.bias {
-            add(v, bias);
+            v = std::array::from_fn(|i| v[i] + bias[i]);
         }
-        if let Some(residual) = self.residual {
-            add(v, &residual[element..element + NR]);
+        if let Some(residual) = residual {
+            v = std::array::from_fn(|i| v[i] + residual[i]);
         }
         if self.relu {
             // Not `max`, so that a NaN stays NaN and can be found.
-            v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
+            v = std::array::from_fn(|i| if v[i] < 0.0 { 0.0 } else { v[i] });
         }
-    }
-
-    /// [`Self::finish`] where only the first `width` columns exist.
-    fn finish_part(&self, v: &mut [f32; NR], width: usize, element: usize) {
-        let whole = PanelEpilogue { residual: None, relu: false, ..*self };
-        whole.finish(v, element);
-        if let Some(residual) = self.residual {
-            add(v, &residual[element..element + width]);
-        }
-        if self.relu {
-            v.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
-        }
+        v
     }
 }
 
-/// Adds as many as there are of both.
-#[inline]
-fn add(v: &mut [f32; NR], other: &[f32]) {
-    v.iter_mut().zip(other).for_each(|(v, o)| *v += o);
+/// Copies the elements that both have.
+#[inline(always)]
+fn copy_short(from: &[f32], to: &mut [f32]) {
+    to.iter_mut().zip(from).for_each(|(t, f)| *t = *f);
 }

@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 
 use super::reduce::BLOCK;
-use super::tile::{Acc, outer};
-use super::{MR, NR};
+use super::tile::{Acc, Tile, with_tile};
+use crate::isa::Isa;
 
 /// `dw[c] = sum over the positions of images of g[position] * x[position][c]`: `x [N,positions,C]`,
 /// `g [N,positions]`, `dw [C]`, overwritten; `images` are in order. The bits of
@@ -16,12 +16,23 @@ pub(crate) fn filter_gradient(
     images: &[usize],
     dw: &mut [f32],
 ) {
-    let channels = dw.len();
     let all = images.iter().flat_map(|image| image * positions..(image + 1) * positions);
     let all: Vec<usize> = all.collect();
+    with_tile!(Isa::get(), |tile| add_up(tile, x, g, &all, dw));
+}
+
+/// [`filter_gradient`] of the positions `all`.
+fn add_up<const MR: usize, const NR: usize>(
+    tile: impl Tile<MR, NR>,
+    x: &[f32],
+    g: &[f32],
+    all: &[usize],
+    dw: &mut [f32],
+) {
+    let channels = dw.len();
     dw.par_chunks_mut(NR).enumerate().for_each(|(panel, dw)| {
         let (first, width) = (panel * NR, dw.len());
-        let mut acc = Acc([0.0; MR * NR]);
+        let mut acc = Acc::new();
         let (mut slopes, mut values) = (Vec::new(), Vec::new());
         dw.fill(0.0);
         for block in all.chunk_by(|a, b| a / BLOCK == b / BLOCK) {
@@ -32,8 +43,8 @@ pub(crate) fn filter_gradient(
                 values.extend_from_slice(&x[at * channels + first..][..width]);
                 values.resize(slopes.len() * NR, 0.0);
             }
-            outer((1, width), block.len(), &slopes, &values, &mut acc);
-            dw.iter_mut().zip(&acc.0).for_each(|(dw, sum)| *dw += sum);
+            tile.outer((1, width), block.len(), &slopes, &values, &mut acc);
+            dw.iter_mut().zip(&acc.0[0]).for_each(|(dw, sum)| *dw += sum);
         }
     });
 }

@@ -47,6 +47,7 @@ pub(super) fn cut(
 
 impl Part<'_> {
     /// Columns `columns` of row `row`, both counted in the whole matrix and inside this part.
+    #[inline(always)]
     pub(super) fn row(&mut self, row: usize, columns: Range<usize>) -> &mut [f32] {
         assert!(self.rows.contains(&row));
         assert!(self.columns.start <= columns.start && columns.start <= columns.end);

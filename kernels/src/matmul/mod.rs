@@ -1,13 +1,14 @@
 //! Matrix products of the dense ops: convolutions, transposed convolutions and linear layers.
 //!
-//! One register tile of 6 x 16 ([`tile`]) does all the arithmetic. A convolution is not unfolded in
-//! memory: the rows of the left matrix are gathered through pointers, one for each kernel tap
-//! ([`gather`]), so that a 3x3 costs no copy and a strided or transposed one no wasted products.
+//! One register tile ([`tile`]) does all the arithmetic: 14 x 32 in AVX-512, 6 x 16 in AVX2.
+//! A convolution is not unfolded in memory: the rows of the left matrix are gathered through
+//! pointers, one for each kernel tap ([`gather`]), so that a 3x3 costs no copy and a strided or
+//! transposed one no wasted products.
 //! Only the weights are packed ([`pack`]). The weight gradient reduces over positions ([`reduce`]).
 //!
 //! **Determinism.** Every output element is a chain of fused multiply-adds in the order of the
 //! reduction, cut into blocks that depend on the shapes alone. Threads share out output elements,
-//! never a sum, so the bits do not depend on their number.
+//! never a sum, so the bits depend neither on their number nor on the size of the tile.
 
 mod axis;
 mod class;
@@ -29,12 +30,6 @@ pub(crate) use filter::filter_gradient;
 pub(crate) use gather::{conv_forward, conv_grad_input, gather_workspace_len};
 pub(crate) use reduce::{conv_grad_weight, reduce_workspace_len};
 pub(crate) use shape::{ConvShape, out_extent};
-
-/// Rows of the register tile.
-const MR: usize = 6;
-
-/// Columns of the register tile.
-const NR: usize = 16;
 
 /// Elements of a packed operand that are live at once: 4 MiB, so that a pass stays in the last
 /// level of cache.

@@ -1,8 +1,8 @@
-//! Packing of weights into panels of 16 columns, as the register tile reads them.
+//! Packing of weights into panels as wide as the register tile, as the register tile reads them.
 
 use rayon::prelude::*;
 
-use super::NR;
+use crate::isa::{Isa, wide};
 
 /// Weights `[K][taps][C]` seen as the right matrix of a product.
 #[derive(Debug, Clone, Copy)]
@@ -50,8 +50,8 @@ impl Block {
 }
 
 /// Packs `blocks` for `columns` into `out`: for each block its panels, for each panel the block's
-/// rows of [`NR`] columns. Columns past the last hold zeros. `kernel_taps` names the taps.
-pub(super) fn pack(
+/// rows of `NR` columns. Columns past the last hold zeros. `kernel_taps` names the taps.
+pub(super) fn pack<const NR: usize>(
     weights: Weights<'_>,
     blocks: &[Block],
     columns: std::ops::Range<usize>,
@@ -67,47 +67,53 @@ pub(super) fn pack(
             rest = tail;
         }
     }
+    let isa = Isa::get();
     panels.into_par_iter().with_min_len(2).for_each(|(panel, block, columns)| {
         for (t, rows) in panel.chunks_exact_mut(block.run * NR).enumerate() {
-            pack_tap(weights, kernel_taps[block.tap + t], block, columns.clone(), rows);
+            let tap = kernel_taps[block.tap + t];
+            pack_tap::<NR>(isa, weights, tap, block, columns.clone(), rows);
         }
     });
 }
 
-fn pack_tap(
-    weights: Weights<'_>,
-    tap: usize,
-    block: &Block,
-    columns: std::ops::Range<usize>,
-    rows: &mut [f32],
-) {
-    let width = columns.len();
-    match weights {
-        Weights::Filters { values, filter_len, channels } => {
-            if width < NR {
-                rows.fill(0.0);
-            }
-            let start = tap * channels + block.start;
-            let filter = |k: usize| &values[k * filter_len + start..][..block.run];
-            transpose(columns, filter, rows);
-        }
-        Weights::Channels { values, filter_len, channels, scale } => {
-            for (i, row) in rows.chunks_exact_mut(NR).enumerate() {
-                let k = block.start + i;
-                let from = k * filter_len + tap * channels + columns.start;
-                let factor = scale.map_or(1.0, |s| s[k]);
-                let source = &values[from..from + width];
-                for (r, v) in row.iter_mut().zip(source) {
-                    *r = v * factor;
+wide! {
+    /// Packs one tap of a block for the columns of a panel.
+    fn pack_tap[const NR](
+        weights: Weights<'_>,
+        tap: usize,
+        block: &Block,
+        columns: std::ops::Range<usize>,
+        rows: &mut [f32],
+    ) {
+        let width = columns.len();
+        match weights {
+            Weights::Filters { values, filter_len, channels } => {
+                if width < NR {
+                    rows.fill(0.0);
                 }
-                row[width..].fill(0.0);
+                let start = tap * channels + block.start;
+                let filter = |k: usize| &values[k * filter_len + start..][..block.run];
+                transpose::<NR>(columns, filter, rows);
+            }
+            Weights::Channels { values, filter_len, channels, scale } => {
+                for (i, row) in rows.chunks_exact_mut(NR).enumerate() {
+                    let k = block.start + i;
+                    let from = k * filter_len + tap * channels + columns.start;
+                    let factor = scale.map_or(1.0, |s| s[k]);
+                    let source = &values[from..from + width];
+                    for (r, v) in row.iter_mut().zip(source) {
+                        *r = v * factor;
+                    }
+                    row[width..].fill(0.0);
+                }
             }
         }
     }
 }
 
-/// Filters side by side, eight at a time so that a group of stores fills half a line.
-fn transpose<'a>(
+/// Filters side by side, sixteen at a time so that a group of stores fills a line.
+#[inline(always)]
+fn transpose<'a, const NR: usize>(
     columns: std::ops::Range<usize>,
     filter: impl Fn(usize) -> &'a [f32],
     rows: &mut [f32],

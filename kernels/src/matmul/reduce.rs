@@ -1,16 +1,19 @@
 //! The gradient of a convolution's weights: a sum of outer products over the output positions.
 //!
-//! Positions are taken in blocks of 256, in order. The gradient is packed by 6 filters once for
-//! all; each task packs the windows for 16 columns of the weights (16 KiB, in L1) and multiplies
-//! them with all filters that it owns.
+//! Positions are taken in blocks of 256, in order. The gradient is packed once for all, by as many
+//! filters as the tile has rows; each task packs the windows for as many columns of the weights as
+//! the tile has (16 or 32 KiB, in L1) and multiplies them with all filters that it owns.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::axis::Axis;
 use super::grid::{Part, cut};
 use super::rows::{Row, RowMap, low_bits};
-use super::tile::{Acc, outer};
-use super::{ALIGN_SLACK, ConvShape, MR, NR, PACK_LIMIT, aligned};
+use super::tile::{Acc, Tile, with_tile};
+use super::{ALIGN_SLACK, ConvShape, PACK_LIMIT, aligned};
+use crate::isa::{Isa, wide};
 
 /// Positions per block.
 pub(super) const BLOCK: usize = 256;
@@ -39,21 +42,43 @@ pub(crate) fn conv_grad_weight(
         [shape.out_height, shape.out_width],
         shape.kernel_w,
     );
-    let (filters, width) = (shape.filters, shape.filter_len());
-    let panels: Vec<Panel> = (0..width)
-        .step_by(NR)
-        .map(|start| Panel::new(&map, shape.channels, start, width))
-        .collect();
-    let per_pass = pass_positions(filters, positions);
-    let (row_step, column_step) = task_size(filters, panels.len());
-    for start in (0..positions).step_by(per_pass) {
-        let end = positions.min(start + per_pass);
-        let packed = aligned(workspace, (end - start) * filters);
-        pack_gradient(&g[start * filters..end * filters], filters, packed);
-        let pass = Pass { x, packed, map: &map, panels: &panels, filters, positions, scale };
-        cut(dw, width, row_step, column_step * NR)
-            .into_par_iter()
-            .for_each(|mut part| pass.task(start, end, &mut part));
+    let sum = Sum { x, g, map, shape, positions, scale };
+    with_tile!(Isa::get(), |tile| sum.run(tile, dw, workspace));
+}
+
+/// A gradient of weights, with its operands.
+struct Sum<'a> {
+    x: &'a [f32],
+    g: &'a [f32],
+    map: RowMap,
+    shape: ConvShape,
+    positions: usize,
+    scale: Option<&'a [f32]>,
+}
+
+impl Sum<'_> {
+    fn run<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
+        &self,
+        tile: T,
+        dw: &mut [f32],
+        workspace: &mut [f32],
+    ) {
+        let (filters, width) = (self.shape.filters, self.shape.filter_len());
+        let panels: Vec<Panel<NR>> = (0..width)
+            .step_by(NR)
+            .map(|start| Panel::new(&self.map, self.shape.channels, start, width))
+            .collect();
+        let per_pass = pass_positions(filters, self.positions);
+        let (row_step, column_step) = task_size::<MR>(filters, panels.len());
+        for start in (0..self.positions).step_by(per_pass) {
+            let end = self.positions.min(start + per_pass);
+            let packed = aligned(workspace, (end - start) * filters);
+            pack_gradient::<MR>(&self.g[start * filters..end * filters], filters, packed);
+            let pass = Pass { sum: self, packed, panels: &panels };
+            cut(dw, width, row_step, column_step * NR)
+                .into_par_iter()
+                .for_each(|mut part| pass.task(tile, start..end, &mut part));
+        }
     }
 }
 
@@ -71,7 +96,7 @@ fn pass_positions(filters: usize, positions: usize) -> usize {
 
 /// Filters and panels of a task: whole columns of the weights if there are enough of them, since
 /// each task packs its own windows. The choice moves no bit of the result.
-fn task_size(filters: usize, panels: usize) -> (usize, usize) {
+fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
     let tasks = 4 * rayon::current_num_threads();
     if panels >= tasks {
         return (filters, panels.div_ceil(tasks));
@@ -80,8 +105,8 @@ fn task_size(filters: usize, panels: usize) -> (usize, usize) {
     (filters.div_ceil(groups).next_multiple_of(MR), 1)
 }
 
-/// `[positions][K]` to, for each block, `[K / 6][position][6]`.
-fn pack_gradient(g: &[f32], filters: usize, packed: &mut [f32]) {
+/// `[positions][K]` to, for each block, `[K / MR][position][MR]`.
+fn pack_gradient<const MR: usize>(g: &[f32], filters: usize, packed: &mut [f32]) {
     let blocks = packed.par_chunks_mut(BLOCK * filters).zip(g.par_chunks(BLOCK * filters));
     blocks.for_each(|(packed, g)| {
         let steps = g.len() / filters;
@@ -114,8 +139,8 @@ struct Run {
     taps: u64,
 }
 
-/// Sixteen columns of the weights and what they read of the input.
-struct Panel {
+/// Some columns of the weights and what they read of the input.
+struct Panel<const NR: usize> {
     start: usize,
     width: usize,
     /// One run for each kernel row, for windows that read no padding there.
@@ -124,7 +149,7 @@ struct Panel {
     pieces: Vec<Run>,
 }
 
-impl Panel {
+impl<const NR: usize> Panel<NR> {
     fn new(map: &RowMap, channels: usize, start: usize, filter_len: usize) -> Self {
         let end = filter_len.min(start + NR);
         let runs = |taps_joined: usize| {
@@ -146,6 +171,7 @@ impl Panel {
     }
 
     /// Copies the panel's columns of the windows at `rows`.
+    #[inline(always)]
     fn pack(&self, x: &[f32], rows: &[Row], out: &mut [[f32; NR]]) {
         for (row, out) in rows.iter().zip(out) {
             let read = |run: &Run| {
@@ -171,7 +197,9 @@ impl Panel {
     }
 }
 
-/// Copies fewer than [`NR`] elements, four at a time: for so few a call costs more than the copy.
+/// Copies fewer elements than a panel has columns, four at a time: for so few a call costs more
+/// than the copy.
+#[inline(always)]
 fn copy_short(from: &[f32], to: &mut [f32]) {
     let ((from, rest), (to, end)) = (from.as_chunks::<4>(), to.as_chunks_mut::<4>());
     to.iter_mut().zip(from).for_each(|(t, f)| *t = *f);
@@ -179,53 +207,83 @@ fn copy_short(from: &[f32], to: &mut [f32]) {
 }
 
 /// The product over the positions whose gradient is packed.
-struct Pass<'a> {
-    x: &'a [f32],
+struct Pass<'a, const NR: usize> {
+    sum: &'a Sum<'a>,
     packed: &'a [f32],
-    map: &'a RowMap,
-    panels: &'a [Panel],
-    filters: usize,
-    positions: usize,
-    scale: Option<&'a [f32]>,
+    panels: &'a [Panel<NR>],
 }
 
 #[repr(align(64))]
-struct Windows([[f32; NR]; BLOCK]);
+struct Windows<const NR: usize>([[f32; NR]; BLOCK]);
 
-impl Pass<'_> {
-    fn task(&self, start: usize, end: usize, part: &mut Part<'_>) {
+impl<const NR: usize> Pass<'_, NR> {
+    fn task<T: Tile<MR, NR>, const MR: usize>(
+        &self,
+        tile: T,
+        positions: Range<usize>,
+        part: &mut Part<'_>,
+    ) {
+        let (filters, start) = (self.sum.shape.filters, positions.start);
         let mut windows = Windows([[0.0; NR]; BLOCK]);
-        let mut acc = Acc([0.0; MR * NR]);
+        let (mut acc, isa) = (Acc::new(), tile.isa());
         let mut rows = Vec::with_capacity(BLOCK);
         let panels = part.columns.start / NR..part.columns.end.div_ceil(NR);
-        for first in (start..end).step_by(BLOCK) {
-            let steps = BLOCK.min(end - first);
-            self.map.list(first..first + steps, &mut rows);
-            let packed = &self.packed[(first - start) * self.filters..];
+        for first in positions.clone().step_by(BLOCK) {
+            let steps = BLOCK.min(positions.end - first);
+            let last = first + steps == self.sum.positions;
+            self.sum.map.list(first..first + steps, &mut rows);
+            let packed = &self.packed[(first - start) * filters..];
             for panel in &self.panels[panels.clone()] {
-                panel.pack(self.x, &rows, &mut windows.0);
+                pack_panel(isa, panel, self.sum.x, &rows, &mut windows.0);
                 for filter in part.rows.clone().step_by(MR) {
-                    let size = MR.min(self.filters - filter);
+                    let size = MR.min(filters - filter);
                     let left = &packed[filter * steps..(filter + size) * steps];
                     let shape = (size, panel.width);
-                    outer(shape, steps, left, windows.0.as_flattened(), &mut acc);
-                    for (k, sums) in (filter..filter + size).zip(acc.0.as_chunks::<NR>().0) {
-                        let dw = part.row(k, panel.start..panel.start + panel.width);
-                        let last = first + steps == self.positions;
-                        let scale = if last { self.scale.map_or(1.0, |s| s[k]) } else { 1.0 };
-                        store(sums, dw, first == 0, scale);
-                    }
+                    tile.outer(shape, steps, left, windows.0.as_flattened(), &mut acc);
+                    let columns = panel.start..panel.start + panel.width;
+                    let scale = self.sum.scale.filter(|_| last);
+                    store(isa, &acc, part, filter..filter + size, columns, first == 0, scale);
                 }
             }
         }
     }
 }
 
-fn store(sums: &[f32; NR], dw: &mut [f32], first: bool, scale: f32) {
-    if let Ok(dw) = <&mut [f32; NR]>::try_from(&mut *dw) {
-        for (dw, sum) in dw.iter_mut().zip(sums) {
-            *dw = (if first { 0.0 } else { *dw } + sum) * scale;
+wide! {
+    /// [`Panel::pack`].
+    fn pack_panel[const NR](
+        panel: &Panel<NR>,
+        x: &[f32],
+        rows: &[Row],
+        out: &mut [[f32; NR]],
+    ) {
+        panel.pack(x, rows, out);
+    }
+}
+
+wide! {
+    /// Adds a tile of sums to `columns` of the rows `filters`, or overwrites them at `first`; then
+    /// each filter is multiplied by its `scale`.
+    fn store[const MR, const NR](
+        acc: &Acc<MR, NR>,
+        part: &mut Part<'_>,
+        filters: Range<usize>,
+        columns: Range<usize>,
+        first: bool,
+        scale: Option<&[f32]>,
+    ) {
+        for (k, sums) in filters.zip(&acc.0) {
+            let dw = part.row(k, columns.clone());
+            store_row(sums, dw, first, scale.map_or(1.0, |s| s[k]));
         }
+    }
+}
+
+#[inline(always)]
+fn store_row<const NR: usize>(sums: &[f32; NR], dw: &mut [f32], first: bool, scale: f32) {
+    if let Ok(dw) = <&mut [f32; NR]>::try_from(&mut *dw) {
+        let before = if first { [0.0; NR] } else { *dw };
+        *dw = std::array::from_fn(|i| (before[i] + sums[i]) * scale);
     } else {
         for (dw, sum) in dw.iter_mut().zip(sums) {
             *dw = (if first { 0.0 } else { *dw } + sum) * scale;

@@ -1,6 +1,7 @@
 //! The products against plain sums in f64, and the same bits whatever the number of threads.
 
 use super::*;
+use crate::isa::Isa;
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
     let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
@@ -91,6 +92,20 @@ impl Operands {
     }
 }
 
+/// A tile may sum other elements side by side, but each sum takes its products in the same order.
+#[test]
+fn bits_do_not_depend_on_the_instruction_set() {
+    let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();
+    for case in shapes() {
+        let results: Vec<_> = fused.iter().map(|isa| isa.within(|| case.run())).collect();
+        for (isa, result) in fused.iter().zip(&results) {
+            for (a, b) in result.iter().flatten().zip(results[0].iter().flatten()) {
+                assert_eq!(a.to_bits(), b.to_bits(), "{}: {:?}", isa.name(), case.shape);
+            }
+        }
+    }
+}
+
 fn shapes() -> Vec<Operands> {
     [
         ([1, 1, 1, 1], [1, 1, 1, 0]),
@@ -113,10 +128,11 @@ fn shapes() -> Vec<Operands> {
 
 #[test]
 fn products_equal_plain_sums() {
-    for case in shapes() {
-        for (name, (got, exact)) in
-            ["y", "dx", "dw"].iter().zip(case.run().iter().zip(case.exact()))
-        {
+    for (case, isa) in
+        shapes().iter().flat_map(|case| Isa::all().into_iter().map(move |isa| (case, isa)))
+    {
+        let results = isa.within(|| case.run());
+        for (name, (got, exact)) in ["y", "dx", "dw"].iter().zip(results.iter().zip(case.exact())) {
             let largest = exact.iter().fold(1.0f64, |m, v| m.max(v.abs()));
             for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
                 let error = (f64::from(*got) - exact).abs() / largest;

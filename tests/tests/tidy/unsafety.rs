@@ -40,11 +40,19 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "the driver is reached through C functions; here: launches, copies, captured graphs",
     ),
     (
+        "kernels/src/isa.rs",
+        "calls functions compiled for the processor's features, asked at run time",
+    ),
+    (
         "kernels/src/matmul/grid.rs",
         "threads write rectangles of one matrix, whose rows interleave in memory",
     ),
     (
         "kernels/src/matmul/tile/avx2.rs",
+        "SIMD intrinsics on rows that are reached by pointer, in the innermost loop",
+    ),
+    (
+        "kernels/src/matmul/tile/avx512.rs",
         "SIMD intrinsics on rows that are reached by pointer, in the innermost loop",
     ),
     (

@@ -5,14 +5,14 @@ use std::arch::x86_64::{
     _mm256_storeu_ps,
 };
 
-use super::{Acc, Gathered, NR, Packed};
-
-/// Lanes of a register.
-const LANES: usize = 8;
+use super::{Acc, Gathered, LANES, MR, NR, Packed};
 
 #[target_feature(enable = "avx2,fma")]
-fn store<const MR: usize, const GROUPS: usize>(sums: &[[__m256; GROUPS]; MR], acc: &mut Acc) {
-    for (sums, out) in sums.iter().zip(acc.0.as_chunks_mut::<NR>().0) {
+fn store<const ROWS: usize, const GROUPS: usize>(
+    sums: &[[__m256; GROUPS]; ROWS],
+    acc: &mut Acc<MR, NR>,
+) {
+    for (sums, out) in sums.iter().zip(&mut acc.0) {
         for (sum, out) in sums.iter().zip(out.as_chunks_mut::<LANES>().0) {
             // SAFETY: `out` holds `LANES` elements.
             unsafe { _mm256_storeu_ps(out.as_mut_ptr(), *sum) };
@@ -20,19 +20,23 @@ fn store<const MR: usize, const GROUPS: usize>(sums: &[[__m256; GROUPS]; MR], ac
     }
 }
 
-/// [`super::gather`] for `MR` rows and `GROUPS` groups of 8 columns.
+/// [`super::Tile::gather`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// AVX2 and FMA; `args` as its type says, for `MR` rows.
+/// AVX2 and FMA; `args` as its type says, for `ROWS` rows and [`NR`] columns.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn gather<const MR: usize, const GROUPS: usize>(args: Gathered, acc: &mut Acc) {
-    let mut sums = [[_mm256_setzero_ps(); GROUPS]; MR];
+pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
+    args: Gathered,
+    acc: &mut Acc<MR, NR>,
+) {
+    let mut sums = [[_mm256_setzero_ps(); GROUPS]; ROWS];
     let mut right = args.packed;
-    // SAFETY: as the caller promises, `pointers` holds `taps * MR` pointers, each readable for
+    // SAFETY: as the caller promises, `pointers` holds `taps * ROWS` pointers, each readable for
     // `run` elements, and `packed` holds `taps * run` rows of `NR`: one row is passed each step.
     unsafe {
         for t in 0..args.taps {
-            let rows: [*const f32; MR] = std::array::from_fn(|i| *args.pointers.add(t * MR + i));
+            let rows: [*const f32; ROWS] =
+                std::array::from_fn(|i| *args.pointers.add(t * ROWS + i));
             for c in 0..args.run {
                 let b: [__m256; GROUPS] =
                     std::array::from_fn(|j| _mm256_loadu_ps(right.add(j * LANES)));
@@ -49,17 +53,20 @@ pub(super) unsafe fn gather<const MR: usize, const GROUPS: usize>(args: Gathered
     store(&sums, acc);
 }
 
-/// [`super::outer`] for `MR` rows and `GROUPS` groups of 8 columns.
+/// [`super::Tile::outer`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// AVX2 and FMA; `args` as its type says, for `MR` rows.
+/// AVX2 and FMA; `args` as its type says, for `ROWS` rows and [`NR`] columns.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn outer<const MR: usize, const GROUPS: usize>(args: Packed, acc: &mut Acc) {
-    let mut sums = [[_mm256_setzero_ps(); GROUPS]; MR];
-    // SAFETY: as the caller promises, `left` holds `steps` rows of `MR`, `right` as many of `NR`.
+pub(super) unsafe fn outer<const ROWS: usize, const GROUPS: usize>(
+    args: Packed,
+    acc: &mut Acc<MR, NR>,
+) {
+    let mut sums = [[_mm256_setzero_ps(); GROUPS]; ROWS];
+    // SAFETY: as the caller promises, `left` holds `steps` rows of `ROWS`, `right` as many of `NR`.
     unsafe {
         for p in 0..args.steps {
-            let (left, right) = (args.left.add(p * MR), args.right.add(p * NR));
+            let (left, right) = (args.left.add(p * ROWS), args.right.add(p * NR));
             let b: [__m256; GROUPS] =
                 std::array::from_fn(|j| _mm256_loadu_ps(right.add(j * LANES)));
             for (i, sum) in sums.iter_mut().enumerate() {

@@ -1,9 +1,6 @@
 //! The tiles in plain Rust, for processors without AVX2.
 
-use super::{Acc, Gathered, NR, Packed};
-
-/// Columns of a group.
-const LANES: usize = 8;
+use super::{Acc, Gathered, LANES, MR, NR, Packed};
 
 /// `sum + a * b`, fused only where that is one instruction (elsewhere it is a call into libm).
 fn multiply_add(a: f32, b: f32, sum: f32) -> f32 {
@@ -14,10 +11,10 @@ fn multiply_add(a: f32, b: f32, sum: f32) -> f32 {
     }
 }
 
-type Sums<const MR: usize, const GROUPS: usize> = [[[f32; LANES]; GROUPS]; MR];
+type Sums<const ROWS: usize, const GROUPS: usize> = [[[f32; LANES]; GROUPS]; ROWS];
 
-fn store<const MR: usize, const GROUPS: usize>(sums: &Sums<MR, GROUPS>, acc: &mut Acc) {
-    for (sums, out) in sums.iter().zip(acc.0.as_chunks_mut::<NR>().0) {
+fn store<const ROWS: usize, const GROUPS: usize>(sums: &Sums<ROWS, GROUPS>, acc: &mut Acc<MR, NR>) {
+    for (sums, out) in sums.iter().zip(&mut acc.0) {
         for (sum, out) in sums.iter().zip(out.as_chunks_mut::<LANES>().0) {
             *out = *sum;
         }
@@ -32,19 +29,22 @@ fn add_row<const GROUPS: usize>(a: f32, b: &[f32; NR], sums: &mut [[f32; LANES];
     }
 }
 
-/// [`super::gather`] for `MR` rows and `GROUPS` groups of 8 columns.
+/// [`super::Tile::gather`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// `args` as its type says, for `MR` rows.
-pub(super) unsafe fn gather<const MR: usize, const GROUPS: usize>(args: Gathered, acc: &mut Acc) {
-    let mut sums: Sums<MR, GROUPS> = [[[0.0; LANES]; GROUPS]; MR];
+/// `args` as its type says, for `ROWS` rows and [`NR`] columns.
+pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
+    args: Gathered,
+    acc: &mut Acc<MR, NR>,
+) {
+    let mut sums: Sums<ROWS, GROUPS> = [[[0.0; LANES]; GROUPS]; ROWS];
     for t in 0..args.taps {
         for c in 0..args.run {
             // SAFETY: row `t * run + c` of `taps * run` rows of `NR`.
             let b = unsafe { &*args.packed.add((t * args.run + c) * NR).cast::<[f32; NR]>() };
             for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: pointer `t * MR + i` of `taps * MR`, readable for `run > c` elements.
-                let a = unsafe { *(*args.pointers.add(t * MR + i)).add(c) };
+                // SAFETY: pointer `t * ROWS + i` of `taps * ROWS`, readable for `run > c` elements.
+                let a = unsafe { *(*args.pointers.add(t * ROWS + i)).add(c) };
                 add_row(a, b, sum);
             }
         }
@@ -52,16 +52,19 @@ pub(super) unsafe fn gather<const MR: usize, const GROUPS: usize>(args: Gathered
     store(&sums, acc);
 }
 
-/// [`super::outer`] for `MR` rows and `GROUPS` groups of 8 columns.
+/// [`super::Tile::outer`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// `args` as its type says, for `MR` rows.
-pub(super) unsafe fn outer<const MR: usize, const GROUPS: usize>(args: Packed, acc: &mut Acc) {
-    let mut sums: Sums<MR, GROUPS> = [[[0.0; LANES]; GROUPS]; MR];
+/// `args` as its type says, for `ROWS` rows and [`NR`] columns.
+pub(super) unsafe fn outer<const ROWS: usize, const GROUPS: usize>(
+    args: Packed,
+    acc: &mut Acc<MR, NR>,
+) {
+    let mut sums: Sums<ROWS, GROUPS> = [[[0.0; LANES]; GROUPS]; ROWS];
     for p in 0..args.steps {
-        // SAFETY: row `p` of `steps` rows of `MR` and of `NR`.
+        // SAFETY: row `p` of `steps` rows of `ROWS` and of `NR`.
         let (a, b) = unsafe {
-            let a = &*args.left.add(p * MR).cast::<[f32; MR]>();
+            let a = &*args.left.add(p * ROWS).cast::<[f32; ROWS]>();
             (a, &*args.right.add(p * NR).cast::<[f32; NR]>())
         };
         for (sum, &a) in sums.iter_mut().zip(a) {

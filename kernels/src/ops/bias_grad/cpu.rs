@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use crate::isa::{Isa, wide};
+
 /// Rows of a task, summed in groups of [`GROUP`].
 const TASK: usize = 512;
 
@@ -20,16 +22,12 @@ pub(super) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
         return;
     }
     let partial = &mut workspace[..workspace_len(g.len() / width, width)];
+    let isa = Isa::get();
     let tasks = partial.par_chunks_mut(TASK / GROUP * width).zip(g.par_chunks(TASK * width));
     tasks.for_each(|(partial, g)| {
         let groups = g.chunks(GROUP * width);
         for (sum, rows) in partial.chunks_exact_mut(width).zip(groups) {
-            sum.fill(0.0);
-            for row in rows.chunks_exact(width) {
-                for (sum, v) in sum.iter_mut().zip(row) {
-                    *sum += v;
-                }
-            }
+            add_rows(isa, rows, sum);
         }
     });
     for (k, out) in sums.iter_mut().enumerate() {
@@ -50,4 +48,16 @@ pub(crate) fn sum_of_rows(g: &[f32], len: usize, rows: &[usize]) -> f32 {
         sum += g[at];
     }
     (total + f64::from(sum)) as f32
+}
+
+wide! {
+    /// `sum = sum of the rows`.
+    fn add_rows(rows: &[f32], sum: &mut [f32]) {
+        sum.fill(0.0);
+        for row in rows.chunks_exact(sum.len()) {
+            for (sum, v) in sum.iter_mut().zip(row) {
+                *sum += v;
+            }
+        }
+    }
 }

@@ -13,7 +13,7 @@ use device::{Gpu, Launch, LaunchArgs};
 use half::f16;
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::{CpuArgs, HostTensor};
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
@@ -154,6 +154,6 @@ impl Op for Conv2dGradInput {
         let scale = self.scale.then(|| args.inputs[2].f32());
         conv_grad_input(&shape, g, w, scale, Epilogue::default(), dx, args.workspace);
         finish.run_cpu(dx);
-        rest.fill(0.0);
+        clear(rest);
     }
 }

@@ -23,7 +23,7 @@ mod tests;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
@@ -269,6 +269,6 @@ impl Op for Conv2d {
         let (y, rest) = args.outputs[0].f32().split_at_mut(shape.out_positions() * shape.filters);
         let (x, w) = (inputs.x.f32(), inputs.w.f32());
         conv_forward(&shape, x, w, epilogue, y, args.workspace);
-        rest.fill(0.0);
+        clear(rest);
     }
 }

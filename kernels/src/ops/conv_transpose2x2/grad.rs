@@ -8,7 +8,7 @@
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::CpuArgs;
 use crate::matmul::{
     Epilogue, conv_forward, conv_grad_weight, gather_workspace_len, reduce_workspace_len,
@@ -98,7 +98,7 @@ impl Op for ConvTranspose2x2GradInput {
         let (g, w) = (args.inputs[0].f32(), args.inputs[1].f32());
         let (dx, rest) = args.outputs[0].f32().split_at_mut(shape.out_positions() * shape.filters);
         conv_forward(&shape, g, w, Epilogue::default(), dx, args.workspace);
-        rest.fill(0.0);
+        clear(rest);
     }
 }
 

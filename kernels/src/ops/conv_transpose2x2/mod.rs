@@ -19,7 +19,7 @@ mod tests;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
 use crate::ops::bias_grad::BiasGrad;
@@ -170,6 +170,6 @@ impl Op for ConvTranspose2x2 {
         let (y, rest) = args.outputs[0].f32().split_at_mut(len);
         let epilogue = Epilogue { scale: None, bias: Some(b), residual: None, relu: self.relu };
         conv_grad_input(&shape, x, w, None, epilogue, y, args.workspace);
-        rest.fill(0.0);
+        clear(rest);
     }
 }

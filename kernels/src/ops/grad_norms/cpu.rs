@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use crate::isa::{Isa, wide};
+
 /// Elements that one task sums. Fixed, so that the order of a sum never depends on the threads.
 const CHUNK: usize = 1 << 14;
 
@@ -10,9 +12,9 @@ const LANES: usize = 8;
 
 /// Writes the norms and says whether every element is finite.
 pub(super) fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
-    let mut total = 0.0f64;
+    let (mut total, isa) = (0.0f64, Isa::get());
     for (grad, norm) in grads.iter().zip(norms.iter_mut()) {
-        let sums: Vec<f64> = grad.par_chunks(CHUNK).map(sum_of_squares).collect();
+        let sums: Vec<f64> = grad.par_chunks(CHUNK).map(|v| sum_of_squares(isa, v)).collect();
         let sum = sums.iter().sum::<f64>();
         *norm = root(sum);
         total += sum;
@@ -22,18 +24,27 @@ pub(super) fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
     total.is_finite()
 }
 
-fn sum_of_squares(values: &[f32]) -> f64 {
+fn sum_of_squares(isa: Isa, values: &[f32]) -> f64 {
     let mut lanes = [0.0f64; LANES];
-    let (blocks, rest) = values.as_chunks::<LANES>();
-    for block in blocks {
-        for (lane, &v) in lanes.iter_mut().zip(block) {
-            *lane += f64::from(v) * f64::from(v);
-        }
-    }
-    for (lane, &v) in lanes.iter_mut().zip(rest) {
-        *lane += f64::from(v) * f64::from(v);
-    }
+    add_squares(isa, &mut lanes, values);
     lanes.iter().sum()
+}
+
+wide! {
+    /// Adds the squares of every eighth value to a lane.
+    fn add_squares(lanes: &mut [f64; LANES], values: &[f32]) {
+        let mut sums = *lanes;
+        let (blocks, rest) = values.as_chunks::<LANES>();
+        for block in blocks {
+            for (sum, &v) in sums.iter_mut().zip(block) {
+                *sum += f64::from(v) * f64::from(v);
+            }
+        }
+        for (sum, &v) in sums.iter_mut().zip(rest) {
+            *sum += f64::from(v) * f64::from(v);
+        }
+        *lanes = sums;
+    }
 }
 
 /// Square root, kept in the range of f32 where the sum is finite.

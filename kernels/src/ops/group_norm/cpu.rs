@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::TensorDesc;
+use crate::isa::{Isa, wide};
 
 /// Positions that one task works on and whose sums are taken in f32.
 const CHUNK: usize = 128;
@@ -75,19 +76,13 @@ pub(super) fn statistics(map: Map, x: &[f32], eps: f32, stats: &mut [f32], parti
         return;
     }
     let image_len = map.positions * c;
+    let isa = Isa::get();
     let partial = &mut partial[..map.partial_len()];
     partial.par_chunks_mut(2 * c).enumerate().for_each(|(chunk, partial)| {
         partial.fill(0.0);
         let (sums, squares) = partial.split_at_mut(c);
         let shift = &x[chunk / map.chunks() * image_len..][..c];
-        for row in x[map.range(chunk)].chunks_exact(c) {
-            let sums = sums.iter_mut().zip(squares.iter_mut());
-            for ((sum, square), (x, shift)) in sums.zip(row.iter().zip(shift)) {
-                let d = x - shift;
-                *sum += d;
-                *square += d * d;
-            }
-        }
+        add_moments(isa, &x[map.range(chunk)], shift, sums, squares);
     });
     let count = (map.positions * map.group_channels()) as f64;
     for (i, stats) in stats.chunks_exact_mut(2).enumerate() {
@@ -109,6 +104,20 @@ pub(super) fn statistics(map: Map, x: &[f32], eps: f32, stats: &mut [f32], parti
     }
 }
 
+wide! {
+    /// Adds `x - shift` and its square, channel by channel.
+    fn add_moments(x: &[f32], shift: &[f32], sums: &mut [f32], squares: &mut [f32]) {
+        for row in x.chunks_exact(shift.len()) {
+            let sums = sums.iter_mut().zip(squares.iter_mut());
+            for ((sum, square), (x, shift)) in sums.zip(row.iter().zip(shift)) {
+                let d = x - shift;
+                *sum += d;
+                *square += d * d;
+            }
+        }
+    }
+}
+
 /// Writes `y = relu((x - mean) * rstd * gamma + beta + residual)`.
 pub(super) fn normalise(
     map: Map,
@@ -119,25 +128,39 @@ pub(super) fn normalise(
     stats: &[f32],
     y: &mut [f32],
 ) {
-    let c = map.channels;
+    let isa = Isa::get();
     map.cut(y).enumerate().for_each(|(chunk, y)| {
         let (mean, factor) = factors(map, stats, chunk / map.chunks(), gamma);
         let range = map.range(chunk);
-        let x = &x[range.clone()];
-        for (y, x) in y.chunks_exact_mut(c).zip(x.chunks_exact(c)) {
-            let per_channel = mean.iter().zip(&factor).zip(beta);
-            for ((y, x), ((mean, factor), beta)) in y.iter_mut().zip(x).zip(per_channel) {
+        let residual = residual.map(|r| &r[range.clone()]);
+        scale_and_shift(isa, &x[range], [&mean, &factor, beta], residual, relu, y);
+    });
+}
+
+wide! {
+    /// `y = relu((x - mean) * factor + beta + residual)`, the three by channel.
+    fn scale_and_shift(
+        x: &[f32],
+        by: [&[f32]; 3],
+        residual: Option<&[f32]>,
+        relu: bool,
+        y: &mut [f32],
+    ) {
+        let c = by[0].len();
+        for (i, (y, x)) in y.chunks_exact_mut(c).zip(x.chunks_exact(c)).enumerate() {
+            let by = by[0].iter().zip(by[1]).zip(by[2]);
+            for ((y, x), ((mean, factor), beta)) in y.iter_mut().zip(x).zip(by) {
                 *y = (x - mean) * factor + beta;
             }
+            if let Some(residual) = residual {
+                y.iter_mut().zip(&residual[i * c..]).for_each(|(y, r)| *y += r);
+            }
+            if relu {
+                // Not `max`, so that a NaN stays one and can be found.
+                y.iter_mut().for_each(|y| *y = if *y < 0.0 { 0.0 } else { *y });
+            }
         }
-        if let Some(residual) = residual {
-            y.iter_mut().zip(&residual[range]).for_each(|(y, r)| *y += r);
-        }
-        if relu {
-            // Not `max`, so that a NaN stays one and can be found.
-            y.iter_mut().for_each(|y| *y = if *y < 0.0 { 0.0 } else { *y });
-        }
-    });
+    }
 }
 
 /// For each channel of an image its mean, and `rstd * gamma`.
@@ -159,26 +182,39 @@ pub(super) fn grad_sums(
     if sums.is_empty() {
         return;
     }
-    let ones = vec![1.0; c];
+    let (ones, isa) = (vec![1.0; c], Isa::get());
     let partial = &mut partial[..map.partial_len()];
     partial.par_chunks_mut(2 * c).enumerate().for_each(|(chunk, partial)| {
         partial.fill(0.0);
         let (sums, products) = partial.split_at_mut(c);
         let (mean, rstd) = factors(map, stats, chunk / map.chunks(), &ones);
-        let rows = g[map.range(chunk)].chunks_exact(c).zip(x[map.range(chunk)].chunks_exact(c));
-        for (g, x) in rows {
-            let sums = sums.iter_mut().zip(products.iter_mut());
-            for ((sum, product), ((g, x), mean)) in sums.zip(g.iter().zip(x).zip(&mean)) {
-                *sum += g;
-                *product += g * (x - mean);
-            }
-        }
+        let range = map.range(chunk);
+        add_products(isa, &g[range.clone()], &x[range], &mean, sums, products);
         products.iter_mut().zip(&rstd).for_each(|(p, r)| *p *= r);
     });
     for (image, sums) in sums.chunks_exact_mut(2 * c).enumerate() {
         for channel in 0..c {
             let (a, b) = map.combine(partial, image, channel);
             (sums[channel], sums[c + channel]) = (a as f32, b as f32);
+        }
+    }
+}
+
+wide! {
+    /// Adds `g` and `g * (x - mean)`, channel by channel.
+    fn add_products(
+        g: &[f32],
+        x: &[f32],
+        mean: &[f32],
+        sums: &mut [f32],
+        products: &mut [f32],
+    ) {
+        for (g, x) in g.chunks_exact(mean.len()).zip(x.chunks_exact(mean.len())) {
+            let sums = sums.iter_mut().zip(products.iter_mut());
+            for ((sum, product), ((g, x), mean)) in sums.zip(g.iter().zip(x).zip(mean)) {
+                *sum += g;
+                *product += g * (x - mean);
+            }
         }
     }
 }
@@ -193,21 +229,30 @@ pub(super) fn grad_input(
     sums: &[f32],
     dx: &mut [f32],
 ) {
-    let c = map.channels;
+    let isa = Isa::get();
     map.cut(dx).enumerate().for_each(|(chunk, dx)| {
         let image = chunk / map.chunks();
         let (mean, factor) = factors(map, stats, image, gamma);
         let (slope, offset) = corrections(map, gamma, stats, sums, image);
         let range = map.range(chunk);
-        let rows = g[range.clone()].chunks_exact(c).zip(x[range].chunks_exact(c));
+        let by = [&mean, &factor, &slope, &offset].map(|v| &v[..]);
+        combine_gradient(isa, &g[range.clone()], &x[range], by, dx);
+    });
+}
+
+wide! {
+    /// `dx = g * factor - (x - mean) * slope - offset`, the four by channel.
+    fn combine_gradient(g: &[f32], x: &[f32], by: [&[f32]; 4], dx: &mut [f32]) {
+        let c = by[0].len();
+        let rows = g.chunks_exact(c).zip(x.chunks_exact(c));
         for (dx, (g, x)) in dx.chunks_exact_mut(c).zip(rows) {
-            let per_channel = mean.iter().zip(&factor).zip(slope.iter().zip(&offset));
-            let values = dx.iter_mut().zip(g.iter().zip(x)).zip(per_channel);
+            let by = by[0].iter().zip(by[1]).zip(by[2].iter().zip(by[3]));
+            let values = dx.iter_mut().zip(g.iter().zip(x)).zip(by);
             for ((dx, (g, x)), ((mean, factor), (slope, offset))) in values {
                 *dx = g * factor - (x - mean) * slope - offset;
             }
         }
-    });
+    }
 }
 
 /// For each channel of an image `(slope, offset)` of `dx = factor * g - (x - mean) * slope -

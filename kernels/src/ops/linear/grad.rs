@@ -11,7 +11,7 @@ use std::sync::Arc;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::CpuArgs;
 use crate::matmul::{
     ConvShape, Epilogue, conv_grad_input, conv_grad_weight, gather_workspace_len,
@@ -135,7 +135,7 @@ impl Op for LinearGradInput {
         let none = Epilogue::default();
         conv_grad_input(&shape, g.f32(), w.f32(), None, none, dx, args.workspace);
         finish.run_cpu(dx);
-        rest.fill(0.0);
+        clear(rest);
     }
 }
 

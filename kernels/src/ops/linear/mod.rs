@@ -17,7 +17,7 @@ mod tests;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
-use crate::counted::filled;
+use crate::counted::{clear, filled};
 use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
 use crate::ops::bias_grad::BiasGrad;
@@ -153,7 +153,7 @@ impl Op for Linear {
         let (y, rest) = args.outputs[0].f32().split_at_mut(rows * b.len());
         let epilogue = Epilogue { scale: None, bias: Some(b), residual: None, relu: self.relu };
         conv_forward(&shape, x, w, epilogue, y, args.workspace);
-        rest.fill(0.0);
+        clear(rest);
     }
 }
 

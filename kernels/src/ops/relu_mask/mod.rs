@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use crate::check;
 use crate::cpu::CpuArgs;
+use crate::isa::{Isa, wide};
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
@@ -24,6 +25,9 @@ const NAME: &str = "relu_mask";
 
 /// Elements a task works on.
 const CHUNK: usize = 1 << 14;
+
+/// Elements of a run.
+const RUN: usize = 1 << 10;
 
 impl Op for ReluMask {
     fn name(&self) -> &'static str {
@@ -53,12 +57,27 @@ impl Op for ReluMask {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let (dy, y) = (args.inputs[0].f32(), args.inputs[1].f32());
+        let isa = Isa::get();
         let g = args.outputs[0].f32().par_chunks_mut(CHUNK);
         g.zip(dy.par_chunks(CHUNK)).zip(y.par_chunks(CHUNK)).for_each(|((g, dy), y)| {
-            for ((g, dy), y) in g.iter_mut().zip(dy).zip(y) {
-                *g = if *y > 0.0 { *dy } else { 0.0 };
-            }
+            mask(isa, g, dy, y);
         });
+    }
+}
+
+wide! {
+    /// A chunk of the gradient. Runs without a positive output, as the rows past a count are, are
+    /// cleared without a look at `dy`.
+    fn mask(g: &mut [f32], dy: &[f32], y: &[f32]) {
+        for ((g, dy), y) in g.chunks_mut(RUN).zip(dy.chunks(RUN)).zip(y.chunks(RUN)) {
+            if y.iter().fold(false, |any, y| any | (*y > 0.0)) {
+                for ((g, &dy), y) in g.iter_mut().zip(dy).zip(y) {
+                    *g = if *y > 0.0 { dy } else { 0.0 };
+                }
+            } else {
+                g.fill(0.0);
+            }
+        }
     }
 }
 

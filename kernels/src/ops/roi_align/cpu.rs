@@ -6,6 +6,7 @@ use super::RoiPlaces;
 use super::taps::{AxisTaps, Grid};
 use crate::counted::rows_in_use;
 use crate::cpu::{TensorMut, TensorRef};
+use crate::isa::{Isa, wide};
 
 /// Feature rows that one task of the gradient owns.
 const BAND: usize = 8;
@@ -69,6 +70,7 @@ pub(super) fn forward(grid: Grid, maps: &[Map<'_>], rois: &Rois<'_>, y: &mut [f3
     if row_len == 0 {
         return;
     }
+    let isa = Isa::get();
     y.par_chunks_mut(row_len).enumerate().for_each(|(row, y)| {
         y.fill(0.0);
         let Some(roi) = rois.get(row) else { return };
@@ -83,21 +85,23 @@ pub(super) fn forward(grid: Grid, maps: &[Map<'_>], rois: &Rois<'_>, y: &mut [f3
                 });
                 taps.extend(taps_of_row);
             }
-            add_taps(y, &taps);
+            add_taps(isa, y, &taps);
         }
     });
 }
 
-/// Adds the taps in order; four a pass, so that `y` is loaded and stored a quarter as often.
-fn add_taps(y: &mut [f32], taps: &[(f32, &[f32])]) {
-    let (fours, rest) = taps.as_chunks::<4>();
-    for &[(w0, x0), (w1, x1), (w2, x2), (w3, x3)] in fours {
-        for ((((y, x0), x1), x2), x3) in y.iter_mut().zip(x0).zip(x1).zip(x2).zip(x3) {
-            *y = *y + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3;
+wide! {
+    /// Adds the taps in order; four a pass, so that `y` is loaded and stored a quarter as often.
+    fn add_taps(y: &mut [f32], taps: &[(f32, &[f32])]) {
+        let (fours, rest) = taps.as_chunks::<4>();
+        for &[(w0, x0), (w1, x1), (w2, x2), (w3, x3)] in fours {
+            for ((((y, x0), x1), x2), x3) in y.iter_mut().zip(x0).zip(x1).zip(x2).zip(x3) {
+                *y = *y + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3;
+            }
         }
-    }
-    for &(weight, x) in rest {
-        add_scaled(y, weight, x);
+        for &(weight, x) in rest {
+            add_scaled(y, weight, x);
+        }
     }
 }
 
@@ -188,7 +192,7 @@ fn scatter(
 }
 
 /// `y += weight * x`.
-#[inline]
+#[inline(always)]
 fn add_scaled(y: &mut [f32], weight: f32, x: &[f32]) {
     for (y, x) in y.iter_mut().zip(x) {
         *y += weight * x;

@@ -23,6 +23,7 @@ use rayon::prelude::*;
 
 use crate::check;
 use crate::cpu::CpuArgs;
+use crate::isa::{Isa, wide};
 use crate::ops::control_step::Control;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
@@ -135,14 +136,33 @@ impl Sgd {
         momenta: &mut [f32],
         grads: &[f32],
     ) {
-        let rate = control.lr * group.lr_factor;
+        let (rate, isa) = (control.lr * group.lr_factor, Isa::get());
         let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
         chunks.zip(grads.par_chunks(CHUNK)).for_each(|((weights, momenta), grads)| {
-            for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
-                let g = control.grad_factor * grad + group.weight_decay * *w;
-                *m = self.momentum * *m + g;
-                *w -= rate * if self.nesterov { g + self.momentum * *m } else { *m };
-            }
+            update(
+                isa,
+                (self, group.weight_decay, control.grad_factor, rate),
+                weights,
+                momenta,
+                grads,
+            );
         });
+    }
+}
+
+wide! {
+    /// Updates a chunk, given weight decay, factor of the gradient and rate.
+    fn update(
+        rule: (&Sgd, f32, f32, f32),
+        weights: &mut [f32],
+        momenta: &mut [f32],
+        grads: &[f32],
+    ) {
+        let (&Sgd { momentum, nesterov, .. }, weight_decay, grad_factor, rate) = rule;
+        for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
+            let g = grad_factor * grad + weight_decay * *w;
+            *m = momentum * *m + g;
+            *w -= rate * if nesterov { g + momentum * *m } else { *m };
+        }
     }
 }

@@ -1,0 +1,179 @@
+//! The instruction set of the CPU's products: the widest that the processor has, or a named one.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::env::VarError;
+use std::sync::OnceLock;
+
+/// Names an instruction set to use in place of the widest, to compare them.
+const VARIABLE: &str = "ONEGRAPH_CPU_ISA";
+
+thread_local! {
+    static WITHIN: Cell<Option<Isa>> = const { Cell::new(None) };
+}
+
+/// An instruction set that this processor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isa {
+    /// AVX-512 F.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+    /// AVX2 with FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// What the program was compiled for.
+    Portable(Portable),
+}
+
+/// Proof that the processor has AVX-512 F.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Avx512(());
+
+/// Proof that the processor has AVX2 and FMA.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Avx2(());
+
+/// No proof is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Portable;
+
+/// A wish for an instruction set that cannot be met.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{VARIABLE} is `{wish}`; set it to one of what this processor has: {}", list(.had))]
+pub struct IsaError {
+    /// What the variable holds.
+    pub wish: String,
+    /// What the processor has.
+    pub had: Vec<Isa>,
+}
+
+fn list(had: &[Isa]) -> String {
+    had.iter().map(Isa::name).collect::<Vec<_>>().join(", ")
+}
+
+impl Isa {
+    /// Those that this processor has, the widest first.
+    pub fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") {
+                all.push(Self::Avx512(Avx512(())));
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                all.push(Self::Avx2(Avx2(())));
+            }
+        }
+        all.push(Self::Portable(Portable));
+        all
+    }
+
+    /// The one that products use: the widest, or the one that `ONEGRAPH_CPU_ISA` names. Asked once.
+    ///
+    /// # Errors
+    /// The variable names none of [`Isa::all`].
+    pub fn chosen() -> Result<Self, IsaError> {
+        static CHOSEN: OnceLock<Result<Isa, IsaError>> = OnceLock::new();
+        CHOSEN
+            .get_or_init(|| match std::env::var(VARIABLE) {
+                Ok(wish) => Self::named(&wish),
+                Err(VarError::NotPresent) => Self::named(""),
+                Err(VarError::NotUnicode(wish)) => Self::named(&wish.to_string_lossy()),
+            })
+            .clone()
+    }
+
+    /// That of this thread's [`Isa::within`], else [`Isa::chosen`]; panics where that is an error,
+    /// which commands check at their start.
+    pub(crate) fn get() -> Self {
+        WITHIN.get().unwrap_or_else(|| Self::chosen().unwrap_or_else(|e| panic!("{e}")))
+    }
+
+    /// Runs `f`; products that this thread starts meanwhile use this instruction set.
+    pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
+        let before = WITHIN.replace(Some(self));
+        let result = f();
+        WITHIN.set(before);
+        result
+    }
+
+    /// As `ONEGRAPH_CPU_ISA` names it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "avx2",
+            Self::Portable(_) => "portable",
+        }
+    }
+
+    fn named(wish: &str) -> Result<Self, IsaError> {
+        let all = Self::all();
+        let found = all.iter().find(|isa| wish.is_empty() || isa.name() == wish).copied();
+        found.ok_or(IsaError { wish: wish.to_string(), had: all })
+    }
+}
+
+/// Defines a function that is compiled for each instruction set, and called for the one that its
+/// first argument names. The bits of its results are the same in each: nothing is fused, and no sum
+/// is taken in another order. What it calls is compiled along only if it is always inlined.
+macro_rules! wide {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident $([$(const $size:ident),*])? ($($arg:ident: $type:ty),* $(,)?)
+        $body:block
+    ) => {
+        $(#[$meta])*
+        #[allow(unsafe_code)]
+        $vis fn $name $(<$(const $size: usize),*>)? (isa: $crate::isa::Isa, $($arg: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f")]
+            fn avx512 $(<$(const $size: usize),*>)? ($($arg: $type),*) $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2 $(<$(const $size: usize),*>)? ($($arg: $type),*) $body
+
+            fn portable $(<$(const $size: usize),*>)? ($($arg: $type),*) $body
+
+            match isa {
+                // SAFETY: the value proves that the processor has the features.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512(_) => unsafe {
+                    avx512 $(::<$($size),*>)? ($($arg),*)
+                },
+                // SAFETY: the value proves that the processor has the features.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx2(_) => unsafe { avx2 $(::<$($size),*>)? ($($arg),*) },
+                $crate::isa::Isa::Portable(_) => portable $(::<$($size),*>)? ($($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use wide;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_is_chosen_and_each_has_a_name() {
+        let all = Isa::all();
+        assert_eq!(Isa::named(""), Ok(all[0]));
+        assert_eq!(all.last().map(Isa::name), Some("portable"));
+        for isa in &all {
+            assert_eq!(Isa::named(isa.name()), Ok(*isa));
+        }
+    }
+
+    #[test]
+    fn an_unknown_one_is_refused_in_one_sentence() {
+        let message = Isa::named("sse9").unwrap_err().to_string();
+        assert!(message.starts_with("ONEGRAPH_CPU_ISA is `sse9`; set it to"), "{message}");
+        assert!(message.ends_with("portable"), "{message}");
+    }
+}
