@@ -3,10 +3,13 @@
 //! All of them are one of three passes over a [`ConvShape`], the same as on the CPU: a linear layer
 //! is a 1x1 convolution of images of one pixel, a transposed convolution the gradient of a
 //! convolution. [`variants`] lists the kernels for each pass; [`plan`] chooses one, and the number
-//! of splits of its reduction. The kernels are in `ops/conv2d/*.cu` and `cuda/gemm/*.cuh`.
+//! of splits of its reduction, by the least [`cost`]. The kernels are in `ops/conv2d/*.cu` and
+//! `cuda/gemm/*.cuh`.
 
+mod cost;
 mod padded;
 mod plan;
+mod slots;
 mod variants;
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};

@@ -3,6 +3,7 @@
 use device::{Access, Arg, Gpu, Launch, Workspace};
 
 use super::CHUNK;
+use super::cost::cycles;
 use super::padded::is_padded;
 use super::variants::{
     DEPTH, FORWARD, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_PADDED, MAX_TAPS,
@@ -10,14 +11,13 @@ use super::variants::{
 };
 use crate::matmul::ConvShape;
 
-/// Blocks that fill a GPU: two on each of the 132 multiprocessors of an H100. The same for every
-/// target today, so that the order of a sum does not depend on it.
-const BLOCKS_TO_FILL: usize = 264;
 /// k-blocks of a split, at least, to be worth its partial sums.
 const MIN_SPLIT_K_BLOCKS: usize = 8;
+/// Splits of a reduction: one tile still fills the largest GPU.
+const MAX_SPLITS: usize = 288;
 
 /// The matrices of a pass and how they are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Plan {
     variant: Variant,
     /// Tiles of the output.
@@ -29,48 +29,39 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// A plan for an output of `len` elements.
+    /// The plan of least cost for an output of `len` elements: of equal ones that of the first
+    /// kernel and the fewest splits. Panics if no kernel runs: each table has one that always does.
     fn new(table: &[Variant], gpu: &Gpu, problem: Problem, len: usize) -> Self {
-        let variant = Variant::choose(table, gpu, &problem);
-        let tiles = variant.tiles(problem.extents);
-        let wanted = BLOCKS_TO_FILL / (tiles * problem.classes).max(1);
-        let splits = wanted.min(problem.k_blocks / MIN_SPLIT_K_BLOCKS).max(1);
-        Self { variant, tiles, splits, len }
+        let splits = (problem.k_blocks / MIN_SPLIT_K_BLOCKS).clamp(1, MAX_SPLITS);
+        let runs = |variant: &&Variant| variant.runs(gpu, &problem);
+        let plans = table.iter().filter(runs).flat_map(|variant| {
+            let cost = move |splits| cycles(gpu, variant, &problem, splits, len);
+            (1..=splits).map(move |splits| (variant, splits, cost(splits)))
+        });
+        let least = plans.reduce(|best, plan| if plan.2 < best.2 { plan } else { best });
+        let found = least.unwrap_or_else(|| panic!("no kernel for {problem:?} on {gpu:?}"));
+        let (&variant, splits, _) = found;
+        Self { variant, tiles: variant.tiles(problem.extents), splits, len }
     }
 
     /// The forward pass.
     pub(super) fn forward(gpu: &Gpu, s: &ConvShape) -> Self {
-        let (rows, aligned) = (s.out_positions(), is_aligned(s));
-        let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.channels, aligned);
-        let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned };
-        Self::new(FORWARD, gpu, problem, rows * s.filters)
+        let (problem, len) = forward_problem(s);
+        Self::new(FORWARD, gpu, problem, len)
     }
 
     /// The gradient of the input: a product for each residue of both coordinates by the stride.
     pub(super) fn grad_input(gpu: &Gpu, s: &ConvShape) -> Self {
-        let largest = s.height.div_ceil(s.stride) * s.width.div_ceil(s.stride);
-        let aligned = is_aligned(s);
-        let taps = s.kernel_h.div_ceil(s.stride) * s.kernel_w.div_ceil(s.stride);
-        let problem = Problem {
-            extents: [s.images * largest, s.channels],
-            classes: s.stride * s.stride,
-            k_blocks: k_blocks(taps, s.filters, aligned),
-            aligned,
-        };
+        let (problem, len) = grad_input_problem(s);
         let table = if is_padded(s) { GRAD_INPUT_PADDED } else { GRAD_INPUT };
-        Self::new(table, gpu, problem, s.images * s.height * s.width * s.channels)
+        Self::new(table, gpu, problem, len)
     }
 
     /// The gradient of the weights.
     pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape) -> Self {
-        let problem = Problem {
-            extents: [s.filters, s.filter_len()],
-            classes: 1,
-            k_blocks: s.out_positions().div_ceil(DEPTH),
-            aligned: is_aligned(s),
-        };
+        let (problem, len) = grad_weight_problem(s);
         let table = if is_padded(s) { GRAD_WEIGHT_PADDED } else { GRAD_WEIGHT };
-        Self::new(table, gpu, problem, s.filters * s.filter_len())
+        Self::new(table, gpu, problem, len)
     }
 
     /// Bytes of the partial sums, 0 if the reduction is not split.
@@ -90,6 +81,37 @@ impl Plan {
     pub(super) fn launch(&self, classes: usize) -> Launch {
         self.variant.launch([self.tiles, classes, self.splits])
     }
+}
+
+/// The forward pass, and the elements of its output.
+fn forward_problem(s: &ConvShape) -> (Problem, usize) {
+    let (rows, aligned) = (s.out_positions(), is_aligned(s));
+    let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.channels, aligned);
+    let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned };
+    (problem, rows * s.filters)
+}
+
+fn grad_input_problem(s: &ConvShape) -> (Problem, usize) {
+    let largest = s.height.div_ceil(s.stride) * s.width.div_ceil(s.stride);
+    let aligned = is_aligned(s);
+    let taps = s.kernel_h.div_ceil(s.stride) * s.kernel_w.div_ceil(s.stride);
+    let problem = Problem {
+        extents: [s.images * largest, s.channels],
+        classes: s.stride * s.stride,
+        k_blocks: k_blocks(taps, s.filters, aligned),
+        aligned,
+    };
+    (problem, s.images * s.height * s.width * s.channels)
+}
+
+fn grad_weight_problem(s: &ConvShape) -> (Problem, usize) {
+    let problem = Problem {
+        extents: [s.filters, s.filter_len()],
+        classes: 1,
+        k_blocks: s.out_positions().div_ceil(DEPTH),
+        aligned: is_aligned(s),
+    };
+    (problem, s.filters * s.filter_len())
 }
 
 /// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to.
@@ -133,16 +155,111 @@ mod tests {
         assert_eq!(Plan::grad_input(&a100, &odd).variant, GRAD_INPUT_PADDED[0]);
         assert_eq!(Plan::grad_weight(&a100, &odd).variant, GRAD_WEIGHT_PADDED[0]);
         let weight = Plan::grad_weight(&a100, &conv(12, 100, 256));
-        assert_eq!((weight.variant, weight.tiles, weight.splits), (GRAD_WEIGHT[0], 36, 7));
+        assert_eq!((weight.variant, weight.tiles, weight.splits), (GRAD_WEIGHT[0], 36, 6));
     }
 
-    /// Splits and tiles are those of every target today, and with them the order of each sum.
+    /// A weight gradient of 36 tiles fills one wave of an A100's 216 slots, and three of an H100's
+    /// 264.
     #[test]
-    fn plans_are_the_same_on_every_gpu() {
-        for name in Gpu::NAMES {
-            let gpu = Gpu::named(name).unwrap();
-            assert_eq!(Plan::forward(&gpu, &SHAPE), Plan::forward(&Gpu::a100(), &SHAPE));
+    fn splits_fit_the_waves_of_the_gpu() {
+        let fpn = ConvShape {
+            images: 12,
+            height: 200,
+            width: 336,
+            out_height: 200,
+            out_width: 336,
+            ..SHAPE
+        };
+        let splits = |gpu: &Gpu| Plan::grad_weight(gpu, &fpn).splits;
+        assert_eq!([splits(&Gpu::a100()), splits(&Gpu::h100())], [6, 22]);
+    }
+
+    /// The rule before this model: 264 slots on every GPU, large tiles where they fill 108 blocks.
+    fn earlier(table: &[Variant], p: &Problem) -> (Variant, usize) {
+        let splits = (p.k_blocks / 16).clamp(1, 4);
+        let least = if table[0].kernel.contains("weight") { 1 } else { 108 };
+        let fills = table[0].tiles(p.extents) * p.classes * splits >= least;
+        let large = p.extents.iter().all(|extent| *extent >= 65) && fills;
+        let variant = table[if p.aligned { usize::from(!large) } else { 2 }];
+        let wanted = 264 / (variant.tiles(p.extents) * p.classes).max(1);
+        (variant, wanted.min(p.k_blocks / MIN_SPLIT_K_BLOCKS).max(1))
+    }
+
+    /// Convolutions of R50-FPN at batch 12 of 800x1344: name, then height, width, channels,
+    /// filters, kernel and stride.
+    const R50: [(&str, [usize; 6]); 24] = [
+        ("res2 c1", [200, 336, 256, 64, 1, 1]),
+        ("res2 c2", [200, 336, 64, 64, 3, 1]),
+        ("res2 c3", [200, 336, 64, 256, 1, 1]),
+        ("res3 c1", [100, 168, 512, 128, 1, 1]),
+        ("res3 c2, stride 2", [200, 336, 128, 128, 3, 2]),
+        ("res3 c2", [100, 168, 128, 128, 3, 1]),
+        ("res3 c3", [100, 168, 128, 512, 1, 1]),
+        ("res3 downsample", [200, 336, 256, 512, 1, 2]),
+        ("res4 c1", [50, 84, 1024, 256, 1, 1]),
+        ("res4 c2, stride 2", [100, 168, 256, 256, 3, 2]),
+        ("res4 c2", [50, 84, 256, 256, 3, 1]),
+        ("res4 c3", [50, 84, 256, 1024, 1, 1]),
+        ("res4 downsample", [100, 168, 512, 1024, 1, 2]),
+        ("res5 c1", [25, 42, 2048, 512, 1, 1]),
+        ("res5 c2, stride 2", [50, 84, 512, 512, 3, 2]),
+        ("res5 c2", [25, 42, 512, 512, 3, 1]),
+        ("res5 c3", [25, 42, 512, 2048, 1, 1]),
+        ("res5 downsample", [50, 84, 1024, 2048, 1, 2]),
+        ("FPN P2", [200, 336, 256, 256, 3, 1]),
+        ("FPN P3", [100, 168, 256, 256, 3, 1]),
+        ("FPN P4", [50, 84, 256, 256, 3, 1]),
+        ("FPN P5", [25, 42, 256, 256, 3, 1]),
+        ("RPN P6", [13, 21, 256, 256, 3, 1]),
+        ("FPN lateral of res5", [25, 42, 2048, 256, 1, 1]),
+    ];
+
+    /// By its own model no plan is worse than that of the rule before. `--nocapture` prints what
+    /// changed.
+    #[test]
+    fn no_plan_is_worse_than_that_of_264_slots() {
+        let mut changed = 0;
+        for gpu in [Gpu::a100(), Gpu::h100()] {
+            for (name, [height, width, channels, filters, kernel, stride]) in R50 {
+                let s = ConvShape {
+                    images: 12,
+                    height,
+                    width,
+                    channels,
+                    filters,
+                    kernel_h: kernel,
+                    kernel_w: kernel,
+                    stride,
+                    pad: kernel / 2,
+                    out_height: height.div_ceil(stride),
+                    out_width: width.div_ceil(stride),
+                };
+                let passes = [
+                    ("forward", FORWARD, forward_problem(&s)),
+                    ("grad_input", GRAD_INPUT, grad_input_problem(&s)),
+                    ("grad_weight", GRAD_WEIGHT, grad_weight_problem(&s)),
+                ];
+                for (pass, table, (problem, len)) in passes {
+                    let plan = Plan::new(table, &gpu, problem, len);
+                    let (variant, splits) = earlier(table, &problem);
+                    let now = cycles(&gpu, &plan.variant, &problem, plan.splits, len);
+                    let before = cycles(&gpu, &variant, &problem, splits, len);
+                    assert!(now <= before, "{name} {pass}: {now} > {before}");
+                    if (plan.variant, plan.splits) != (variant, splits) {
+                        changed += 1;
+                        println!(
+                            "| {} | {name} | {pass} | {} x {splits} | {} x {} | {:.2} |",
+                            gpu.name,
+                            variant.tile[0],
+                            plan.variant.tile[0],
+                            plan.splits,
+                            now / before
+                        );
+                    }
+                }
+            }
         }
+        assert!(changed > 0);
     }
 
     const SHAPE: ConvShape = ConvShape {

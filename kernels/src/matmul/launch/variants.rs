@@ -1,9 +1,11 @@
-//! The kernels for each pass, as tables: the first whose conditions hold runs.
+//! The kernels for each pass, as tables: of those whose conditions hold the one of least cost runs.
 
 use device::architecture::Architecture;
 use device::{Gpu, Launch};
 
 use super::CHUNK;
+use super::slots::Slots;
+use crate::compiled::kernels;
 
 /// Values of the reduction in a k-block.
 pub(super) const DEPTH: usize = 32;
@@ -13,7 +15,7 @@ pub(super) const MAX_TAPS: usize = 14;
 const THREADS: u32 = 128;
 
 /// One kernel for a pass, and when it may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Variant {
     /// Name of the `extern "C"` kernel.
     pub kernel: &'static str,
@@ -27,10 +29,11 @@ pub(super) struct Variant {
     architecture: Architecture,
     /// Every count of channels is a multiple of this.
     channel_multiple: usize,
-    /// Rows and columns of the output, at least.
-    min_extent: usize,
-    /// Blocks of the launch, at least, counting the splits that pay for a large tile.
-    min_blocks: usize,
+    /// Cycles of a k-block, where the multiprocessor holds as many blocks as it can, over their
+    /// number.
+    pub k_block_cycles: f64,
+    /// Cycles of all else that a block does: its addresses, and the epilogue.
+    pub block_cycles: f64,
 }
 
 /// What the conditions of a variant look at.
@@ -46,12 +49,7 @@ pub(super) struct Problem {
     pub aligned: bool,
 }
 
-/// A large tile pays off only if at most this many splits, of at least this many k-blocks, fill the
-/// GPU: the partial sums of more splits would cost what the tile saves.
-const LARGE_MAX_SPLITS: usize = 4;
-const LARGE_MIN_K_BLOCKS: usize = 16;
-
-/// 128x128 outputs per block.
+/// 128x128 outputs per block: 64 HMMA of 8 cycles for each warp of a scheduler, at 88 %.
 const LARGE: Variant = Variant {
     kernel: "",
     tile: [128, 128],
@@ -59,13 +57,15 @@ const LARGE: Variant = Variant {
     stages: 4,
     architecture: Architecture::COMPUTE_80,
     channel_multiple: CHUNK,
-    min_extent: 65,
-    min_blocks: 108,
+    k_block_cycles: 580.0,
+    block_cycles: 2500.0,
 };
-/// 64x64 outputs per block.
-const SMALL: Variant = Variant { tile: [64, 64], min_extent: 0, min_blocks: 0, ..LARGE };
-/// 64x64 outputs per block, loaded value by value.
-const UNALIGNED: Variant = Variant { channel_multiple: 1, ..SMALL };
+/// 64x64 outputs per block: 16 HMMA, at 70 %, as two thirds of the cycles issue other instructions
+/// and each value that is loaded is used half as often.
+const SMALL: Variant =
+    Variant { tile: [64, 64], k_block_cycles: 183.0, block_cycles: 1100.0, ..LARGE };
+/// 64x64 outputs per block, loaded value by value: bound by the issue of about 750 instructions.
+const UNALIGNED: Variant = Variant { channel_multiple: 1, k_block_cycles: 800.0, ..SMALL };
 
 /// `y = conv(x, w)`.
 pub(super) const FORWARD: &[Variant] = &[
@@ -84,9 +84,9 @@ pub(super) const GRAD_INPUT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_input_f16_unaligned", ..UNALIGNED },
 ];
 
-/// The gradient of `w`. Splits make the blocks that tiles do not: one large tile is enough.
+/// The gradient of `w`.
 pub(super) const GRAD_WEIGHT: &[Variant] = &[
-    Variant { kernel: "conv2d_grad_weight_f16_large", min_blocks: 1, ..LARGE },
+    Variant { kernel: "conv2d_grad_weight_f16_large", ..LARGE },
     Variant { kernel: "conv2d_grad_weight_f16_small", ..SMALL },
     Variant { kernel: "conv2d_grad_weight_f16_unaligned", ..UNALIGNED },
 ];
@@ -98,19 +98,17 @@ pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_weight_f16_padded_small", ..SMALL }];
 
 impl Variant {
-    /// The first of a table that runs on the GPU and suits the problem. Panics if none does: each
-    /// table ends with one that always does.
-    pub(super) fn choose(table: &[Self], gpu: &Gpu, problem: &Problem) -> Self {
-        let runs = |v: &&Self| v.architecture.runs_on(gpu.capability) && v.suits(problem);
-        let found = table.iter().find(runs);
-        *found.unwrap_or_else(|| panic!("no kernel for {problem:?} on {gpu:?}"))
+    /// True if it runs on the GPU and suits the problem.
+    pub(super) fn runs(&self, gpu: &Gpu, problem: &Problem) -> bool {
+        self.architecture.runs_on(gpu.capability) && (problem.aligned || self.channel_multiple == 1)
     }
 
-    fn suits(&self, p: &Problem) -> bool {
-        let splits = (p.k_blocks / LARGE_MIN_K_BLOCKS).clamp(1, LARGE_MAX_SPLITS);
-        (p.aligned || self.channel_multiple == 1)
-            && p.extents.iter().all(|extent| *extent >= self.min_extent)
-            && self.tiles(p.extents) * p.classes * splits >= self.min_blocks
+    /// The blocks that the GPU runs at once, by the registers that the assembler gave the kernel.
+    pub(super) fn slots(&self, gpu: &Gpu) -> Slots {
+        let kernel = kernels().manifest().kernel(self.kernel, gpu.capability);
+        let on = kernel.iter().flat_map(|(_, kernel)| kernel.on.values());
+        let registers = on.map(|taken| taken.registers as usize).max().unwrap_or(255);
+        Slots::new(gpu, self.threads as usize, registers, self.shared_bytes())
     }
 
     /// Tiles that cover an output of these extents.
@@ -134,22 +132,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_table_ends_with_a_kernel_for_any_problem() {
+    fn every_table_has_a_kernel_for_any_problem() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };
         for table in [FORWARD, GRAD_INPUT, GRAD_WEIGHT] {
-            let [.., last] = table else { panic!("an empty table") };
-            assert_eq!(Variant::choose(table, &Gpu::a100(), &worst), *last);
+            assert!(table.iter().any(|variant| variant.runs(&Gpu::a100(), &worst)));
         }
     }
 
     #[test]
-    fn a_variant_for_hopper_is_chosen_there_alone() {
+    fn a_variant_for_hopper_runs_there_alone() {
         let hopper = Variant { architecture: Architecture::COMPUTE_90A, ..FORWARD[0] };
-        let table = [Variant { kernel: "hopper", ..hopper }, FORWARD[0]];
         let large = Problem { extents: [12_000, 256], classes: 1, k_blocks: 72, aligned: true };
-        let chosen = |gpu: &Gpu| Variant::choose(&table, gpu, &large).kernel;
-        assert_eq!(chosen(&Gpu::h100()), "hopper");
-        assert_eq!(chosen(&Gpu::a100()), "conv2d_f16_large");
+        assert!(hopper.runs(&Gpu::h100(), &large));
+        assert!(!hopper.runs(&Gpu::a100(), &large));
+    }
+
+    /// Two large tiles and four small ones share a multiprocessor, as the manifest says.
+    #[test]
+    fn the_kernels_have_the_blocks_that_they_were_made_for() {
+        for gpu in [Gpu::a100(), Gpu::h100()] {
+            for table in [FORWARD, GRAD_INPUT, GRAD_WEIGHT] {
+                assert_eq!([0, 1].map(|i: usize| table[i].slots(&gpu).blocks), [2, 4], "{gpu:?}");
+            }
+        }
     }
 
     /// The ring of every kernel fits the shared memory that a block can have on an A100.

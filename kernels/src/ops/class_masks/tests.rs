@@ -6,7 +6,7 @@ use crate::cpu::HostTensor;
 use crate::on_cpu::run;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
-use crate::{Op, Role, TensorDesc};
+use crate::{Finish, Op, Role, TensorDesc};
 
 const SHAPE: [usize; 4] = [13, 11, 7, 37];
 const PIXELS: usize = 11 * 7;
@@ -62,7 +62,15 @@ fn bits_are_those_of_the_convolution() {
     let inputs = [&g, &x, &w, &labels, &count].map(Clone::clone);
     let grads = run(&ClassMasksGrad, &inputs).expect("fits");
     let [scale, counted] = [false, true];
-    let grad_input = Conv2dGradInput { stride: 1, pad: 0, height, width, scale, counted };
+    let grad_input = Conv2dGradInput {
+        stride: 1,
+        pad: 0,
+        height,
+        width,
+        scale,
+        finish: Finish::default(),
+        counted,
+    };
     let grad_weight =
         Conv2dGradWeight { stride: 1, pad: 0, kernel_h: 1, kernel_w: 1, scale, counted };
     let want = [

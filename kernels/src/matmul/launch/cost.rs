@@ -1,0 +1,37 @@
+//! What a plan would cost: a model of waves of blocks, and of partial sums.
+//!
+//! It compares plans of one product, so only the ratios of its numbers matter. They follow from the
+//! counts of `ptx/sass.json` and from published bandwidths. Not verified on hardware.
+
+use device::Gpu;
+
+use super::variants::{Problem, Variant};
+
+/// Cycles until the kernel that sums the splits runs.
+const REDUCE_CYCLES: f64 = 4000.0;
+/// Bytes that a multiprocessor moves in a cycle, to and from L2 and memory.
+const L2_BYTES_PER_CYCLE: f64 = 32.0;
+const MEMORY_BYTES_PER_CYCLE: f64 = 12.0;
+
+/// Cycles of a product of `len` outputs in `splits` splits.
+pub(super) fn cycles(
+    gpu: &Gpu,
+    variant: &Variant,
+    problem: &Problem,
+    splits: usize,
+    len: usize,
+) -> f64 {
+    let blocks = variant.tiles(problem.extents) * problem.classes * splits;
+    let k_blocks = problem.k_blocks.div_ceil(splits) as f64;
+    let block = k_blocks * variant.k_block_cycles + variant.block_cycles;
+    let product = variant.slots(gpu).time(blocks) * block;
+    if splits == 1 {
+        return product;
+    }
+    let partial_bytes = splits * len * 4;
+    let per_cycle =
+        if partial_bytes <= gpu.l2_bytes / 2 { L2_BYTES_PER_CYCLE } else { MEMORY_BYTES_PER_CYCLE };
+    // Each partial sum is written and read.
+    let traffic = 2.0 * partial_bytes as f64 / (per_cycle * gpu.multiprocessors as f64);
+    product + REDUCE_CYCLES + traffic
+}
