@@ -306,7 +306,13 @@ const SCALAR_RATE: f64 = 15e12;
 
 /// FLOP/s that a matrix product's kernel may reach, and the side of its tile.
 fn product(kernel: &str) -> Option<(f64, usize)> {
-    let passes = ["conv2d_f16", "conv2d_grad_input_f16", "conv2d_grad_weight_f16"];
+    let passes = [
+        "conv2d_f16",
+        "conv2d_masked_f16",
+        "conv2d_nearest_f16",
+        "conv2d_grad_input_f16",
+        "conv2d_grad_weight_f16",
+    ];
     let tile = passes.iter().find_map(|pass| kernel.strip_prefix(pass))?;
     match tile {
         // mma.sync has some 600 TFLOP/s; two thirds, and a third where fragments are reused less.

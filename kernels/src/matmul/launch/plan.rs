@@ -3,7 +3,7 @@
 use device::{Access, Arg, Gpu, Launch, Workspace};
 
 use super::CHUNK;
-use super::variants::{DEPTH, FORWARD, GRAD_INPUT, GRAD_WEIGHT, Problem, Variant};
+use super::variants::{DEPTH, GRAD_INPUT, GRAD_WEIGHT, Problem, Variant};
 use crate::matmul::ConvShape;
 
 /// Blocks that fill a GPU: two on each of the 132 multiprocessors of an H100. The same for every
@@ -34,12 +34,12 @@ impl Plan {
         Self { variant, tiles, splits, len }
     }
 
-    /// The forward pass.
-    pub(super) fn forward(gpu: &Gpu, s: &ConvShape) -> Self {
+    /// The forward pass, by a kernel of [`FORWARD`] or a table like it.
+    pub(super) fn forward(table: &[Variant], gpu: &Gpu, s: &ConvShape) -> Self {
         let (rows, aligned) = (s.out_positions(), s.channels.is_multiple_of(CHUNK));
         let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.channels, aligned);
         let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned };
-        Self::new(FORWARD, gpu, problem, rows * s.filters)
+        Self::new(table, gpu, problem, rows * s.filters)
     }
 
     /// The gradient of the input: a product for each residue of both coordinates by the stride.
@@ -98,6 +98,7 @@ fn k_blocks(taps: usize, channels: usize, aligned: bool) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::variants::FORWARD;
     use super::*;
 
     #[test]
@@ -112,7 +113,7 @@ mod tests {
             ..SHAPE
         };
         let a100 = Gpu::a100();
-        let forward = |shape: &ConvShape| Plan::forward(&a100, shape);
+        let forward = |shape: &ConvShape| Plan::forward(FORWARD, &a100, shape);
         let large = forward(&conv(12, 100, 256));
         assert_eq!((large.variant, large.splits, large.partial_bytes()), (FORWARD[0], 1, 0));
         assert_eq!(forward(&conv(1, 13, 255)).variant, FORWARD[2]);
@@ -128,7 +129,8 @@ mod tests {
     fn plans_are_the_same_on_every_gpu() {
         for name in Gpu::NAMES {
             let gpu = Gpu::named(name).unwrap();
-            assert_eq!(Plan::forward(&gpu, &SHAPE), Plan::forward(&Gpu::a100(), &SHAPE));
+            let plan = |gpu| Plan::forward(FORWARD, gpu, &SHAPE);
+            assert_eq!(plan(&gpu), plan(&Gpu::a100()));
         }
     }
 

@@ -72,6 +72,20 @@ pub(super) const FORWARD: &[Variant] = &[
     Variant { kernel: "conv2d_f16_unaligned", ..UNALIGNED },
 ];
 
+/// `y = conv(x, w)`, masked.
+pub(super) const MASKED: &[Variant] = &[
+    Variant { kernel: "conv2d_masked_f16_large", ..LARGE },
+    Variant { kernel: "conv2d_masked_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_masked_f16_unaligned", ..UNALIGNED },
+];
+
+/// `y = conv(x, w)` with a residual at the nearest position.
+pub(super) const NEAREST: &[Variant] = &[
+    Variant { kernel: "conv2d_nearest_f16_large", ..LARGE },
+    Variant { kernel: "conv2d_nearest_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_nearest_f16_unaligned", ..UNALIGNED },
+];
+
 /// The gradient of `x`.
 pub(super) const GRAD_INPUT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_input_f16_large", ..LARGE },
@@ -125,7 +139,7 @@ mod tests {
     #[test]
     fn every_table_ends_with_a_kernel_for_any_problem() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };
-        for table in [FORWARD, GRAD_INPUT, GRAD_WEIGHT] {
+        for table in [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT] {
             let [.., last] = table else { panic!("an empty table") };
             assert_eq!(Variant::choose(table, &Gpu::a100(), &worst), *last);
         }
