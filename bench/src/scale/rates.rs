@@ -239,7 +239,8 @@ enum Tile {
 fn product(kernel: &str) -> Option<(usize, Tile)> {
     let passes = ["conv2d_f16", "conv2d_grad_input_f16", "conv2d_grad_weight_f16"];
     let found = passes.iter().enumerate().find_map(|(i, p)| Some((i, kernel.strip_prefix(p)?)));
-    let found = found.or(kernel.strip_prefix("stem_f16").map(|tile| (0, tile)));
+    let like_forward = ["stem_f16", "conv2d_masked_f16", "conv2d_nearest_f16"];
+    let found = found.or(like_forward.iter().find_map(|p| Some((0, kernel.strip_prefix(p)?))));
     let (pass, tile) = found?;
     let tile = match tile {
         "_large" => Tile::Large,

@@ -20,14 +20,15 @@ pub enum Fused {
     GradMaskAdd,
     /// One launch scales the weights of all convolutions with a frozen scale, for their gradients.
     ScaledWeights,
-    /// The gradient of a map that was upsampled adds the other gradients of the map.
-    UpsampleGradAdd,
+    /// A convolution adds the upsampled coarser map to its output, and the gradient of a map that
+    /// was upsampled adds the other gradients of the map.
+    UpsampleAdd,
 }
 
 impl Fused {
     /// All of them.
     pub fn all() -> [Self; 3] {
-        [Self::GradMaskAdd, Self::ScaledWeights, Self::UpsampleGradAdd]
+        [Self::GradMaskAdd, Self::ScaledWeights, Self::UpsampleAdd]
     }
 }
 

@@ -6,6 +6,7 @@ use kernels::ops::flatten_rois::FlattenRois;
 
 use super::backbone::backbone;
 use super::fpn::fpn;
+use super::fusion;
 use super::inputs::{FlipInputs, ImageInputs};
 use super::net::Net;
 use super::preprocess::preprocess;
@@ -37,5 +38,6 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphErro
     let rois = Rois { boxes, image_idx, count };
     RoiHeads::of(&spec.config.model).detect(&mut net, &maps, rois, images)?;
     prune(&mut net.program);
+    fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
     Ok(net.finish())
 }

@@ -15,8 +15,8 @@ pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     if fusion.has(Fused::GradMaskAdd) {
         fuse::grad_mask_add(program);
     }
-    if fusion.has(Fused::UpsampleGradAdd) {
-        fuse::upsample_grad_add(program);
+    if fusion.has(Fused::UpsampleAdd) {
+        fuse::upsample_add(program);
     }
     if fusion.has(Fused::ScaledWeights) {
         fuse::scaled_weights(program);

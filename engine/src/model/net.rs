@@ -246,6 +246,7 @@ impl<'a> Net<'a> {
             scale: inputs.scale.is_some(),
             bias: inputs.bias.is_some(),
             residual: inputs.residual.is_some(),
+            nearest: false,
             relu,
             counted: inputs.count.is_some(),
         };

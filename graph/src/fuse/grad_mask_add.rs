@@ -5,7 +5,7 @@ use kernels::Finish;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
 
-use super::{Uses, is, remove};
+use super::{Uses, is, remove, rename};
 use crate::{Program, TensorId};
 
 /// Puts sums of gradients, then the masks of ReLUs, into the products that make the gradients (ops
@@ -104,11 +104,4 @@ fn finish_with(program: &mut Program, node: usize, finish: Finish, input: Tensor
     node.op = op;
     node.inputs.push(input);
     true
-}
-
-/// Lets the writer of `tensor` write the output of node `of` instead.
-fn rename(program: &mut Program, uses: &Uses, tensor: TensorId, of: usize) {
-    let output = program.nodes[of].outputs[0];
-    let writer = uses.writer(tensor).expect("a node wrote it");
-    program.nodes[writer].outputs = vec![output];
 }

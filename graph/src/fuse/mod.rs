@@ -7,7 +7,7 @@
 
 mod grad_mask_add;
 mod scaled_weights;
-mod upsample_grad_add;
+mod upsample_add;
 
 use kernels::Op;
 
@@ -15,7 +15,7 @@ use crate::{Program, TensorId};
 
 pub use grad_mask_add::grad_mask_add;
 pub use scaled_weights::scaled_weights;
-pub use upsample_grad_add::upsample_grad_add;
+pub use upsample_add::upsample_add;
 
 /// Who writes and reads each tensor of a program, as positions of its nodes.
 struct Uses {
@@ -65,4 +65,11 @@ fn remove(program: &mut Program, positions: &[usize]) {
         position += 1;
         !positions.contains(&(position - 1))
     });
+}
+
+/// Lets the writer of `tensor` write the output of node `of` instead.
+fn rename(program: &mut Program, uses: &Uses, tensor: TensorId, of: usize) {
+    let output = program.nodes[of].outputs[0];
+    let writer = uses.writer(tensor).expect("a node wrote it");
+    program.nodes[writer].outputs = vec![output];
 }

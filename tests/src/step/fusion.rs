@@ -25,6 +25,9 @@ const MICRO: [&str; 1] = ["model.roi.canonical_size=20"];
 /// Distance of a parameter's gradient from that of the plain form, of its norm: what is rounded to
 /// fp16 in other places. The programs below reach a third of it.
 const APART: f64 = 5e-3;
+/// The same for fusions that round in the forward pass: features and so losses differ too. They
+/// reach 5.9e-3.
+const APART_FORWARD: f64 = 2e-2;
 
 /// Losses and gradients of the first step, by name.
 fn first_step(
@@ -62,7 +65,9 @@ pub fn fusions_change_rounding_alone(open: &Open) {
         for (name, off) in alone.into_iter().chain([("all".to_string(), vec![])]) {
             config.fusion.off = off;
             let fused = first_step(&store, &config, open, 7);
-            let worst = compare(&name, &plain, &fused);
+            let forward = config.fusion.has(Fused::UpsampleAdd);
+            let most = if forward { APART_FORWARD } else { APART };
+            let worst = compare(&name, &plain, &fused, most);
             println!("{name:<16} worst distance {worst:?}");
         }
         let again = first_step(&store, &config, open, 11);
@@ -71,22 +76,27 @@ pub fn fusions_change_rounding_alone(open: &Open) {
     }
 }
 
-/// The largest distance of a loss or gradient, and its name.
+/// The largest distance of a loss or gradient, at most `most`, and its name. The samples that they
+/// are of must be the same.
 fn compare(
     fusion: &str,
     plain: &[(String, HostTensor)],
     fused: &[(String, HostTensor)],
+    most: f64,
 ) -> (f64, String) {
     let mut worst = (0.0, String::new());
     for ((name, want), (same, got)) in plain.iter().zip(fused) {
         assert_eq!(name, same);
+        if ["rpn_labels", "rpn_sample_idx", "roi_labels", "num_rois"].contains(&name.as_str()) {
+            assert_eq!(got, want, "{fusion}: {name}");
+        }
         if !name.starts_with("grad/") && !name.starts_with("loss_") {
             continue;
         }
         let pairs = got.as_f32().iter().zip(want.as_f32());
         let difference: Vec<f32> = pairs.map(|(got, want)| got - want).collect();
         let apart = norm(&difference) / norm(want.as_f32()).max(1e-20);
-        assert!(apart < APART, "{fusion}: {name} is {apart:.1e} from the plain form");
+        assert!(apart < most, "{fusion}: {name} is {apart:.1e} from the plain form");
         if apart > worst.0 {
             worst = (apart, name.clone());
         }

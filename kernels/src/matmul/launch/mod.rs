@@ -17,7 +17,7 @@ use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 use super::ConvShape;
 use crate::{DType, Finish};
 use plan::Plan;
-use variants::STEM;
+use variants::{FORWARD, MASKED, NEAREST, STEM};
 
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
@@ -41,11 +41,15 @@ pub(crate) fn conv_arg(s: &ConvShape) -> Arg {
 }
 
 /// The kernels' `struct Divisor`: exact for dividends below 2^31.
-fn divisor(by: usize) -> Arg {
+fn divisor(by: usize) -> [u32; 3] {
     let by = by.max(1) as u64;
     let shift = u64::from(by.next_power_of_two().trailing_zeros()).saturating_sub(1);
     let magic = (1u64 << (32 + shift)).div_ceil(by);
-    [by, magic, shift].iter().fold(StructArg::new(), |arg, &v| arg.field(v as u32)).arg()
+    [by, magic, shift].map(|word| word as u32)
+}
+
+fn divisor_arg(by: usize) -> Arg {
+    StructArg::new().field(divisor(by)).arg()
 }
 
 fn read(buffer: Option<Buffer<'_>>) -> Arg {
@@ -68,7 +72,9 @@ pub(crate) struct Extras<'a> {
     pub bias: Option<Buffer<'a>>,
     /// Summand per output element, half.
     pub residual: Option<Buffer<'a>>,
-    /// Where it is not positive the result is 0, half; of [`grad_input`] alone.
+    /// Height and width of the residual, if each position reads its nearest.
+    pub nearest: Option<[usize; 2]>,
+    /// Where it is not positive the result is 0, half; not beside a scale or a smaller residual.
     pub mask: Option<Buffer<'a>>,
     /// Negative results become 0.
     pub relu: bool,
@@ -78,10 +84,10 @@ pub(crate) struct Extras<'a> {
 
 /// Scratch of [`forward`].
 pub(crate) fn forward_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
-    Plan::forward(gpu, s).partial_bytes()
+    Plan::forward(FORWARD, gpu, s).partial_bytes()
 }
 
-/// `y = relu(conv(x, w) * scale + bias + residual)` from `x`, `w` to `y`.
+/// `y = relu(conv(x, w) * scale + bias + residual)`, masked, from `x`, `w` to `y`.
 pub(crate) fn forward(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -89,28 +95,28 @@ pub(crate) fn forward(
     extras: Extras<'_>,
 ) -> Vec<Launch> {
     check_half(&[x, w, y]);
-    let (plan, workspace) = (Plan::forward(args.gpu, s), &args.workspace);
-    let product = plan
-        .launch(1)
-        .arg(x.read())
-        .arg(w.read())
-        .arg(read(extras.scale))
-        .arg(read(extras.bias))
-        .arg(read(extras.residual))
+    let (table, reduce) = match (extras.mask, extras.nearest) {
+        (Some(_), _) => (MASKED, "conv2d_reduce_gradient_f16"),
+        (None, Some(_)) => (NEAREST, "conv2d_reduce_nearest_f16"),
+        (None, None) => (FORWARD, "conv2d_reduce_f16"),
+    };
+    let (plan, workspace) = (Plan::forward(table, args.gpu, s), &args.workspace);
+    let product = plan.launch(1).arg(x.read()).arg(w.read());
+    let product = before_count(product, &extras)
         .arg(read(extras.count))
         .arg(y.write())
         .arg(plan.partials(workspace, 0, Access::Write))
         .arg(conv_arg(s))
         .arg(extras.relu);
+    let product = nearest(product, s, &extras);
     let reduce = (plan.splits > 1).then(|| {
         let images = [s.images, s.out_height * s.out_width, s.filters];
-        reduce_half("conv2d_reduce_f16", &plan, plan.partials(workspace, 0, Access::Read), images)
-            .arg(read(extras.scale))
-            .arg(read(extras.bias))
-            .arg(read(extras.residual))
+        let partials = plan.partials(workspace, 0, Access::Read);
+        let launch = before_count(reduce_half(reduce, &plan, partials, images), &extras)
             .arg(read(extras.count))
             .arg(y.write())
-            .arg(extras.relu)
+            .arg(extras.relu);
+        nearest(launch, s, &extras)
     });
     [product].into_iter().chain(reduce).collect()
 }
@@ -118,6 +124,27 @@ pub(crate) fn forward(
 /// The product of a stem, without arguments.
 pub(crate) fn stem(s: &ConvShape) -> Launch {
     STEM.launch([STEM.tiles([s.out_positions(), s.filters]), 1, 1])
+}
+
+/// The tensors of an epilogue: with a mask those of a gradient's.
+fn before_count(launch: Launch, extras: &Extras<'_>) -> Launch {
+    match extras.mask {
+        Some(mask) => {
+            assert!(extras.scale.is_none() && extras.nearest.is_none(), "a mask beside {extras:?}");
+            launch.arg(read(extras.bias)).arg(read(extras.residual)).arg(mask.read())
+        }
+        None => launch.arg(read(extras.scale)).arg(read(extras.bias)).arg(read(extras.residual)),
+    }
+}
+
+/// The kernels' `struct Nearest`, if there is one.
+fn nearest(launch: Launch, s: &ConvShape, extras: &Extras<'_>) -> Launch {
+    let Some([height, width]) = extras.nearest else { return launch };
+    let struct_arg = StructArg::new()
+        .field([height as u32, width as u32])
+        .field(divisor(s.out_height))
+        .field(divisor(s.out_width));
+    launch.arg(struct_arg.arg())
 }
 
 /// Sums the splits of a pass with an output of `[images, positions, columns]`; the epilogue's
@@ -224,8 +251,8 @@ pub(crate) fn grad_weight(
         .arg(dw.write())
         .arg(plan.partials(workspace, offset, Access::Write))
         .arg(conv_arg(s))
-        .arg(divisor(s.out_height * s.out_width))
-        .arg(divisor(s.out_width));
+        .arg(divisor_arg(s.out_height * s.out_width))
+        .arg(divisor_arg(s.out_width));
     let reduce = (plan.splits > 1).then(|| {
         Launch::over("conv2d_reduce_f32", s.filters * s.filter_len().div_ceil(CHUNK))
             .arg(plan.partials(workspace, offset, Access::Read))
@@ -260,11 +287,8 @@ mod tests {
     #[test]
     fn divisors_divide() {
         for by in (1..300).chain([403, 1050, 67_200, 65_535, 65_536, 65_537, (1 << 30) + 1]) {
-            let bytes = divisor(by).bytes();
-            let word = |i: usize| {
-                let word = [0, 1, 2, 3].map(|k| bytes[4 * i + k]);
-                u64::from(u32::from_ne_bytes(word))
-            };
+            let words = divisor(by);
+            let word = |i: usize| u64::from(words[i]);
             let divide = |n: u64| if by == 1 { n } else { (n * word(1)) >> 32 >> word(2) };
             let by = by as u64;
             let last = ((1u64 << 31) - 1) / by;

@@ -6,8 +6,8 @@ use super::CHUNK;
 use super::cost::cycles;
 use super::padded::is_padded;
 use super::variants::{
-    DEPTH, FORWARD, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_PADDED, MAX_TAPS,
-    Problem, Variant,
+    DEPTH, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_PADDED, MAX_TAPS, Problem,
+    Variant,
 };
 use crate::matmul::ConvShape;
 
@@ -44,10 +44,10 @@ impl Plan {
         Self { variant, tiles: variant.tiles(problem.extents), splits, len }
     }
 
-    /// The forward pass.
-    pub(super) fn forward(gpu: &Gpu, s: &ConvShape) -> Self {
+    /// The forward pass, by a kernel of `FORWARD` or a table like it.
+    pub(super) fn forward(table: &[Variant], gpu: &Gpu, s: &ConvShape) -> Self {
         let (problem, len) = forward_problem(s);
-        Self::new(FORWARD, gpu, problem, len)
+        Self::new(table, gpu, problem, len)
     }
 
     /// The gradient of the input: a product for each residue of both coordinates by the stride.
@@ -126,6 +126,7 @@ fn k_blocks(taps: usize, channels: usize, aligned: bool) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::variants::FORWARD;
     use super::*;
 
     #[test]
@@ -140,7 +141,7 @@ mod tests {
             ..SHAPE
         };
         let a100 = Gpu::a100();
-        let forward = |shape: &ConvShape| Plan::forward(&a100, shape);
+        let forward = |shape: &ConvShape| Plan::forward(FORWARD, &a100, shape);
         let large = forward(&conv(12, 100, 256));
         assert_eq!((large.variant, large.splits, large.partial_bytes()), (FORWARD[0], 1, 0));
         assert_eq!(forward(&conv(1, 13, 255)).variant, FORWARD[2]);

@@ -76,6 +76,19 @@ pub(super) const FORWARD: &[Variant] = &[
 
 /// The stem on images of four channels.
 pub(super) const STEM: Variant = Variant { kernel: "stem_f16_small", ..SMALL };
+/// `y = conv(x, w)`, masked.
+pub(super) const MASKED: &[Variant] = &[
+    Variant { kernel: "conv2d_masked_f16_large", ..LARGE },
+    Variant { kernel: "conv2d_masked_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_masked_f16_unaligned", ..UNALIGNED },
+];
+
+/// `y = conv(x, w)` with a residual at the nearest position.
+pub(super) const NEAREST: &[Variant] = &[
+    Variant { kernel: "conv2d_nearest_f16_large", ..LARGE },
+    Variant { kernel: "conv2d_nearest_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_nearest_f16_unaligned", ..UNALIGNED },
+];
 
 /// The gradient of `x`.
 pub(super) const GRAD_INPUT: &[Variant] = &[
@@ -134,7 +147,7 @@ mod tests {
     #[test]
     fn every_table_has_a_kernel_for_any_problem() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };
-        for table in [FORWARD, GRAD_INPUT, GRAD_WEIGHT] {
+        for table in [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT] {
             assert!(table.iter().any(|variant| variant.runs(&Gpu::a100(), &worst)));
         }
     }

@@ -38,6 +38,7 @@ fn bits_are_those_of_the_convolution() {
         bias: true,
         residual: false,
         relu: false,
+        nearest: false,
         counted: true,
     };
     let class = |row: usize| match labels.as_i32()[row] {

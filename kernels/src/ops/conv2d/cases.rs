@@ -35,6 +35,7 @@ pub fn cases() -> Vec<OpCase> {
         .flat_map(|shape| flags.iter().map(move |flags| (shape, flags)))
         .map(|(&(x, w), flags)| case(x, w, flags.clone(), true))
         .chain(cut_cases())
+        .chain(nearest_cases())
         .chain(super::finish_cases::cases(SCALED_FLOOR))
         .chain([case(real.0, real.1, bias_relu, false)])
         .collect()
@@ -82,6 +83,30 @@ fn cut_cases() -> Vec<OpCase> {
         case
     };
     cases.iter().map(cut).collect()
+}
+
+/// A residual of half the size, of odd sizes, larger, and of one position; in large tiles, in
+/// splits and unaligned; with all other flags.
+fn nearest_cases() -> Vec<OpCase> {
+    let some = Conv2d { bias: true, residual: true, nearest: true, ..Conv2d::new(1, 0) };
+    let all = Conv2d { scale: true, relu: true, counted: true, ..some.clone() };
+    let rows: [([usize; 4], [usize; 4], [usize; 2], &Conv2d); 6] = [
+        ([2, 13, 11, 8], [16, 1, 1, 0], [7, 5], &some),
+        ([2, 5, 7, 11], [13, 1, 1, 0], [3, 4], &all),
+        ([1, 4, 3, 5], [7, 3, 1, 1], [7, 5], &some),
+        ([2, 3, 4, 8], [8, 1, 1, 0], [1, 1], &all),
+        ([12, 24, 48, 16], [128, 1, 1, 0], [12, 24], &some),
+        ([3, 3, 5, 264], [24, 3, 1, 1], [2, 3], &all),
+    ];
+    let case = |&(x, w, [height, width], op): &([usize; 4], [usize; 4], [usize; 2], &Conv2d)| {
+        let mut case = case(x, w, op.clone(), x[0] < 12);
+        case.label += &format!(" of {height} x {width}");
+        let residual = TensorDesc::new(Role::Activation, &[x[0], height, width, w[0]]);
+        let position = 2 + usize::from(op.scale) + usize::from(op.bias);
+        case.inputs[position] = normal(&residual, 5, 1.0);
+        case
+    };
+    rows.iter().map(case).collect()
 }
 
 /// Sets the count, which is the last input, and fills the images of x past it with NaN.

@@ -19,14 +19,18 @@
 //
 // GEMM: the rows of D are the N*P*Q positions, its columns the K filters; k runs over taps and C. A
 // linear layer is the 1x1 case on 1x1 images. conv2d_reduce_f16 sums the partials.
+//
+// conv2d_masked makes a gradient, that of a transposed convolution: it adds `other` and is 0 where
+// `mask` [N, P, Q, K] is not positive. conv2d_nearest reads a smaller residual at the nearest
+// position.
 #include "platform.cuh"
 #include "gemm/loaders.cuh"
-#include "gemm/epilogue.cuh"
+#include "gemm/gradient.cuh"
+#include "gemm/nearest.cuh"
 
-template <class T, bool ALIGNED>
-DEVICE void conv2d(const half* x, const half* w, const float* scale, const float* bias,
-                   const half* residual, const int* count, half* y, float* partials,
-                   const Conv& conv, int relu) {
+template <class T, bool ALIGNED, class Finish>
+DEVICE void conv2d(const half* x, const half* w, const Finish& finish, const int* count,
+                   float* partials, const Conv& conv) {
   using Left = RowOperand<T::ROWS>;
   using Right = RowOperand<T::COLUMNS>;
   DYNAMIC_SHARED(memory);
@@ -53,7 +57,6 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   multiply<T, Left, Right>(sums, from, share.len, stages);
 
   const Corner corner{first_row, first_column, rows, filled_rows, conv.filters};
-  const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};
   store_tile(sums, stages, corner, split_of(partials, rows, conv.filters),
              [](int row) { return row; }, finish);
 }
@@ -63,10 +66,39 @@ DEVICE void conv2d(const half* x, const half* w, const float* scale, const float
   name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT scale,          \
        const float* RESTRICT bias, const half* RESTRICT residual, const int* RESTRICT count, \
        half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu) {                    \
-    conv2d<tile, aligned>(x, w, scale, bias, residual, count, y, partials, conv, relu);      \
+    const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};               \
+    conv2d<tile, aligned>(x, w, finish, count, partials, conv);                              \
   }                                                                                          \
   EXPORT(name)
 
 CONV2D(conv2d_f16_large, LargeTile, true, 2)
 CONV2D(conv2d_f16_small, SmallTile, true, 4)
 CONV2D(conv2d_f16_unaligned, SmallTile, false, 4)
+
+#define CONV2D_MASKED(name, tile, aligned, blocks)                                       \
+  KERNEL_BLOCKS(THREADS, blocks)                                                         \
+  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT bias,       \
+       const half* RESTRICT other, const half* RESTRICT mask, const int* RESTRICT count, \
+       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu) {                \
+    const GradientRows finish{y, bias, other, mask, conv.filters, relu};                 \
+    conv2d<tile, aligned>(x, w, finish, count, partials, conv);                          \
+  }                                                                                      \
+  EXPORT(name)
+
+CONV2D_MASKED(conv2d_masked_f16_large, LargeTile, true, 2)
+CONV2D_MASKED(conv2d_masked_f16_small, SmallTile, true, 4)
+CONV2D_MASKED(conv2d_masked_f16_unaligned, SmallTile, false, 4)
+
+#define CONV2D_NEAREST(name, tile, aligned, blocks)                                          \
+  KERNEL_BLOCKS(THREADS, blocks)                                                             \
+  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT scale,          \
+       const float* RESTRICT bias, const half* RESTRICT residual, const int* RESTRICT count, \
+       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu, Nearest nearest) {   \
+    const ActivationRows all{y, scale, bias, residual, conv.filters, relu};                  \
+    conv2d<tile, aligned>(x, w, NearestRows{all, nearest}, count, partials, conv);           \
+  }                                                                                          \
+  EXPORT(name)
+
+CONV2D_NEAREST(conv2d_nearest_f16_large, LargeTile, true, 2)
+CONV2D_NEAREST(conv2d_nearest_f16_small, SmallTile, true, 4)
+CONV2D_NEAREST(conv2d_nearest_f16_unaligned, SmallTile, false, 4)

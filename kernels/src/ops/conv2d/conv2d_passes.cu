@@ -1,6 +1,6 @@
 // The small passes around the convolutions' products: sums over splits, and scaled weights.
 //
-// conv2d_reduce_f16, which finishes conv2d:
+// conv2d_reduce_f16, which finishes conv2d, and conv2d_reduce_nearest_f16, conv2d_nearest:
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   scale     [columns]                float  in   or null
 //   bias      [columns]                float  in   or null
@@ -8,7 +8,7 @@
 //   count     [1]                      int    in   images in use, or null: all
 //   y         [rows, columns]          half   out  0 from row count * per_image on
 //
-// conv2d_reduce_gradient_f16, which finishes conv2d_grad_input:
+// conv2d_reduce_gradient_f16, which finishes conv2d_grad_input and conv2d_masked:
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   bias      [columns]                float  in   or null
 //   other     [rows, columns]          half   in   gradient that is added, or null
@@ -33,6 +33,7 @@
 #include "platform.cuh"
 #include "gemm/conv.cuh"
 #include "gemm/gradient.cuh"
+#include "gemm/nearest.cuh"
 
 KERNEL(256)
 conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int per_image,
@@ -44,6 +45,17 @@ conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int pe
                 filled_images(count, images) * per_image, finish);
 }
 EXPORT(conv2d_reduce_f16)
+
+KERNEL(256)
+conv2d_reduce_nearest_f16(const float* RESTRICT partials, int splits, int images, int per_image,
+                          int columns, const float* RESTRICT scale, const float* RESTRICT bias,
+                          const half* RESTRICT residual, const int* RESTRICT count,
+                          half* RESTRICT y, int relu, Nearest nearest) {
+  const ActivationRows all{y, scale, bias, residual, columns, relu};
+  reduce_splits(partials, splits, images * per_image, columns,
+                filled_images(count, images) * per_image, NearestRows{all, nearest});
+}
+EXPORT(conv2d_reduce_nearest_f16)
 
 KERNEL(256)
 conv2d_reduce_gradient_f16(const float* RESTRICT partials, int splits, int images, int per_image,

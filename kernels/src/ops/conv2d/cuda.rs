@@ -13,6 +13,7 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
         scale: inputs.scale.copied(),
         bias: inputs.bias.copied(),
         residual: inputs.residual.copied(),
+        nearest: inputs.residual.filter(|_| op.nearest).map(|map| [map.dim(1), map.dim(2)]),
         mask: None,
         relu: op.relu,
         count: inputs.count.copied(),

@@ -4,8 +4,9 @@
 //! `scale` and `bias` may hold a folded frozen batch norm ([`crate::frozen_bn`]).
 //!
 //! Tensors: `x [N,H,W,C]`, `w [K,R,S,C]`, then those that the flags name, in this order: `scale
-//! [K]`, `bias [K]`, `residual [N,P,Q,K]`, `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P =
-//! (H + 2 pad - R) / stride + 1`. With `counted`, images from `count` on get 0.
+//! [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position, as by
+//! `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad - R) /
+//! stride + 1`. With `counted`, images from `count` on get 0.
 //!
 //! Bound by compute. Sums in f32, in blocks of up to 256 products that depend on the shapes alone:
 //! deterministic. Gradients: all inputs but `scale`, which is frozen. At y = 0 the ReLU passes
@@ -29,6 +30,7 @@ use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out_extent};
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
+use crate::ops::upsample_add::{UpsampleGrad, enlarge};
 use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
@@ -48,6 +50,8 @@ pub struct Conv2d {
     pub bias: bool,
     /// There is an input `residual [N,P,Q,K]`.
     pub residual: bool,
+    /// The residual is `[N,h,w,K]`, and position `(p, q)` reads `(p h / P, q w / Q)`, rounded down.
+    pub nearest: bool,
     /// Negative results become 0.
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
@@ -79,8 +83,9 @@ op_inputs! {
 impl Conv2d {
     /// A convolution with no epilogue.
     pub fn new(stride: usize, pad: usize) -> Self {
-        let (scale, bias, residual, relu, counted) = (false, false, false, false, false);
-        Self { stride, pad, scale, bias, residual, relu, counted }
+        let (scale, bias, residual, nearest) = (false, false, false, false);
+        let (relu, counted) = (false, false);
+        Self { stride, pad, scale, bias, residual, nearest, relu, counted }
     }
 
     fn optional(&self) -> [bool; 4] {
@@ -90,6 +95,17 @@ impl Conv2d {
     fn shape(&self, inputs: &[TensorDesc]) -> Result<ConvShape, OpError> {
         conv_shape(NAME, &inputs[0], &inputs[1], self.stride, self.pad)
     }
+}
+
+/// Shape of a residual that is smaller or larger than `y`: with a position, if `y` has one.
+fn nearest_shape(residual: &TensorDesc, y: &[usize; 4]) -> Result<[usize; 4], OpError> {
+    check::rank(NAME, "residual", residual, "[N, h, w, K]")?;
+    let shape = [y[0], residual.dim(1), residual.dim(2), y[3]];
+    if residual.is_empty() && y.iter().product::<usize>() > 0 {
+        let expected = "[N, h, w, K] with at least one position".into();
+        return Err(check::shape_error(NAME, "residual", residual, expected));
+    }
+    Ok(shape)
 }
 
 /// Sizes of the convolution of `x [N,H,W,C]` with `w [K,R,S,C]`, checked.
@@ -176,12 +192,16 @@ impl Op for Conv2d {
         // The gradient of the residual is that of y itself, which only the ReLU clears past count.
         let cleared = !(self.counted && self.residual) || self.relu;
         check::parameter(NAME, "relu", cleared, "true with both counted and residual", self.relu)?;
+        let read = match named.residual {
+            Some(residual) if self.nearest => nearest_shape(residual, &y)?,
+            _ => y,
+        };
         for (name, desc, shape) in [
             ("x", Some(named.x), &named.x.shape[..]),
             ("w", Some(named.w), &named.w.shape[..]),
             ("scale", named.scale, &[s.filters][..]),
             ("bias", named.bias, &[s.filters][..]),
-            ("residual", named.residual, &y[..]),
+            ("residual", named.residual, &read[..]),
         ] {
             if let Some(desc) = desc {
                 check::shape(NAME, name, desc, shape)?;
@@ -229,8 +249,14 @@ impl Op for Conv2d {
             let from = [&[g], &extra(&[position.count])[..]].concat();
             rule = rule.step(BiasGrad { counted }, &from, &[Sink::GradInput(*bias)]);
         }
-        if let Some(residual) = position.residual {
-            rule = rule.alias(g, *residual);
+        match position.residual {
+            Some(&residual) if self.nearest => {
+                let [height, width] = [1, 2].map(|axis| inputs[residual].dim(axis));
+                let enlarged = UpsampleGrad { height, width, finish };
+                rule = rule.step(enlarged, &[g], &[Sink::GradInput(residual)]);
+            }
+            Some(&residual) => rule = rule.alias(g, residual),
+            None => {}
         }
         rule
     }
@@ -259,10 +285,13 @@ impl Op for Conv2d {
             unreachable!("{NAME} runs only after its shapes were inferred");
         };
         let images = filled(inputs.count, shape.images);
+        let [height, width] = [shape.out_height, shape.out_width];
+        let enlarged = inputs.residual.filter(|_| self.nearest);
+        let enlarged = enlarged.map(|residual| enlarge(residual, [height, width]));
         let epilogue = Epilogue {
             scale: inputs.scale.map(TensorRef::f32),
             bias: inputs.bias.map(TensorRef::f32),
-            residual: inputs.residual.map(TensorRef::f32),
+            residual: enlarged.as_deref().or(inputs.residual.map(TensorRef::f32)),
             relu: self.relu,
         };
         let shape = shape.with_images(images);

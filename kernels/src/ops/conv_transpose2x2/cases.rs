@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::ConvTranspose2x2;
+use super::{ConvTranspose2x2, ConvTranspose2x2GradInput};
 use crate::case::{OpCase, integers, normal};
 use crate::ops::relu_mask::one_sided;
-use crate::{Role, TensorDesc};
+use crate::{Finish, OpRef, Role, TensorDesc};
 
 /// No images, one value, primes, tiles and their neighbours, the large tiles of CUDA, and the small
 /// model's mask head.
@@ -35,5 +35,27 @@ pub fn cases() -> Vec<OpCase> {
                 .grad(&[0, 1, 2])
                 .grad_bounds(1e-2, 2e-3)
         })
+        .chain(finish_cases())
         .collect()
+}
+
+/// The gradient of x, masked, added to another, and both: small, unaligned, in large tiles and in
+/// splits.
+fn finish_cases() -> Vec<OpCase> {
+    let rows: [([usize; 4], usize); 4] =
+        [([2, 5, 7, 11], 13), ([3, 3, 2, 16], 24), ([18, 14, 14, 128], 16), ([1, 2, 3, 8], 264)];
+    let case = |(i, &(x, k)): (usize, &([usize; 4], usize))| {
+        let finish = Finish { other: i != 1, mask: i != 2 };
+        let op: OpRef = Arc::new(ConvTranspose2x2GradInput { counted: true, finish });
+        let gradient =
+            |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);
+        let mut inputs = vec![
+            gradient(&[x[0], 2 * x[1], 2 * x[2], k], 1),
+            normal(&TensorDesc::new(Role::Weight, &[x[3], 2, 2, k]), 2, 0.2),
+            integers(&[1], 4, 0, x[0] as i32 + 2),
+        ];
+        inputs.extend((0..finish.inputs() as u32).map(|seed| gradient(&x, 5 + seed)));
+        OpCase::new(format!("{x:?} from {k}, {finish:?}"), op, inputs)
+    };
+    rows.iter().enumerate().map(case).collect()
 }

@@ -5,9 +5,9 @@
 use device::{Gpu, Launch, LaunchArgs};
 
 use super::{ConvTranspose2x2Inputs, conv_shape, extents};
-use crate::TensorDesc;
 use crate::matmul::ConvShape;
 use crate::matmul::launch::{self, Extras};
+use crate::{Finish, TensorDesc};
 
 /// The convolution for the tensor of H x W and the one of 2H x 2W.
 fn shape(small: &TensorDesc, large: &TensorDesc) -> ConvShape {
@@ -34,9 +34,9 @@ pub(super) fn grad_input_workspace_bytes(
     launch::forward_workspace_bytes(gpu, &shape(&outputs[0], &inputs[0]))
 }
 
-pub(super) fn grad_input(counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
+pub(super) fn grad_input(counted: bool, finish: Finish, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let ([g, w], dx) = ([0, 1].map(|i| args.inputs[i]), args.outputs[0]);
-    let extras = launch::counted(args, counted);
+    let extras = launch::finished(args, counted, finish);
     launch::forward(args, &shape(dx.desc, g.desc), [g, w, dx], extras)
 }
 

@@ -1,9 +1,12 @@
 //! Gradients of the transposed convolution: a 2x2 convolution of stride 2, and its weight gradient.
 //!
-//! `conv_transpose2x2_grad_input`: `g [N,2H,2W,K]`, `w [C,2,2,K]`, `[count [1] i32]` ->
-//! `dx [N,H,W,C]`; images from `count` on get 0. `conv_transpose2x2_grad_weight`: `x [N,H,W,C]`,
-//! `g [N,2H,2W,K]`, `[count]` -> `dw [C,2,2,K]`; images from `count` on do not contribute. Outputs
-//! are overwritten; both are bound by compute and deterministic.
+//! `conv_transpose2x2_grad_input`: `g [N,2H,2W,K]`, `w [C,2,2,K]`, `[count [1] i32]`, `other` and
+//! `mask` of a [`Finish`] -> `dx [N,H,W,C]`; images from `count` on get 0.
+//! `conv_transpose2x2_grad_weight`: `x [N,H,W,C]`, `g [N,2H,2W,K]`, `[count]` -> `dw [C,2,2,K]`;
+//! images from `count` on do not contribute. Outputs are overwritten; both are bound by compute and
+//! deterministic.
+
+use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs};
 
@@ -13,15 +16,17 @@ use crate::cpu::CpuArgs;
 use crate::matmul::{
     Epilogue, conv_forward, conv_grad_weight, gather_workspace_len, reduce_workspace_len,
 };
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{Cost, DType, Finish, Op, OpError, OpRef, Role, TensorDesc};
 
 use super::{conv_shape, cuda, extents};
 
 /// `dx`: the convolution of `g` with `w`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvTranspose2x2GradInput {
-    /// The last input is `count [1] i32`.
+    /// The last input of its own is `count [1] i32`.
     pub counted: bool,
+    /// What becomes of the products' sums.
+    pub finish: Finish,
 }
 
 /// `dw[c, a, b] = sum over positions of x[c] * g[2h + a, 2w + b]`.
@@ -49,8 +54,10 @@ impl Op for ConvTranspose2x2GradInput {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(INPUT, "inputs", inputs, 2 + usize::from(self.counted))?;
+        let len = 2 + usize::from(self.counted);
+        check::arity(INPUT, "inputs", inputs, len + self.finish.inputs())?;
         check::arity(INPUT, "updates", updates, 0)?;
+        let (inputs, finish) = self.finish.split(inputs);
         let (g, w) = (&inputs[0], &inputs[1]);
         check::rank(INPUT, "g", g, "[N, 2H, 2W, K]")?;
         check::rank(INPUT, "w", w, "[C, 2, 2, K]")?;
@@ -62,7 +69,9 @@ impl Op for ConvTranspose2x2GradInput {
         if self.counted {
             check::count(INPUT, &inputs[2])?;
         }
-        Ok(vec![TensorDesc::new(Role::Gradient, &dx)])
+        let dx = TensorDesc::new(Role::Gradient, &dx);
+        finish.check(INPUT, &dx)?;
+        Ok(vec![dx])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -72,6 +81,18 @@ impl Op for ConvTranspose2x2GradInput {
 
     fn on_tensor_cores(&self) -> bool {
         true
+    }
+
+    fn finish(&self) -> Option<Finish> {
+        Some(self.finish)
+    }
+
+    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
+        Some(Arc::new(Self { finish, ..self.clone() }))
+    }
+
+    fn count_input(&self) -> Option<usize> {
+        self.counted.then_some(2)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
@@ -88,16 +109,18 @@ impl Op for ConvTranspose2x2GradInput {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_input(self.counted, args)
+        cuda::grad_input(self.counted, self.finish, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let shape = conv_shape(extents(args.outputs[0].desc), args.inputs[0].desc.dim(3));
-        let count = if self.counted { args.inputs.last() } else { None };
+        let (own, finish) = self.finish.split(&args.inputs);
+        let count = if self.counted { own.last() } else { None };
         let shape = shape.with_images(filled(count, shape.images));
         let (g, w) = (args.inputs[0].f32(), args.inputs[1].f32());
         let (dx, rest) = args.outputs[0].f32().split_at_mut(shape.out_positions() * shape.filters);
         conv_forward(&shape, g, w, Epilogue::default(), dx, args.workspace);
+        finish.run_cpu(dx);
         clear(rest);
     }
 }

@@ -24,7 +24,7 @@ use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::{ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight};
@@ -131,7 +131,7 @@ impl Op for ConvTranspose2x2 {
         }
         let with_count = |sources: &[Source]| [sources, count].concat();
         rule.step(
-            ConvTranspose2x2GradInput { counted },
+            ConvTranspose2x2GradInput { counted, finish: Finish::default() },
             &with_count(&[g, Source::Input(1)]),
             &[Sink::GradInput(0)],
         )

@@ -17,7 +17,7 @@ use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::check;
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, TensorRef};
 use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
@@ -28,6 +28,21 @@ pub use grad::UpsampleGrad;
 pub struct UpsampleAdd;
 
 const NAME: &str = "upsample_add";
+
+/// `map [N,h,w,C]` in a larger or smaller size: each position has the value of its nearest.
+pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f32> {
+    let [n, h, w, c] = [0, 1, 2, 3].map(|i| map.desc.dim(i));
+    let values = map.f32();
+    let mut enlarged = Vec::with_capacity(n * height * width * c);
+    for line in 0..n * height {
+        let row = line / height * h + line % height * h / height;
+        for x in 0..width {
+            let from = (row * w + x * w / width) * c;
+            enlarged.extend_from_slice(&values[from..from + c]);
+        }
+    }
+    enlarged
+}
 
 impl Op for UpsampleAdd {
     fn name(&self) -> &'static str {
