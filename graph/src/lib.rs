@@ -102,6 +102,7 @@ pub mod check;
 mod error;
 pub mod exec;
 pub mod finite;
+pub mod join;
 pub mod plan;
 pub mod program;
 pub mod prune;

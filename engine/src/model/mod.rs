@@ -8,6 +8,7 @@ mod division;
 mod fpn;
 mod group_sum;
 mod inputs;
+mod level_gradients;
 mod net;
 mod optimizer;
 mod params;

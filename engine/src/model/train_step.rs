@@ -10,6 +10,7 @@ use kernels::{Role, TensorDesc};
 use super::backbone::backbone;
 use super::fpn::fpn;
 use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
+use super::level_gradients::join_level_gradients;
 use super::net::Net;
 use super::optimizer::{self, Trained};
 use super::preprocess::{decide_flips, preprocess, truth};
@@ -69,6 +70,7 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
         }
     };
     prune(&mut net.program);
+    join_level_gradients(&mut net.program, &spec.target);
     let losses = losses.into_iter().map(|(name, _)| name).collect();
     Ok(BuiltProgram { losses, ring, ..net.finish() })
 }
