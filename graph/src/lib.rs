@@ -104,6 +104,7 @@ mod error;
 pub mod exec;
 pub mod finite;
 pub mod fuse;
+pub mod join;
 pub mod plan;
 pub mod program;
 pub mod prune;

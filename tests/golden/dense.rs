@@ -43,7 +43,7 @@ pub(crate) fn conv_transpose2x2s2() {
             host(Role::Weight, &channels_last(&case.f32("w"))),
             host(Role::Master, &case.f32("b")),
         ];
-        let op = ConvTranspose2x2 { relu: flag(case, "relu"), counted: false };
+        let op = ConvTranspose2x2 { relu: flag(case, "relu"), counted: false, masked: false };
         let ran = Ran::new(case.name(), op, inputs);
         weighted_op(&mut report, case, &ran, channels_second);
     }

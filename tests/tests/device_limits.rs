@@ -230,6 +230,24 @@ fn no_unaligned_kernel_is_in_the_step() {
     }
 }
 
+/// One node writes the gradients of the pyramid's maps: what reads them is not written apart.
+#[test]
+fn gradients_of_a_level_are_written_once() {
+    for (name, heads) in [("torchvision_r50", 2), ("faster_r50", 1)] {
+        let config = preset(name, &[]);
+        let program = prepare(&spec(&config, 2, LANDSCAPE), false).program;
+        let count = |op: &str| program.nodes().iter().filter(|n| n.op.name() == op).count();
+        assert_eq!((count("roi_align"), count("level_gradients")), (heads, 1), "{name}");
+        assert_eq!(count("roi_align_grad") + count("gather_patches_grad"), 0, "{name}");
+        // Of the maps P5 alone has another reader: P6 is pooled from it.
+        let joined = program.nodes().iter().find(|n| n.op.name() == "level_gradients");
+        let maps = &joined.expect("one").outputs;
+        let sums = program.nodes().iter().filter(|n| n.op.name() == "sum");
+        let summed = sums.flat_map(|n| &n.inputs).filter(|t| maps.contains(t)).count();
+        assert_eq!((maps.len(), summed), (5, 1), "{name}");
+    }
+}
+
 #[test]
 fn launches_of_mask_rcnn_r101_fit_a_gpu() {
     check("torchvision_r101", &[]);

@@ -23,12 +23,14 @@ pub enum Fused {
     /// A convolution adds the upsampled coarser map to its output, and the gradient of a map that
     /// was upsampled adds the other gradients of the map.
     UpsampleAdd,
+    /// One kernel adds up the gradients of a pyramid's map: RoIs of both heads, and anchors.
+    LevelGradients,
 }
 
 impl Fused {
     /// All of them.
-    pub fn all() -> [Self; 3] {
-        [Self::GradMaskAdd, Self::ScaledWeights, Self::UpsampleAdd]
+    pub fn all() -> [Self; 4] {
+        [Self::GradMaskAdd, Self::ScaledWeights, Self::UpsampleAdd, Self::LevelGradients]
     }
 }
 

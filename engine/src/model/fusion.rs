@@ -4,6 +4,8 @@ use configs::{Fused, Fusion};
 use device::Target;
 use graph::{Program, fuse};
 
+use super::level_gradients::join_level_gradients;
+
 /// Applies the fusions to a program of `target` without dead nodes. The CPU, the oracle, has none.
 pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     if *target == Target::Cpu {
@@ -11,6 +13,9 @@ pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     }
     if !fusion.off.is_empty() {
         tracing::debug!(off = ?fusion.off, "left out fusions");
+    }
+    if fusion.has(Fused::LevelGradients) {
+        join_level_gradients(program);
     }
     if fusion.has(Fused::GradMaskAdd) {
         fuse::grad_mask_add(program);

@@ -9,6 +9,7 @@ mod fpn;
 mod fusion;
 mod group_sum;
 mod inputs;
+mod level_gradients;
 mod net;
 mod optimizer;
 mod params;

@@ -206,7 +206,8 @@ impl<'a> Net<'a> {
         self.conv(inputs, shape, relu)
     }
 
-    /// Of a 1x1 convolution with bias the channel of each row's label, for the first `count` rows.
+    /// Of a 1x1 convolution with bias the channel of each row's label, for the first `count` rows;
+    /// x is a ReLU's, and its gradient is masked.
     pub(super) fn class_masks(
         &mut self,
         x: TensorId,
@@ -217,7 +218,7 @@ impl<'a> Net<'a> {
     ) -> Result<TensorId, GraphError> {
         let w = self.conv_weight(name, self.channels(x), shape, init);
         let b = self.bias(name, shape.channels, Init::Constant(0.0));
-        self.program.apply1(ClassMasks, ClassMasksInputs { x, w, b, labels, count })
+        self.program.apply1(ClassMasks { relu: true }, ClassMasksInputs { x, w, b, labels, count })
     }
 
     /// A convolution with neither bias nor normalization.
@@ -297,13 +298,15 @@ impl<'a> Net<'a> {
         self.program.apply1(Linear { relu, counted: true }, inputs)
     }
 
-    /// The transposed 2x2 convolution with ReLU of the mask head.
+    /// The transposed 2x2 convolution with ReLU of the mask head; `masked` if what reads it masks
+    /// its gradient.
     pub(super) fn deconv_relu(
         &mut self,
         x: TensorId,
         name: &str,
         channels: usize,
         count: TensorId,
+        masked: bool,
     ) -> Result<TensorId, GraphError> {
         let c_in = self.channels(x);
         // torch computes a transposed convolution's fan-out from its weight [C, K, 2, 2] as C x 4.
@@ -312,7 +315,7 @@ impl<'a> Net<'a> {
         let layout = Layout::ConvTranspose;
         let w = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
         let b = self.bias(name, channels, Init::Constant(0.0));
-        let op = ConvTranspose2x2 { relu: true, counted: true };
+        let op = ConvTranspose2x2 { relu: true, counted: true, masked };
         let inputs = ConvTranspose2x2Inputs { x, w, b, count: Some(count) };
         self.program.apply1(op, inputs)
     }

@@ -21,6 +21,7 @@ pub mod gather_patches;
 pub mod giou_loss;
 pub mod grad_norms;
 pub mod group_norm;
+pub mod level_gradients;
 pub mod linear;
 pub mod mask_bce_loss;
 pub mod mask_probabilities;
@@ -75,6 +76,7 @@ pub fn cases() -> Vec<OpCase> {
         giou_loss::cases(),
         grad_norms::cases(),
         group_norm::cases(),
+        level_gradients::cases(),
         linear::cases(),
         mask_bce_loss::cases(),
         mask_probabilities::cases(),

@@ -36,12 +36,14 @@ impl MaskHead {
         model.kind.has_masks().then_some(Self { config, plus_one })
     }
 
-    /// What the predictor reads, [M, S, S, C] with S twice the pooled size.
+    /// What the predictor reads, [M, S, S, C] with S twice the pooled size; `masked` if the
+    /// predictor masks its gradient.
     fn features(
         &self,
         net: &mut Net<'_>,
         maps: &[TensorId],
         rois: Rois,
+        masked: bool,
     ) -> Result<TensorId, GraphError> {
         let count = Some(rois.count);
         net.part("mask_head.pool");
@@ -54,7 +56,7 @@ impl MaskHead {
         }
         net.part("mask_head.predictor");
         let deconv = format!("{PREDICTOR}.conv5_mask");
-        net.deconv_relu(x, &deconv, self.config.deconv_channels, rois.count)
+        net.deconv_relu(x, &deconv, self.config.deconv_channels, rois.count, masked)
     }
 }
 
@@ -69,7 +71,7 @@ impl RoiHead for MaskHead {
         let ipg = net.spec.config.train.images_per_group;
         let LabelledRois { rois, labels, matched } = sampled.positives;
         let (images, objects) = (truth.images, truth.objects);
-        let x = self.features(net, maps, rois)?;
+        let x = self.features(net, maps, rois, true)?;
         let (name, shape, init) = logits_layer(net);
         let mask_logits = net.class_masks(x, &name, shape, init, [labels, rois.count])?;
         net.observe("mask_logits", mask_logits);
@@ -112,7 +114,7 @@ impl RoiHead for MaskHead {
         detections: Detections,
     ) -> Result<(), GraphError> {
         let Detections { rois, labels } = detections;
-        let x = self.features(net, maps, rois)?;
+        let x = self.features(net, maps, rois, false)?;
         let (name, shape, init) = logits_layer(net);
         let logits = net.conv_bias(x, &name, shape, init, false, Some(rois.count))?;
         net.observe("mask_logits", logits);

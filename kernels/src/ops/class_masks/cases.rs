@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ClassMasks;
+use super::{ClassMasks, ClassMasksGrad};
 use crate::case::{OpCase, integers, normal};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
@@ -19,7 +19,10 @@ pub fn cases() -> Vec<OpCase> {
         ([7, 3, 3, 16], 3, 0),
         ([16, 28, 28, 256], 81, 13),
     ];
-    shapes.into_iter().map(|(shape, classes, count)| case(shape, classes, count)).collect()
+    let plain = shapes.map(|(shape, classes, count)| case(shape, classes, count));
+    let masked = [([5, 7, 3, 8], 3, 5), ([11, 5, 5, 37], 11, 7)];
+    let masked = masked.map(|(shape, classes, count)| self::masked(&case(shape, classes, count)));
+    plain.into_iter().chain(masked).collect()
 }
 
 fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
@@ -34,5 +37,13 @@ fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
         HostTensor::i32(desc(Role::Index, &[1]), vec![count]),
     ];
     let label = format!("{shape:?}, {classes} classes, {count} in use");
-    OpCase::new(label, Arc::new(ClassMasks), inputs).grad(&[0, 1, 2])
+    OpCase::new(label, Arc::new(ClassMasks { relu: false }), inputs).grad(&[0, 1, 2])
+}
+
+/// The gradient alone, masked where x is not positive.
+fn masked(case: &OpCase) -> OpCase {
+    let [x, w, _, labels, count] = &case.inputs[..] else { unreachable!("five inputs") };
+    let g = normal(&TensorDesc::new(Role::Gradient, &x.desc.shape[..3]), 5, 1.0);
+    let inputs = [&g, x, w, labels, count].map(Clone::clone).to_vec();
+    OpCase::new(format!("masked, {}", case.label), Arc::new(ClassMasksGrad { relu: true }), inputs)
 }

@@ -18,8 +18,8 @@
 // Cost: 2 * M * pixels * C bytes forward and twice that backward (308 and 616 MB at 768 rows of
 // 28x28x256); memory-bound.
 // Numerics: fp32 within a row, fp64 over the rows of a class, in a fixed order.
-// Edges: rows without a mask are not read; a label that is no class shows as NaN, and gives no
-// gradient.
+// Edges: with relu dx is 0 where x is not positive; rows without a mask are not read; a label that
+// is no class shows as NaN, and gives no gradient.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"
@@ -65,13 +65,13 @@ DEVICE void class_masks(const half* x, const half* w, const float* b, const int*
   }
 }
 
-#define CLASS_MASKS(name, W)                                                               \
-  KERNEL(256)                                                                              \
-  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT b,            \
-       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT logits, int,  \
-       int pixels, int channels, int classes) {                                            \
-    class_masks<W>(x, w, b, labels, count, logits, pixels, channels, classes);             \
-  }                                                                                        \
+#define CLASS_MASKS(name, W)                                                              \
+  KERNEL(256)                                                                             \
+  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT b,           \
+       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT logits, int, \
+       int pixels, int channels, int classes) {                                           \
+    class_masks<W>(x, w, b, labels, count, logits, pixels, channels, classes);            \
+  }                                                                                       \
   EXPORT(name)
 CLASS_MASKS(class_masks_f16x8, WIDE)
 CLASS_MASKS(class_masks_f16, 1)
@@ -80,38 +80,41 @@ CLASS_MASKS(class_masks_f16, 1)
 template <int W>
 DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const int* labels,
                              const int* count, half* dx, float* partials, int pixels, int channels,
-                             int classes) {
+                             int classes, int relu) {
   SHARED(float, scratch, WARPS * 32 * W);
   const int row = blockIdx.x, label = class_of(labels, count, row);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool masked = label > 0 && label < classes;
   const half* slopes = g + (uint64_t)row * pixels;
   const uint64_t first = (uint64_t)row * pixels * channels;
+  if (label == 0 || label >= classes) {
+    float zeros[W];
+    clear(zeros);
+    for (int i = threadIdx.x; i < pixels * (channels / W); i += blockDim.x)
+      store(dx + first + (uint64_t)i * W, zeros);
+    return;
+  }
   float* own = partials + (uint64_t)row * (channels + 1);
   for (int tile = 0; tile < channels; tile += 32 * W) {
     const int channel = tile + lane * W;
-    float factor[W], sums[W];
-    clear(factor);
+    float sums[W];
     clear(sums);
-    if (masked && channel < channels) load(factor, w + (uint64_t)label * channels + channel);
     if (channel < channels) {
-#pragma unroll 4
+      float factor[W];
+      load(factor, w + (uint64_t)label * channels + channel);
+#pragma unroll 2
       for (int pixel = warp; pixel < pixels; pixel += WARPS) {
         const uint64_t at = first + (uint64_t)pixel * channels + channel;
+        const float slope = __half2float(slopes[pixel]);
         float v[W], grad[W];
-        clear(grad);
-        if (masked) {
-          const float slope = __half2float(slopes[pixel]);
-          load(v, x + at);
-          for (int i = 0; i < W; i++) {
-            grad[i] = slope * factor[i];
-            sums[i] = __fmaf_rn(slope, v[i], sums[i]);
-          }
+        load(v, x + at);
+        for (int i = 0; i < W; i++) {
+          // As relu_mask: no gradient where x is a NaN.
+          grad[i] = !relu || v[i] > 0.0f ? slope * factor[i] : 0.0f;
+          sums[i] = __fmaf_rn(slope, v[i], sums[i]);
         }
         store(dx + at, grad);
       }
     }
-    if (!masked) continue;  // for the whole block
     for (int i = 0; i < W; i++) scratch[(warp * 32 + lane) * W + i] = sums[i];
     __syncthreads();
     if ((int)threadIdx.x < 32 * W && tile + (int)threadIdx.x < channels) {
@@ -121,7 +124,6 @@ DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const 
     }
     __syncthreads();
   }
-  if (!masked) return;
   float sum = 0.0f;
   for (int pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x)
     sum += __half2float(slopes[pixel]);
@@ -129,13 +131,13 @@ DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const 
   if (threadIdx.x == 0) own[channels] = sum;
 }
 
-#define CLASS_MASKS_GRAD(name, W)                                                              \
-  KERNEL(256)                                                                                  \
-  name(const half* RESTRICT g, const half* RESTRICT x, const half* RESTRICT w,                 \
-       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT dx,               \
-       float* RESTRICT partials, int, int pixels, int channels, int classes) {                 \
-    class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes);      \
-  }                                                                                            \
+#define CLASS_MASKS_GRAD(name, W)                                                               \
+  KERNEL(256)                                                                                   \
+  name(const half* RESTRICT g, const half* RESTRICT x, const half* RESTRICT w,                  \
+       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT dx,                \
+       float* RESTRICT partials, int, int pixels, int channels, int classes, int relu) {        \
+    class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes, relu); \
+  }                                                                                             \
   EXPORT(name)
 CLASS_MASKS_GRAD(class_masks_grad_f16x8, WIDE)
 CLASS_MASKS_GRAD(class_masks_grad_f16, 1)

@@ -42,7 +42,7 @@ pub(super) fn forward(args: &mut CpuArgs<'_>) {
     }
 }
 
-pub(super) fn grad(args: &mut CpuArgs<'_>) {
+pub(super) fn grad(relu: bool, args: &mut CpuArgs<'_>) {
     let ClassMasksGradInputs { g, x, w, labels, count } = ClassMasksGradInputs::of(&args.inputs);
     let (num_classes, shape) = (w.desc.dim(0), row_shape(x.desc));
     let (pixels, channels) = (shape.out_positions(), shape.channels);
@@ -56,6 +56,10 @@ pub(super) fn grad(args: &mut CpuArgs<'_>) {
             let filter = &w[class * channels..][..channels];
             for (dx, g) in dx.chunks_exact_mut(channels).zip(&g[row * pixels..]) {
                 dx.iter_mut().zip(filter).for_each(|(dx, w)| *dx = g * w);
+            }
+            if relu {
+                let x = &x[row * pixels * channels..];
+                dx.iter_mut().zip(x).for_each(|(dx, x)| *dx = if *x > 0.0 { *dx } else { 0.0 });
             }
         });
     }

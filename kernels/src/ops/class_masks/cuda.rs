@@ -37,7 +37,7 @@ pub(super) fn partial_bytes(x: &TensorDesc) -> usize {
     x.dim(0) * (x.dim(3) + 1) * size_of::<f32>()
 }
 
-pub(super) fn grad_launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
+pub(super) fn grad_launches(relu: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let ClassMasksGradInputs { g, x, w, labels, count } = ClassMasksGradInputs::of(&args.inputs);
     let [dx, dw, db] = [0, 1, 2].map(|i| args.outputs[i]);
     for weights in [dw, db] {
@@ -60,5 +60,5 @@ pub(super) fn grad_launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
         .arg(count.read())
         .arg(dw.write())
         .arg(db.write());
-    vec![sizes(rows, x.desc, w.desc), total.int(x.dim(0)).int(x.dim(3))]
+    vec![sizes(rows, x.desc, w.desc).arg(relu), total.int(x.dim(0)).int(x.dim(3))]
 }

@@ -16,7 +16,10 @@ use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 /// Gradients of the input, the filters and the bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClassMasksGrad;
+pub struct ClassMasksGrad {
+    /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not positive.
+    pub relu: bool,
+}
 
 const NAME: &str = "class_masks_grad";
 
@@ -56,10 +59,10 @@ impl Op for ClassMasksGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_launches(args)
+        cuda::grad_launches(self.relu, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::grad(args);
+        cpu::grad(self.relu, args);
     }
 }

@@ -5,7 +5,8 @@
 //! Tensors: `x [M,H,W,C]`, `w [K,1,1,C]`, `b [K]`, `labels [M]` i32, `count [1]` i32 (rows in use;
 //! all in) -> `logits [M,H,W]` (overwritten; 0 in rows at or past the count and where the label is
 //! 0 or below). A label is at most K-1.
-//! Bound by memory: x is read once. Deterministic; on the CPU the bits are the convolution's.
+//! With `relu` the gradient of x is masked where x is not positive. Bound by memory: x is read
+//! once. Deterministic; on the CPU the bits are the convolution's.
 
 mod cases;
 mod cpu;
@@ -26,7 +27,10 @@ pub use grad::ClassMasksGrad;
 
 /// The channel of each row's class of a 1x1 convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClassMasks;
+pub struct ClassMasks {
+    /// x is the output of a ReLU, and its gradient is that of the ReLU's input.
+    pub relu: bool,
+}
 
 op_inputs! {
     /// What [`ClassMasks`] reads.
@@ -106,7 +110,7 @@ impl Op for ClassMasks {
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         BackwardRule::default().step(
-            ClassMasksGrad,
+            ClassMasksGrad { relu: self.relu },
             &[
                 Source::GradOutput(0),
                 Source::Input(0),

@@ -6,6 +6,7 @@ use crate::cpu::HostTensor;
 use crate::on_cpu::run;
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use crate::ops::relu_mask::ReluMask;
 use crate::{Finish, Op, Role, TensorDesc};
 
 const SHAPE: [usize; 4] = [13, 11, 7, 37];
@@ -46,7 +47,7 @@ fn bits_are_those_of_the_convolution() {
         _ => None,
     };
     let all = one(&conv, &[&x, &w, &b, &count]);
-    let own = one(&ClassMasks, &[&x, &w, &b, &labels, &count]);
+    let own = one(&ClassMasks { relu: false }, &[&x, &w, &b, &labels, &count]);
     for (i, logit) in own.iter().enumerate() {
         let want = class(i / PIXELS).map_or(0.0, |class| all[i * CLASSES + class]);
         assert_eq!(logit.to_bits(), want.to_bits(), "position {i}");
@@ -61,7 +62,7 @@ fn bits_are_those_of_the_convolution() {
     }
     let spread = HostTensor::f32(desc(Role::Gradient, &[rows, height, width, CLASSES]), spread);
     let inputs = [&g, &x, &w, &labels, &count].map(Clone::clone);
-    let grads = run(&ClassMasksGrad, &inputs).expect("fits");
+    let grads = run(&ClassMasksGrad { relu: false }, &inputs).expect("fits");
     let [scale, counted] = [false, true];
     let grad_input = Conv2dGradInput {
         stride: 1,
@@ -83,4 +84,8 @@ fn bits_are_those_of_the_convolution() {
         // Equal as numbers: zeros may differ in sign.
         assert_eq!(got.as_f32(), want, "output {output}");
     }
+    let masked = run(&ClassMasksGrad { relu: true }, &inputs).expect("fits");
+    let dx = HostTensor::f32(desc(Role::Gradient, &SHAPE), want[0].clone());
+    assert_eq!(masked[0].as_f32(), one(&ReluMask, &[&dx, &x]));
+    assert_eq!(masked[1..], grads[1..]);
 }

@@ -31,9 +31,8 @@ pub fn cases() -> Vec<OpCase> {
                 inputs.push(integers(&[1], 4, 0, x[0] as i32 + 2));
             }
             let label = format!("{x:?} to {k}, relu {relu}, counted {counted}");
-            OpCase::new(label, Arc::new(ConvTranspose2x2 { relu, counted }), inputs)
-                .grad(&[0, 1, 2])
-                .grad_bounds(1e-2, 2e-3)
+            let op = ConvTranspose2x2 { relu, counted, masked: false };
+            OpCase::new(label, Arc::new(op), inputs).grad(&[0, 1, 2]).grad_bounds(1e-2, 2e-3)
         })
         .chain(finish_cases())
         .collect()

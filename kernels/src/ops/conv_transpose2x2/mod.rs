@@ -36,6 +36,8 @@ pub struct ConvTranspose2x2 {
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
+    /// The gradient of y comes masked by the ReLU: its one reader saw to that.
+    pub masked: bool,
 }
 
 op_inputs! {
@@ -125,7 +127,7 @@ impl Op for ConvTranspose2x2 {
         let count: &[Source] = if counted { &[Source::Input(3)] } else { &[] };
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
-        if self.relu {
+        if self.relu && !self.masked {
             rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
             g = Source::Temp(0);
         }

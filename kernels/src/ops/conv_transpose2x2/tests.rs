@@ -5,7 +5,7 @@ use crate::case::normal;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
 
-const PLAIN: ConvTranspose2x2 = ConvTranspose2x2 { relu: false, counted: false };
+const PLAIN: ConvTranspose2x2 = ConvTranspose2x2 { relu: false, counted: false, masked: false };
 
 /// Each input value paints its 2x2 block with the kernel.
 #[test]

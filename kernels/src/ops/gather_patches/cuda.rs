@@ -1,6 +1,6 @@
 //! CUDA launches of `gather_patches` and its gradient.
 
-use device::{Buffer, Launch, LaunchArgs};
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 use super::GatherPatches;
 use crate::ops::roi_align::pyramid::Pyramid;
@@ -28,6 +28,16 @@ pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> 
     ]
 }
 
+/// The kernels' `PatchGradients` of `g` and `idx`, or of none.
+pub(crate) fn gradients_arg(inputs: Option<[Buffer<'_>; 2]>, anchors_per_cell: usize) -> Arg {
+    let int = |v: usize| i32::try_from(v).expect("a count that fits an int");
+    let (pointers, per_image) = match inputs {
+        Some([g, idx]) => (vec![g.read(), idx.read()], idx.dim(1)),
+        None => (vec![], 0),
+    };
+    StructArg::new().pointers(&pointers, 2).field([int(per_image), int(anchors_per_cell)]).arg()
+}
+
 pub(super) fn backward(
     level_sizes: &[[usize; 2]],
     anchors_per_cell: usize,
@@ -45,10 +55,7 @@ pub(super) fn backward(
     let kernel = if wide { "gather_patches_grad_f16x8" } else { "gather_patches_grad_f16" };
     vec![
         Launch::new(kernel, pyramid.tile_grid())
-            .arg(g.read())
-            .arg(idx.read())
-            .arg(pyramid.arg())
-            .int(idx.dim(1))
-            .int(anchors_per_cell),
+            .arg(gradients_arg(Some([g, idx]), anchors_per_cell))
+            .arg(pyramid.arg()),
     ]
 }

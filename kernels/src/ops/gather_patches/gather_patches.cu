@@ -18,8 +18,7 @@
 // Numerics: exact copies; the gradient sums in fp32 in the order of the rows.
 // Edges: anchors beyond the maps count as none.
 #include "platform.cuh"
-#include "roi.cuh"
-#include "vector.cuh"
+#include "map_gradients.cuh"
 
 struct Cell {
   int level, y, x;  // level -1: none
@@ -55,73 +54,29 @@ DEVICE void gather(const Pyramid& maps, const int* idx, half* patches, int per_i
 }
 
 template <int W>
-DEVICE void scatter(const half* g, const int* idx, const Pyramid& maps, int per_image,
-                    int anchors_per_cell) {
-  SHARED(int, scratch, 32);
-  SHARED(int, hit_row, TILE_BLOCK);
-  SHARED(int, hit_y, TILE_BLOCK);
-  SHARED(int, hit_x, TILE_BLOCK);
+DEVICE void scatter(const PatchGradients& of, const Pyramid& maps) {
+  SHARED(int, ranks, 32);
+  SHARED(int, rows, TILE_BLOCK);
+  SHARED(int, ys, TILE_BLOCK);
+  SHARED(int, xs, TILE_BLOCK);
   const Tile tile = tile_of(maps);
   const int channel = (blockIdx.y * TILE_VECTORS + threadIdx.x % TILE_VECTORS) * W;
-  const bool active = channel < maps.channels;
-  int first_cell = 0;
-  for (int l = 0; l < tile.level; l++) first_cell += maps.height[l] * maps.width[l];
   float sum[TILE_PIXELS][W];
   for (int j = 0; j < TILE_PIXELS; j++) clear(sum[j]);
-
-  for (int base = 0; base < per_image; base += TILE_BLOCK) {
-    const int slot = base + threadIdx.x, row = tile.image * per_image + slot;
-    // A division by the map's width only for anchors in the rows of the tile and around it.
-    const int anchor = slot < per_image ? idx[row] : -1;
-    const int cell = anchor < 0 ? -1 : anchor / anchors_per_cell - first_cell;
-    bool hit = cell >= max((tile.y - 1) * tile.width, 0) &&
-               cell < min(tile.y + TILE + 1, tile.height) * tile.width;
-    const int y = hit ? cell / tile.width : 0, x = hit ? cell % tile.width : 0;
-    hit = hit && x >= tile.x - 1 && x <= tile.x + TILE;
-    const Rank rank = rank_in_block(hit, scratch);
-    if (hit) {
-      hit_row[rank.before] = row;
-      hit_y[rank.before] = y;
-      hit_x[rank.before] = x;
-    }
-    __syncthreads();
-    for (int i = 0; i < rank.all && active; i++) {
-      const int r = tile.y + tile.row - hit_y[i] + 1;
-      if (r < 0 || r > 2) continue;
-      const half* line = g + ((uint64_t)hit_row[i] * 9 + 3 * r) * maps.channels + channel;
-      for (int j = 0; j < TILE_PIXELS; j++) {
-        const int c = tile.x + tile.column + j - hit_x[i] + 1;
-        if (c < 0 || c > 2) continue;
-        float v[W];
-        load(v, line + c * maps.channels);
-        for (int k = 0; k < W; k++) sum[j][k] += v[k];
-      }
-    }
-    __syncthreads();
-  }
-
-  const int y = tile.y + tile.row;
-  if (!active || y >= tile.height) return;
-  half* line = maps.map[tile.level] +
-               ((uint64_t)tile.image * tile.height + y) * tile.width * maps.channels + channel;
-  for (int j = 0; j < TILE_PIXELS; j++) {
-    const int x = tile.x + tile.column + j;
-    if (x < tile.width) store(line + (uint64_t)x * maps.channels, sum[j]);
-  }
+  const PatchScratch shared{ranks, rows, ys, xs};
+  add_patches<W>(of, maps, tile, channel, shared, sum);
+  store_pixels<W>(maps, tile, channel, sum);
 }
 
-#define GATHER_PATCHES(suffix, W)                                                             \
-  KERNEL(256)                                                                                 \
-  gather_patches_##suffix(Pyramid maps, const int* RESTRICT idx, half* RESTRICT patches,      \
-                          int per_image, int anchors_per_cell) {                              \
-    gather<W>(maps, idx, patches, per_image, anchors_per_cell);                               \
-  }                                                                                           \
-  EXPORT(gather_patches_##suffix)                                                             \
-  KERNEL(256)                                                                                 \
-  gather_patches_grad_##suffix(const half* RESTRICT g, const int* RESTRICT idx, Pyramid maps, \
-                               int per_image, int anchors_per_cell) {                         \
-    scatter<W>(g, idx, maps, per_image, anchors_per_cell);                                    \
-  }                                                                                           \
+#define GATHER_PATCHES(suffix, W)                                                         \
+  KERNEL(256)                                                                             \
+  gather_patches_##suffix(Pyramid maps, const int* RESTRICT idx, half* RESTRICT patches,  \
+                          int per_image, int anchors_per_cell) {                          \
+    gather<W>(maps, idx, patches, per_image, anchors_per_cell);                           \
+  }                                                                                       \
+  EXPORT(gather_patches_##suffix)                                                         \
+  KERNEL(256)                                                                             \
+  gather_patches_grad_##suffix(PatchGradients of, Pyramid maps) { scatter<W>(of, maps); } \
   EXPORT(gather_patches_grad_##suffix)
 GATHER_PATCHES(f16x8, 8)
 GATHER_PATCHES(f16, 1)

@@ -21,6 +21,7 @@ use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc};
 
 pub use cases::cases;
+pub(crate) use cuda::gradients_arg;
 pub use grad::GatherPatchesGrad;
 
 /// Gathers 3x3 patches at anchors.

@@ -1,9 +1,9 @@
 //! CUDA launches of `roi_align` and its gradient.
 
-use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Workspace};
 
-use super::RoiAlign;
 use super::pyramid::Pyramid;
+use super::{RoiAlign, RoiAlignGrad};
 
 /// Shared memory per block without asking for more.
 const SHARED_BYTES: usize = 48 << 10;
@@ -66,47 +66,74 @@ fn pieces(images: usize, levels: usize, rows: usize) -> [usize; 4] {
     [0, lists, lists + ints, lists + 2 * ints]
 }
 
-/// Bytes of the lists of RoIs of each image and level.
-pub(super) fn backward_workspace(images: usize, levels: usize, rows: usize) -> usize {
-    pieces(images, levels, rows)[3]
+/// Shared memory of a tile's block for RoIs of this many bins a side.
+pub(crate) fn tile_shared_bytes(pooled: usize) -> usize {
+    BATCH * LINES * pooled * size_of::<f32>()
 }
 
-pub(super) fn backward(
-    op: &RoiAlign,
-    images: usize,
-    level_sizes: &[[usize; 2]],
-    args: &LaunchArgs<'_>,
-) -> Vec<Launch> {
-    let (g, rois) = (args.inputs[0], args.inputs[1]);
-    let rows = rois.dim(0);
-    assert!(op.pooled <= MAX_BINS, "{} bins a side of at most {MAX_BINS}", op.pooled);
-    let largest = level_sizes.iter().flatten().max().copied().unwrap_or(0);
-    assert!(largest < 1 << 15, "maps of {largest} pixels do not fit 16 bits");
-    // The listing kernel takes the sizes of the maps only.
-    let [pyramid, sizes] = [args.outputs.iter().map(Buffer::write).collect(), vec![]].map(|maps| {
-        let (sizes, scales) = (level_sizes, &op.spatial_scales[..]);
-        Pyramid { maps, sizes, scales, images, channels: g.dim(3) }
-    });
-    let [lists, starts, lens, end] = pieces(images, level_sizes.len(), rows);
-    let scratch = |access| {
-        [(lists, starts), (starts, lens), (lens, end)]
-            .map(|(from, to)| args.workspace.piece(from, to - from, access))
-    };
-    let grid = grid_arg(op.pooled, op.sampling_ratio, op.aligned);
-    let list = Launch::new("roi_align_grad_lists", [images * level_sizes.len(), 1, 1]);
-    let list = args.inputs[1..]
-        .iter()
-        .fold(list.block(LIST_BLOCK).arg(sizes.arg()), |launch, input| launch.arg(input.read()));
-    let list = scratch(Access::Write).into_iter().fold(list, Launch::arg);
-    let kernel = if pyramid.vector() == 8 {
-        "roi_align_grad_tiles_f16x8"
-    } else {
-        "roi_align_grad_tiles_f16"
-    };
+impl RoiAlignGrad {
+    /// Bytes of the lists of `rows` RoIs by image and level.
+    pub(crate) fn list_bytes(&self, rows: usize) -> usize {
+        pieces(self.images, self.level_sizes.len(), rows)[3]
+    }
+
+    /// Maps of this gradient, as an argument.
+    pub(crate) fn pyramid(&self, maps: Vec<Arg>, channels: usize) -> Pyramid<'_> {
+        let (sizes, scales) = (&self.level_sizes[..], &self.forward.spatial_scales[..]);
+        Pyramid { maps, sizes, scales, images: self.images, channels }
+    }
+
+    /// Lists the RoIs of `inputs`, which are those of the op, at `offset` of the workspace; and the
+    /// kernels' `RoiGradients` of these lists.
+    pub(crate) fn lists(
+        &self,
+        workspace: &Workspace,
+        offset: usize,
+        inputs: &[Buffer<'_>],
+    ) -> (Launch, Arg) {
+        let RoiAlign { pooled, sampling_ratio, aligned, .. } = self.forward;
+        let (g, rois, levels) = (inputs[0], inputs[1], self.level_sizes.len());
+        let rows = rois.dim(0);
+        assert!(pooled <= MAX_BINS, "{pooled} bins a side of at most {MAX_BINS}");
+        let largest = self.level_sizes.iter().flatten().max().copied().unwrap_or(0);
+        assert!(largest < 1 << 15, "maps of {largest} pixels do not fit 16 bits");
+        let [lists, starts, lens, end] = pieces(self.images, levels, rows);
+        let scratch = |access| {
+            [(lists, starts), (starts, lens), (lens, end)]
+                .map(|(from, to)| workspace.piece(offset + from, to - from, access))
+        };
+        // The listing kernel takes the sizes of the maps only.
+        let list = Launch::new("roi_align_grad_lists", [self.images * levels, 1, 1])
+            .block(LIST_BLOCK)
+            .arg(self.pyramid(vec![], g.dim(3)).arg());
+        let list = inputs[1..].iter().fold(list, |launch, input| launch.arg(input.read()));
+        let list = scratch(Access::Write).into_iter().fold(list, Launch::arg);
+        let list = list.arg(grid_arg(pooled, sampling_ratio, aligned)).int(rows);
+        let pointers = [vec![g.read(), rois.read()], scratch(Access::Read).to_vec()].concat();
+        (list, gradients_arg(&pointers, [pooled, sampling_ratio, usize::from(aligned), levels]))
+    }
+}
+
+/// The kernels' `RoiGradients`.
+fn gradients_arg(pointers: &[Arg], sizes: [usize; 4]) -> Arg {
+    let sizes = sizes.map(|v| i32::try_from(v).expect("a size that fits an int"));
+    StructArg::new().pointers(pointers, 5).field(sizes).arg()
+}
+
+/// `RoiGradients` of no RoIs.
+pub(crate) fn no_gradients() -> Arg {
+    gradients_arg(&[], [1, 1, 0, 0])
+}
+
+pub(super) fn backward(op: &RoiAlignGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let (list, gradients) = op.lists(&args.workspace, 0, &args.inputs);
+    let maps = args.outputs.iter().map(Buffer::write).collect();
+    let pyramid = op.pyramid(maps, args.inputs[0].dim(3));
+    let wide = pyramid.vector() == 8;
+    let kernel = if wide { "roi_align_grad_tiles_f16x8" } else { "roi_align_grad_tiles_f16" };
     let tiles = Launch::new(kernel, pyramid.tile_grid())
-        .shared(BATCH * LINES * op.pooled * 4)
-        .arg(g.read())
-        .arg(rois.read());
-    let tiles = scratch(Access::Read).into_iter().fold(tiles, Launch::arg);
-    vec![list.arg(grid.clone()).int(rows), tiles.arg(pyramid.arg()).arg(grid)]
+        .shared(tile_shared_bytes(op.forward.pooled))
+        .arg(gradients)
+        .arg(pyramid.arg());
+    vec![list, tiles]
 }

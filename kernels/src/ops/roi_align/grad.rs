@@ -6,21 +6,10 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::{RoiAlign, RoiPlaces, check_rois, cpu, cuda, taps};
+use super::{RoiAlignGrad, RoiPlaces, check_rois, cpu, cuda, taps};
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
-
-/// Adds the gradients of RoIs to the maps of their levels.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RoiAlignGrad {
-    /// The op that it is the gradient of.
-    pub forward: RoiAlign,
-    /// N, images of a map.
-    pub images: usize,
-    /// Height and width of each level's map.
-    pub level_sizes: Vec<[usize; 2]>,
-}
 
 const NAME: &str = "roi_align_grad";
 
@@ -71,11 +60,11 @@ impl Op for RoiAlignGrad {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::backward_workspace(self.images, self.level_sizes.len(), inputs[1].dim(0))
+        self.list_bytes(inputs[1].dim(0))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::backward(&self.forward, self.images, &self.level_sizes, args)
+        cuda::backward(self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -28,7 +28,7 @@ use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Cost, Op, OpError, Sink, Source, TensorDesc};
 
 pub use cases::cases;
-pub use grad::RoiAlignGrad;
+pub(crate) use cuda::{no_gradients, tile_shared_bytes};
 
 /// RoIAlign from the level that each RoI belongs to.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +41,17 @@ pub struct RoiAlign {
     pub aligned: bool,
     /// Feature pixels per network pixel, of each level.
     pub spatial_scales: Vec<f32>,
+}
+
+/// Adds the gradients of RoIs to the maps of their levels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoiAlignGrad {
+    /// The op that it is the gradient of.
+    pub forward: RoiAlign,
+    /// N, images of a map.
+    pub images: usize,
+    /// Height and width of each level's map.
+    pub level_sizes: Vec<[usize; 2]>,
 }
 
 op_inputs! {

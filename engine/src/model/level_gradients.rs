@@ -1,0 +1,17 @@
+//! The gradients of the pyramid's maps, from the RoIs of all heads and from sampled anchors, made
+//! by one node: each map is written once, and not summed.
+
+use std::sync::Arc;
+
+use graph::Program;
+use graph::join::join_gradients;
+use kernels::OpRef;
+use kernels::ops::level_gradients::LevelGradients;
+
+/// Joins the nodes.
+pub(super) fn join_level_gradients(program: &mut Program) {
+    join_gradients(program, LevelGradients::takes, |ops| {
+        let (op, order) = LevelGradients::of(ops)?;
+        Some((Arc::new(op) as OpRef, order))
+    });
+}

@@ -1,0 +1,106 @@
+//! Gradients of the same tensors, made by several nodes and summed, are made and summed by one.
+
+use kernels::OpRef;
+use kernels::ops::sum::Sum;
+
+use crate::{Program, TensorId};
+
+/// Puts the nodes whose ops `takes` accepts into one, the op that `join` makes of theirs; with it
+/// come the positions of the ops in the order in which it takes their inputs. Output `i` of the
+/// node is the sum of outputs `i` of all that have as many, in place of their [`Sum`], or as one
+/// term where others are in it.
+///
+/// Nothing changes if there is one such node, if `join` gives `None`, or if anything but those sums
+/// needs an output.
+pub fn join_gradients(
+    program: &mut Program,
+    takes: impl Fn(&OpRef) -> bool,
+    join: impl Fn(&[OpRef]) -> Option<(OpRef, Vec<usize>)>,
+) {
+    let parts: Vec<usize> =
+        (0..program.nodes.len()).filter(|i| takes(&program.nodes[*i].op)).collect();
+    let ops: Vec<OpRef> = parts.iter().map(|i| program.nodes[*i].op.clone()).collect();
+    let [others @ .., last] = &parts[..] else { return };
+    if others.is_empty() {
+        return;
+    }
+    let Some((op, order)) = join(&ops) else { return };
+    let uses = Uses::of(program);
+    let levels = parts.iter().map(|i| program.nodes[*i].outputs.len()).max().unwrap_or(0);
+    let meetings: Option<Vec<Meeting>> =
+        (0..levels).map(|level| Meeting::of(program, &uses, &parts, level)).collect();
+    let Some(meetings) = meetings else { return };
+
+    let mut done = others.to_vec();
+    let mut outputs = vec![];
+    for meeting in meetings {
+        outputs.push(meeting.output);
+        let Some(sum) = meeting.sum else { continue };
+        let node = &mut program.nodes[sum];
+        if node.inputs.len() == meeting.terms.len() {
+            done.push(sum);
+        } else {
+            node.inputs.retain(|t| *t == meeting.output || !meeting.terms.contains(t));
+        }
+    }
+    let inputs = order.iter().flat_map(|i| program.nodes[parts[*i]].inputs.clone()).collect();
+    let node = &mut program.nodes[*last];
+    (node.op, node.inputs, node.outputs) = (op, inputs, outputs);
+    let mut position = 0;
+    program.nodes.retain(|_| {
+        position += 1;
+        !done.contains(&(position - 1))
+    });
+}
+
+/// Positions of the nodes that read each tensor, and whether the program keeps it.
+struct Uses {
+    readers: Vec<Vec<usize>>,
+    kept: Vec<bool>,
+}
+
+impl Uses {
+    fn of(program: &Program) -> Self {
+        let len = program.tensors.len();
+        let mut uses = Self { readers: vec![vec![]; len], kept: vec![false; len] };
+        for (position, node) in program.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|t| uses.readers[t.index()].push(position));
+        }
+        program.kept.iter().for_each(|t| uses.kept[t.index()] = true);
+        uses
+    }
+
+    /// True if node `reader` alone needs the tensor.
+    fn is_only_for(&self, tensor: TensorId, reader: usize) -> bool {
+        !self.kept[tensor.index()] && self.readers[tensor.index()] == [reader]
+    }
+}
+
+/// Where the parts' outputs of one place go.
+struct Meeting {
+    terms: Vec<TensorId>,
+    /// The node that adds the terms, if there are several.
+    sum: Option<usize>,
+    /// What the one node writes.
+    output: TensorId,
+}
+
+impl Meeting {
+    /// `None` if anything else needs a term, or needs it too early.
+    fn of(program: &Program, uses: &Uses, parts: &[usize], level: usize) -> Option<Self> {
+        let outputs = parts.iter().map(|i| &program.nodes[*i].outputs);
+        let terms: Vec<TensorId> = outputs.filter_map(|o| o.get(level)).copied().collect();
+        let last = parts.last()?;
+        if let &[output] = &terms[..] {
+            let late = uses.readers[output.index()].iter().all(|reader| reader > last);
+            return late.then_some(Self { terms, sum: None, output });
+        }
+        let sum = *uses.readers[terms.first()?.index()].first()?;
+        let node = &program.nodes[sum];
+        let is_sum = (node.op.as_ref() as &dyn std::any::Any).is::<Sum>();
+        let meets = is_sum && terms.iter().all(|t| uses.is_only_for(*t, sum));
+        let whole = node.inputs.len() == terms.len();
+        let output = if whole { node.outputs[0] } else { terms[0] };
+        meets.then_some(Self { terms, sum: Some(sum), output })
+    }
+}

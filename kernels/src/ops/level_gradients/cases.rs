@@ -1,0 +1,76 @@
+//! Cases of `level_gradients` for the table of ops. It is a backward op and has no gradient of its
+//! own.
+
+use std::sync::Arc;
+
+use super::LevelGradients;
+use crate::case::{OpCase, integers, normal, uniform};
+use crate::cpu::HostTensor;
+use crate::ops::gather_patches::GatherPatchesGrad;
+use crate::ops::roi_align::{RoiAlign, RoiAlignGrad};
+use crate::{Role, TensorDesc};
+
+const ANCHORS: usize = 3;
+
+/// One head and two, with and without patches, on maps that the heads do not read too; no RoIs, a
+/// part and all in use; odd channels and more than a block takes.
+pub fn cases() -> Vec<OpCase> {
+    let three = [[16, 24], [8, 12], [4, 6]];
+    vec![
+        case("one head", 2, &three, 3, &[(7, 11, 9)], None, 8),
+        case("two heads", 2, &three, 3, &[(7, 11, 11), (14, 5, 3)], None, 5),
+        case("one head, patches", 1, &three, 2, &[(7, 13, 0)], Some(17), 13),
+        case("all", 2, &three, 2, &[(7, 37, 31), (14, 13, 13)], Some(40), 136),
+        case("none in use", 1, &[[9, 11]], 1, &[(3, 4, 0), (5, 2, 0)], Some(1), 8),
+        case("no images", 0, &[[9, 11]], 1, &[(3, 0, 0)], Some(3), 8),
+    ]
+}
+
+/// Heads are (bins a side, capacity, RoIs in use) on the first `levels` maps; `patches` an image.
+fn case(
+    label: &str,
+    images: usize,
+    sizes: &[[usize; 2]],
+    levels: usize,
+    heads: &[(usize, usize, i32)],
+    patches: Option<usize>,
+    channels: usize,
+) -> OpCase {
+    let mut inputs = vec![];
+    let mut rois = vec![];
+    for (i, &(pooled, rows, count)) in heads.iter().enumerate() {
+        let seed = 10 * i as u32;
+        let g = TensorDesc::new(Role::Gradient, &[rows, pooled, pooled, channels]);
+        inputs.extend([
+            normal(&g, seed, 1.0),
+            boxes(rows, sizes[0], seed + 1),
+            integers(&[rows], seed + 5, 0, images.max(1) as i32),
+            integers(&[rows], seed + 6, 0, levels as i32),
+            HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count]),
+        ]);
+        let spatial_scales = (0..levels).map(|l| 0.25 / (1 << l) as f32).collect();
+        let forward = RoiAlign { pooled, sampling_ratio: 2, aligned: false, spatial_scales };
+        rois.push(RoiAlignGrad { forward, images, level_sizes: sizes[..levels].to_vec() });
+    }
+    let patches = patches.map(|per_image| {
+        let g = TensorDesc::new(Role::Gradient, &[images * per_image, 9 * channels]);
+        let anchors = sizes.iter().map(|[h, w]| h * w * ANCHORS).sum::<usize>();
+        let idx = integers(&[images, per_image], 41, -1, anchors as i32);
+        inputs.extend([normal(&g, 40, 1.0), idx]);
+        GatherPatchesGrad { anchors_per_cell: ANCHORS, level_sizes: sizes.to_vec() }
+    });
+    OpCase::new(label, Arc::new(LevelGradients { rois, patches }), inputs)
+}
+
+/// Boxes on the image of a map of stride 4, some over its border.
+fn boxes(rows: usize, [height, width]: [usize; 2], seed: u32) -> HostTensor {
+    let column = |seed, low, high| uniform(&TensorDesc::new(Role::Box, &[rows]), seed, low, high);
+    let (h, w) = (4.0 * height as f32, 4.0 * width as f32);
+    let [x, y] = [column(seed, -5.0, w), column(seed + 1, -5.0, h)];
+    let [dx, dy] = [column(seed + 2, 1.0, w), column(seed + 3, 1.0, h)];
+    let corners = (0..rows).flat_map(|i| {
+        let [x, y, dx, dy] = [&x, &y, &dx, &dy].map(|t| t.as_f32()[i]);
+        [x, y, x + dx, y + dy]
+    });
+    HostTensor::f32(TensorDesc::new(Role::Box, &[rows, 4]), corners.collect())
+}

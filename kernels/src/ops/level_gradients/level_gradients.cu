@@ -1,0 +1,51 @@
+// Gradient of the maps of a pyramid from all that reads them, RoIs of up to two heads and patches:
+// each map is written once.
+//
+//   first    [M, pooled, pooled, C]        half  in   gradient of the pooled RoIs, and their lists
+//   second   [M, pooled, pooled, C]        half  in   of another head, or null
+//   patches  [N * per_image, 9 * C]        half  in   gradient of 3x3 patches, or null
+//   maps     [N, height, width, C]         half  out  gradient of each level's map
+//
+// Launch: 256 threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels;
+// roi_align_grad_lists lists the RoIs of each head before.
+// Cost: the maps written once (12 images of 800x1344: 0.55 GB), and the gradients read; bound by
+// memory where tiles are empty, else by latency.
+// Numerics: fp32 in the order first, second, patches, each in the order of its rows; rounded once;
+// deterministic.
+// Edges: maps past the levels of the RoIs get patches alone.
+#include "platform.cuh"
+#include "map_gradients.cuh"
+
+template <int W>
+DEVICE void level_gradients(const RoiGradients& first, const RoiGradients& second,
+                            const PatchGradients& patches, const Pyramid& maps) {
+  SHARED(int, ranks, 32);
+  SHARED(int, hits, TILE_BLOCK);
+  SHARED(int, ys, TILE_BLOCK);
+  SHARED(int, xs, TILE_BLOCK);
+  SHARED_2D(unsigned, sets, BATCH, LINES);
+  DYNAMIC_SHARED(weights);
+  const Tile tile = tile_of(maps);
+  const int channel = (blockIdx.y * TILE_VECTORS + threadIdx.x % TILE_VECTORS) * W;
+  float sum[TILE_PIXELS][W];
+  for (int j = 0; j < TILE_PIXELS; j++) clear(sum[j]);
+  const RoiScratch of_rois{ranks, hits, sets, (float*)weights};
+  const PatchScratch of_patches{ranks, hits, ys, xs};
+  add_rois<W>(first, maps, tile, channel, of_rois, sum);
+  add_rois<W>(second, maps, tile, channel, of_rois, sum);
+  add_patches<W>(patches, maps, tile, channel, of_patches, sum);
+  store_pixels<W>(maps, tile, channel, sum);
+}
+
+KERNEL(256)
+level_gradients_f16x8(RoiGradients first, RoiGradients second, PatchGradients patches,
+                      Pyramid maps) {
+  level_gradients<8>(first, second, patches, maps);
+}
+EXPORT(level_gradients_f16x8)
+
+KERNEL(256)
+level_gradients_f16(RoiGradients first, RoiGradients second, PatchGradients patches, Pyramid maps) {
+  level_gradients<1>(first, second, patches, maps);
+}
+EXPORT(level_gradients_f16)

@@ -1,0 +1,155 @@
+//! Gradient of the maps of a pyramid from all that reads them at once: `roi_align` of up to two
+//! heads, and `gather_patches`. Each map is written once, where the gradients apart would write it
+//! once each and a sum would read them again.
+//!
+//! Tensors: for each of [`LevelGradients::rois`] the inputs of `roi_align_grad`, then with
+//! [`LevelGradients::patches`] those of `gather_patches_grad` (all in) -> `grad_feature_l
+//! [N, h_l, w_l, C]` for each level of the part that has most (overwritten). The levels of the
+//! others are the first of these.
+//! Numerics: the sum of the parts in their order, f32, rounded once; deterministic. Bound by
+//! memory.
+
+mod cases;
+mod cpu;
+mod cuda;
+
+use std::any::Any;
+
+use device::{Gpu, Launch, LaunchArgs};
+
+use crate::check;
+use crate::cpu::CpuArgs;
+use crate::ops::gather_patches::GatherPatchesGrad;
+use crate::ops::roi_align::{RoiAlignGrad, RoiPlaces};
+use crate::{Cost, Op, OpError, OpRef, TensorDesc};
+
+pub use cases::cases;
+
+/// Gradients of RoIs and of patches, added to the maps that they read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LevelGradients {
+    /// One or two, of the same images and scales.
+    pub rois: Vec<RoiAlignGrad>,
+    /// The patches.
+    pub patches: Option<GatherPatchesGrad>,
+}
+
+const NAME: &str = "level_gradients";
+/// RoIs of a head: inputs of its gradient.
+const ROI_INPUTS: usize = 1 + RoiPlaces::LEN;
+/// Patches: inputs of their gradient.
+const PATCH_INPUTS: usize = 2;
+/// Heads that a kernel takes.
+const MAX_HEADS: usize = 2;
+
+impl LevelGradients {
+    /// True if an op can be a part.
+    pub fn takes(op: &OpRef) -> bool {
+        let op: &dyn Any = op.as_ref();
+        op.is::<RoiAlignGrad>() || op.is::<GatherPatchesGrad>()
+    }
+
+    /// The ops as one, and the order in which it takes their inputs; `None` if they are more than
+    /// it takes, or of other maps.
+    pub fn of(ops: &[OpRef]) -> Option<(Self, Vec<usize>)> {
+        let rois = |i: &usize| (ops[*i].as_ref() as &dyn Any).downcast_ref::<RoiAlignGrad>();
+        let patches =
+            |i: &usize| (ops[*i].as_ref() as &dyn Any).downcast_ref::<GatherPatchesGrad>();
+        let all = 0..ops.len();
+        let heads: Vec<usize> = all.clone().filter(|i| rois(i).is_some()).collect();
+        let others: Vec<usize> = all.filter(|i| patches(i).is_some()).collect();
+        let joined = Self {
+            rois: heads.iter().filter_map(rois).cloned().collect(),
+            patches: others.first().and_then(patches).cloned(),
+        };
+        let order = [heads, others].concat();
+        let fits = order.len() == ops.len()
+            && joined.rois.len() + usize::from(joined.patches.is_some()) == ops.len()
+            && joined.is_sound();
+        fits.then_some((joined, order))
+    }
+
+    /// One or two heads of the same maps, and patches of the same.
+    fn is_sound(&self) -> bool {
+        let Some(first) = self.rois.first() else { return false };
+        let same = |head: &RoiAlignGrad| {
+            head.images == first.images
+                && head.level_sizes == first.level_sizes
+                && head.forward.spatial_scales == first.forward.spatial_scales
+        };
+        self.rois.len() <= MAX_HEADS
+            && self.rois.iter().all(same)
+            && self.patches.as_ref().is_none_or(|p| p.level_sizes.starts_with(&first.level_sizes))
+    }
+
+    /// Height and width of each map.
+    fn level_sizes(&self) -> &[[usize; 2]] {
+        match &self.patches {
+            Some(patches) => &patches.level_sizes,
+            None => &self.rois[0].level_sizes,
+        }
+    }
+
+    /// The parts with their inputs.
+    fn parts<'a, T>(&'a self, inputs: &'a [T]) -> impl Iterator<Item = (&'a dyn Op, &'a [T])> {
+        let (of_rois, of_patches) = inputs.split_at(ROI_INPUTS * self.rois.len());
+        let rois = self.rois.iter().map(|op| op as &dyn Op).zip(of_rois.chunks(ROI_INPUTS));
+        rois.chain(self.patches.iter().map(move |op| (op as &dyn Op, of_patches)))
+    }
+}
+
+impl Op for LevelGradients {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let patches = PATCH_INPUTS * usize::from(self.patches.is_some());
+        check::arity(NAME, "inputs", inputs, ROI_INPUTS * self.rois.len() + patches)?;
+        check::arity(NAME, "updates", updates, 0)?;
+        let got = format!("{} heads", self.rois.len());
+        check::parameter(NAME, "rois", self.is_sound(), "one or two heads of the same maps", got)?;
+        let mut maps: Vec<TensorDesc> = vec![];
+        for (op, inputs) in self.parts(inputs) {
+            let own = op.infer(inputs, &[])?;
+            let known = maps.len().min(own.len());
+            if let Some((map, own)) = maps.iter().zip(&own).find(|(map, own)| map != own) {
+                let expected = format!("{:?}, as other parts have it", map.shape);
+                return Err(check::shape_error(NAME, "grad_feature_l", own, expected));
+            }
+            maps.extend_from_slice(&own[known..]);
+        }
+        Ok(maps)
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let flops = self.parts(inputs).map(|(op, inputs)| op.cost(inputs, &[]).flops).sum();
+        Cost::streaming(inputs, outputs, flops)
+    }
+
+    /// The maps of one part.
+    fn cpu_workspace_len(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+        outputs.iter().map(TensorDesc::len).sum()
+    }
+
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::list_bytes(self, |head| inputs[head * ROI_INPUTS + 1].dim(0)).iter().sum()
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::run(self, args);
+    }
+}
