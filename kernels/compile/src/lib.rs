@@ -10,6 +10,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod child;
 pub mod files;
 pub mod nvrtc;
 pub mod output;

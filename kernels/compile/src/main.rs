@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use compile::child;
 use compile::sass::ratchet::reason;
 use compile::set::SETS;
 use compile::toolkit::Toolkit;
@@ -34,7 +35,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match compile(&Arguments::parse()) {
+    let is_child = std::env::args().nth(1).is_some_and(|first| first == child::ARGUMENT);
+    let done = if is_child {
+        child::run().map(|()| ExitCode::SUCCESS)
+    } else {
+        compile(&Arguments::parse())
+    };
+    match done {
         Ok(code) => code,
         Err(fault) => {
             eprintln!("compile-kernels: {fault}");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::ptr;
 
 use libloading::Library;
+use serde::{Deserialize, Serialize};
 
 use crate::Fault;
 
@@ -35,7 +36,7 @@ pub struct Nvrtc {
 }
 
 /// The compiled result of a source.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Compiled {
     /// The PTX.
     pub ptx: String,

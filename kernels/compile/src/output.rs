@@ -10,7 +10,6 @@ use device::manifest::{Kernel, Manifest, Source};
 use serde::Serialize;
 
 use crate::files::Files;
-use crate::nvrtc::Nvrtc;
 use crate::ptx::{Entry, compiler_version, entries};
 use crate::ptxas::{SPILLS_ALLOWED, resources, spill_fault};
 use crate::sass::record::Record;
@@ -18,7 +17,7 @@ use crate::sass::{self, Measured, PLAIN, Sm, hot};
 use crate::set::Set;
 use crate::sources::{HEADERS, architectures, find, sha256, source_sha256, stem};
 use crate::toolkit::{NVDISASM_VERSION, Toolkit, VERSION};
-use crate::{Fault, read};
+use crate::{Fault, child, read};
 
 /// `--fmad=false`: a product and a sum stay two roundings, as on the CPU, so that box arithmetic
 /// gives the same bits. The architecture is added per source.
@@ -48,11 +47,10 @@ struct One {
 /// # Errors
 /// All sources that do not compile, and kernels that break a rule.
 pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fault> {
-    let nvrtc = Nvrtc::open(&toolkit.nvrtc())?;
     sass::check_version(&toolkit.nvdisasm(), NVDISASM_VERSION)?;
     let scratch = root.join("target/compile-kernels").join(set.folder);
     fs::create_dir_all(&scratch).map_err(|e| Fault(format!("{}: {e}", scratch.display())))?;
-    let compiler = Compiler { root, toolkit, set, nvrtc, scratch: &scratch };
+    let compiler = Compiler { root, toolkit, set, scratch: &scratch };
     let mut todo = Vec::new();
     for path in find(root, set.sources)? {
         let text = read(&root.join(&path))?;
@@ -147,11 +145,15 @@ struct Compiler<'a> {
     root: &'a Path,
     toolkit: &'a Toolkit,
     set: &'a Set,
-    nvrtc: Nvrtc,
     scratch: &'a Path,
 }
 
 impl Compiler<'_> {
+    /// A path as seen from the checkout, if it is in there.
+    fn in_checkout(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(self.root).unwrap_or(path).to_path_buf()
+    }
+
     /// One source: its manifest entry, its PTX, and the counts of its hot kernels.
     fn source(&self, path: &str, architecture: Architecture) -> Result<One, Fault> {
         let text = read(&self.root.join(path))?;
@@ -160,9 +162,11 @@ impl Compiler<'_> {
         let mut options = vec![format!("--gpu-architecture={architecture}")];
         options.extend(FLAGS.map(String::from));
         let folders = [own, self.root.join(HEADERS)].into_iter().chain(self.toolkit.includes());
+        let folders = folders.map(|folder| self.in_checkout(&folder));
         options.extend(folders.map(|folder| format!("--include-path={}", folder.display())));
+        let nvrtc = self.in_checkout(&self.toolkit.nvrtc());
         // Only the file name: it becomes part of symbols.
-        let compiled = self.nvrtc.compile(&format!("{name}.cu"), &text, &options)?;
+        let compiled = child::compile(self.root, &nvrtc, &format!("{name}.cu"), &text, &options)?;
         if !compiled.log.is_empty() {
             eprintln!("{path}: {}", compiled.log);
         }

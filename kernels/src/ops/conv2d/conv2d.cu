@@ -87,7 +87,7 @@ CONV2D(conv2d_f16_unaligned, SmallTile, false, 4)
 
 CONV2D_MASKED(conv2d_masked_f16_large, LargeTile, true, 2)
 CONV2D_MASKED(conv2d_masked_f16_small, SmallTile, true, 4)
-CONV2D_MASKED(conv2d_masked_f16_unaligned, SmallTile, false, 4)
+CONV2D_MASKED(conv2d_masked_f16_unaligned, SmallTile, false, 3)
 
 #define CONV2D_NEAREST(name, tile, aligned, blocks)                                          \
   KERNEL_BLOCKS(THREADS, blocks)                                                             \
@@ -101,4 +101,4 @@ CONV2D_MASKED(conv2d_masked_f16_unaligned, SmallTile, false, 4)
 
 CONV2D_NEAREST(conv2d_nearest_f16_large, LargeTile, true, 2)
 CONV2D_NEAREST(conv2d_nearest_f16_small, SmallTile, true, 4)
-CONV2D_NEAREST(conv2d_nearest_f16_unaligned, SmallTile, false, 4)
+CONV2D_NEAREST(conv2d_nearest_f16_unaligned, SmallTile, false, 3)

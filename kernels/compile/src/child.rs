@@ -1,0 +1,85 @@
+//! NVRTC in a process of its own. The compiler breaks ties by the addresses of its data: in a
+//! process with equal addresses equal sources give equal PTX. So each source has a new process,
+//! without random addresses (`setarch -R`), and compiles in a thread, whose heap begins at a
+//! boundary of 64 MiB wherever the program's own ends. Paths are relative to the checkout, as their
+//! lengths move what is behind them.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Fault;
+use crate::nvrtc::{Compiled, Nvrtc};
+
+/// The first argument of such a process.
+pub const ARGUMENT: &str = "nvrtc-child";
+
+/// What the parent writes to the child's input.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    /// Of the library.
+    folder: String,
+    name: String,
+    source: String,
+    options: Vec<String>,
+}
+
+/// Compiles one source in `root`, which paths may be relative to; other arguments as
+/// [`Nvrtc::compile`].
+///
+/// # Errors
+/// The compiler's report, or why there is no such process.
+pub(crate) fn compile(
+    root: &Path,
+    folder: &Path,
+    name: &str,
+    source: &str,
+    options: &[String],
+) -> Result<Compiled, Fault> {
+    let fault = |e: &dyn std::fmt::Display| Fault(format!("{name}: setarch -R: {e}"));
+    let program = std::env::current_exe().map_err(|e| fault(&e))?;
+    let order = Order {
+        folder: folder.display().to_string(),
+        name: name.to_string(),
+        source: source.to_string(),
+        options: options.to_vec(),
+    };
+    let text = serde_json::to_vec(&order).map_err(|e| fault(&e))?;
+    let mut child = Command::new("setarch")
+        .arg("-R")
+        .arg(program)
+        .arg(ARGUMENT)
+        .env_clear()
+        .current_dir(root)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| fault(&e))?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(&text).map_err(|e| fault(&e))?;
+    }
+    let output = child.wait_with_output().map_err(|e| fault(&e))?;
+    let answer: Result<Compiled, String> =
+        serde_json::from_slice(&output.stdout).map_err(|_| fault(&output.status))?;
+    answer.map_err(Fault)
+}
+
+/// The child: an order on its input, the result on its output.
+///
+/// # Errors
+/// Input that is no order, or output that is closed.
+pub fn run() -> Result<(), Fault> {
+    let fault = |e: &dyn std::fmt::Display| Fault(format!("{ARGUMENT}: {e}"));
+    let mut text = Vec::new();
+    std::io::stdin().read_to_end(&mut text).map_err(|e| fault(&e))?;
+    let order: Order = serde_json::from_slice(&text).map_err(|e| fault(&e))?;
+    let compiling = std::thread::spawn(move || {
+        let nvrtc = Nvrtc::open(Path::new(&order.folder))?;
+        nvrtc.compile(&order.name, &order.source, &order.options)
+    });
+    let result = compiling.join().map_err(|_| fault(&"the compiling thread panicked"))?;
+    let answer = serde_json::to_vec(&result.map_err(|fault| fault.0)).map_err(|e| fault(&e))?;
+    std::io::stdout().write_all(&answer).map_err(|e| fault(&e))
+}
