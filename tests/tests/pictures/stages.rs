@@ -7,11 +7,11 @@ const TILE: &str = include_str!("../../../kernels/src/cuda/gemm/tile.cuh");
 const LOOP: &str = include_str!("../../../kernels/src/cuda/gemm/multiply.cuh");
 /// The loop that [`uses`] walks through.
 const LINES: [&str; 5] = [
-    "int from = 0, to = T::STAGES - 1;",
+    "int before = LAST, now = 0;",
+    "const int next = now == LAST ? 0 : now + STAGE_BYTES;",
+    "const bool live = k_block + T::STAGES - 1 < k_blocks;",
     "copy_async_wait<T::STAGES - 2>();",
-    "if (k_block + T::STAGES - 1 < k_blocks) fill_stage(to);",
-    "from = from + 1 == T::STAGES ? 0 : from + 1;",
-    "to = to + 1 == T::STAGES ? 0 : to + 1;",
+    "before = now, now = next;",
 ];
 const STAGES: usize = 4;
 const K_BLOCKS: usize = 8;
@@ -23,8 +23,8 @@ const ROW: f64 = 40.0;
 const COPIED: &str = "#e4eefa";
 const MULTIPLIED: &str = "#2f6db3";
 
-/// What becomes of a k-block: its stage, the column in which its copy starts, and that in which it
-/// is multiplied. Column 0 is before the loop.
+/// What becomes of a k-block: its stage, the column in which its group of copies ends, and that in
+/// which it is multiplied. Column 0 is before the loop.
 #[derive(Debug, PartialEq)]
 struct Use {
     stage: usize,
@@ -36,14 +36,14 @@ fn uses() -> Vec<Use> {
     let mut uses: Vec<Use> = Vec::new();
     let mut copy = |stage, copied| uses.push(Use { stage, copied, multiplied: 0 });
     (0..STAGES - 1).for_each(|stage| copy(stage, 0));
-    let (mut from, mut to) = (0, STAGES - 1);
+    let (mut before, mut now) = (STAGES - 1, 0);
     let mut multiplied = Vec::new();
     for k_block in 0..K_BLOCKS {
         if k_block + STAGES - 1 < K_BLOCKS {
-            copy(to, k_block + 1);
+            copy(before, k_block + 1);
         }
-        multiplied.push((from, k_block + 1));
-        (from, to) = ((from + 1) % STAGES, (to + 1) % STAGES);
+        multiplied.push((now, k_block + 1));
+        (before, now) = (now, (now + 1) % STAGES);
     }
     for (k_block, (stage, column)) in uses.iter_mut().zip(multiplied) {
         assert_eq!(k_block.stage, stage, "what is multiplied is what was copied there");
@@ -60,9 +60,9 @@ pub(crate) fn picture() -> String {
     }
     let notes = [
         "A k-block is copied from global to shared memory three iterations before it is \
-         multiplied. Each iteration waits for its own",
-        "k-block alone (all groups of copies but the last two have landed), starts the next copy \
-         into the stage that is free, and multiplies.",
+         multiplied, the first half as soon as its",
+        "stage is read. Each iteration waits for the next k-block alone: all groups of copies \
+         but the last two have landed.",
     ];
     let mut canvas =
         Canvas::new(TOP + STAGES as f64 * ROW + 26.0, "Four stages of cp.async", &notes);
