@@ -48,9 +48,10 @@ fn a_key_like_no_other_lists_the_table() {
          the keys of [eval] are batch_size, max_images, draw_images, train_set"
     );
     let text = fault("zzzzz = 5");
-    assert!(
-        text.ends_with("the keys of a config are model, input, data, solver, train, eval, ranks")
-    );
+    assert!(text.ends_with(
+        "the keys of a config are model, input, data, solver, train, eval, ranks, \
+             fusion"
+    ));
 }
 
 #[test]

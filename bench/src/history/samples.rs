@@ -26,7 +26,7 @@ fn node(op: &str, pass: &str, shapes: &str, count: u64, us: f64) -> Node {
         first: format!("part.{op}#7"),
         count,
         us,
-        kernels: vec![(format!("{op}_f16"), us)],
+        kernels: vec![(format!("{op}_f16x8"), us)],
         flops: 1e9,
         bytes: 1e6,
         share_of_ceiling: None,
@@ -75,8 +75,8 @@ pub(super) fn gpu(date: &str, commit: &str, p50_ms: f64) -> Session {
                 2,
                 4000.0,
             ),
-            node("relu_mask", "backward", "12x200x336x256 -> 12x200x336x256", 10, 3000.0),
-            node("sum", "backward", "12x100x168x256 -> 12x100x168x256", 20, 4000.0),
+            node("max_pool", "forward", "12x400x672x64 -> 12x200x336x64", 10, 3000.0),
+            node("upsample_grad", "backward", "12x200x336x256 -> 12x100x168x256", 20, 4000.0),
         ],
         ..Session::default()
     }

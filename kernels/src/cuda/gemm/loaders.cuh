@@ -34,7 +34,8 @@ DEVICE auto forward_operands(const half* x, const half* w, const Conv& conv, Sha
   }
 }
 
-// Those of the input's gradient, for the residue class of `y` and `x`; rows of g are `pitch` values.
+// Those of the input's gradient, for the residue class of `y` and `x`. A row of g has `pitch`
+// values.
 template <bool ALIGNED, class Left, class Right, class Window>
 DEVICE auto grad_input_operands(const half* g, const half* w, const Conv& conv, int pitch,
                                 const ResidueAxis& y, const ResidueAxis& x, Share share,
