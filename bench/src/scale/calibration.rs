@@ -204,7 +204,7 @@ mod tests {
                 }
                 assert!((found.whole - 1.0).abs() < 0.1, "{} {stage:?}: {found:?}", gpu.name);
                 for part in &found.parts {
-                    // The review's table after its changes has less than today's step in some parts.
+                    // The review's table has less than today's step in some parts.
                     assert!((0.2..4.0).contains(&part.factor), "{} {stage:?}: {part:?}", gpu.name);
                 }
             }
