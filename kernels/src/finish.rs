@@ -58,7 +58,7 @@ impl FinishInputs<'_, TensorRef<'_>> {
         }
         if let Some(mask) = self.mask {
             let pairs = dx.iter_mut().zip(mask.f32());
-            pairs.filter(|(_, mask)| !(**mask > 0.0)).for_each(|(dx, _)| *dx = 0.0);
+            pairs.filter(|(_, mask)| mask.is_nan() || **mask <= 0.0).for_each(|(dx, _)| *dx = 0.0);
         }
     }
 }

@@ -44,8 +44,8 @@ pub(super) struct Rates {
     pub(super) gb_per_s: f64,
 }
 
-/// A100: 3x3x256 at 231/222 TFLOP/s and res4's c3 at 140, after the review's changes 3 and 6 (it
-/// had 210/200 and 99 before them). The gradient of the weights now issues as few instructions as that
+/// A100: 3x3x256 at 231/222 TFLOP/s and res4's c3 at 140, after the review's changes 3 and 6
+/// (210/200 and 99 before them). The gradient of the weights now issues as few instructions as that
 /// of the input did.
 const A100: Rates = Rates {
     large: [254.0, 244.0, 232.0],

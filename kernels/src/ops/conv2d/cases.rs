@@ -90,7 +90,8 @@ fn cut_cases() -> Vec<OpCase> {
 fn nearest_cases() -> Vec<OpCase> {
     let some = Conv2d { bias: true, residual: true, nearest: true, ..Conv2d::new(1, 0) };
     let all = Conv2d { scale: true, relu: true, counted: true, ..some.clone() };
-    let rows: [([usize; 4], [usize; 4], [usize; 2], &Conv2d); 6] = [
+    type Row<'a> = ([usize; 4], [usize; 4], [usize; 2], &'a Conv2d);
+    let rows: [Row<'_>; 6] = [
         ([2, 13, 11, 8], [16, 1, 1, 0], [7, 5], &some),
         ([2, 5, 7, 11], [13, 1, 1, 0], [3, 4], &all),
         ([1, 4, 3, 5], [7, 3, 1, 1], [7, 5], &some),
