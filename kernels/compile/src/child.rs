@@ -1,11 +1,11 @@
 //! NVRTC in a process of its own. The compiler breaks ties by the addresses of its data: in a
 //! process with equal addresses equal sources give equal PTX. So each source has a new process,
 //! without random addresses (`setarch -R`), and compiles in a thread, whose heap begins at a
-//! boundary of 64 MiB wherever the program's own ends. Paths are relative to the checkout, as their
-//! lengths move what is behind them.
+//! boundary of 64 MiB wherever the program's own ends. It sees the checkout and the toolkit through
+//! links in a folder whose path has one length ([`Links`]), as lengths move what is behind them.
 
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,42 @@ use crate::nvrtc::{Compiled, Nvrtc};
 
 /// The first argument of such a process.
 pub const ARGUMENT: &str = "nvrtc-child";
+
+/// The folder that the children run in, with a link to the checkout and one to the toolkit; it goes
+/// when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Links(PathBuf);
+
+impl Links {
+    /// The name of the link to the checkout.
+    pub(crate) const ROOT: &str = "root";
+    /// The name of the link to the toolkit.
+    pub(crate) const TOOLKIT: &str = "toolkit";
+
+    /// Makes the folder.
+    ///
+    /// # Errors
+    /// A folder or link that cannot be made.
+    pub(crate) fn new(root: &Path, toolkit: &Path) -> Result<Self, Fault> {
+        let folder =
+            std::env::temp_dir().join(format!("onegraph-nvrtc-{:010}", std::process::id()));
+        let links = Self(folder);
+        let fault = |e: std::io::Error| Fault(format!("{}: {e}", links.0.display()));
+        std::fs::create_dir(&links.0).map_err(fault)?;
+        for (name, to) in [(Self::ROOT, root), (Self::TOOLKIT, toolkit)] {
+            let to = to.canonicalize().map_err(fault)?;
+            std::os::unix::fs::symlink(to, links.0.join(name)).map_err(fault)?;
+        }
+        Ok(links)
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // What is left in a temporary folder is no fault.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
 
 /// What the parent writes to the child's input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,13 +62,13 @@ struct Order {
     options: Vec<String>,
 }
 
-/// Compiles one source in `root`, which paths may be relative to; other arguments as
+/// Compiles one source in the folder of `links`, which paths are relative to; other arguments as
 /// [`Nvrtc::compile`].
 ///
 /// # Errors
 /// The compiler's report, or why there is no such process.
 pub(crate) fn compile(
-    root: &Path,
+    links: &Links,
     folder: &Path,
     name: &str,
     source: &str,
@@ -52,7 +88,7 @@ pub(crate) fn compile(
         .arg(program)
         .arg(ARGUMENT)
         .env_clear()
-        .current_dir(root)
+        .current_dir(&links.0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

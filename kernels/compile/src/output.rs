@@ -9,6 +9,7 @@ use device::architecture::Architecture;
 use device::manifest::{Kernel, Manifest, Source};
 use serde::Serialize;
 
+use crate::child::Links;
 use crate::files::Files;
 use crate::ptx::{Entry, compiler_version, entries};
 use crate::ptxas::{SPILLS_ALLOWED, resources, spill_fault};
@@ -50,7 +51,8 @@ pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fa
     sass::check_version(&toolkit.nvdisasm(), NVDISASM_VERSION)?;
     let scratch = root.join("target/compile-kernels").join(set.folder);
     fs::create_dir_all(&scratch).map_err(|e| Fault(format!("{}: {e}", scratch.display())))?;
-    let compiler = Compiler { root, toolkit, set, scratch: &scratch };
+    let links = Links::new(root, toolkit.folder())?;
+    let compiler = Compiler { root, toolkit, set, links, scratch: &scratch };
     let mut todo = Vec::new();
     for path in find(root, set.sources)? {
         let text = read(&root.join(&path))?;
@@ -145,13 +147,18 @@ struct Compiler<'a> {
     root: &'a Path,
     toolkit: &'a Toolkit,
     set: &'a Set,
+    links: Links,
     scratch: &'a Path,
 }
 
 impl Compiler<'_> {
-    /// A path as seen from the checkout, if it is in there.
-    fn in_checkout(&self, path: &Path) -> PathBuf {
-        path.strip_prefix(self.root).unwrap_or(path).to_path_buf()
+    /// A path as the children see it.
+    fn linked(&self, path: &Path) -> PathBuf {
+        let under = |from: &Path, name: &str| {
+            path.strip_prefix(from).ok().map(|rest| Path::new(name).join(rest))
+        };
+        let toolkit = under(self.toolkit.folder(), Links::TOOLKIT);
+        toolkit.or_else(|| under(self.root, Links::ROOT)).unwrap_or_else(|| path.to_path_buf())
     }
 
     /// One source: its manifest entry, its PTX, and the counts of its hot kernels.
@@ -162,11 +169,11 @@ impl Compiler<'_> {
         let mut options = vec![format!("--gpu-architecture={architecture}")];
         options.extend(FLAGS.map(String::from));
         let folders = [own, self.root.join(HEADERS)].into_iter().chain(self.toolkit.includes());
-        let folders = folders.map(|folder| self.in_checkout(&folder));
+        let folders = folders.map(|folder| self.linked(&folder));
         options.extend(folders.map(|folder| format!("--include-path={}", folder.display())));
-        let nvrtc = self.in_checkout(&self.toolkit.nvrtc());
+        let nvrtc = self.linked(&self.toolkit.nvrtc());
         // Only the file name: it becomes part of symbols.
-        let compiled = child::compile(self.root, &nvrtc, &format!("{name}.cu"), &text, &options)?;
+        let compiled = child::compile(&self.links, &nvrtc, &format!("{name}.cu"), &text, &options)?;
         if !compiled.log.is_empty() {
             eprintln!("{path}: {}", compiled.log);
         }

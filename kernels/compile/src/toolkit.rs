@@ -78,6 +78,11 @@ impl Toolkit {
         Self::open(&folder)
     }
 
+    /// The folder of all parts.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
     /// Folder of the compiler's libraries.
     pub fn nvrtc(&self) -> PathBuf {
         self.folder.join("cuda_nvrtc/lib")
