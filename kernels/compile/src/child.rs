@@ -2,7 +2,7 @@
 //! process with equal addresses equal sources give equal PTX. So each source has a new process,
 //! without random addresses (`setarch -R`), and compiles in a thread, whose heap begins at a
 //! boundary of 64 MiB wherever the program's own ends. It sees the checkout and the toolkit through
-//! links in a folder whose path has one length ([`Links`]), as lengths move what is behind them.
+//! links in a folder whose path has one length (`Links`), as lengths move what is behind them.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
