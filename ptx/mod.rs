@@ -43,6 +43,7 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/roi_align_grad.ptx", include_str!("compute_80/roi_align_grad.ptx")),
     ("compute_80/roi_candidates.ptx", include_str!("compute_80/roi_candidates.ptx")),
     ("compute_80/roi_levels.ptx", include_str!("compute_80/roi_levels.ptx")),
+    ("compute_80/rpn_head.ptx", include_str!("compute_80/rpn_head.ptx")),
     ("compute_80/sample_anchors.ptx", include_str!("compute_80/sample_anchors.ptx")),
     ("compute_80/sample_rois.ptx", include_str!("compute_80/sample_rois.ptx")),
     ("compute_80/scalar_product.ptx", include_str!("compute_80/scalar_product.ptx")),

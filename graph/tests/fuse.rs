@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use device::Target;
 use graph::autodiff::differentiate;
-use graph::fuse::{grad_mask_add, scaled_weights, upsample_add};
+use graph::fuse::{bias_gradients, grad_mask_add, scaled_weights, upsample_add};
 use graph::prune::prune;
 use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
 use kernels::case::normal;
 use kernels::cpu::HostTensor;
+use kernels::ops::bias_grad::BiasGrad;
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
+use kernels::ops::linear::{Linear, LinearInputs};
 use kernels::ops::upsample_add::UpsampleAdd;
 use kernels::{Role, TensorDesc};
 
@@ -238,4 +240,60 @@ fn an_enlarged_map_needs_no_sum() {
     upsample_add(&mut fused);
     assert_eq!(["sum", "upsample_add"].map(|op| count(&fused, op)), [0, 0]);
     assert_same(&[plain, fused]);
+}
+
+/// A convolution and a linear layer whose weights and biases are trained; some rows are not used.
+fn biased(count: bool) -> [Program; 2] {
+    let mut program = Program::new();
+    program.set_part("net");
+    let x = program.input("x", TensorDesc::new(Role::Activation, &[3, 6, 5, 4]));
+    let count = count.then(|| program.input("count", TensorDesc::new(Role::Index, &[1])));
+    let desc = |role, shape: &[usize]| TensorDesc::new(role, shape);
+    let [w, v] = [("w", [4, 3, 3, 4]), ("v", [7, 6, 5, 4])]
+        .map(|(name, shape)| program.state(name, desc(Role::Weight, &shape)));
+    let [b, c] =
+        [("b", 4), ("c", 7)].map(|(name, len)| program.state(name, desc(Role::Master, &[len])));
+    let op = Conv2d { relu: true, bias: true, counted: count.is_some(), ..Conv2d::new(1, 1) };
+    let inputs = Conv2dInputs { x, w, scale: None, bias: Some(b), residual: None, count };
+    let y = program.apply1(op, inputs).expect("shapes that fit");
+    let op = Linear { relu: false, counted: count.is_some() };
+    let z = program.apply1(op, LinearInputs { x: y, w: v, b: c, count }).expect("shapes that fit");
+    let loss = program.apply1(Toy::Total, [z]).expect("a sum");
+    let seed = program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
+    let gradients = differentiate(&mut program, &[loss], seed, &[w, b, v, c]).expect("gradients");
+    for (name, gradient) in ["w", "b", "v", "c"].iter().zip(gradients) {
+        program.keep(&format!("grad/{name}"), gradient);
+    }
+    prune(&mut program);
+    let mut fused = program.clone();
+    bias_gradients(&mut fused);
+    [program, fused]
+}
+
+/// The gradients of weights sum those of biases, with and without a count of rows in use.
+#[test]
+fn gradients_of_weights_sum_those_of_biases() {
+    for counted in [false, true] {
+        let programs = biased(counted);
+        let [plain, fused] = &programs;
+        assert_eq!((count(plain, "bias_grad"), count(fused, "bias_grad")), (2, 0));
+        let [plain, fused] = [plain, fused].map(results);
+        assert!(plain == fused, "the CPU sums as before, in every bit");
+    }
+}
+
+/// A sum of a gradient that no op of its weights reads, or reads with another count, stays.
+#[test]
+fn sums_of_other_rows_stay() {
+    let [mut program, _] = biased(false);
+    let mut nodes = program.nodes().iter();
+    let product = nodes.find(|node| node.op.name() == "conv2d_grad_weight").expect("one");
+    let g = product.inputs[1];
+    let rows = program.input("count", TensorDesc::new(Role::Index, &[1]));
+    let counted = program.apply1(BiasGrad { counted: true }, [g, rows]).expect("a count");
+    program.keep("counted", counted);
+    let plain = results(&program);
+    bias_gradients(&mut program);
+    assert_eq!(count(&program, "bias_grad"), 1);
+    assert!(plain == results(&program), "other values");
 }

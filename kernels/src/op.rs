@@ -80,8 +80,23 @@ pub trait Op: Any + Debug + Send + Sync {
         None
     }
 
-    /// Position of the input that says how many rows, or images, of the outputs hold data: those
-    /// past it are 0.
+    /// What values that a device rounds to fp16 on the way add to its error, in units of an
+    /// output's root mean square.
+    fn device_rounding(&self) -> f64 {
+        0.0
+    }
+
+    /// The op that also gives the gradient of a bias, in place of a
+    /// [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of the same gradient and count: its sum over
+    /// all but the last dimension, as the last output. `None` if it cannot, or already does.
+    ///
+    /// The gradient is input 1, of an op that reads it, or output 0, of one that makes it.
+    fn with_bias_grad(&self) -> Option<OpRef> {
+        None
+    }
+
+    /// Position of the input that says how many rows, or images, hold data: those of an
+    /// output past it are 0, those of an input are not read.
     fn count_input(&self) -> Option<usize> {
         None
     }

@@ -67,6 +67,9 @@ fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
         ("sum", "fpn.output", 4, 1),
         ("sum", "", 21, 1),
         ("scale_weights", "backbone", 0, 1),
+        ("bias_grad", "", 20, 0),
+        ("conv2d", "rpn.head", 15, 0),
+        ("rpn_head", "rpn.head", 0, 1),
     ] {
         let counts = [&plain, &fused].map(|step| count(step, op, part));
         assert_eq!(counts, [before, after], "{op} of {part}");
@@ -76,13 +79,14 @@ fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
     assert_eq!(scaled, [Some(40), None]);
     let [before, after] = launches.map(|kernels| kernels.values().sum::<usize>());
     println!("{before} launches, {after} fused");
-    assert!(after + 100 <= before, "{before} launches, {after} fused");
+    assert!(after + 100 <= before && after <= 350, "{before} launches, {after} fused");
 }
 
 /// Bytes of the arena before there were fusions and third streams.
 const BEFORE: usize = 5_960_000_000;
 
-/// Fusions take next to no memory: the scaled weights are there at the step's fullest moment.
+/// Fusions take next to no memory: the scaled weights are there at the step's fullest moment. All
+/// together move more work beside the main line, where it holds on to its inputs.
 #[test]
 fn fusions_take_no_memory() {
     let bytes = |off: &[Fused]| step(off).plan.arena_bytes();
@@ -94,6 +98,6 @@ fn fusions_take_no_memory() {
     }
     let all = bytes(&[]);
     println!("{plain} bytes, {all} fused");
-    assert!(all <= plain + plain / 100, "{all} bytes, {plain} without fusions");
+    assert!(all <= plain + plain / 50, "{all} bytes, {plain} without fusions");
     assert!(all < BEFORE, "{all} bytes, {BEFORE} before there were fusions");
 }

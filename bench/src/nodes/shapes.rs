@@ -8,13 +8,14 @@ use configs::Config;
 use dali::order::PaddedShape;
 use device::{Gpu, Target};
 use engine::model::{Division, Inject, ModelSpec, Part, SlotShape, training_program};
-use graph::{Node, Program};
+use graph::{Node, Program, TensorId};
 use kernels::TensorDesc;
 use kernels::ops::conv_transpose2x2::{
     ConvTranspose2x2, ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight,
 };
 use kernels::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
 use kernels::ops::linear::{Linear, LinearGradInput, LinearGradWeight};
+use kernels::ops::rpn_head::{self, RpnHead};
 use kernels::ops::stem::{self, Stem};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ struct Product {
 pub(crate) fn shapes(config: &Config, preset: &str, padded: PaddedShape) -> anyhow::Result<Value> {
     let program = program(config, padded)?;
     let mut counts: BTreeMap<Product, usize> = BTreeMap::new();
-    for product in program.nodes().iter().filter_map(|node| product(&program, node)) {
+    for product in program.nodes().iter().flat_map(|node| products(&program, node)) {
         *counts.entry(product).or_default() += 1;
     }
     let with_count = |(product, count): (Product, usize)| -> serde_json::Result<Value> {
@@ -81,6 +82,24 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
         inject: Inject::default(),
     };
     Ok(training_program(&spec)?.program)
+}
+
+/// The products that a node makes.
+fn products(program: &Program, node: &Node) -> Vec<Product> {
+    if !(node.op.as_ref() as &dyn Any).is::<RpnHead>() {
+        return product(program, node).into_iter().collect();
+    }
+    let len = |input: usize| program.desc(node.inputs[input]).len();
+    let [hidden, logits, deltas] = [1, 3, 5].map(len);
+    let of_map = |map: &TensorId| {
+        let [n, h, w, c] = [0, 1, 2, 3].map(|i| program.desc(*map).dim(i));
+        let conv = |c, k, r, pad| {
+            let (op, pass) = ("conv2d", "forward");
+            Product { op, pass, n, h, w, c, k, r, s: r, stride: 1, pad }
+        };
+        [conv(c, hidden, 3, 1), conv(hidden, logits, 1, 0), conv(hidden, deltas, 1, 0)]
+    };
+    node.inputs[rpn_head::FIRST_MAP..].iter().flat_map(of_map).collect()
 }
 
 /// The product that a node is, if it is one.

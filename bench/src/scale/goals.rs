@@ -29,8 +29,8 @@ fn step(gpu: &Gpu, padded: PaddedShape) -> NodesPlan {
 
 /// TFLOP, GB and kernels of a step at 800x1088, 64 positives an image.
 const TFLOP: f64 = 0.99;
-const GIGABYTES: f64 = 3.85;
-const KERNELS: usize = 398;
+const GIGABYTES: f64 = 3.6;
+const KERNELS: usize = 343;
 
 #[test]
 fn the_step_keeps_to_its_work() {
@@ -58,7 +58,7 @@ fn few_kernels_come_between_rpn_and_rois() {
 }
 
 /// Predicted ms of a step at 800x1344.
-const PREDICTED: [(&str, f64); 3] = [("a100", 75.5), ("h100", 40.0), ("h200", 38.0)];
+const PREDICTED: [(&str, f64); 3] = [("a100", 73.0), ("h100", 39.0), ("h200", 37.2)];
 
 #[test]
 fn the_predicted_step_does_not_grow() {

@@ -1,5 +1,6 @@
 //! The real training step as work: each node of the Program with the modelled time of its launches.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use configs::{Config, PostNmsScope};
@@ -10,7 +11,8 @@ use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 use graph::program::Pass;
 use graph::report::node_cost;
-use graph::{Node, NodeId, TensorId};
+use graph::{Node, NodeId, Program, TensorId};
+use kernels::ops::rpn_head::RpnHead;
 
 use super::buckets;
 use super::rates::{Alone, Job, Rates, filling};
@@ -123,7 +125,7 @@ impl Model {
         let work = |(place, work): (&graph::schedule::Launch, &graph::capture::Work)| {
             let node = &program.nodes()[place.node.index()];
             let cost = node_cost(program, node).flops as f64;
-            let outputs = node.outputs.first().map_or(1, |t| program.desc(*t).len()) as f64;
+            let (outputs, columns) = product_len(program, node);
             let part = part(node);
             let tasks: Vec<&Task> = work.tasks().collect();
             let product = tasks.iter().position(|task| is_product(task.name()));
@@ -136,6 +138,7 @@ impl Model {
                     launch,
                     flops: if i == main { cost } else { 0.0 },
                     outputs,
+                    columns,
                     bytes: moved_bytes(task),
                     used: if counted { (positives / self.capacity).min(1.0) } else { 1.0 },
                 };
@@ -225,4 +228,16 @@ fn part(node: &Node) -> usize {
         "box_head" => 5,
         _ => 7,
     }
+}
+
+/// Elements of a node's product, and its columns if a block makes all of them.
+fn product_len(program: &Program, node: &Node) -> (f64, Option<f64>) {
+    let len = |t: &TensorId| program.desc(*t).len() as f64;
+    if (node.op.as_ref() as &dyn Any).is::<RpnHead>() {
+        // The hidden maps, which no tensor holds: outputs are A and 4A of each of their positions.
+        let [hidden, anchors] = [1, 3].map(|input| len(&node.inputs[input]));
+        let outputs: f64 = node.outputs.iter().map(len).sum();
+        return (outputs / (5.0 * anchors) * hidden, Some(hidden));
+    }
+    (node.outputs.first().map_or(1.0, len), None)
 }

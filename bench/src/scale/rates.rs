@@ -119,8 +119,10 @@ pub(super) struct Job<'a> {
     pub(super) launch: &'a Launch,
     /// FLOPs of the node, if this is its main launch.
     pub(super) flops: f64,
-    /// Elements of the node's first output.
+    /// Elements of the product, most often those of the node's first output.
     pub(super) outputs: f64,
+    /// Columns of the product, if a block makes all of them, tile after tile.
+    pub(super) columns: Option<f64>,
     pub(super) bytes: f64,
     /// Part of the rows that are in use, 0 to 1.
     pub(super) used: f64,
@@ -198,11 +200,12 @@ impl Rates {
             Tile::Small => (self.large[pass] * self.small, 64.0, self.overhead / 2.0),
             Tile::Unaligned => (self.unaligned, 64.0, 0.0),
         };
-        let [tiles, classes, _] = job.launch.grid.map(f64::from);
+        let [row_tiles, classes, _] = job.launch.grid.map(f64::from);
+        let of_row = job.columns.map_or(1.0, |columns| (columns / side).ceil());
         // Tiles work on what lies past the edges too.
-        let flops = job.flops * tiles * classes * side * side / job.outputs;
+        let flops = job.flops * row_tiles * of_row * classes * side * side / job.outputs;
         let of_block = flops / blocks(job.launch);
-        let k_blocks = of_block / (2.0 * side * side * DEPTH);
+        let k_blocks = of_block / of_row / (2.0 * side * side * DEPTH);
         // ms of a block that has a multiprocessor's whole rate.
         let sms = gpu.multiprocessors as f64;
         let block_ms = of_block * (1.0 + overhead / k_blocks) / (tflops * 1e9 / sms);
@@ -242,8 +245,15 @@ enum Tile {
 fn product(kernel: &str) -> Option<(usize, Tile)> {
     let passes = ["conv2d_f16", "conv2d_grad_input_f16", "conv2d_grad_weight_f16"];
     let found = passes.iter().enumerate().find_map(|(i, p)| Some((i, kernel.strip_prefix(p)?)));
-    let like_forward = ["stem_f16", "conv2d_masked_f16", "conv2d_nearest_f16"];
-    let found = found.or(like_forward.iter().find_map(|p| Some((0, kernel.strip_prefix(p)?))));
+    let like_these = [
+        (0, "stem_f16"),
+        (0, "conv2d_masked_f16"),
+        (0, "conv2d_nearest_f16"),
+        (0, "rpn_head_f16"),
+        (2, "conv2d_grad_weight_bias_f16"),
+    ];
+    let mut like_these = like_these.iter();
+    let found = found.or(like_these.find_map(|(i, p)| Some((*i, kernel.strip_prefix(p)?))));
     let (pass, tile) = found?;
     let tile = match tile {
         "_large" => Tile::Large,
@@ -326,6 +336,7 @@ mod tests {
                 launch: &launch,
                 flops: flops as f64,
                 outputs: outputs as f64,
+                columns: None,
                 bytes: 0.0,
                 used: 1.0,
             };
@@ -348,7 +359,14 @@ mod tests {
         let rates = Rates::of(&gpu);
         let ms = |blocks: usize| {
             let launch = Launch::new("relu_mask_f16", [blocks, 1, 1]);
-            let job = Job { launch: &launch, flops: 0.0, outputs: 1.0, bytes: 1e9, used: 1.0 };
+            let job = Job {
+                launch: &launch,
+                flops: 0.0,
+                outputs: 1.0,
+                columns: None,
+                bytes: 1e9,
+                used: 1.0,
+            };
             rates.alone(&gpu, &job).ms
         };
         // 1 GB at 87 % of 3352 GB/s.

@@ -25,12 +25,23 @@ pub enum Fused {
     UpsampleAdd,
     /// One kernel adds up the gradients of a pyramid's map: RoIs of both heads, and anchors.
     LevelGradients,
+    /// The gradient of a bias is summed where the gradient of its weights reads the same tensor.
+    BiasGradients,
+    /// One kernel makes the RPN's dense head on all levels; the hidden maps stay on the chip.
+    RpnHead,
 }
 
 impl Fused {
     /// All of them.
-    pub fn all() -> [Self; 4] {
-        [Self::GradMaskAdd, Self::ScaledWeights, Self::UpsampleAdd, Self::LevelGradients]
+    pub fn all() -> [Self; 6] {
+        [
+            Self::GradMaskAdd,
+            Self::ScaledWeights,
+            Self::UpsampleAdd,
+            Self::LevelGradients,
+            Self::BiasGradients,
+            Self::RpnHead,
+        ]
     }
 }
 

@@ -23,6 +23,9 @@ pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     if fusion.has(Fused::UpsampleAdd) {
         fuse::upsample_add(program);
     }
+    if fusion.has(Fused::BiasGradients) {
+        fuse::bias_gradients(program);
+    }
     if fusion.has(Fused::ScaledWeights) {
         fuse::scaled_weights(program);
     }

@@ -4,7 +4,10 @@
 //! gathered 3x3 patches. The dense head then only feeds proposals, which carry no gradient: no
 //! hidden map is stored and there is no dense backward. The gradients equal the dense ones exactly.
 
-use configs::{PostNmsScope, StrideRule};
+use std::sync::Arc;
+
+use configs::{Fused, PostNmsScope, StrideRule};
+use device::Target;
 use graph::{GraphError, TensorId};
 use kernels::boxes::{AnchorLevel, cell_anchors};
 use kernels::ops::anchors::Anchors;
@@ -16,6 +19,7 @@ use kernels::ops::gather_patches::GatherPatches;
 use kernels::ops::linear::{Linear, LinearInputs};
 use kernels::ops::match_anchors::{MatchAnchors, MatchAnchorsInputs};
 use kernels::ops::nms_proposals::{NmsProposals, NmsProposalsInputs, ProposalScope};
+use kernels::ops::rpn_head::{RpnHead, RpnHeadInputs};
 use kernels::ops::sample_anchors::SampleAnchors;
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
@@ -149,6 +153,9 @@ impl Rpn {
         let channels = net.spec.config.model.fpn.channels;
         let cells = self.anchors_per_cell;
         let init = Init::Normal { std: 0.01 };
+        if self.fuses_head(net) {
+            return self.fused_head(net, init);
+        }
         let (mut logits, mut deltas) = (Vec::new(), Vec::new());
         for (i, &map) in self.maps.iter().enumerate() {
             let conv = ConvShape::new(channels, 3, 1);
@@ -161,6 +168,44 @@ impl Rpn {
             deltas.push(predict("bbox_pred", 4 * cells)?);
             net.observe(&format!("logits_P{}", i + 2), logits[i]);
             net.observe(&format!("deltas_P{}", i + 2), deltas[i]);
+        }
+        Ok((logits, deltas))
+    }
+
+    /// Whether one op makes the head.
+    fn fuses_head(&self, net: &Net<'_>) -> bool {
+        let config = &net.spec.config;
+        let channels = [net.channels(self.maps[0]), config.model.fpn.channels];
+        config.fusion.has(Fused::RpnHead)
+            && net.spec.target != Target::Cpu
+            && RpnHead::fits(self.maps.len(), self.anchors_per_cell, channels)
+    }
+
+    /// [`Self::dense_head`] as one op, with the same parameters.
+    fn fused_head(
+        &self,
+        net: &mut Net<'_>,
+        init: Init,
+    ) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
+        let (channels, cells) = (net.spec.config.model.fpn.channels, self.anchors_per_cell);
+        let of_map = net.channels(self.maps[0]);
+        let mut pair = |what: &str, channels_in, width, kernel| {
+            let (name, shape) = (format!("{HEAD}.{what}"), ConvShape::new(width, kernel, 1));
+            let weight = net.conv_weight(&name, channels_in, shape, init);
+            [weight, net.bias(&name, width, Init::Constant(0.0))]
+        };
+        let inputs = RpnHeadInputs {
+            conv: pair("conv.0.0", of_map, channels, 3),
+            logits: pair("cls_logits", channels, cells, 1),
+            deltas: pair("bbox_pred", channels, 4 * cells, 1),
+            maps: self.maps.clone(),
+        };
+        let inputs: Vec<TensorId> = inputs.into();
+        let mut logits = net.program.add(Arc::new(RpnHead), &inputs, &[])?;
+        let deltas = logits.split_off(self.maps.len());
+        for (i, (logits, deltas)) in logits.iter().zip(&deltas).enumerate() {
+            net.observe(&format!("logits_P{}", i + 2), *logits);
+            net.observe(&format!("deltas_P{}", i + 2), *deltas);
         }
         Ok((logits, deltas))
     }

@@ -5,6 +5,7 @@
 //! else needs stays as it is: one that is kept, or has another reader. Results keep their tensors,
 //! and so their names.
 
+mod bias_gradients;
 mod grad_mask_add;
 mod scaled_weights;
 mod upsample_add;
@@ -13,6 +14,7 @@ use kernels::Op;
 
 use crate::{Program, TensorId};
 
+pub use bias_gradients::bias_gradients;
 pub use grad_mask_add::grad_mask_add;
 pub use scaled_weights::scaled_weights;
 pub use upsample_add::upsample_add;

@@ -2,7 +2,7 @@
 //! training step, with the CPU reference: the tolerances are those of the cases.
 
 use super::ORDER_FLOOR;
-use super::on_device::{cut_floor, worst};
+use super::on_device::{device_floor, worst};
 use crate::Op;
 use crate::cpu::HostTensor;
 
@@ -22,7 +22,7 @@ pub fn compare_with_reference(
     assert_eq!(got.len(), expected.len(), "outputs and updates of {}", op.name());
     let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
     let (inputs, outputs) = (descs(inputs), descs(&expected[..expected.len() - num_updates]));
-    let floor = ORDER_FLOOR + cut_floor(op, op.cost(&inputs, &outputs).flops, &outputs);
+    let floor = ORDER_FLOOR + device_floor(op, op.cost(&inputs, &outputs).flops, &outputs);
     let mut largest = 0.0f64;
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
         let error = worst(got, expected, floor)

@@ -121,7 +121,7 @@ impl Check<'_> {
         let descs: Vec<_> = inputs.iter().map(|t| t.desc.clone()).collect();
         let outputs: Vec<_> = expected.iter().map(|t| t.desc.clone()).collect();
         let flops = op.cost(&descs, &outputs).flops;
-        let floor = self.case.device_floor + cut_floor(op, flops, &outputs);
+        let floor = self.case.device_floor + device_floor(op, flops, &outputs);
         if flops <= self.large {
             let again = run().map_err(|e| fail(e.to_string()))?;
             if let Some(i) = got.iter().zip(&again).position(|(a, b)| a.bytes() != b.bytes()) {
@@ -140,13 +140,14 @@ impl Check<'_> {
     }
 }
 
-/// What truncation in tensor cores may add to the floor of an op of `flops` operations.
-pub(super) fn cut_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 {
+/// What rounding on the way, and truncation in tensor cores, may add to the floor of an op of
+/// `flops` operations.
+pub(super) fn device_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 {
     let products = match outputs.first() {
         Some(output) if op.on_tensor_cores() => flops / (2 * output.len().max(1) as u64),
         _ => 0,
     };
-    CUT_FLOOR * products as f64
+    op.device_rounding() + CUT_FLOOR * products as f64
 }
 
 /// The largest error as a share of the tolerance, at most 1.

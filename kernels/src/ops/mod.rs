@@ -35,6 +35,7 @@ pub mod relu_mask;
 pub mod roi_align;
 pub mod roi_candidates;
 pub mod roi_levels;
+pub mod rpn_head;
 pub mod sample_anchors;
 pub mod sample_rois;
 pub mod scalar_product;
@@ -90,6 +91,7 @@ pub fn cases() -> Vec<OpCase> {
         roi_align::cases(),
         roi_candidates::cases(),
         roi_levels::cases(),
+        rpn_head::cases(),
         sample_anchors::cases(),
         sample_rois::cases(),
         scalar_product::cases(),

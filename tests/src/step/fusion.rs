@@ -29,7 +29,7 @@ const APART: f64 = 5e-3;
 /// reach 5.9e-3.
 const APART_FORWARD: f64 = 2e-2;
 
-/// Losses and gradients of the first step, by name.
+/// What the first step keeps, losses and gradients too, in the order of the names.
 fn first_step(
     store: &dali::store::Store,
     config: &Config,
@@ -44,8 +44,9 @@ fn first_step(
     }
     device.run(0);
     let program = &device.executor.programs()[0].program;
-    let names: Vec<String> =
+    let mut names: Vec<String> =
         program.kept_names().iter().map(|(name, _)| name.to_string()).collect();
+    names.sort_unstable();
     names.into_iter().map(|name| (name.clone(), device.read(0, &name))).collect()
 }
 

@@ -15,6 +15,9 @@ const HMMA_PRODUCTS: u32 = 16 * 8 * 16;
 const TILES: [(&str, u32, u32); 3] =
     [("_large", 128, 128), ("_small", 64, 64), ("_unaligned", 64, 64)];
 const WARPS: u32 = 4;
+/// Kernels with this in their name also add up the rows of a tile, each warp with one `HMMA` (half
+/// of them skipped by a predicate) for its rows and every 16 values along k.
+const ROW_SUMS: &str = "_bias_";
 
 /// The opcodes that count as INT: arithmetic, logic, comparison and selection of integers and
 /// predicates, and moves, in a thread's own registers. `IMAD.MOV` and the like are `IMAD`. Not
@@ -114,7 +117,9 @@ fn main_loop(code: &Code, flow: &Flow) -> Result<MainLoop, Fault> {
     }
     let count = |is: fn(&Instruction) -> bool| count(body.iter().copied(), is);
     let hmma = count(is_hmma);
-    let hmma_per_k_block = rows * columns * DEPTH / HMMA_PRODUCTS / WARPS;
+    let products = rows * columns * DEPTH / HMMA_PRODUCTS / WARPS;
+    let row_sums = if code.name.contains(ROW_SUMS) { rows / 2 / 16 * (DEPTH / 16) } else { 0 };
+    let hmma_per_k_block = products + row_sums;
     if hmma % hmma_per_k_block != 0 {
         return fault(format!(
             "its main loop holds {hmma} HMMA, and a k-block takes {hmma_per_k_block}; mend the \

@@ -38,15 +38,58 @@ DEVICE int warp_column() {
   return threadIdx.x / 64 * T::WARP_COLUMNS;
 }
 
+// What else becomes of the left operand's fragments: nothing.
+struct NoRowSums {
+  DEVICE void clear() {}
+  DEVICE void add(int, const unsigned (&)[4]) {}
+};
+
+// Sums over k of the left operand's rows, as products with ones. Of the two warps that have the
+// same rows each adds up every second 16 of them.
+template <class T>
+struct RowSums {
+  bool wanted[2];  // of fragments with an even, an odd index
+  float of[Sums<T>::ROWS / 2][4];
+
+  // If this block makes them.
+  DEVICE explicit RowSums(bool own) {
+    for (int i = 0; i < 2; i++) wanted[i] = own && i == half_of_warp();
+  }
+  static DEVICE int half_of_warp() { return warp_column<T>() != 0; }
+  DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < Sums<T>::ROWS / 2; i++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) of[i][e] = 0.0f;
+  }
+  DEVICE void add(int i, const unsigned (&fragment)[4]) {
+    constexpr unsigned ONES = 0x3c003c00;
+    multiply_16x8x16_if(wanted[i % 2], of[i / 2], fragment, ONES, ONES);
+  }
+  // Writes those of the block's rows from `first_row` on that are below `rows`.
+  DEVICE void store(float* to, int first_row, int rows) const {
+    if (!(wanted[0] || wanted[1]) || threadIdx.x % 4 != 0) return;
+#pragma unroll
+    for (int i = 0; i < Sums<T>::ROWS / 2; i++) {
+      const int fragment = i * 2 + half_of_warp();
+      const int row = first_row + warp_row<T>() + fragment * 16 + threadIdx.x % 32 / 4;
+      if (row < rows) to[row] = of[i][0];
+      if (row + 8 < rows) to[row + 8] = of[i][2];
+    }
+  }
+};
+
 // The loop over k. `From` loads both operands, the thread's chunks of the next k-block: with
 // From::ALIGNED `left(i)` and `right(i)` are Chunks, copied asynchronously, all without data after
 // the last k-block; without, they are the values themselves. `next()` steps to the next k-block.
-template <class T, class Left, class Right, class From>
+// `RowSum` gets the left operand's fragments.
+template <class T, class Left, class Right, class From, class RowSum>
 struct Loop {
   static constexpr int STEPS = DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
   static constexpr int STAGE_BYTES = T::STAGE * 2;
 
   From& from;
+  RowSum& row_sums;
   half* stages;
   typename Left::Fill left_fill;
   typename Right::Fill right_fill;
@@ -54,8 +97,12 @@ struct Loop {
   typename Right::template Fragments<T::WARP_COLUMNS / 16> right_at;
   unsigned left[2][T::WARP_ROWS / 16][4], right[2][T::WARP_COLUMNS / 16][4];
 
-  DEVICE Loop(From& from, half* stages)
-      : from(from), stages(stages), left_fill(stages), right_fill(stages + T::ROWS * DEPTH) {
+  DEVICE Loop(From& from, RowSum& row_sums, half* stages)
+      : from(from),
+        row_sums(row_sums),
+        stages(stages),
+        left_fill(stages),
+        right_fill(stages + T::ROWS * DEPTH) {
     left_at.place_left(stages, warp_row<T>());
     right_at.place_right(stages + T::ROWS * DEPTH, warp_column<T>());
   }
@@ -113,6 +160,7 @@ struct Loop {
         const unsigned(&b)[4] = right[step % 2][j / 2];
         multiply_16x8x16(sums.of[i][j], left[step % 2][i], b[j % 2 * 2], b[j % 2 * 2 + 1]);
       }
+      row_sums.add(i, left[step % 2][i]);
       fill_part(to, step, i, live);
     }
   }
@@ -123,6 +171,7 @@ struct Loop {
   DEVICE void run(Sums<T>& sums, int k_blocks) {
     constexpr int LAST = (T::STAGES - 1) * STAGE_BYTES;
     sums.clear();
+    row_sums.clear();
 #pragma unroll 1
     for (int stage = 0; stage < T::STAGES - 1; stage++) {
       if (From::ALIGNED || stage < k_blocks) fill(stage * STAGE_BYTES, 0, CHUNKS);
@@ -165,5 +214,11 @@ struct Loop {
 // are free. Order of summation: k, alone.
 template <class T, class Left, class Right, class From>
 DEVICE void multiply(Sums<T>& sums, From& from, int k_blocks, half* stages) {
-  Loop<T, Left, Right, From>(from, stages).run(sums, k_blocks);
+  NoRowSums none;
+  Loop<T, Left, Right, From, NoRowSums>(from, none, stages).run(sums, k_blocks);
+}
+// Also the sums of the left operand's rows, in the same order.
+template <class T, class Left, class Right, class From>
+DEVICE void multiply(Sums<T>& sums, RowSums<T>& row_sums, From& from, int k_blocks, half* stages) {
+  Loop<T, Left, Right, From, RowSums<T>>(from, row_sums, stages).run(sums, k_blocks);
 }

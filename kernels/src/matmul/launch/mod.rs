@@ -17,7 +17,7 @@ use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 use super::ConvShape;
 use crate::{DType, Finish};
 use plan::Plan;
-use variants::{FORWARD, MASKED, NEAREST, STEM};
+use variants::{FORWARD, MASKED, NEAREST, RPN_HEAD, STEM};
 
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
@@ -80,6 +80,8 @@ pub(crate) struct Extras<'a> {
     pub relu: bool,
     /// Images in use, `[1] i32`.
     pub count: Option<Buffer<'a>>,
+    /// Where the gradient of the weights puts the sum of `g`, f32.
+    pub bias_grad: Option<Buffer<'a>>,
 }
 
 /// Scratch of [`forward`].
@@ -124,6 +126,27 @@ pub(crate) fn forward(
 /// The product of a stem, without arguments.
 pub(crate) fn stem(s: &ConvShape) -> Launch {
     STEM.launch([STEM.tiles([s.out_positions(), s.filters]), 1, 1])
+}
+
+/// Outputs of a row that a block of an RPN's head keeps in shared memory; as in `rpn_head.cu`.
+const RPN_OUTPUTS: usize = 16;
+
+/// The product of an RPN's head on maps of these shapes, without arguments, and the first block of
+/// each map. A block makes all columns of its rows.
+pub(crate) fn rpn_head(shapes: &[ConvShape]) -> (Launch, Vec<usize>) {
+    let [large, small] = RPN_HEAD;
+    let variant = if shapes[0].filters > small.tile[1] { large } else { small };
+    let mut blocks = 0;
+    let first = shapes.iter().map(|s| {
+        let first = blocks;
+        blocks += s.out_positions().div_ceil(variant.tile[0]);
+        first
+    });
+    let first = first.collect();
+    let outputs = variant.tile[0] * RPN_OUTPUTS * size_of::<f32>();
+    let launch = variant.launch([blocks, 1, 1]);
+    let shared = launch.shared_bytes as usize + outputs;
+    (launch.shared(shared), first)
 }
 
 /// The tensors of an epilogue: with a mask those of a gradient's.
@@ -225,12 +248,15 @@ pub(crate) fn grad_input(
     scale_weights.into_iter().chain(pad).chain([product]).chain(reduce).collect()
 }
 
-/// Scratch of [`grad_weight`].
-pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
-    padded::workspace_bytes(s) + Plan::grad_weight(gpu, s).partial_bytes()
+/// Scratch of [`grad_weight`], `bias_grad` with the sum of `g`.
+pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> usize {
+    let plan = Plan::grad_weight(gpu, s, bias_grad);
+    let sums = if bias_grad { plan.row_sum_bytes(s.filters) } else { 0 };
+    padded::workspace_bytes(s) + plan.partial_bytes() + sums
 }
 
-/// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32.
+/// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32, and
+/// the sum of `g`.
 pub(crate) fn grad_weight(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -239,26 +265,43 @@ pub(crate) fn grad_weight(
 ) -> Vec<Launch> {
     check_half(&[x, g]);
     assert_eq!(dw.dtype(), DType::F32, "{:?} in a matrix product", dw.desc);
-    let (plan, workspace) = (Plan::grad_weight(args.gpu, s), &args.workspace);
+    let plan = Plan::grad_weight(args.gpu, s, extras.bias_grad.is_some());
+    let workspace = &args.workspace;
     let (gradient, pad) = padded::gradient(args, s, g, 0);
     let offset = padded::workspace_bytes(s);
+    let row_sums = |db: Buffer<'_>, access| match plan.row_sum_bytes(s.filters) {
+        0 => db.write(),
+        bytes => workspace.piece(offset + plan.partial_bytes(), bytes, access),
+    };
     let product = plan
         .launch(1)
         .arg(x.read())
         .arg(gradient)
         .arg(read(extras.scale))
         .arg(read(extras.count))
-        .arg(dw.write())
+        .arg(dw.write());
+    let product = match extras.bias_grad {
+        Some(db) => product.arg(row_sums(db, Access::Write)),
+        None => product,
+    };
+    let product = product
         .arg(plan.partials(workspace, offset, Access::Write))
         .arg(conv_arg(s))
         .arg(divisor_arg(s.out_height * s.out_width))
         .arg(divisor_arg(s.out_width));
     let reduce = (plan.splits > 1).then(|| {
-        Launch::over("conv2d_reduce_f32", s.filters * s.filter_len().div_ceil(CHUNK))
+        let vectors = s.filters * s.filter_len().div_ceil(CHUNK);
+        let (threads, sums, db) = match extras.bias_grad {
+            Some(db) => (vectors + s.filters, row_sums(db, Access::Read), db.write()),
+            None => (vectors, Arg::Null, Arg::Null),
+        };
+        Launch::over("conv2d_reduce_f32", threads)
             .arg(plan.partials(workspace, offset, Access::Read))
             .int(plan.splits)
             .arg(read(extras.scale))
             .arg(dw.write())
+            .arg(sums)
+            .arg(db)
             .int(s.filters)
             .int(s.filter_len())
     });

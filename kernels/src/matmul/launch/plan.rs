@@ -6,8 +6,8 @@ use super::CHUNK;
 use super::cost::cycles;
 use super::padded::is_padded;
 use super::variants::{
-    DEPTH, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_PADDED, MAX_TAPS, Problem,
-    Variant,
+    DEPTH, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED,
+    GRAD_WEIGHT_PADDED, MAX_TAPS, Problem, Variant,
 };
 use crate::matmul::ConvShape;
 
@@ -57,16 +57,26 @@ impl Plan {
         Self::new(table, gpu, problem, len)
     }
 
-    /// The gradient of the weights.
-    pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape) -> Self {
+    /// The gradient of the weights, with `bias_grad` also that of the bias.
+    pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> Self {
         let (problem, len) = grad_weight_problem(s);
-        let table = if is_padded(s) { GRAD_WEIGHT_PADDED } else { GRAD_WEIGHT };
+        let table = match (is_padded(s), bias_grad) {
+            (false, false) => GRAD_WEIGHT,
+            (true, false) => GRAD_WEIGHT_PADDED,
+            (false, true) => GRAD_WEIGHT_BIAS,
+            (true, true) => GRAD_WEIGHT_BIAS_PADDED,
+        };
         Self::new(table, gpu, problem, len)
     }
 
     /// Bytes of the partial sums, 0 if the reduction is not split.
     pub(super) fn partial_bytes(&self) -> usize {
         if self.splits > 1 { self.splits * self.len * 4 } else { 0 }
+    }
+
+    /// Bytes of the partial sums of each of `rows` rows, 0 if the reduction is not split.
+    pub(super) fn row_sum_bytes(&self, rows: usize) -> usize {
+        if self.splits > 1 { self.splits * rows * 4 } else { 0 }
     }
 
     /// The partial sums, from `offset` of the workspace on.
@@ -154,8 +164,8 @@ mod tests {
         assert_eq!((split.variant, split.tiles, split.splits), (FORWARD[1], 12, 9));
         let odd = ConvShape { filters: 81, ..SHAPE };
         assert_eq!(Plan::grad_input(&a100, &odd).variant, GRAD_INPUT_PADDED[0]);
-        assert_eq!(Plan::grad_weight(&a100, &odd).variant, GRAD_WEIGHT_PADDED[0]);
-        let weight = Plan::grad_weight(&a100, &conv(12, 100, 256));
+        assert_eq!(Plan::grad_weight(&a100, &odd, false).variant, GRAD_WEIGHT_PADDED[0]);
+        let weight = Plan::grad_weight(&a100, &conv(12, 100, 256), false);
         assert_eq!((weight.variant, weight.tiles, weight.splits), (GRAD_WEIGHT[0], 36, 6));
     }
 
@@ -171,7 +181,7 @@ mod tests {
             out_width: 336,
             ..SHAPE
         };
-        let splits = |gpu: &Gpu| Plan::grad_weight(gpu, &fpn).splits;
+        let splits = |gpu: &Gpu| Plan::grad_weight(gpu, &fpn, false).splits;
         assert_eq!([splits(&Gpu::a100()), splits(&Gpu::h100())], [6, 22]);
     }
 

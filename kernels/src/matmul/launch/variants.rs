@@ -76,6 +76,11 @@ pub(super) const FORWARD: &[Variant] = &[
 
 /// The stem on images of four channels.
 pub(super) const STEM: Variant = Variant { kernel: "stem_f16_small", ..SMALL };
+/// The head of an RPN: a forward pass whose blocks also make the outputs of their rows.
+pub(super) const RPN_HEAD: [Variant; 2] = [
+    Variant { kernel: "rpn_head_f16_large", ..LARGE },
+    Variant { kernel: "rpn_head_f16_small", ..SMALL },
+];
 /// `y = conv(x, w)`, masked.
 pub(super) const MASKED: &[Variant] = &[
     Variant { kernel: "conv2d_masked_f16_large", ..LARGE },
@@ -104,11 +109,20 @@ pub(super) const GRAD_WEIGHT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_f16_unaligned", ..UNALIGNED },
 ];
 
+/// The gradients of `w` and of a bias.
+pub(super) const GRAD_WEIGHT_BIAS: &[Variant] = &[
+    Variant { kernel: "conv2d_grad_weight_bias_f16_large", ..LARGE },
+    Variant { kernel: "conv2d_grad_weight_bias_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_grad_weight_bias_f16_unaligned", ..UNALIGNED },
+];
+
 /// The same with rows of the gradient that were padded: small products.
 pub(super) const GRAD_INPUT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_input_f16_padded_small", ..SMALL }];
 pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_weight_f16_padded_small", ..SMALL }];
+pub(super) const GRAD_WEIGHT_BIAS_PADDED: &[Variant] =
+    &[Variant { kernel: "conv2d_grad_weight_bias_f16_padded_small", ..SMALL }];
 
 impl Variant {
     /// True if it runs on the GPU and suits the problem.
@@ -147,7 +161,7 @@ mod tests {
     #[test]
     fn every_table_has_a_kernel_for_any_problem() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };
-        for table in [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT] {
+        for table in [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
             assert!(table.iter().any(|variant| variant.runs(&Gpu::a100(), &worst)));
         }
     }
@@ -164,7 +178,7 @@ mod tests {
     #[test]
     fn the_kernels_have_the_blocks_that_they_were_made_for() {
         for gpu in [Gpu::a100(), Gpu::h100()] {
-            for table in [FORWARD, GRAD_INPUT, GRAD_WEIGHT] {
+            for table in [FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
                 assert_eq!([0, 1].map(|i: usize| table[i].slots(&gpu).blocks), [2, 4], "{gpu:?}");
             }
         }

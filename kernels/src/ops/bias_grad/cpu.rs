@@ -11,12 +11,12 @@ const TASK: usize = 512;
 const GROUP: usize = 64;
 
 /// Scratch for `rows` rows of `width`.
-pub(super) fn workspace_len(rows: usize, width: usize) -> usize {
+pub(crate) fn workspace_len(rows: usize, width: usize) -> usize {
     rows.div_ceil(GROUP) * width
 }
 
 /// `sums[k] = sum over rows of g[row][k]`, the rows as wide as `sums`.
-pub(super) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
+pub(crate) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
     let width = sums.len();
     if width == 0 {
         return;

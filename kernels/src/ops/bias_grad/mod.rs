@@ -16,7 +16,7 @@ use crate::cpu::CpuArgs;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
-pub(crate) use cpu::sum_of_rows;
+pub(crate) use cpu::{sum_of_rows, sum_rows, workspace_len};
 
 /// `db[k] = sum of g[.., k]`.
 #[derive(Debug, Clone, PartialEq)]

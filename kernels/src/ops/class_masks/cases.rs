@@ -21,8 +21,12 @@ pub fn cases() -> Vec<OpCase> {
     ];
     let plain = shapes.map(|(shape, classes, count)| case(shape, classes, count));
     let masked = [([5, 7, 3, 8], 3, 5), ([11, 5, 5, 37], 11, 7)];
-    let masked = masked.map(|(shape, classes, count)| self::masked(&case(shape, classes, count)));
-    plain.into_iter().chain(masked).collect()
+    let finished = masked.into_iter().flat_map(|(shape, classes, count)| {
+        [(true, false), (false, true), (true, true)]
+            .map(|(relu, bias_grad)| gradient(&case(shape, classes, count), relu, bias_grad))
+    });
+    let large = gradient(&case([16, 28, 28, 256], 81, 13), true, true);
+    plain.into_iter().chain(finished).chain([large]).collect()
 }
 
 fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
@@ -40,10 +44,11 @@ fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
     OpCase::new(label, Arc::new(ClassMasks { relu: false }), inputs).grad(&[0, 1, 2])
 }
 
-/// The gradient alone, masked where x is not positive.
-fn masked(case: &OpCase) -> OpCase {
+/// The gradient alone: masked where x is not positive, with the gradient of a bias of x.
+fn gradient(case: &OpCase, relu: bool, bias_grad: bool) -> OpCase {
     let [x, w, _, labels, count] = &case.inputs[..] else { unreachable!("five inputs") };
     let g = normal(&TensorDesc::new(Role::Gradient, &x.desc.shape[..3]), 5, 1.0);
     let inputs = [&g, x, w, labels, count].map(Clone::clone).to_vec();
-    OpCase::new(format!("masked, {}", case.label), Arc::new(ClassMasksGrad { relu: true }), inputs)
+    let op = ClassMasksGrad { relu, bias_grad };
+    OpCase::new(format!("{op:?}, {}", case.label), Arc::new(op), inputs)
 }

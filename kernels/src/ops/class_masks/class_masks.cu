@@ -9,15 +9,17 @@
 //   logits    [M, pixels]     half   out      forward: 0 in rows without a mask
 //   g         [M, pixels]     half   in       backward: gradient of the logits
 //   dx        [M, pixels, C]  half   out      backward: 0 in rows without a mask
-//   partials  [M, C + 1]      float  scratch  backward: sums of a row, that of g last
+//   partials  [M, sums]       float  scratch  backward: sums of a row: C, of g, and of dx if wanted
 //   dw        [K, C]          float  out      backward: sums over the rows of a class
 //   db        [K]             float  out      backward
+//   bias_db   [C]             float  out      backward: sums of dx over all rows, or null
 //
 // Launch: a block of 256 per row, whose warps share its pixels; class_masks_grad_total has a block
-// per class and 32 columns.
+// per class and 32 columns, and after the classes those of bias_db.
 // Cost: 2 * M * pixels * C bytes forward and twice that backward (308 and 616 MB at 768 rows of
 // 28x28x256); memory-bound.
-// Numerics: fp32 within a row, fp64 over the rows of a class, in a fixed order.
+// Numerics: fp32 within a row, fp64 over the rows of a class, in a fixed order; bias_db sums dx
+// before it is rounded.
 // Edges: with relu dx is 0 where x is not positive; rows without a mask are not read; a label that
 // is no class shows as NaN, and gives no gradient.
 #include "platform.cuh"
@@ -80,8 +82,9 @@ CLASS_MASKS(class_masks_f16, 1)
 template <int W>
 DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const int* labels,
                              const int* count, half* dx, float* partials, int pixels, int channels,
-                             int classes, int relu) {
+                             int classes, int relu, int row_sums) {
   SHARED(float, scratch, WARPS * 32 * W);
+  SHARED(float, bias_scratch, WARPS * 32 * W);
   const int row = blockIdx.x, label = class_of(labels, count, row);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const half* slopes = g + (uint64_t)row * pixels;
@@ -93,11 +96,13 @@ DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const 
       store(dx + first + (uint64_t)i * W, zeros);
     return;
   }
-  float* own = partials + (uint64_t)row * (channels + 1);
+  float* own = partials + (uint64_t)row * row_sums;
+  const bool with_bias = row_sums > channels + 1;
   for (int tile = 0; tile < channels; tile += 32 * W) {
     const int channel = tile + lane * W;
-    float sums[W];
+    float sums[W], bias_sums[W];
     clear(sums);
+    clear(bias_sums);
     if (channel < channels) {
       float factor[W];
       load(factor, w + (uint64_t)label * channels + channel);
@@ -111,16 +116,24 @@ DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const 
           // As relu_mask: no gradient where x is a NaN.
           grad[i] = !relu || v[i] > 0.0f ? slope * factor[i] : 0.0f;
           sums[i] = __fmaf_rn(slope, v[i], sums[i]);
+          bias_sums[i] += grad[i];
         }
         store(dx + at, grad);
       }
     }
-    for (int i = 0; i < W; i++) scratch[(warp * 32 + lane) * W + i] = sums[i];
+    for (int i = 0; i < W; i++) {
+      scratch[(warp * 32 + lane) * W + i] = sums[i];
+      bias_scratch[(warp * 32 + lane) * W + i] = bias_sums[i];
+    }
     __syncthreads();
     if ((int)threadIdx.x < 32 * W && tile + (int)threadIdx.x < channels) {
-      float sum = 0.0f;
-      for (int i = 0; i < WARPS; i++) sum += scratch[i * 32 * W + threadIdx.x];
+      float sum = 0.0f, bias_sum = 0.0f;
+      for (int i = 0; i < WARPS; i++) {
+        sum += scratch[i * 32 * W + threadIdx.x];
+        bias_sum += bias_scratch[i * 32 * W + threadIdx.x];
+      }
       own[tile + threadIdx.x] = sum;
+      if (with_bias) own[channels + 1 + tile + threadIdx.x] = bias_sum;
     }
     __syncthreads();
   }
@@ -131,37 +144,45 @@ DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const 
   if (threadIdx.x == 0) own[channels] = sum;
 }
 
-#define CLASS_MASKS_GRAD(name, W)                                                               \
-  KERNEL(256)                                                                                   \
-  name(const half* RESTRICT g, const half* RESTRICT x, const half* RESTRICT w,                  \
-       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT dx,                \
-       float* RESTRICT partials, int, int pixels, int channels, int classes, int relu) {        \
-    class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes, relu); \
-  }                                                                                             \
+#define CLASS_MASKS_GRAD(name, W)                                                                \
+  KERNEL(256)                                                                                    \
+  name(const half* RESTRICT g, const half* RESTRICT x, const half* RESTRICT w,                   \
+       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT dx,                 \
+       float* RESTRICT partials, int, int pixels, int channels, int classes, int relu,           \
+       int row_sums) {                                                                           \
+    class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes, relu,   \
+                        row_sums);                                                               \
+  }                                                                                              \
   EXPORT(name)
 CLASS_MASKS_GRAD(class_masks_grad_f16x8, WIDE)
 CLASS_MASKS_GRAD(class_masks_grad_f16, 1)
 
-// Sums over the rows of a class: thread lane i of a column takes rows i, i + 8, ..
+// Sums over the rows of a class: thread lane i of a column takes rows i, i + 8, .. After the last
+// class those over the rows of all.
 KERNEL(256)
 class_masks_grad_total(const float* RESTRICT partials, const int* RESTRICT labels,
-                       const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db, int rows,
-                       int channels) {
+                       const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db,
+                       float* RESTRICT bias_db, int rows, int channels, int classes, int row_sums) {
   SHARED(double, scratch, 256);
   const int label = blockIdx.y, lane = threadIdx.x / 32;
-  const int column = blockIdx.x * 32 + threadIdx.x % 32;
+  const bool all = label == classes;
+  const int column = blockIdx.x * 32 + threadIdx.x % 32, columns = all ? channels : channels + 1;
   const int filled = label == 0 ? 0 : min(max(*count, 0), rows);
+  const float* from = partials + (all ? channels + 1 : 0) + column;
   double sum = 0.0;
-  if (column <= channels) {
+  if (column < columns) {
 #pragma unroll 4
-    for (int row = lane; row < filled; row += WARPS)
-      if (labels[row] == label) sum += partials[(uint64_t)row * (channels + 1) + column];
+    for (int row = lane; row < filled; row += WARPS) {
+      const int own = labels[row];
+      if (all ? own > 0 && own < classes : own == label) sum += from[(uint64_t)row * row_sums];
+    }
   }
   scratch[threadIdx.x] = sum;
   __syncthreads();
-  if (lane != 0 || column > channels) return;
+  if (lane != 0 || column >= columns) return;
   for (int i = 1; i < WARPS; i++) sum += scratch[i * 32 + threadIdx.x];
-  float* to = column < channels ? dw + (uint64_t)label * channels + column : db + label;
+  float* to = column == channels ? db + label : dw + (uint64_t)label * channels + column;
+  if (all) to = bias_db + column;
   *to = (float)sum;
 }
 EXPORT(class_masks_grad_total)

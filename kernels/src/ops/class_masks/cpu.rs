@@ -48,7 +48,7 @@ pub(super) fn grad(relu: bool, args: &mut CpuArgs<'_>) {
     let (pixels, channels) = (shape.out_positions(), shape.channels);
     let (g, x, w) = (g.f32(), x.f32(), w.f32());
     let classes = classes(labels.i32(), count.i32(), num_classes);
-    let [dx, dw, db] = &mut args.outputs[..] else { unreachable!("three outputs") };
+    let [dx, dw, db, ..] = &mut args.outputs[..] else { unreachable!("three outputs at least") };
     let dx = dx.f32();
     if !dx.is_empty() {
         dx.par_chunks_mut(pixels * channels).enumerate().for_each(|(row, dx)| {

@@ -110,7 +110,7 @@ impl Op for ClassMasks {
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         BackwardRule::default().step(
-            ClassMasksGrad { relu: self.relu },
+            ClassMasksGrad { relu: self.relu, bias_grad: false },
             &[
                 Source::GradOutput(0),
                 Source::Input(0),

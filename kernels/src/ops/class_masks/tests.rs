@@ -62,8 +62,8 @@ fn bits_are_those_of_the_convolution() {
     }
     let spread = HostTensor::f32(desc(Role::Gradient, &[rows, height, width, CLASSES]), spread);
     let inputs = [&g, &x, &w, &labels, &count].map(Clone::clone);
-    let grads = run(&ClassMasksGrad { relu: false }, &inputs).expect("fits");
-    let [scale, counted] = [false, true];
+    let grads = run(&ClassMasksGrad { relu: false, bias_grad: false }, &inputs).expect("fits");
+    let [scale, counted, bias_grad] = [false, true, false];
     let grad_input = Conv2dGradInput {
         stride: 1,
         pad: 0,
@@ -74,7 +74,7 @@ fn bits_are_those_of_the_convolution() {
         counted,
     };
     let grad_weight =
-        Conv2dGradWeight { stride: 1, pad: 0, kernel_h: 1, kernel_w: 1, scale, counted };
+        Conv2dGradWeight { stride: 1, pad: 0, kernel_h: 1, kernel_w: 1, scale, counted, bias_grad };
     let want = [
         one(&grad_input, &[&spread, &w, &count]),
         one(&grad_weight, &[&x, &spread, &count]),
@@ -84,8 +84,10 @@ fn bits_are_those_of_the_convolution() {
         // Equal as numbers: zeros may differ in sign.
         assert_eq!(got.as_f32(), want, "output {output}");
     }
-    let masked = run(&ClassMasksGrad { relu: true }, &inputs).expect("fits");
+    let masked = run(&ClassMasksGrad { relu: true, bias_grad: true }, &inputs).expect("fits");
     let dx = HostTensor::f32(desc(Role::Gradient, &SHAPE), want[0].clone());
     assert_eq!(masked[0].as_f32(), one(&ReluMask, &[&dx, &x]));
-    assert_eq!(masked[1..], grads[1..]);
+    assert_eq!(masked[1..3], grads[1..]);
+    let summed = one(&BiasGrad { counted }, &[&masked[0], &count]);
+    assert_eq!(masked[3].as_f32(), summed);
 }

@@ -37,6 +37,7 @@ pub fn cases() -> Vec<OpCase> {
         .chain(cut_cases())
         .chain(nearest_cases())
         .chain(super::finish_cases::cases(SCALED_FLOOR))
+        .chain(super::finish_cases::bias_grad_cases())
         .chain([case(real.0, real.1, bias_relu, false)])
         .collect()
 }

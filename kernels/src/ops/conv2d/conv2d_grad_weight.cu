@@ -6,6 +6,7 @@
 //   scale     [K]                 float  in   factor of a filter, or null
 //   count     [1]                 int    in   images in use, or null: all
 //   dw        [K, R, S, C]        float  out  gradient of the filters
+//   db        [splits, K]         float  out  sum of g over a split's positions; _bias_ kernels
 //   partials  [splits, K, R*S*C]  float  out  in place of dw where the reduction is split
 //
 // Launch: x = tiles of D, columns fastest; z = splits, which share the positions that the count
@@ -21,10 +22,11 @@
 #include "gemm/loaders.cuh"
 #include "gemm/epilogue.cuh"
 
-template <class T, bool ALIGNED, bool PADDED>
+// With BIAS the blocks of the first columns add up their rows of g, as products with ones.
+template <class T, bool ALIGNED, bool PADDED, bool BIAS>
 DEVICE void conv2d_grad_weight(const half* x, const half* g, const float* scale, const int* count,
-                               float* dw, float* partials, const Conv& conv, Divisor per_image,
-                               Divisor per_line) {
+                               float* dw, float* db, float* partials, const Conv& conv,
+                               Divisor per_image, Divisor per_line) {
   using Left = ColumnOperand<T::ROWS>;
   using Right = ColumnOperand<T::COLUMNS>;
   DYNAMIC_SHARED(memory);
@@ -40,7 +42,13 @@ DEVICE void conv2d_grad_weight(const half* x, const half* g, const float* scale,
   From from(x, g, conv, conv.gradient_pitch(PADDED), per_image, per_line, positions, share,
             first_row, first_column);
   Sums<T> sums;
-  multiply<T, Left, Right>(sums, from, share.len, stages);
+  if constexpr (BIAS) {
+    RowSums<T> row_sums(first_column == 0);
+    multiply<T, Left, Right>(sums, row_sums, from, share.len, stages);
+    row_sums.store(db + (int64_t)blockIdx.z * conv.filters, first_row, conv.filters);
+  } else {
+    multiply<T, Left, Right>(sums, from, share.len, stages);
+  }
 
   const Corner corner{first_row, first_column, conv.filters, conv.filters, columns};
   store_tile(sums, stages, corner, split_of(partials, conv.filters, columns),
@@ -52,8 +60,8 @@ DEVICE void conv2d_grad_weight(const half* x, const half* g, const float* scale,
   name(const half* RESTRICT x, const half* RESTRICT g, const float* RESTRICT scale,        \
        const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT partials, Conv conv, \
        Divisor per_image, Divisor per_line) {                                              \
-    conv2d_grad_weight<tile, aligned, padded>(x, g, scale, count, dw, partials, conv,      \
-                                              per_image, per_line);                        \
+    conv2d_grad_weight<tile, aligned, padded, false>(x, g, scale, count, dw, nullptr,      \
+                                                     partials, conv, per_image, per_line); \
   }                                                                                        \
   EXPORT(name)
 
@@ -61,3 +69,18 @@ GRAD_WEIGHT(conv2d_grad_weight_f16_large, LargeTile, true, false)
 GRAD_WEIGHT(conv2d_grad_weight_f16_small, SmallTile, true, false)
 GRAD_WEIGHT(conv2d_grad_weight_f16_padded_small, SmallTile, true, true)
 GRAD_WEIGHT(conv2d_grad_weight_f16_unaligned, SmallTile, false, false)
+
+#define GRAD_WEIGHT_BIAS(name, tile, aligned, padded)                                         \
+  KERNEL(THREADS)                                                                             \
+  name(const half* RESTRICT x, const half* RESTRICT g, const float* RESTRICT scale,           \
+       const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db,                     \
+       float* RESTRICT partials, Conv conv, Divisor per_image, Divisor per_line) {            \
+    conv2d_grad_weight<tile, aligned, padded, true>(x, g, scale, count, dw, db, partials,     \
+                                                    conv, per_image, per_line);               \
+  }                                                                                           \
+  EXPORT(name)
+
+GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_large, LargeTile, true, false)
+GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_small, SmallTile, true, false)
+GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_padded_small, SmallTile, true, true)
+GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_unaligned, SmallTile, false, false)

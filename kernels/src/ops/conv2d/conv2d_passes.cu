@@ -20,13 +20,15 @@
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   scale     [rows]                   float  in   or null
 //   dw        [rows, columns]          float  out  gradient of the filters
+//   row_sums  [splits, rows]           float  in   or null
+//   db        [rows]                   float  out  sums of row_sums: gradient of a bias
 //
 // conv2d_scale_weights_f16:
 //   w       [rows, columns]  half   in   filters
 //   scale   [rows]           float  in   factor of a filter
 //   scaled  [rows, columns]  half   out  w * scale
 //
-// Launch: a thread per 8 columns of a row, blocks of 256.
+// Launch: a thread per 8 columns of a row, then one per row with row_sums; blocks of 256.
 // Cost: 4 * splits + 2 (4) bytes per element; memory-bound, mostly in L2.
 // Numerics: the order of the splits, rounded once; deterministic.
 // Edges: partials of images from the count on are not read.
@@ -70,7 +72,15 @@ EXPORT(conv2d_reduce_gradient_f16)
 
 KERNEL(256)
 conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTRICT scale,
-                  float* RESTRICT dw, int rows, int columns) {
+                  float* RESTRICT dw, const float* RESTRICT row_sums, float* RESTRICT db, int rows,
+                  int columns) {
+  const int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x -
+                      (int64_t)rows * ceil_div(columns, CHUNK);
+  if (row_sums && row >= 0 && row < rows) {
+    float sum = 0.0f;
+    for (int split = 0; split < splits; split++) sum += row_sums[(int64_t)split * rows + row];
+    db[row] = sum;
+  }
   reduce_splits(partials, splits, rows, columns, rows, WeightRows{dw, scale, columns});
 }
 EXPORT(conv2d_reduce_f32)

@@ -14,9 +14,9 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
         bias: inputs.bias.copied(),
         residual: inputs.residual.copied(),
         nearest: inputs.residual.filter(|_| op.nearest).map(|map| [map.dim(1), map.dim(2)]),
-        mask: None,
         relu: op.relu,
         count: inputs.count.copied(),
+        ..Extras::default()
     };
     let tensors = [*inputs.x, *inputs.w, args.outputs[0]];
     launch::forward(args, shape, tensors, extras)
@@ -42,7 +42,8 @@ pub(super) fn grad_weight(
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
     let scale = has_scale.then(|| args.inputs[2]);
-    let extras = Extras { scale, ..launch::counted(args, counted) };
+    let bias_grad = args.outputs.get(1).copied();
+    let extras = Extras { scale, bias_grad, ..launch::counted(args, counted) };
     let tensors = [args.inputs[0], args.inputs[1], args.outputs[0]];
     launch::grad_weight(args, shape, tensors, extras)
 }

@@ -1,9 +1,10 @@
-//! Cases of `conv2d_grad_input` with a finish, for the table of ops. It is a backward op and has no
-//! gradient of its own; without a finish the cases of `conv2d` run it.
+//! Cases of `conv2d_grad_input` with a finish and of `conv2d_grad_weight` with the gradient of a
+//! bias, for the table of ops. They are backward ops and have no gradients of their own; without
+//! these the cases of `conv2d` run them.
 
 use std::sync::Arc;
 
-use super::Conv2dGradInput;
+use super::{Conv2dGradInput, Conv2dGradWeight};
 use crate::case::{ORDER_FLOOR, OpCase, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
@@ -70,6 +71,52 @@ fn case(
     let op = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted, finish };
     let label = format!("{x:?} from {filters} by {kernel}, {op:?}, count {count:?}");
     OpCase::new(label, Arc::new(op), inputs)
+}
+
+/// No images, one value, primes, strides, large tiles with more than one of filters, splits, and
+/// filters whose columns CUDA pads; counted and not; images past the count hold NaN.
+pub(super) fn bias_grad_cases() -> Vec<OpCase> {
+    let shapes: [([usize; 4], [usize; 4]); 9] = [
+        ([0, 5, 5, 3], [4, 3, 1, 1]),
+        ([1, 1, 1, 1], [1, 1, 1, 0]),
+        ([2, 5, 7, 11], [13, 1, 2, 0]),
+        ([2, 7, 5, 13], [17, 3, 1, 1]),
+        ([3, 7, 6, 16], [24, 3, 2, 1]),
+        ([4, 15, 17, 24], [3, 1, 1, 0]),
+        ([6, 24, 48, 16], [160, 3, 1, 1]),
+        ([12, 24, 48, 128], [264, 1, 1, 0]),
+        ([3, 3, 5, 264], [24, 3, 1, 1]),
+    ];
+    let of_shape = |&(x, [filters, kernel, stride, pad]): &([usize; 4], [usize; 4])| {
+        [None, Some(0), Some(x[0] / 2)].map(|count| {
+            let [p, q] = [x[1], x[2]].map(|e| out_extent(e, kernel, stride, pad).unwrap_or(0));
+            let mut inputs = vec![
+                normal(&TensorDesc::new(Role::Activation, &x), 1, 1.0),
+                normal(&TensorDesc::new(Role::Gradient, &[x[0], p, q, filters]), 2, 1.0),
+            ];
+            let scale = kernel == 3;
+            if scale {
+                inputs.push(uniform(&TensorDesc::new(Role::Master, &[filters]), 3, 0.5, 1.5));
+            }
+            if let Some(count) = count {
+                inputs[..2].iter_mut().for_each(|tensor| past(tensor, count));
+                inputs
+                    .push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32]));
+            }
+            let op = Conv2dGradWeight {
+                stride,
+                pad,
+                kernel_h: kernel,
+                kernel_w: kernel,
+                scale,
+                counted: count.is_some(),
+                bias_grad: true,
+            };
+            let label = format!("{x:?} to {filters}, {op:?}, count {count:?}");
+            OpCase::new(label, Arc::new(op), inputs)
+        })
+    };
+    shapes.iter().flat_map(of_shape).collect()
 }
 
 /// Fills the images from `count` on with NaN.

@@ -1,9 +1,12 @@
 //! Gradient of a convolution's weights.
 //!
 //! Tensors: `x [N,H,W,C]`, `g [N,P,Q,K]` (gradient of the output before the ReLU), `scale [K]` and
-//! `count [1] i32` as flagged -> `dw [K,R,S,C]`, overwritten. Matches
-//! `torch.nn.grad.conv2d_weight(x, shape, g) * scale`. With `counted`, images from `count` on do
-//! not contribute. Bound by compute; sums over positions in order, in blocks of 256: deterministic.
+//! `count [1] i32` as flagged -> `dw [K,R,S,C]`, with `bias_grad` also `db [K]`, the sum of `g`;
+//! overwritten. Matches `torch.nn.grad.conv2d_weight(x, shape, g) * scale`. With `counted`, images
+//! from `count` on do not contribute. Bound by compute; sums over positions in order, in blocks of
+//! 256: deterministic.
+
+use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs};
 
@@ -12,7 +15,8 @@ use crate::counted::filled;
 use crate::cpu::CpuArgs;
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, conv_grad_weight, reduce_workspace_len};
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::ops::bias_grad;
+use crate::{Cost, DType, Op, OpError, OpRef, Role, TensorDesc};
 
 use super::{cuda, descs, inferred, sized};
 
@@ -31,6 +35,8 @@ pub struct Conv2dGradWeight {
     pub scale: bool,
     /// The last input is `count [1] i32`.
     pub counted: bool,
+    /// The second output is the gradient of the convolution's bias.
+    pub bias_grad: bool,
 }
 
 const NAME: &str = "conv2d_grad_weight";
@@ -73,7 +79,11 @@ impl Op for Conv2dGradWeight {
             check::count(NAME, &inputs[len - 1])?;
         }
         let dw = [s.filters, s.kernel_h, s.kernel_w, s.channels];
-        Ok(vec![TensorDesc::new(Role::WeightGradient, &dw)])
+        let mut outputs = vec![TensorDesc::new(Role::WeightGradient, &dw)];
+        if self.bias_grad {
+            outputs.push(TensorDesc::new(Role::WeightGradient, &[s.filters]));
+        }
+        Ok(outputs)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -84,8 +94,20 @@ impl Op for Conv2dGradWeight {
         true
     }
 
+    fn with_bias_grad(&self) -> Option<OpRef> {
+        (!self.bias_grad).then(|| Arc::new(Self { bias_grad: true, ..self.clone() }) as OpRef)
+    }
+
+    fn count_input(&self) -> Option<usize> {
+        self.counted.then_some(2 + usize::from(self.scale))
+    }
+
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        self.shape(inputs).map_or(0, |s| reduce_workspace_len(&s))
+        let sums = |s: &ConvShape| match self.bias_grad {
+            true => bias_grad::workspace_len(s.out_positions(), s.filters),
+            false => 0,
+        };
+        self.shape(inputs).map_or(0, |s| reduce_workspace_len(&s).max(sums(&s)))
     }
 
     fn cuda_workspace_bytes(
@@ -94,7 +116,8 @@ impl Op for Conv2dGradWeight {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        self.shape(inputs).map_or(0, |s| launch::grad_weight_workspace_bytes(gpu, &s))
+        self.shape(inputs)
+            .map_or(0, |s| launch::grad_weight_workspace_bytes(gpu, &s, self.bias_grad))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -112,5 +135,9 @@ impl Op for Conv2dGradWeight {
         let (x, g) = (args.inputs[0].f32(), args.inputs[1].f32());
         let scale = self.scale.then(|| args.inputs[2].f32());
         conv_grad_weight(&shape, x, g, scale, args.outputs[0].f32(), args.workspace);
+        if self.bias_grad {
+            let g = &g[..shape.out_positions() * shape.filters];
+            bias_grad::sum_rows(g, args.outputs[1].f32(), args.workspace);
+        }
     }
 }

@@ -242,7 +242,9 @@ impl Op for Conv2d {
         let from = [&[g, Source::Input(1)], &tail[..]].concat();
         rule = rule.step(grad_input, &from, &[Sink::GradInput(0)]);
         let (kernel_h, kernel_w) = (w[1], w[2]);
-        let grad_weight = Conv2dGradWeight { stride, pad, kernel_h, kernel_w, scale, counted };
+        let bias_grad = false;
+        let grad_weight =
+            Conv2dGradWeight { stride, pad, kernel_h, kernel_w, scale, counted, bias_grad };
         let from = [&[Source::Input(0), g], &tail[..]].concat();
         rule = rule.step(grad_weight, &from, &[Sink::GradInput(1)]);
         if let Some(bias) = position.bias {

@@ -41,7 +41,7 @@ pub(super) fn grad_input(counted: bool, finish: Finish, args: &LaunchArgs<'_>) -
 }
 
 pub(super) fn grad_weight_workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc]) -> usize {
-    launch::grad_weight_workspace_bytes(gpu, &shape(&inputs[0], &inputs[1]))
+    launch::grad_weight_workspace_bytes(gpu, &shape(&inputs[0], &inputs[1]), false)
 }
 
 pub(super) fn grad_weight(counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Linear, LinearGradInput};
+use super::{Linear, LinearGradInput, LinearGradWeight};
 use crate::case::{OpCase, integers, normal};
+use crate::cpu::HostTensor;
 use crate::ops::relu_mask::one_sided;
 use crate::{Finish, Role, TensorDesc};
 
@@ -41,7 +42,43 @@ pub fn cases() -> Vec<OpCase> {
                 .grad_bounds(1e-2, 2e-3)
         })
         .chain(finish_cases())
+        .chain(bias_grad_cases())
         .collect()
+}
+
+/// The gradients of w and b in one: no rows, unaligned, padded columns, more than a tile of them,
+/// and in splits; rows past the count hold NaN.
+fn bias_grad_cases() -> Vec<OpCase> {
+    let rows: [([usize; 2], usize); 6] = [
+        ([0, 3], 2),
+        ([5, 7], 11),
+        ([70, 40], 3),
+        ([131, 64], 81),
+        ([67, 24], 200),
+        ([600, 8], 16),
+    ];
+    let case = |&([rows, row], k): &([usize; 2], usize)| {
+        [None, Some(0), Some(rows * 2 / 3)].map(|count| {
+            let op = LinearGradWeight {
+                row_shape: vec![row],
+                counted: count.is_some(),
+                bias_grad: true,
+            };
+            let mut inputs = [(row, 1), (k, 2)].map(|(width, seed)| {
+                normal(&TensorDesc::new(Role::Gradient, &[rows, width]), seed, 1.0)
+            });
+            for (input, width) in inputs.iter_mut().zip([row, k]) {
+                input.as_f32_mut()[count.unwrap_or(rows) * width..].fill(f32::NAN);
+            }
+            let count = count.map(|count| {
+                HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32])
+            });
+            let inputs = inputs.into_iter().chain(count.clone()).collect();
+            let label = format!("{rows} rows of {row} to {k}, {count:?} in use, with bias");
+            OpCase::new(label, Arc::new(op), inputs)
+        })
+    };
+    rows.iter().flat_map(case).collect()
 }
 
 /// The gradient of x with a finish: small, unaligned, of maps, and in splits.

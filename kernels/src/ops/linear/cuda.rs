@@ -47,13 +47,20 @@ pub(super) fn grad_input(counted: bool, finish: Finish, args: &LaunchArgs<'_>) -
     launch::grad_input(args, &shape, tensors, launch::finished(args, counted, finish))
 }
 
-pub(super) fn grad_weight_workspace_bytes(gpu: &Gpu, inputs: &[TensorDesc]) -> usize {
-    launch::grad_weight_workspace_bytes(gpu, &grad_weight_shape(&inputs[0], &inputs[1]))
+pub(super) fn grad_weight_workspace_bytes(
+    gpu: &Gpu,
+    inputs: &[TensorDesc],
+    bias_grad: bool,
+) -> usize {
+    let shape = grad_weight_shape(&inputs[0], &inputs[1]);
+    launch::grad_weight_workspace_bytes(gpu, &shape, bias_grad)
 }
 
 pub(super) fn grad_weight(counted: bool, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let [x, g] = [0, 1].map(|i| args.inputs[i]);
     let shape = grad_weight_shape(x.desc, g.desc);
     let tensors = [x, g, args.outputs[0]];
-    launch::grad_weight(args, &shape, tensors, launch::counted(args, counted))
+    let bias_grad = args.outputs.get(1).copied();
+    let extras = Extras { bias_grad, ..launch::counted(args, counted) };
+    launch::grad_weight(args, &shape, tensors, extras)
 }

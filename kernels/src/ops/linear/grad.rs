@@ -2,9 +2,9 @@
 //!
 //! `linear_grad_input`: `g [M,K]`, `w [K, ..]`, `[count [1] i32]`, `other` and `mask` of a
 //! [`Finish`] -> `dx [M, row_shape..]` = g * w, finished; rows from `count` on get 0.
-//! `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` -> `dw [K, row_shape..]` = g^T * x; rows
-//! from `count` on do not contribute. Outputs are overwritten; both are bound by compute and
-//! deterministic.
+//! `linear_grad_weight`: `x [M, ..]`, `g [M,K]`, `[count]` -> `dw [K, row_shape..]` = g^T * x, with
+//! `bias_grad` also `db [K]`, the sum of `g`; rows from `count` on do not contribute. Outputs are
+//! overwritten; both are bound by compute and deterministic.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::matmul::{
     ConvShape, Epilogue, conv_grad_input, conv_grad_weight, gather_workspace_len,
     reduce_workspace_len,
 };
+use crate::ops::bias_grad;
 use crate::{Cost, Finish, Op, OpError, OpRef, Role, TensorDesc};
 
 use super::{check_rows, cuda, row_len};
@@ -39,6 +40,8 @@ pub struct LinearGradWeight {
     pub row_shape: Vec<usize>,
     /// The last input is `count [1] i32`.
     pub counted: bool,
+    /// The second output is the gradient of the layer's bias.
+    pub bias_grad: bool,
 }
 
 const INPUT: &str = "linear_grad_input";
@@ -161,7 +164,11 @@ impl Op for LinearGradWeight {
             check::count(WEIGHT, &inputs[2])?;
         }
         let dw = with_rows(g.dim(1), &self.row_shape);
-        Ok(vec![TensorDesc::new(Role::WeightGradient, &dw)])
+        let mut outputs = vec![TensorDesc::new(Role::WeightGradient, &dw)];
+        if self.bias_grad {
+            outputs.push(TensorDesc::new(Role::WeightGradient, &[g.dim(1)]));
+        }
+        Ok(outputs)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -174,9 +181,21 @@ impl Op for LinearGradWeight {
         true
     }
 
+    fn with_bias_grad(&self) -> Option<OpRef> {
+        (!self.bias_grad).then(|| Arc::new(Self { bias_grad: true, ..self.clone() }) as OpRef)
+    }
+
+    fn count_input(&self) -> Option<usize> {
+        self.counted.then_some(2)
+    }
+
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         let (x, g) = (&inputs[0], &inputs[1]);
-        reduce_workspace_len(&ConvShape::matrix(x.dim(0), row_len(x), g.dim(1)))
+        let product = reduce_workspace_len(&ConvShape::matrix(x.dim(0), row_len(x), g.dim(1)));
+        match self.bias_grad {
+            true => product.max(bias_grad::workspace_len(g.dim(0), g.dim(1))),
+            false => product,
+        }
     }
 
     fn cuda_workspace_bytes(
@@ -185,7 +204,7 @@ impl Op for LinearGradWeight {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::grad_weight_workspace_bytes(gpu, inputs)
+        cuda::grad_weight_workspace_bytes(gpu, inputs, self.bias_grad)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -199,5 +218,9 @@ impl Op for LinearGradWeight {
         let shape = ConvShape::matrix(rows, row_len(x.desc), g.desc.dim(1));
         let dw = args.outputs[0].f32();
         conv_grad_weight(&shape, x.f32(), g.f32(), None, dw, args.workspace);
+        if self.bias_grad {
+            let g = &g.f32()[..rows * shape.filters];
+            bias_grad::sum_rows(g, args.outputs[1].f32(), args.workspace);
+        }
     }
 }

@@ -121,7 +121,11 @@ impl Op for Linear {
             &[Sink::GradInput(0)],
         )
         .step(
-            LinearGradWeight { row_shape: inputs[1].shape[1..].to_vec(), counted },
+            LinearGradWeight {
+                row_shape: inputs[1].shape[1..].to_vec(),
+                counted,
+                bias_grad: false,
+            },
             &with_count(&[Source::Input(0), g]),
             &[Sink::GradInput(1)],
         )

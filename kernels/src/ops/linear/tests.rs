@@ -34,15 +34,15 @@ fn rows_past_the_count_are_not_read() {
     let op = LinearGradInput { row_shape: vec![2], counted: true, finish: Finish::default() };
     let dx = run(&op, &[g.clone(), w, count(1)]).expect("shapes that fit");
     assert_eq!(dx[0].as_f32(), [12.0, 15.0, 0.0, 0.0, 0.0, 0.0]);
-    let op = LinearGradWeight { row_shape: vec![2], counted: true };
+    let op = LinearGradWeight { row_shape: vec![2], counted: true, bias_grad: true };
     let dw = run(&op, &[x, g, count(1)]).expect("shapes that fit");
-    assert_eq!(dw[0].as_f32(), [3.0, 6.0]);
+    assert_eq!([dw[0].as_f32(), dw[1].as_f32()], [&[3.0, 6.0][..], &[3.0]]);
 }
 
 #[test]
 fn no_rows_give_gradients_of_zero() {
     let (x, g) = (tensor(&[2, 2], &[f32::NAN; 4]), tensor(&[2, 1], &[f32::NAN; 2]));
-    let op = LinearGradWeight { row_shape: vec![2], counted: true };
+    let op = LinearGradWeight { row_shape: vec![2], counted: true, bias_grad: false };
     for value in [0, -3] {
         let dw = run(&op, &[x.clone(), g.clone(), count(value)]).expect("shapes that fit");
         assert_eq!(dw[0].as_f32(), [0.0, 0.0]);

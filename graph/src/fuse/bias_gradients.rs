@@ -1,0 +1,41 @@
+//! Gradients of biases are summed by an op that has the summed gradient at hand, in place of a
+//! [`BiasGrad`].
+
+use kernels::ops::bias_grad::BiasGrad;
+
+use super::{Uses, is, remove};
+use crate::{Program, TensorId};
+
+/// Puts each [`BiasGrad`] into the op that makes its gradient, or else into one that reads it (ops
+/// with [`kernels::Op::with_bias_grad`]) and has the same count.
+pub fn bias_gradients(program: &mut Program) {
+    let uses = Uses::of(program);
+    let mut done = vec![];
+    for node in 0..program.nodes.len() {
+        if !is::<BiasGrad>(program, node) {
+            continue;
+        }
+        let (gradient, sum) = (program.nodes[node].inputs[0], program.nodes[node].outputs[0]);
+        let makes = uses.writer(gradient).filter(|w| program.nodes[*w].outputs[0] == gradient);
+        let reads = uses.readers[gradient.index()].iter().copied();
+        let reads = reads.filter(|r| program.nodes[*r].inputs.get(1) == Some(&gradient));
+        let count = program.nodes[node].inputs.get(1).copied();
+        let early = |taker: &usize| uses.readers[sum.index()].iter().all(|r| r > taker);
+        let mut takers = makes.into_iter().chain(reads).filter(early);
+        if let Some((taker, op)) = takers.find_map(|taker| {
+            let op = program.nodes[taker].op.with_bias_grad()?;
+            (count_of(program, taker) == count).then_some((taker, op))
+        }) {
+            program.nodes[taker].op = op;
+            program.nodes[taker].outputs.push(sum);
+            done.push(node);
+        }
+    }
+    remove(program, &done);
+}
+
+/// The count of rows that the node's op takes.
+fn count_of(program: &Program, node: usize) -> Option<TensorId> {
+    let node = &program.nodes[node];
+    node.op.count_input().map(|input| node.inputs[input])
+}
