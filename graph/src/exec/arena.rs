@@ -3,6 +3,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
+/// Bytes of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
+
 /// A cache line: plan offsets are multiples of it, so they are aligned in memory too.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
@@ -24,7 +27,11 @@ pub(super) struct Piece {
 impl Arena {
     /// An arena of `bytes`, filled with 0xFF: every f32 in it is NaN until it is written.
     pub(super) fn new(bytes: usize) -> Self {
-        Self { memory: vec![Unit([0xFF; 64]); bytes.div_ceil(size_of::<Unit>())] }
+        let units = bytes.div_ceil(size_of::<Unit>());
+        let mut memory = Vec::with_capacity(units);
+        ask_for_huge_pages(&mut memory);
+        memory.resize(units, Unit([0xFF; 64]));
+        Self { memory }
     }
 
     /// Overwrites everything with `byte`.
@@ -65,6 +72,25 @@ impl Arena {
             let unique = |p: &Piece| std::slice::from_raw_parts_mut(base.add(p.offset), p.bytes);
             (read.iter().map(shared).collect(), write.iter().map(unique).collect())
         }
+    }
+}
+
+/// Asks for huge pages under the memory that the vector has reserved: products walk columns of
+/// matrices, and each row of one is a page away. Where the system has none, nothing changes.
+fn ask_for_huge_pages(memory: &mut Vec<Unit>) {
+    #[cfg(target_os = "linux")]
+    {
+        let len = size_of_val(memory.spare_capacity_mut());
+        let start = memory.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        let skip = start.align_offset(HUGE_PAGE);
+        let Some(whole) = len.checked_sub(skip).map(|len| len / HUGE_PAGE * HUGE_PAGE) else {
+            return;
+        };
+        // SAFETY: the range lies within the memory that the vector has reserved, and the advice
+        // changes neither its contents nor who may use it.
+        let _ = unsafe {
+            rustix::mm::madvise(start.add(skip).cast(), whole, rustix::mm::Advice::LinuxHugepage)
+        };
     }
 }
 

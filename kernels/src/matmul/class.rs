@@ -112,7 +112,7 @@ impl Class {
     }
 
     /// The reduction in blocks of about [`MAX_RUN`]: several taps, or a part of one.
-    fn blocks(&self) -> Vec<Block> {
+    pub(super) fn blocks(&self) -> Vec<Block> {
         let (taps, channels) = (self.tap_offsets().len(), self.channels);
         if taps * channels == 0 {
             return vec![Block { tap: 0, taps: 0, start: 0, run: 0 }];

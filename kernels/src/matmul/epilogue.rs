@@ -1,5 +1,8 @@
 //! What happens to a tile of sums on its way to the output.
 
+/// Sums of a piece of a row that is narrower than the tile.
+const PIECE: usize = 8;
+
 /// `y = relu(sum * scale + bias + residual)`, each part optional.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Epilogue<'a> {
@@ -62,37 +65,52 @@ impl<const NR: usize> PanelEpilogue<'_, NR> {
     #[inline(always)]
     pub(super) fn store(&self, sums: &[f32; NR], y: &mut [f32], element: usize) {
         let residual = self.residual.map(|r| &r[element..element + y.len()]);
-        // The usual width has a length known to the compiler.
-        if let Ok(y) = <&mut [f32; NR]>::try_from(&mut *y) {
-            let residual = residual.map(|r| r.as_chunks::<NR>().0[0]);
-            *y = self.finished(sums, *y, residual);
-            return;
+        // Each piece has a length known to the compiler, the usual row in one.
+        if y.len() == NR {
+            self.store_pieces::<NR>(0, sums, y, residual);
+        } else {
+            let whole = y.len() / PIECE * PIECE;
+            let (y, rest) = y.split_at_mut(whole);
+            self.store_pieces::<PIECE>(0, sums, y, residual);
+            self.store_pieces::<1>(whole, sums, rest, residual.map(|r| &r[whole..]));
         }
-        let (mut before, mut beside) = ([0.0; NR], [0.0; NR]);
-        copy_short(y, &mut before);
-        let residual = residual.map(|r| {
-            copy_short(r, &mut beside);
-            beside
-        });
-        copy_short(&self.finished(sums, before, residual), y);
     }
 
-    /// A row of the output after this block, which was `before`.
+    /// Writes pieces of `W` sums, from sum `first` on.
     #[inline(always)]
-    fn finished(
+    fn store_pieces<const W: usize>(
         &self,
+        first: usize,
         sums: &[f32; NR],
-        before: [f32; NR],
-        residual: Option<[f32; NR]>,
-    ) -> [f32; NR] {
-        let mut v = *sums;
+        y: &mut [f32],
+        residual: Option<&[f32]>,
+    ) {
+        for (i, y) in y.as_chunks_mut::<W>().0.iter_mut().enumerate() {
+            let at = first / W + i;
+            let residual = residual.map(|r| r.as_chunks::<W>().0[i]);
+            *y = self.finished(at, piece(sums, at), *y, residual);
+        }
+    }
+
+    /// Piece `at` of a row of the output after this block, which was `before`.
+    #[inline(always)]
+    fn finished<const W: usize>(
+        &self,
+        at: usize,
+        sums: [f32; W],
+        before: [f32; W],
+        residual: Option<[f32; W]>,
+    ) -> [f32; W] {
+        let mut v = sums;
         if !self.turn.first {
             v = std::array::from_fn(|i| v[i] + before[i]);
         }
         if let Some(scale) = &self.scale {
+            let scale = piece::<W>(scale, at);
             v = std::array::from_fn(|i| v[i] * scale[i]);
         }
         if let Some(bias) = &self.bias {
+            let bias = piece::<W>(bias, at);
             v = std::array::from_fn(|i| v[i] + bias[i]);
         }
         if let Some(residual) = residual {
@@ -106,8 +124,8 @@ impl<const NR: usize> PanelEpilogue<'_, NR> {
     }
 }
 
-/// Copies the elements that both have.
+/// The `at`-th `W` of the values.
 #[inline(always)]
-fn copy_short(from: &[f32], to: &mut [f32]) {
-    to.iter_mut().zip(from).for_each(|(t, f)| *t = *f);
+fn piece<const W: usize>(values: &[f32], at: usize) -> [f32; W] {
+    values.as_chunks::<W>().0[at]
 }

@@ -33,17 +33,18 @@ fn add_up<const MR: usize, const NR: usize>(
     dw.par_chunks_mut(NR).enumerate().for_each(|(panel, dw)| {
         let (first, width) = (panel * NR, dw.len());
         let mut acc = Acc::new();
-        let (mut slopes, mut values) = (Vec::new(), Vec::new());
+        let (mut slopes, mut values) = ([0.0; BLOCK], [[0.0; NR]; BLOCK]);
         dw.fill(0.0);
         for block in all.chunk_by(|a, b| a / BLOCK == b / BLOCK) {
-            slopes.clear();
-            values.clear();
-            for &at in block {
-                slopes.push(g[at]);
-                values.extend_from_slice(&x[at * channels + first..][..width]);
-                values.resize(slopes.len() * NR, 0.0);
+            for ((&at, slope), values) in block.iter().zip(&mut slopes).zip(&mut values) {
+                *slope = g[at];
+                let channels = &x[at * channels + first..][..width];
+                match <&[f32; NR]>::try_from(channels) {
+                    Ok(whole) => *values = *whole,
+                    Err(_) => values[..width].copy_from_slice(channels),
+                }
             }
-            tile.outer((1, width), block.len(), &slopes, &values, &mut acc);
+            tile.outer((1, width), block.len(), &slopes, values.as_flattened(), &mut acc);
             dw.iter_mut().zip(&acc.0[0]).for_each(|(dw, sum)| *dw += sum);
         }
     });

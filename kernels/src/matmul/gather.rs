@@ -2,13 +2,17 @@
 //!
 //! Each round packs the weights once; then tasks share the output positions. A task walks the
 //! blocks of the reduction, in each the panels of columns (16 or 32 KiB of weights, in L1) and in
-//! each the tiles of rows (16 tiles of them, in L2).
+//! each the tiles of rows (16 tiles of them, in L2). Where there are few positions, tasks share the
+//! columns instead, and each packs its own weights.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::class::{Class, Pass, round_len, rounds};
 use super::epilogue::{PanelEpilogue, Turn};
-use super::pack::{Weights, pack};
+use super::grid::{Part, cut};
+use super::pack::{Block, Weights, pack, pack_block};
 use super::rows::Row;
 use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, prefetch, with_tile};
 use super::{ALIGN_SLACK, ConvShape, Epilogue, aligned};
@@ -16,6 +20,12 @@ use crate::isa::{Isa, wide};
 
 /// Maximum tiles of rows per task: a block of them stays in L2.
 const MAX_TASK_TILES: usize = 16;
+
+/// Maximum rows of a strip.
+const MAX_STRIP_ROWS: usize = 256;
+
+/// Maximum columns of a strip: their weights take 256 KiB of L2.
+const MAX_STRIP: usize = 256;
 
 /// Minimum multiply-adds that are worth a task.
 const MIN_TASK_WORK: usize = 1 << 16;
@@ -85,17 +95,21 @@ impl Product<'_> {
         }
         let positions = y.len() / self.columns;
         let density = self.classes[0].map.density();
+        if let Some(width) = strip_width::<NR>(positions / density, self.columns) {
+            let strips = cut(y, self.columns, positions, width).into_par_iter();
+            return strips.for_each(|mut strip| self.strip(tile, &mut strip));
+        }
         for round in rounds(self.classes, self.columns, NR) {
             let packed = aligned(workspace, round_len(&round));
             self.pack::<NR>(&round, packed);
             let packed = &*packed;
             let task = task_rows::<MR>(positions, density, packed.len() / round.len());
-            y.par_chunks_mut(task * self.columns).enumerate().for_each(|(i, y)| {
+            cut(y, self.columns, task, self.columns).into_par_iter().for_each(|mut part| {
                 let mut rest = packed;
                 for pass in &round {
                     let (packed, tail) = rest.split_at(pass.pack_len());
                     rest = tail;
-                    self.task(tile, pass, packed, i * task, y);
+                    self.task(tile, pass, packed, &mut part);
                 }
             });
         }
@@ -114,40 +128,57 @@ impl Product<'_> {
         }
     }
 
-    /// Computes a pass for the output positions from `start` on, whose elements are `y`.
+    /// Computes a pass for the rows of a part, which has all columns.
     fn task<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,
         pass: &Pass,
         packed: &[f32],
-        start: usize,
-        y: &mut [f32],
+        part: &mut Part<'_>,
     ) {
         let class = &self.classes[pass.class];
-        let mut rows = Vec::new();
-        class.map.list(start..start + y.len() / self.columns, &mut rows);
-        let mut windows = Vec::new();
-        let x = if class.unfold {
-            class.unfold(self.x, &rows, &mut windows);
-            for (i, row) in rows.iter_mut().enumerate() {
-                (row.base, row.mask) = ((i * class.channels) as isize, 1);
-            }
-            &windows[..]
-        } else {
-            self.x
-        };
+        let rows = Rows::new(class, self.x, part.rows.clone());
+        let x = rows.input(self.x);
         let mut table = RowTable::new();
         let mut rest = packed;
         for (i, block) in (pass.first_block..).zip(&pass.blocks) {
-            let taps = &class.tap_offsets()[block.tap..block.tap + block.taps];
-            let rows = (&rows[..], MR);
-            fill(&mut table, x, rows, TapRange::new(taps, block.tap, block.run), block.start);
+            rows.point::<MR>(class, x, block, &mut table);
             let turn = Turn { first: i == 0, last: i + 1 == pass.all_blocks };
             for column in pass.columns.clone().step_by(NR) {
                 let (panel, tail) = rest.split_at(block.depth() * NR);
                 rest = tail;
-                let columns = (start, column, pass.columns.end);
-                self.panel(tile, (&table, rows.0), panel, columns, turn, y);
+                let columns = column..pass.columns.end.min(column + NR);
+                self.panel(tile, (&table, &rows.list), panel, columns, turn, part);
+            }
+        }
+    }
+
+    /// Computes a part that has all rows, and packs its own weights.
+    fn strip<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
+        &self,
+        tile: T,
+        part: &mut Part<'_>,
+    ) {
+        let columns = part.columns.clone();
+        let mut memory = Vec::new();
+        for class in self.classes {
+            let rows = Rows::new(class, self.x, part.rows.clone());
+            let x = rows.input(self.x);
+            let mut table = RowTable::new();
+            let blocks = class.blocks();
+            for (i, block) in blocks.iter().enumerate() {
+                rows.point::<MR>(class, x, block, &mut table);
+                let len = block.depth() * columns.len().next_multiple_of(NR);
+                memory.resize(memory.len().max(len + ALIGN_SLACK), 0.0);
+                let packed = aligned(&mut memory, len);
+                let (taps, isa) = (class.kernel_taps(), tile.isa());
+                pack_block::<NR>(isa, self.weights, block, columns.clone(), taps, packed);
+                let turn = Turn { first: i == 0, last: i + 1 == blocks.len() };
+                for (i, column) in columns.clone().step_by(NR).enumerate() {
+                    let panel = &packed[i * block.depth() * NR..][..block.depth() * NR];
+                    let columns = column..columns.end.min(column + NR);
+                    self.panel(tile, (&table, &rows.list), panel, columns, turn, part);
+                }
             }
         }
     }
@@ -158,60 +189,95 @@ impl Product<'_> {
         tile: T,
         (table, rows): (&RowTable<'_>, &[Row]),
         panel: &[f32],
-        (start, column, end): (usize, usize, usize),
+        columns: Range<usize>,
         turn: Turn,
-        y: &mut [f32],
+        part: &mut Part<'_>,
     ) {
-        let width = NR.min(end - column);
-        let epilogue = self.epilogue.panel(column, width, turn);
+        let width = columns.len();
+        let epilogue = self.epilogue.panel(columns.start, width, turn);
         let (mut acc, isa) = (Acc::new(), tile.isa());
         for (i, tile_rows) in rows.chunks(MR).enumerate() {
             for row in tile_rows {
-                let at = (row.position - start) * self.columns + column;
-                prefetch(&y[at..at + width]);
+                prefetch(part.row(row.position, columns.clone()));
             }
             tile.gather(table, (i * MR, tile_rows.len()), width, panel, &mut acc);
-            let place = (start, self.columns, column);
-            store(isa, &epilogue, &acc, tile_rows, place, width, y);
+            let place = (columns.clone(), self.columns);
+            store(isa, &epilogue, &acc, tile_rows, place, part);
+        }
+    }
+}
+
+/// The rows of a class among some output positions.
+struct Rows {
+    list: Vec<Row>,
+    /// Their windows, if the class unfolds them.
+    windows: Vec<f32>,
+    unfolded: bool,
+}
+
+impl Rows {
+    fn new(class: &Class, x: &[f32], positions: Range<usize>) -> Self {
+        let (mut list, mut windows) = (Vec::new(), Vec::new());
+        class.map.list(positions, &mut list);
+        if class.unfold {
+            class.unfold(x, &list, &mut windows);
+            for (i, row) in list.iter_mut().enumerate() {
+                (row.base, row.mask) = ((i * class.channels) as isize, 1);
+            }
+        }
+        Self { list, windows, unfolded: class.unfold }
+    }
+
+    /// Where they read.
+    fn input<'a>(&'a self, x: &'a [f32]) -> &'a [f32] {
+        if self.unfolded { &self.windows } else { x }
+    }
+
+    /// Points the table at what they read of a block, in tiles of `MR`.
+    fn point<'a, const MR: usize>(
+        &self,
+        class: &Class,
+        x: &'a [f32],
+        block: &Block,
+        table: &mut RowTable<'a>,
+    ) {
+        let offsets = &class.tap_offsets()[block.tap..block.tap + block.taps];
+        let taps = TapRange::new(offsets, block.tap, block.run);
+        table.reset(self.list.len(), taps);
+        for (first, tile) in (0..).step_by(MR).zip(self.list.chunks(MR)) {
+            for (i, row) in tile.iter().enumerate() {
+                let place = (first, tile.len(), i);
+                table.set(x, place, (row.base + block.start as isize, row.mask), taps);
+            }
         }
     }
 }
 
 wide! {
-    /// Writes a tile of sums for `rows` to `y`, whose elements begin at position `place.0` of an
-    /// output of `place.1` columns, from column `place.2` on.
+    /// Writes a tile of sums for `rows` to columns `place.0` of an output of `place.1` columns.
     fn store[const MR, const NR](
         epilogue: &PanelEpilogue<'_, NR>,
         acc: &Acc<MR, NR>,
         rows: &[Row],
-        place: (usize, usize, usize),
-        width: usize,
-        y: &mut [f32],
+        place: (Range<usize>, usize),
+        part: &mut Part<'_>,
     ) {
-        let (start, columns, column) = place;
+        let (columns, all) = place;
         for (row, sums) in rows.iter().zip(&acc.0) {
-            let at = (row.position - start) * columns + column;
-            let element = row.position * columns + column;
-            epilogue.store(sums, &mut y[at..at + width], element);
+            let element = row.position * all + columns.start;
+            epilogue.store(sums, part.row(row.position, columns.clone()), element);
         }
     }
 }
 
-/// Fills the table with rows in tiles of `tile`.
-fn fill<'a>(
-    table: &mut RowTable<'a>,
-    x: &'a [f32],
-    (rows, tile): (&[Row], usize),
-    taps: TapRange<'_>,
-    start: usize,
-) {
-    table.reset(rows.len(), taps);
-    for (start_row, tile_rows) in (0..).step_by(tile).zip(rows.chunks(tile)) {
-        for (i, row) in tile_rows.iter().enumerate() {
-            let place = (start_row, tile_rows.len(), i);
-            table.set(x, place, (row.base + start as isize, row.mask), taps);
-        }
-    }
+/// Columns of a strip: a task that computes all `rows`, and packs its own weights into L2. `None`
+/// where other tasks would have to pack the same again, or there would be too few tasks. The choice
+/// moves no bit of the result.
+fn strip_width<const NR: usize>(rows: usize, columns: usize) -> Option<usize> {
+    let (panels, threads) = (columns.div_ceil(NR), rayon::current_num_threads());
+    let tasks = 2 * threads;
+    let few = rows <= MAX_STRIP_ROWS && panels >= tasks;
+    few.then(|| (panels / tasks).min(MAX_STRIP / NR) * NR)
 }
 
 /// Output positions per task, if one in `density` is a row; `work` multiply-adds per row. The

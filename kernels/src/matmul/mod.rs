@@ -24,6 +24,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod transpose;
 
 pub(crate) use epilogue::Epilogue;
 pub(crate) use filter::filter_gradient;

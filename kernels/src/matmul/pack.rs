@@ -1,7 +1,10 @@
 //! Packing of weights into panels as wide as the register tile, as the register tile reads them.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
+use super::transpose::transpose;
 use crate::isa::{Isa, wide};
 
 /// Weights `[K][taps][C]` seen as the right matrix of a product.
@@ -49,90 +52,90 @@ impl Block {
     }
 }
 
+/// Columns that are packed together: a row of the weights is then read in long runs.
+const TOGETHER: usize = 256;
+
 /// Packs `blocks` for `columns` into `out`: for each block its panels, for each panel the block's
 /// rows of `NR` columns. Columns past the last hold zeros. `kernel_taps` names the taps.
 pub(super) fn pack<const NR: usize>(
     weights: Weights<'_>,
     blocks: &[Block],
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
     kernel_taps: &[usize],
     out: &mut [f32],
 ) {
     let mut rest = out;
-    let mut panels = Vec::new();
+    let mut parts = Vec::new();
     for block in blocks {
-        for start in columns.clone().step_by(NR) {
-            let (panel, tail) = std::mem::take(&mut rest).split_at_mut(block.depth() * NR);
-            panels.push((panel, block, start..columns.end.min(start + NR)));
+        for start in columns.clone().step_by(TOGETHER) {
+            let columns = start..columns.end.min(start + TOGETHER);
+            let len = block.depth() * columns.len().next_multiple_of(NR);
+            let (part, tail) = std::mem::take(&mut rest).split_at_mut(len);
+            parts.push((part, block, columns));
             rest = tail;
         }
     }
     let isa = Isa::get();
-    panels.into_par_iter().with_min_len(2).for_each(|(panel, block, columns)| {
-        for (t, rows) in panel.chunks_exact_mut(block.run * NR).enumerate() {
-            let tap = kernel_taps[block.tap + t];
-            pack_tap::<NR>(isa, weights, tap, block, columns.clone(), rows);
-        }
+    parts.into_par_iter().for_each(|(part, block, columns)| {
+        pack_block::<NR>(isa, weights, block, columns, kernel_taps, part);
     });
 }
 
-wide! {
-    /// Packs one tap of a block for the columns of a panel.
-    fn pack_tap[const NR](
-        weights: Weights<'_>,
-        tap: usize,
-        block: &Block,
-        columns: std::ops::Range<usize>,
-        rows: &mut [f32],
-    ) {
-        let width = columns.len();
-        match weights {
-            Weights::Filters { values, filter_len, channels } => {
-                if width < NR {
-                    rows.fill(0.0);
-                }
-                let start = tap * channels + block.start;
-                let filter = |k: usize| &values[k * filter_len + start..][..block.run];
-                transpose::<NR>(columns, filter, rows);
+/// Packs one block for `columns`, on this thread.
+pub(super) fn pack_block<const NR: usize>(
+    isa: Isa,
+    weights: Weights<'_>,
+    block: &Block,
+    columns: Range<usize>,
+    kernel_taps: &[usize],
+    out: &mut [f32],
+) {
+    let taps = &kernel_taps[block.tap..block.tap + block.taps];
+    match weights {
+        Weights::Filters { values, filter_len, channels } => {
+            if block.depth() == 0 {
+                return;
             }
-            Weights::Channels { values, filter_len, channels, scale } => {
-                for (i, row) in rows.chunks_exact_mut(NR).enumerate() {
+            let panels = out.chunks_exact_mut(block.depth() * NR);
+            for (panel, first) in panels.zip(columns.clone().step_by(NR)) {
+                let width = NR.min(columns.end - first);
+                if width < NR {
+                    panel.fill(0.0);
+                }
+                for (rows, tap) in panel.chunks_exact_mut(block.run * NR).zip(taps) {
+                    let from = &values[first * filter_len + tap * channels + block.start..];
+                    transpose(isa, (from, filter_len), (width, block.run), (rows, NR));
+                }
+            }
+        }
+        Weights::Channels { values, filter_len, channels, scale } => {
+            for (t, tap) in taps.iter().enumerate() {
+                for i in 0..block.run {
                     let k = block.start + i;
-                    let from = k * filter_len + tap * channels + columns.start;
-                    let factor = scale.map_or(1.0, |s| s[k]);
-                    let source = &values[from..from + width];
-                    for (r, v) in row.iter_mut().zip(source) {
-                        *r = v * factor;
-                    }
-                    row[width..].fill(0.0);
+                    let from = k * filter_len + tap * channels;
+                    let row = &values[from + columns.start..from + columns.end];
+                    let place = (t * block.run + i, block.depth());
+                    scatter_row::<NR>(isa, row, scale.map_or(1.0, |s| s[k]), place, out);
                 }
             }
         }
     }
 }
 
-/// Filters side by side, sixteen at a time so that a group of stores fills a line.
-#[inline(always)]
-fn transpose<'a, const NR: usize>(
-    columns: std::ops::Range<usize>,
-    filter: impl Fn(usize) -> &'a [f32],
-    rows: &mut [f32],
-) {
-    let mut j = 0;
-    while j + 8 <= columns.len() {
-        let sources: [&[f32]; 8] = std::array::from_fn(|i| filter(columns.start + j + i));
-        let len = sources[0].len();
-        let sources = sources.map(|s| &s[..len]);
-        for (c, row) in rows.chunks_exact_mut(NR).take(len).enumerate() {
-            for (r, source) in row[j..j + 8].iter_mut().zip(sources) {
-                *r = source[c];
-            }
+wide! {
+    /// Writes `row * factor` to row `place.0` of panels of `place.1` rows, then zeros.
+    fn scatter_row[const NR](row: &[f32], factor: f32, place: (usize, usize), out: &mut [f32]) {
+        let (at, depth) = place;
+        let (whole, rest) = row.as_chunks::<NR>();
+        let mut panels = out.chunks_exact_mut(depth * NR);
+        for (source, panel) in whole.iter().zip(&mut panels) {
+            let to = &mut panel[at * NR..(at + 1) * NR];
+            to.iter_mut().zip(source).for_each(|(to, v)| *to = v * factor);
         }
-        j += 8;
-    }
-    for (j, k) in columns.enumerate().skip(j) {
-        for (row, v) in rows.chunks_exact_mut(NR).zip(filter(k)) {
-            row[j] = *v;
+        if let Some(panel) = panels.next() {
+            let to = &mut panel[at * NR..(at + 1) * NR];
+            to.fill(0.0);
+            to.iter_mut().zip(rest).for_each(|(to, v)| *to = v * factor);
         }
     }
 }

@@ -63,6 +63,10 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "kernels/src/matmul/tile/portable.rs",
         "the same signature and the same pointers as the SIMD tile that it stands in for",
     ),
+    (
+        "kernels/src/matmul/transpose.rs",
+        "SIMD intrinsics on rows that are reached by pointer, a square at a time",
+    ),
 ];
 
 /// `unsafe`, or leave for it, in files that are not listed; `unsafe` without its argument; and

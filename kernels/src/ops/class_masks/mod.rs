@@ -19,7 +19,6 @@ use device::{Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::matmul::gather_workspace_len;
 use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
@@ -120,10 +119,6 @@ impl Op for ClassMasks {
             ],
             &[Sink::GradInput(0), Sink::GradInput(1), Sink::GradInput(2)],
         )
-    }
-
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        gather_workspace_len(&cpu::row_shape(&inputs[0]))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -124,7 +124,7 @@ pub(super) fn backward(
     grads: &mut [TensorMut<'_>],
 ) {
     let channels = grad_output.shape()[3];
-    let grad_output = grad_output.f32();
+    let (grad_output, isa) = (grad_output.f32(), Isa::get());
     let placed: Vec<Placed> = (0..rois.count)
         .into_par_iter()
         .filter_map(|row| place(grid, level_sizes, rois, row))
@@ -149,7 +149,7 @@ pub(super) fn backward(
                 for p in of_image.iter().filter(touches) {
                     let bins = grid.pooled * grid.pooled * channels;
                     let g = &grad_output[p.row * bins..][..bins];
-                    scatter(grid, p, g, channels, first, grad, row_len);
+                    scatter(isa, grid, p, (g, channels), grad, (first, row_len));
                 }
             });
         });
@@ -163,28 +163,30 @@ fn place(grid: Grid, level_sizes: &[[usize; 2]], rois: &Rois<'_>, row: usize) ->
     Some(Placed { row, image, level, extent: taps[0].extent()?, taps })
 }
 
-/// Adds the gradient of a RoI to the feature rows from `first` that `grad` holds.
-fn scatter(
-    grid: Grid,
-    placed: &Placed,
-    grad_output: &[f32],
-    channels: usize,
-    first: usize,
-    grad: &mut [f32],
-    row_len: usize,
-) {
-    let [rows, cols] = &placed.taps;
-    for ph in 0..grid.pooled {
-        for &(row, row_weight) in rows.bin(ph) {
-            let Some(start) = (row as usize).checked_sub(first).map(|r| r * row_len) else {
-                continue;
-            };
-            let Some(line) = grad.get_mut(start..start + row_len) else { continue };
-            for pw in 0..grid.pooled {
-                let g = &grad_output[(ph * grid.pooled + pw) * channels..][..channels];
-                for &(col, col_weight) in cols.bin(pw) {
-                    let place = &mut line[col as usize * channels..][..channels];
-                    add_scaled(place, row_weight * col_weight, g);
+wide! {
+    /// Adds the gradient of a RoI, with its channels, to the feature rows that `grad` holds: from
+    /// row `band.0` on, each `band.1` elements.
+    fn scatter(
+        grid: Grid,
+        placed: &Placed,
+        gradient: (&[f32], usize),
+        grad: &mut [f32],
+        band: (usize, usize),
+    ) {
+        let ((grad_output, channels), (first, row_len)) = (gradient, band);
+        let [rows, cols] = &placed.taps;
+        for ph in 0..grid.pooled {
+            for &(row, row_weight) in rows.bin(ph) {
+                let Some(start) = (row as usize).checked_sub(first).map(|r| r * row_len) else {
+                    continue;
+                };
+                let Some(line) = grad.get_mut(start..start + row_len) else { continue };
+                for pw in 0..grid.pooled {
+                    let g = &grad_output[(ph * grid.pooled + pw) * channels..][..channels];
+                    for &(col, col_weight) in cols.bin(pw) {
+                        let place = &mut line[col as usize * channels..][..channels];
+                        add_scaled(place, row_weight * col_weight, g);
+                    }
                 }
             }
         }
