@@ -187,7 +187,7 @@ void copy_async_16(const char* file, int line, void* to, const void* from, int v
   if (valid < 0 || valid > 16)
     fail("asynchronous copy of fewer than 0 or more than 16 bytes", place);
   Fiber& me = running_fiber();
-  me.copies.push_back({to, from, valid, me.group});
+  me.copies.push_back({to, from, valid, me.group, place});
 }
 void copy_async_commit() { running_fiber().group++; }
 void copy_async_wait(int pending) {
