@@ -35,7 +35,7 @@ const FLAGS: &[&str] = &[
 
 /// What plays the part of hardware: TSan must not take its memory for that of kernels.
 const NOT_FOR_TSAN: &[&str] =
-    &["runtime/collectives.cpp", "runtime/fibers.cpp", "runtime/launch.cpp"];
+    &["runtime/collectives.cpp", "runtime/counter.cpp", "runtime/fibers.cpp", "runtime/launch.cpp"];
 
 fn main() {
     if let Err(reason) = build() {

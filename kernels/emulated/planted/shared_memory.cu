@@ -66,24 +66,30 @@ KERNEL(256) planted_too_much_shared(float* RESTRICT out) {
 EXPORT(planted_too_much_shared)
 
 // Copies 16 bytes a thread through shared memory, `shift` bytes off.
-template <bool wait>
+enum class Wait { BEFORE_THE_READ, AFTER_IT, NEVER };
+template <Wait wait>
 DEVICE void staged_copy(const float* from, float* to, int shift_from, int shift_to) {
   SHARED(float4, stage, 65);
   const unsigned t = threadIdx.x;
-  copy_async_16((char*)&stage[t] + shift_to,  // bug: misaligned asynchronous copy
+  copy_async_16((char*)&stage[t] + shift_to,  // bug: asynchronous copy
                 (const char*)(from + 4 * t) + shift_from);
   copy_async_commit();
-  if (wait) copy_async_wait<0>();
+  if (wait == Wait::BEFORE_THE_READ) copy_async_wait<0>();
   __syncthreads();
   ((float4*)to)[t] = stage[t];
+  if (wait == Wait::AFTER_IT) copy_async_wait<0>();
 }
 KERNEL(64)
 planted_staged_copy(const float* RESTRICT from, float* RESTRICT to, int shift_from, int shift_to) {
-  staged_copy<true>(from, to, shift_from, shift_to);
+  staged_copy<Wait::BEFORE_THE_READ>(from, to, shift_from, shift_to);
 }
 EXPORT(planted_staged_copy)
+KERNEL(64) planted_late_wait(const float* RESTRICT from, float* RESTRICT to) {
+  staged_copy<Wait::AFTER_IT>(from, to, 0, 0);
+}
+EXPORT(planted_late_wait)
 KERNEL(64) planted_forgotten_wait(const float* RESTRICT from, float* RESTRICT to) {
-  staged_copy<false>(from, to, 0, 0);
+  staged_copy<Wait::NEVER>(from, to, 0, 0);
 }
 EXPORT(planted_forgotten_wait)
 

@@ -186,8 +186,12 @@ void copy_async_16(const char* file, int line, void* to, const void* from, int v
     fail("misaligned asynchronous copy: the global address is no multiple of 16", place);
   if (valid < 0 || valid > 16)
     fail("asynchronous copy of fewer than 0 or more than 16 bytes", place);
+  if (block->counter) {
+    count_lane(COPY_TO_SHARED, place, to, 16, 16);
+    count_lane(COPY_FROM_GLOBAL, place, from, valid, 16);
+  }
   Fiber& me = running_fiber();
-  me.copies.push_back({to, from, valid, me.group});
+  me.copies.push_back({to, from, valid, me.group, place});
 }
 void copy_async_commit() { running_fiber().group++; }
 void copy_async_wait(int pending) {

@@ -151,8 +151,10 @@ struct Thread {
   uint3 index;
   unsigned linear, lane;
 };
+class Counter;
 struct BlockIndex {
   uint3 index, threads, blocks;
+  Counter* counter;  // null unless the launch is counted
 };
 extern __attribute__((tls_model("initial-exec"))) __thread Thread* current;
 extern __attribute__((tls_model("initial-exec"))) __thread BlockIndex* block;
@@ -166,6 +168,25 @@ void collective(unsigned mask, const void* in, void* out, Meeting meeting, const
 void* shared(const void* key, size_t bytes, Place place);
 unsigned char* dynamic_shared();
 [[noreturn]] void fail(const char* what, Place place);
+
+// What a counted launch counts. The mirror of `Operation` in src/counted.rs.
+enum Operation {
+  MMA,
+  LDMATRIX,
+  COPY_TO_SHARED,
+  COPY_FROM_GLOBAL,
+  LOAD_SHARED,
+  STORE_SHARED,
+  LOAD_GLOBAL,
+  STORE_GLOBAL
+};
+// What a lane, a warp, or an instruction of a warp without memory asks for: counter.h.
+void count_lane(Operation operation, Place place, const void* at, int bytes, int lane_bytes);
+void count_warp(Operation operation, Place place, const void* const* at, int lane_bytes);
+void count_instruction(Operation operation, Place place);
+inline void count(Operation operation, const void* at, int bytes, Place place) {
+  if (block->counter) count_lane(operation, place, at, bytes, bytes);
+}
 
 // The operands of a warp collective, lane by lane.
 struct Lanes {

@@ -114,6 +114,11 @@ void fail(const std::string& what, Place place) {
 }
 void fail(const char* what, Place place) { fail(std::string(what), place); }
 
+// A copy that lands after its block has ended may land in shared memory of the next one.
+[[noreturn]] __attribute__((noinline, cold)) static void fail_pending(const Fiber& me) {
+  fail("asynchronous copy that is still pending as its thread returns", me.copies.front().place);
+}
+
 // First frame of a stack. It runs one thread after another for as long as they are fresh: threads
 // that never wait share one stack, and cost no switch.
 static void entry() {
@@ -133,6 +138,7 @@ static void entry() {
 #endif
     b.kernel->call(b.kernel->function, b.arguments);
     Fiber& me = running_fiber();
+    if (!me.copies.empty()) fail_pending(me);
     me.state = State::DONE;
     b.alive--;
     b.warps[me.linear / 32].done |= 1u << me.lane;

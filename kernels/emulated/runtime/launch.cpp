@@ -1,12 +1,14 @@
 // The C interface: the table of kernels, device memory with red zones, and launches.
 #include <memory>  // before CUDA's words are defined: it uses one
 
+#include "counter.h"
 #include "runtime.h"
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <sys/mman.h>
 #include <thread>
@@ -87,8 +89,10 @@ struct Grid {
   size_t dynamic_bytes;
   void** arguments;
   uint64_t seed;
-  bool cut_sums;
+  bool cut_sums, counts;
   size_t os_threads;
+  std::mutex sites_lock;
+  std::vector<Site> sites;
   // Relaxed: TSan must not take it for an order between blocks.
   std::atomic<bool> failed{false};
 };
@@ -117,6 +121,8 @@ static std::string work(Grid& grid, size_t w) {
   b.arguments = grid.arguments;
   b.dynamic_bytes = grid.dynamic_bytes;
   b.cut_sums = grid.cut_sums;
+  Counter counter;
+  b.counter = grid.counts ? &counter : nullptr;
   make_fibers(keep);
 #ifdef EMULATED_TSAN
   b.tsan_scheduler = __tsan_get_current_fiber();
@@ -130,6 +136,7 @@ static std::string work(Grid& grid, size_t w) {
                (unsigned)(k / grid.blocks.x / grid.blocks.y)};
     b.random = grid.seed ? grid.seed * 0x9E3779B97F4A7C15ull + k + 1 : 0;
     run_block(b);
+    if (grid.counts) counter.end_block();
     if (b.failed) {
       error = b.error;
       grid.failed.store(true, std::memory_order_relaxed);
@@ -140,6 +147,10 @@ static std::string work(Grid& grid, size_t w) {
 #endif
   block = nullptr;
   current = nullptr;
+  if (grid.counts) {
+    const std::lock_guard<std::mutex> lock(grid.sites_lock);
+    counter.add_to(grid.sites);
+  }
   return error;
 }
 
@@ -244,11 +255,14 @@ EXPORTED void emulated_copy(void* to, const void* from, size_t bytes, void* devi
   (void)device, (void)device_bytes;
 }
 
-// Runs a kernel. `spans` are the bytes that it may reach: first byte and length, in turn.
+// Runs a kernel. `spans` are the bytes that it may reach: first byte and length, in turn. With
+// `sites` it is counted: at most `site_capacity` of them are given out, and how many there are is
+// left in `site_count`.
 EXPORTED int emulated_launch(const char* name, const unsigned* blocks, const unsigned* threads,
                              size_t dynamic_bytes, void** arguments, const uint64_t* spans,
                              size_t span_count, uint64_t seed, unsigned os_threads,
-                             int cut_sums, char* error, size_t capacity) {
+                             int cut_sums, Site* sites, size_t site_capacity, size_t* site_count,
+                             char* error, size_t capacity) {
   const auto found = kernels().find(name);
   if (found == kernels().end()) {
     answer(error, capacity, "no kernel of this name was compiled");
@@ -262,6 +276,7 @@ EXPORTED int emulated_launch(const char* name, const unsigned* blocks, const uns
   grid.arguments = arguments;
   grid.seed = seed;
   grid.cut_sums = cut_sums != 0;
+  grid.counts = sites != nullptr;
 #ifdef EMULATED_ASAN
   for (size_t i = 0; i < span_count; i++)
     ASAN_UNPOISON_MEMORY_REGION((void*)spans[2 * i], spans[2 * i + 1]);
@@ -272,6 +287,8 @@ EXPORTED int emulated_launch(const char* name, const unsigned* blocks, const uns
     ASAN_POISON_MEMORY_REGION((void*)spans[2 * i], (spans[2 * i + 1] + 7) & ~7ull);
 #endif
   (void)spans, (void)span_count;
+  *site_count = grid.sites.size();
+  std::copy_n(grid.sites.begin(), std::min(grid.sites.size(), site_capacity), sites);
   answer(error, capacity, what);
   return !what.empty();
 }

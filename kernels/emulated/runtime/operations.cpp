@@ -34,7 +34,8 @@ struct Fragment {
   unsigned r[4];
 };
 template <bool transposed>
-static void load_meeting(const Lanes& lanes, const void*) {
+static void load_meeting(const Lanes& lanes, const void* place) {
+  if (block->counter) count_warp(LDMATRIX, *(const Place*)place, lanes.in_, 16);
   for (unsigned m = 0; m < 4; m++) {
     uint16_t matrix[8][8];
     for (unsigned r = 0; r < 8; r++) memcpy(matrix[r], lanes.in_[m * 8 + r], 16);
@@ -51,7 +52,7 @@ void load_matrix_x4(unsigned (&r)[4], const void* row, bool transposed, const ch
   if ((uintptr_t)row & 15)
     fail("misaligned ldmatrix: the row's address is no multiple of 16", place);
   Fragment out;
-  collective(0xffffffffu, row, &out, transposed ? load_meeting<true> : load_meeting<false>, nullptr,
+  collective(0xffffffffu, row, &out, transposed ? load_meeting<true> : load_meeting<false>, &place,
              place);
   memcpy(r, out.r, sizeof out.r);
 }
@@ -133,13 +134,15 @@ static void multiply_meeting(const Lanes& lanes, const void*) {
 }
 void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                       const char* file, int line) {
+  const Place place{file, line};
+  if (block->counter) count_instruction(MMA, place);
   Product in;
   memcpy(in.a, a, 16);
   in.b[0] = b0;
   in.b[1] = b1;
   memcpy(in.c, d, 16);
   Sums out;
-  collective(0xffffffffu, &in, &out, multiply_meeting, nullptr, {file, line});
+  collective(0xffffffffu, &in, &out, multiply_meeting, nullptr, place);
   memcpy(d, out.d, 16);
 }
 

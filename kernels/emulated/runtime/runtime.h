@@ -21,6 +21,7 @@ struct AsyncCopy {
   void* to;
   const void* from;
   int valid, group;
+  Place place;
 };
 
 // A thread of the block. What every switch needs lies together in its first cache lines.

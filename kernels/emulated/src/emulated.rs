@@ -12,6 +12,7 @@ use device::{
 
 use crate::capture::{Capture, Graph};
 use crate::command::Command;
+use crate::counted::CountedLaunch;
 use crate::library::{Way, kernel_names, source};
 use crate::memory::{Memory, TOTAL_BYTES};
 use crate::planted::Planted;
@@ -34,6 +35,7 @@ pub struct EmulatedDevice {
     order: Order,
     os_threads: u32,
     tensor_core_sums: bool,
+    counting: bool,
     planted: Planted,
     gpu: Gpu,
     /// `None` for a single device.
@@ -54,6 +56,7 @@ struct Inner {
     graphs: Vec<Arc<Graph>>,
     capture: Option<Capture>,
     counts: Counts,
+    counted: Vec<CountedLaunch>,
     random: u64,
     fault: Option<DeviceError>,
 }
@@ -71,6 +74,7 @@ impl EmulatedDevice {
             order,
             os_threads: 1,
             tensor_core_sums: false,
+            counting: false,
             planted: Planted::default(),
             gpu: Gpu::a100(),
             member: None,
@@ -96,6 +100,17 @@ impl EmulatedDevice {
     pub fn with_tensor_core_sums(mut self) -> Self {
         self.tensor_core_sums = true;
         self
+    }
+
+    /// Counts what each launch asks of memory and tensor cores, for [`Self::take_counted`].
+    pub fn counting(mut self) -> Self {
+        self.counting = true;
+        self
+    }
+
+    /// The launches since the last call, in the order in which they ran.
+    pub fn take_counted(&self) -> Vec<CountedLaunch> {
+        std::mem::take(&mut self.lock().counted)
     }
 
     /// A device that fails as planted.
@@ -135,8 +150,7 @@ impl EmulatedDevice {
         let result = match &command {
             Command::Task(Task::Launch(launch)) => {
                 let seed = if random { next_random(&mut inner.random) } else { 0 };
-                let way = Way { seed, os_threads: self.os_threads, cut: self.tensor_core_sums };
-                self.planted.at(launch).and_then(|()| inner.memory.run(launch, way))
+                self.planted.at(launch).and_then(|()| self.run(inner, launch, seed))
             }
             Command::Task(Task::Upload(Upload { to, from, offset, bytes })) => {
                 inner.memory.copy(*to, from.device_ptr + *offset as DevicePtr, *bytes);
@@ -160,6 +174,17 @@ impl EmulatedDevice {
             inner.fault.get_or_insert(e);
         }
         true
+    }
+
+    /// Runs a launch, and keeps what was counted.
+    fn run(&self, inner: &mut Inner, launch: &Launch, seed: u64) -> Result<(), DeviceError> {
+        let (cut, count) = (self.tensor_core_sums, self.counting);
+        let way = Way { seed, os_threads: self.os_threads, cut, count };
+        let sites = inner.memory.run(launch, way)?;
+        if count {
+            inner.counted.push(CountedLaunch { launch: launch.clone(), sites });
+        }
+        Ok(())
     }
 
     /// Takes part in a sum over ranks.

@@ -11,12 +11,14 @@
 //! script `sanitize` runs everything under the compiler's sanitizers, which see what the device
 //! cannot: reads out of bounds, misaligned vectors, races.
 //!
-//! On request, products are summed as on tensor cores. Not modelled: weak memory, speed.
+//! On request, products are summed as on tensor cores, and what warps ask of memory is counted
+//! ([`Requests`]). Not modelled: weak memory, speed.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod capture;
 mod command;
+mod counted;
 mod emulated;
 mod library;
 mod memory;
@@ -25,6 +27,7 @@ mod queue;
 mod ranks;
 mod staging;
 
+pub use counted::{CountedLaunch, Operation, Requests, Site};
 pub use emulated::{EmulatedDevice, Order};
 pub use library::kernel_names;
 pub use planted::Planted;

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 
 use device::{Arg, DeviceError, DevicePtr, Launch, Touch};
 
+use crate::counted::{Operation, Requests, Site};
+
 type LaunchFn = unsafe extern "C" fn(
     *const c_char,
     *const u32,
@@ -17,9 +19,60 @@ type LaunchFn = unsafe extern "C" fn(
     u64,
     u32,
     c_int,
+    *mut RawSite,
+    usize,
+    *mut usize,
     *mut c_char,
     usize,
 ) -> c_int;
+
+/// The runtime's `struct Site`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawSite {
+    file: *const c_char,
+    line: c_int,
+    operation: c_int,
+    requests: u64,
+    bytes: u64,
+    units: u64,
+    least: u64,
+    worst: u64,
+}
+
+impl RawSite {
+    const NONE: Self = Self {
+        file: std::ptr::null(),
+        line: 0,
+        operation: 0,
+        requests: 0,
+        bytes: 0,
+        units: 0,
+        least: 0,
+        worst: 0,
+    };
+
+    fn site(&self) -> Site {
+        // SAFETY: the runtime gives `__FILE__` of a kernel's source, a string of the library, which
+        // is never unloaded.
+        let file = unsafe { CStr::from_ptr(self.file) }.to_string_lossy();
+        let name = file.rsplit('/').next().unwrap_or_default();
+        Site {
+            place: format!("{name}:{}", self.line),
+            operation: Operation::ALL[self.operation as usize],
+            requests: Requests {
+                count: self.requests,
+                bytes: self.bytes,
+                units: self.units,
+                least: self.least,
+                worst: self.worst,
+            },
+        }
+    }
+}
+
+/// Lines of a kernel that can be counted.
+const SITES: usize = 512;
 
 /// Functions of the library; it is never unloaded.
 struct Functions {
@@ -166,11 +219,13 @@ pub(crate) struct Way {
     pub(crate) os_threads: u32,
     /// Truncate sums of products, as tensor cores do.
     pub(crate) cut: bool,
+    /// Count what warps ask of memory.
+    pub(crate) count: bool,
 }
 
-/// Runs a launch to completion. The caller has checked the argument sizes, and that everything the
-/// launch declares is in live allocations.
-pub(crate) fn launch(launch: &Launch, way: Way) -> Result<(), DeviceError> {
+/// Runs a launch to completion, and gives its sites if they are counted. The caller has checked the
+/// argument sizes, and that everything the launch declares is in live allocations.
+pub(crate) fn launch(launch: &Launch, way: Way) -> Result<Vec<Site>, DeviceError> {
     let fault = |reason: String| DeviceError::Kernel { kernel: launch.kernel.to_string(), reason };
     let name = CString::new(launch.kernel).map_err(|e| fault(e.to_string()))?;
     let memory: Vec<Vec<u128>> = launch.args.iter().map(aligned).collect();
@@ -178,11 +233,14 @@ pub(crate) fn launch(launch: &Launch, way: Way) -> Result<(), DeviceError> {
         memory.iter().map(|m| m.as_ptr().cast_mut().cast()).collect();
     let spans: Vec<u64> = launch.touches().flat_map(|t: Touch| [t.ptr, t.bytes as u64]).collect();
     let mut text = vec![0u8; 1024];
+    let mut sites = vec![RawSite::NONE; if way.count { SITES } else { 0 }];
+    let to = if way.count { sites.as_mut_ptr() } else { std::ptr::null_mut() };
+    let mut site_count = 0;
     // SAFETY: the kernel reads its parameters through `pointers`, each of which leads to at least
     // the bytes of its parameter (the sizes were compared with the compiled signature), aligned to
-    // 16. `spans` holds pairs. The error text is zero-ended within its capacity. The kernel itself
-    // is C++ that reaches memory by addresses: that it keeps to its buffers is what the red zones
-    // and sanitizer builds of this device are there to show.
+    // 16. `spans` holds pairs; `to` is null or leads to `sites`. The error text ends in zero within
+    // its capacity. The kernel itself is C++ that reaches memory by addresses: that it keeps to its
+    // buffers is what the red zones and sanitizer builds of this device are there to show.
     let failed = unsafe {
         (functions().launch)(
             name.as_ptr(),
@@ -195,14 +253,18 @@ pub(crate) fn launch(launch: &Launch, way: Way) -> Result<(), DeviceError> {
             way.seed,
             way.os_threads,
             way.cut.into(),
+            to,
+            sites.len(),
+            &mut site_count,
             text.as_mut_ptr().cast(),
             text.len(),
         )
     };
-    if failed == 0 {
-        return Ok(());
+    if failed != 0 {
+        return Err(fault(until_zero(&text)));
     }
-    Err(fault(until_zero(&text)))
+    assert!(site_count <= sites.len(), "`{}` has {site_count} lines to count", launch.kernel);
+    Ok(sites[..site_count].iter().map(RawSite::site).collect())
 }
 
 fn until_zero(text: &[u8]) -> String {

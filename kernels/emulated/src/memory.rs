@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use device::{DeviceError, DevicePtr, Launch};
 
+use crate::counted::Site;
 use crate::library::{self, Block, Way};
 
 /// Total memory of the emulated device: small enough to expose a runaway test.
@@ -107,15 +108,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Runs a launch, and checks the memory that it must not change.
-    pub(crate) fn run(&self, launch: &Launch, way: Way) -> Result<(), DeviceError> {
+    /// Runs a launch, and checks the memory that it must not change. Gives its sites if they are
+    /// counted.
+    pub(crate) fn run(&self, launch: &Launch, way: Way) -> Result<Vec<Site>, DeviceError> {
         let watched: Vec<_> = launch
             .touches()
             .filter(|t| !t.access.writes() && t.bytes <= WATCHED_BYTES)
             .filter(|t| !launch.touches().any(|w| w.access.writes() && overlap(w, *t)))
             .map(|t| (t, self.copy_of(t.ptr, t.bytes)))
             .collect();
-        library::launch(launch, way)?;
+        let sites = library::launch(launch, way)?;
         for (touch, before) in watched {
             if self.copy_of(touch.ptr, touch.bytes) != before {
                 let bytes = touch.bytes;
@@ -127,7 +129,7 @@ impl Memory {
             let block = self.expect(touch.ptr, touch.bytes);
             check_red_zone(block, Some(launch.kernel))?;
         }
-        Ok(())
+        Ok(sites)
     }
 
     fn copy_of(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! The whole training step in fp16 on a device, against f32 on the CPU: values, order, loss scale,
 //! resume, and what a step asks of the host. Each check panics with what it found wrong.
 
+mod counted;
 mod first;
 mod fusion;
 mod program;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use device::Device;
 use tempfile::TempDir;
 
+pub use counted::{CountedNode, counted_products};
 pub use first::{
     a_step_in_fp16_is_that_of_f32, two_shapes_alternate,
     what_lies_behind_the_counts_changes_nothing,

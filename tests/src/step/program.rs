@@ -48,7 +48,7 @@ pub(super) fn micro(set: &[&str]) -> Config {
 }
 
 /// A program of `micro` with the state that it starts from.
-fn build(
+pub(super) fn build(
     store: &Store,
     config: &Config,
     padded: ImageSize,
@@ -145,10 +145,16 @@ impl OnDevice {
         device: Arc<dyn Device>,
     ) -> Self {
         let target = Target::Gpu(device.gpu().clone());
+        let build = |shape| build(store, config, shape, target.clone(), inject.clone());
+        Self::of(shapes.iter().map(|shape| build(*shape)).collect(), device)
+    }
+
+    /// Programs, with the state that each starts from, on a device.
+    pub(super) fn of(built: Vec<(BuiltProgram, StateSet)>, device: Arc<dyn Device>) -> Self {
+        let target = Target::Gpu(device.gpu().clone());
         let mut first = None;
         let mut prepared = Vec::new();
-        for shape in shapes {
-            let (built, state) = build(store, config, *shape, target.clone(), inject.clone());
+        for (built, state) in built {
             first.get_or_insert(state);
             prepared
                 .push(Prepared::new(Arc::new(built.program), target.clone()).expect("a schedule"));

@@ -11,3 +11,4 @@ mod streams;
 mod support;
 mod tensor_cores;
 mod threads;
+mod traffic;

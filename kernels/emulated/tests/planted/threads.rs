@@ -128,7 +128,7 @@ fn shared_memory_starts_as_nan() {
 
 #[test]
 fn misaligned_asynchronous_copies_are_reported() {
-    let line = place("shared_memory.cu", "misaligned asynchronous copy");
+    let line = place("shared_memory.cu", "asynchronous copy");
     for (from, to, which) in [(4, 0, "global"), (0, 8, "shared")] {
         let bench = Bench::new(Order::Given);
         let (input, output) = (bench.alloc(1040), bench.alloc(1024));
@@ -141,7 +141,7 @@ fn misaligned_asynchronous_copies_are_reported() {
 }
 
 #[test]
-fn a_forgotten_wait_reads_poison() {
+fn a_late_wait_reads_poison() {
     for order in orders() {
         let bench = Bench::new(order);
         let values: Vec<f32> = (0..256).map(|i| i as f32).collect();
@@ -149,9 +149,21 @@ fn a_forgotten_wait_reads_poison() {
         let right = one_block("planted_staged_copy", 64).arg(input.read()).arg(output.write());
         bench.run(&right.int(0).int(0)).unwrap();
         assert_eq!(bench.download::<f32>(output), values);
-        let wrong = one_block("planted_forgotten_wait", 64).arg(input.read()).arg(output.write());
+        let wrong = one_block("planted_late_wait", 64).arg(input.read()).arg(output.write());
         bench.run(&wrong).unwrap();
         assert!(bench.download::<f32>(output).iter().all(|v| v.is_nan()));
+    }
+}
+
+#[test]
+fn a_copy_that_outlives_its_thread_is_reported() {
+    let line = place("shared_memory.cu", "asynchronous copy");
+    for order in orders() {
+        let bench = Bench::new(order);
+        let (input, output) = (bench.alloc(1024), bench.alloc(1024));
+        let launch = one_block("planted_forgotten_wait", 64).arg(input.read()).arg(output.write());
+        let text = format!("{line}: asynchronous copy that is still pending as its thread returns");
+        assert_says(&fault(&bench, &launch), &[&text, " of block (0,0,0)"]);
     }
 }
 

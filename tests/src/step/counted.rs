@@ -1,0 +1,85 @@
+//! One step on the emulated device, its matrix products counted.
+
+use std::sync::Arc;
+
+use configs::Config;
+use device::{Device, Launch, Target};
+use emulated::{CountedLaunch, EmulatedDevice, Order};
+use engine::model::Inject;
+use graph::report::node_cost;
+use graph::{Node, Program};
+use kernels::{Cost, DType};
+
+use super::folder;
+use super::program::{OnDevice, SQUARE, build, images, inputs};
+
+/// A node that multiplies matrices, and what its launches did in a step.
+#[derive(Debug)]
+pub struct CountedNode {
+    /// As reports name it.
+    pub name: String,
+    /// What the op says, with the count of its images at capacity.
+    pub cost: Cost,
+    /// Bytes of its outputs on the device.
+    pub output_bytes: u64,
+    /// Images that held data, if the op counts them.
+    pub images: Option<u64>,
+    /// In the order of the op's list.
+    pub launches: Vec<CountedLaunch>,
+}
+
+/// The products of one step of a config, on drawn images of 64x64.
+pub fn counted_products(config: &Config) -> Vec<CountedNode> {
+    let place = folder();
+    let store = images(place.path());
+    let device = Arc::new(EmulatedDevice::new(Order::Given).counting());
+    let target = Target::Gpu(device.gpu().clone());
+    let (mut built, state) = build(&store, config, SQUARE, target, Inject::default());
+    keep_counts(&mut built.program);
+    let mut step = OnDevice::of(vec![(built, state)], device.clone());
+    inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| step.write(0, name, bytes));
+    device.take_counted();
+    step.run(0);
+    let mut counted = device.take_counted();
+    let mut take = |launch: &Launch| {
+        let at = counted.iter().position(|counted| counted.launch == *launch);
+        counted.swap_remove(at.unwrap_or_else(|| panic!("`{}` did not run", launch.kernel)))
+    };
+    let prepared = &step.executor.programs()[0];
+    let program = &prepared.program;
+    let works = step.executor.launch_lists()[0].works();
+    let products = prepared.schedule.launches().iter().filter_map(|place| {
+        let node = &program.nodes()[place.node.index()];
+        let output_bytes = node.outputs.iter().map(|t| program.desc(*t).cuda_bytes() as u64).sum();
+        let images = |index: usize| step.read(0, &count_name(index)).as_i32()[0];
+        let name = program.node_name(place.node);
+        let work = works.iter().find(|work| work.name == name)?;
+        node.op.on_tensor_cores().then(|| CountedNode {
+            name,
+            cost: node_cost(program, node),
+            output_bytes,
+            images: count_of(program, node).map(|_| images(place.node.index()) as u64),
+            launches: work.kernels().map(&mut take).collect(),
+        })
+    });
+    products.collect()
+}
+
+/// Keeps the count of images of each product, to be read after the step.
+fn keep_counts(program: &mut Program) {
+    for (index, node) in program.nodes().to_vec().iter().enumerate() {
+        if let (true, Some(count)) = (node.op.on_tensor_cores(), count_of(program, node)) {
+            program.keep(&count_name(index), count);
+        }
+    }
+}
+
+fn count_name(node: usize) -> String {
+    format!("count of node {node}")
+}
+
+/// The input of a product that says how many images hold data: the only one of integers.
+fn count_of(program: &Program, node: &Node) -> Option<graph::TensorId> {
+    let is_count = |t: &&graph::TensorId| program.desc(**t).role.cuda_dtype() == DType::I32;
+    node.inputs.iter().find(is_count).copied()
+}

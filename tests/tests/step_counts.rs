@@ -1,0 +1,311 @@
+//! FLOPs and bytes of a step's matrix products, by what its kernels did: tensor-core products and
+//! bytes counted on the emulated device, against what the ops' costs and the launches say.
+//!
+//! A launch makes whole tiles of 16x8x16 products: its rows and columns are padded to tiles, and
+//! its reduction to k-blocks of 32. Both follow from the launch alone ([`Product`]), and the counts
+//! must be exactly those. So the FLOPs of `Op::cost` are a lower bound, and the padding is all that
+//! lies above it.
+
+use configs::Config;
+use device::{Arg, Launch};
+use emulated::{CountedLaunch, Operation};
+use tests::step::{CountedNode, counted_products};
+
+/// FLOPs of one `mma.m16n8k16`.
+const MMA_FLOPS: u64 = 2 * 16 * 8 * 16;
+/// Values of the reduction in a k-block.
+const DEPTH: u64 = 32;
+/// Halves in a copy of 16 bytes.
+const CHUNK: u64 = 8;
+const HALF_BYTES: u64 = 2;
+const FLOAT_BYTES: u64 = 4;
+
+/// The kernels' `struct Conv`.
+#[derive(Debug, Clone, Copy)]
+struct Conv {
+    images: u64,
+    /// H and W of the input.
+    input: [u64; 2],
+    channels: u64,
+    filters: u64,
+    kernel: [u64; 2],
+    stride: u64,
+    pad: u64,
+    /// P and Q of the output.
+    output: [u64; 2],
+}
+
+impl Conv {
+    /// That of a launch, if it has one.
+    fn of(launch: &Launch) -> Option<Self> {
+        let bytes = launch.args.iter().find_map(|arg| match arg {
+            Arg::Struct { bytes, .. } if bytes.len() == 44 => Some(bytes),
+            _ => None,
+        })?;
+        let words =
+            bytes.chunks_exact(4).map(|b| u64::from(u32::from_ne_bytes([b[0], b[1], b[2], b[3]])));
+        let words: Vec<u64> = words.collect();
+        let [images, h, w, channels, filters, r, s, stride, pad, p, q] = words[..] else {
+            unreachable!("eleven words")
+        };
+        Some(Self {
+            images,
+            input: [h, w],
+            channels,
+            filters,
+            kernel: [r, s],
+            stride,
+            pad,
+            output: [p, q],
+        })
+    }
+
+    fn filter_len(&self) -> u64 {
+        self.kernel[0] * self.kernel[1] * self.channels
+    }
+
+    fn positions(&self) -> u64 {
+        self.output[0] * self.output[1]
+    }
+
+    /// Bytes of both operands of a kernel's product.
+    fn operand_bytes(&self, kernel: &str) -> u64 {
+        let x = self.images * self.input[0] * self.input[1] * self.channels;
+        let g = self.images * self.positions() * self.filters;
+        let w = self.filters * self.filter_len();
+        HALF_BYTES
+            * match (kernel.contains("grad_weight"), kernel.contains("grad_input")) {
+                (true, _) => x + g,
+                (_, true) => g + w,
+                _ => x + w,
+            }
+    }
+
+    /// At capacity, as an op's cost has it.
+    fn flops(&self) -> u64 {
+        2 * self.images * self.positions() * self.filters * self.filter_len()
+    }
+
+    /// Pairs of a position of an axis and a tap whose input lies inside.
+    fn inside(&self, axis: usize) -> u64 {
+        let lies = |p: u64, r: u64| {
+            let at = p * self.stride + r;
+            at >= self.pad && at - self.pad < self.input[axis]
+        };
+        let taps = |p: u64| (0..self.kernel[axis]).filter(|r| lies(p, *r)).count() as u64;
+        (0..self.output[axis]).map(taps).sum()
+    }
+
+    /// Taps and positions of a residue class of an axis, and the pairs whose output lies inside.
+    fn class(&self, axis: usize, residue: u64) -> [u64; 3] {
+        let (kernel, stride, pad) = (self.kernel[axis], self.stride, self.pad);
+        let taps = kernel.saturating_sub(residue).div_ceil(stride);
+        let first = (residue + stride - pad % stride) % stride;
+        let extent = self.input[axis].saturating_sub(first).div_ceil(stride);
+        let lies = |h: u64, tap: u64| {
+            let at = h + pad;
+            let r = residue + tap * stride;
+            at >= r && (at - r) / stride < self.output[axis]
+        };
+        let pairs = |i: u64| (0..taps).filter(|t| lies(first + i * stride, *t)).count() as u64;
+        [taps, extent, (0..extent).map(pairs).sum()]
+    }
+}
+
+/// One matrix product of a launch: a launch has several where a stride makes classes.
+#[derive(Debug, Clone, Copy)]
+struct Product {
+    rows: u64,
+    columns: u64,
+    /// Length of the sums, and in k-blocks.
+    k: u64,
+    k_blocks: u64,
+    /// Values of both operands that hold data, as a tile's row, or column, reads them.
+    left: u64,
+    right: u64,
+}
+
+impl Product {
+    /// Those of a launch, with `images` images in use.
+    fn of(launch: &Launch, conv: &Conv, images: u64) -> Vec<Self> {
+        let aligned = !launch.kernel.ends_with("unaligned");
+        let blocks = |taps: u64, channels: u64| match aligned {
+            true => taps * channels.div_ceil(DEPTH),
+            false => (taps * channels).div_ceil(DEPTH),
+        };
+        let (filters, channels) = (conv.filters, conv.channels);
+        let padded = filters.next_multiple_of(CHUNK);
+        let windows = images * conv.inside(0) * conv.inside(1) * channels;
+        let taps = conv.kernel[0] * conv.kernel[1];
+        if launch.kernel.contains("grad_weight") {
+            let k = images * conv.positions();
+            return vec![Self {
+                rows: filters,
+                columns: conv.filter_len(),
+                k,
+                k_blocks: k.div_ceil(DEPTH),
+                left: k * padded,
+                right: windows,
+            }];
+        }
+        if !launch.kernel.contains("grad_input") {
+            return vec![Self {
+                rows: images * conv.positions(),
+                columns: filters,
+                k: conv.filter_len(),
+                k_blocks: blocks(taps, channels),
+                left: windows,
+                right: filters * conv.filter_len(),
+            }];
+        }
+        let residues = (0..conv.stride).flat_map(|y| (0..conv.stride).map(move |x| [y, x]));
+        let class = |[y, x]: [u64; 2]| {
+            let ([r, h, in_y], [s, w, in_x]) = (conv.class(0, y), conv.class(1, x));
+            Self {
+                rows: images * h * w,
+                columns: channels,
+                k: r * s * filters,
+                k_blocks: blocks(r * s, filters),
+                left: images * in_y * in_x * padded,
+                right: r * s * filters * channels,
+            }
+        };
+        residues.map(class).collect()
+    }
+
+    fn flops(&self) -> u64 {
+        2 * self.rows * self.columns * self.k
+    }
+
+    fn tiles(&self, tile: u64) -> [u64; 2] {
+        [self.rows.div_ceil(tile), self.columns.div_ceil(tile)]
+    }
+
+    /// Tensor-core products: whole tiles and k-blocks.
+    fn mma(&self, tile: u64) -> u64 {
+        let [rows, columns] = self.tiles(tile);
+        rows * columns * self.k_blocks * (tile / 16) * (tile / 8) * (DEPTH / 16)
+    }
+
+    /// Bytes of both operands: each column of tiles reads the left one, each row the right one.
+    fn copied_bytes(&self, tile: u64) -> u64 {
+        let [rows, columns] = self.tiles(tile);
+        HALF_BYTES * (columns * self.left + rows * self.right)
+    }
+}
+
+/// Rows and columns of a kernel's tile, for one that multiplies.
+fn tile(launch: &Launch) -> Option<u64> {
+    let sizes = [("_large", 128), ("_small", 64), ("_unaligned", 64)];
+    sizes.into_iter().find(|(name, _)| launch.kernel.ends_with(name)).map(|(_, size)| size)
+}
+
+/// Bytes that a product stores: its output, of which rows without data are zeros, or those of
+/// every split's sums that hold data.
+fn stored_bytes(launch: &Launch, products: &[Product], conv: &Conv) -> u64 {
+    let values: u64 = products.iter().map(|p| p.rows * p.columns).sum();
+    let splits = u64::from(launch.grid[2]);
+    if splits > 1 {
+        return splits * values * FLOAT_BYTES;
+    }
+    let at_capacity = Product::of(launch, conv, conv.images);
+    let bytes = if launch.kernel.contains("grad_weight") { FLOAT_BYTES } else { HALF_BYTES };
+    at_capacity.iter().map(|p| p.rows * p.columns * bytes).sum()
+}
+
+/// FLOPs and bytes of a node's product.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    /// Products of fewer images than their tensors hold.
+    partial: u64,
+    cost_flops: u64,
+    flops: u64,
+    mma_flops: u64,
+    cost_bytes: u64,
+    copied: u64,
+    stored: u64,
+}
+
+/// Holds a launch that multiplies to what follows from it.
+fn check(node: &CountedNode, counted: &CountedLaunch, tile: u64) -> Totals {
+    let (launch, name) = (&counted.launch, &node.name);
+    let conv = Conv::of(launch).unwrap_or_else(|| panic!("{name}: no sizes in {launch:?}"));
+    let images = node.images.unwrap_or(conv.images).min(conv.images);
+    let products = Product::of(launch, &conv, images);
+    let sum = |of: &dyn Fn(&Product) -> u64| products.iter().map(of).sum::<u64>();
+    let of = |operation| counted.requests(operation);
+    let mma = of(Operation::Mma).count;
+    assert_eq!(mma, sum(&|p| p.mma(tile)), "{name}: products of {products:?}");
+    assert!(mma * MMA_FLOPS >= sum(&Product::flops), "{name}: fewer products than FLOPs");
+    assert_eq!(conv.flops(), node.cost.flops, "{name}: FLOPs of the op's cost");
+    if images == conv.images {
+        assert!(mma * MMA_FLOPS >= node.cost.flops, "{name}: fewer products than the cost's FLOPs");
+    }
+    let (read, written) = (of(Operation::CopyFromGlobal).bytes, of(Operation::StoreGlobal).bytes);
+    if !launch.kernel.ends_with("unaligned") {
+        assert_eq!(read, sum(&|p| p.copied_bytes(tile)), "{name}: bytes copied of {products:?}");
+    }
+    // The cost is in floats, and has the tensors of the epilogue too.
+    let operands = conv.operand_bytes(launch.kernel);
+    assert!(node.cost.bytes >= operands / HALF_BYTES * FLOAT_BYTES, "{name}: the cost's bytes");
+    let reads_all =
+        images == conv.images && conv.kernel.iter().all(|extent| *extent >= conv.stride);
+    if reads_all && !launch.kernel.ends_with("unaligned") {
+        assert!(read >= operands, "{name}: {read} bytes copied of {operands}");
+    }
+    assert_eq!(written, stored_bytes(launch, &products, &conv), "{name}: bytes stored");
+    Totals {
+        partial: u64::from(images < conv.images),
+        cost_flops: node.cost.flops,
+        flops: sum(&Product::flops),
+        mma_flops: mma * MMA_FLOPS,
+        cost_bytes: node.cost.bytes,
+        copied: read,
+        stored: written,
+    }
+}
+
+fn check_node(node: &CountedNode) -> Totals {
+    let products: Vec<_> =
+        node.launches.iter().filter_map(|l| Some((l, tile(&l.launch)?))).collect();
+    let [(product, tile)] = products[..] else {
+        panic!("{}: no one product in {:?}", node.name, node.launches)
+    };
+    let totals = check(node, product, tile);
+    // With splits the last launch stores the output.
+    let last = node.launches.last().unwrap_or(product);
+    let stored = last.requests(Operation::StoreGlobal).bytes;
+    assert_eq!(stored, node.output_bytes, "{}: bytes of the output", node.name);
+    println!(
+        "{:<52} {:<36} {:>11} {:>11} {:>6.2} {:>9} {:>9} {:>9}",
+        node.name,
+        product.launch.kernel,
+        totals.flops,
+        totals.mma_flops,
+        totals.mma_flops as f64 / totals.flops.max(1) as f64,
+        totals.cost_bytes,
+        totals.copied,
+        totals.stored,
+    );
+    totals
+}
+
+/// Of every product of a step: tensor-core products and bytes are those of its tiles, never fewer
+/// than the FLOPs of its cost and the bytes of its output.
+#[test]
+fn products_of_a_step_do_what_their_costs_say() {
+    // More positives than the images have: products of the mask head stop at a count.
+    let set = ["model.roi.batch_size_per_image=64".to_string()];
+    let nodes = counted_products(&Config::load("micro", &set).expect("the preset loads"));
+    let all = nodes.iter().map(check_node).fold(Totals::default(), |sum, one| Totals {
+        partial: sum.partial + one.partial,
+        cost_flops: sum.cost_flops + one.cost_flops,
+        flops: sum.flops + one.flops,
+        mma_flops: sum.mma_flops + one.mma_flops,
+        cost_bytes: sum.cost_bytes + one.cost_bytes,
+        copied: sum.copied + one.copied,
+        stored: sum.stored + one.stored,
+    });
+    println!("{} products: {all:?}", nodes.len());
+    assert!(all.partial > 0, "every product had all its images");
+}

@@ -1,0 +1,149 @@
+//! What the matrix products ask of shared and global memory: bank conflicts and sectors, counted on
+//! the emulated device and held to a record.
+//!
+//! The rules are those of `kernels/emulated/runtime/counter.h`: 32 banks of 4 bytes, a request of
+//! 16 bytes a lane served in quarters of a warp, of 8 bytes in halves; 32-byte sectors. A ratio of
+//! 1 is the least that could be: no bank is asked for two words in a pass, and sectors are used as
+//! a whole. Not verified on hardware.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use device::{Device, Gpu};
+use emulated::{CountedLaunch, EmulatedDevice, Operation, Order, Requests};
+use kernels::case::normal;
+use kernels::cpu::HostTensor;
+use kernels::on_device::OpRun;
+use kernels::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use kernels::{Finish, OpRef, Role, TensorDesc};
+
+/// A 3x3 on a map of 16x16: whole tiles, with padding at the edges.
+const SIDE: usize = 16;
+
+/// The operations of a product, in the order of a row of [`RECORD`].
+const OPERATIONS: [Operation; 7] = [
+    Operation::Ldmatrix,
+    Operation::CopyToShared,
+    Operation::StoreShared,
+    Operation::LoadShared,
+    Operation::CopyFromGlobal,
+    Operation::LoadGlobal,
+    Operation::StoreGlobal,
+];
+
+/// Units over the least for each kernel and operation; 0 where there are no such requests.
+///
+/// A chunk of eight floats is two vectors of four, each half of a sector, so that a request for
+/// floats touches twice the sectors that would do: in outputs and partial sums of fp32, in scale
+/// and bias.
+const RECORD: [(&str, [f64; 7]); 10] = [
+    ("conv2d_f16_large", [1.0, 1.0, 1.0, 2.0, 1.0, 1.059, 1.0]),
+    ("conv2d_f16_small", [1.0, 1.0, 1.0, 2.0, 1.0, 1.111, 1.0]),
+    ("conv2d_f16_small, split", [1.0, 1.0, 1.0, 2.0, 1.0, 0.0, 2.0]),
+    ("conv2d_reduce_f16", [0.0, 0.0, 0.0, 0.0, 0.0, 1.909, 1.0]),
+    ("conv2d_grad_input_f16_large", [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0]),
+    ("conv2d_grad_input_f16_small", [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0]),
+    ("conv2d_grad_input_f16_small, split", [1.0, 1.0, 1.0, 2.0, 1.0, 0.0, 2.0]),
+    ("conv2d_reduce_gradient_f16", [0.0, 0.0, 0.0, 0.0, 0.0, 1.8, 1.0]),
+    ("conv2d_grad_weight_f16_large", [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0]),
+    ("conv2d_grad_weight_f16_small", [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0]),
+];
+
+/// Inputs of normal values, each of a seed of its own.
+fn values(descs: &[(Role, &[usize])]) -> Vec<HostTensor> {
+    let of = |(seed, (role, shape)): (u32, &(Role, &[usize]))| {
+        normal(&TensorDesc::new(*role, shape), seed, 0.1)
+    };
+    (0..).zip(descs).map(of).collect()
+}
+
+/// The three passes with every part of their epilogues.
+fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
+    let map: &[usize] = &[1, SIDE, SIDE, channels];
+    let weight: &[usize] = &[channels, 3, 3, channels];
+    let column: &[usize] = &[channels];
+    let (activation, gradient, master) = (Role::Activation, Role::Gradient, Role::Master);
+    let forward =
+        Conv2d { scale: true, bias: true, residual: true, relu: true, ..Conv2d::new(1, 1) };
+    let x = [(activation, map), (Role::Weight, weight), (master, column), (master, column)];
+    let grad_input = Conv2dGradInput {
+        stride: 1,
+        pad: 1,
+        height: SIDE,
+        width: SIDE,
+        scale: false,
+        counted: false,
+        finish: Finish { other: true, mask: true },
+    };
+    let grad_weight = Conv2dGradWeight {
+        stride: 1,
+        pad: 1,
+        kernel_h: 3,
+        kernel_w: 3,
+        scale: true,
+        counted: false,
+    };
+    let g = (gradient, map);
+    [
+        (Arc::new(forward), values(&[x[0], x[1], x[2], x[3], (activation, map)])),
+        (Arc::new(grad_input), values(&[g, (Role::Weight, weight), g, (activation, map)])),
+        (Arc::new(grad_weight), values(&[(activation, map), g, (master, column)])),
+    ]
+}
+
+/// The launches of an op on a GPU of so many multiprocessors: one that few tiles fill has large
+/// ones.
+fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<CountedLaunch> {
+    let gpu = Gpu { multiprocessors, ..Gpu::a100() };
+    let device = EmulatedDevice::new(Order::Given).with_gpu(gpu).counting();
+    let stream = device.stream().unwrap();
+    let run = OpRun::new(&device, stream, op.as_ref(), inputs, &[]).unwrap();
+    run.launch().unwrap();
+    run.outputs().unwrap();
+    device.take_counted()
+}
+
+fn print(name: &str, launch: &CountedLaunch) {
+    println!("{name}");
+    for operation in OPERATIONS.into_iter().filter(|one| launch.requests(*one).count > 0) {
+        let requests = launch.requests(operation);
+        let Requests { count, bytes, units, worst, .. } = requests;
+        let (each, ratio) = (units as f64 / count as f64, requests.ratio());
+        println!(
+            "  {:<16} {count:>8} requests {bytes:>10} bytes {units:>8} units {each:>6.2} each, at \
+             most {worst:>2} {ratio:>6.3} of the least",
+            format!("{operation:?}")
+        );
+    }
+}
+
+/// Every kernel asks for no more than is recorded; where it asks for less, that is to be recorded.
+#[test]
+fn products_ask_no_more_of_memory_than_is_recorded() {
+    // Large tiles, small ones, and small ones whose reduction is split.
+    let settings = [(128, 1), (64, 1), (128, 108)];
+    let of_setting = |(channels, multiprocessors)| {
+        let launches_of =
+            move |(op, inputs): (OpRef, Vec<_>)| launches(&op, &inputs, multiprocessors);
+        passes(channels).into_iter().flat_map(launches_of)
+    };
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    for launch in settings.into_iter().flat_map(of_setting) {
+        let split = if launch.launch.grid[2] > 1 { ", split" } else { "" };
+        let name = format!("{}{split}", launch.launch.kernel);
+        print(&name, &launch);
+        let (_, record) = RECORD.iter().find(|(known, _)| *known == name).unwrap();
+        for (operation, recorded) in OPERATIONS.iter().zip(record) {
+            let ratio = (launch.requests(*operation).ratio() * 1e3).round() / 1e3;
+            if ratio != *recorded {
+                wrong.push(format!("{name}, {operation:?}: {ratio}, {recorded} is recorded"));
+            }
+        }
+        seen.insert(name);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(seen.len(), RECORD.len(), "{seen:?}");
+}
