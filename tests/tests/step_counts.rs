@@ -187,6 +187,17 @@ impl Product {
         rows * columns * self.k_blocks * (tile / 16) * (tile / 8) * (DEPTH / 16)
     }
 
+    /// Those with ones that sum the rows of the left operand, in the first tile of each row.
+    fn row_sum_mma(&self, tile: u64) -> u64 {
+        self.tiles(tile)[0] * self.k_blocks * (tile / 16) * (DEPTH / 16)
+    }
+
+    /// Those that make an RPN's outputs from whole tiles: columns of 16 as k, two tiles of outputs.
+    fn rpn_mma(&self, tile: u64) -> u64 {
+        let [rows, columns] = self.tiles(tile);
+        rows * columns * (tile / 16) * (tile / 16) * 2
+    }
+
     /// Bytes of both operands: each column of tiles reads the left one, each row the right one.
     fn copied_bytes(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
@@ -205,12 +216,59 @@ fn tile(launch: &Launch) -> Option<u64> {
 fn stored_bytes(launch: &Launch, products: &[Product], conv: &Conv) -> u64 {
     let values: u64 = products.iter().map(|p| p.rows * p.columns).sum();
     let splits = u64::from(launch.grid[2]);
+    let sums = if with_row_sums(launch) { splits * conv.filters * FLOAT_BYTES } else { 0 };
     if splits > 1 {
-        return splits * values * FLOAT_BYTES;
+        return splits * values * FLOAT_BYTES + sums;
     }
     let at_capacity = Product::of(launch, conv, conv.images);
     let bytes = if launch.kernel.contains("grad_weight") { FLOAT_BYTES } else { HALF_BYTES };
-    at_capacity.iter().map(|p| p.rows * p.columns * bytes).sum()
+    at_capacity.iter().map(|p| p.rows * p.columns * bytes).sum::<u64>() + sums
+}
+
+/// True if the kernel also sums the rows of its left operand.
+fn with_row_sums(launch: &Launch) -> bool {
+    launch.kernel.contains("_bias_")
+}
+
+/// The 3x3 convolutions of an RPN's head, and its anchors of a cell: the kernel's `struct Levels`.
+fn rpn_levels(launch: &Launch) -> Option<(Vec<Conv>, u64)> {
+    /// Pointers to maps and outputs of eight levels, in words.
+    const POINTERS: usize = 3 * 8 * 2;
+    let bytes = launch.args.iter().find_map(|arg| match arg {
+        Arg::Struct { bytes, .. } if launch.kernel.starts_with("rpn_head") => Some(bytes),
+        _ => None,
+    })?;
+    let word = |at: usize| {
+        let b = &bytes[(POINTERS + at) * 4..][..4];
+        u64::from(u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+    };
+    let [levels, images, channels, filters, anchors] = [24, 25, 26, 27, 28].map(word);
+    let conv = |level: usize| {
+        let size = [word(level), word(8 + level)];
+        let (input, output) = (size, size);
+        Conv { images, input, channels, filters, kernel: [3, 3], stride: 1, pad: 1, output }
+    };
+    Some(((0..levels as usize).map(conv).collect(), anchors))
+}
+
+/// Holds the launch of an RPN's head to what follows from it.
+fn check_rpn_head(node: &CountedNode, counted: &CountedLaunch, tile: u64) -> Option<Totals> {
+    let (convs, anchors) = rpn_levels(&counted.launch)?;
+    let products: Vec<Product> =
+        convs.iter().flat_map(|conv| Product::of(&counted.launch, conv, conv.images)).collect();
+    let sum = |of: &dyn Fn(&Product) -> u64| products.iter().map(of).sum::<u64>();
+    let mma = counted.requests(Operation::Mma).count;
+    assert_eq!(mma, sum(&|p| p.mma(tile) + p.rpn_mma(tile)), "{products:?}");
+    let flops = sum(&|p| p.flops() + 2 * p.rows * p.columns * 5 * anchors);
+    assert_eq!(flops, node.cost.flops, "FLOPs of the op's cost");
+    assert!(mma * MMA_FLOPS >= flops, "fewer products than FLOPs");
+    let copied = counted.requests(Operation::CopyFromGlobal).bytes;
+    assert_eq!(copied, sum(&|p| p.copied_bytes(tile)), "bytes copied of {products:?}");
+    let stored = counted.requests(Operation::StoreGlobal).bytes;
+    assert_eq!(stored, sum(&|p| p.rows * 5 * anchors * HALF_BYTES), "bytes stored");
+    let (cost_flops, cost_bytes) = (node.cost.flops, node.cost.bytes);
+    let mma_flops = mma * MMA_FLOPS;
+    Some(Totals { partial: 0, cost_flops, flops, mma_flops, cost_bytes, copied, stored })
 }
 
 /// FLOPs and bytes of a node's product.
@@ -235,7 +293,8 @@ fn check(node: &CountedNode, counted: &CountedLaunch, tile: u64) -> Totals {
     let sum = |of: &dyn Fn(&Product) -> u64| products.iter().map(of).sum::<u64>();
     let of = |operation| counted.requests(operation);
     let mma = of(Operation::Mma).count;
-    assert_eq!(mma, sum(&|p| p.mma(tile)), "{name}: products of {products:?}");
+    let sums = if with_row_sums(launch) { sum(&|p| p.row_sum_mma(tile)) } else { 0 };
+    assert_eq!(mma, sum(&|p| p.mma(tile)) + sums, "{name}: products of {products:?}");
     assert!(mma * MMA_FLOPS >= sum(&Product::flops), "{name}: fewer products than FLOPs");
     assert_eq!(conv.flops(), node.cost.flops, "{name}: FLOPs of the op's cost");
     if images == conv.images {
@@ -271,7 +330,8 @@ fn check_node(node: &CountedNode) -> Totals {
     let [(product, tile)] = products[..] else {
         panic!("{}: no one product in {:?}", node.name, node.launches)
     };
-    let totals = check(node, product, tile);
+    let totals = check_rpn_head(node, product, tile);
+    let totals = totals.unwrap_or_else(|| check(node, product, tile));
     // With splits the last launch stores the output.
     let last = node.launches.last().unwrap_or(product);
     let stored = last.requests(Operation::StoreGlobal).bytes;

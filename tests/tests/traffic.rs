@@ -84,6 +84,7 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
         kernel_w: 3,
         scale: true,
         counted: false,
+        bias_grad: false,
     };
     let g = (gradient, map);
     [
