@@ -104,7 +104,6 @@ mod error;
 pub mod exec;
 pub mod finite;
 pub mod fuse;
-pub mod join;
 pub mod plan;
 pub mod program;
 pub mod prune;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device::Target;
 use graph::autodiff::differentiate;
-use graph::fuse::{bias_gradients, grad_mask_add, scaled_weights, upsample_add};
+use graph::fuse::{bias_gradients, grad_mask_add, join_gradients, scaled_weights, upsample_add};
 use graph::prune::prune;
 use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
 use kernels::case::normal;
@@ -12,8 +12,9 @@ use kernels::cpu::HostTensor;
 use kernels::ops::bias_grad::BiasGrad;
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::linear::{Linear, LinearInputs};
+use kernels::ops::sum::Sum;
 use kernels::ops::upsample_add::UpsampleAdd;
-use kernels::{Role, TensorDesc};
+use kernels::{OpRef, Role, TensorDesc};
 
 use crate::common::toy::Toy;
 
@@ -131,7 +132,7 @@ fn products_that_meet_add_one_another() {
     let x = net.x();
     let y = net.conv(x, 3, true);
     let branches = [1, 3, 1].map(|kernel| net.conv(y, kernel, false));
-    let sum = net.program.apply1(kernels::ops::sum::Sum, branches).expect("one shape");
+    let sum = net.program.apply1(Sum, branches).expect("one shape");
     let programs = net.finish(sum);
     let [plain, fused] = &programs;
     assert_eq!((count(plain, "sum"), count(plain, "relu_mask")), (1, 1));
@@ -296,4 +297,49 @@ fn sums_of_other_rows_stay() {
     bias_gradients(&mut program);
     assert_eq!(count(&program, "bias_grad"), 1);
     assert!(plain == results(&program), "other values");
+}
+
+/// Two copies of inputs that meet in a sum, alone or beside another term.
+fn copies(third: bool, kept: bool) -> Program {
+    let mut program = Program::new();
+    program.set_part("net");
+    let desc = TensorDesc::new(Role::Activation, &[3, 5]);
+    let inputs = ["x", "y", "z"].map(|name| program.input(name, desc.clone()));
+    let copy = |program: &mut Program, x| program.apply1(Toy::Scale(1.0), [x]).expect("one shape");
+    let [a, b] = [inputs[0], inputs[1]].map(|x| copy(&mut program, x));
+    let terms = if third { vec![a, inputs[2], b] } else { vec![a, b] };
+    let sum = program.apply1(Sum, terms).expect("one shape");
+    program.keep("sum", sum);
+    if kept {
+        program.keep("a", a);
+    }
+    program
+}
+
+/// Joins the copies, into a sum of what they copy.
+fn join_copies(program: &mut Program) {
+    let is_copy = |op: &OpRef| op.name() == "scale";
+    join_gradients(program, is_copy, |ops| {
+        (ops.len() == 2).then(|| (Arc::new(Sum) as _, vec![1, 0]))
+    });
+}
+
+/// Nodes that meet in a sum become one, which takes the sum's place, or that of its own terms.
+#[test]
+fn nodes_that_meet_in_a_sum_are_joined() {
+    for (third, sums) in [(false, 1), (true, 2)] {
+        let plain = copies(third, false);
+        let mut joined = plain.clone();
+        join_copies(&mut joined);
+        assert_eq!((count(&joined, "scale"), count(&joined, "sum")), (0, sums));
+        assert_same(&[plain, joined]);
+    }
+}
+
+/// They stay apart where anything else needs one of their outputs.
+#[test]
+fn nodes_with_another_reader_are_not_joined() {
+    let mut program = copies(false, true);
+    join_copies(&mut program);
+    assert_eq!((count(&program, "scale"), count(&program, "sum")), (2, 1));
 }

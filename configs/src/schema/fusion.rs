@@ -29,11 +29,13 @@ pub enum Fused {
     BiasGradients,
     /// One kernel makes the RPN's dense head on all levels; the hidden maps stay on the chip.
     RpnHead,
+    /// Images have a fourth channel of zeros where a frozen stem reads them, in whole chunks.
+    FourChannelStem,
 }
 
 impl Fused {
     /// All of them.
-    pub fn all() -> [Self; 6] {
+    pub fn all() -> [Self; 7] {
         [
             Self::GradMaskAdd,
             Self::ScaledWeights,
@@ -41,6 +43,7 @@ impl Fused {
             Self::LevelGradients,
             Self::BiasGradients,
             Self::RpnHead,
+            Self::FourChannelStem,
         ]
     }
 }

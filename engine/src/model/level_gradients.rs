@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use graph::Program;
-use graph::join::join_gradients;
+use graph::fuse::join_gradients;
 use kernels::OpRef;
 use kernels::ops::level_gradients::LevelGradients;
 

@@ -1,6 +1,6 @@
 //! From source pixels to the network's input, and from annotated boxes to network pixels.
 
-use configs::{BackboneKind, ChannelOrder, NormKind};
+use configs::{BackboneKind, ChannelOrder, Fused, NormKind};
 use device::Target;
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
@@ -28,7 +28,8 @@ fn image_channels(spec: &ModelSpec<'_>) -> usize {
     let reads_four = backbone.kind == BackboneKind::Resnet
         && backbone.norm == NormKind::FrozenBatchNorm
         && backbone.frozen_stages >= 1
-        && spec.padded.width.is_multiple_of(2);
+        && spec.padded.width.is_multiple_of(2)
+        && spec.config.fusion.has(Fused::FourChannelStem);
     match spec.target {
         Target::Gpu(_) if reads_four => stem::STORED_CHANNELS,
         _ => stem::CHANNELS,

@@ -66,7 +66,8 @@ pub fn fusions_change_rounding_alone(open: &Open) {
         for (name, off) in alone.into_iter().chain([("all".to_string(), vec![])]) {
             config.fusion.off = off;
             let fused = first_step(&store, &config, open, 7);
-            let forward = config.fusion.has(Fused::UpsampleAdd);
+            let in_forward = [Fused::UpsampleAdd, Fused::FourChannelStem];
+            let forward = in_forward.iter().any(|one| config.fusion.has(*one));
             let most = if forward { APART_FORWARD } else { APART };
             let worst = compare(&name, &plain, &fused, most);
             println!("{name:<16} worst distance {worst:?}");

@@ -3,6 +3,7 @@
 use kernels::OpRef;
 use kernels::ops::sum::Sum;
 
+use super::{Uses, is, remove};
 use crate::{Program, TensorId};
 
 /// Puts the nodes whose ops `takes` accepts into one, the op that `join` makes of theirs; with it
@@ -46,34 +47,7 @@ pub fn join_gradients(
     let inputs = order.iter().flat_map(|i| program.nodes[parts[*i]].inputs.clone()).collect();
     let node = &mut program.nodes[*last];
     (node.op, node.inputs, node.outputs) = (op, inputs, outputs);
-    let mut position = 0;
-    program.nodes.retain(|_| {
-        position += 1;
-        !done.contains(&(position - 1))
-    });
-}
-
-/// Positions of the nodes that read each tensor, and whether the program keeps it.
-struct Uses {
-    readers: Vec<Vec<usize>>,
-    kept: Vec<bool>,
-}
-
-impl Uses {
-    fn of(program: &Program) -> Self {
-        let len = program.tensors.len();
-        let mut uses = Self { readers: vec![vec![]; len], kept: vec![false; len] };
-        for (position, node) in program.nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|t| uses.readers[t.index()].push(position));
-        }
-        program.kept.iter().for_each(|t| uses.kept[t.index()] = true);
-        uses
-    }
-
-    /// True if node `reader` alone needs the tensor.
-    fn is_only_for(&self, tensor: TensorId, reader: usize) -> bool {
-        !self.kept[tensor.index()] && self.readers[tensor.index()] == [reader]
-    }
+    remove(program, &done);
 }
 
 /// Where the parts' outputs of one place go.
@@ -97,8 +71,7 @@ impl Meeting {
         }
         let sum = *uses.readers[terms.first()?.index()].first()?;
         let node = &program.nodes[sum];
-        let is_sum = (node.op.as_ref() as &dyn std::any::Any).is::<Sum>();
-        let meets = is_sum && terms.iter().all(|t| uses.is_only_for(*t, sum));
+        let meets = is::<Sum>(program, sum) && terms.iter().all(|t| uses.is_only_for(*t, sum));
         let whole = node.inputs.len() == terms.len();
         let output = if whole { node.outputs[0] } else { terms[0] };
         meets.then_some(Self { terms, sum: Some(sum), output })
