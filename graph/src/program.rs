@@ -284,7 +284,7 @@ impl Program {
         format!("{}.{}#{}", n.part, n.op.name(), node.0)
     }
 
-    fn tensor(&mut self, name: String, desc: TensorDesc, kind: TensorKind) -> TensorId {
+    pub(crate) fn tensor(&mut self, name: String, desc: TensorDesc, kind: TensorKind) -> TensorId {
         let id = TensorId(self.tensors.len() as u32);
         if kind != TensorKind::Value {
             let earlier = self.names.insert(name.clone(), id);

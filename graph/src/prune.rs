@@ -2,18 +2,24 @@
 
 use crate::Program;
 
-/// Drops every node that neither updates state nor leads to a kept tensor or an update. Tensors
-/// keep their numbers.
+/// Drops every node that neither updates state nor leads to a kept tensor or an update, and last
+/// outputs that nothing needs (of ops with [`kernels::Op::without_last_output`]). Tensors keep
+/// their numbers.
 pub fn prune(program: &mut Program) {
     let mut needed = vec![false; program.tensors.len()];
     for t in &program.kept {
         needed[t.index()] = true;
     }
     let mut alive = vec![false; program.nodes.len()];
-    for (i, node) in program.nodes.iter().enumerate().rev() {
+    for (i, node) in program.nodes.iter_mut().enumerate().rev() {
         let live = !node.updates.is_empty() || node.outputs.iter().any(|t| needed[t.index()]);
         if live {
             alive[i] = true;
+            let unread = node.outputs.last().is_some_and(|t| !needed[t.index()]);
+            if let Some(op) = node.op.without_last_output().filter(|_| unread) {
+                node.op = op;
+                node.outputs.pop();
+            }
             for t in &node.inputs {
                 needed[t.index()] = true;
             }

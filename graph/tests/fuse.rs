@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use device::Target;
 use graph::autodiff::differentiate;
-use graph::fuse::{bias_gradients, grad_mask_add, join_gradients, scaled_weights, upsample_add};
+use graph::fuse::{bias_gradients, grad_mask_add, join_gradients};
+use graph::fuse::{relu_signs, scaled_weights, upsample_add};
 use graph::prune::prune;
 use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
 use kernels::case::normal;
@@ -22,17 +23,23 @@ use crate::common::toy::Toy;
 struct Net {
     program: Program,
     weights: Vec<TensorId>,
+    shape: [usize; 4],
 }
 
 impl Net {
     fn new() -> Self {
+        Self::of([3, 6, 5, 4])
+    }
+
+    /// On maps of this shape.
+    fn of(shape: [usize; 4]) -> Self {
         let mut program = Program::new();
         program.set_part("net");
-        Self { program, weights: vec![] }
+        Self { program, weights: vec![], shape }
     }
 
     fn x(&mut self) -> TensorId {
-        self.program.input("x", TensorDesc::new(Role::Activation, &[3, 6, 5, 4]))
+        self.program.input("x", TensorDesc::new(Role::Activation, &self.shape))
     }
 
     fn conv(&mut self, x: TensorId, kernel: usize, relu: bool) -> TensorId {
@@ -48,7 +55,8 @@ impl Net {
         count: Option<TensorId>,
     ) -> TensorId {
         let name = format!("w{}", self.weights.len());
-        let w = self.program.state(&name, TensorDesc::new(Role::Weight, &[4, kernel, kernel, 4]));
+        let filters = [self.shape[3], kernel, kernel, self.shape[3]];
+        let w = self.program.state(&name, TensorDesc::new(Role::Weight, &filters));
         self.weights.push(w);
         let op = Conv2d { residual: residual.is_some(), counted: count.is_some(), ..op };
         let inputs = Conv2dInputs { x, w, scale: None, bias: None, residual, count };
@@ -241,6 +249,30 @@ fn an_enlarged_map_needs_no_sum() {
     upsample_add(&mut fused);
     assert_eq!(["sum", "upsample_add"].map(|op| count(&fused, op)), [0, 0]);
     assert_same(&[plain, fused]);
+}
+
+/// The activations of a residual block mask as signs, with and without images that are not used,
+/// and every bit stays; on maps of other sizes they mask by themselves.
+#[test]
+fn activations_mask_as_signs() {
+    let signs_of = |shape: [usize; 4], counted: bool| {
+        let mut net = Net::of(shape);
+        let x = net.x();
+        let count = counted.then(|| net.program.input("count", TensorDesc::new(Role::Index, &[1])));
+        let relu = Conv2d { relu: true, ..Conv2d::new(1, 1) };
+        let first = net.conv_of(relu.clone(), x, 3, None, count);
+        let last = net.conv_of(relu, first, 3, Some(first), count);
+        let end = net.conv_of(Conv2d::new(1, 0), last, 1, None, count);
+        let [_, masked] = net.finish(end);
+        let mut fused = masked.clone();
+        relu_signs(&mut fused);
+        assert!(results(&masked) == results(&fused), "other values on {shape:?}");
+        fused.nodes().iter().filter(|node| node.outputs.len() == 2).count()
+    };
+    assert_eq!(signs_of([2, 3, 2, 64], false), 2);
+    // The gradients of `first` meet in a sum, which no product may take past the count.
+    assert_eq!(signs_of([4, 3, 1, 64], true), 1);
+    assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }
 
 /// A convolution and a linear layer whose weights and biases are trained; some rows are not used.

@@ -1,17 +1,18 @@
 //! What a product that makes a gradient does with it on the way out: it adds another gradient, and
 //! masks the sum by the sign of an activation.
 
-use crate::check;
 use crate::cpu::TensorRef;
-use crate::{DType, OpError, TensorDesc};
+use crate::{DType, OpError, TensorDesc, check, signs};
 
 /// `dx = (product + other) where mask > 0, else 0`, each part if its flag is set. Rows past a count
-/// get 0. The two tensors have the shape of `dx`, and follow the op's own inputs in this order.
+/// get 0. The two tensors follow the op's own inputs in this order. They have the shape of `dx`, or
+/// the mask is its activation's [`signs`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Finish {
     /// There is an input `other`: a gradient of the same tensor.
     pub other: bool,
-    /// There is an input `mask`: an activation that passes no gradient where it is not positive.
+    /// There is an input `mask`: an activation, or its signs, that passes no gradient where it is
+    /// not positive.
     pub mask: bool,
 }
 
@@ -41,7 +42,9 @@ impl FinishInputs<'_, TensorDesc> {
     /// Holds the tensors to the output's shape.
     pub(crate) fn check(self, op: &'static str, dx: &TensorDesc) -> Result<(), OpError> {
         for (name, desc) in [("other", self.other), ("mask", self.mask)] {
-            if let Some(desc) = desc {
+            if let Some(desc) = desc.filter(|desc| is_signs(desc)) {
+                check::shape(op, name, desc, &signs::infer(op, "dx", dx)?.shape)?;
+            } else if let Some(desc) = desc {
                 check::shape(op, name, desc, &dx.shape)?;
                 check::dtype(op, name, desc, DType::F32)?;
             }
@@ -53,14 +56,22 @@ impl FinishInputs<'_, TensorDesc> {
 impl FinishInputs<'_, TensorRef<'_>> {
     /// Finishes the first rows of `dx`, which hold data.
     pub(crate) fn run_cpu(self, dx: &mut [f32]) {
+        let signs = self.mask.filter(|mask| is_signs(mask.desc));
         if let Some(other) = self.other {
             dx.iter_mut().zip(other.f32()).for_each(|(dx, other)| *dx += other);
         }
-        if let Some(mask) = self.mask {
+        if let Some(signs) = signs {
+            signs::mask(dx, signs);
+        } else if let Some(mask) = self.mask {
             let pairs = dx.iter_mut().zip(mask.f32());
             pairs.filter(|(_, mask)| mask.is_nan() || **mask <= 0.0).for_each(|(dx, _)| *dx = 0.0);
         }
     }
+}
+
+/// True for the signs of an activation, false for an activation.
+fn is_signs(mask: &TensorDesc) -> bool {
+    mask.role.cpu_dtype() == DType::I32
 }
 
 #[cfg(test)]

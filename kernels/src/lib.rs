@@ -85,6 +85,7 @@ pub mod ops;
 pub mod paste;
 pub mod philox;
 pub mod resize;
+pub mod signs;
 
 pub use device::tensor::{DType, Role, TensorDesc};
 pub use error::OpError;

@@ -95,6 +95,17 @@ pub trait Op: Any + Debug + Send + Sync {
         None
     }
 
+    /// The op that also gives the [`signs`](crate::signs) of output 0, as its last output. `None`
+    /// if it cannot, or already does.
+    fn with_signs(&self) -> Option<OpRef> {
+        None
+    }
+
+    /// The op without its last output, which nothing reads. `None` if it always makes it.
+    fn without_last_output(&self) -> Option<OpRef> {
+        None
+    }
+
     /// Position of the input that says how many rows, or images, hold data: those of an
     /// output past it are 0, those of an input are not read.
     fn count_input(&self) -> Option<usize> {

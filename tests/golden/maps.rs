@@ -16,7 +16,7 @@ pub(crate) fn maxpool() {
     let mut report = Report::new("maxpool", TOLERANCE);
     for case in family.cases() {
         let (kernel, stride) = (case.usize("kernel"), case.usize("stride"));
-        let op = MaxPool { kernel, stride, pad: case.usize("pad") };
+        let op = MaxPool { kernel, stride, pad: case.usize("pad"), argmax: true };
         let ran = Ran::new(case.name(), op, vec![host(Role::Activation, &case.f32("x"))]);
         report.exact(case.name(), "y", ran.f32(0), &case.f32("y").data);
         report.exact(case.name(), "argmax_hw", ran.i32(1), &case.i32("argmax_hw").data);

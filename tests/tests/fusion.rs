@@ -85,10 +85,11 @@ fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
 /// Bytes of the arena before there were fusions and third streams.
 const BEFORE: usize = 5_960_000_000;
 
-/// Fusions take next to no memory: the scaled weights are there at the step's fullest moment. All
-/// together move more work beside the main line, where it holds on to its inputs.
+/// Fusions take little memory: the scaled weights are there at the step's fullest moment, and the
+/// signs of activations a sixteenth of these. All together move more work beside the main line,
+/// where it holds on to its inputs.
 #[test]
-fn fusions_take_no_memory() {
+fn fusions_take_little_memory() {
     let bytes = |off: &[Fused]| step(off).plan.arena_bytes();
     let plain = bytes(&Fused::all());
     for one in Fused::all() {
@@ -98,6 +99,6 @@ fn fusions_take_no_memory() {
     }
     let all = bytes(&[]);
     println!("{plain} bytes, {all} fused");
-    assert!(all <= plain + plain / 50, "{all} bytes, {plain} without fusions");
+    assert!(all <= plain + plain / 20, "{all} bytes, {plain} without fusions");
     assert!(all < BEFORE, "{all} bytes, {BEFORE} before there were fusions");
 }

@@ -304,7 +304,7 @@ mod tests {
             (Some("550.90.07"), Some("CUDA 12.8"))
         );
         assert_eq!(session.steps.len(), 1, "the report repeats it");
-        assert_eq!(session.steps[0].prediction.as_ref().map(|p| p.value), Some(38.3));
+        assert_eq!(session.steps[0].prediction.as_ref().map(|p| p.value), Some(38.0));
         assert_eq!((session.ops.len(), session.counts["ops failed, cases"]), (1, 0.0));
         let peers: Vec<f64> = session.peers.iter().map(|peer| peer.value).collect();
         assert_eq!(peers, [2800.0, 40.0]);

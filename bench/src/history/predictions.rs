@@ -59,8 +59,8 @@ const STEM: Of = Of::NodeMs("stem", "forward", "12x800x1344x4 64x7x7x3 ");
 
 /// All of them. Milliseconds are for 12 images of 800x1344 and 64 mask positives per image.
 pub(super) static TABLE: &[Row] = &[
-    step("H100", 38.3, Some(4.0)),
-    step("A100", 71.8, None),
+    step("H100", 38.0, Some(4.0)),
+    step("A100", 71.3, None),
     step("H200", 36.5, None),
     node(H100, "FPN output on P2, forward", 2.0, P2),
     node(H100, "FPN output on P2, gradient of the weights", 2.1, P2_WGRAD),
@@ -200,14 +200,14 @@ mod tests {
         let mut session = samples::gpu("2026-12-01", "abc", 80.0);
         let said = judged(&session);
         let of = |what: &str| said.iter().find(|j| j.row.what.contains(what)).expect(what);
-        assert_eq!((of("step, ").measured, of("step, ").row.value), (80.0, 38.3));
+        assert_eq!((of("step, ").measured, of("step, ").row.value), (80.0, 38.0));
         // 3 ms of the one kernel and 4 of the other.
         assert!((of("max_pool and").measured - 7.0).abs() < 1e-9);
         assert_eq!(of("P2, forward").measured, 2.0, "one of two");
         assert_eq!(said.len(), 3, "nothing is said of what was not measured: {said:?}");
         attach(&mut session);
         let step = session.steps[0].prediction.as_ref().expect("a prediction");
-        assert_eq!((step.value, step.margin, step.source.as_str()), (38.3, Some(4.0), PLAN));
+        assert_eq!((step.value, step.margin, step.source.as_str()), (38.0, Some(4.0), PLAN));
         assert_eq!(session.steps[1].prediction, None, "of another shape");
         assert_eq!(session.nodes[0].prediction.as_ref().map(|p| p.value), Some(2000.0));
         session.device = "cpu: H100, 2 threads".into();

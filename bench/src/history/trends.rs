@@ -219,9 +219,9 @@ mod tests {
         assert!(lines[0].contains("2026-12-01 aaa"), "{text}");
         assert!(lines[1].contains("2026-12-03 ccc"), "{text}");
         assert!(lines[1].contains(" 33.00 ms") && lines[1].contains("x0.500"), "{text}");
-        let said = "predicted 38.30: wrong by -13.8 %";
+        let said = "predicted 38.00: wrong by -13.2 %";
         assert!(!lines[1].contains(said), "the samples carry none: {text}");
-        assert!(of_h100.contains("38.3 +- 4 ms  measured 33.00 ms: wrong by -13.8 %"), "{text}");
+        assert!(of_h100.contains("38 +- 4 ms  measured 33.00 ms: wrong by -13.2 %"), "{text}");
         assert!(!text.contains("node conv2d"), "details are not asked for");
     }
 

@@ -1,7 +1,6 @@
 //! Factors that bring the model's parts to the review's table, for the code as it is and after its
 //! changes.
 
-use clap::ValueEnum;
 use configs::Config;
 use dali::order::PaddedShape;
 use device::Gpu;
@@ -10,18 +9,7 @@ use serde::Serialize;
 use super::model::{Model, PARTS, Work};
 use super::rates::GAP_MS;
 use super::simulate::Task;
-
-/// Which code: today's, or after the changes that the review lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Stage {
-    /// Today's.
-    Now,
-    /// After change 9: all of the review's but wgmma.
-    Step9,
-    /// After change 10: wgmma, on Hopper alone.
-    Step10,
-}
+use super::stage::Stage;
 
 /// Positive RoIs of an image in the review's table.
 pub(super) const POSITIVES: f64 = 64.0;
@@ -87,16 +75,6 @@ pub(super) struct Part {
     pub(super) factor: f64,
 }
 
-impl Stage {
-    fn column(self) -> usize {
-        match self {
-            Stage::Now => 0,
-            Stage::Step9 => 1,
-            Stage::Step10 => 2,
-        }
-    }
-}
-
 impl Calibration {
     /// Compares the model of the table's step with the table.
     pub(super) fn new(gpu: &Gpu, stage: Stage) -> anyhow::Result<Self> {
@@ -105,12 +83,12 @@ impl Calibration {
             _ => ("H100", H100, H100_FACTORS, Gpu::h100()),
         };
         let config = Config::load(PRESET, &[])?;
-        let works = Model::new(&config, IMAGES, PADDED, &of)?.works(POSITIVES);
+        let works = Model::new(&config, IMAGES, PADDED, &of)?.at(stage).works(POSITIVES);
         let part = |(row, name): (usize, &&'static str)| {
             let (gaps, body) = sums(works.iter().filter(|work| work.part == row), stage);
             let review_ms = rows[row][stage.column()];
             let factor = match stage {
-                Stage::Now => factors[row],
+                _ if stage.is_today() => factors[row],
                 _ => (review_ms - gaps) / body,
             };
             Part { part: name, model_ms: gaps + body, review_ms, factor }
@@ -118,13 +96,13 @@ impl Calibration {
         let parts: Vec<Part> = PARTS.iter().enumerate().map(part).collect();
         let review_ms = rows.iter().map(|row| row[stage.column()]).sum();
         let mut found = Self { stage, table, parts, whole: 1.0, serial_ms: 0.0, review_ms };
-        let own = Model::new(&config, IMAGES, PADDED, gpu)?.works(POSITIVES);
+        let own = Model::new(&config, IMAGES, PADDED, gpu)?.at(stage).works(POSITIVES);
         if gpu.name == "H200" {
             found.review_ms = H200_STEP[stage.column()];
             let (gaps, _) = sums(own.iter(), stage);
             let bodies = found.by_part(&own).iter().sum::<f64>() - gaps;
             found.whole = match stage {
-                Stage::Now => H200_FACTOR,
+                _ if stage.is_today() => H200_FACTOR,
                 _ => (found.review_ms - gaps) / bodies,
             };
         }
@@ -161,7 +139,7 @@ impl Calibration {
         let factor = self.whole * self.parts[work.part].factor;
         let mut timed = Timed { ms: 0.0, share: 0.0 };
         let mut ideal = 0.0;
-        for piece in work.pieces.iter().filter(|p| !(p.fused_later && self.stage != Stage::Now)) {
+        for piece in work.pieces.iter().filter(|p| self.stage.is_today() || !p.fused_later) {
             timed.ms += GAP_MS + factor * piece.alone.ms;
             ideal += factor * piece.alone.ideal_ms;
         }
@@ -182,7 +160,7 @@ pub(super) struct Timed {
 /// Gaps and bodies of the launches that are left at a stage, in ms.
 fn sums<'a>(works: impl Iterator<Item = &'a Work>, stage: Stage) -> (f64, f64) {
     let pieces = works.flat_map(|work| &work.pieces);
-    let left = pieces.filter(|piece| stage == Stage::Now || !piece.fused_later);
+    let left = pieces.filter(|piece| stage.is_today() || !piece.fused_later);
     left.fold((0.0, 0.0), |(gaps, body), piece| (gaps + GAP_MS, body + piece.alone.ms))
 }
 
@@ -195,11 +173,13 @@ mod tests {
     #[test]
     fn the_calibrated_step_is_that_of_the_review() {
         for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
-            for stage in [Stage::Now, Stage::Step9, Stage::Step10] {
+            for stage in [Stage::Review, Stage::Now, Stage::Step9, Stage::Step10] {
                 let found = Calibration::new(&gpu, stage).expect("a calibration");
                 let ratio = found.serial_ms / found.review_ms;
                 match stage {
-                    Stage::Now => assert!((0.5..1.001).contains(&ratio), "{}: {ratio}", gpu.name),
+                    _ if stage.is_today() => {
+                        assert!((0.5..1.001).contains(&ratio), "{}: {ratio}", gpu.name)
+                    }
                     _ => assert!((ratio - 1.0).abs() < 1e-9, "{} {stage:?}: {ratio}", gpu.name),
                 }
                 assert!((found.whole - 1.0).abs() < 0.1, "{} {stage:?}: {found:?}", gpu.name);

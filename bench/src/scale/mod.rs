@@ -14,6 +14,7 @@ mod plan;
 mod print;
 mod rates;
 mod simulate;
+mod stage;
 mod tables;
 mod wires;
 
@@ -27,11 +28,12 @@ use device::Gpu;
 
 use crate::full_size::Padded;
 use crate::report::write_json;
-use calibration::{Calibration, POSITIVES, Stage};
+use calibration::{Calibration, POSITIVES};
 use minutes::Minutes;
 use model::Model;
 use nodes::NodesPlan;
 use plan::{Setting, StepPlan, plan};
+use stage::Stage;
 use tables::FULL_IMAGES;
 use wires::{Fabric, MACHINES, Machine, NODE_GPUS, Wire};
 
@@ -70,7 +72,8 @@ pub(crate) struct PlanArgs {
     /// Bytes after which a bucket of gradients is full; several sizes may be compared.
     #[arg(long, value_name = "MIB", value_delimiter = ',', default_value = "50")]
     bucket_mib: Vec<f64>,
-    /// Which code: today's, or after the changes up to 9 or 10 of the performance review.
+    /// Which code: today's (now), that at the rates of the loop that the performance review read
+    /// (review), or after the review's changes up to 9 or 10.
     #[arg(long, value_enum, default_value = "now")]
     rates: Stage,
     /// Positive RoIs of an image, on the average: the mask head works on them alone.
@@ -177,7 +180,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let shape = padded(args, &config)?;
     let of = |images: usize| {
         let of_config = || format!("{}, {images} images of {shape}", args.preset);
-        Model::new(&config, images, shape, &gpu).with_context(of_config)
+        let model = Model::new(&config, images, shape, &gpu).with_context(of_config)?;
+        anyhow::Ok(model.at(args.rates))
     };
     let (own, full, single) = (of(images)?, of(FULL_IMAGES)?, of(1)?);
     let calibration = Calibration::new(&gpu, args.rates)?;

@@ -16,6 +16,7 @@ use kernels::ops::rpn_head::RpnHead;
 
 use super::buckets;
 use super::rates::{Alone, Job, Rates, filling};
+use super::stage::Stage;
 
 /// COCO's classes, for a config that leaves the number to the data.
 const CLASSES: usize = 80;
@@ -114,8 +115,13 @@ impl Model {
             prepared.launches(&Place { arena: 1 << 44, inputs: 1 << 43, state: &state })?;
         let roi = &config.model.roi;
         let capacity = roi.batch_size_per_image as f64 * f64::from(roi.positive_fraction);
-        let rates = Rates::of(gpu);
+        let rates = Rates::of(gpu, Stage::Now);
         Ok(Self { gpu: gpu.clone(), rates, images, prepared, grads, capacity, launches })
+    }
+
+    /// With the rates of this stage.
+    pub(super) fn at(self, stage: Stage) -> Self {
+        Self { rates: Rates::of(&self.gpu, stage), ..self }
     }
 
     /// The nodes in launch order, where so many RoIs of an image are positive.

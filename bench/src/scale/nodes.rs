@@ -171,7 +171,8 @@ fn critical_path(tasks: &[Task], spans: &[Span]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scale::calibration::{Calibration, Stage};
+    use crate::scale::calibration::Calibration;
+    use crate::scale::stage::Stage;
     use crate::scale::wires::{Fabric, MACHINES};
     use configs::Config;
     use dali::order::PaddedShape;

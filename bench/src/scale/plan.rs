@@ -188,7 +188,7 @@ fn largest_of(count: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scale::calibration::Stage;
+    use crate::scale::stage::Stage;
     use crate::scale::wires::{MACHINES, Wire};
     use configs::Config;
     use dali::order::PaddedShape;

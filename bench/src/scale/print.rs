@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 
 use dali::order::PaddedShape;
 
-use super::calibration::{Calibration, Stage};
+use super::calibration::Calibration;
 use super::listing;
 use super::model::Model;
 use super::nodes::NodesPlan;
 use super::plan::StepPlan;
+use super::stage::Stage;
 use super::wires::{CHANNELS, Fabric, Machine, NODE_GPUS, START_US, Times, Wire};
 use super::{PlanArgs, Planned};
 use crate::report::commit;
@@ -88,6 +89,7 @@ fn mib(bytes: usize) -> f64 {
 
 fn stage(stage: Stage) -> &'static str {
     match stage {
+        Stage::Review => "today's code, its products at the review's first rates",
         Stage::Now => "today's code",
         Stage::Step9 => "the code after change 9 of the review",
         Stage::Step10 => "the code after change 10 of the review",
@@ -118,7 +120,7 @@ pub(super) fn text(about: &About<'_>, calibration: &Calibration, planned: &Plann
     );
     say!("gradients to reduce: {:.1} MB in fp16", about.gradient_bytes() as f64 / 1e6);
     if args.nodes {
-        listing::rates(&model.rates.table());
+        listing::rates(&model.rates.table(args.rates));
     }
     listing::nodes(&planned.nodes, args.nodes, model.images);
     for step in &planned.steps {
@@ -306,7 +308,7 @@ pub(super) fn json(about: &About<'_>, calibration: &Calibration, planned: &Plann
         "machine": about.machine,
         "calibration": calibration,
         "gradient_bytes": about.gradient_bytes(),
-        "model_rates": about.model.rates.table(),
+        "model_rates": about.model.rates.table(args.rates),
         "one_rank": planned.nodes,
         "minutes": planned.minutes,
         "steps": steps.collect::<Vec<_>>(),

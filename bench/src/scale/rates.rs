@@ -12,6 +12,7 @@ use device::{Gpu, Launch};
 use kernels::compiled::kernels;
 use serde::Serialize;
 
+use super::stage::Stage;
 use crate::peaks::Peak;
 
 /// Between two kernels of a captured graph: the next one's start, and the last one's end.
@@ -65,6 +66,11 @@ const H100: Rates = Rates {
     scalar: 15.0,
     gb_per_s: 0.0,
 };
+
+/// The large tiles of the loop that the review read, before its changes 3 and 6: 3x3x256 at 210/200
+/// and 380/365 TFLOP/s, 295 for the gradient of the weights on an H100; res4's c3 at 99 and 159.
+const A100_REVIEW: Rates = Rates { large: [244.0, 232.0, 214.0], overhead: 11.7, ..A100 };
+const H100_REVIEW: Rates = Rates { large: [460.0, 442.0, 309.0], overhead: 15.1, ..H100 };
 
 /// Chains of dependent steps, in microseconds, whatever the number of images. From
 /// `docs/measurements.md`, by hand from the kernels' rounds; the parts of a sampler or of top-k add
@@ -130,14 +136,21 @@ pub(super) struct Job<'a> {
 
 impl Rates {
     /// The rates of a named GPU.
-    pub(super) fn of(gpu: &Gpu) -> Self {
-        let rates = if gpu.capability.major >= 9 { H100 } else { A100 };
+    pub(super) fn of(gpu: &Gpu, stage: Stage) -> Self {
+        let hopper = gpu.capability.major >= 9;
+        let rates = match (stage, hopper) {
+            (Stage::Review, false) => A100_REVIEW,
+            (Stage::Review, true) => H100_REVIEW,
+            (_, false) => A100,
+            (_, true) => H100,
+        };
         let sheet = Peak::of(&gpu.name).map_or(0.0, |peak| peak.gb_per_s);
         Rates { gb_per_s: OF_BANDWIDTH * sheet, ..rates }
     }
 
     /// All rates of the model.
-    pub(super) fn table(&self) -> Vec<Rate> {
+    pub(super) fn table(&self, stage: Stage) -> Vec<Rate> {
+        let tiles = if stage == Stage::Review { REVIEW } else { CHANGES };
         let rate = |what: &str, guessed: f64, unit: &'static str, source: &'static str| Rate {
             what: what.to_string(),
             guessed,
@@ -147,12 +160,12 @@ impl Rates {
         };
         let [forward, grad_input, grad_weight] = self.large;
         let mut table = vec![
-            rate("large tile, forward", forward, "TFLOP/s", CHANGES),
-            rate("large tile, gradient of the input", grad_input, "TFLOP/s", CHANGES),
-            rate("large tile, gradient of the weights", grad_weight, "TFLOP/s", CHANGES),
+            rate("large tile, forward", forward, "TFLOP/s", tiles),
+            rate("large tile, gradient of the input", grad_input, "TFLOP/s", tiles),
+            rate("large tile, gradient of the weights", grad_weight, "TFLOP/s", tiles),
             rate("small tile, of the large one", self.small, "of it", REVIEW),
             rate("values loaded one by one", self.unaligned, "TFLOP/s", REVIEW),
-            rate("start and end of a tile", self.overhead, "k-blocks", CHANGES),
+            rate("start and end of a tile", self.overhead, "k-blocks", tiles),
             rate("without tensor cores", self.scalar, "TFLOP/s", REVIEW),
             rate("memory, 87 % of the data sheet", self.gb_per_s, "GB/s", REVIEW),
             rate("between two kernels", 1e3 * GAP_MS, "us", REVIEW),
@@ -326,10 +339,11 @@ mod tests {
         assert_eq!((slots(&Gpu::a100(), &small), slots(&Gpu::h100(), &small)), (4.0, 4.0));
     }
 
-    /// The rates that they were made from come back: 3x3x256 on P2 of 12 images, and c3 of res4.
+    /// The rates that they were made from come back: 3x3x256 on P2 of 12 images, and c3 of res4,
+    /// before the review's changes 3 and 6 and after them.
     #[test]
     fn rates_of_the_review_come_back() {
-        let tflops = |gpu: &Gpu, rows: usize, columns: usize, k: usize| {
+        let tflops = |gpu: &Gpu, stage: Stage, rows: usize, columns: usize, k: usize| {
             let launch = conv(rows.div_ceil(128) * columns.div_ceil(128));
             let (outputs, flops) = (rows * columns, 2 * rows * columns * k);
             let job = Job {
@@ -340,23 +354,28 @@ mod tests {
                 bytes: 0.0,
                 used: 1.0,
             };
-            flops as f64 / Rates::of(gpu).alone(gpu, &job).ms / 1e9
+            flops as f64 / Rates::of(gpu, stage).alone(gpu, &job).ms / 1e9
         };
         let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.06;
-        for (gpu, p2, c3) in [(Gpu::a100(), 231.0, 140.0), (Gpu::h100(), 425.0, 240.0)] {
-            let found = tflops(&gpu, 12 * 200 * 336, 256, 2304);
+        for (gpu, stage, p2, c3) in [
+            (Gpu::a100(), Stage::Review, 210.0, 99.0),
+            (Gpu::h100(), Stage::Review, 380.0, 159.0),
+            (Gpu::a100(), Stage::Now, 231.0, 140.0),
+            (Gpu::h100(), Stage::Now, 425.0, 240.0),
+        ] {
+            let found = tflops(&gpu, stage, 12 * 200 * 336, 256, 2304);
             assert!(near(found, p2), "{found} on P2 of {}", gpu.name);
-            let found = tflops(&gpu, 12 * 50 * 84, 1024, 256);
+            let found = tflops(&gpu, stage, 12 * 50 * 84, 1024, 256);
             assert!(near(found, c3), "{found} in c3 of {}", gpu.name);
             // P5 of one image: 18 tiles of more than 200 slots.
-            assert!(tflops(&gpu, 25 * 42, 256, 2304) < p2 / 4.0, "{}", gpu.name);
+            assert!(tflops(&gpu, stage, 25 * 42, 256, 2304) < p2 / 4.0, "{}", gpu.name);
         }
     }
 
     #[test]
     fn few_threads_do_not_fill_the_memory_bus() {
         let gpu = Gpu::h100();
-        let rates = Rates::of(&gpu);
+        let rates = Rates::of(&gpu, Stage::Now);
         let ms = |blocks: usize| {
             let launch = Launch::new("relu_mask_f16", [blocks, 1, 1]);
             let job = Job {

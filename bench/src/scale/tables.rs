@@ -110,8 +110,9 @@ mod tests {
     use device::Gpu;
 
     use super::*;
-    use crate::scale::calibration::{Calibration, POSITIVES, Stage};
+    use crate::scale::calibration::{Calibration, POSITIVES};
     use crate::scale::model::Model;
+    use crate::scale::stage::Stage;
     use crate::scale::wires::MACHINES;
 
     /// Percentage points by which the document may lag behind the Program.

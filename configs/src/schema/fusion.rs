@@ -18,6 +18,9 @@ pub struct Fusion {
 pub enum Fused {
     /// Products that make gradients add the other gradients of their tensor and mask the sum.
     GradMaskAdd,
+    /// Products that mask gradients read the signs of activations, a bit for each value, not the
+    /// activations.
+    ReluSigns,
     /// One launch scales the weights of all convolutions with a frozen scale, for their gradients.
     ScaledWeights,
     /// A convolution adds the upsampled coarser map to its output, and the gradient of a map that
@@ -35,9 +38,10 @@ pub enum Fused {
 
 impl Fused {
     /// All of them.
-    pub fn all() -> [Self; 7] {
+    pub fn all() -> [Self; 8] {
         [
             Self::GradMaskAdd,
+            Self::ReluSigns,
             Self::ScaledWeights,
             Self::UpsampleAdd,
             Self::LevelGradients,

@@ -33,7 +33,7 @@ fn resnet(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
         STORED_CHANNELS => net.stem(x, &conv, &norm, stem)?,
         _ => conv_norm(net, x, &conv, &norm, stem, After::RELU)?,
     };
-    let pool = MaxPool { kernel: 3, stride: 2, pad: 1 };
+    let pool = MaxPool { kernel: 3, stride: 2, pad: 1, argmax: true };
     let [mut x, _positions] = net.program.apply(pool, [x])?;
     let mut maps = Vec::new();
     for (stage, &blocks) in config.blocks.iter().enumerate() {

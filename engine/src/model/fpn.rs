@@ -35,7 +35,7 @@ pub(super) fn fpn(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>,
         outputs.push(net.conv_bias(*map, &name, shape, init, false, None)?);
     }
     if let (ExtraLevel::MaxPool, Some(top)) = (config.extra_level, outputs.last()) {
-        let pool = MaxPool { kernel: 1, stride: 2, pad: 0 };
+        let pool = MaxPool { kernel: 1, stride: 2, pad: 0, argmax: true };
         let [extra, _positions] = net.program.apply(pool, [*top])?;
         outputs.push(extra);
     }

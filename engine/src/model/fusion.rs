@@ -20,6 +20,9 @@ pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     if fusion.has(Fused::GradMaskAdd) {
         fuse::grad_mask_add(program);
     }
+    if fusion.has(Fused::ReluSigns) {
+        fuse::relu_signs(program);
+    }
     if fusion.has(Fused::UpsampleAdd) {
         fuse::upsample_add(program);
     }

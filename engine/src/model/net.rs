@@ -250,6 +250,7 @@ impl<'a> Net<'a> {
             nearest: false,
             relu,
             counted: inputs.count.is_some(),
+            signs: false,
         };
         self.program.apply1(op, inputs)
     }

@@ -183,12 +183,13 @@ impl Variant {
             .arg(optional(shape.residual, residual))
             .arg(Arg::Null)
             .arg(touch(tensors.y, 2 * y, Access::Write));
-        // The kernel of training can also write partial sums, of which there are none here.
+        // The kernel of training can also write partial sums and signs; here there are none.
         let launch = if self.is_baseline() { launch.arg(Arg::Null) } else { launch };
         let launch = launch.arg(conv_arg(shape)).arg(relu);
-        match self.hopper {
-            true => launch.arg(hopper_operand(Layout::Swizzle128).bits()),
-            false => launch,
+        match (self.hopper, self.is_baseline()) {
+            (true, _) => launch.arg(hopper_operand(Layout::Swizzle128).bits()),
+            (false, true) => launch.arg(Arg::Null),
+            (false, false) => launch,
         }
     }
 }

@@ -83,13 +83,22 @@ DEVICE Halves load_halves(const half* row, int column, int columns) {
   return halves;
 }
 
-// y = relu(sum * scale + bias + residual) in half, each part if it is there. Rows without data
-// get 0. An absent part is neutral to the last bit, a summand -0, so that the loop has no branch.
+// Where the signs of eight columns of a row are, a byte: those of four rows of 64 columns lie
+// together, as in src/signs.rs.
+DEVICE int64_t place_of_signs(int row, int column, int columns) {
+  const unsigned r = row, c = column;
+  return ((int64_t)(r / 4) * (columns / 64) + c / 64) * 32 + r % 4 * 8 + c % 64 / CHUNK;
+}
+
+// y = relu(sum * scale + bias + residual) in half, each part if it is there, and its signs. Rows
+// without data get 0. An absent summand is -0, neutral to the last bit, so that the loop has no
+// branch.
 struct ActivationRows {
   half* y;
   const float *scale, *bias;  // of a column
   const half* residual;       // [rows, columns] as y
   int columns, relu;
+  unsigned char* signs = nullptr;  // those of y
 
   struct Held {
     float scale[CHUNK], bias[CHUNK];
@@ -117,6 +126,13 @@ struct ActivationRows {
       v[e] = v[e] * held.scale[e] + held.bias[e] + other.value(e);
       // Not max(), so that a NaN stays one.
       if (v[e] < held.least || !filled) v[e] = 0.0f;
+    }
+    if (signs) {
+      // Up to half of the least half's value, a value rounds to 0.
+      unsigned bits = 0;
+#pragma unroll
+      for (int e = 0; e < CHUNK; e++) bits |= (v[e] > 0x1p-25f ? 1u : 0u) << e;
+      store_global(signs[place_of_signs(row, column, columns)], (unsigned char)bits);
     }
     store_columns(y + (int64_t)row * columns, v, column, columns);
   }

@@ -7,8 +7,9 @@
 // ActivationRows.
 struct GradientRows {
   half* dx;
-  const float* bias;         // of a column
-  const half *other, *mask;  // [rows, columns] as dx
+  const float* bias;           // of a column
+  const half *other, *mask;    // [rows, columns] as dx
+  const unsigned char* signs;  // those of a mask, in its place
   int columns, relu;
 
   struct Held {
@@ -16,7 +17,7 @@ struct GradientRows {
     float least;  // what is less becomes 0
   };
   struct Row {
-    Halves other, mask;
+    Halves other, mask;  // signs in the mask's first byte
   };
 
   DEVICE Held hold(int column) const {
@@ -32,15 +33,22 @@ struct GradientRows {
     Row at{all_halves(__ushort_as_half(0x8000)), all_halves(__ushort_as_half(0x3c00))};  // -0 and 1
     if (other && filled) at.other = load_halves(other + first, column, columns);
     if (mask && filled) at.mask = load_halves(mask + first, column, columns);
+    if (signs && filled) at.mask.words.x = load_global(signs[place_of_signs(row, column, columns)]);
     return at;
   }
   DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,
                          bool filled) const {
+    unsigned passes = at.mask.words.x;
+    if (!signs) {
+      passes = 0;
+#pragma unroll
+      for (int e = 0; e < CHUNK; e++) passes |= (at.mask.value(e) > 0.0f ? 1u : 0u) << e;
+    }
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) {
       v[e] = v[e] + held.bias[e] + at.other.value(e);
       // Not max(), so that a NaN stays one.
-      if (v[e] < held.least || !filled || !(at.mask.value(e) > 0.0f)) v[e] = 0.0f;
+      if (v[e] < held.least || !filled || !(passes >> e & 1)) v[e] = 0.0f;
     }
     store_columns(dx + (int64_t)row * columns, v, column, columns);
   }

@@ -74,10 +74,13 @@ pub(crate) struct Extras<'a> {
     pub residual: Option<Buffer<'a>>,
     /// Height and width of the residual, if each position reads its nearest.
     pub nearest: Option<[usize; 2]>,
-    /// Where it is not positive the result is 0, half; not beside a scale or a smaller residual.
+    /// Where it is not positive the result is 0: an activation in half, or its signs; not beside a
+    /// scale or a smaller residual.
     pub mask: Option<Buffer<'a>>,
     /// Negative results become 0.
     pub relu: bool,
+    /// Where a forward pass puts the signs of its result; not beside a mask or a smaller residual.
+    pub signs: Option<Buffer<'a>>,
     /// Images in use, `[1] i32`.
     pub count: Option<Buffer<'a>>,
     /// Where the gradient of the weights puts the sum of `g`, f32.
@@ -110,7 +113,7 @@ pub(crate) fn forward(
         .arg(plan.partials(workspace, 0, Access::Write))
         .arg(conv_arg(s))
         .arg(extras.relu);
-    let product = nearest(product, s, &extras);
+    let product = of_table(product, s, &extras);
     let reduce = (plan.splits > 1).then(|| {
         let images = [s.images, s.out_height * s.out_width, s.filters];
         let partials = plan.partials(workspace, 0, Access::Read);
@@ -118,7 +121,7 @@ pub(crate) fn forward(
             .arg(read(extras.count))
             .arg(y.write())
             .arg(extras.relu);
-        nearest(launch, s, &extras)
+        of_table(launch, s, &extras)
     });
     [product].into_iter().chain(reduce).collect()
 }
@@ -154,15 +157,29 @@ fn before_count(launch: Launch, extras: &Extras<'_>) -> Launch {
     match extras.mask {
         Some(mask) => {
             assert!(extras.scale.is_none() && extras.nearest.is_none(), "a mask beside {extras:?}");
-            launch.arg(read(extras.bias)).arg(read(extras.residual)).arg(mask.read())
+            let launch = launch.arg(read(extras.bias)).arg(read(extras.residual));
+            masked(launch, Some(mask))
         }
         None => launch.arg(read(extras.scale)).arg(read(extras.bias)).arg(read(extras.residual)),
     }
 }
 
-/// The kernels' `struct Nearest`, if there is one.
-fn nearest(launch: Launch, s: &ConvShape, extras: &Extras<'_>) -> Launch {
-    let Some([height, width]) = extras.nearest else { return launch };
+/// A mask in half, or as signs: one of two arguments.
+fn masked(launch: Launch, mask: Option<Buffer<'_>>) -> Launch {
+    let of = |dtype| mask.filter(|mask| mask.dtype() == dtype);
+    launch.arg(read(of(DType::F16))).arg(read(of(DType::I32)))
+}
+
+/// The last arguments of a forward pass: signs, the kernels' `struct Nearest`, or none.
+fn of_table(launch: Launch, s: &ConvShape, extras: &Extras<'_>) -> Launch {
+    let Some([height, width]) = extras.nearest else {
+        return match (extras.mask, extras.signs) {
+            (None, signs) => launch.arg(signs.map_or(Arg::Null, |signs| signs.write())),
+            (Some(_), None) => launch,
+            (Some(_), Some(_)) => panic!("signs beside a mask: {extras:?}"),
+        };
+    };
+    assert!(extras.signs.is_none(), "signs beside {extras:?}");
     let struct_arg = StructArg::new()
         .field([height as u32, width as u32])
         .field(divisor(s.out_height))
@@ -227,8 +244,8 @@ pub(crate) fn grad_input(
         .arg(gradient)
         .arg(weights)
         .arg(read(extras.bias))
-        .arg(read(extras.residual))
-        .arg(read(extras.mask))
+        .arg(read(extras.residual));
+    let product = masked(product, extras.mask)
         .arg(read(extras.count))
         .arg(dx.write())
         .arg(plan.partials(workspace, offset, Access::Write))
@@ -237,13 +254,10 @@ pub(crate) fn grad_input(
     let reduce = (plan.splits > 1).then(|| {
         let images = [s.images, s.height * s.width, s.channels];
         let partials = plan.partials(workspace, offset, Access::Read);
-        reduce_half("conv2d_reduce_gradient_f16", &plan, partials, images)
+        let launch = reduce_half("conv2d_reduce_gradient_f16", &plan, partials, images)
             .arg(read(extras.bias))
-            .arg(read(extras.residual))
-            .arg(read(extras.mask))
-            .arg(read(extras.count))
-            .arg(dx.write())
-            .arg(extras.relu)
+            .arg(read(extras.residual));
+        masked(launch, extras.mask).arg(read(extras.count)).arg(dx.write()).arg(extras.relu)
     });
     scale_weights.into_iter().chain(pad).chain([product]).chain(reduce).collect()
 }

@@ -41,6 +41,7 @@ fn bits_are_those_of_the_convolution() {
         relu: false,
         nearest: false,
         counted: true,
+        signs: false,
     };
     let class = |row: usize| match labels.as_i32()[row] {
         label if label > 0 && row < COUNT as usize => Some(label as usize),

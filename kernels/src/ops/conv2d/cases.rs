@@ -36,6 +36,7 @@ pub fn cases() -> Vec<OpCase> {
         .map(|(&(x, w), flags)| case(x, w, flags.clone(), true))
         .chain(cut_cases())
         .chain(nearest_cases())
+        .chain(signs_cases())
         .chain(super::finish_cases::cases(SCALED_FLOOR))
         .chain(super::finish_cases::bias_grad_cases())
         .chain([case(real.0, real.1, bias_relu, false)])
@@ -106,6 +107,35 @@ fn nearest_cases() -> Vec<OpCase> {
         let residual = TensorDesc::new(Role::Activation, &[x[0], height, width, w[0]]);
         let position = 2 + usize::from(op.scale) + usize::from(op.bias);
         case.inputs[position] = normal(&residual, 5, 1.0);
+        case
+    };
+    rows.iter().map(case).collect()
+}
+
+/// With signs: in large and small tiles, in splits, unaligned; with a residual, and counted. Sums
+/// of small integers, which are exact: a sign is that of the same value everywhere, and often of 0.
+fn signs_cases() -> Vec<OpCase> {
+    let relu = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
+    let all = Conv2d { scale: true, bias: true, residual: true, counted: true, ..relu.clone() };
+    let plain = Conv2d { relu: false, ..relu.clone() };
+    let rows: [([usize; 4], [usize; 4], &Conv2d); 7] = [
+        ([12, 24, 48, 16], [128, 1, 1, 0], &all),
+        ([4, 6, 6, 16], [64, 3, 2, 1], &relu),
+        ([3, 6, 6, 24], [192, 1, 1, 0], &plain),
+        ([4, 3, 5, 264], [64, 3, 1, 1], &all),
+        ([4, 3, 5, 264], [64, 3, 1, 1], &plain),
+        ([2, 6, 6, 5], [64, 3, 1, 1], &all),
+        ([0, 6, 6, 16], [64, 1, 1, 0], &relu),
+    ];
+    let case = |&(x, w, op): &([usize; 4], [usize; 4], &Conv2d)| {
+        let mut case = case(x, w, op.clone(), false);
+        for (seed, input) in case.inputs.iter_mut().enumerate() {
+            if input.desc.role != Role::Index {
+                let small = integers(&input.desc.shape, seed as u32, -1, 2);
+                let values = input.as_f32_mut().iter_mut().zip(small.as_i32());
+                values.for_each(|(value, small)| *value = *small as f32);
+            }
+        }
         case
     };
     rows.iter().map(case).collect()

@@ -9,6 +9,7 @@
 //   count     [1]                 int    in   images in use, or null: all
 //   y         [N, P, Q, K]        half   out  0 in images from the count on
 //   partials  [splits, N*P*Q, K]  float  out  in place of y where the reduction is split
+//   signs     [N*P*Q*K/8]         byte   out  of y, as in src/signs.rs, or null
 //
 // Launch: x = tiles of D, columns fastest, so that neighbours share rows of x; z = splits; 128
 // threads; stages in dynamic shared memory.
@@ -21,8 +22,8 @@
 // linear layer is the 1x1 case on 1x1 images. conv2d_reduce_f16 sums the partials.
 //
 // conv2d_masked makes a gradient, that of a transposed convolution: it adds `other` and is 0 where
-// `mask` [N, P, Q, K] is not positive. conv2d_nearest reads a smaller residual at the nearest
-// position.
+// `mask` [N, P, Q, K] is not positive; signs are read in place of a mask, not written.
+// conv2d_nearest reads a smaller residual at the nearest position.
 #include "platform.cuh"
 #include "gemm/loaders.cuh"
 #include "gemm/gradient.cuh"
@@ -51,22 +52,24 @@ DEVICE void conv2d(const half* x, const half* w, const Finish& finish, const int
     left = q * conv.stride - conv.pad;
     return row < filled_rows;
   };
-  auto from = forward_operands<ALIGNED, Left, Right>(x, w, conv, share, first_row, first_column,
-                                                     window);
+  auto from =
+      forward_operands<ALIGNED, Left, Right>(x, w, conv, share, first_row, first_column, window);
   Sums<T> sums;
   multiply<T, Left, Right>(sums, from, share.len, stages);
 
   const Corner corner{first_row, first_column, rows, filled_rows, conv.filters};
-  store_tile(sums, stages, corner, split_of(partials, rows, conv.filters),
-             [](int row) { return row; }, finish);
+  store_tile(
+      sums, stages, corner, split_of(partials, rows, conv.filters), [](int row) { return row; },
+      finish);
 }
 
 #define CONV2D(name, tile, aligned, blocks)                                                  \
   KERNEL_BLOCKS(THREADS, blocks)                                                             \
   name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT scale,          \
        const float* RESTRICT bias, const half* RESTRICT residual, const int* RESTRICT count, \
-       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu) {                    \
-    const ActivationRows finish{y, scale, bias, residual, conv.filters, relu};               \
+       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu,                      \
+       unsigned char* RESTRICT signs) {                                                      \
+    const ActivationRows finish{y, scale, bias, residual, conv.filters, relu, signs};        \
     conv2d<tile, aligned>(x, w, finish, count, partials, conv);                              \
   }                                                                                          \
   EXPORT(name)
@@ -75,14 +78,15 @@ CONV2D(conv2d_f16_large, LargeTile, true, 2)
 CONV2D(conv2d_f16_small, SmallTile, true, 4)
 CONV2D(conv2d_f16_unaligned, SmallTile, false, 4)
 
-#define CONV2D_MASKED(name, tile, aligned, blocks)                                       \
-  KERNEL_BLOCKS(THREADS, blocks)                                                         \
-  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT bias,       \
-       const half* RESTRICT other, const half* RESTRICT mask, const int* RESTRICT count, \
-       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu) {                \
-    const GradientRows finish{y, bias, other, mask, conv.filters, relu};                 \
-    conv2d<tile, aligned>(x, w, finish, count, partials, conv);                          \
-  }                                                                                      \
+#define CONV2D_MASKED(name, tile, aligned, blocks)                                                 \
+  KERNEL_BLOCKS(THREADS, blocks)                                                                   \
+  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT bias,                 \
+       const half* RESTRICT other, const half* RESTRICT mask, const unsigned char* RESTRICT signs, \
+       const int* RESTRICT count, half* RESTRICT y, float* RESTRICT partials, Conv conv,           \
+       int relu) {                                                                                 \
+    const GradientRows finish{y, bias, other, mask, signs, conv.filters, relu};                    \
+    conv2d<tile, aligned>(x, w, finish, count, partials, conv);                                    \
+  }                                                                                                \
   EXPORT(name)
 
 CONV2D_MASKED(conv2d_masked_f16_large, LargeTile, true, 2)

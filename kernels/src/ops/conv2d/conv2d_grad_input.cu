@@ -6,6 +6,7 @@
 //   bias      [C]                 float  in   or null
 //   other     [N, H, W, C]        half   in   gradient that is added, or null
 //   mask      [N, H, W, C]        half   in   dx is 0 where it is not positive, or null
+//   signs     [N*H*W*C/8]         byte   in   of a mask, in its place, or null: src/signs.rs
 //   count     [1]                 int    in   images in use, or null: all
 //   dx        [N, H, W, C]        half   out  0 in images from the count on
 //   partials  [splits, N*H*W, C]  float  out  in place of dx where the reduction is split
@@ -70,14 +71,15 @@ DEVICE void conv2d_grad_input(const half* g, const half* w, const GradientRows& 
   store_tile(sums, stages, corner, split_of(partials, positions, conv.channels), place, finish);
 }
 
-#define GRAD_INPUT(name, tile, aligned, padded, blocks)                                   \
-  KERNEL_BLOCKS(THREADS, blocks)                                                          \
-  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,        \
-       const half* RESTRICT other, const half* RESTRICT mask, const int* RESTRICT count,  \
-       half* RESTRICT dx, float* RESTRICT partials, Conv conv, int relu) {                \
-    const GradientRows finish{dx, bias, other, mask, conv.channels, relu};                \
-    conv2d_grad_input<tile, aligned, padded>(g, w, finish, count, partials, conv);        \
-  }                                                                                       \
+#define GRAD_INPUT(name, tile, aligned, padded, blocks)                                            \
+  KERNEL_BLOCKS(THREADS, blocks)                                                                   \
+  name(const half* RESTRICT g, const half* RESTRICT w, const float* RESTRICT bias,                 \
+       const half* RESTRICT other, const half* RESTRICT mask, const unsigned char* RESTRICT signs, \
+       const int* RESTRICT count, half* RESTRICT dx, float* RESTRICT partials, Conv conv,          \
+       int relu) {                                                                                 \
+    const GradientRows finish{dx, bias, other, mask, signs, conv.channels, relu};                  \
+    conv2d_grad_input<tile, aligned, padded>(g, w, finish, count, partials, conv);                 \
+  }                                                                                                \
   EXPORT(name)
 
 GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, true, false, 2)

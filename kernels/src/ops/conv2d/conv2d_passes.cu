@@ -7,12 +7,14 @@
 //   residual  [rows, columns]          half   in   or null
 //   count     [1]                      int    in   images in use, or null: all
 //   y         [rows, columns]          half   out  0 from row count * per_image on
+//   signs     [rows*columns/8]         byte   out  of y, as in src/signs.rs, or null
 //
 // conv2d_reduce_gradient_f16, which finishes conv2d_grad_input and conv2d_masked:
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   bias      [columns]                float  in   or null
 //   other     [rows, columns]          half   in   gradient that is added, or null
 //   mask      [rows, columns]          half   in   dx is 0 where it is not positive, or null
+//   signs     [rows*columns/8]         byte   in   of a mask, in its place, or null
 //   count     [1]                      int    in   images in use, or null: all
 //   dx        [rows, columns]          half   out  0 from row count * per_image on
 //
@@ -41,8 +43,8 @@ KERNEL(256)
 conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int per_image,
                   int columns, const float* RESTRICT scale, const float* RESTRICT bias,
                   const half* RESTRICT residual, const int* RESTRICT count, half* RESTRICT y,
-                  int relu) {
-  const ActivationRows finish{y, scale, bias, residual, columns, relu};
+                  int relu, unsigned char* RESTRICT signs) {
+  const ActivationRows finish{y, scale, bias, residual, columns, relu, signs};
   reduce_splits(partials, splits, images * per_image, columns,
                 filled_images(count, images) * per_image, finish);
 }
@@ -62,9 +64,9 @@ EXPORT(conv2d_reduce_nearest_f16)
 KERNEL(256)
 conv2d_reduce_gradient_f16(const float* RESTRICT partials, int splits, int images, int per_image,
                            int columns, const float* RESTRICT bias, const half* RESTRICT other,
-                           const half* RESTRICT mask, const int* RESTRICT count, half* RESTRICT dx,
-                           int relu) {
-  const GradientRows finish{dx, bias, other, mask, columns, relu};
+                           const half* RESTRICT mask, const unsigned char* RESTRICT signs,
+                           const int* RESTRICT count, half* RESTRICT dx, int relu) {
+  const GradientRows finish{dx, bias, other, mask, signs, columns, relu};
   reduce_splits(partials, splits, images * per_image, columns,
                 filled_images(count, images) * per_image, finish);
 }
@@ -74,8 +76,8 @@ KERNEL(256)
 conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTRICT scale,
                   float* RESTRICT dw, const float* RESTRICT row_sums, float* RESTRICT db, int rows,
                   int columns) {
-  const int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x -
-                      (int64_t)rows * ceil_div(columns, CHUNK);
+  const int64_t row =
+      (int64_t)blockIdx.x * blockDim.x + threadIdx.x - (int64_t)rows * ceil_div(columns, CHUNK);
   if (row_sums && row >= 0 && row < rows) {
     float sum = 0.0f;
     for (int split = 0; split < splits; split++) sum += row_sums[(int64_t)split * rows + row];

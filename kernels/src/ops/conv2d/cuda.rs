@@ -15,6 +15,7 @@ pub(super) fn launches(op: &Conv2d, shape: &ConvShape, args: &LaunchArgs<'_>) ->
         residual: inputs.residual.copied(),
         nearest: inputs.residual.filter(|_| op.nearest).map(|map| [map.dim(1), map.dim(2)]),
         relu: op.relu,
+        signs: args.outputs.get(1).copied(),
         count: inputs.count.copied(),
         ..Extras::default()
     };

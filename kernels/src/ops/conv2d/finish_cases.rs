@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use super::{Conv2dGradInput, Conv2dGradWeight};
-use crate::case::{ORDER_FLOOR, OpCase, normal, uniform};
+use crate::case::{ORDER_FLOOR, OpCase, integers, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
+use crate::signs::signs_of;
 use crate::{Finish, Role, TensorDesc};
 
 /// No images, one value, primes, strides whose classes have no tap, large tiles, and splits; each
@@ -37,7 +38,29 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
         };
         finishes.into_iter().enumerate().map(counted).collect::<Vec<_>>()
     };
-    shapes.iter().enumerate().flat_map(of_shape).collect()
+    shapes.iter().enumerate().flat_map(of_shape).chain(signs_cases()).collect()
+}
+
+/// A mask of signs: a stride, large tiles, splits, and filters that CUDA reads one by one.
+fn signs_cases() -> Vec<OpCase> {
+    let shapes: [([usize; 4], [usize; 4]); 5] = [
+        ([0, 5, 5, 64], [4, 3, 1, 1]),
+        ([3, 8, 6, 64], [24, 3, 2, 1]),
+        ([2, 6, 6, 192], [13, 3, 1, 1]),
+        ([12, 24, 48, 128], [16, 1, 1, 0]),
+        ([4, 3, 5, 64], [264, 3, 1, 1]),
+    ];
+    let of_shape = |(at, &(x, w)): (usize, &([usize; 4], [usize; 4]))| {
+        let finish = Finish { other: at % 2 == 0, mask: true };
+        let mut case = case(x, w, finish, false, [None, Some(x[0] / 2)][at % 2]);
+        case.label = format!("{}, of signs", case.label);
+        let signs = signs_of(&TensorDesc::new(Role::Gradient, &x)).expect("whole groups");
+        if let Some(mask) = case.inputs.last_mut() {
+            *mask = integers(&signs.shape, 7, i32::MIN / 2, i32::MAX / 2);
+        }
+        case.device_floor(ORDER_FLOOR)
+    };
+    shapes.iter().enumerate().map(of_shape).collect()
 }
 
 fn case(

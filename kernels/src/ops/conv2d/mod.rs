@@ -6,7 +6,7 @@
 //! Tensors: `x [N,H,W,C]`, `w [K,R,S,C]`, then those that the flags name, in this order: `scale
 //! [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position, as by
 //! `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad - R) /
-//! stride + 1`. With `counted`, images from `count` on get 0.
+//! stride + 1`, and its [`signs`] if the flag is set. With `counted`, images from `count` on get 0.
 //!
 //! Bound by compute. Sums in f32, in blocks of up to 256 products that depend on the shapes alone:
 //! deterministic. Gradients: all inputs but `scale`, which is frozen. At y = 0 the ReLU passes
@@ -21,6 +21,8 @@ mod grad_weight;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
@@ -31,7 +33,8 @@ use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
 use crate::ops::upsample_add::{UpsampleGrad, enlarge};
-use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, OpRef};
+use crate::{Role, Sink, Source, TensorDesc, signs};
 
 pub use cases::cases;
 pub use grad_input::Conv2dGradInput;
@@ -56,6 +59,8 @@ pub struct Conv2d {
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
+    /// There is an output of y's [`signs`].
+    pub signs: bool,
 }
 
 const NAME: &str = "conv2d";
@@ -84,8 +89,8 @@ impl Conv2d {
     /// A convolution with no epilogue.
     pub fn new(stride: usize, pad: usize) -> Self {
         let (scale, bias, residual, nearest) = (false, false, false, false);
-        let (relu, counted) = (false, false);
-        Self { stride, pad, scale, bias, residual, nearest, relu, counted }
+        let (relu, counted, signs) = (false, false, false);
+        Self { stride, pad, scale, bias, residual, nearest, relu, counted, signs }
     }
 
     fn optional(&self) -> [bool; 4] {
@@ -211,7 +216,9 @@ impl Op for Conv2d {
         if let Some(count) = named.count {
             check::count(NAME, count)?;
         }
-        Ok(vec![TensorDesc::new(Role::Activation, &y)])
+        let y = TensorDesc::new(Role::Activation, &y);
+        let signs = self.signs.then(|| signs::infer(NAME, "y", &y)).transpose()?;
+        Ok([y].into_iter().chain(signs).collect())
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -220,6 +227,10 @@ impl Op for Conv2d {
 
     fn on_tensor_cores(&self) -> bool {
         true
+    }
+
+    fn with_signs(&self) -> Option<OpRef> {
+        (!self.signs && !self.nearest).then(|| Arc::new(Self { signs: true, ..self.clone() }) as _)
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
@@ -301,5 +312,8 @@ impl Op for Conv2d {
         let (x, w) = (inputs.x.f32(), inputs.w.f32());
         conv_forward(&shape, x, w, epilogue, y, args.workspace);
         clear(rest);
+        if let [y, signs] = &mut args.outputs[..] {
+            signs::write(signs.i32(), y.f32(), shape.filters);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{ConvTranspose2x2, ConvTranspose2x2GradInput};
 use crate::case::{OpCase, integers, normal};
 use crate::ops::relu_mask::one_sided;
+use crate::signs::signs_of;
 use crate::{Finish, OpRef, Role, TensorDesc};
 
 /// No images, one value, primes, tiles and their neighbours, the large tiles of CUDA, and the small
@@ -41,10 +42,18 @@ pub fn cases() -> Vec<OpCase> {
 /// The gradient of x, masked, added to another, and both: small, unaligned, in large tiles and in
 /// splits.
 fn finish_cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], usize); 4] =
-        [([2, 5, 7, 11], 13), ([3, 3, 2, 16], 24), ([18, 14, 14, 128], 16), ([1, 2, 3, 8], 264)];
+    let rows: [([usize; 4], usize); 7] = [
+        ([2, 5, 7, 11], 13),
+        ([3, 3, 2, 16], 24),
+        ([18, 14, 14, 128], 16),
+        ([1, 2, 3, 8], 264),
+        // Of signs from here on.
+        ([18, 14, 14, 128], 16),
+        ([2, 2, 3, 64], 264),
+        ([2, 4, 3, 64], 5),
+    ];
     let case = |(i, &(x, k)): (usize, &([usize; 4], usize))| {
-        let finish = Finish { other: i != 1, mask: i != 2 };
+        let finish = Finish { other: i != 1 && i != 5, mask: i != 2 };
         let op: OpRef = Arc::new(ConvTranspose2x2GradInput { counted: true, finish });
         let gradient =
             |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);
@@ -54,6 +63,11 @@ fn finish_cases() -> Vec<OpCase> {
             integers(&[1], 4, 0, x[0] as i32 + 2),
         ];
         inputs.extend((0..finish.inputs() as u32).map(|seed| gradient(&x, 5 + seed)));
+        let signs =
+            signs_of(&TensorDesc::new(Role::Gradient, &x)).filter(|_| i >= 4 && finish.mask);
+        if let (Some(signs), Some(mask)) = (signs, inputs.last_mut()) {
+            *mask = integers(&signs.shape, 7, i32::MIN / 2, i32::MAX / 2);
+        }
         OpCase::new(format!("{x:?} from {k}, {finish:?}"), op, inputs)
     };
     rows.iter().enumerate().map(case).collect()

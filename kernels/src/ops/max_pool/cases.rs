@@ -7,7 +7,8 @@ use crate::case::OpCase;
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
-/// No images, one value, primes, the stem's pool, P6, and the stem of a training step.
+/// No images, one value, primes, the stem's pool, P6, and the stem of a training step; then without
+/// the places.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], [usize; 3]); 7] = [
         ([0, 4, 4, 3], [3, 2, 1]),
@@ -21,11 +22,15 @@ pub fn cases() -> Vec<OpCase> {
     rows.iter()
         .map(|&(shape, [kernel, stride, pad])| {
             let x = distinct(shape);
-            let op = Arc::new(MaxPool { kernel, stride, pad });
-            OpCase::new(format!("{shape:?} kernel {kernel} stride {stride}"), op, vec![x])
+            let op = MaxPool { kernel, stride, pad, argmax: true };
+            OpCase::new(format!("{shape:?} kernel {kernel} stride {stride}"), Arc::new(op), vec![x])
                 .grad(&[0])
                 .grad_bounds(1e-2, 2e-3)
         })
+        .chain([[2, 5, 7, 11], [1, 7, 9, 16]].map(|shape| {
+            let op = MaxPool { kernel: 3, stride: 2, pad: 1, argmax: false };
+            OpCase::new(format!("{shape:?} without argmax"), Arc::new(op), vec![distinct(shape)])
+        }))
         .collect()
 }
 

@@ -15,37 +15,51 @@ fn window(pool: &MaxPool, o: usize, extent: usize) -> Range<usize> {
     start.saturating_sub(pool.pad)..(start + pool.kernel).saturating_sub(pool.pad).min(extent)
 }
 
-/// `x` holds maps of `[H, W, C]`; `y` and `argmax` maps of `[P, Q, C]`.
+/// `x` holds maps of `[H, W, C]`; `y` and `argmax`, which may be absent, maps of
+/// `[P, Q, C]`.
 pub(super) fn max_pool(
     pool: &MaxPool,
     x: &[f32],
     [h, w, c]: [usize; 3],
     [p, q]: [usize; 2],
     y: &mut [f32],
-    argmax: &mut [i32],
+    argmax: Option<&mut [i32]>,
 ) {
     if y.is_empty() {
         return;
     }
-    let lines = y.par_chunks_mut(q * c).zip(argmax.par_chunks_mut(q * c)).enumerate();
-    lines.for_each(|(line, (y, argmax))| {
+    let line = |line: usize, y: &mut [f32], mut argmax: Option<&mut [i32]>| {
         let image = &x[line / p * h * w * c..][..h * w * c];
         let rows = window(pool, line % p, h);
-        let cells = y.chunks_exact_mut(c).zip(argmax.chunks_exact_mut(c)).enumerate();
-        for (o, (y, argmax)) in cells {
+        for (o, y) in y.chunks_exact_mut(c).enumerate() {
             let columns = window(pool, o, w);
             let pixels = || rows.clone().flat_map(|r| columns.clone().map(move |s| r * w + s));
+            let mut keep = |channel: usize, places: &[i32]| {
+                if let Some(argmax) = argmax.as_deref_mut() {
+                    argmax[o * c + channel..][..places.len()].copy_from_slice(places);
+                }
+            };
             let (groups, rest) = y.as_chunks_mut::<LANES>();
-            let (group_indices, rest_indices) = argmax.as_chunks_mut::<LANES>();
-            for (i, (y, argmax)) in groups.iter_mut().zip(group_indices).enumerate() {
-                (*y, *argmax) = largest(image, pixels(), c, LANES * i);
-            }
             let done = LANES * groups.len();
-            for (i, (y, argmax)) in rest.iter_mut().zip(rest_indices).enumerate() {
-                ([*y], [*argmax]) = largest(image, pixels(), c, done + i);
+            for (i, y) in groups.iter_mut().enumerate() {
+                let places: [i32; LANES];
+                (*y, places) = largest(image, pixels(), c, LANES * i);
+                keep(LANES * i, &places);
+            }
+            for (i, y) in rest.iter_mut().enumerate() {
+                let places: [i32; 1];
+                ([*y], places) = largest(image, pixels(), c, done + i);
+                keep(done + i, &places);
             }
         }
-    });
+    };
+    let lines = y.par_chunks_mut(q * c).enumerate();
+    match argmax {
+        Some(argmax) => lines
+            .zip(argmax.par_chunks_mut(q * c))
+            .for_each(|((i, y), argmax)| line(i, y, Some(argmax))),
+        None => lines.for_each(|(i, y)| line(i, y, None)),
+    }
 }
 
 /// Maximum of `N` channels from `channel` on over `pixels`, and the pixel where each was found.

@@ -20,14 +20,15 @@ fn grid(map: &Buffer<'_>, vector: usize) -> [usize; 3] {
 }
 
 pub(super) fn forward(pool: &MaxPool, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let (x, y, argmax) = (args.inputs[0], args.outputs[0], args.outputs[1]);
+    let (x, y) = (args.inputs[0], args.outputs[0]);
+    let argmax = args.outputs.get(1).map_or(Arg::Null, |argmax| argmax.write());
     let (kernel, vector) =
         if x.dim(3).is_multiple_of(8) { ("max_pool_f16x8", 8) } else { ("max_pool_f16", 1) };
     vec![
         Launch::new(kernel, grid(&y, vector))
             .arg(x.read())
             .arg(y.write())
-            .arg(argmax.write())
+            .arg(argmax)
             .arg(pool_arg(pool, &x, &y)),
     ]
 }

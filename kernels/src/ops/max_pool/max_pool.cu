@@ -3,7 +3,7 @@
 // max_pool:
 //   x       [N, H, W, C]  half  in   input
 //   y       [N, P, Q, C]  half  out  maxima
-//   argmax  [N, P, Q, C]  int   out  where the maximum stands: h * W + w
+//   argmax  [N, P, Q, C]  int   out  where the maximum stands: h * W + w; or null
 //
 // max_pool_grad:
 //   g       [N, P, Q, C]  half  in   gradient of the maxima
@@ -55,6 +55,7 @@ DEVICE void largest(const half* x, half* y, int* argmax, const Pool s) {
   }
   const uint64_t at = ((uint64_t)blockIdx.x * s.q + column) * s.channels + channel;
   store(y + at, best);
+  if (!argmax) return;
   if constexpr (W == WIDE) {
     ((int4*)(argmax + at))[0] = make_int4(place[0], place[1], place[2], place[3]);
     ((int4*)(argmax + at))[1] = make_int4(place[4], place[5], place[6], place[7]);

@@ -4,9 +4,9 @@
 //! never wins, equal values go to the first in row-major order, a NaN wins over numbers. Kernel 1
 //! with stride 2 makes P6 of P5.
 //!
-//! Tensors: `x [N,H,W,C]` -> `y [N,P,Q,C]`, `argmax [N,P,Q,C] i32` (h * W + w in the input), both
-//! overwritten, `P = (H + 2 pad - kernel) / stride + 1`. Bound by memory. Deterministic; the
-//! gradient is gathered by input row.
+//! Tensors: `x [N,H,W,C]` -> `y [N,P,Q,C]`, and if its flag is set `argmax [N,P,Q,C] i32` (h * W +
+//! w in the input), both overwritten, `P = (H + 2 pad - kernel) / stride + 1`. Bound by memory.
+//! Deterministic; the gradient is gathered by input row, and needs `argmax`.
 
 mod cases;
 mod cpu;
@@ -15,12 +15,14 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use device::{Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::matmul::out_extent;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, DType, Op, OpError, OpRef, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::MaxPoolGrad;
@@ -34,6 +36,8 @@ pub struct MaxPool {
     pub stride: usize,
     /// Rows and columns around the map that never win; at most half of `kernel`.
     pub pad: usize,
+    /// There is an output `argmax`, which the gradient needs.
+    pub argmax: bool,
 }
 
 const NAME: &str = "max_pool";
@@ -73,7 +77,8 @@ impl Op for MaxPool {
             return Err(check::shape_error(NAME, "x", x, expected));
         };
         let y = [x.dim(0), p, q, x.dim(3)];
-        Ok(vec![TensorDesc::new(x.role, &y), TensorDesc::new(Role::Index, &y)])
+        let argmax = self.argmax.then(|| TensorDesc::new(Role::Index, &y));
+        Ok([TensorDesc::new(x.role, &y)].into_iter().chain(argmax).collect())
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -81,7 +86,14 @@ impl Op for MaxPool {
         Cost::streaming(inputs, outputs, compares as u64)
     }
 
+    fn without_last_output(&self) -> Option<OpRef> {
+        self.argmax.then(|| Arc::new(Self { argmax: false, ..self.clone() }) as _)
+    }
+
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        if !self.argmax {
+            return BackwardRule::default();
+        }
         let [height, width] = [1, 2].map(|i| inputs[0].dim(i));
         BackwardRule::default().step(
             MaxPoolGrad { pool: self.clone(), height, width },
@@ -96,11 +108,13 @@ impl Op for MaxPool {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let x = args.inputs[0];
-        let [y, argmax] = &mut args.outputs[..] else {
-            unreachable!("{NAME} has two outputs");
+        let (y, argmax) = match &mut args.outputs[..] {
+            [y] => (y, None),
+            [y, argmax] => (y, Some(argmax.i32())),
+            _ => unreachable!("{NAME} has one output or two"),
         };
         let size = [1, 2, 3].map(|i| x.desc.dim(i));
         let out = [1, 2].map(|i| y.desc.dim(i));
-        cpu::max_pool(self, x.f32(), size, out, y.f32(), argmax.i32());
+        cpu::max_pool(self, x.f32(), size, out, y.f32(), argmax);
     }
 }

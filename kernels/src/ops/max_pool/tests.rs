@@ -9,7 +9,7 @@ fn map(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())
 }
 
-const STEM: MaxPool = MaxPool { kernel: 3, stride: 2, pad: 1 };
+const STEM: MaxPool = MaxPool { kernel: 3, stride: 2, pad: 1, argmax: true };
 
 /// Windows of a 3x3 map: rows 0..2 or 1..3, columns 0..2 or 1..3.
 #[test]
@@ -26,13 +26,13 @@ fn stem_by_hand() {
 
 #[test]
 fn ties_go_to_the_first_and_nan_wins() {
-    let pool = MaxPool { kernel: 2, stride: 2, pad: 0 };
+    let pool = MaxPool { kernel: 2, stride: 2, pad: 0, argmax: true };
     let x = map(&[1, 2, 4, 1], &[5.0, 5.0, 1.0, f32::NAN, 5.0, 5.0, 2.0, 3.0]);
     let out = run(&pool, &[x]).expect("shapes that fit");
     assert_eq!(out[1].as_i32(), [0, 3]);
     assert!(out[0].as_f32()[1].is_nan());
     let lowest = map(&[1, 1, 2, 1], &[f32::NEG_INFINITY; 2]);
-    let pool = MaxPool { kernel: 1, stride: 1, pad: 0 };
+    let pool = MaxPool { kernel: 1, stride: 1, pad: 0, argmax: true };
     assert_eq!(run(&pool, &[lowest]).expect("shapes that fit")[1].as_i32(), [0, 1]);
 }
 
@@ -42,7 +42,7 @@ fn equals_a_search_of_each_window() {
     let (h, w, c) = (9, 8, 3);
     let ints = integers(&[2, h, w, c], 3, 0, 4);
     let x = map(&[2, h, w, c], &ints.as_i32().iter().map(|&v| v as f32).collect::<Vec<_>>());
-    for pool in [STEM, MaxPool { kernel: 4, stride: 3, pad: 2 }] {
+    for pool in [STEM, MaxPool { kernel: 4, stride: 3, pad: 2, argmax: true }] {
         let out = run(&pool, std::slice::from_ref(&x)).expect("shapes that fit");
         let [p, q] = [1, 2].map(|i| out[0].desc.dim(i));
         let HostData::I32(argmax) = &out[1].data else { panic!("argmax is i32") };
@@ -65,6 +65,6 @@ fn equals_a_search_of_each_window() {
 #[test]
 fn a_pad_that_could_hold_a_whole_window_is_refused() {
     let x = TensorDesc::new(Role::Activation, &[1, 4, 4, 1]);
-    let error = MaxPool { kernel: 2, stride: 2, pad: 2 }.infer(&[x], &[]);
+    let error = MaxPool { kernel: 2, stride: 2, pad: 2, argmax: true }.infer(&[x], &[]);
     assert!(error.expect_err("pad 2 of kernel 2").to_string().contains("at most kernel / 2"));
 }

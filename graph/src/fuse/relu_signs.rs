@@ -1,0 +1,39 @@
+//! The gradient of a ReLU reads signs, a bit for each value, in place of the activation.
+
+use kernels::signs::signs_of;
+
+use super::Uses;
+use crate::program::TensorKind;
+use crate::{Program, TensorId};
+
+/// Gives each op whose activation masks a gradient (ops that have a [`kernels::Finish`]) an output
+/// of its signs (ops with [`kernels::Op::with_signs`]), which the gradients read.
+///
+/// For after [`super::grad_mask_add`]. An activation whose shape has no signs masks by itself.
+pub fn relu_signs(program: &mut Program) {
+    let uses = Uses::of(program);
+    for writer in 0..program.nodes.len() {
+        let Some(&activation) = program.nodes[writer].outputs.first() else { continue };
+        let masks = |reader: &usize| mask_of(program, *reader) == Some(activation);
+        let readers = uses.readers[activation.index()].iter().copied();
+        let readers: Vec<usize> = readers.filter(masks).collect();
+        let desc = signs_of(program.desc(activation));
+        let op = program.nodes[writer].op.with_signs();
+        let (false, Some(desc), Some(op)) = (readers.is_empty(), desc, op) else { continue };
+        let name = program.node_name(crate::NodeId(writer as u32));
+        let signs = program.tensor(name, desc, TensorKind::Value);
+        program.nodes[writer].op = op;
+        program.nodes[writer].outputs.push(signs);
+        for reader in readers {
+            let mask = program.nodes[reader].inputs.last_mut().expect("a mask");
+            *mask = signs;
+        }
+    }
+}
+
+/// The tensor that masks the node's gradient: its last input.
+fn mask_of(program: &Program, node: usize) -> Option<TensorId> {
+    let node = &program.nodes[node];
+    let finish = node.op.finish()?;
+    if finish.mask { node.inputs.last().copied() } else { None }
+}
