@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::class::{Class, Pass, round_len, rounds};
 use super::epilogue::{PanelEpilogue, Turn};
-use super::grid::{Part, cut};
+use super::grid::{Part, cut, shares};
 use super::pack::{Block, Weights, pack, pack_block};
 use super::rows::Row;
 use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, prefetch, with_tile};
@@ -96,15 +96,16 @@ impl Product<'_> {
         let positions = y.len() / self.columns;
         let density = self.classes[0].map.density();
         if let Some(width) = strip_width::<NR>(positions / density, self.columns) {
-            let strips = cut(y, self.columns, positions, width).into_par_iter();
+            let strips = cut(y, self.columns, &[0, positions], width).into_par_iter();
             return strips.for_each(|mut strip| self.strip(tile, &mut strip));
         }
         for round in rounds(self.classes, self.columns, NR) {
             let packed = aligned(workspace, round_len(&round));
             self.pack::<NR>(&round, packed);
             let packed = &*packed;
-            let task = task_rows::<MR>(positions, density, packed.len() / round.len());
-            cut(y, self.columns, task, self.columns).into_par_iter().for_each(|mut part| {
+            let tasks = tasks::<MR>(positions / density, packed.len() / round.len());
+            let cuts = shares(positions, MR * density, tasks);
+            cut(y, self.columns, &cuts, self.columns).into_par_iter().for_each(|mut part| {
                 let mut rest = packed;
                 for pass in &round {
                     let (packed, tail) = rest.split_at(pass.pack_len());
@@ -280,13 +281,14 @@ fn strip_width<const NR: usize>(rows: usize, columns: usize) -> Option<usize> {
     few.then(|| (panels / tasks).min(MAX_STRIP / NR) * NR)
 }
 
-/// Output positions per task, if one in `density` is a row; `work` multiply-adds per row. The
-/// choice does not affect the bits of the result.
-fn task_rows<const MR: usize>(positions: usize, density: usize, work: usize) -> usize {
-    let rows = positions / density;
-    let even = rows.div_ceil(4 * rayon::current_num_threads());
+/// Tasks that share so many rows, of `work` multiply-adds each: as many for each thread where there
+/// are several, so that none waits for another's last. The choice moves no bit of the result.
+fn tasks<const MR: usize>(rows: usize, work: usize) -> usize {
+    let threads = rayon::current_num_threads();
+    let even = rows.div_ceil(4 * threads);
     let least = MIN_TASK_WORK.div_ceil(work.max(1)).max(2 * MR);
     let most = MAX_TASK_TILES * MR;
-    let rows = even.clamp(2 * MR, most).max(least.min(most));
-    rows.next_multiple_of(MR) * density
+    let of_task = even.clamp(2 * MR, most).max(least.min(most)).next_multiple_of(MR);
+    let tasks = rows.div_ceil(of_task);
+    if tasks > threads { tasks.next_multiple_of(threads) } else { tasks }
 }

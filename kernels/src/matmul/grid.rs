@@ -21,20 +21,35 @@ pub(super) struct Part<'a> {
 // SAFETY: a part is a unique borrow of its elements, like `&mut [f32]`, which is `Send`.
 unsafe impl Send for Part<'_> {}
 
-/// Cuts `matrix`, `width` wide, at every `row_step`-th row and every `column_step`-th column.
-pub(super) fn cut(
-    matrix: &mut [f32],
+/// Where to cut a height into about `count` parts of whole units, the last as it comes: parts next
+/// to one another are about as large as parts elsewhere.
+pub(super) fn shares(height: usize, unit: usize, count: usize) -> Vec<usize> {
+    let units = height.div_ceil(unit);
+    let count = count.clamp(1, units.max(1));
+    (0..=count).map(|i| height.min(i * units / count * unit)).collect()
+}
+
+/// Where to cut a height every `step`.
+pub(super) fn steps(height: usize, step: usize) -> Vec<usize> {
+    (0..height).step_by(step).chain([height]).collect()
+}
+
+/// Cuts `matrix`, `width` wide, at the rows `cuts`, from 0 to its height, and every
+/// `column_step`-th column.
+pub(super) fn cut<'a>(
+    matrix: &'a mut [f32],
     width: usize,
-    row_step: usize,
+    cuts: &[usize],
     column_step: usize,
-) -> Vec<Part<'_>> {
+) -> Vec<Part<'a>> {
     let height = matrix.len() / width;
     assert_eq!(matrix.len(), height * width);
+    assert!(cuts.is_sorted() && cuts.first() == Some(&0) && cuts.last() == Some(&height));
     let mut parts = Vec::new();
-    for row in (0..height).step_by(row_step) {
+    for rows in cuts.windows(2) {
         for column in (0..width).step_by(column_step) {
             parts.push(Part {
-                rows: row..height.min(row + row_step),
+                rows: rows[0]..rows[1],
                 columns: column..width.min(column + column_step),
                 matrix: matrix.as_mut_ptr(),
                 width,
@@ -64,12 +79,12 @@ impl Part<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::cut;
+    use super::{cut, shares, steps};
 
     #[test]
     fn parts_cover_every_element_once() {
         let mut matrix = vec![0.0; 5 * 7];
-        let mut parts = cut(&mut matrix, 7, 2, 3);
+        let mut parts = cut(&mut matrix, 7, &steps(5, 2), 3);
         assert_eq!(parts.len(), 9);
         for part in &mut parts {
             for row in part.rows.clone() {
@@ -77,5 +92,15 @@ mod tests {
             }
         }
         assert_eq!(matrix, vec![1.0; 35]);
+    }
+
+    /// 37 units in 8 parts, of 4 and 5: neither half of the parts has more than a unit more.
+    #[test]
+    fn shares_are_even() {
+        let cuts = shares(36 * 14 + 8, 14, 8);
+        let units: Vec<usize> = cuts.iter().map(|cut| cut.div_ceil(14)).collect();
+        assert_eq!(units, [0, 4, 9, 13, 18, 23, 27, 32, 37]);
+        assert_eq!((shares(30, 14, 8), shares(5, 14, 1)), (vec![0, 14, 28, 30], vec![0, 5]));
+        assert_eq!((shares(0, 14, 4), steps(5, 2)), (vec![0, 0], vec![0, 2, 4, 5]));
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::axis::Axis;
-use super::grid::{Part, cut};
+use super::grid::{Part, cut, steps};
 use super::rows::{Row, RowMap, low_bits};
 use super::tile::{Acc, Tile, with_tile};
 use super::{ALIGN_SLACK, ConvShape, PACK_LIMIT, aligned};
@@ -75,7 +75,7 @@ impl Sum<'_> {
             let packed = aligned(workspace, (end - start) * filters);
             pack_gradient::<MR>(&self.g[start * filters..end * filters], filters, packed);
             let pass = Pass { sum: self, packed, panels: &panels };
-            cut(dw, width, row_step, column_step * NR)
+            cut(dw, width, &steps(filters, row_step), column_step * NR)
                 .into_par_iter()
                 .for_each(|mut part| pass.task(tile, start..end, &mut part));
         }
