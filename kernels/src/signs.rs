@@ -108,7 +108,7 @@ mod tests {
     fn signs_mask_as_their_activation() {
         let activation: Vec<f32> =
             (0..12 * 64).map(|i| ((i * 37 + i / 64) % 5) as f32 - 2.0).collect();
-        let desc = signs_of(&desc(12, 64)).unwrap();
+        let desc = signs_of(&desc(12, 64)).expect("whole groups");
         let mut signs = HostTensor::i32(desc, vec![0; 3 * 8]);
         write(signs.as_i32_mut(), &activation, 64);
         // The last rows hold no data.

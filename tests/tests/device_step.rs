@@ -78,6 +78,12 @@ fn fusions_change_rounding_alone() {
     step::fusions_change_rounding_alone(&emulated);
 }
 
+/// Masks of signs give every bit that masks of activations give.
+#[test]
+fn signs_change_no_bit() {
+    step::signs_change_no_bit(&emulated);
+}
+
 /// A batch that does not fit is refused with one that would.
 #[test]
 fn too_large_a_batch_is_refused_with_one_that_fits() {

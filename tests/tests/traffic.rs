@@ -95,7 +95,7 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
     };
     let g = (gradient, map);
     let mut masked = values(&[g, (Role::Weight, weight), g]);
-    let signs = signs_of(&TensorDesc::new(activation, map)).unwrap();
+    let signs = signs_of(&TensorDesc::new(activation, map)).expect("whole groups");
     masked.push(integers(&signs.shape, 9, i32::MIN / 2, i32::MAX / 2));
     [
         (Arc::new(forward), values(&[x[0], x[1], x[2], x[3], (activation, map)])),

@@ -1,6 +1,7 @@
 //! Fused forms of a step against the plain one.
 
 use configs::{Config, Fused};
+use dali::store::Store;
 use engine::model::Inject;
 use kernels::cpu::HostTensor;
 
@@ -20,6 +21,9 @@ const RESNET: [&str; 10] = [
     "input.size_divisor=32",
     "model.box_head.hidden=[16, 24]",
 ];
+/// A mask head of as many channels as signs need.
+const MASKS_WITH_SIGNS: [&str; 2] =
+    ["model.mask_head.channels=[64, 64]", "model.mask_head.deconv_channels=64"];
 const MICRO: [&str; 1] = ["model.roi.canonical_size=20"];
 
 /// Distance of a parameter's gradient from that of the plain form, of its norm: what is rounded to
@@ -29,13 +33,8 @@ const APART: f64 = 5e-3;
 /// reach 5.9e-3.
 const APART_FORWARD: f64 = 2e-2;
 
-/// What the first step keeps, losses and gradients too, in the order of the names.
-fn first_step(
-    store: &dali::store::Store,
-    config: &Config,
-    open: &Open,
-    seed: u64,
-) -> Vec<(String, HostTensor)> {
+/// A device that has made the first step.
+fn stepped(store: &Store, config: &Config, open: &Open, seed: u64) -> OnDevice {
     let observe = Inject { observe: true, ..Inject::default() };
     let device = open(Some(seed));
     let mut device = OnDevice::new(store, config, &[SQUARE], observe, device);
@@ -43,6 +42,15 @@ fn first_step(
         device.write(0, &name, &bytes);
     }
     device.run(0);
+    device
+}
+
+/// What the first step keeps, losses and gradients too, in the order of the names.
+fn first_step(store: &Store, config: &Config, open: &Open, seed: u64) -> Vec<(String, HostTensor)> {
+    kept(&stepped(store, config, open, seed))
+}
+
+fn kept(device: &OnDevice) -> Vec<(String, HostTensor)> {
     let program = &device.executor.programs()[0].program;
     let mut names: Vec<String> =
         program.kept_names().iter().map(|(name, _)| name.to_string()).collect();
@@ -76,6 +84,24 @@ pub fn fusions_change_rounding_alone(open: &Open) {
         let fused = first_step(&store, &config, open, 7);
         assert!(again == fused, "two orders of work make two results");
     }
+}
+
+/// Signs mask as the activations do: every bit stays, on the backbone, in a mask head whose RoIs
+/// are not all in use, and in a transposed convolution's gradient.
+pub fn signs_change_no_bit(open: &Open) {
+    let place = folder();
+    let store = images(place.path());
+    let mut config = micro(&[&RESNET[..], &MASKS_WITH_SIGNS].concat());
+    let signed = stepped(&store, &config, open, 7);
+    let nodes = signed.executor.programs()[0].program.nodes();
+    let have = |part: &str| {
+        let of_part = nodes.iter().filter(|node| node.part.starts_with(part));
+        of_part.filter(|node| node.op.name() == "conv2d" && node.outputs.len() == 2).count()
+    };
+    let [backbone, mask_head] = ["backbone", "mask_head"].map(have);
+    assert!(backbone >= 4 && mask_head == 2, "{backbone} and {mask_head} products have signs");
+    config.fusion.off = vec![Fused::ReluSigns];
+    assert!(first_step(&store, &config, open, 7) == kept(&signed), "signs give other results");
 }
 
 /// The largest distance of a loss or gradient, at most `most`, and its name. The samples that they

@@ -17,7 +17,7 @@ pub use first::{
     a_step_in_fp16_is_that_of_f32, two_shapes_alternate,
     what_lies_behind_the_counts_changes_nothing,
 };
-pub use fusion::fusions_change_rounding_alone;
+pub use fusion::{fusions_change_rounding_alone, signs_change_no_bit};
 pub use training::{
     a_partial_batch_weighs_as_without_micro_steps, a_step_is_one_launch_and_no_wait,
     resuming_is_exact, the_loss_scale_grows_and_an_overflow_is_skipped,
@@ -32,7 +32,7 @@ pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.
-pub const CHECKS: [Check; 10] = [
+pub const CHECKS: [Check; 11] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
     ("bytes behind the counts", what_lies_behind_the_counts_changes_nothing),
     ("two shapes in turn", two_shapes_alternate),
@@ -42,6 +42,7 @@ pub const CHECKS: [Check; 10] = [
     ("micro-steps", two_micro_steps_of_two_are_one_step_of_four),
     ("micro-steps of a partial batch", a_partial_batch_weighs_as_without_micro_steps),
     ("fusions", fusions_change_rounding_alone),
+    ("signs", signs_change_no_bit),
     ("twenty steps", twenty_steps_learn_as_on_the_cpu),
 ];
 
