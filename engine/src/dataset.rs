@@ -1,5 +1,6 @@
 //! The data of a run: its stores, the images in use, and each image's network size.
 
+mod inclusive;
 mod made;
 
 use std::collections::HashMap;
@@ -14,6 +15,9 @@ use crate::error::EngineError;
 use crate::model::SlotShape;
 use crate::progress::Progress;
 
+pub use inclusive::inclusive_box;
+pub(crate) use inclusive::make_inclusive;
+
 /// A store and the view of it that training or evaluation uses.
 #[derive(Debug, Clone)]
 pub struct DataSet {
@@ -27,6 +31,8 @@ pub struct DataSet {
     pub shapes: Vec<PaddedShape>,
     /// Names and COCO ids of the classes of a model that the config describes, from class 1.
     classes: Vec<(String, u64)>,
+    /// Whether the corners of its boxes are pixels ([`inclusive_box`]).
+    pub(crate) inclusive_boxes: bool,
 }
 
 /// The split that a data set is for.
@@ -63,7 +69,8 @@ impl DataSet {
         let input = &config.input;
         let shapes = choose_shapes(&sizes, input.buckets_per_orientation, input.size_divisor);
         let classes = classes_of_data(&categories_of(&store), config.model.num_classes);
-        Ok(Self { store, images, sizes, shapes, classes })
+        let inclusive_boxes = config.model.boxes.legacy_plus_one;
+        Ok(Self { store, images, sizes, shapes, classes, inclusive_boxes })
     }
 
     /// Foreground classes.
@@ -156,7 +163,7 @@ fn select(
     let num_empty = store.header().num_empty_images;
     // As `prep` counts: a crowd is an object. A store keeps images that training leaves out.
     let drops = split == Split::Train && data.empty == EmptyImages::Drop;
-    let is_used = |i: &usize| !drops || !store.image(*i).objects.is_empty();
+    let is_used = |i: &usize| !drops || has_extent(store, *i);
     let mut images: Vec<usize> = if data.ids.is_empty() || split == Split::Val {
         (0..store.len()).filter(is_used).collect()
     } else {
@@ -180,6 +187,13 @@ fn select(
         images.truncate(data.max_images);
     }
     Ok(images)
+}
+
+/// Whether both references train on an image: they leave out one whose every box has a side of at
+/// most a pixel.
+fn has_extent(store: &Store, image: usize) -> bool {
+    let boxes = store.image(image).objects.map(|i| store.object(i).bbox_xywh);
+    boxes.into_iter().any(|[_, _, width, height]| width > 1.0 && height > 1.0)
 }
 
 /// The images of these ids, in their order; with `drops`, each must have an object.

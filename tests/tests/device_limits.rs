@@ -219,7 +219,7 @@ fn launches_of_mask_rcnn_r50_fit_a_gpu() {
 #[test]
 fn no_unaligned_kernel_is_in_the_step() {
     for name in ["torchvision_r50", "torchvision_r101", "faster_r50", "mlperf_r50"] {
-        let config = preset(name, &["model.rpn.post_nms_scope=\"image\""]);
+        let config = preset(name, &[]);
         for padded in [LANDSCAPE, PORTRAIT] {
             let (works, _) = works(&prepare(&spec(&config, 12, padded), false));
             let launches = works.iter().flat_map(|work| work.kernels());
@@ -258,10 +258,10 @@ fn launches_of_faster_rcnn_r50_fit_a_gpu() {
     check("faster_r50", &[]);
 }
 
-/// Other rules, and so other kernels; proposals of the whole batch are not supported yet.
+/// Other rules, and so other kernels.
 #[test]
 fn launches_of_mlperf_r50_fit_a_gpu() {
-    check("mlperf_r50", &["model.rpn.post_nms_scope=\"image\""]);
+    check("mlperf_r50", &[]);
 }
 
 /// Each limit is looked at: a launch that is sound, and one fault at a time.

@@ -23,6 +23,11 @@ fn a_step_in_fp16_is_that_of_f32() {
     step::a_step_in_fp16_is_that_of_f32(&emulated);
 }
 
+#[test]
+fn a_step_by_mlperfs_rules_is_that_of_f32() {
+    step::a_step_by_mlperfs_rules_is_that_of_f32(&emulated);
+}
+
 /// What follows the used part of an input is of some earlier step: it changes no bit of a result.
 #[test]
 fn what_lies_behind_the_counts_changes_nothing() {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use configs::{Config, PostNmsScope};
+use configs::Config;
 use dali::order::PaddedShape;
 use device::{Gpu, Target, Task};
 use engine::model::{Inject, ModelSpec, Part, SlotShape, training_program};
@@ -90,9 +90,8 @@ impl Model {
         padded: PaddedShape,
         gpu: &Gpu,
     ) -> anyhow::Result<Self> {
-        let config = by_image(config);
         let spec = ModelSpec {
-            config: &config,
+            config,
             num_classes: config.model.classes_or(CLASSES),
             images,
             padded: padded.into(),
@@ -191,18 +190,6 @@ impl Model {
         });
         reads.map(|(position, _)| position).collect()
     }
-}
-
-/// The config with proposals counted by image, where it counts them by group: that scope is not
-/// built yet, and each image's share costs the same.
-fn by_image(config: &Config) -> Config {
-    let mut config = config.clone();
-    let rpn = &mut config.model.rpn;
-    if rpn.post_nms_scope == PostNmsScope::Batch {
-        rpn.post_nms_scope = PostNmsScope::Image;
-        rpn.post_nms_top_n_train /= config.train.images_per_group.max(1);
-    }
-    config
 }
 
 fn is_product(kernel: &str) -> bool {

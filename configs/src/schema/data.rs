@@ -37,6 +37,10 @@ pub struct Input {
     /// How a resized side is rounded: `"floor_scale"` (default, torchvision) or `"half_even"`
     /// (MLPerf).
     pub resize_rounding: ResizeRounding,
+    /// How a resized pixel is made: `"bilinear"` (default, torchvision on tensors: four neighbours
+    /// in f32) or `"pil"` (the MLPerf reference: Pillow's bilinear filter, which averages where it
+    /// shrinks, rounded to bytes).
+    pub resize_filter: ResizeFilter,
 }
 
 impl Default for Input {
@@ -52,6 +56,7 @@ impl Default for Input {
             flip_probability: 0.5,
             buckets_per_orientation: 3,
             resize_rounding: ResizeRounding::FloorScale,
+            resize_filter: ResizeFilter::Bilinear,
         }
     }
 }
@@ -65,6 +70,17 @@ pub enum ChannelOrder {
     Rgb,
     /// Blue first (Caffe weights).
     Bgr,
+}
+
+/// How a pixel of a resized image is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeFilter {
+    /// Blend of four neighbours in f32, without antialiasing.
+    #[default]
+    Bilinear,
+    /// Pillow's `Image.BILINEAR`.
+    Pil,
 }
 
 /// How the sides of a resized image are rounded.

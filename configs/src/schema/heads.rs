@@ -19,6 +19,13 @@ pub struct Rpn {
     /// Evaluation: proposals kept per image after NMS. Default 1000.
     #[schemars(range(min = 1, max = 65_536), extend("unit" = "boxes"))]
     pub post_nms_top_n_test: usize,
+    /// Training: proposals of a level of an image that the cut to `post_nms_top_n_train` takes at
+    /// most. Default: none, all that NMS leaves.
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "boxes"))]
+    pub post_nms_top_n_level_train: Option<usize>,
+    /// Evaluation: the same for `post_nms_top_n_test`. Default: none.
+    #[schemars(range(min = 1, max = 65_536), extend("unit" = "boxes"))]
+    pub post_nms_top_n_level_test: Option<usize>,
     /// NMS drops a box whose IoU with a higher-scoring one exceeds this. Default 0.7.
     #[schemars(range(min = 0.0, max = 1.0), extend("unit" = "IoU"))]
     pub nms_threshold: f32,
@@ -56,6 +63,8 @@ impl Default for Rpn {
             pre_nms_top_n_test: 1000,
             post_nms_top_n_train: 2000,
             post_nms_top_n_test: 1000,
+            post_nms_top_n_level_train: None,
+            post_nms_top_n_level_test: None,
             nms_threshold: 0.7,
             score_threshold: 0.0,
             min_size: 1e-3,

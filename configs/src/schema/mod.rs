@@ -11,11 +11,14 @@ mod train;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use data::{ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeRounding, Synthetic};
+pub use data::{
+    ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeFilter, ResizeRounding, Synthetic,
+};
 pub use fusion::{Fused, Fusion};
 pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, MaskTargetRule, PostNmsScope, Roi, Rpn};
 pub use model::{
-    Anchors, Backbone, BackboneKind, Boxes, ExtraLevel, Fpn, Model, ModelKind, NormKind, StrideRule,
+    Anchors, Backbone, BackboneKind, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, NormKind,
+    StrideRule,
 };
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};

@@ -186,6 +186,8 @@ pub struct Anchors {
     pub ratios: Vec<f32>,
     /// `"floor_padded_over_map"` (default, torchvision) or `"nominal"` (MLPerf).
     pub stride_rule: StrideRule,
+    /// Anchors of a cell: `"centered"` (default, torchvision) or `"detectron"` (MLPerf).
+    pub cell_rule: CellRule,
     /// Anchors that cross the border of the unpadded image get no label. Default false; the MLPerf
     /// reference filters them.
     pub straddle_filter: bool,
@@ -197,9 +199,22 @@ impl Default for Anchors {
             sizes: vec![32.0, 64.0, 128.0, 256.0, 512.0],
             ratios: vec![0.5, 1.0, 2.0],
             stride_rule: StrideRule::FloorPaddedOverMap,
+            cell_rule: CellRule::Centered,
             straddle_filter: false,
         }
     }
+}
+
+/// Anchors of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CellRule {
+    /// Around the cell's corner, rounded at their own size.
+    #[default]
+    Centered,
+    /// Around the middle of the cell's pixels, inclusive, rounded at the size of the stride and
+    /// then scaled.
+    Detectron,
 }
 
 /// Distance between the anchors of neighbouring cells.

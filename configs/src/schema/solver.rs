@@ -64,6 +64,9 @@ pub struct Solver {
     pub loss_scale_growth_interval: u64,
     /// The loss scale halves on overflow and grows again. Default true; false keeps it fixed.
     pub dynamic_loss_scale: bool,
+    /// The schedule goes on at a step that overflowed, whose update is skipped. Default false; in
+    /// NVIDIA's MLPerf entries it does.
+    pub count_skipped_steps: bool,
 }
 
 impl Default for Solver {
@@ -89,6 +92,7 @@ impl Default for Solver {
             initial_loss_scale: 65536.0,
             loss_scale_growth_interval: 1000,
             dynamic_loss_scale: true,
+            count_skipped_steps: false,
         }
     }
 }

@@ -4,7 +4,6 @@ mod limits;
 mod model;
 mod run;
 mod sizes;
-mod supported;
 
 use std::fmt::Display;
 

@@ -101,6 +101,12 @@ fn rpn(config: &Config, check: &mut Check) {
     check.at_least_one("model.rpn.pre_nms_top_n_test", rpn.pre_nms_top_n_test);
     check.at_least_one("model.rpn.post_nms_top_n_train", rpn.post_nms_top_n_train);
     check.at_least_one("model.rpn.post_nms_top_n_test", rpn.post_nms_top_n_test);
+    for (key, most) in [
+        ("model.rpn.post_nms_top_n_level_train", rpn.post_nms_top_n_level_train),
+        ("model.rpn.post_nms_top_n_level_test", rpn.post_nms_top_n_level_test),
+    ] {
+        check.at_least_one(key, most.unwrap_or(1));
+    }
     check.fraction("model.rpn.nms_threshold", rpn.nms_threshold);
     check.fraction("model.rpn.score_threshold", rpn.score_threshold);
     check.not_negative("model.rpn.min_size", rpn.min_size);

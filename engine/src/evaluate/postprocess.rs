@@ -18,7 +18,7 @@ pub struct Found {
     pub label: usize,
     /// Score, 0 to 1.
     pub score: f32,
-    /// x1, y1, x2, y2 in image pixels.
+    /// x1, y1, x2, y2 in image pixels; its width is x2 - x1, whatever the model's convention.
     pub bbox: [f32; 4],
     /// Mask at image size, if the model predicts masks.
     pub mask: Option<Rle>,
@@ -94,6 +94,7 @@ impl Outputs {
         let count = image_idx[..self.count].partition_point(is_here);
         let probs = self.mask_probs.as_ref().map(|probs| (probs.as_f32(), probs.desc.dim(1)));
         let threshold = config.model.detections.mask_threshold;
+        let inclusive = config.model.boxes.legacy_plus_one;
         let found = (0..count).into_par_iter().map(|i| {
             let image = image_idx[i] as usize;
             let Image { height, width, .. } = images[image];
@@ -106,6 +107,8 @@ impl Outputs {
                 let counts = paste_mask(prob, side, bbox, height, width).runs(threshold);
                 Rle { height: height as u32, width: width as u32, counts }
             });
+            let bbox =
+                if inclusive { [bbox[0], bbox[1], bbox[2] + 1.0, bbox[3] + 1.0] } else { bbox };
             (image, Found { label: labels[i] as usize, score: scores[i], bbox, mask })
         });
         let found: Vec<_> = found.collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use configs::Optimizer;
+use configs::{Optimizer, WarmupRule};
 use graph::program::Pass;
 use graph::{GraphError, TensorId};
 use kernels::ops::control_step::ControlStep;
@@ -55,6 +55,9 @@ pub(super) fn update(
         clip_norm: config.solver.clip_norm,
         growth_interval: config.solver.loss_scale_growth_interval as u32,
         dynamic: config.solver.dynamic_loss_scale,
+        shared_warmup: config.solver.warmup_rule == WarmupRule::SharedDelta,
+        first_step: config.solver.first_schedule_step,
+        count_skipped: config.solver.count_skipped_steps,
         micro_steps: net.spec.part.division.divisor() as u32,
     };
     let updates = [step, loss_scale, growth, skipped];

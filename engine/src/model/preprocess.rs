@@ -1,10 +1,10 @@
 //! From source pixels to the network's input, and from annotated boxes to network pixels.
 
-use configs::{BackboneKind, ChannelOrder, Fused, NormKind};
+use configs::{BackboneKind, ChannelOrder, Fused, NormKind, ResizeFilter};
 use device::Target;
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
-use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
+use kernels::ops::preprocess::{Filter, Preprocess, PreprocessInputs};
 use kernels::ops::stem;
 use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
 
@@ -52,6 +52,10 @@ pub(super) fn preprocess(
         std: input.std,
         pixel_scale: input.pixel_scale,
         bgr: input.channel_order == ChannelOrder::Bgr,
+        filter: match input.resize_filter {
+            ResizeFilter::Pil if !net.spec.inject.float_pixels => Filter::Pil,
+            _ => Filter::Bilinear,
+        },
     };
     let inputs = PreprocessInputs {
         pixels: images.pixels,

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use configs::{Fused, PostNmsScope, StrideRule};
+use configs::{CellRule, Fused, PostNmsScope, StrideRule};
 use device::Target;
 use graph::{GraphError, TensorId};
-use kernels::boxes::{AnchorLevel, cell_anchors};
+use kernels::boxes::{AnchorLevel, cell_anchors, cell_anchors_detectron};
 use kernels::ops::anchors::Anchors;
 use kernels::ops::bce_loss::{BceLoss, BceLossInputs};
 use kernels::ops::decode_proposals::{DecodeProposals, DecodeProposalsInputs};
@@ -85,13 +85,16 @@ impl Rpn {
                     StrideRule::FloorPaddedOverMap => (padded / map) as f32,
                     StrideRule::Nominal => (4 << level) as f32,
                 };
-                AnchorLevel {
-                    height,
-                    width,
-                    stride_h: stride(padded.height, height),
-                    stride_w: stride(padded.width, width),
-                    cells: cell_anchors(&[*size], &config.ratios),
-                }
+                let cells = match config.cell_rule {
+                    CellRule::Centered => cell_anchors(&[*size], &config.ratios),
+                    CellRule::Detectron => {
+                        let stride = (4 << level) as f32;
+                        cell_anchors_detectron(stride, &[*size], &config.ratios)
+                    }
+                };
+                let (stride_h, stride_w) =
+                    (stride(padded.height, height), stride(padded.width, width));
+                AnchorLevel { height, width, stride_h, stride_w, cells }
             })
             .collect();
         let anchors_per_cell = config.ratios.len();
@@ -109,10 +112,11 @@ impl Rpn {
     ) -> Result<Proposals, GraphError> {
         let config = &net.spec.config.model;
         let plus_one = config.boxes.legacy_plus_one;
-        let (pre, post) = if training {
-            (config.rpn.pre_nms_top_n_train, config.rpn.post_nms_top_n_train)
+        let rpn = &config.rpn;
+        let (pre, of_level, post) = if training {
+            (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_level_train, rpn.post_nms_top_n_train)
         } else {
-            (config.rpn.pre_nms_top_n_test, config.rpn.post_nms_top_n_test)
+            (rpn.pre_nms_top_n_test, rpn.post_nms_top_n_level_test, rpn.post_nms_top_n_test)
         };
         let decode = DecodeProposals {
             plus_one,
@@ -123,10 +127,14 @@ impl Rpn {
         let nms = NmsProposals {
             threshold: config.rpn.nms_threshold,
             post_top_n: post,
+            level_top_n: of_level,
             plus_one,
             scope: match config.rpn.post_nms_scope {
                 PostNmsScope::Image => ProposalScope::Image,
-                PostNmsScope::Batch => ProposalScope::Batch,
+                PostNmsScope::Batch if training => {
+                    ProposalScope::Batch { images: net.spec.config.train.images_per_group }
+                }
+                PostNmsScope::Batch => ProposalScope::Image,
                 PostNmsScope::Level => ProposalScope::Level,
             },
         };

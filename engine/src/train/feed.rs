@@ -9,7 +9,7 @@ use dali::loader::{self, ImageRows, Loader, SlotLayout};
 use dali::order::Order;
 use dali::store::Store;
 
-use crate::dataset::DataSet;
+use crate::dataset::{DataSet, make_inclusive};
 use crate::error::EngineError;
 use crate::model::{Division, step_layout};
 use crate::runtime::{Backend, Slot, SlotMemory};
@@ -200,8 +200,8 @@ impl Feed {
     }
 }
 
-/// Fills the array that the loader does not know, each image's network size, and turns labels of
-/// the store into classes of the model.
+/// Fills the array that the loader does not know, each image's network size, turns labels of the
+/// store into classes of the model, and corners of boxes into what the model takes them for.
 fn fill_rows(
     data: &DataSet,
 ) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
@@ -210,8 +210,12 @@ fn fill_rows(
         sizes[image] = [height as i32, width as i32];
     }
     let class_of_label = data.class_of_label();
+    let inclusive = data.inclusive_boxes;
     let is_same = class_of_label.iter().zip(0..).all(|(class, label)| *class == label);
-    move |_, image, rows| {
+    move |store, image, rows| {
+        if inclusive {
+            make_inclusive(store, image, rows)?;
+        }
         if !is_same {
             let classes: &mut [i32] = rows.row_mut("gt_classes")?;
             classes.iter_mut().for_each(|label| *label = class_of_label[*label as usize]);

@@ -74,7 +74,6 @@ impl Trainer {
         division: Division,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, EngineError> {
-        config.check_supported()?;
         let mut programs = TrainingPrograms::build(config, data, &backend.target(), &division)?;
         if let Backend::Cpu = backend {
             check_fit_on_cpu(&programs.built, config, data, &division)?;

@@ -2,11 +2,15 @@
 #pragma once
 #include "platform.cuh"
 
-// A tensor of four floats in memory. Equal to `Control` of control_step/control.rs.
+// A tensor of five floats in memory. Equal to `Control` of control_step/control.rs.
 struct Control {
   float lr;           // learning rate of this step
   float grad_factor;  // what gradients are multiplied with: clip / (loss scale * micro-steps)
   float applied;      // 1 to apply the update, 0 to skip it
   float loss_scale;   // that the gradients were computed with
+  float warmup_cut;   // what a shared warm-up takes off each rate; else 0
+
+  // Learning rate of parameters whose full rate is `factor` times that of the others.
+  DEVICE float rate(float factor) const { return lr * factor + warmup_cut * (factor - 1.0f); }
 };
-static_assert(sizeof(Control) == 16, "four floats");
+static_assert(sizeof(Control) == 20, "five floats");

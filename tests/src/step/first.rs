@@ -2,6 +2,7 @@
 
 use engine::model::{ImageSize, Inject};
 use kernels::cpu::HostTensor;
+use kernels::ops::control_step::Control;
 
 use super::program::{OnCpu, OnDevice, SQUARE, empty_slot, images, inputs, inputs_from, micro};
 use super::{Open, folder, norm, relative};
@@ -11,9 +12,44 @@ const PROPOSALS: [&str; 3] = ["proposals", "proposal_anchor_idx", "proposal_coun
 /// The first step: the same anchors are sampled, the same RoIs from the same proposals, and losses
 /// and gradients are those of f32 within what fp16 costs.
 pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
+    first_step(open, &["model.roi.canonical_size=20"]);
+}
+
+/// The first step by the rules of MLPerf's reference, whose cut of proposals takes some of each
+/// image.
+pub fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
+    let rules = [
+        "model.roi.canonical_size=20",
+        "model.anchors.stride_rule=nominal",
+        "model.anchors.cell_rule=detectron",
+        "model.anchors.straddle_filter=true",
+        "model.boxes.legacy_plus_one=true",
+        "model.rpn.post_nms_scope=batch",
+        "model.rpn.post_nms_top_n_train=20",
+        "model.rpn.post_nms_top_n_level_train=15",
+        "model.mask_head.target_rule=coco_polygon",
+        "input.channel_order=bgr",
+        "input.resize_filter=pil",
+        "solver.bias_lr_factor=2",
+        "solver.warmup_rule=shared_delta",
+        "solver.first_schedule_step=1",
+    ];
+    first_step(open, &rules);
     let place = folder();
     let store = images(place.path());
-    let config = micro(&["model.roi.canonical_size=20"]);
+    let observe = Inject { observe: true, ..Inject::default() };
+    let mut device = OnDevice::new(&store, &micro(&rules), &[SQUARE], observe, open(None));
+    inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| device.write(0, name, bytes));
+    device.run(0);
+    let counts = device.read(0, "proposal_counts");
+    println!("proposals of the images of a group: {:?}", counts.as_i32());
+    assert_eq!(counts.as_i32().iter().sum::<i32>(), 20, "{counts:?}");
+}
+
+fn first_step(open: &Open, set: &[&str]) {
+    let place = folder();
+    let store = images(place.path());
+    let config = micro(set);
     let batch = [0, 3];
     let observe = Inject { observe: true, ..Inject::default() };
     let mut free = OnCpu::new(&store, &config, SQUARE, observe.clone());
@@ -54,6 +90,12 @@ pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
             worst = (apart, name);
         }
     }
+    let control = [device.read(0, "control"), cpu.read("control")];
+    let rates = control.each_ref().map(|c| {
+        let control = Control::read(c.as_f32());
+        [control.rate(1.0), control.rate(2.0)]
+    });
+    assert_eq!(rates[0], rates[1], "learning rates of weights and biases");
     println!("gradients of {} parameters, worst distance {worst:?}", cpu.trained.len());
 }
 

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 pub use counted::{CountedNode, counted_products};
 pub use first::{
-    a_step_in_fp16_is_that_of_f32, two_shapes_alternate,
+    a_step_by_mlperfs_rules_is_that_of_f32, a_step_in_fp16_is_that_of_f32, two_shapes_alternate,
     what_lies_behind_the_counts_changes_nothing,
 };
 pub use fusion::{fusions_change_rounding_alone, signs_change_no_bit};
@@ -32,8 +32,9 @@ pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.
-pub const CHECKS: [Check; 11] = [
+pub const CHECKS: [Check; 12] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
+    ("MLPerf's rules against f32", a_step_by_mlperfs_rules_is_that_of_f32),
     ("bytes behind the counts", what_lies_behind_the_counts_changes_nothing),
     ("two shapes in turn", two_shapes_alternate),
     ("one launch, no wait", a_step_is_one_launch_and_no_wait),

@@ -7,10 +7,7 @@ const SCHEMA: &str = "configs/src/schema/";
 /// Rooms that read the config for a user.
 const READERS: [&str; 2] = ["engine/src/", "bench/src/"];
 /// Fields that nothing reads yet, each with the reason.
-pub(crate) const UNREAD: &[(&str, &str)] = &[
-    ("warmup_rule", "training refuses all but one value (`Config::check_supported`)"),
-    ("first_schedule_step", "training refuses all but one value (`Config::check_supported`)"),
-];
+pub(crate) const UNREAD: &[(&str, &str)] = &[];
 
 /// Dependencies of a Cargo.toml that no source of its package names.
 pub(crate) fn dependency_faults(files: &[File]) -> Vec<String> {

@@ -26,7 +26,6 @@ impl Replay {
     /// [`EngineError::Replay`] if state or batch do not fit the config; device errors.
     pub fn run(&self, path: &Path, backend: &Backend) -> Result<Finding, EngineError> {
         let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
-        self.config.check_supported()?;
         let (train, passes) = (&self.config.train, self.batches.len());
         let Some(division) = Division::in_passes(train, &backend.target(), passes) else {
             return Err(fault(format!("its {passes} batches do not make up a step")));

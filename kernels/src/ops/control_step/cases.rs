@@ -20,6 +20,10 @@ pub fn cases() -> Vec<OpCase> {
         [0, 1, 499, 500, 999, 1000, 2000, 90_000].map(|s| at("multistep", &multistep, s));
     let cosines = [0, 7, 500, 12_345, 29_999, 30_000, 40_000].map(|s| at("cosine", &cosine, s));
     let named = |label: &str| Step { label: label.into(), ..Step::default() };
+    let shared = [0, 1, 499, 500, 1000]
+        .map(|step| Step { shared_warmup: true, ..at("shared warm-up", &multistep, step) });
+    let shared_cosine =
+        [3, 700].map(|s| Step { shared_warmup: true, ..at("shared warm-up, cosine", &cosine, s) });
     let scales = [
         Step { norm: f32::INFINITY, finite: 0, ..named("overflow") },
         Step { norm: f32::INFINITY, finite: 0, scale: 1.5, ..named("overflow near 1") },
@@ -31,8 +35,11 @@ pub fn cases() -> Vec<OpCase> {
         Step { clip_norm: 10.0, norm: 1e8, ..named("clipped") },
         Step { clip_norm: 10.0, ..named("not clipped") },
         Step { step: -3, ..named("a step below zero") },
+        Step { first_step: 490, shared_warmup: true, ..named("a schedule ahead") },
+        Step { norm: f32::NAN, finite: 0, count_skipped: true, ..named("a skipped step counts") },
     ];
-    multisteps.into_iter().chain(cosines).chain(scales).map(Step::case).collect()
+    let schedules = multisteps.into_iter().chain(cosines).chain(shared).chain(shared_cosine);
+    schedules.chain(scales).map(Step::case).collect()
 }
 
 fn multistep() -> LrSchedule {
@@ -62,6 +69,9 @@ struct Step {
     clip_norm: f32,
     growth_interval: u32,
     dynamic: bool,
+    shared_warmup: bool,
+    first_step: u64,
+    count_skipped: bool,
     norm: f32,
     finite: i32,
     step: i32,
@@ -77,6 +87,9 @@ impl Default for Step {
             clip_norm: 0.0,
             growth_interval: 2000,
             dynamic: true,
+            shared_warmup: false,
+            first_step: 0,
+            count_skipped: false,
             norm: 1234.5,
             finite: 1,
             step: 17,
@@ -93,6 +106,9 @@ impl Step {
             clip_norm: self.clip_norm,
             growth_interval: self.growth_interval,
             dynamic: self.dynamic,
+            shared_warmup: self.shared_warmup,
+            first_step: self.first_step,
+            count_skipped: self.count_skipped,
             micro_steps: 1 + self.step.unsigned_abs() % 3,
         };
         let int = |v| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![v]);

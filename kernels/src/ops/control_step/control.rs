@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::{Role, TensorDesc};
 
-/// The decision of one step. In memory it is a tensor of four f32, `Control` of
+/// The decision of one step. In memory it is a tensor of five f32, `Control` of
 /// `kernels/src/cuda/control.cuh` on CUDA.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
@@ -18,13 +18,15 @@ pub struct Control {
     pub applied: f32,
     /// Loss scale that the gradients were computed with.
     pub loss_scale: f32,
+    /// What a shared warm-up takes off the rate of every parameter, `lr` included; else 0.
+    pub warmup_cut: f32,
 }
 
 impl Control {
     /// f32 elements of the tensor.
     pub const LEN: usize = size_of::<Self>() / size_of::<f32>();
 
-    /// The tensor: `[4]`, `Role::Scalar`.
+    /// The tensor: `[5]`, `Role::Scalar`.
     pub fn desc() -> TensorDesc {
         TensorDesc::new(Role::Scalar, &[Self::LEN])
     }
@@ -40,6 +42,11 @@ impl Control {
     /// The elements of the tensor.
     pub fn values(&self) -> &[f32] {
         bytemuck::cast_slice(std::slice::from_ref(self))
+    }
+
+    /// Learning rate of parameters whose full rate is `factor` times that of the others.
+    pub fn rate(&self, factor: f32) -> f32 {
+        self.lr * factor + self.warmup_cut * (factor - 1.0)
     }
 
     /// True if the update is applied.

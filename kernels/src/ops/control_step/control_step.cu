@@ -38,13 +38,23 @@ struct Rules {
   unsigned growth_interval;
   int dynamic;
   float micro_steps;  // whose gradients were added up
+  uint64_t first_step;
+  int shared_warmup, count_skipped;
 };
-static_assert(sizeof(Rules) == 16, "cuda.rs builds it");
+static_assert(sizeof(Rules) == 32, "cuda.rs builds it");
 
 // Part of the base rate during the warm-up, 1 after it.
 DEVICE double warmup(const Schedule& s, uint64_t step) {
   if (step >= s.warmup_steps) return 1.0;
   return s.warmup_factor + (1.0 - s.warmup_factor) * (double)step / (double)s.warmup_steps;
+}
+
+// Product of the milestones reached.
+DEVICE double decay(const Schedule& s, uint64_t step) {
+  double product = 1.0;
+  for (int i = 0; i < s.num_milestones; i++)
+    if (s.milestones[i] <= step) product *= s.gamma;
+  return product;
 }
 
 DEVICE double learning_rate(const Schedule& s, uint64_t step) {
@@ -54,11 +64,13 @@ DEVICE double learning_rate(const Schedule& s, uint64_t step) {
     const double part = (double)(step - s.warmup_steps) / (double)length;
     return s.least + (s.base - s.least) * (1.0 + cos(PI * part)) / 2.0;
   }
-  const double rate = s.base * warmup(s, step);
-  double decay = 1.0;
-  for (int i = 0; i < s.num_milestones; i++)
-    if (s.milestones[i] <= step) decay *= s.gamma;
-  return rate * decay;
+  return s.base * warmup(s, step) * decay(s, step);
+}
+
+// What the warm-up takes off the full rate.
+DEVICE double warmup_cut(const Schedule& s, uint64_t step) {
+  if (step >= s.warmup_steps) return 0.0;
+  return s.base * decay(s, step) - learning_rate(s, step);
 }
 
 KERNEL(32)
@@ -72,7 +84,9 @@ control_step(const float* RESTRICT norm, const int* RESTRICT finite, const Sched
   float clip = 1.0f;
   if (rules.clip_norm != 0.0f) clip = fminf(rules.clip_norm / (*norm / divisor + 1e-6f), 1.0f);
   const bool apply = *finite != 0;
-  control->lr = (float)learning_rate(schedule, (uint64_t)max(now, 0));
+  const uint64_t at = rules.first_step + (uint64_t)max(now, 0);
+  control->lr = (float)learning_rate(schedule, at);
+  control->warmup_cut = rules.shared_warmup ? (float)warmup_cut(schedule, at) : 0.0f;
   control->grad_factor = clip / divisor;
   control->applied = apply ? 1.0f : 0.0f;
   control->loss_scale = used;
@@ -84,6 +98,7 @@ control_step(const float* RESTRICT norm, const int* RESTRICT finite, const Sched
     if (rules.dynamic && due && fabsf(2.0f * used) < INFINITY) *scale = 2.0f * used;
   } else {
     *skipped += 1;
+    if (rules.count_skipped) *step = now + 1;
     *growth = 0;
     if (rules.dynamic) *scale = fmaxf(0.5f * used, 1.0f);
   }

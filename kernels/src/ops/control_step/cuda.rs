@@ -13,6 +13,9 @@ pub(super) fn launches(op: &ControlStep, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .field(op.growth_interval)
         .field(i32::from(op.dynamic))
         .field(op.micro_steps as f32)
+        .field(op.first_step)
+        .field(i32::from(op.shared_warmup))
+        .field(i32::from(op.count_skipped))
         .arg();
     vec![
         Launch::new("control_step", [1, 1, 1])

@@ -3,12 +3,16 @@
 //!
 //! Tensors: `norms [n+1]` f32 (last: the norm of all gradients, still times the loss scale),
 //! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale),
-//! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [4]`
+//! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [5]`
 //! (Role::Scalar, overwritten), a [`Control`].
 //!
 //! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` counts,
 //!   `growth` restarts, and with `dynamic` the scale halves, not below 1.
-//! * `step` counts applied steps only, so a skipped step keeps its learning rate for the next one.
+//! * `step` counts applied steps only, so a skipped step keeps its learning rate for the next one;
+//!   with `count_skipped` it counts both.
+//! * The schedule is `first_step` ahead of `step`.
+//! * A shared warm-up lowers every parameter's rate by the same amount, whatever its full rate
+//!   ([`Control::rate`]); else by the same factor.
 //! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as
 //!   long as it stays finite.
 //! * Learning rates are computed in f64; a schedule has at most [`MAX_MILESTONES`].
@@ -43,6 +47,12 @@ pub struct ControlStep {
     pub growth_interval: u32,
     /// Whether the loss scale changes.
     pub dynamic: bool,
+    /// Whether the warm-up lowers all rates by the same amount.
+    pub shared_warmup: bool,
+    /// The schedule's step at the first update.
+    pub first_step: u64,
+    /// Whether the schedule goes on at a skipped step.
+    pub count_skipped: bool,
     /// Micro-steps whose gradients were added up: the update takes their mean.
     pub micro_steps: u32,
 }
@@ -105,6 +115,7 @@ impl Op for ControlStep {
             }
         } else {
             skipped.i32()[0] += 1;
+            step.i32()[0] += i32::from(self.count_skipped);
             *growth = 0;
             if self.dynamic {
                 scale.f32()[0] = (0.5 * used).max(1.0);
@@ -117,11 +128,14 @@ impl ControlStep {
     /// What the step does whose gradients have this norm, still times the loss scale.
     fn decide(&self, step: i32, scaled_norm: f32, finite: bool, loss_scale: f32) -> Control {
         let divisor = loss_scale * self.micro_steps as f32;
+        let step = self.first_step + u64::try_from(step).unwrap_or(0);
+        let cut = if self.shared_warmup { self.schedule.warmup_cut(step) } else { 0.0 };
         Control {
-            lr: self.schedule.at(u64::try_from(step).unwrap_or(0)) as f32,
+            lr: self.schedule.at(step) as f32,
             grad_factor: self.clip_factor(scaled_norm, divisor) / divisor,
             applied: if finite { 1.0 } else { 0.0 },
             loss_scale,
+            warmup_cut: cut as f32,
         }
     }
 

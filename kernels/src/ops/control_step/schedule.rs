@@ -36,14 +36,31 @@ pub enum LrSchedule {
 }
 
 impl LrSchedule {
+    /// What the warm-up takes off the full rate of step `step`.
+    pub(super) fn warmup_cut(&self, step: u64) -> f64 {
+        let (Self::Multistep { base, warmup_steps, .. } | Self::Cosine { base, warmup_steps, .. }) =
+            self;
+        let decay = if step < *warmup_steps { self.decay(step) } else { return 0.0 };
+        base * decay - self.at(step)
+    }
+
+    /// Product of the milestones reached.
+    fn decay(&self, step: u64) -> f64 {
+        match self {
+            Self::Multistep { milestones, gamma, .. } => {
+                let reached = milestones.iter().filter(|&&m| m <= step).count();
+                // Not powi, whose order of products is the compiler's: the CUDA kernel does this.
+                (0..reached).fold(1.0, |decay, _| decay * gamma)
+            }
+            Self::Cosine { .. } => 1.0,
+        }
+    }
+
     /// The learning rate of step `step` (0 is the first).
     pub fn at(&self, step: u64) -> f64 {
         match self {
-            Self::Multistep { base, warmup_steps, warmup_factor, milestones, gamma } => {
-                let reached = milestones.iter().filter(|&&m| m <= step).count();
-                // Not powi, whose order of products is the compiler's: the CUDA kernel does this.
-                let decay = (0..reached).fold(1.0, |decay, _| decay * gamma);
-                base * warmup(step, *warmup_steps, *warmup_factor) * decay
+            Self::Multistep { base, warmup_steps, warmup_factor, .. } => {
+                base * warmup(step, *warmup_steps, *warmup_factor) * self.decay(step)
             }
             Self::Cosine { base, warmup_steps, warmup_factor, total_steps, min } => {
                 if step < *warmup_steps {

@@ -13,7 +13,16 @@ fn op(clip_norm: f32, dynamic: bool) -> ControlStep {
         milestones: vec![3],
         gamma: 0.25,
     };
-    ControlStep { schedule, clip_norm, growth_interval: 2, dynamic, micro_steps: 1 }
+    ControlStep {
+        schedule,
+        clip_norm,
+        growth_interval: 2,
+        dynamic,
+        shared_warmup: false,
+        first_step: 0,
+        count_skipped: false,
+        micro_steps: 1,
+    }
 }
 
 fn int(value: i32) -> HostTensor {
@@ -32,7 +41,7 @@ fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> C
 
 /// In the order of memory.
 fn control([lr, grad_factor, applied, loss_scale]: [f32; 4]) -> Control {
-    Control { lr, grad_factor, applied, loss_scale }
+    Control { lr, grad_factor, applied, loss_scale, warmup_cut: 0.0 }
 }
 
 fn read(state: &[HostTensor]) -> (i32, f32, i32, i32) {
@@ -83,6 +92,31 @@ fn clipping_by_hand() {
     let (op, mut state) = (op(2.0, false), state(4.0));
     assert!((step(&op, 16.0, 1, &mut state).grad_factor - 0.125).abs() < 1e-6);
     assert_eq!(step(&op, 4.0, 1, &mut state).grad_factor, 0.25);
+}
+
+/// The full rates 1 and 3 both begin half of 1 lower, and the decay lowers what is taken off too.
+#[test]
+fn a_shared_warmup_takes_the_same_off_every_rate() {
+    let mut op = op(0.0, true);
+    op.shared_warmup = true;
+    let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };
+    *milestones = vec![1];
+    let mut state = state(1.0);
+    let rates: Vec<[f32; 3]> = (0..3)
+        .map(|_| step(&op, 1.0, 1, &mut state))
+        .map(|control| [1.0, 3.0, 0.0].map(|factor| control.rate(factor)))
+        .collect();
+    assert_eq!(rates, [[0.5, 2.5, -0.5], [0.1875, 0.6875, -0.0625], [0.25, 0.75, 0.0]]);
+}
+
+/// A schedule that starts at 2 and counts skipped steps.
+#[test]
+fn a_schedule_may_be_ahead_and_count_skipped_steps() {
+    let (mut op, mut state) = (op(0.0, true), state(8.0));
+    (op.first_step, op.count_skipped) = (2, true);
+    assert_eq!(step(&op, f32::NAN, 0, &mut state).lr, 1.0);
+    assert_eq!(step(&op, 1.0, 1, &mut state).lr, 0.25);
+    assert_eq!(read(&state), (2, 4.0, 1, 1));
 }
 
 #[test]

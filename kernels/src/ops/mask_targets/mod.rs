@@ -35,6 +35,7 @@ use crate::cpu::CpuArgs;
 use crate::{Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
+pub use polygon::ToNetwork;
 
 /// How an object becomes a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

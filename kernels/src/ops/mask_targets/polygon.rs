@@ -6,6 +6,27 @@
 use super::view::View;
 use crate::coco::Crop;
 
+/// How vertices get from source pixels to network pixels: resized, then mirrored.
+#[derive(Debug, Clone, Copy)]
+pub struct ToNetwork {
+    /// Network size over source size, of x and y.
+    pub ratios: [f32; 2],
+    /// Columns of the network's image if it is mirrored, and whether boxes are inclusive.
+    pub mirror: Option<(f32, bool)>,
+}
+
+impl ToNetwork {
+    /// Coordinate `i` (even: x) of a polygon.
+    pub fn place(&self, i: usize, value: f32) -> f32 {
+        let value = value * self.ratios[i % 2];
+        match self.mirror {
+            Some((width, true)) if i.is_multiple_of(2) => width - value - 1.0,
+            Some((width, false)) if i.is_multiple_of(2) => width - value,
+            _ => value,
+        }
+    }
+}
+
 /// Writes the target of a RoI of an object with polygons in source pixels.
 pub(super) fn rasterize(
     polygons: &[&[f32]],
@@ -21,17 +42,14 @@ pub(super) fn rasterize(
         (resize, roi[i], scale)
     };
     let axes = [axis(0), axis(1)];
-    let mirror = view.network[1] as f32;
+    let to_network =
+        ToNetwork { ratios: axes.map(|(resize, ..)| resize), mirror: view.mirror(plus_one) };
     let moved: Vec<Vec<f64>> = polygons
         .iter()
         .map(|polygon| {
             let place = |(i, &v): (usize, &f32)| {
-                let (resize, corner, scale) = axes[i % 2];
-                let mut v = v * resize;
-                if view.flip && i % 2 == 0 {
-                    v = if plus_one { mirror - v - 1.0 } else { mirror - v };
-                }
-                f64::from((v - corner) * scale)
+                let (_, corner, scale) = axes[i % 2];
+                f64::from((to_network.place(i, v) - corner) * scale)
             };
             polygon.iter().enumerate().map(place).collect()
         })

@@ -13,6 +13,11 @@ pub(super) struct View {
 }
 
 impl View {
+    /// For polygons: the columns that they are mirrored in, if they are.
+    pub(super) fn mirror(&self, plus_one: bool) -> Option<(f32, bool)> {
+        self.flip.then_some((self.network[1] as f32, plus_one))
+    }
+
     /// Source row of a network row.
     pub(super) fn source_row(&self, row: usize) -> usize {
         nearest_source(row, self.source[0], self.network[0])

@@ -28,20 +28,62 @@ pub fn cases() -> Vec<OpCase> {
         .flat_map(|&s| [ProposalScope::Image, ProposalScope::Level].map(|scope| (s, scope)))
         .map(|((n, m, post_top_n, num_levels), scope)| {
             let levels: Vec<i32> = (0..m).map(|row| (row * num_levels / m) as i32).collect();
-            let op = NmsProposals { threshold: 0.7, post_top_n, plus_one: false, scope };
+            let op = NmsProposals {
+                threshold: 0.7,
+                post_top_n,
+                level_top_n: None,
+                plus_one: false,
+                scope,
+            };
             case(op, (n, m), (600.0, 200.0), &levels, "")
         })
+        .chain(groups_of_images())
         .chain([ProposalScope::Image, ProposalScope::Level].map(|scope| {
             let levels = integers(&[1009], 7, -5, 6);
-            let op = NmsProposals { threshold: 0.7, post_top_n: 40, plus_one: true, scope };
+            let op = NmsProposals {
+                threshold: 0.7,
+                post_top_n: 40,
+                level_top_n: Some(7),
+                plus_one: true,
+                scope,
+            };
             case(op, (2, 1009), (200.0, 200.0), levels.as_i32(), ", levels -5 to 5")
         }))
         .chain([0.2, -1.0].map(|threshold| {
             let scope = ProposalScope::Image;
-            let op = NmsProposals { threshold, post_top_n: 500, plus_one: false, scope };
+            let op = NmsProposals {
+                threshold,
+                post_top_n: 500,
+                level_top_n: None,
+                plus_one: false,
+                scope,
+            };
             case(op, (1, 2503), (60.0, 200.0), &[3; 2503], ", crowded")
         }))
         .collect()
+}
+
+/// Groups of images: none, one image each, several groups, cuts that take all and nothing, and
+/// scores that are all equal.
+fn groups_of_images() -> impl Iterator<Item = OpCase> {
+    let shapes = [(0, 7, 5, 1), (2, 0, 5, 2), (4, 7, 0, 2), (3, 101, 17, 1), (6, 101, 170, 3)];
+    let large = [(4, 4801, 3000, 2), (2, 101, 1000, 2)];
+    let spread = shapes.into_iter().chain(large).map(|(n, m, post_top_n, images)| {
+        let levels: Vec<i32> = (0..m).map(|row| (row * 5 / m) as i32).collect();
+        let scope = ProposalScope::Batch { images };
+        let level_top_n = (n > 3).then_some(11);
+        let op = NmsProposals { threshold: 0.7, post_top_n, level_top_n, plus_one: true, scope };
+        case(op, (n, m), (600.0, 200.0), &levels, "")
+    });
+    let equal = [40, 150, 151].map(|post_top_n| {
+        let scope = ProposalScope::Batch { images: 3 };
+        let op =
+            NmsProposals { threshold: 0.7, post_top_n, level_top_n: None, plus_one: true, scope };
+        let mut case = case(op, (3, 101), (600.0, 60.0), &[2; 101], ", equal scores");
+        case.inputs[1].as_f32_mut().fill(0.25);
+        case
+    });
+    spread.chain(equal)
 }
 
 /// `size`: images and rows. `spread`: where corners lie, and how long sides are.

@@ -24,6 +24,19 @@ pub(super) fn nms_proposals(op: &NmsProposals, args: &mut CpuArgs<'_>) {
         })
         .collect();
 
+    let mut lists: Vec<Vec<u64>> =
+        (0..num_images).map(|n| survivors[n * groups.len()..][..groups.len()].concat()).collect();
+    match op.scope {
+        ProposalScope::Level => {}
+        ProposalScope::Image => lists.iter_mut().for_each(|kept| {
+            kept.sort_unstable();
+            kept.truncate(op.post_top_n);
+        }),
+        ProposalScope::Batch { images } => {
+            lists.chunks_mut(images).for_each(|group| cut(group, op.post_top_n));
+        }
+    }
+
     let [out_boxes, out_scores, out_idx, counts] = &mut args.outputs[..] else {
         unreachable!("infer gives four outputs")
     };
@@ -33,12 +46,7 @@ pub(super) fn nms_proposals(op: &NmsProposals, args: &mut CpuArgs<'_>) {
     out_boxes.fill([0.0; 4]);
     out_scores.fill(0.0);
     out_idx.fill(-1);
-    for n in 0..num_images {
-        let mut kept = survivors[n * groups.len()..][..groups.len()].concat();
-        if op.scope == ProposalScope::Image {
-            kept.sort_unstable();
-            kept.truncate(op.post_top_n);
-        }
+    for (n, kept) in lists.iter().enumerate() {
         counts[n] = kept.len() as i32;
         for (slot, &key) in kept.iter().enumerate() {
             let (from, to) = (n * rows + rank_index(key), n * capacity + slot);
@@ -49,6 +57,22 @@ pub(super) fn nms_proposals(op: &NmsProposals, args: &mut CpuArgs<'_>) {
     }
 }
 
+/// Keeps the `count` best survivors of a group of images, each image's in their order.
+fn cut(group: &mut [Vec<u64>], count: usize) {
+    let rank = |key: u64| key >> 32;
+    let mut all: Vec<(u64, usize, usize)> = group
+        .iter()
+        .enumerate()
+        .flat_map(|(i, kept)| kept.iter().map(move |&key| (rank(key), i, rank_index(key))))
+        .collect();
+    let Some(first_out) = (count < all.len()).then(|| *all.select_nth_unstable(count).1) else {
+        return;
+    };
+    for (i, kept) in group.iter_mut().enumerate() {
+        kept.retain(|&key| (rank(key), i, rank_index(key)) < first_out);
+    }
+}
+
 /// The rows of each level, levels ascending.
 fn rows_by_level(levels: &[i32]) -> Vec<Vec<usize>> {
     let mut rows: Vec<usize> = (0..levels.len()).collect();
@@ -56,13 +80,12 @@ fn rows_by_level(levels: &[i32]) -> Vec<Vec<usize>> {
     rows.chunk_by(|&a, &b| levels[a] == levels[b]).map(<[usize]>::to_vec).collect()
 }
 
-/// NMS of the rows `group` of an image. No more than `post_top_n` of one level can be among the
-/// image's best, so it stops there in either scope.
+/// NMS of the rows `group` of an image.
 fn survive(op: &NmsProposals, boxes: &[Box4], scores: &[f32], group: &[usize]) -> Vec<u64> {
     let counted = group.iter().filter(|&&row| scores[row] >= 0.0);
     let mut keys: Vec<u64> = counted.map(|&row| rank_key(scores[row], row as u32)).collect();
     keys.sort_unstable();
     let sorted: Vec<Box4> = keys.iter().map(|&key| boxes[rank_index(key)]).collect();
-    let kept = nms_sorted(&sorted, op.threshold, op.plus_one, op.post_top_n);
+    let kept = nms_sorted(&sorted, op.threshold, op.plus_one, op.most_of_level());
     kept.into_iter().map(|i| keys[i]).collect()
 }

@@ -1,4 +1,4 @@
-//! CUDA launches of `nms_proposals`: sort, compare, walk, merge.
+//! CUDA launches of `nms_proposals`: sort, compare, walk, for groups of images cut, merge.
 
 use device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
 
@@ -12,6 +12,7 @@ const BAND: usize = 33;
 const LEVEL_SLOTS: usize = 8;
 const MASK_TILES: usize = 4;
 const WALK_THREADS: u32 = 1024;
+const SELECT_THREADS: u32 = 256;
 
 /// Arrays of `Scratch` in `nms_proposals.cu`, in its order.
 const BOXES: usize = 0;
@@ -96,9 +97,20 @@ pub(super) fn launches(op: &NmsProposals, args: &LaunchArgs<'_>) -> Vec<Launch> 
             (OVERLAPS, Read),
         ]))
         .int(rows)
-        .int(op.post_top_n.min(rows))
+        .int(op.most_of_level().min(rows))
         .arg(op.threshold)
         .arg(op.plus_one);
+    let mut launches = vec![sort, compare, walk];
+    if let ProposalScope::Batch { images } = op.scope {
+        let touched = [(KEPT, Read), (GROUPS, Read), (KEPT_COUNTS, Access::Update)];
+        let cut = Launch::new("nms_proposals_cut", [n / images, 1, 1])
+            .block(SELECT_THREADS)
+            .arg(scratch(&touched))
+            .int(rows)
+            .int(images)
+            .int(op.post_top_n);
+        launches.push(cut);
+    }
     // Without rows one block still writes the count.
     let blocks = rows.max(capacity).div_ceil(BLOCK as usize).max(1);
     let mut merge = Launch::new("nms_proposals_merge", [blocks, n, 1])
@@ -109,6 +121,7 @@ pub(super) fn launches(op: &NmsProposals, args: &LaunchArgs<'_>) -> Vec<Launch> 
     for output in &args.outputs {
         merge = merge.arg(output.write());
     }
-    let by_image = op.scope != ProposalScope::Level;
-    vec![sort, compare, walk, merge.int(rows).int(capacity).arg(by_image)]
+    let by_image = op.scope == ProposalScope::Image;
+    launches.push(merge.int(rows).int(capacity).arg(by_image));
+    launches
 }

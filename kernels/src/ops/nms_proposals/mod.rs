@@ -1,13 +1,15 @@
 //! The proposals that survive non-maximum suppression, the best of each image.
 //!
 //! Matches torchvision's `filter_proposals` from its NMS on (scope `Image`). All orders are total:
-//! (score descending, row of the input ascending).
+//! (score descending, row of the input ascending). Scope `Batch` is the training cut of
+//! maskrcnn-benchmark's `select_over_all_levels`; of equal scores the lower image's row stays.
 //!
 //! Tensors: `boxes` (`[N, M, 4]`), `scores` (`[N, M]`, negative = does not count), `levels`
 //! (`[M]`, i32), `idx` (`[N, M]`, i32, anchor of each row) -> `proposals` (`[N, P, 4]`),
 //! `proposal_scores` (`[N, P]`), `proposal_anchor_idx` (`[N, P]`, i32), `counts` (`[N]`, i32); all
 //! overwritten, rows from `counts[n]` on hold 0, 0 and -1.
-//! P = `post_top_n` in scope `Image`. In scope `Level` P = M, the most that can survive.
+//! P = `post_top_n` in scope `Image`, no more than M in scope `Batch`. In scope `Level` P = M, the
+//! most that can survive.
 //! Cost: at most M^2 / 2 overlaps a level; deterministic.
 
 mod cases;
@@ -32,8 +34,12 @@ pub enum ProposalScope {
     Image,
     /// Over a level of an image: its best survivors, levels one after the other.
     Level,
-    /// Over the images of a batch. Not supported yet.
-    Batch,
+    /// Over groups of images, one after the other: their best survivors, in each image levels one
+    /// after the other.
+    Batch {
+        /// Images of a group; divides N.
+        images: usize,
+    },
 }
 
 /// NMS within each level of each image, then a cut.
@@ -43,6 +49,8 @@ pub struct NmsProposals {
     pub threshold: f32,
     /// Proposals kept over the scope.
     pub post_top_n: usize,
+    /// Proposals of a level of an image that the scope chooses from at most; `None`: all.
+    pub level_top_n: Option<usize>,
     /// Boxes are inclusive.
     pub plus_one: bool,
     /// What `post_top_n` counts over.
@@ -65,6 +73,13 @@ op_inputs! {
 
 const NAME: &str = "nms_proposals";
 
+impl NmsProposals {
+    /// Survivors of a level of an image that are looked for: more cannot be among the kept.
+    fn most_of_level(&self) -> usize {
+        self.level_top_n.map_or(self.post_top_n, |most| most.min(self.post_top_n))
+    }
+}
+
 impl Op for NmsProposals {
     fn name(&self) -> &'static str {
         NAME
@@ -75,8 +90,6 @@ impl Op for NmsProposals {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        let ok = self.scope != ProposalScope::Batch;
-        check::parameter(NAME, "scope", ok, "Image or Level", "Batch, not supported yet")?;
         let mut dims = Dims::new(NAME, inputs, NmsProposalsInputs::LEN, updates)?;
         let inputs = NmsProposalsInputs::of(inputs);
         dims.f32("boxes", inputs.boxes, "[N, M, 4]")?;
@@ -86,7 +99,13 @@ impl Op for NmsProposals {
         let n = dims.get("N");
         let p = match self.scope {
             ProposalScope::Level => dims.get("M"),
-            ProposalScope::Image | ProposalScope::Batch => self.post_top_n,
+            ProposalScope::Image => self.post_top_n,
+            ProposalScope::Batch { images } => {
+                let divides = n.checked_rem(images) == Some(0);
+                let expected = format!("a divisor of {n}");
+                check::parameter(NAME, "images of a group", divides, &expected, images)?;
+                self.post_top_n.min(dims.get("M"))
+            }
         };
         Ok(vec![
             TensorDesc::new(Role::Box, &[n, p, 4]),

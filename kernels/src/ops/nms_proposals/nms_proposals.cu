@@ -10,7 +10,7 @@
 //   proposal_idx     [N, capacity]     int    out  their anchors
 //   counts           [N]               int    out  survivors of each image
 //
-// Launch: sort, compare, walk and merge; see each kernel.
+// Launch: sort, compare, walk, for groups of images cut, and merge; see each kernel.
 // Cost: 12 images of 4 x 2,000 + 819 rows: 100M pairs of 20 operations, compute-bound, and 28 MB of
 // bits, mostly in L2; the walk is latency-bound, 32 steps.
 // Numerics: IoU in fp32 with the CPU's operations in its order, so that decisions are equal.
@@ -18,7 +18,8 @@
 //
 // The passes: sort the rows of each level of an image; compare each with the rows behind it, a bit
 // per pair; walk the bits, 64 rows at a time; merge the levels. All orders are (score descending,
-// row of the input ascending).
+// row of the input ascending), and in a group of images (score descending, image ascending, row
+// ascending).
 //
 // How many levels there are and how large they are is found on the device, so only the number of
 // rows bounds them. The bits of a row cover its chunk of 64 and the 32 behind it, enough for any
@@ -255,6 +256,88 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
   }
 }
 EXPORT(nms_proposals_walk)
+
+// Survivors of a group of images, to be cut to its best.
+struct ImageGroup {
+  const Scratch& scratch;
+  int rows, images;
+
+  // Calls f(key, image of the group) for each survivor, spread over the block's threads.
+  template <typename F>
+  DEVICE void each(F f) const {
+    for (int i = 0; i < images; i++) {
+      const uint64_t n = (uint64_t)blockIdx.x * images + i;
+      const Group* groups = scratch.groups + n * (rows + LEVEL_SLOTS);
+      const int* counts = scratch.kept_counts + n * (rows + LEVEL_SLOTS);
+      for (int g = 0; groups[g].start >= 0; g++)
+        for (int k = threadIdx.x; k < counts[g]; k += SELECT_THREADS)
+          f(scratch.kept[n * rows + groups[g].start + k], i);
+    }
+  }
+
+  // Finds the boundary of the first `need` among 32-bit values, of which `value(key, image, v)`
+  // says whether a survivor has one. `ties` is how many equal it.
+  template <typename F>
+  DEVICE Boundary boundary(int need, F value, unsigned* histogram, int* sums, int& ties) const {
+    Boundary found{0, need};
+    for (int pass = 0; pass < RADIX_PASSES; pass++) {
+      const int shift = radix_shift(pass), bits = pass == RADIX_PASSES - 1 ? 10 : 11;
+      for (int bin = threadIdx.x; bin < DIGITS; bin += SELECT_THREADS) histogram[bin] = 0;
+      __syncthreads();
+      const unsigned prefix = found.prefix;
+      each([&](uint64_t key, int image) {
+        unsigned v;
+        if (!value(key, image, v)) return;
+        if ((uint64_t)v >> (shift + bits) != (pass == 0 ? 0 : prefix)) return;
+        atomicAdd(&histogram[v >> shift & ((1u << bits) - 1)], 1u);
+      });
+      __syncthreads();
+      found = radix_pick(found, histogram, pass, sums);
+      ties = (int)histogram[found.prefix & ((1u << bits) - 1)];
+      __syncthreads();
+    }
+    return found;
+  }
+};
+
+// Cuts the survivors of each group of images to its best `keep`: the counts of its levels shrink.
+// Grid: groups of images.
+KERNEL(SELECT_THREADS)
+nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
+  SHARED(unsigned, histogram, DIGITS);
+  SHARED(int, sums, 32);
+  const ImageGroup group{scratch, rows, images};
+  int total = 0;
+  group.each([&](uint64_t, int) { total++; });
+  if (block_sum(total, sums) <= keep) return;
+
+  int ties = 0;
+  const auto rank = [](uint64_t key, int, unsigned& v) {
+    v = (unsigned)(key >> 32);
+    return true;
+  };
+  const Boundary best = group.boundary(keep, rank, histogram, sums, ties);
+  // Of equal ranks those with the lowest image and row.
+  unsigned last = 0xffffffffu;
+  if (best.need < ties) {
+    const auto place = [rows, best](uint64_t key, int image, unsigned& v) {
+      v = (unsigned)image * (unsigned)rows + key_index(key);
+      return (unsigned)(key >> 32) == best.prefix;
+    };
+    last = group.boundary(best.need, place, histogram, sums, ties).prefix;
+  }
+  for (int i = 0; i < images; i++) {
+    const uint64_t n = (uint64_t)blockIdx.x * images + i, before = (uint64_t)i * (uint64_t)rows;
+    const uint64_t places = (uint64_t)last + 1;
+    const uint64_t end = rank_key(best.prefix, 0) + (places > before ? places - before : 0);
+    const Group* groups = scratch.groups + n * (rows + LEVEL_SLOTS);
+    int* counts = scratch.kept_counts + n * (rows + LEVEL_SLOTS);
+    for (int g = 0; groups[g].start >= 0; g++)
+      if (g % SELECT_THREADS == (int)threadIdx.x)
+        counts[g] = keys_below(scratch.kept + n * rows + groups[g].start, counts[g], end);
+  }
+}
+EXPORT(nms_proposals_cut)
 
 // Merges the groups of an image: a survivor's place is its rank among all of them (by_image), or
 // behind those of the levels before. A thread for each place of the sorted rows and of the output;

@@ -21,7 +21,7 @@ fn by_hand() -> Vec<HostTensor> {
 }
 
 fn op(post_top_n: usize, scope: ProposalScope) -> NmsProposals {
-    NmsProposals { threshold: 0.7, post_top_n, plus_one: false, scope }
+    NmsProposals { threshold: 0.7, post_top_n, level_top_n: None, plus_one: false, scope }
 }
 
 /// Row 1 falls to row 0; row 3 is of another level; row 5 does not count.
@@ -41,8 +41,36 @@ fn level_scope_keeps_the_levels_apart() {
     assert_eq!(outputs[2].as_i32(), [10, 23, -1, -1, -1, -1]);
     let outputs = run(&op(9, ProposalScope::Level), &by_hand()).unwrap();
     assert_eq!(outputs[2].as_i32(), [10, 12, 23, 24, -1, -1]);
-    let error = run(&op(1, ProposalScope::Batch), &by_hand()).unwrap_err().to_string();
-    assert!(error.contains("not supported yet"), "{error}");
+}
+
+/// Two images of the same rows, the second's scores halved: the cut over both takes 0.9, 0.85, 0.5,
+/// 0.5, and of the second 0.45; levels stay in order.
+#[test]
+fn batch_scope_cuts_a_group_of_images() {
+    let twice = |tensor: &HostTensor, shape: &[usize], factor: f32| {
+        let values: Vec<f32> = tensor.as_f32().iter().map(|v| v * factor).collect();
+        let all = [tensor.as_f32(), &values].concat();
+        HostTensor::f32(TensorDesc::new(tensor.desc.role, shape), all)
+    };
+    let [boxes, scores, levels, idx] = &by_hand()[..] else { unreachable!() };
+    let ids: Vec<i32> = idx.as_i32().iter().chain(&[40, 41, 42, 53, 54, 55]).copied().collect();
+    let inputs = [
+        twice(boxes, &[2, 6, 4], 1.0),
+        twice(scores, &[2, 6], 0.5),
+        levels.clone(),
+        index(&[2, 6], &ids),
+    ];
+    let outputs = run(&op(5, ProposalScope::Batch { images: 2 }), &inputs).unwrap();
+    assert_eq!(outputs[3].as_i32(), [4, 1]);
+    assert_eq!(outputs[2].as_i32(), [10, 12, 23, 24, -1, 40, -1, -1, -1, -1]);
+    let outputs = run(&op(3, ProposalScope::Batch { images: 1 }), &inputs).unwrap();
+    assert_eq!(outputs[2].as_i32(), [10, 12, 23, 40, 42, 53]);
+    let one_a_level = ProposalScope::Batch { images: 2 };
+    let one_a_level = NmsProposals { level_top_n: Some(1), ..op(5, one_a_level) };
+    let outputs = run(&one_a_level, &inputs).unwrap();
+    assert_eq!(outputs[2].as_i32(), [10, 23, -1, -1, -1, 40, 53, -1, -1, -1]);
+    let error = run(&op(1, ProposalScope::Batch { images: 3 }), &inputs).unwrap_err().to_string();
+    assert!(error.contains("a divisor of 2"), "{error}");
 }
 
 /// Independent: a row survives if no better surviving row of its level overlaps it, written as a

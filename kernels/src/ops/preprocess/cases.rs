@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Preprocess;
+use super::{Filter, Preprocess};
 use crate::case::{OpCase, integers, uniform};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
 /// No image in use, one pixel, primes up and down, a fourth channel, and a COCO image at training
-/// size.
+/// size; Pillow's filter on the like, and where it shrinks by ten.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for bytes in [true, false] {
@@ -25,18 +25,34 @@ pub fn cases() -> Vec<OpCase> {
     let coco = case(true, [800, 1088], &[([480, 640], [800, 1066], 1)], 1);
     let small = [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1)];
     let padded = [[16, 22], [16, 19]].map(|size| with_channels(4, case(true, size, &small, 2)));
-    cases.into_iter().chain(padded).chain([coco]).collect()
+    let pil =
+        [([8, 8], [5, 7], [8, 8]), ([16, 19], [13, 11], [5, 7]), ([40, 44], [400, 23], [39, 43])]
+            .map(|(size, source, network)| {
+                let images = [(source, network, 1), (source, network, 0), (source, network, 0)];
+                with_filter(Filter::Pil, case(true, size, &images, 2))
+            });
+    let pil_coco = with_filter(Filter::Pil, with_channels(4, coco.clone()));
+    let plain = cases.into_iter().chain(padded).chain([coco]);
+    plain.chain(pil).chain([pil_coco]).collect()
 }
 
 type Sizes = ([usize; 2], [usize; 2], i32);
 
 /// The case with this many channels.
 fn with_channels(channels: usize, case: OpCase) -> OpCase {
+    changed(case, &format!("{channels} channels"), |op| Preprocess { channels, ..op })
+}
+
+/// The case with this filter.
+fn with_filter(filter: Filter, case: OpCase) -> OpCase {
+    changed(case, &format!("{filter:?}"), |op| Preprocess { filter, ..op })
+}
+
+fn changed(case: OpCase, what: &str, change: impl Fn(Preprocess) -> Preprocess) -> OpCase {
     let Some(op) = (case.op.as_ref() as &dyn std::any::Any).downcast_ref::<Preprocess>() else {
         unreachable!("a case of this op")
     };
-    let op = Preprocess { channels, ..*op };
-    OpCase::new(format!("{}, {channels} channels", case.label), Arc::new(op), case.inputs)
+    OpCase::new(format!("{}, {what}", case.label), Arc::new(change(*op)), case.inputs)
 }
 
 fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
@@ -70,6 +86,7 @@ fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) 
         std: [0.229, 0.224, 0.225],
         pixel_scale: 1.0 / 255.0,
         bgr: images.len() > 1,
+        filter: Filter::Bilinear,
     };
     let kind = if bytes { "bytes" } else { "floats" };
     OpCase::new(format!("{count} of {} images, {kind}", images.len()), Arc::new(op), inputs)

@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::{Preprocess, PreprocessInputs};
+use super::{Filter, Preprocess, PreprocessInputs};
 use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
-use crate::resize::{BilinearTap, bilinear_tap};
+use crate::resize::{BilinearTap, PilTaps, bilinear_tap, pil_taps};
 use crate::{DType, Role};
 
 /// Source pixels, as given.
@@ -38,14 +38,24 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
             return;
         }
         let (image, pixels) = image(op, inputs, n);
-        let columns = columns(&image);
-        x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
-            let (inside, padding) = x.split_at_mut(op.channels * image.network[1]);
-            padding.fill(0.0);
-            if row >= image.network[0] {
-                inside.fill(0.0);
-                return;
-            }
+        let rows = |x: &mut [f32], write: &(dyn Fn(usize, &mut [f32]) + Sync)| {
+            x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
+                let (inside, padding) = x.split_at_mut(op.channels * image.network[1]);
+                padding.fill(0.0);
+                match row < image.network[0] {
+                    true => write(row, inside),
+                    false => inside.fill(0.0),
+                }
+            });
+        };
+        if let (Filter::Pil, Pixels::Bytes(pixels)) = (op.filter, pixels) {
+            let resized = pil(&image, pixels);
+            let line = 3 * image.network[1];
+            rows(x, &|row, x| normalise_row(op, &tables, &resized[row * line..][..line], x));
+            return;
+        }
+        let columns = columns(&image, bilinear_tap);
+        rows(x, &|row, inside| {
             let tap = bilinear_tap(row, image.source[0], image.network[0]);
             let line = 3 * image.source[1];
             let rows =
@@ -95,10 +105,46 @@ fn image<'a>(
 }
 
 /// Source of each output column, flipped where the image is.
-fn columns(image: &Image) -> Vec<BilinearTap> {
+fn columns<T>(image: &Image, tap: impl Fn(usize, usize, usize) -> T) -> Vec<T> {
     let width = image.network[1];
     let target = |x: usize| if image.flip { width - 1 - x } else { x };
-    (0..width).map(|x| bilinear_tap(target(x), image.source[1], width)).collect()
+    (0..width).map(|x| tap(target(x), image.source[1], width)).collect()
+}
+
+/// The image at network size, flipped, as rows of RGB: columns first, then rows, as in Pillow.
+fn pil(image: &Image, pixels: &[u8]) -> Vec<u8> {
+    let ([_, source_width], [height, width]) = (image.source, image.network);
+    let columns: Vec<PilTaps> = columns(image, pil_taps);
+    let mut narrow = vec![0u8; 3 * image.source[0] * width];
+    let lines =
+        narrow.par_chunks_exact_mut(3 * width).zip(pixels.par_chunks_exact(3 * source_width));
+    lines.for_each(|(line, source)| {
+        for (taps, pixel) in columns.iter().zip(line.chunks_exact_mut(3)) {
+            for (c, value) in pixel.iter_mut().enumerate() {
+                *value = taps.sum(|i| source[3 * i + c]);
+            }
+        }
+    });
+    let mut resized = vec![0u8; 3 * height * width];
+    resized.par_chunks_exact_mut(3 * width).enumerate().for_each(|(row, line)| {
+        let taps = pil_taps(row, image.source[0], height);
+        for (at, value) in line.iter_mut().enumerate() {
+            *value = taps.sum(|i| narrow[3 * width * i + at]);
+        }
+    });
+    resized
+}
+
+/// A row of RGB in the order of the output's channels, normalised.
+fn normalise_row(op: &Preprocess, tables: &[[f32; 256]; 3], line: &[u8], x: &mut [f32]) {
+    for (pixel, x) in line.chunks_exact(3).zip(x.chunks_exact_mut(op.channels)) {
+        let (x, rest) = x.split_at_mut(3);
+        rest.fill(0.0);
+        for (c, x) in x.iter_mut().enumerate() {
+            let channel = if op.bgr { 2 - c } else { c };
+            *x = tables[c][usize::from(pixel[channel])];
+        }
+    }
 }
 
 /// Blends two source rows into one output row.

@@ -2,7 +2,7 @@
 
 use device::{Launch, LaunchArgs, StructArg};
 
-use super::{Preprocess, PreprocessInputs};
+use super::{Filter, Preprocess, PreprocessInputs};
 use crate::DType;
 
 /// Pixels of a row that a block makes; as in `preprocess.cu`.
@@ -22,7 +22,11 @@ pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .field(i32::from(op.bgr))
         .arg();
     let grid = [pixels.dim(0) * op.height, op.width.div_ceil(PIXELS), 1];
-    let kernel = if bytes { "preprocess_u8" } else { "preprocess_f32" };
+    let kernel = match (bytes, op.filter) {
+        (true, Filter::Bilinear) => "preprocess_u8",
+        (true, Filter::Pil) => "preprocess_pil_u8",
+        (false, _) => "preprocess_f32",
+    };
     let launch = args.inputs.iter().fold(Launch::new(kernel, grid), |l, input| l.arg(input.read()));
     vec![launch.arg(x.write()).arg(transform)]
 }

@@ -1,7 +1,9 @@
 //! Source images to the network's input: normalise, resize, flip, pad.
 //!
-//! Matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`, bilinear resize
-//! (`align_corners=False`, scale from the two sizes), horizontal flip, zeros right and below.
+//! [`Filter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
+//! bilinear resize (`align_corners=False`, scale from the two sizes), horizontal flip, zeros right
+//! and below. [`Filter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
+//! maskrcnn-benchmark.
 //! Tensors: `pixels [N, B]` (u8, or f32 in 0..1 under Role::Mask; rows of height x width x RGB
 //! packed at the head of each image's row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32
 //! (height, width), `flips [N]`, `num_images [1]` i32 (all in) -> `x [N, H, W, C]` (overwritten; 0
@@ -23,6 +25,15 @@ use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
+/// How a pixel is made from those of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    /// Four neighbours, in f32.
+    Bilinear,
+    /// Pillow's bilinear filter: an area where it shrinks, and bytes as result. Only for bytes.
+    Pil,
+}
+
 /// Normalises, resizes, flips and pads images.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Preprocess {
@@ -40,6 +51,8 @@ pub struct Preprocess {
     pub pixel_scale: f32,
     /// Blue first.
     pub bgr: bool,
+    /// How a pixel is made from those of the source.
+    pub filter: Filter,
 }
 
 op_inputs! {
@@ -75,6 +88,8 @@ impl Op for Preprocess {
         let inputs = PreprocessInputs::of(inputs);
         check::rank(NAME, "pixels", inputs.pixels, "[N, B]")?;
         if inputs.pixels.role.cpu_dtype() != DType::U8 {
+            let fits = self.filter == Filter::Bilinear;
+            check::parameter(NAME, "filter", fits, "Bilinear for f32 pixels", "Pil")?;
             check::dtype(NAME, "pixels", inputs.pixels, DType::F32)?;
         }
         let images = inputs.pixels.shape[0];

@@ -11,8 +11,8 @@
 // Launch: a block of 256 per 256 pixels of an output row.
 // Cost: 12 cached source values and 2 * C bytes written per pixel; memory-bound (12 images of
 // 800x1344: 77 MB written, 103 with C = 4).
-// Numerics: fp32, rounded once; normalises after the blend, whose weights add up to 1: one division
-// per channel in place of four.
+// Numerics: fp32 (Pillow's filter: bytes, with weights in double), rounded once; normalises after
+// the blend, whose weights add up to 1: one division per channel in place of four.
 // Edges: sizes that do not fit the buffers give 0, never a fault.
 #include "platform.cuh"
 #include "vector.cuh"
@@ -39,9 +39,37 @@ DEVICE Tap bilinear_tap(int target, int source_size, int target_size) {
 constexpr int PIXELS = 256;      // of a row, a block's
 constexpr int MAX_CHANNELS = 4;  // of the output
 
+// Which pixel of an image a thread makes, and from what.
 template <typename T>
-DEVICE void preprocess(const T* pixels, const int* source_sizes, const int* network_sizes,
-                       const int* flips, const int* num_images, half* x, const Transform& t) {
+struct Source {
+  const T* base;  // the image's rows of RGB
+  int source[2], network[2];
+  int row, column;  // of the network's image, before the flip
+  bool bgr;
+  DEVICE int channel(int i) const { return bgr ? 2 - i : i; }
+};
+
+// torchvision's filter: four neighbours.
+struct Bilinear {
+  template <typename T>
+  DEVICE void operator()(const Source<T>& s, float (&values)[3]) const {
+    const Tap y = bilinear_tap(s.row, s.source[0], s.network[0]);
+    const Tap c = bilinear_tap(s.column, s.source[1], s.network[1]);
+    const T* top = s.base + (uint64_t)y.low * s.source[1] * 3;
+    const T* bottom = s.base + (uint64_t)y.high * s.source[1] * 3;
+    for (int i = 0; i < 3; i++) {
+      const int low = 3 * c.low + s.channel(i), high = 3 * c.high + s.channel(i);
+      const float a = (1.0f - c.fraction) * (float)top[low] + c.fraction * (float)top[high];
+      const float b = (1.0f - c.fraction) * (float)bottom[low] + c.fraction * (float)bottom[high];
+      values[i] = (1.0f - y.fraction) * a + y.fraction * b;
+    }
+  }
+};
+
+template <typename Filter, typename T>
+DEVICE void preprocess(const Filter& filter, const T* pixels, const int* source_sizes,
+                       const int* network_sizes, const int* flips, const int* num_images, half* x,
+                       const Transform& t) {
   SHARED(uint4, staged, PIXELS * MAX_CHANNELS * sizeof(half) / sizeof(uint4));
   half* values = (half*)staged;
   const int image = blockIdx.x / t.height, row = blockIdx.x % t.height;
@@ -53,19 +81,11 @@ DEVICE void preprocess(const T* pixels, const int* source_sizes, const int* netw
   float out[MAX_CHANNELS] = {};
   if (fits && image < *num_images && row < network_h && column < network_w) {
     const int target = flips[image] != 0 ? network_w - 1 - column : column;
-    const Tap y = bilinear_tap(row, source_h, network_h);
-    const Tap c = bilinear_tap(target, source_w, network_w);
     const T* base = pixels + (uint64_t)image * t.capacity;
-    const T* top = base + (uint64_t)y.low * source_w * 3;
-    const T* bottom = base + (uint64_t)y.high * source_w * 3;
-    for (int i = 0; i < 3; i++) {
-      const int channel = t.bgr ? 2 - i : i;
-      const int low = 3 * c.low + channel, high = 3 * c.high + channel;
-      const float a = (1.0f - c.fraction) * (float)top[low] + c.fraction * (float)top[high];
-      const float b = (1.0f - c.fraction) * (float)bottom[low] + c.fraction * (float)bottom[high];
-      const float value = (1.0f - y.fraction) * a + y.fraction * b;
-      out[i] = (value * t.scale - t.mean[i]) / t.std[i];
-    }
+    float value[3];
+    filter(Source<T>{base, {source_h, source_w}, {network_h, network_w}, row, target, t.bgr != 0},
+           value);
+    for (int i = 0; i < 3; i++) out[i] = (value[i] * t.scale - t.mean[i]) / t.std[i];
   }
   for (int i = 0; i < MAX_CHANNELS; i++)
     if (i < t.channels) values[t.channels * threadIdx.x + i] = __float2half_rn(out[i]);
@@ -80,18 +100,85 @@ DEVICE void preprocess(const T* pixels, const int* source_sizes, const int* netw
   }
 }
 
+// The taps of a pixel along one axis in Pillow's bilinear filter: resize/pil.rs.
+struct PilTaps {
+  static constexpr int PRECISION = 22;  // fraction bits of a weight
+  double center, support, total;
+  int first, end;
+
+  DEVICE PilTaps(int target, int source_size, int target_size) {
+    const double scale = (double)source_size / (double)target_size;
+    support = fmax(scale, 1.0);
+    center = ((double)target + 0.5) * scale;
+    first = max((int)(center - support + 0.5), 0);
+    end = min((int)(center + support + 0.5), source_size);
+    total = 0.0;
+    for (int i = first; i < end; i++) total += share(i);
+  }
+  DEVICE double share(int i) const {
+    return fmax(1.0 - fabs(((double)i - center + 0.5) / support), 0.0);
+  }
+  DEVICE int weight(int i) const {
+    return (int)(0.5 + share(i) / total * (double)(1 << PRECISION));
+  }
+};
+
+// A weighted sum as a byte.
+DEVICE int pil_byte(int sum) { return min(max(sum >> PilTaps::PRECISION, 0), 255); }
+
+constexpr int KEPT_TAPS = 4;  // weights of a column that are kept: enough where it is enlarged
+
+// A pixel by Pillow's filter: each source row blended to a byte, then their blend.
+DEVICE void pil_pixel(const uint8_t* base, int row, int column, const int (&source)[2],
+                      const int (&network)[2], int (&rgb)[3]) {
+  const PilTaps y(row, source[0], network[0]), x(column, source[1], network[1]);
+  int kept[KEPT_TAPS];
+  for (int i = 0; i < KEPT_TAPS; i++) kept[i] = x.first + i < x.end ? x.weight(x.first + i) : 0;
+  for (int c = 0; c < 3; c++) rgb[c] = 1 << (PilTaps::PRECISION - 1);
+  for (int line = y.first; line < y.end; line++) {
+    const uint8_t* from = base + (uint64_t)line * (uint64_t)source[1] * 3;
+    int sums[3];
+    for (int c = 0; c < 3; c++) sums[c] = 1 << (PilTaps::PRECISION - 1);
+    const auto add = [&](int i, int weight) {
+      for (int c = 0; c < 3; c++) sums[c] += weight * (int)from[3 * i + c];
+    };
+    for (int i = 0; i < KEPT_TAPS; i++)
+      if (x.first + i < x.end) add(x.first + i, kept[i]);
+    for (int i = x.first + KEPT_TAPS; i < x.end; i++) add(i, x.weight(i));
+    const int weight = y.weight(line);
+    for (int c = 0; c < 3; c++) rgb[c] += weight * pil_byte(sums[c]);
+  }
+  for (int c = 0; c < 3; c++) rgb[c] = pil_byte(rgb[c]);
+}
+
 KERNEL(256)
 preprocess_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_sizes,
               const int* RESTRICT network_sizes, const int* RESTRICT flips,
               const int* RESTRICT num_images, half* RESTRICT x, Transform transform) {
-  preprocess(pixels, source_sizes, network_sizes, flips, num_images, x, transform);
+  preprocess(Bilinear{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
 }
 EXPORT(preprocess_u8)
+
+struct Pil {
+  DEVICE void operator()(const Source<uint8_t>& s, float (&values)[3]) const {
+    int rgb[3];
+    pil_pixel(s.base, s.row, s.column, s.source, s.network, rgb);
+    for (int i = 0; i < 3; i++) values[i] = (float)rgb[s.channel(i)];
+  }
+};
+
+KERNEL(256)
+preprocess_pil_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_sizes,
+                  const int* RESTRICT network_sizes, const int* RESTRICT flips,
+                  const int* RESTRICT num_images, half* RESTRICT x, Transform transform) {
+  preprocess(Pil{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
+}
+EXPORT(preprocess_pil_u8)
 
 KERNEL(256)
 preprocess_f32(const float* RESTRICT pixels, const int* RESTRICT source_sizes,
                const int* RESTRICT network_sizes, const int* RESTRICT flips,
                const int* RESTRICT num_images, half* RESTRICT x, Transform transform) {
-  preprocess(pixels, source_sizes, network_sizes, flips, num_images, x, transform);
+  preprocess(Bilinear{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
 }
 EXPORT(preprocess_f32)

@@ -1,6 +1,6 @@
 //! Preprocessing by hand, and flips as a property.
 
-use super::Preprocess;
+use super::{Filter, Preprocess};
 use crate::case::integers;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
@@ -8,7 +8,8 @@ use crate::{Role, TensorDesc};
 
 fn op(height: usize, width: usize) -> Preprocess {
     let (mean, std) = ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]);
-    Preprocess { height, width, channels: 3, mean, std, pixel_scale: 1.0, bgr: false }
+    let filter = Filter::Bilinear;
+    Preprocess { height, width, channels: 3, mean, std, pixel_scale: 1.0, bgr: false, filter }
 }
 
 fn inputs(pixels: Vec<u8>, source: [i32; 2], network: [i32; 2], flip: i32) -> Vec<HostTensor> {
@@ -36,6 +37,17 @@ fn two_pixels_by_hand() {
     assert!(x[0].as_f32()[15..].iter().all(|&v| v == 0.0));
 }
 
+/// The same two pixels: the blend is rounded to a byte before it is normalised.
+#[test]
+fn two_pixels_as_pillow_has_them() {
+    let inputs = inputs(vec![1, 2, 3, 5, 10, 8], [1, 2], [1, 4], 0);
+    let x = run(&Preprocess { filter: Filter::Pil, ..op(1, 4) }, &inputs).expect("fits");
+    let bytes = [[1, 2, 3], [2, 4, 4], [4, 8, 7], [5, 10, 8]];
+    let normal = bytes.map(|[r, g, b]| [r - 1, g - 2, b - 3].map(|v: i32| v as f32));
+    let expected: Vec<f32> = normal.iter().flat_map(|[r, g, b]| [*r, g / 2.0, b / 4.0]).collect();
+    assert_eq!(x[0].as_f32(), expected);
+}
+
 /// BGR reverses the channels of the source, not those of mean and std.
 #[test]
 fn bgr_by_hand() {
@@ -45,11 +57,17 @@ fn bgr_by_hand() {
 
 #[test]
 fn a_flip_mirrors_the_columns_within_the_image() {
+    for filter in [Filter::Bilinear, Filter::Pil] {
+        flip_mirrors(filter);
+    }
+}
+
+fn flip_mirrors(filter: Filter) {
     let pixels: Vec<u8> =
         integers(&[7 * 11 * 3], 5, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
     let x = |flip| {
         let inputs = inputs(pixels.clone(), [7, 11], [9, 13], flip);
-        run(&op(10, 16), &inputs).expect("fits")[0].as_f32().to_vec()
+        run(&Preprocess { filter, ..op(10, 16) }, &inputs).expect("fits")[0].as_f32().to_vec()
     };
     let (plain, flipped) = (x(0), x(1));
     for i in 0..10 * 16 {

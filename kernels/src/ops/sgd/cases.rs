@@ -58,7 +58,8 @@ fn case(label: &str, parameters: &[Parameter], apply: bool, nesterov: bool) -> O
     });
     let op = Sgd { momentum: 0.9, nesterov, groups: groups.collect() };
     let applied = if apply { 1.0 } else { 0.0 };
-    let control = Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0 };
+    let control =
+        Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0, warmup_cut: 0.007 };
     let mut inputs = tensors(Some(Role::WeightGradient), 1, 0.1);
     inputs.push(HostTensor::f32(Control::desc(), control.values().to_vec()));
     let masters = parameters

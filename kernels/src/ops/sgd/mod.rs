@@ -1,12 +1,12 @@
 //! Stochastic gradient descent with momentum and weight decay, as `torch.optim.SGD`.
 //!
-//! Tensors: `grad_i` (f32) for each of n parameters, `control [4]` f32, a [`Control`] (in);
+//! Tensors: `grad_i` (f32) for each of n parameters, `control [5]` f32, a [`Control`] (in);
 //! state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i` (`Role::Master`) of
 //! each group with [`SgdGroup::master`], in order of the groups; all f32, the shapes of their
 //! gradients. No outputs. With `p = w` where there is no master:
 //!
 //! `g = grad_factor * grad + weight_decay * p; m = momentum * m + g;`
-//! `p -= lr * lr_factor * (nesterov ? g + momentum * m : m); w = p`
+//! `p -= rate(lr_factor) * (nesterov ? g + momentum * m : m); w = p`, with [`Control::rate`]
 //!
 //! The last rounds to the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its
 //! small updates would be lost. A momentum of 0 at the start gives torch's first step, which copies
@@ -34,7 +34,7 @@ pub use cases::cases;
 pub struct SgdGroup {
     /// Part of the weight that is added to its gradient.
     pub weight_decay: f32,
-    /// What the learning rate is multiplied with.
+    /// What the full learning rate is multiplied with.
     pub lr_factor: f32,
     /// Whether an fp32 master is updated, of which the weight is a rounded copy.
     pub master: bool,
@@ -136,7 +136,7 @@ impl Sgd {
         momenta: &mut [f32],
         grads: &[f32],
     ) {
-        let (rate, isa) = (control.lr * group.lr_factor, Isa::get());
+        let (rate, isa) = (control.rate(group.lr_factor), Isa::get());
         let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
         chunks.zip(grads.par_chunks(CHUNK)).for_each(|((weights, momenta), grads)| {
             update(

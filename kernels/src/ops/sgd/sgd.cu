@@ -108,7 +108,7 @@ DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRI
 KERNEL(THREADS) sgd(const Control* RESTRICT control, const Parameters in) {
   if (control->applied == 0.0f) return;
   const int i = tensor_of(in.first_block, blockIdx.x);
-  const Rule rule{control->lr * in.lr_factor[i], control->grad_factor, in.weight_decay[i],
+  const Rule rule{control->rate(in.lr_factor[i]), control->grad_factor, in.weight_decay[i],
                   in.momentum, in.nesterov};
   const uint64_t first = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS;
   const uint64_t len = in.len[i];

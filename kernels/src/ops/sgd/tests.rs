@@ -8,7 +8,7 @@ use crate::ops::control_step::Control;
 use crate::{Role, TensorDesc};
 
 fn control(lr: f32, grad_factor: f32, applied: f32) -> HostTensor {
-    let control = Control { lr, grad_factor, applied, loss_scale: 1.0 };
+    let control = Control { lr, grad_factor, applied, loss_scale: 1.0, warmup_cut: 0.0 };
     HostTensor::f32(Control::desc(), control.values().to_vec())
 }
 

@@ -19,8 +19,11 @@ pub(super) fn transform(op: &TransformBoxes, args: &mut CpuArgs<'_>) {
         let mirror = inputs.flips.i32()[n] != 0;
         let rows = &mut output[n * capacity..][..capacity];
         for (out, b) in rows.iter_mut().zip(gt_rows(boxes, counts, n)) {
-            let b = if mirror { flip(b, source.width as f32, op.plus_one) } else { *b };
-            *out = scale(&b, x_ratio, y_ratio);
+            *out = match (mirror, op.plus_one) {
+                (false, _) => scale(b, x_ratio, y_ratio),
+                (true, false) => scale(&flip(b, source.width as f32, false), x_ratio, y_ratio),
+                (true, true) => flip(&scale(b, x_ratio, y_ratio), network.width as f32, true),
+            };
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Ground-truth boxes from source pixels to network pixels: mirror, then scale.
+//! Ground-truth boxes from source pixels to network pixels: mirrored and scaled.
 //!
-//! Scales as torchvision's `resize_boxes`: an f32 ratio new / old an axis. The mirror stands
-//! before the scaling (x' = W - x in source pixels), where torchvision's transforms have it; its
-//! order does not matter there beyond rounding. With `plus_one` (x' = W - x - 1) it does:
-//! maskrcnn-benchmark resizes first, and the results differ by (ratio - 1) pixels in x.
+//! Scales as torchvision's `resize_boxes`: an f32 ratio new / old an axis. The mirror comes first
+//! (x' = W - x in source pixels), where torchvision's transforms have it. With `plus_one` it comes
+//! last (x' = W - x - 1 in network pixels), as in maskrcnn-benchmark: there the order matters by
+//! (ratio - 1) pixels in x.
 //!
 //! Tensors: `boxes` (`[N, G, 4]`, f32), `counts` (`[N]`), `source_sizes` (`[N, 2]`, height and
 //! width), `network_sizes` (`[N, 2]`), `flips` (`[N]`, nonzero = mirror) -> `boxes`

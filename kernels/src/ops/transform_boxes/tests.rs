@@ -13,7 +13,7 @@ fn transform(plus_one: bool, inputs: &[HostTensor]) -> Vec<[f32; 4]> {
 
 /// Drawn by hand: an image of 100 x 50 doubled in width and trebled in height.
 #[test]
-fn flips_in_source_pixels_then_scales() {
+fn flips_in_source_pixels_or_inclusive_boxes_in_network_pixels() {
     let desc = TensorDesc::new(Role::Box, &[2, 2, 4]);
     let b = [10.0, 5.0, 30.0, 20.0];
     let boxes = HostTensor::f32(desc, [b, b, b, b].concat());
@@ -22,7 +22,7 @@ fn flips_in_source_pixels_then_scales() {
     let plain = [20.0, 15.0, 60.0, 60.0];
     let mirrored = [140.0, 15.0, 180.0, 60.0];
     assert_eq!(transform(false, &inputs), [plain, plain, mirrored, [0.0; 4]]);
-    let inclusive = [138.0, 15.0, 178.0, 60.0];
+    let inclusive = [139.0, 15.0, 179.0, 60.0];
     assert_eq!(transform(true, &inputs), [plain, plain, inclusive, [0.0; 4]]);
 }
 

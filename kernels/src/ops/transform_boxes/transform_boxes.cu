@@ -1,5 +1,5 @@
-// Moves ground-truth boxes from source pixels to network pixels: mirror, then scale as
-// torchvision's resize_boxes.
+// Moves ground-truth boxes from source pixels to network pixels as torchvision's resize_boxes, and
+// mirrors them before that, or after it where they are inclusive.
 //
 //   boxes     [N, capacity, 4]  float  in   boxes in source pixels
 //   counts    [N]               int    in   boxes of each image
@@ -30,8 +30,10 @@ transform_boxes_f32(const Box* RESTRICT boxes, const int* RESTRICT counts,
   }
   const ImageSize source = sources[n], network = networks[n];
   Box b = boxes[i];
-  if (flips[n] != 0) b = box_flip(b, (float)source.width, plus_one);
-  out[i] = box_scale(b, size_ratio(network.width, source.width),
-                     size_ratio(network.height, source.height));
+  if (flips[n] != 0 && !plus_one) b = box_flip(b, (float)source.width, 0);
+  b = box_scale(b, size_ratio(network.width, source.width),
+                size_ratio(network.height, source.height));
+  if (flips[n] != 0 && plus_one) b = box_flip(b, (float)network.width, 1);
+  out[i] = b;
 }
 EXPORT(transform_boxes_f32)
