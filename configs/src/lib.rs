@@ -21,6 +21,7 @@ mod error;
 mod keys;
 mod load;
 mod merge;
+pub mod mlperf;
 mod presets;
 mod schema;
 mod shape;

@@ -13,6 +13,13 @@ const PRESETS: &[(&str, &str)] = &[
     ("torchvision_r101", include_str!("../torchvision_r101.toml")),
     ("faster_r50", include_str!("../faster_r50.toml")),
     ("mlperf_r50", include_str!("../mlperf_r50.toml")),
+    ("mlperf_8", include_str!("../mlperf_8.toml")),
+    ("mlperf_16", include_str!("../mlperf_16.toml")),
+    ("mlperf_48", include_str!("../mlperf_48.toml")),
+    ("mlperf_64", include_str!("../mlperf_64.toml")),
+    ("mlperf_128", include_str!("../mlperf_128.toml")),
+    ("mlperf_256", include_str!("../mlperf_256.toml")),
+    ("mlperf_256_groups_of_4", include_str!("../mlperf_256_groups_of_4.toml")),
 ];
 
 /// The text of a preset, by its name with or without `.toml`.

@@ -4,9 +4,11 @@
 
 use std::path::Path;
 
+use configs::mlperf::Recipe;
 use configs::{
-    BackboneKind, ChannelOrder, Config, ExtraLevel, MaskTargetRule, ModelKind, PostNmsScope,
-    ResizeRounding, Schedule, StrideRule, WarmupRule, preset, preset_names,
+    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, MaskTargetRule, ModelKind,
+    PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule, preset,
+    preset_names,
 };
 
 fn load(name: &str) -> Config {
@@ -29,7 +31,7 @@ fn every_file_of_the_folder_is_embedded() {
     names.sort_unstable();
     files.sort_unstable();
     assert_eq!(names, files);
-    assert_eq!(names.len(), 9);
+    assert_eq!(names.len(), 16);
 }
 
 #[test]
@@ -105,6 +107,8 @@ fn mlperf_states_each_rule_of_the_reference() {
     assert_eq!(config.input.mean, [102.9801, 115.9465, 122.7717]);
     assert_eq!((config.input.std, config.input.pixel_scale), ([1.0; 3], 1.0));
     assert_eq!(config.input.resize_rounding, ResizeRounding::HalfEven);
+    assert_eq!(config.input.resize_filter, ResizeFilter::Pil);
+    assert_eq!(model.anchors.cell_rule, CellRule::Detectron);
     let solver = &config.solver;
     assert_eq!((solver.learning_rate, config.train.batch_size), (0.12, 96));
     assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (2.0, Some(0.0)));
@@ -114,6 +118,35 @@ fn mlperf_states_each_rule_of_the_reference() {
     let growth = solver.learning_rate * (1.0 - solver.warmup_factor) / solver.warmup_steps as f64;
     assert!((growth - 1.92e-4).abs() < 1e-12);
     assert_eq!((config.train.target_box, config.train.target_mask), (Some(0.377), Some(0.339)));
+}
+
+/// The numbers of each preset are those that the rules give its batch and groups.
+#[test]
+fn the_mlperf_family_follows_the_rules() {
+    let names: Vec<&str> = configs::preset_names().filter(|n| n.starts_with("mlperf_")).collect();
+    assert_eq!(names.len(), 8);
+    for name in names {
+        let config = load(name);
+        let (train, solver, rpn) = (&config.train, &config.solver, &config.model.rpn);
+        let recipe = Recipe::new(train.batch_size, Some(train.images_per_group)).expect("allowed");
+        assert_eq!(solver.learning_rate, recipe.learning_rate, "{name}");
+        assert_eq!(solver.milestones, recipe.decay_steps, "{name}");
+        assert_eq!(solver.warmup_steps, recipe.warmup_steps, "{name}");
+        let start = 1.0 - recipe.warmup_steps as f64 * recipe.warmup_factor / solver.learning_rate;
+        // 2300 steps of 1.0435e-4 are a little more than 0.24.
+        assert!((solver.warmup_factor - start).abs() < 3e-5, "{name}: {start}");
+        assert_eq!(rpn.post_nms_top_n_train, recipe.candidates, "{name}");
+        assert_eq!(rpn.post_nms_scope == PostNmsScope::Image, recipe.per_image, "{name}");
+        assert_eq!(train.steps % recipe.steps_per_epoch(), 0, "{name}: whole epochs");
+        assert!((13..=20).contains(&(train.steps / recipe.steps_per_epoch())), "{name}");
+        // Nothing else differs from the reference's rules.
+        let mut same = config.clone();
+        let base = load("mlperf_r50");
+        same.solver = base.solver.clone();
+        same.train = base.train.clone();
+        same.model.rpn = base.model.rpn.clone();
+        assert_eq!(same, base, "{name}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use kernels::Role;
 use kernels::boxes::as_boxes;
 use kernels::coco::encode_runs;
 use kernels::cpu::HostTensor;
-use kernels::ops::preprocess::Preprocess;
+use kernels::ops::preprocess::{Filter, Preprocess};
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::paste::paste_mask;
 use kernels::resize::nearest_source;
@@ -112,6 +112,7 @@ impl Images {
             std: three("image_std", STD),
             pixel_scale: 1.0,
             bgr: false,
+            filter: Filter::Bilinear,
         };
         let [source, resized] = self.sizes();
         let n = self.len();

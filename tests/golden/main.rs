@@ -12,6 +12,9 @@ mod dense;
 mod images;
 mod losses;
 mod maps;
+mod mlperf_maps;
+mod mlperf_model;
+mod mlperf_ops;
 mod model_eval;
 mod model_setup;
 mod model_train;
@@ -148,4 +151,39 @@ fn golden_model_inputs_losses() {
 #[test]
 fn golden_model_eval() {
     model_eval::run();
+}
+
+#[test]
+fn golden_mlperf_ops() {
+    mlperf_ops::run();
+}
+
+#[test]
+fn golden_mlperf_model_features() {
+    mlperf_model::features();
+}
+
+#[test]
+fn golden_mlperf_model_rpn() {
+    mlperf_model::rpn();
+}
+
+#[test]
+fn golden_mlperf_model_roi() {
+    mlperf_model::roi();
+}
+
+#[test]
+fn golden_mlperf_model_grads() {
+    mlperf_model::grads();
+}
+
+#[test]
+fn golden_mlperf_model_inputs_losses() {
+    mlperf_model::inputs_losses();
+}
+
+#[test]
+fn golden_mlperf_model_eval() {
+    mlperf_model::eval();
 }

@@ -25,6 +25,56 @@ pub(crate) struct GoldenModel {
     network: Vec<(usize, usize)>,
 }
 
+/// A model of golden data, to be built and given its weights.
+pub(crate) struct Fixture<'a> {
+    pub(crate) config: &'a Config,
+    /// Under torchvision's names.
+    pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    /// Foreground classes.
+    pub(crate) classes: usize,
+    /// Network sizes (height, width).
+    pub(crate) network: &'a [(usize, usize)],
+    pub(crate) slot: SlotShape,
+}
+
+/// What adds a program's nodes.
+pub(crate) type Build = fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>;
+
+impl Fixture<'_> {
+    /// The program with its weights, without inputs.
+    pub(crate) fn load(&self, inject: Inject, build: Build) -> Loaded {
+        let divisor = self.config.input.size_divisor;
+        let largest = |f: fn(&(usize, usize)) -> usize| {
+            self.network.iter().map(f).max().expect("an image").next_multiple_of(divisor)
+        };
+        let padded = ImageSize { height: largest(|s| s.0), width: largest(|s| s.1) };
+        let spec = ModelSpec {
+            config: self.config,
+            num_classes: self.classes,
+            images: self.network.len(),
+            padded,
+            slot: self.slot,
+            target: device::Target::Cpu,
+            part: engine::model::Part::whole(),
+            inject,
+        };
+        let built = build(&spec).expect("the golden model builds");
+        let eps = self.config.model.backbone.norm_eps;
+        let mut state = initial_state(&built.program, &built.params, 0, eps);
+        let report = weights_from_tensors(&self.tensors, Extent::Model, &built.params, &mut state);
+        assert!(report.missing.is_empty(), "missing {:?}", report.missing);
+        assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
+        assert!(report.unexpected.is_empty(), "unexpected {:?}", report.unexpected);
+        fold(&mut state, &built.params, eps);
+        if let Some(scale) = state.get_mut("loss_scale") {
+            scale.as_f32_mut()[0] = 1.0;
+        }
+        let BuiltProgram { program, params, losses, .. } = built;
+        let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+        Loaded { executor, state, params, losses }
+    }
+}
+
 /// A program of the model, ready to run.
 pub(crate) struct Loaded {
     pub(crate) executor: CpuExecutor,
@@ -88,49 +138,19 @@ impl GoldenModel {
         loaded
     }
 
-    fn load(
-        &self,
-        inject: Inject,
-        build: fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>,
-    ) -> Loaded {
-        let divisor = self.config.input.size_divisor;
-        let largest = |f: fn(&(usize, usize)) -> usize| {
-            self.network.iter().map(f).max().expect("an image").next_multiple_of(divisor)
-        };
-        let padded = ImageSize { height: largest(|s| s.0), width: largest(|s| s.1) };
-        let spec = ModelSpec {
+    fn load(&self, inject: Inject, build: Build) -> Loaded {
+        let tensors = self.weights.keys().into_iter().map(|key| {
+            let t = self.weights.tensor::<f32>(&key);
+            (key, (t.shape, t.data))
+        });
+        let fixture = Fixture {
             config: &self.config,
-            num_classes: self.classes,
-            images: self.images.len(),
-            padded,
+            tensors: tensors.collect(),
+            classes: self.classes,
+            network: &self.network,
             slot: self.slot(),
-            target: device::Target::Cpu,
-            part: engine::model::Part::whole(),
-            inject,
         };
-        let built = build(&spec).expect("the golden model builds");
-        let eps = self.config.model.backbone.norm_eps;
-        let mut state = initial_state(&built.program, &built.params, 0, eps);
-        let tensors: BTreeMap<_, _> = self
-            .weights
-            .keys()
-            .into_iter()
-            .map(|key| {
-                let t = self.weights.tensor::<f32>(&key);
-                (key, (t.shape, t.data))
-            })
-            .collect();
-        let report = weights_from_tensors(&tensors, Extent::Model, &built.params, &mut state);
-        assert!(report.missing.is_empty(), "missing {:?}", report.missing);
-        assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
-        assert!(report.unexpected.is_empty(), "unexpected {:?}", report.unexpected);
-        fold(&mut state, &built.params, eps);
-        if let Some(scale) = state.get_mut("loss_scale") {
-            scale.as_f32_mut()[0] = 1.0;
-        }
-        let BuiltProgram { program, params, losses, .. } = built;
-        let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
-        let mut loaded = Loaded { executor, state, params, losses };
+        let mut loaded = fixture.load(inject, build);
         self.write_images(&mut loaded.executor);
         loaded
     }
@@ -203,13 +223,13 @@ pub(crate) fn row<T: bytemuck::Pod>(
     row[..values.len()].copy_from_slice(values);
 }
 
-fn pairs(value: &Value) -> Vec<(usize, usize)> {
+pub(crate) fn pairs(value: &Value) -> Vec<(usize, usize)> {
     let number = |v: &Value| v.as_u64().expect("a size") as usize;
     let list = value.as_array().expect("a list of sizes");
     list.iter().map(|p| (number(&p[0]), number(&p[1]))).collect()
 }
 
-fn numbers(value: &Value) -> Vec<f64> {
+pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
 }
 

@@ -119,7 +119,7 @@ pub(crate) fn roi() {
 
 /// Three times what the file says of the reference's own f32 run against its f64 run, at least
 /// the README's 2e-5: coordinates amplify rounding in what is sampled at them.
-fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
+pub(crate) fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
     let stated = &case.attribute("err_f32_vs_f64")[tensor];
     let value = |i: usize| stated[i].as_f64().unwrap_or(0.0);
     (3.0 * value(0) / value(1).max(1e-30)).max(2e-5)
@@ -236,8 +236,9 @@ fn injected_step(model: &GoldenModel) -> Option<Loaded> {
     Some(loaded)
 }
 
+/// RoIs to be injected.
 #[derive(Default)]
-struct Sampled {
+pub(crate) struct Sampled {
     boxes: Vec<f32>,
     image_idx: Vec<i32>,
     labels: Vec<i32>,
@@ -245,14 +246,14 @@ struct Sampled {
 }
 
 impl Sampled {
-    fn push(&mut self, bbox: &[f32], image: usize, label: i32, matched: i32) {
+    pub(crate) fn push(&mut self, bbox: &[f32], image: usize, label: i32, matched: i32) {
         self.boxes.extend(bbox);
         self.image_idx.push(image as i32);
         self.labels.push(label);
         self.matched.push(matched);
     }
 
-    fn write(mut self, e: &mut graph::CpuExecutor, what: &str) {
+    pub(crate) fn write(mut self, e: &mut graph::CpuExecutor, what: &str) {
         let count = self.labels.len() as i32;
         let boxes = e.input_mut(&format!("{what}s")).expect("an input");
         let capacity = boxes.desc.dim(0);

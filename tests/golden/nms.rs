@@ -49,7 +49,8 @@ fn proposals(
     }
     let rows = scores.len();
     let scope = ProposalScope::Image;
-    let op = NmsProposals { threshold, post_top_n: rows, plus_one: false, scope };
+    let op =
+        NmsProposals { threshold, post_top_n: rows, level_top_n: None, plus_one: false, scope };
     let inputs = vec![
         floats(Role::Box, &[1, rows, 4], boxes.clone()),
         floats(Role::Score, &[1, rows], scores.clone()),

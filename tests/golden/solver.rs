@@ -95,10 +95,23 @@ fn schedule(case: Case<'_>) -> LrSchedule {
     LrSchedule::Multistep { base, warmup_steps, warmup_factor, milestones, gamma }
 }
 
+/// Step control of a schedule and nothing else.
+fn control_step(schedule: LrSchedule) -> ControlStep {
+    ControlStep {
+        schedule,
+        clip_norm: 0.0,
+        growth_interval: 0,
+        dynamic: false,
+        shared_warmup: false,
+        first_step: 0,
+        count_skipped: false,
+        micro_steps: 1,
+    }
+}
+
 /// The learning rates that the op passes to the optimizer, step by step.
 fn rates_of_steps(case: Case<'_>, schedule: LrSchedule, steps: usize) -> Vec<f32> {
-    let (clip_norm, growth_interval, dynamic) = (0.0, 0, false);
-    let op = ControlStep { schedule, clip_norm, growth_interval, dynamic, micro_steps: 1 };
+    let op = control_step(schedule);
     let inputs = [floats(Role::Scalar, &[1], vec![1.0]), count(1)];
     let zero = || index(&[1], vec![0]);
     let mut state = [zero(), floats(Role::Scalar, &[1], vec![1.0]), zero(), zero()];

@@ -169,6 +169,11 @@ impl<'a> Case<'a> {
         value.as_f64().unwrap_or_else(|| panic!("{}: {name} is {value}", self.name))
     }
 
+    /// Another case of its family.
+    pub(crate) fn sibling(&self, name: &str) -> Case<'a> {
+        self.family.case(name)
+    }
+
     /// Whether the case has this tensor.
     pub(crate) fn has(&self, tensor: &str) -> bool {
         self.family.tensors().tensor(&self.key(tensor)).is_ok()

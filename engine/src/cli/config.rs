@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use clap::Args;
+use configs::mlperf::Recipe;
 use configs::{Config, Key, key, keys, keys_of_table, preset_names, similar_keys};
 
 use crate::EngineError;
@@ -19,6 +20,12 @@ pub(super) struct ConfigArgs {
     /// Override a value of that config.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
     set: Vec<String>,
+    /// Print the hyper-parameters that MLPerf's rules give a global batch, and why.
+    #[arg(long, value_name = "GLOBAL_BATCH", conflicts_with_all = ["key", "config"])]
+    mlperf: Option<usize>,
+    /// Images of a GPU for --mlperf; by default as in submitted runs.
+    #[arg(long, value_name = "IMAGES", requires = "mlperf")]
+    images_per_group: Option<usize>,
 }
 
 /// What sets a value, beside files.
@@ -43,6 +50,10 @@ impl Loaded {
 }
 
 pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
+    if let Some(global_batch) = args.mlperf {
+        let recipe = Recipe::new(global_batch, args.images_per_group);
+        return super::print(&derivation(&recipe.map_err(EngineError::Usage)?));
+    }
     let loaded = match &args.config {
         None => None,
         Some(name) => {
@@ -58,6 +69,24 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
         },
     };
     super::print(&text)
+}
+
+/// What the rules give, and the keys that say so.
+fn derivation(recipe: &Recipe) -> String {
+    let Recipe { global_batch, images_per_group, learning_rate, warmup_steps, .. } = recipe;
+    let start = (1.0 - *warmup_steps as f64 * recipe.warmup_factor / learning_rate).max(0.0);
+    let scope = if recipe.per_image { "image" } else { "batch" };
+    let steps = recipe.steps_per_epoch();
+    format!(
+        "{}\n\ntrain.batch_size = {global_batch} ({steps} steps an epoch)\n\
+         train.images_per_group = {images_per_group}\nmodel.rpn.post_nms_top_n_train = {}\n\
+         model.rpn.post_nms_scope = \"{scope}\"\nsolver.learning_rate = {learning_rate}\n\
+         solver.milestones = {:?}\nsolver.warmup_steps = {warmup_steps}\n\
+         solver.warmup_factor = {start:.6}\n",
+        recipe.derivation.join("\n"),
+        recipe.candidates,
+        recipe.decay_steps,
+    )
 }
 
 /// The keys of a table.

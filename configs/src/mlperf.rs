@@ -1,0 +1,223 @@
+//! The hyper-parameters that MLPerf Training v3.1 allows Mask R-CNN, by global batch: published
+//! ones where there are any, else the rules' formulas (`training_rules.adoc`, appendix of
+//! benchmark-specific rules).
+
+/// Images of COCO train2017 that have a usable annotation.
+pub const TRAIN_IMAGES: usize = 117_266;
+/// Images of COCO val2017.
+pub const EVAL_IMAGES: usize = 5_000;
+/// Factor of both decays.
+pub const DECAY_FACTOR: f64 = 0.1;
+
+/// Hyper-parameters of a global batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recipe {
+    /// Images of a step.
+    pub global_batch: usize,
+    /// Images that share a loss mean and the cut of proposals: a GPU's in the reference.
+    pub images_per_group: usize,
+    /// Rate after the warm-up.
+    pub learning_rate: f64,
+    /// Steps of the warm-up.
+    pub warmup_steps: u64,
+    /// What the rate gains in each of them.
+    pub warmup_factor: f64,
+    /// First steps of the two lower rates.
+    pub decay_steps: [u64; 2],
+    /// Proposals that train a group, or an image if `per_image`.
+    pub candidates: usize,
+    /// Whether each image has its own cut.
+    pub per_image: bool,
+    /// Where each value comes from, a line each.
+    pub derivation: Vec<String>,
+}
+
+/// Values of submitted runs.
+struct Published {
+    global_batch: usize,
+    images_per_group: usize,
+    warmup: (u64, f64),
+    decay_steps: [u64; 2],
+    per_image: bool,
+    source: &'static str,
+}
+
+/// Of several layouts of a batch the preset's comes first.
+const PUBLISHED: &[Published] = &[
+    published(8, 4, (500, 2e-5), [144_000, 192_000], "v2.0, 2 A30"),
+    published(48, 6, (625, 9.6e-5), [24_000, 32_000], "v0.7, DGX-1"),
+    published(64, 8, (800, 1e-4), [18_000, 24_000], "v0.7, DGX A100"),
+    published(96, 12, (625, 1.92e-4), [12_000, 16_000], "v1.0 to v3.1, 8 GPUs"),
+    published(128, 4, (625, 2.56e-4), [9_000, 12_000], "v0.7 to v2.1, 32 GPUs"),
+    published(256, 1, (1_800, 1.33e-4), [5_625, 7_500], "v0.7 to v3.1, 256 GPUs"),
+    Published {
+        per_image: true,
+        ..published(256, 4, (2_300, 1.0435e-4), [6_125, 8_000], "v3.0, 64 GPUs")
+    },
+];
+
+const fn published(
+    global_batch: usize,
+    images_per_group: usize,
+    warmup: (u64, f64),
+    decay_steps: [u64; 2],
+    source: &'static str,
+) -> Published {
+    Published { global_batch, images_per_group, warmup, decay_steps, per_image: false, source }
+}
+
+impl Recipe {
+    /// The recipe of a global batch, for groups of `images_per_group`; `None`: as published, else
+    /// those of 8 GPUs.
+    ///
+    /// # Errors
+    /// A sentence if there is no image, or groups do not divide the batch.
+    pub fn new(global_batch: usize, images_per_group: Option<usize>) -> Result<Self, String> {
+        if global_batch == 0 {
+            return Err("a global batch has at least 1 image".into());
+        }
+        let of_batch = PUBLISHED.iter().filter(|p| p.global_batch == global_batch);
+        let known = of_batch
+            .clone()
+            .find(|p| images_per_group.is_none_or(|images| images == p.images_per_group));
+        let eighth = if global_batch.is_multiple_of(8) { global_batch / 8 } else { 1 };
+        let group = known.map(|p| p.images_per_group).or(images_per_group).unwrap_or(eighth);
+        if group == 0 || !global_batch.is_multiple_of(group) {
+            return Err(format!(
+                "groups of {group} images do not divide a global batch of {global_batch}; give a \
+                 divisor"
+            ));
+        }
+        let mut derivation = Vec::new();
+        let learning_rate = learning_rate(global_batch, &mut derivation);
+        // Warm-up and decay do not depend on how the batch is laid out over GPUs.
+        let rates = known.or_else(|| of_batch.clone().next());
+        let (warmup_steps, warmup_factor) = warmup(learning_rate, rates, &mut derivation);
+        let decay_steps = decay(global_batch, rates, &mut derivation);
+        let per_image = known.is_some_and(|p| p.per_image);
+        let candidates = if per_image { 1_000 } else { 1_000 * group };
+        derivation.push(match per_image {
+            true => "num_image_candidates 1000 for each image".into(),
+            false => format!(
+                "num_image_candidates {candidates} = 1000 x {group} images, for the images of a \
+                 group together"
+            ),
+        });
+        Ok(Self {
+            global_batch,
+            images_per_group: group,
+            learning_rate,
+            warmup_steps,
+            warmup_factor,
+            decay_steps,
+            candidates,
+            per_image,
+            derivation,
+        })
+    }
+
+    /// Steps of an epoch, as the reference counts them: the last one is not full.
+    pub fn steps_per_epoch(&self) -> u64 {
+        (TRAIN_IMAGES / self.global_batch + 1) as u64
+    }
+}
+
+/// `0.02 x K`, or `0.02 / K` below 16 images. Published batches from 256 on stay at K = 12.
+fn learning_rate(global_batch: usize, derivation: &mut Vec<String>) -> f64 {
+    const MOST: usize = 12;
+    if global_batch < 16 {
+        let k = (16.0 / global_batch as f64).round();
+        let rate = 0.02 / k;
+        derivation.push(format!("opt_base_learning_rate {rate} = 0.02 / K, K = {k}"));
+        return rate;
+    }
+    let k = ((global_batch as f64 / 16.0).round() as usize).min(MOST);
+    let rate = 0.02 * k as f64;
+    // 0.02 x 3 in binary is not the nearest to 0.06.
+    let rate = (rate * 100.0).round() / 100.0;
+    derivation.push(format!("opt_base_learning_rate {rate} = 0.02 x K, K = {k}"));
+    rate
+}
+
+/// Steps of the warm-up, and the rate's gain in each; both are free.
+fn warmup(
+    learning_rate: f64,
+    known: Option<&Published>,
+    derivation: &mut Vec<String>,
+) -> (u64, f64) {
+    let (what, (steps, factor)) = match known {
+        Some(p) => (format!("of {}", p.source), p.warmup),
+        None if learning_rate < 0.04 => ("free".into(), (500, learning_rate / 500.0)),
+        None => ("free".into(), (625, learning_rate / 625.0)),
+    };
+    derivation.push(format!(
+        "opt_learning_rate_warmup_steps {steps}, opt_learning_rate_warmup_factor {factor:e} a step: \
+         {what}"
+    ));
+    (steps, factor)
+}
+
+/// `(60000, 80000) x (1 + K / 10) x 16 / batch`.
+fn decay(global_batch: usize, known: Option<&Published>, derivation: &mut Vec<String>) -> [u64; 2] {
+    let by_rule = |k: f64| {
+        [60_000.0, 80_000.0]
+            .map(|steps| (steps * (1.0 + k / 10.0) * 16.0 / global_batch as f64).round() as u64)
+    };
+    // Large batches need more epochs.
+    let k = if global_batch >= 192 { 5.0 } else { 2.0 };
+    let steps = known.map_or_else(|| by_rule(k), |p| p.decay_steps);
+    let exact = (0..10).map(f64::from).find(|k| by_rule(*k) == steps);
+    let rule = match exact {
+        Some(k) => {
+            format!("(60000, 80000) x (1 + K / 10) x 16 / {global_batch}, K = {k}")
+        }
+        None => "near K = 6 of the rule".into(),
+    };
+    let source = known.map_or(String::new(), |p| format!(", of {}", p.source));
+    let [first, second] = steps;
+    derivation.push(format!("opt_learning_rate_decay_steps {first}, {second} = {rule}{source}"));
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recipe;
+
+    /// The published rates, decays and candidates.
+    #[test]
+    fn published_values_come_back() {
+        let of = |batch, group| {
+            let r = Recipe::new(batch, group).expect("a recipe");
+            (r.learning_rate, r.warmup_steps, r.decay_steps, r.candidates)
+        };
+        assert_eq!(of(8, None), (0.01, 500, [144_000, 192_000], 4_000));
+        assert_eq!(of(48, None), (0.06, 625, [24_000, 32_000], 6_000));
+        assert_eq!(of(64, None), (0.08, 800, [18_000, 24_000], 8_000));
+        assert_eq!(of(96, None), (0.12, 625, [12_000, 16_000], 12_000));
+        assert_eq!(of(128, None), (0.16, 625, [9_000, 12_000], 4_000));
+        assert_eq!(of(256, None), (0.24, 1_800, [5_625, 7_500], 1_000));
+        assert_eq!(of(256, Some(4)), (0.24, 2_300, [6_125, 8_000], 1_000));
+        assert!(Recipe::new(256, Some(4)).expect("a recipe").per_image);
+    }
+
+    /// Where nothing is published: the reference's own single GPU, 16 images, and other layouts.
+    #[test]
+    fn other_batches_follow_the_rules() {
+        let of = |batch, group| Recipe::new(batch, group).expect("a recipe");
+        assert_eq!(of(2, Some(2)).learning_rate, 0.0025);
+        let sixteen = of(16, None);
+        assert_eq!((sixteen.learning_rate, sixteen.decay_steps), (0.02, [72_000, 96_000]));
+        assert_eq!((sixteen.images_per_group, sixteen.candidates), (2, 2_000));
+        assert_eq!((of(96, Some(6)).candidates, of(96, Some(6)).warmup_steps), (6_000, 625));
+        assert_eq!(of(192, None).decay_steps, [7_500, 10_000]);
+        assert_eq!(of(96, None).steps_per_epoch(), 1_222);
+        assert!(of(96, None).derivation.iter().any(|line| line.contains("K = 6")));
+    }
+
+    #[test]
+    fn impossible_batches_are_refused() {
+        assert!(Recipe::new(0, None).is_err());
+        assert!(Recipe::new(96, Some(7)).unwrap_err().contains("divisor"));
+        assert!(Recipe::new(96, Some(0)).is_err());
+    }
+}

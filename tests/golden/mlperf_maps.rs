@@ -1,0 +1,185 @@
+//! Family mlperf_ops, the part on pixels: resizing, mirroring, mask targets, pasting and pooling.
+
+use dali::order::{Rounding, resized_size};
+use kernels::Role;
+use kernels::boxes::as_boxes;
+use kernels::cpu::HostTensor;
+use kernels::ops::mask_targets::{MaskRule, MaskTargets, ToNetwork};
+use kernels::ops::preprocess::{Filter, Preprocess};
+use kernels::ops::roi_align::RoiAlign;
+use kernels::ops::transform_boxes::TransformBoxes;
+use kernels::paste::paste_mask;
+use kernels::{DType, TensorDesc};
+
+use crate::convert::{Ran, built_in, count, floats, host, index, numbers, repeated};
+use crate::mlperf_ops::image_size;
+use crate::support::{Case, Report};
+
+/// A pair (width, height) among the attributes, as (height, width).
+fn size(case: Case<'_>, name: &str) -> [i32; 2] {
+    let wh = numbers(case, name);
+    [wh[1] as i32, wh[0] as i32]
+}
+
+/// Boxes and polygons of an image of one size at another.
+fn moved(report: &mut Report, case: Case<'_>, new: [i32; 2], flip: bool, suffix: &str) {
+    let source = image_size(case);
+    let boxes = case.f32("boxes");
+    let inputs = vec![
+        floats(Role::Box, &[1, boxes.shape[0], 4], boxes.data.clone()),
+        count(boxes.shape[0]),
+        index(&[1, 2], vec![source.height, source.width]),
+        index(&[1, 2], new.to_vec()),
+        index(&[1], vec![i32::from(flip)]),
+    ];
+    let ran = Ran::new(case.name(), TransformBoxes { plus_one: true }, inputs);
+    report.close(case.name(), "boxes", ran.f32(0), &case.f32(&format!("boxes_{suffix}")).data);
+    let ratios = [new[1] as f32 / source.width as f32, new[0] as f32 / source.height as f32];
+    let to_network = ToNetwork { ratios, mirror: flip.then_some((new[1] as f32, true)) };
+    let vertices = case.f32("poly_xy").data;
+    let got: Vec<f32> = vertices.iter().enumerate().map(|(i, v)| to_network.place(i, *v)).collect();
+    report.close(case.name(), "polygons", &got, &case.f32(&format!("poly_xy_{suffix}")).data);
+}
+
+pub(crate) fn hflip(report: &mut Report, case: Case<'_>) {
+    moved(report, case, size(case, "image_wh"), true, "flipped");
+}
+
+pub(crate) fn resize_targets(report: &mut Report, case: Case<'_>) {
+    moved(report, case, size(case, "new_wh"), false, "resized");
+}
+
+pub(crate) fn resize_rule(report: &mut Report, case: Case<'_>) {
+    let (min, max) = (case.usize("min_size"), case.usize("max_size"));
+    let got: Vec<i32> = case
+        .i32("in_wh")
+        .data
+        .chunks_exact(2)
+        .flat_map(|wh| {
+            let (w, h) = (wh[0] as u32, wh[1] as u32);
+            let (h, w) = resized_size(h, w, min, max, Rounding::HalfEven);
+            [w as i32, h as i32]
+        })
+        .collect();
+    report.exact(case.name(), "out_wh", &got, &case.i32("out_wh").data);
+}
+
+/// Bytes as Pillow makes them, and the normalised image.
+pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
+    let (source, network) = (size(case, "in_wh"), size(case, "out_wh"));
+    let (min, max) = (case.usize("min_size"), case.usize("max_size"));
+    let [height, width] = source.map(|v| v as u32);
+    let by_rule = resized_size(height, width, min, max, Rounding::HalfEven);
+    report.exact(case.name(), "size", &[by_rule.0 as i32, by_rule.1 as i32], &network);
+    let pixels = case.u8("image_hwc").data;
+    let resized = |op: Preprocess| {
+        let bytes =
+            HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, pixels.len()]), pixels.clone());
+        assert_eq!(bytes.desc.role.cpu_dtype(), DType::U8);
+        let sizes = [source, network].map(|size| index(&[1, 2], size.to_vec()));
+        let inputs = [vec![bytes], sizes.to_vec(), vec![repeated(1, 0), count(1)]].concat();
+        Ran::new(case.name(), op, inputs).f32(0).to_vec()
+    };
+    let plain = Preprocess {
+        height: network[0] as usize,
+        width: network[1] as usize,
+        channels: 3,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        pixel_scale: 1.0,
+        bgr: false,
+        filter: Filter::Pil,
+    };
+    let want: Vec<f32> = case.u8("resized_hwc").data.iter().map(|v| f32::from(*v)).collect();
+    report.exact(case.name(), "resized_hwc", &resized(plain), &want);
+    let mean: [f32; 3] = std::array::from_fn(|i| numbers(case, "mean_bgr")[i] as f32);
+    let got = resized(Preprocess { mean, bgr: true, ..plain });
+    let want = case.f32("normalised_bgr_hwc").data;
+    report.close(case.name(), "normalised_bgr_hwc", &got, &want);
+}
+
+/// Polygons in network pixels, one object for each RoI.
+pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
+    let boxes = case.f32("boxes");
+    let rows = boxes.shape[0];
+    let xy = case.f32("poly_xy").data;
+    let pairs = |name: &str| -> Vec<[i32; 2]> {
+        case.i32(name).data.windows(2).map(|o| [o[0], o[1] - o[0]]).collect()
+    };
+    let (parts, objects) = (pairs("poly_offsets"), pairs("poly_instance_offsets"));
+    let segments: Vec<[i32; 3]> = objects.iter().map(|&[first, len]| [0, first, len]).collect();
+    // No resize: source and network have one size.
+    let size = || index(&[1, 2], vec![1000, 1000]);
+    let inputs = vec![
+        host(Role::Box, &boxes),
+        repeated(rows, 0),
+        index(&[rows], (0..rows as i32).collect()),
+        count(rows),
+        index(&[1, rows, 3], segments.concat()),
+        index(&[1, parts.len(), 2], parts.concat()),
+        floats(Role::Mask, &[1, xy.len()], xy),
+        index(&[1, 0], vec![]),
+        size(),
+        size(),
+        index(&[1], vec![0]),
+    ];
+    let op = MaskTargets { side: case.usize("M"), rule: MaskRule::CocoPolygon, plus_one: true };
+    let ran = Ran::new(case.name(), op, inputs);
+    let want: Vec<f32> = case.u8("y").data.iter().map(|v| f32::from(*v)).collect();
+    report.exact(case.name(), "y", ran.f32(0), &want);
+}
+
+pub(crate) fn mask_paste(report: &mut Report, case: Case<'_>) {
+    built_in(case, "padding", 1.0);
+    let threshold = case.float("threshold") as f32;
+    let [height, width] = size(case, "image_wh").map(|v| v as usize);
+    let (boxes, masks, want) = (case.f32("boxes").data, case.f32("masks"), case.u8("y").data);
+    let side = masks.shape[1];
+    let objects = as_boxes(&boxes).iter().zip(masks.data.chunks_exact(side * side));
+    for ((bbox, mask), want) in objects.zip(want.chunks_exact(height * width)) {
+        let pasted = paste_mask(mask, side, *bbox, height, width);
+        report.exact(case.name(), "y", &pasted.bitmap(threshold).pixels, want);
+    }
+}
+
+/// RoIs on all four levels; the maps and their gradients are recorded for one of the two sizes.
+pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
+    let pooled = case.f32("y").shape[1];
+    let boxes = case.f32("boxes");
+    let rows = boxes.shape[0];
+    let op = RoiAlign {
+        pooled,
+        sampling_ratio: case.usize("sampling_ratio"),
+        aligned: false,
+        spatial_scales: numbers(case, "scales").iter().map(|v| *v as f32).collect(),
+    };
+    let maps: Vec<_> =
+        (0..4).map(|level| case.sibling("pooler_7").f32(&format!("feat{level}"))).collect();
+    let mut inputs: Vec<_> = maps.iter().map(|map| host(Role::Activation, map)).collect();
+    let levels = case.i32("level").data;
+    inputs.extend([
+        host(Role::Box, &boxes),
+        repeated(rows, 0),
+        index(&[rows], levels),
+        count(rows),
+    ]);
+    let ran = Ran::new(case.name(), op, inputs);
+    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    if !case.has("dfeat0") {
+        return;
+    }
+    // dy is sin(i) by the flat index of [R, C, P, P], here channels last.
+    let channels = case.f32("y").shape[3];
+    let bins = pooled * pooled;
+    let dy: Vec<f32> = (0..rows * bins * channels)
+        .map(|i| {
+            let (row, bin, channel) = (i / (bins * channels), i / channels % bins, i % channels);
+            ((row * channels + channel) * bins + bin) as f64
+        })
+        .map(|at| at.sin() as f32)
+        .collect();
+    for level in 0..4 {
+        let want = case.f32(&format!("dfeat{level}")).data;
+        report.close(case.name(), "dfeat", &ran.grad(&dy, level).data, &want);
+    }
+}

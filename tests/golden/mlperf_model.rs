@@ -1,0 +1,495 @@
+//! Families mlperf_model_*: a narrow Mask R-CNN by the rules of the MLPerf reference.
+
+use std::collections::BTreeMap;
+
+use configs::Config;
+use dali::score::encode_mask;
+use engine::dataset::{inclusive_box, network_size};
+use engine::model::{Inject, SlotShape, detection_program, training_program};
+use engine::weights::to_torchvision;
+use kernels::on_cpu::run;
+use kernels::ops::decide_flips::DecideFlips;
+use kernels::paste::paste_mask;
+use serde_json::Value;
+
+use crate::convert::index;
+use crate::model_setup::{Build, Fixture, Loaded, numbers, pairs, row};
+use crate::model_train::{Sampled, tolerance};
+use crate::support::{Case, Family, Report, golden_dir, need};
+
+/// README of the golden data; where a ReLU's input is within rounding of 0, a value may be off by
+/// more.
+const GRAD_TOLERANCE: f64 = 1e-4;
+const GRAD_VALUE_TOLERANCE: f64 = 5e-3;
+
+struct Reference {
+    config: Config,
+    inputs: Family,
+    tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    /// The reference's name of each parameter.
+    names: BTreeMap<String, String>,
+    classes: usize,
+    /// (height, width) in the file and in the network.
+    images: Vec<(usize, usize)>,
+    network: Vec<(usize, usize)>,
+    flips: Vec<i32>,
+}
+
+impl Reference {
+    fn open() -> Option<Self> {
+        let weights = Family::open("mlperf_model_weights")?;
+        let inputs = Family::open("mlperf_model_inputs_losses")?;
+        let map = std::fs::read(need(golden_dir().join("mlperf_name_map.json"))?).expect("a file");
+        let map: Value = serde_json::from_slice(&map).expect("JSON");
+        let ours = |name: &str| map["map"][name].as_str().expect("a mapped name").to_owned();
+        let tensors = weights.keys().into_iter().map(|key| {
+            let t = weights.tensor::<f32>(&key);
+            (ours(&key), (t.shape, t.data))
+        });
+        let tensors = tensors.collect();
+        let names = weights.keys().into_iter().map(|key| (ours(&key), key)).collect();
+        let meta = weights.case("state_dict");
+        let config = config(meta, inputs.case("sgd5"));
+        let swap = |(width, height)| (height, width);
+        let images: Vec<_> = pairs(meta.attribute("raw_wh")).into_iter().map(swap).collect();
+        let flips = numbers(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
+        let network = pairs(meta.attribute("image_sizes_hw"));
+        for (&(height, width), &want) in images.iter().zip(&network) {
+            let (h, w) = network_size(&config, height as u32, width as u32);
+            assert_eq!((h as usize, w as usize), want, "resize rule");
+        }
+        let classes = meta.usize("classes") - 1;
+        Some(Self { config, inputs, tensors, names, classes, images, network, flips })
+    }
+
+    fn num_images(&self) -> usize {
+        self.images.len()
+    }
+
+    fn load(&self, inject: Inject, build: Build) -> Loaded {
+        let fixture = Fixture {
+            config: &self.config,
+            tensors: self.tensors.clone(),
+            classes: self.classes,
+            network: &self.network,
+            slot: self.slot(),
+        };
+        let mut loaded = fixture.load(inject, build);
+        let (e, case) = (&mut loaded.executor, self.inputs.case("inputs"));
+        row(e, "num_images", 0, 1, &[self.num_images() as i32]);
+        for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
+            let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
+            assert_eq!(pixels.shape, [*h, *w, 3]);
+            let len = e.input_mut("pixels").expect("an input").desc.dim(1);
+            row(e, "pixels", i, len, &pixels.data);
+            row(e, "image_sizes", i, 2, &[*h as i32, *w as i32]);
+            row(e, "network_sizes", i, 2, &[*nh as i32, *nw as i32]);
+        }
+        loaded
+    }
+
+    fn slot(&self) -> SlotShape {
+        let case = self.inputs.case("inputs");
+        let most = |f: &dyn Fn(usize) -> usize| (0..self.num_images()).map(f).max().unwrap_or(0);
+        SlotShape {
+            pixels: most(&|i| 3 * self.images[i].0 * self.images[i].1),
+            objects: most(&|i| case.i32(&format!("labels{i}")).data.len()),
+            parts: most(&|i| case.i32(&format!("raw_poly_offsets{i}")).data.len() - 1),
+            coords: most(&|i| case.f32(&format!("raw_poly_xy{i}")).data.len()),
+            runs: 1,
+        }
+    }
+
+    /// The training step with its inputs written; the flips come from image keys that give them.
+    fn training(&self, inject: Inject) -> Loaded {
+        let mut loaded = self.load(inject, training_program);
+        let (e, case, slot) = (&mut loaded.executor, self.inputs.case("inputs"), self.slot());
+        for (i, key) in self.image_keys().iter().enumerate() {
+            row(e, "image_keys", i, 4, key);
+            let (height, width) = (self.images[i].0 as u32, self.images[i].1 as u32);
+            let xywh = case.f32(&format!("boxes_xywh{i}")).data;
+            let boxes: Vec<[f32; 4]> = xywh
+                .chunks_exact(4)
+                .map(|b| inclusive_box([b[0], b[1], b[2], b[3]], height, width).expect("a box"))
+                .collect();
+            let labels = case.i32(&format!("labels{i}")).data;
+            row(e, "gt_boxes", i, 4 * slot.objects, boxes.as_flattened());
+            row(e, "gt_classes", i, slot.objects, &labels);
+            row(e, "gt_counts", i, 1, &[labels.len() as i32]);
+            row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
+            let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
+            let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
+            row(e, "segm_parts", i, 2 * slot.parts, &parts);
+            let objects = case.i32(&format!("raw_poly_instance_offsets{i}")).data;
+            let polygons: Vec<i32> =
+                objects.windows(2).flat_map(|o| [0, o[0], o[1] - o[0]]).collect();
+            row(e, "segm_index", i, 3 * slot.objects, &polygons);
+        }
+        loaded
+    }
+
+    /// Keys for which the step's own draw gives the recorded flips.
+    fn image_keys(&self) -> Vec<[i32; 4]> {
+        let keys: Vec<[i32; 4]> = (0..64).map(|id| [id, 0, id, 0]).collect();
+        let probability = self.config.input.flip_probability;
+        let op = DecideFlips { seed: self.config.train.seed, probability };
+        let input = index(&[keys.len(), 4], keys.as_flattened().to_vec());
+        let drawn = run(&op, &[input]).expect("flips").remove(0);
+        let with = |flip: &i32| drawn.as_i32().iter().position(|f| f == flip).expect("a key");
+        self.flips.iter().map(|flip| keys[with(flip)]).collect()
+    }
+
+    fn detection(&self) -> Loaded {
+        let mut loaded = self.load(observing(), detection_program);
+        for (i, flip) in self.flips.iter().enumerate() {
+            row(&mut loaded.executor, "flips", i, 1, &[*flip]);
+        }
+        loaded
+    }
+}
+
+fn observing() -> Inject {
+    Inject { hash_samples: true, observe: true, ..Inject::default() }
+}
+
+fn observed(model: &Reference) -> Loaded {
+    let mut loaded = model.training(observing());
+    loaded.executor.run(&mut loaded.state);
+    loaded
+}
+
+/// The preset's conventions with every size of the metadata.
+fn config(meta: Case<'_>, sgd: Case<'_>) -> Config {
+    let mut c = Config::load("mlperf_r50", &[]).expect("the preset loads");
+    let usizes = |v: &Value| numbers(v).iter().map(|x| *x as usize).collect::<Vec<_>>();
+    let images = meta.attribute("raw_wh").as_array().expect("a list").len();
+    c.model.backbone.blocks = usizes(meta.attribute("layers"));
+    c.model.backbone.stem_channels = meta.usize("w");
+    c.model.backbone.width = meta.usize("w");
+    c.model.fpn.channels = meta.usize("fpn");
+    c.model.anchors.sizes = numbers(meta.attribute("sizes")).iter().map(|x| *x as f32).collect();
+    let rpn = meta.attribute("rpn");
+    let number = |v: &Value, key: &str| v[key].as_f64().unwrap_or_else(|| panic!("{key}"));
+    let (pre, of_level) = (usizes(&rpn["pre_nms_per_level"]), usizes(&rpn["post_nms_per_level"]));
+    [c.model.rpn.pre_nms_top_n_train, c.model.rpn.pre_nms_top_n_test] = [pre[0], pre[1]];
+    c.model.rpn.post_nms_top_n_level_train = Some(of_level[0]);
+    c.model.rpn.post_nms_top_n_level_test = Some(of_level[1]);
+    c.model.rpn.post_nms_top_n_train = number(rpn, "fpn_post_nms_train_per_batch") as usize;
+    c.model.rpn.post_nms_top_n_test = number(rpn, "fpn_post_nms_test_per_image") as usize;
+    c.model.rpn.batch_size_per_image = number(rpn, "batch") as usize;
+    let roi = meta.attribute("roi");
+    c.model.roi.batch_size_per_image = number(roi, "batch") as usize;
+    c.model.detections.score_threshold = number(roi, "score_thresh") as f32;
+    c.model.detections.per_image = number(roi, "detections") as usize;
+    let hidden = meta.usize("rep");
+    c.model.box_head.hidden = vec![hidden, hidden];
+    c.model.mask_head.channels = usizes(meta.attribute("mask"));
+    c.model.mask_head.deconv_channels = c.model.mask_head.channels[0];
+    c.input.min_size = meta.usize("min_size");
+    c.input.max_size = meta.usize("max_size");
+    let warmup = sgd.attribute("warmup");
+    let (base, steps) = (sgd.float("base_lr"), warmup[1].as_f64().expect("steps"));
+    c.solver.learning_rate = base;
+    c.solver.warmup_steps = steps as u64;
+    c.solver.warmup_factor = 1.0 - steps * warmup[2].as_f64().expect("a factor") / base;
+    c.solver.milestones = usizes(sgd.attribute("steps")).iter().map(|m| *m as u64).collect();
+    c.solver.dynamic_loss_scale = false;
+    c.train.batch_size = images;
+    c.train.images_per_group = images;
+    c
+}
+
+pub(crate) fn features() {
+    let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_features"))
+    else {
+        return;
+    };
+    let loaded = observed(&model);
+    let mut report = Report::new("mlperf_model_features", 2e-5);
+    let batch = model.inputs.case("inputs").f32("batch");
+    let got = loaded.executor.f32("batch").expect("observed");
+    report.close("inputs", "batch", got, &batch.data);
+    let case = golden.case("features");
+    for name in ["C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"] {
+        let got = loaded.executor.f32(name).expect("an observed tensor");
+        report.close(case.name(), name, got, &case.f32(name).data);
+    }
+    report.done_case();
+    report.finish();
+}
+
+pub(crate) fn rpn() {
+    let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_rpn")) else {
+        return;
+    };
+    let loaded = observed(&model);
+    let e = &loaded.executor;
+    let f32 = |name: &str| e.f32(name).expect("an observed tensor");
+    let i32 = |name: &str| e.i32(name).expect("an observed tensor");
+    let mut report = Report::new("mlperf_model_rpn", 2e-5);
+    let case = golden.case("rpn");
+    for level in 2..=6 {
+        for what in ["logits", "deltas"] {
+            let name = format!("{what}_P{level}");
+            report.close(case.name(), &name, f32(&name), &case.f32(&name).data);
+        }
+    }
+    report.close(case.name(), "anchors", f32("anchors"), &case.f32("anchors").data);
+    let n = model.num_images();
+    let (anchors, batch) = (i32("rpn_labels").len() / n, i32("rpn_sample_idx").len() / n);
+    let capacity = f32("proposal_scores").len() / n;
+    for i in 0..n {
+        let key = |what: &str| format!("{what}_{i}");
+        let labels = &i32("rpn_labels")[i * anchors..(i + 1) * anchors];
+        report.exact(case.name(), &key("labels"), labels, &case.i32(&key("labels")).data);
+        let mut want = case.i32(&key("pos_idx")).data;
+        want.extend(case.i32(&key("neg_idx")).data);
+        let mut got = i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
+        got.retain(|idx| *idx >= 0);
+        want.sort_unstable();
+        got.sort_unstable();
+        report.exact(case.name(), &key("sampled"), &got, &want);
+        let (from, count) = (i * capacity, i32("proposal_counts")[i] as usize);
+        let boxes = &f32("proposals")[4 * from..4 * (from + count)];
+        report.close(case.name(), &key("proposals"), boxes, &case.f32(&key("proposals")).data);
+        let scores = &f32("proposal_scores")[from..from + count];
+        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+    }
+    report.done_case();
+    report.finish();
+}
+
+pub(crate) fn roi() {
+    let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_roi")) else {
+        return;
+    };
+    let loaded = observed(&model);
+    let e = &loaded.executor;
+    let mut report = Report::new("mlperf_model_roi", 5e-5);
+    let case = golden.case("roi");
+    let rois: Vec<f32> = (0..model.num_images())
+        .flat_map(|i| case.f32(&format!("sampled_boxes_{i}")).data)
+        .collect();
+    let labels: Vec<i32> = (0..model.num_images())
+        .flat_map(|i| case.i32(&format!("sampled_labels_{i}")).data)
+        .collect();
+    let count = e.i32("num_rois").expect("observed")[0] as usize;
+    report.close(case.name(), "rois", &e.f32("rois").expect("observed")[..4 * count], &rois);
+    report.exact(case.name(), "labels", &e.i32("roi_labels").expect("observed")[..count], &labels);
+    for name in ["box_features", "class_logits", "box_regression"] {
+        let want = case.f32(name).data;
+        let got = &e.f32(name).expect("observed")[..want.len()];
+        report.close_within(case.name(), name, got, &want, tolerance(case, name).max(5e-5));
+    }
+    let targets: Vec<f32> = case.u8("mask_targets").data.iter().map(|v| f32::from(*v)).collect();
+    let got = &e.f32("mask_targets").expect("observed")[..targets.len()];
+    report.exact(case.name(), "mask_targets", got, &targets);
+    // The step makes only the channel of each row's class.
+    let all = case.f32("mask_logits");
+    let labels = e.i32("mask_labels").expect("observed");
+    let want = all.own_channel(&labels[..all.shape[0]]).data;
+    let got = &e.f32("mask_logits").expect("observed")[..want.len()];
+    report.close(case.name(), "mask_logits", got, &want);
+    report.done_case();
+    report.finish();
+}
+
+/// Step 1 with the recorded samples injected: every gradient.
+pub(crate) fn grads() {
+    let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_grads"))
+    else {
+        return;
+    };
+    let Some(loaded) = injected_step(&model) else { return };
+    let mut report = Report::new("mlperf_model_grads", GRAD_TOLERANCE);
+    let case = golden.case("grads");
+    let keys = golden.keys();
+    let mut trained = 0;
+    for param in loaded.params.iter().filter(|p| p.trained.is_some()) {
+        let theirs = &model.names[&param.name];
+        let got = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
+        let (_, got) = to_torchvision(param, got);
+        let norm = got.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let key = format!("norm/{theirs}");
+        report.close(case.name(), &key, &[norm], &case.f32(&key).data);
+        let strided = |key: &String| {
+            let (stride, name) = key.strip_prefix("grads/every")?.split_once('/')?;
+            (name == theirs).then(|| stride.parse::<usize>().expect("a stride"))
+        };
+        let full = format!("full/{theirs}");
+        let (key, stride) = match keys.iter().find_map(strided) {
+            Some(stride) => (format!("every{stride}/{theirs}"), stride),
+            None => (full, 1),
+        };
+        let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
+        let want = &case.f32(&key).data;
+        report.close_within(case.name(), &key, &got, want, GRAD_VALUE_TOLERANCE);
+        trained += 1;
+    }
+    let norms = keys.iter().filter(|key| key.starts_with("grads/norm/")).count();
+    report.exact(case.name(), "number of gradients", &[trained], &[norms]);
+    report.done_case();
+    report.finish();
+}
+
+/// The losses of step 1 with recorded samples, then five steps by the reference's optimizer, with
+/// the rate of each, and the norms of the weights after them.
+pub(crate) fn inputs_losses() {
+    let Some(model) = Reference::open() else { return };
+    let Some(loaded) = injected_step(&model) else { return };
+    let mut report = Report::new("mlperf_model_inputs_losses", 2e-5);
+    let losses = model.inputs.case("losses");
+    for name in &loaded.losses {
+        let got = loaded.executor.f32(name).expect("a loss");
+        report.close("losses", name, got, &losses.f32(name).data);
+    }
+    report.done_case();
+    let sgd = model.inputs.case("sgd5");
+    let (want, rates) = (sgd.f64("losses_f64_f64"), sgd.f64("lr_weight_bias_f64").data);
+    let columns = sgd.attribute("columns").as_array().expect("a list");
+    let columns: Vec<&str> = columns.iter().filter_map(|v| v.as_str()).collect();
+    let mut loaded = model.training(observing());
+    for step in 0..want.shape[0] {
+        loaded.executor.run(&mut loaded.state);
+        for (i, name) in columns.iter().enumerate() {
+            let want = want.data[step * columns.len() + i];
+            let got = loaded.executor.f32(name).expect("a loss");
+            let label = format!("step {} {name}", step + 1);
+            report.close("sgd5", &label, got, &[want]);
+        }
+        let control = loaded.executor.f32("control").expect("kept");
+        let control = kernels::ops::control_step::Control::read(control);
+        let got = [1.0, 2.0].map(|factor| control.rate(factor));
+        report.close("sgd5", "rates", &got, &rates[2 * step..2 * step + 2]);
+    }
+    let parameters = sgd.attribute("parameters").as_array().expect("a list");
+    let norms = sgd.f64("weight_norms_after_f64_f64").data;
+    for (name, want) in parameters.iter().filter_map(|v| v.as_str()).zip(&norms) {
+        let ours = model.names.iter().find(|(_, theirs)| *theirs == name).expect("mapped").0;
+        let weight = loaded.state.get(ours).expect("a parameter").as_f32();
+        let norm = weight.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        report.close("sgd5", &format!("norm of {name}"), &[norm], &[*want]);
+    }
+    report.done_case();
+    report.finish();
+}
+
+/// Step 1 with the recorded anchors and RoIs in place of the samplers' choice.
+fn injected_step(model: &Reference) -> Option<Loaded> {
+    let (rpn, roi) = (Family::open("mlperf_model_rpn")?, Family::open("mlperf_model_roi")?);
+    let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
+    let inject =
+        Inject { rpn_samples: true, roi_samples: true, observe: true, ..Inject::default() };
+    let mut loaded = model.training(inject);
+    let e = &mut loaded.executor;
+    let batch = model.config.model.rpn.batch_size_per_image;
+    let (mut all, mut positives) = (Sampled::default(), Sampled::default());
+    for i in 0..model.num_images() {
+        let key = |what: &str| format!("{what}_{i}");
+        let mut idx = rpn.i32(&key("pos_idx")).data;
+        idx.extend(rpn.i32(&key("neg_idx")).data);
+        idx.resize(batch, -1);
+        row(e, "rpn_sample_idx", i, batch, &idx);
+        let boxes = roi.f32(&key("sampled_boxes")).data;
+        let labels = roi.i32(&key("sampled_labels")).data;
+        // Samples are in ascending order of their candidates, whose matches are recorded.
+        let matched = roi.i32(&key("candidate_matched_idxs")).data;
+        let mut candidates = roi.i32(&key("pos_idx")).data;
+        candidates.extend(roi.i32(&key("neg_idx")).data);
+        candidates.sort_unstable();
+        for (r, bbox) in boxes.chunks_exact(4).enumerate() {
+            let object = matched[candidates[r] as usize].max(0);
+            all.push(bbox, i, labels[r], object);
+            if labels[r] > 0 {
+                positives.push(bbox, i, labels[r], object);
+            }
+        }
+    }
+    all.write(e, "roi");
+    positives.write(e, "mask_roi");
+    loaded.executor.run(&mut loaded.state);
+    Some(loaded)
+}
+
+pub(crate) fn eval() {
+    let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_eval")) else {
+        return;
+    };
+    let mut loaded = model.detection();
+    loaded.executor.run(&mut loaded.state);
+    let e = &loaded.executor;
+    let f32 = |name: &str| e.f32(name).expect("a kept tensor");
+    let i32 = |name: &str| e.i32(name).expect("a kept tensor");
+    let mut report = Report::new("mlperf_model_eval", 5e-5);
+    let case = golden.case("eval");
+    let capacity = f32("proposal_scores").len() / model.num_images();
+    let area = (2 * model.config.model.mask_head.pooled).pow(2);
+    let mut at = 0;
+    for i in 0..model.num_images() {
+        let key = |what: &str| format!("{what}_{i}");
+        let count = i32("proposal_counts")[i] as usize;
+        let proposals = &f32("proposals")[4 * i * capacity..][..4 * count];
+        report.close(case.name(), &key("proposals"), proposals, &case.f32(&key("proposals")).data);
+        let (labels, scores) = (case.i32(&key("labels")).data, case.f32(&key("scores")).data);
+        let n = labels.len();
+        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
+        // The reference lists class by class, ours are best first.
+        let mut order: Vec<usize> = (0..n).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let pick = |values: &[f32], width: usize| -> Vec<f32> {
+            order.iter().flat_map(|&d| values[d * width..(d + 1) * width].to_vec()).collect()
+        };
+        let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
+        report.exact(case.name(), &key("labels"), &i32("det_labels")[at..at + n], &labels);
+        report.close(
+            case.name(),
+            &key("scores"),
+            &f32("det_scores")[at..at + n],
+            &pick(&scores, 1),
+        );
+        let boxes = &f32("det_boxes")[4 * at..4 * (at + n)];
+        let want = case.f32(&key("boxes_resized_image")).data;
+        report.close(case.name(), &key("boxes_resized_image"), boxes, &pick(&want, 4));
+        let probs = &f32("mask_probs")[at * area..(at + n) * area];
+        let want = pick(&case.f32(&key("mask_probs")).data, area);
+        report.close(case.name(), &key("mask_probs"), probs, &want);
+        masks(&model, i, &order, boxes, probs, case, &mut report);
+        at += n;
+    }
+    report.done_case();
+    report.finish();
+}
+
+/// Boxes, masks and run lengths in the pixels of the original image.
+fn masks(
+    model: &Reference,
+    image: usize,
+    order: &[usize],
+    boxes: &[f32],
+    probs: &[f32],
+    case: Case<'_>,
+    report: &mut Report,
+) {
+    let side = 2 * model.config.model.mask_head.pooled;
+    let ((h, w), (nh, nw)) = (model.images[image], model.network[image]);
+    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
+    let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();
+    let want = case.f32(&format!("boxes_{image}")).data;
+    let binary = case.u8(&format!("masks_binary_{image}")).data;
+    let counts = case.u8(&format!("rle_counts_{image}")).data;
+    let offsets = case.i32(&format!("rle_offsets_{image}")).indices();
+    for (d, (bbox, &theirs)) in scaled.chunks_exact(4).zip(order).enumerate() {
+        report.close(case.name(), "boxes", bbox, &want[4 * theirs..4 * theirs + 4]);
+        let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
+        let pasted = paste_mask(&probs[d * side * side..][..side * side], side, bbox, h, w);
+        let (soft, got) = (pasted.soft_image(), pasted.bitmap(0.5).pixels);
+        let want = &binary[theirs * h * w..(theirs + 1) * h * w];
+        // A pixel within 1e-4 of the threshold may fall on either side of it.
+        let differs = |p: &usize| got[*p] != want[*p];
+        let wrong = (0..h * w).filter(differs).filter(|p| (soft[*p] - 0.5).abs() >= 1e-4).count();
+        report.exact(case.name(), &format!("masks_binary_{image}[{d}]"), &[wrong], &[0]);
+        let string = encode_mask(h as u32, w as u32, want).to_leb();
+        let recorded = &counts[offsets[theirs]..offsets[theirs + 1]];
+        report.exact(case.name(), "rle_counts", string.as_bytes(), recorded);
+    }
+}

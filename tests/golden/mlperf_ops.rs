@@ -1,0 +1,372 @@
+//! Family mlperf_ops: boxes, anchors, labels, proposals, detections and rates by the rules of the
+//! MLPerf reference. Images, masks and pooling are in `mlperf_maps.rs`.
+
+use engine::dataset::inclusive_box;
+use kernels::Role;
+use kernels::boxes::{
+    AnchorLevel, Box4, ImageSize, MAX_LOG_RATIO, Thresholds, area, as_boxes,
+    cell_anchors_detectron, clip, decode, encode, iou, match_iou, nms,
+};
+use kernels::losses::smooth_l1;
+use kernels::on_cpu::run_updating;
+use kernels::ops::anchors::Anchors;
+use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
+use kernels::ops::detections::Detections;
+use kernels::ops::match_anchors::MatchAnchors;
+use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
+use kernels::ops::roi_levels::RoiLevels;
+
+use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbers, repeated};
+use crate::mlperf_maps;
+use crate::support::{Case, Family, Report};
+
+/// README of the golden data.
+const TOLERANCE: f64 = 2e-5;
+
+pub(crate) fn run() {
+    let Some(family) = Family::open("mlperf_ops") else { return };
+    let mut report = Report::new("mlperf_ops", TOLERANCE);
+    for case in family.cases() {
+        let kinds: [(&str, fn(&mut Report, Case<'_>)); 20] = [
+            ("anchors_summary", anchors_summary),
+            ("anchors", all_anchors),
+            ("cell_anchors", cells),
+            ("box_coder", coder),
+            ("iou", overlaps),
+            ("nms", suppression),
+            ("fpn_topn", top_n),
+            ("clip_to_image", clipping),
+            ("coco_target", targets),
+            ("hflip", mlperf_maps::hflip),
+            ("resize_targets", mlperf_maps::resize_targets),
+            ("resize_rule", mlperf_maps::resize_rule),
+            ("pil_resize", mlperf_maps::pil_resize),
+            ("level_mapper", levels),
+            ("matcher", matches),
+            ("rpn_labels", rpn_labels),
+            ("mask_targets", mlperf_maps::mask_targets),
+            ("mask_paste", mlperf_maps::mask_paste),
+            ("pooler", mlperf_maps::pooler),
+            ("box_postprocess", detections),
+        ];
+        let rest: [(&str, fn(&mut Report, Case<'_>)); 2] = [("smooth_l1", losses), ("lr", rates)];
+        let mut all = kinds.iter().chain(&rest);
+        let kind = all.find(|(prefix, _)| case.name().starts_with(prefix));
+        let (_, check) = kind.unwrap_or_else(|| panic!("{} is of no known kind", case.name()));
+        check(&mut report, case);
+        report.done_case();
+    }
+    report.finish();
+}
+
+/// [width, height] of the image of a case.
+pub(crate) fn image_size(case: Case<'_>) -> ImageSize {
+    let wh = numbers(case, "image_wh");
+    ImageSize { width: wh[0] as i32, height: wh[1] as i32 }
+}
+
+const SIZES: [f32; 5] = [32.0, 64.0, 128.0, 256.0, 512.0];
+const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
+
+/// The anchors of the padded image, and how many each level has.
+fn anchors_of(case: Case<'_>) -> (Vec<f32>, Vec<i32>) {
+    let padded = numbers(case, "padded_wh");
+    let mut side = [padded[0] as usize / 4, padded[1] as usize / 4];
+    let mut levels = Vec::new();
+    for (level, size) in SIZES.iter().enumerate() {
+        let stride = (4 << level) as f32;
+        let cells = cell_anchors_detectron(stride, &[*size], &RATIOS);
+        let [width, height] = side;
+        levels.push(AnchorLevel { height, width, stride_h: stride, stride_w: stride, cells });
+        side = side.map(|v| v.div_ceil(2));
+    }
+    let counts = levels.iter().map(|l| (3 * l.height * l.width) as i32).collect();
+    let ran = Ran::new(case.name(), Anchors { levels }, vec![]);
+    (ran.f32(0).to_vec(), counts)
+}
+
+/// Labels by the RPN's op under the straddle filter.
+fn labelled(case: Case<'_>, anchors: &[f32], gt: &[f32]) -> Ran {
+    let op = MatchAnchors {
+        fg_iou: 0.7,
+        bg_iou: 0.3,
+        low_quality: true,
+        plus_one: true,
+        straddle_filter: true,
+    };
+    let size = image_size(case);
+    let inputs = vec![
+        floats(Role::Box, &[anchors.len() / 4, 4], anchors.to_vec()),
+        floats(Role::Box, &[1, gt.len() / 4, 4], gt.to_vec()),
+        count(gt.len() / 4),
+        index(&[1, 2], vec![size.height, size.width]),
+        count(1),
+    ];
+    Ran::new(case.name(), op, inputs)
+}
+
+/// 1 where an anchor lies within the image: without objects those are background, the others -1.
+fn visibility(case: Case<'_>, anchors: &[f32]) -> Vec<u8> {
+    let ran = labelled(case, anchors, &[]);
+    ran.i32(0).iter().map(|label| u8::from(*label == 0)).collect()
+}
+
+fn all_anchors(report: &mut Report, case: Case<'_>) {
+    let (anchors, counts) = anchors_of(case);
+    for (level, size) in SIZES.iter().enumerate() {
+        let cells = cell_anchors_detectron((4 << level) as f32, &[*size], &RATIOS);
+        let name = format!("cell_anchors_l{level}");
+        report.exact(case.name(), &name, cells.as_flattened(), &case.f32(&name).data);
+    }
+    report.exact(case.name(), "level_counts", &counts, &case.i32("level_counts").data);
+    report.exact(case.name(), "anchors", &anchors, &case.f32("anchors").data);
+    let visible = visibility(case, &anchors);
+    report.exact(case.name(), "visibility", &visible, &case.u8("visibility").data);
+}
+
+fn anchors_summary(report: &mut Report, case: Case<'_>) {
+    let (anchors, counts) = anchors_of(case);
+    let every = case.usize("every");
+    report.exact(case.name(), "level_counts", &counts, &case.i32("level_counts").data);
+    let got: Vec<Box4> = as_boxes(&anchors).iter().step_by(every).copied().collect();
+    report.exact(case.name(), "anchors_every", got.as_flattened(), &case.f32("anchors_every").data);
+    let visible = visibility(case, &anchors);
+    let got: Vec<u8> = visible.iter().step_by(every).copied().collect();
+    report.exact(case.name(), "visibility_every", &got, &case.u8("visibility_every").data);
+    let mut from = 0;
+    let of_level = |n: &i32| {
+        let level = &visible[from..from + *n as usize];
+        from += *n as usize;
+        level.iter().map(|v| i32::from(*v)).sum::<i32>()
+    };
+    let got: Vec<i32> = counts.iter().map(of_level).collect();
+    report.exact(case.name(), "visible_counts", &got, &case.i32("visible_counts").data);
+    let sum: f64 = (0..visible.len()).filter(|i| visible[*i] == 1).map(|i| i as f64).sum();
+    let want = case.f64("visible_index_sum_f64").data;
+    report.exact(case.name(), "visible_index_sum", &[sum], &want);
+}
+
+fn cells(report: &mut Report, case: Case<'_>) {
+    let [sizes, ratios] = ["sizes", "ratios"]
+        .map(|name| numbers(case, name).iter().map(|v| *v as f32).collect::<Vec<_>>());
+    let cells = cell_anchors_detectron(case.float("stride") as f32, &sizes, &ratios);
+    report.exact(case.name(), "cell", cells.as_flattened(), &case.f32("cell").data);
+}
+
+fn coder(report: &mut Report, case: Case<'_>) {
+    built_in(case, "clip", f64::from(MAX_LOG_RATIO));
+    let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "weights")[i] as f32);
+    let (proposals, gt) = (case.f32("proposals").data, case.f32("gt").data);
+    let pairs = as_boxes(&proposals).iter().zip(as_boxes(&gt));
+    let encoded: Vec<Box4> = pairs.map(|(p, gt)| encode(p, gt, &weights, true)).collect();
+    report.close(case.name(), "encoded", encoded.as_flattened(), &case.f32("encoded").data);
+    let deltas = case.f32("deltas");
+    let of_each = as_boxes(&deltas.data).chunks_exact(deltas.shape[1] / 4);
+    let decoded: Vec<Box4> = as_boxes(&proposals)
+        .iter()
+        .zip(of_each)
+        .flat_map(|(p, deltas)| deltas.iter().map(|d| decode(p, d, &weights, true)))
+        .collect();
+    report.close(case.name(), "decoded", decoded.as_flattened(), &case.f32("decoded").data);
+}
+
+fn overlaps(report: &mut Report, case: Case<'_>) {
+    let (a, b) = (case.f32("a").data, case.f32("b").data);
+    let areas: Vec<f32> = as_boxes(&a).iter().map(|a| area(a, true)).collect();
+    report.close(case.name(), "area", &areas, &case.f32("area").data);
+    let of_row = |a: &Box4| as_boxes(&b).iter().map(|b| iou(a, b, true)).collect::<Vec<_>>();
+    let got: Vec<f32> = as_boxes(&a).iter().flat_map(of_row).collect();
+    report.close(case.name(), "iou", &got, &case.f32("iou").data);
+}
+
+/// The set by score; the reference lists it by index.
+fn suppression(report: &mut Report, case: Case<'_>) {
+    let (boxes, scores) = (case.f32("boxes").data, case.f32("scores").data);
+    let mut kept = nms(as_boxes(&boxes), &scores, case.float("threshold") as f32, true);
+    report.exact(case.name(), "by score", &kept, &case.i32("keep_score_order").indices());
+    kept.sort_unstable();
+    report.exact(case.name(), "by index", &kept, &case.i32("keep_reference").indices());
+}
+
+/// Boxes far apart, each of a level of its own, so that the order stays the list's.
+fn top_n(report: &mut Report, case: Case<'_>) {
+    let lists = [0, 1].map(|i| case.f32(&format!("objectness_{i}")).data);
+    let rows = lists[0].len().max(lists[1].len());
+    let mut scores = Vec::new();
+    for list in &lists {
+        scores.extend(list);
+        // A row without a score does not count.
+        scores.resize(scores.len() + rows - list.len(), -1.0);
+    }
+    let kept = |scope, post_top_n: &str| {
+        let post_top_n = case.usize(post_top_n);
+        let op =
+            NmsProposals { threshold: 0.7, post_top_n, level_top_n: None, plus_one: true, scope };
+        let boxes = vec![[0.0, 0.0, 9.0, 9.0]; 2 * rows];
+        let inputs = vec![
+            floats(Role::Box, &[2, rows, 4], boxes.concat()),
+            floats(Role::Score, &[2, rows], scores.clone()),
+            index(&[rows], (0..rows as i32).collect()),
+            index(&[2, rows], (0..rows as i32).chain(0..rows as i32).collect()),
+        ];
+        let ran = Ran::new(case.name(), op, inputs);
+        let capacity = ran.shape(2)[1];
+        [0, 1].map(|i| ran.i32(2)[i * capacity..][..ran.i32(3)[i] as usize].to_vec())
+    };
+    let train = kept(ProposalScope::Batch { images: 2 }, "train_top_n_per_batch");
+    let test = kept(ProposalScope::Image, "test_top_n_per_image");
+    for i in 0..2 {
+        for (what, got) in [("train_keep", &train[i]), ("test_keep", &test[i])] {
+            let name = format!("{what}_{i}");
+            report.exact(case.name(), &name, got, &case.i32(&name).data);
+        }
+    }
+}
+
+fn clipping(report: &mut Report, case: Case<'_>) {
+    let size = image_size(case);
+    let boxes = case.f32("boxes").data;
+    let mut clipped: Vec<Box4> = as_boxes(&boxes).iter().map(|b| clip(b, size, true)).collect();
+    report.exact(case.name(), "clipped", clipped.as_flattened(), &case.f32("clipped").data);
+    clipped.retain(|b| b[2] > b[0] && b[3] > b[1]);
+    let want = case.f32("clipped_nonempty").data;
+    report.exact(case.name(), "clipped_nonempty", clipped.as_flattened(), &want);
+}
+
+fn targets(report: &mut Report, case: Case<'_>) {
+    let size = image_size(case);
+    let xywh = case.f32("xywh").data;
+    let of = |b: &Box4, [height, width]: [i32; 2]| inclusive_box(*b, height as u32, width as u32);
+    let boxes: Vec<_> = as_boxes(&xywh).iter().map(|b| of(b, [size.height, size.width])).collect();
+    let keep: Vec<usize> = (0..boxes.len()).filter(|i| boxes[*i].is_some()).collect();
+    report.exact(case.name(), "keep", &keep, &case.i32("keep").indices());
+    let clipped: Vec<Box4> = boxes.into_iter().flatten().collect();
+    report.close(case.name(), "clipped", clipped.as_flattened(), &case.f32("clipped").data);
+    let back = |b: &Box4| [b[0], b[1], b[2] - b[0] + 1.0, b[3] - b[1] + 1.0];
+    let back: Vec<Box4> = clipped.iter().map(back).collect();
+    report.close(case.name(), "back_xywh", back.as_flattened(), &case.f32("back_xywh").data);
+}
+
+fn levels(report: &mut Report, case: Case<'_>) {
+    let boxes = case.f32("boxes");
+    let op = RoiLevels {
+        min_level: 2,
+        max_level: 5,
+        canonical_size: 224.0,
+        canonical_level: 4,
+        plus_one: true,
+    };
+    let inputs = vec![host(Role::Box, &boxes), repeated(boxes.shape[0], 0)];
+    let ran = Ran::new(case.name(), op, inputs);
+    report.exact(case.name(), "level", ran.i32(0), &case.i32("level").data);
+}
+
+fn matches(report: &mut Report, case: Case<'_>) {
+    let iou = case.f32("iou");
+    let thresholds =
+        Thresholds { fg_iou: case.float("high") as f32, bg_iou: case.float("low") as f32 };
+    let low_quality = flag(case, "allow_low_quality");
+    let got = match_iou(&iou.data, iou.shape[1], thresholds, low_quality);
+    report.exact(case.name(), "matches", &got, &case.i32("matches").data);
+}
+
+fn rpn_labels(report: &mut Report, case: Case<'_>) {
+    let (anchors, _) = anchors_of(case);
+    let gt = case.f32("gt").data;
+    let ran = labelled(case, &anchors, &gt);
+    report.exact(case.name(), "labels", ran.i32(0), &case.i32("labels").data);
+    let positives = case.i32("pos_index").indices();
+    let got: Vec<usize> = (0..ran.i32(0).len()).filter(|i| ran.i32(0)[*i] == 1).collect();
+    report.exact(case.name(), "pos_index", &got, &positives);
+    let matched = case.i32("matched_idxs").data;
+    let objects: Vec<usize> = positives.iter().map(|i| matched[*i] as usize).collect();
+    let got: Vec<usize> = positives.iter().map(|i| ran.i32(1)[*i] as usize).collect();
+    report.exact(case.name(), "matched of positives", &got, &objects);
+    let (anchors, gt) = (as_boxes(&anchors), as_boxes(&gt));
+    let pairs = positives.iter().zip(&objects);
+    let encoded: Vec<Box4> =
+        pairs.map(|(&a, &g)| encode(&anchors[a], &gt[g], &[1.0; 4], true)).collect();
+    let want = case.f32("pos_regression_targets").data;
+    report.close(case.name(), "pos_regression_targets", encoded.as_flattened(), &want);
+}
+
+/// The set of the reference, which lists it class by class and keeps ties of the last place.
+fn detections(report: &mut Report, case: Case<'_>) {
+    let (logits, size) = (case.f32("class_logits"), image_size(case));
+    let rows = logits.shape[0];
+    let op = Detections {
+        score_threshold: case.float("score_thresh") as f32,
+        nms_threshold: case.float("nms") as f32,
+        per_image: case.usize("detections_per_img"),
+        weights: [10.0, 10.0, 5.0, 5.0],
+        min_size: 0.0,
+        plus_one: true,
+    };
+    let inputs = vec![
+        host(Role::Activation, &logits),
+        host(Role::Activation, &case.f32("box_regression")),
+        host(Role::Box, &case.f32("proposals")),
+        repeated(rows, 0),
+        count(rows),
+        index(&[1, 2], vec![size.height, size.width]),
+    ];
+    let ran = Ran::new(case.name(), op, inputs);
+    let (scores, labels) = (case.f32("scores").data, case.i32("labels").data);
+    let (boxes, n) = (case.f32("boxes").data, labels.len());
+    report.exact(case.name(), "number", ran.i32(5), &[n as i32]);
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    let by_score: Vec<f32> = order.iter().map(|&d| scores[d]).collect();
+    report.close(case.name(), "scores", &ran.f32(1)[..n], &by_score);
+    let by_score: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
+    report.exact(case.name(), "labels", &ran.i32(2)[..n], &by_score);
+    let by_score: Vec<Box4> = order.iter().map(|&d| as_boxes(&boxes)[d]).collect();
+    report.close(case.name(), "boxes", &ran.f32(0)[..4 * n], by_score.as_flattened());
+}
+
+fn losses(report: &mut Report, case: Case<'_>) {
+    let beta = case.float("beta") as f32;
+    let (input, target) = (case.f32("input").data, case.f32("target").data);
+    let (losses, slopes): (Vec<f32>, Vec<f32>) =
+        input.iter().zip(&target).map(|(x, t)| smooth_l1(x - t, beta)).unzip();
+    let sum: f64 = losses.iter().map(|v| f64::from(*v)).sum();
+    report.close(case.name(), "loss_sum", &[sum], &case.f32("loss_sum").data);
+    report.close(case.name(), "dinput", &slopes, &case.f32("dinput").data);
+}
+
+/// Rates of weights and biases at each recorded count of the scheduler, by the op.
+fn rates(report: &mut Report, case: Case<'_>) {
+    let (base, factor) = (case.float("base_lr"), case.float("warmup_factor"));
+    let shared_warmup = case.attribute("method") == "mlperf_linear";
+    let warmup_steps = case.usize("warmup_iters") as u64;
+    let start = if shared_warmup { 1.0 - warmup_steps as f64 * factor / base } else { factor };
+    let milestones = numbers(case, "steps").iter().map(|m| *m as u64).collect();
+    let gamma = case.float("gamma");
+    let schedule =
+        LrSchedule::Multistep { base, warmup_steps, warmup_factor: start, milestones, gamma };
+    let want = case.f64("lr_weight_bias_f64").data;
+    let got: Vec<f32> = case
+        .i32("t")
+        .data
+        .iter()
+        .flat_map(|&first| {
+            let op = ControlStep {
+                schedule: schedule.clone(),
+                clip_norm: 0.0,
+                growth_interval: 0,
+                dynamic: false,
+                shared_warmup,
+                first_step: first as u64,
+                count_skipped: false,
+                micro_steps: 1,
+            };
+            let zero = || index(&[1], vec![0]);
+            let one = || floats(Role::Scalar, &[1], vec![1.0]);
+            let mut state = [zero(), one(), zero(), zero()];
+            let control = run_updating(&op, &[one(), count(1)], &mut state).expect("it runs");
+            let control = Control::read(control[0].as_f32());
+            [1.0, 2.0].map(|factor| control.rate(factor))
+        })
+        .collect();
+    report.close(case.name(), "lr_weight_bias", &got, &want);
+}
