@@ -28,6 +28,7 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
     ("compute_80/giou_loss.ptx", include_str!("compute_80/giou_loss.ptx")),
     ("compute_80/grad_norms.ptx", include_str!("compute_80/grad_norms.ptx")),
     ("compute_80/group_norm.ptx", include_str!("compute_80/group_norm.ptx")),
+    ("compute_80/layerwise.ptx", include_str!("compute_80/layerwise.ptx")),
     ("compute_80/level_gradients.ptx", include_str!("compute_80/level_gradients.ptx")),
     ("compute_80/mask_bce_loss.ptx", include_str!("compute_80/mask_bce_loss.ptx")),
     ("compute_80/mask_probabilities.ptx", include_str!("compute_80/mask_probabilities.ptx")),

@@ -86,6 +86,7 @@ pub mod paste;
 pub mod philox;
 pub mod resize;
 pub mod signs;
+pub mod update;
 
 pub use device::tensor::{DType, Role, TensorDesc};
 pub use error::OpError;

@@ -2,8 +2,10 @@
 
 use kernels::Role;
 use kernels::cpu::HostTensor;
-use kernels::on_cpu::run_updating;
+use kernels::on_cpu::{run, run_updating};
 use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
+use kernels::ops::grad_norms::GradNorms;
+use kernels::ops::layerwise::{Lars, LayerGroup, LayerRule, Layerwise, Novograd, NovogradForm};
 use kernels::ops::sgd::{Sgd, SgdGroup};
 
 use crate::convert::{count, flag, floats, host, index, numbered, numbers};
@@ -18,11 +20,12 @@ pub(crate) fn optim() {
     let Some(family) = Family::open("optim") else { return };
     let mut report = Report::new("optim", SGD_TOLERANCE);
     for case in family.cases() {
-        if case.name().starts_with("novograd") || case.name().starts_with("lars") {
-            report.not_due();
-            continue;
+        match case.name().split('_').next() {
+            Some("sgd") => sgd(&mut report, case),
+            Some("novograd") => layerwise(&mut report, case, novograd_rule(case)),
+            Some("lars") => layerwise(&mut report, case, lars_rule(case)),
+            _ => panic!("{}: an optimizer that we do not have", case.name()),
         }
-        sgd(&mut report, case);
         report.done_case();
     }
     report.finish();
@@ -35,6 +38,7 @@ fn sgd(report: &mut Report, case: Case<'_>) {
         momentum: case.float("momentum") as f32,
         nesterov: flag(case, "nesterov"),
         groups: vec![SgdGroup { weight_decay, lr_factor: 1.0, master: false }; names.len()],
+        stats: false,
     };
     let weights: Vec<HostTensor> =
         names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();
@@ -48,7 +52,7 @@ fn sgd(report: &mut Report, case: Case<'_>) {
             .map(|name| host(Role::WeightGradient, &case.f32(name)))
             .collect();
         // Nothing clipped, nothing skipped, loss scale 1.
-        inputs.push(floats(Role::Scalar, &[4], vec![rate as f32, 1.0, 1.0, 1.0]));
+        inputs.push(floats(Role::Scalar, &[Control::LEN], vec![rate as f32, 1.0, 1.0, 1.0, 0.0]));
         let ran = run_updating(&op, &inputs, &mut state);
         ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
         for (w, i) in state.iter().zip(0..names.len()) {
@@ -60,6 +64,57 @@ fn sgd(report: &mut Report, case: Case<'_>) {
     assert_eq!(buffers.len(), names.len(), "{}: a buffer for each weight", case.name());
     for (momentum, name) in state[names.len()..].iter().zip(&buffers) {
         report.close(case.name(), name, momentum.as_f32(), &case.f32(name).data);
+    }
+}
+
+fn novograd_rule(case: Case<'_>) -> LayerRule {
+    let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| case.float(name) as f32);
+    let form = match case.name() {
+        "novograd_paper" => NovogradForm::Paper,
+        _ => NovogradForm::Apex {
+            bias_correction: flag(case, "bias_correction"),
+            reg_inside: flag(case, "reg_inside"),
+            averaging: flag(case, "averaging"),
+            init_zero: flag(case, "init_zero"),
+        },
+    };
+    LayerRule::Novograd(Novograd { beta1, beta2, eps, form })
+}
+
+fn lars_rule(case: Case<'_>) -> LayerRule {
+    let [momentum, trust] = ["momentum", "trust"].map(|name| case.float(name) as f32);
+    LayerRule::Lars(Lars { momentum, trust })
+}
+
+/// All tensors adapt; gradients and their norms come as given.
+fn layerwise(report: &mut Report, case: Case<'_>, rule: LayerRule) {
+    let names = numbered(case, "w0_");
+    let n = names.len();
+    let weight_decay = case.float("weight_decay") as f32;
+    let group = LayerGroup { weight_decay, lr_factor: 1.0, master: false, adapts: true };
+    let op = Layerwise { rule, groups: vec![group; n], stats: false };
+    let mut state: Vec<HostTensor> =
+        names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();
+    let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
+    state.extend(state.iter().map(zeros).collect::<Vec<_>>());
+    if let LayerRule::Novograd(_) = rule {
+        state.push(floats(Role::Scalar, &[n], vec![0.0; n]));
+        state.push(index(&[1], vec![0]));
+    }
+    for (step, &rate) in (1..).zip(&numbers(case, "lrs")) {
+        let mut inputs: Vec<HostTensor> = numbered(case, &format!("g{step}_"))
+            .iter()
+            .map(|name| host(Role::WeightGradient, &case.f32(name)))
+            .collect();
+        let norms = run(&GradNorms {}, &inputs).unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+        inputs.push(norms[0].clone());
+        inputs.push(floats(Role::Scalar, &[Control::LEN], vec![rate as f32, 1.0, 1.0, 1.0, 0.0]));
+        let ran = run_updating(&op, &inputs, &mut state);
+        ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+        for (w, i) in state.iter().zip(0..n) {
+            let name = format!("w{step}_{i}");
+            report.close(case.name(), &name, w.as_f32(), &case.f32(&name).data);
+        }
     }
 }
 

@@ -94,7 +94,8 @@ fn sgd(
         groups.push(group(&net.spec.config.solver, t.kind, master));
     }
     let solver = &net.spec.config.solver;
-    let op = Sgd { momentum: solver.momentum as f32, nesterov: solver.nesterov, groups };
+    let op =
+        Sgd { momentum: solver.momentum as f32, nesterov: solver.nesterov, groups, stats: false };
     let inputs: Vec<_> = grads.into_iter().chain([control]).collect();
     let updates: Vec<_> = trained.iter().map(|t| t.weight).chain(momenta).chain(masters).collect();
     net.program.add(Arc::new(op), &inputs, &updates)?;

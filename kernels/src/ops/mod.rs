@@ -21,6 +21,7 @@ pub mod gather_patches;
 pub mod giou_loss;
 pub mod grad_norms;
 pub mod group_norm;
+pub mod layerwise;
 pub mod level_gradients;
 pub mod linear;
 pub mod mask_bce_loss;
@@ -77,6 +78,7 @@ pub fn cases() -> Vec<OpCase> {
         giou_loss::cases(),
         grad_norms::cases(),
         group_norm::cases(),
+        layerwise::cases(),
         level_gradients::cases(),
         linear::cases(),
         mask_bce_loss::cases(),

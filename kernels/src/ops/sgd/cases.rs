@@ -29,22 +29,25 @@ pub fn cases() -> Vec<OpCase> {
         weight(&[1024, 1, 1, 256]),
         (&[1024], Role::Master, false),
     ];
+    let many: Vec<Parameter> = of_kinds.iter().cycle().take(131).copied().collect();
     vec![
         case("no parameters", &[], true, false),
         case("each kind", &of_kinds, true, false),
         case("each kind, nesterov", &of_kinds, true, true),
         case("each kind, skipped", &of_kinds, false, false),
-        case(
-            "131 parameters",
-            &of_kinds.iter().cycle().take(131).copied().collect::<Vec<_>>(),
-            true,
-            false,
-        ),
+        case("131 parameters", &many, true, false),
         case("a bottleneck of res4", &block, true, false),
+        of("each kind, with statistics", &of_kinds, true, false, true),
+        of("each kind, skipped, with statistics", &of_kinds, false, false, true),
+        of("131 parameters, with statistics", &many, true, false, true),
     ]
 }
 
 fn case(label: &str, parameters: &[Parameter], apply: bool, nesterov: bool) -> OpCase {
+    of(label, parameters, apply, nesterov, false)
+}
+
+fn of(label: &str, parameters: &[Parameter], apply: bool, nesterov: bool, stats: bool) -> OpCase {
     let tensors = |role: Option<Role>, seed: u32, scale: f32| -> Vec<HostTensor> {
         let tensor = |(i, p): (usize, &Parameter)| {
             normal(&TensorDesc::new(role.unwrap_or(p.1), p.0), seed + i as u32, scale)
@@ -56,7 +59,7 @@ fn case(label: &str, parameters: &[Parameter], apply: bool, nesterov: bool) -> O
         lr_factor: if i % 3 == 0 { 2.0 } else { 1.0 },
         master: p.2,
     });
-    let op = Sgd { momentum: 0.9, nesterov, groups: groups.collect() };
+    let op = Sgd { momentum: 0.9, nesterov, groups: groups.collect(), stats };
     let applied = if apply { 1.0 } else { 0.0 };
     let control =
         Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0, warmup_cut: 0.007 };

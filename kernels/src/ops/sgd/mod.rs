@@ -3,7 +3,8 @@
 //! Tensors: `grad_i` (f32) for each of n parameters, `control [5]` f32, a [`Control`] (in);
 //! state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i` (`Role::Master`) of
 //! each group with [`SgdGroup::master`], in order of the groups; all f32, the shapes of their
-//! gradients. No outputs. With `p = w` where there is no master:
+//! gradients. Out, with [`Sgd::stats`] only: `stats [n, 3]`, see [`crate::update`]. With `p = w`
+//! where there is no master:
 //!
 //! `g = grad_factor * grad + weight_decay * p; m = momentum * m + g;`
 //! `p -= rate(lr_factor) * (nesterov ? g + momentum * m : m); w = p`, with [`Control::rate`]
@@ -18,13 +19,14 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Gpu, Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::isa::{Isa, wide};
 use crate::ops::control_step::Control;
+use crate::update::{self, stats_desc};
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
@@ -49,6 +51,8 @@ pub struct Sgd {
     pub nesterov: bool,
     /// One a parameter.
     pub groups: Vec<SgdGroup>,
+    /// Whether statistics of the weights and gradients are an output.
+    pub stats: bool,
 }
 
 const NAME: &str = "sgd";
@@ -86,13 +90,22 @@ impl Op for Sgd {
                 format!("{:?}", p.role),
             )?;
         }
-        Ok(vec![])
+        Ok(if self.stats { vec![stats_desc(n)] } else { vec![] })
     }
 
     fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
         let elements: u64 = inputs[..self.groups.len()].iter().map(|g| g.len() as u64).sum();
         let copied: u64 = self.masters().map(|i| inputs[i].len() as u64).sum();
         Cost { flops: 7 * elements, bytes: 20 * elements + 4 * copied }
+    }
+
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        if self.stats { update::sums_bytes(&inputs[..self.groups.len()]) } else { 0 }
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -102,9 +115,19 @@ impl Op for Sgd {
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let n = self.groups.len();
         let control = Control::read(args.inputs[n].f32());
-        if !control.is_applied() {
-            return;
+        if control.is_applied() {
+            self.update_all(control, args);
         }
+        if self.stats {
+            update::write_stats(args, n, self.masters());
+        }
+    }
+}
+
+impl Sgd {
+    /// Updates all parameters.
+    fn update_all(&self, control: Control, args: &mut CpuArgs<'_>) {
+        let n = self.groups.len();
         let (weights, state) = args.updates.split_at_mut(n);
         let (momenta, masters) = state.split_at_mut(n);
         let mut masters = masters.iter_mut();
@@ -119,9 +142,7 @@ impl Op for Sgd {
             }
         }
     }
-}
 
-impl Sgd {
     /// Indices of the parameters that have a master.
     fn masters(&self) -> impl Iterator<Item = usize> + '_ {
         self.groups.iter().enumerate().filter(|(_, group)| group.master).map(|(i, _)| i)

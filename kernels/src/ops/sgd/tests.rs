@@ -21,7 +21,7 @@ fn sgd(nesterov: bool, groups: &[(f32, f32)]) -> Sgd {
         let master = false;
         SgdGroup { weight_decay, lr_factor, master }
     };
-    Sgd { momentum: 0.5, nesterov, groups: groups.iter().map(group).collect() }
+    Sgd { momentum: 0.5, nesterov, groups: groups.iter().map(group).collect(), stats: false }
 }
 
 /// First g = m = 2 * 3 + 0.5 * 4 = 8, so w = 4 - 0.25 * 8 = 2; then g = 7, m = 11, w = -0.75.

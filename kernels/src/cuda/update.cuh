@@ -1,0 +1,148 @@
+// The update of parameters by an optimizer: elementwise over weight, momentum and gradient, with
+// an fp32 master or without, and on request sums of what was read and written.
+#pragma once
+#include "many_tensors.cuh"
+#include "reduce.cuh"
+
+constexpr int CAPACITY = 64;  // parameters of a launch: its struct stays under 4 KiB
+constexpr int ROUNDS = 4;     // vectors of a thread: three streams of loads, all in flight
+constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
+constexpr int SUMS = 3;  // of a block, and statistics of a parameter
+constexpr int STATS_THREADS = 1024;
+
+// Loads and stores of a weight as float.
+DEVICE float4 load4(const float* p) { return *(const float4*)p; }
+DEVICE float4 load4(const half* p) {
+  const uint2 packed = *(const uint2*)p;
+  const float2 low = __half22float2(((const half2*)&packed)[0]);
+  const float2 high = __half22float2(((const half2*)&packed)[1]);
+  return make_float4(low.x, low.y, high.x, high.y);
+}
+DEVICE void store4(float* p, float4 v) { *(float4*)p = v; }
+DEVICE void store4(half* p, float4 v) {
+  uint2 packed;
+  ((half2*)&packed)[0] = __floats2half2_rn(v.x, v.y);
+  ((half2*)&packed)[1] = __floats2half2_rn(v.z, v.w);
+  *(uint2*)p = packed;
+}
+DEVICE float load1(const float* p) { return *p; }
+DEVICE float load1(const half* p) { return __half2float(*p); }
+DEVICE void store1(float* p, float v) { *p = v; }
+DEVICE void store1(half* p, float v) { *p = __float2half_rn(v); }
+
+// What a thread has seen of a parameter, if anyone asks: weights after the update, and gradients.
+struct Seen {
+  double weights = 0.0, squares = 0.0, grads = 0.0;
+  DEVICE void add(float w, float g) {
+    weights += (double)w, squares += (double)w * (double)w, grads += (double)g;
+  }
+};
+
+// Elements first .. first + BLOCK_ELEMENTS of a parameter. The update is computed on `p`: the
+// master, and copied to `copy`, or the weight itself. A rule that does not apply only sums.
+template <bool MASTER, bool STATS, typename Rule, typename P, typename W>
+DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRICT p,
+                         float* RESTRICT m, W* RESTRICT copy, uint64_t first, uint64_t len,
+                         bool apply, Seen& seen) {
+  first += threadIdx.x * VECTOR;
+  if ((!STATS || apply) && first + (ROUNDS - 1) * THREADS * VECTOR + VECTOR <= len) {
+    float4 ps[ROUNDS], ms[ROUNDS], gs[ROUNDS];
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++) {
+      const uint64_t at = first + i * THREADS * VECTOR;
+      gs[i] = load4(grad + at), ms[i] = load4(m + at), ps[i] = load4(p + at);
+    }
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++) {
+      const uint64_t at = first + i * THREADS * VECTOR;
+      ps[i].x = rule.update(ps[i].x, ms[i].x, gs[i].x);
+      ps[i].y = rule.update(ps[i].y, ms[i].y, gs[i].y);
+      ps[i].z = rule.update(ps[i].z, ms[i].z, gs[i].z);
+      ps[i].w = rule.update(ps[i].w, ms[i].w, gs[i].w);
+      store4(m + at, ms[i]);
+      store4(p + at, ps[i]);
+      if (MASTER) store4(copy + at, ps[i]);
+      if (!STATS) continue;
+      seen.add(ps[i].x, gs[i].x), seen.add(ps[i].y, gs[i].y);
+      seen.add(ps[i].z, gs[i].z), seen.add(ps[i].w, gs[i].w);
+    }
+    return;
+  }
+  for (int i = 0; i < ROUNDS; i++) {
+    const uint64_t from = first + i * THREADS * VECTOR;
+    for (uint64_t at = from; at < from + VECTOR && at < len; at++) {
+      if (STATS && !apply) {
+        seen.add(load1(p + at), grad[at]);
+        continue;
+      }
+      float momentum = m[at];
+      const float value = rule.update(load1(p + at), momentum, grad[at]);
+      m[at] = momentum;
+      store1(p + at, value);
+      if (MASTER) store1(copy + at, value);
+      if (STATS) seen.add(value, grad[at]);
+    }
+  }
+}
+
+// The block's elements of parameter `i` of a launch, whose struct has the fields named here.
+template <bool STATS, typename Rule, typename Parameters>
+DEVICE Seen update_parameter(const Rule& rule, const Parameters& in, int i, bool apply) {
+  const uint64_t first = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS;
+  const uint64_t len = in.len[i];
+  half* const narrow = (half*)in.w[i];
+  float* const wide = (float*)in.w[i];
+  const float* const grad = in.grad[i];
+  Seen seen;
+  if (in.p[i] && in.is_half[i])
+    update_block<true, STATS>(rule, grad, in.p[i], in.m[i], narrow, first, len, apply, seen);
+  else if (in.p[i])
+    update_block<true, STATS>(rule, grad, in.p[i], in.m[i], wide, first, len, apply, seen);
+  else if (in.is_half[i])
+    update_block<false, STATS>(rule, grad, narrow, in.m[i], (half*)nullptr, first, len, apply,
+                               seen);
+  else
+    update_block<false, STATS>(rule, grad, wide, in.m[i], (float*)nullptr, first, len, apply,
+                               seen);
+  return seen;
+}
+
+// Writes the sums of a block: weights, their squares, gradients; `scratch` as for `block_sum`.
+DEVICE void write_sums(const Seen& seen, double* scratch, double* RESTRICT sums) {
+  const double weights = block_sum(seen.weights, scratch);
+  const double squares = block_sum(seen.squares, scratch);
+  const double grads = block_sum(seen.grads, scratch);
+  if (threadIdx.x > 0) return;
+  double* const of = sums + (uint64_t)SUMS * blockIdx.x;
+  of[0] = weights, of[1] = squares, of[2] = grads;
+}
+
+// The parameters of a launch, for their statistics. Equal to the struct of kernels/src/update.rs.
+struct Lengths {
+  uint64_t len[CAPACITY];
+  int first_block[CAPACITY];  // past the last parameter, the blocks of the launch
+  int blocks;
+  int count;  // parameters
+};
+static_assert(sizeof(Lengths) == 12 * CAPACITY + 8, "kernels/src/update.rs builds it");
+
+// Statistics of each parameter from the sums of its blocks: mean and L2 norm of the weight, mean of
+// the gradient; zeros of one without elements. A warp for each.
+DEVICE void statistics(const Lengths& in, const double* RESTRICT sums, float* RESTRICT stats) {
+  const int lane = threadIdx.x % 32;
+  for (int i = threadIdx.x / 32; i < in.count; i += blockDim.x / 32) {
+    const int end = i + 1 < in.count ? in.first_block[i + 1] : in.blocks;
+    double of[SUMS];
+    for (int k = 0; k < SUMS; k++) {
+      double sum = 0.0;
+      for (int block = in.first_block[i] + lane; block < end; block += 32)
+        sum += sums[(uint64_t)SUMS * block + k];
+      of[k] = warp_sum(sum);
+    }
+    if (lane > 0) continue;
+    const double len = in.len[i] > 0 ? (double)in.len[i] : 1.0;
+    stats[SUMS * i] = (float)(of[0] / len);
+    stats[SUMS * i + 1] = (float)sqrt(of[1]);
+    stats[SUMS * i + 2] = (float)(of[2] / len);
+  }
+}

@@ -1,0 +1,116 @@
+//! Cases of `layerwise` for the table of ops.
+
+use std::sync::Arc;
+
+use super::{Lars, LayerGroup, LayerRule, Layerwise, Novograd, NovogradForm};
+use crate::case::{OpCase, normal, uniform};
+use crate::cpu::HostTensor;
+use crate::ops::control_step::Control;
+use crate::{Role, TensorDesc};
+
+/// A parameter: its shape, the role of the weight, and whether it has a master.
+type Parameter = (&'static [usize], Role, bool);
+
+const KINDS: [(Role, bool); 4] =
+    [(Role::Master, false), (Role::Weight, true), (Role::Weight, false), (Role::Master, true)];
+
+/// What a case does besides.
+#[derive(Clone, Copy)]
+struct Ask {
+    apply: bool,
+    stats: bool,
+    /// Updates applied before.
+    steps: i32,
+}
+
+/// The rules in all forms, first and later; sizes 0, 1, primes, a block and its neighbours in each
+/// kind of parameter; a skipped step; more parameters than a launch takes; a bottleneck of res4.
+pub fn cases() -> Vec<OpCase> {
+    let sizes: [&[usize]; 8] = [&[0], &[1], &[5, 7, 11], &[13], &[4095], &[4096], &[4097], &[9001]];
+    let each = |(role, master)| sizes.map(|shape| (shape, role, master)).to_vec();
+    let kinds: Vec<Parameter> = KINDS.into_iter().flat_map(each).collect();
+    let few: Vec<Parameter> = kinds.iter().copied().step_by(5).collect();
+    let many: Vec<Parameter> = kinds.iter().cycle().take(131).copied().collect();
+    let weight = |shape: &'static [usize]| (shape, Role::Weight, true);
+    let bias = |shape: &'static [usize]| (shape, Role::Master, false);
+    let block = [weight(&[256, 1, 1, 1024]), bias(&[256]), weight(&[256, 3, 3, 256]), bias(&[256])];
+    let ask = Ask { apply: true, stats: false, steps: 3 };
+    let (paper, apex) = (novograd(NovogradForm::Paper), novograd(form(0b0101)));
+    let mut cases = vec![
+        case("no parameters", lars(), &[], ask),
+        case("lars, each kind", lars(), &kinds, ask),
+        case("lars, skipped", lars(), &kinds, Ask { apply: false, ..ask }),
+        case("lars, 131 parameters, with statistics", lars(), &many, Ask { stats: true, ..ask }),
+        case("novograd, each kind", paper, &kinds, ask),
+        case("novograd, each kind, first", paper, &kinds, Ask { steps: 0, ..ask }),
+        case("novograd, skipped", apex, &kinds, Ask { apply: false, stats: true, ..ask }),
+        case("novograd, 131 parameters", apex, &many, Ask { steps: 100_000, ..ask }),
+        case("novograd, a bottleneck of res4", apex, &block, Ask { stats: true, ..ask }),
+        case("lars, a bottleneck of res4", lars(), &block, ask),
+    ];
+    for flags in 0..16 {
+        let label = |when: &str| format!("apex's novograd, flags {flags:04b}, {when}");
+        let rule = novograd(form(flags));
+        cases.push(case(&label("first"), rule, &few, Ask { steps: 0, ..ask }));
+        cases.push(case(&label("later"), rule, &few, ask));
+    }
+    cases
+}
+
+fn lars() -> LayerRule {
+    LayerRule::Lars(Lars { momentum: 0.9, trust: 0.02 })
+}
+
+fn novograd(form: NovogradForm) -> LayerRule {
+    LayerRule::Novograd(Novograd { beta1: 0.95, beta2: 0.5, eps: 1e-8, form })
+}
+
+/// Apex's form with these flags.
+fn form(flags: u32) -> NovogradForm {
+    let flag = |bit: u32| flags >> bit & 1 == 1;
+    NovogradForm::Apex {
+        bias_correction: flag(0),
+        reg_inside: flag(1),
+        averaging: flag(2),
+        init_zero: flag(3),
+    }
+}
+
+fn case(label: &str, rule: LayerRule, parameters: &[Parameter], ask: Ask) -> OpCase {
+    let tensors = |role: Option<Role>, seed: u32, scale: f32| -> Vec<HostTensor> {
+        let tensor = |(i, p): (usize, &Parameter)| {
+            normal(&TensorDesc::new(role.unwrap_or(p.1), p.0), seed + i as u32, scale)
+        };
+        parameters.iter().enumerate().map(tensor).collect()
+    };
+    let groups = parameters.iter().enumerate().map(|(i, p)| LayerGroup {
+        weight_decay: if i % 2 == 0 { 1e-3 } else { 0.0 },
+        lr_factor: if i % 3 == 0 { 2.0 } else { 1.0 },
+        master: p.2,
+        adapts: i % 4 != 1,
+    });
+    let op = Layerwise { rule, groups: groups.collect(), stats: ask.stats };
+    let applied = if ask.apply { 1.0 } else { 0.0 };
+    let control =
+        Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0, warmup_cut: 0.003 };
+    let mut inputs = tensors(Some(Role::WeightGradient), 1, 0.1);
+    let square = |v: &f32| f64::from(*v) * f64::from(*v);
+    let norm = |t: &HostTensor| t.as_f32().iter().map(square).sum::<f64>().sqrt() as f32;
+    let norms: Vec<f32> = inputs.iter().map(norm).chain([1.0]).collect();
+    inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &[norms.len()]), norms));
+    inputs.push(HostTensor::f32(Control::desc(), control.values().to_vec()));
+    let masters = parameters
+        .iter()
+        .enumerate()
+        .filter(|(_, p)| p.2)
+        .map(|(i, p)| uniform(&TensorDesc::new(Role::Master, p.0), 3000 + i as u32, -1.0, 1.0));
+    let mut updates = tensors(None, 1000, 1.0);
+    updates.append(&mut tensors(Some(Role::Master), 2000, 0.1));
+    updates.extend(masters);
+    if let LayerRule::Novograd(_) = rule {
+        let averages = TensorDesc::new(Role::Scalar, &[parameters.len()]);
+        updates.push(uniform(&averages, 4000, 0.1, 2.0));
+        updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
+    }
+    OpCase::new(label, Arc::new(op), inputs).updating(updates)
+}
