@@ -49,8 +49,8 @@ fn a_key_like_no_other_lists_the_table() {
     );
     let text = fault("zzzzz = 5");
     assert!(text.ends_with(
-        "the keys of a config are model, input, data, solver, train, eval, ranks, \
-             fusion"
+        "the keys of a config are model, input, data, solver, loss_weights, train, eval, \
+             ranks, fusion"
     ));
 }
 

@@ -16,9 +16,9 @@ pub struct StepRecord {
     pub step: u64,
     /// Epoch, from 0.
     pub epoch: u64,
-    /// Sum of the losses.
+    /// Sum of the losses, each times its weight.
     pub loss: f32,
-    /// Each loss by name.
+    /// Each loss by name, without its weight.
     pub losses: Vec<(&'static str, f32)>,
     /// Learning rate of this step.
     pub lr: f32,
@@ -34,6 +34,34 @@ pub struct StepRecord {
     pub step_seconds: f64,
     /// Seconds of that time spent waiting for data.
     pub data_seconds: f64,
+    /// Of each trained parameter, in order; empty unless `train.log_parameters`.
+    #[serde(skip)]
+    pub parameters: Vec<ParameterStats>,
+}
+
+/// What a step has done to one parameter. Gradients are unscaled, and not clipped.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ParameterStats {
+    /// Mean of the weight after the step.
+    pub weight_mean: f32,
+    /// L2 norm of the weight after the step.
+    pub weight_norm: f32,
+    /// Mean of the gradient.
+    pub gradient_mean: f32,
+    /// L2 norm of the gradient.
+    pub gradient_norm: f32,
+}
+
+impl ParameterStats {
+    /// Tags and values of TensorBoard, for the parameter of this name.
+    pub fn scalars(&self, name: &str) -> [(String, f32); 4] {
+        [
+            (format!("weight_mean/{name}"), self.weight_mean),
+            (format!("weight_norm/{name}"), self.weight_norm),
+            (format!("gradient_mean/{name}"), self.gradient_mean),
+            (format!("gradient_norm/{name}"), self.gradient_norm),
+        ]
+    }
 }
 
 /// Keeps a window of steps for the log line, and writes every step to `metrics.jsonl`.
@@ -260,6 +288,7 @@ mod tests {
                 images: 4,
                 step_seconds: 0.5,
                 data_seconds: 0.25,
+                parameters: Vec::new(),
             };
             metrics.push(record).expect("written");
         }

@@ -26,8 +26,21 @@ pub fn differentiate(
     seed: TensorId,
     wrt: &[TensorId],
 ) -> Result<Vec<TensorId>, GraphError> {
+    let seeded: Vec<_> = losses.iter().map(|loss| (*loss, seed)).collect();
+    differentiate_seeded(program, &seeded, wrt)
+}
+
+/// [`differentiate`] with a seed for each loss: `(loss, seed)`.
+///
+/// # Errors
+/// As for [`differentiate`].
+pub fn differentiate_seeded(
+    program: &mut Program,
+    losses: &[(TensorId, TensorId)],
+    wrt: &[TensorId],
+) -> Result<Vec<TensorId>, GraphError> {
     let saved = program.current();
-    let gradients = Differentiation::new(program, losses, seed, wrt).run(wrt);
+    let gradients = Differentiation::new(program, losses, wrt).run(wrt);
     program.restore(saved);
     gradients
 }
@@ -57,12 +70,7 @@ impl Known {
 }
 
 impl<'a> Differentiation<'a> {
-    fn new(
-        program: &'a mut Program,
-        losses: &[TensorId],
-        seed: TensorId,
-        wrt: &[TensorId],
-    ) -> Self {
+    fn new(program: &'a mut Program, losses: &[(TensorId, TensorId)], wrt: &[TensorId]) -> Self {
         let mut wanted = vec![false; program.tensors.len()];
         for t in wrt {
             wanted[t.index()] = true;
@@ -79,8 +87,8 @@ impl<'a> Differentiation<'a> {
             }
         }
         let mut arriving = vec![Vec::new(); program.tensors.len()];
-        for loss in losses {
-            arriving[loss.index()].push(seed);
+        for (loss, seed) in losses {
+            arriving[loss.index()].push(*seed);
         }
         let forward_nodes = program.nodes.len();
         Self { program, forward_nodes, wanted, arriving }

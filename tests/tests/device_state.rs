@@ -105,6 +105,160 @@ fn a_checkpoint_goes_from_device_to_device() {
     }
 }
 
+/// NovoGrad and LARS learn on both, and what they keep from step to step is in a checkpoint: one
+/// that is taken up again makes the bits of the run that went on.
+#[test]
+fn other_optimizers_learn_and_resume_to_the_bit() {
+    for (name, rate) in [("novograd", "0.02"), ("lars", "1.0")] {
+        let optimizer = format!("solver.optimizer={name}");
+        let rate = format!("solver.learning_rate={rate}");
+        let trust = "solver.lars.trust_coefficient=0.02";
+        let run = Run::new(&[&optimizer, &rate, trust, "solver.initial_loss_scale=1024"]);
+        let mut losses = Vec::new();
+        for open in [|| Backend::Cpu, on_device] {
+            let mut first = run.trainer(&open());
+            let before = steps(&mut first, 12);
+            let saved = run.save(&mut first);
+            let on = steps(&mut first, 3);
+            let mut second = run.trainer(&open());
+            resume(&mut second, &saved, 12);
+            let again = steps(&mut second, 3);
+            for (a, b) in on.iter().zip(&again) {
+                assert_eq!((a.step, a.loss, a.lr), (b.step, b.loss, b.lr), "{name}");
+            }
+            let (went_on, resumed) = (bits(&mut first), bits(&mut second));
+            let state = |name: &str| went_on.iter().any(|(state, _)| state == name);
+            let is_novograd = name == "novograd";
+            assert_eq!(state("novograd/averages") && state("novograd/steps"), is_novograd);
+            // The ring is of a process, not of a run.
+            let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
+            for (a, b) in went_on.iter().filter(of_run).zip(resumed.iter().filter(of_run)) {
+                assert!(a == b, "{name}: {} differs", a.0);
+            }
+            losses.push(before.iter().map(|record| record.loss).collect::<Vec<_>>());
+        }
+        let [cpu, device] = &losses[..] else { panic!("two runs") };
+        let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
+        println!("{name}: f32 {cpu:?} fp16 {device:?}");
+        assert!(mean(&cpu[8..]) < 0.95 * mean(&cpu[..4]), "{name} learns: {cpu:?}");
+        let [f32, fp16] = [mean(cpu), mean(device)];
+        assert!((f32 - fp16).abs() < 0.05 * f32, "{name}: {f32}, in fp16 {fp16}");
+    }
+}
+
+/// Statistics of parameters change no bit of a run, and are those of its weights and gradients.
+#[test]
+fn statistics_of_parameters_change_no_bit() {
+    for optimizer in ["sgd", "novograd"] {
+        let optimizer = format!("solver.optimizer={optimizer}");
+        let log = |asked: bool| format!("train.log_parameters={asked}");
+        let more = ["solver.initial_loss_scale=1024", "train.batch_size=4", "train.micro_steps=2"];
+        for open in [|| Backend::Cpu, on_device] {
+            let [plain, told] = [false, true].map(|asked| {
+                let run = Run::new(&[&[optimizer.as_str(), &log(asked)], &more[..]].concat());
+                let mut trainer = run.trainer(&open());
+                let records = steps(&mut trainer, 3);
+                let weights = bits(&mut trainer);
+                (records, weights, trainer.trained())
+            });
+            assert!(plain.0.iter().all(|record| record.parameters.is_empty()));
+            let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
+            for (a, b) in plain.1.iter().filter(of_run).zip(told.1.iter().filter(of_run)) {
+                assert!(a == b, "{} differs", a.0);
+            }
+            let record = &told.0[2];
+            assert_eq!(record.parameters.len(), told.2.len());
+            let squares = record.parameters.iter().map(|p| f64::from(p.gradient_norm).powi(2));
+            let total = squares.sum::<f64>().sqrt();
+            assert!((total / f64::from(record.grad_norm) - 1.0).abs() < 1e-4, "{total}");
+            for (name, stats) in told.2.iter().zip(&record.parameters) {
+                let (_, bytes) = told.1.iter().find(|(state, _)| state == name).expect("a weight");
+                let values: Vec<f64> = bytemuck::pod_collect_to_vec::<u8, f32>(bytes)
+                    .into_iter()
+                    .map(f64::from)
+                    .collect();
+                let norm = values.iter().map(|v| v * v).sum::<f64>().sqrt();
+                let mean = values.iter().sum::<f64>() / values.len() as f64;
+                let near =
+                    |got: f32, want: f64| (f64::from(got) - want).abs() < 1e-5 * (norm + 1e-9);
+                assert!(near(stats.weight_norm, norm), "{name}: {stats:?} {norm}");
+                assert!(near(stats.weight_mean, mean), "{name}: {stats:?} {mean}");
+                let bound = stats.gradient_norm / (values.len() as f32).sqrt();
+                assert!(stats.gradient_mean.abs() <= 1.0001 * bound, "{name}: {stats:?}");
+            }
+        }
+    }
+}
+
+/// A weight of a loss multiplies its gradients, on both and with micro-steps: losses that all count
+/// twice make the first update of twice the loss scale, and a loss of weight 0 moves nothing.
+#[test]
+fn a_weight_of_a_loss_multiplies_its_gradients() {
+    let all = ["objectness", "rpn_box_reg", "classifier", "box_reg", "mask"];
+    let weights = |of: &dyn Fn(&str) -> f32| -> Vec<String> {
+        all.iter().map(|loss| format!("loss_weights.{loss}={}", of(loss))).collect()
+    };
+    let first = |set: &[String], backend: &Backend| {
+        let scale = "solver.initial_loss_scale=1024".to_string();
+        let run = Run::new(&set.iter().chain([&scale]).map(String::as_str).collect::<Vec<_>>());
+        let mut trainer = run.trainer(backend);
+        let before = bits(&mut trainer);
+        let record = steps(&mut trainer, 1).remove(0);
+        let after = bits(&mut trainer);
+        let moved = before.iter().zip(&after).filter(|(a, b)| a != b);
+        let moved: Vec<String> = moved.map(|((name, _), _)| name.clone()).collect();
+        (record, moved)
+    };
+    for open in [|| Backend::Cpu, on_device] {
+        let (plain, _) = first(&[], &open());
+        let (twice, _) = first(&weights(&|_| 2.0), &open());
+        assert_eq!(plain.losses, twice.losses, "losses are told without their weights");
+        assert_eq!(twice.loss, 2.0 * plain.loss);
+        let ratio = twice.grad_norm / plain.grad_norm;
+        assert!((ratio - 2.0).abs() < 0.01, "{ratio}");
+        let decay = "solver.weight_decay=0".to_string();
+        let mut masks_alone = weights(&|loss| if loss == "mask" { 1.0 } else { 0.0 });
+        masks_alone.push(decay);
+        let (record, moved) = first(&masks_alone, &open());
+        let mask = record.losses.iter().find(|(name, _)| *name == "loss_mask").expect("a loss").1;
+        assert_eq!(record.loss, mask);
+        assert!(moved.iter().any(|name| name.starts_with("roi_heads.mask_predictor")));
+        let other = ["rpn.", "roi_heads.box_predictor"];
+        assert!(!moved.iter().any(|name| other.iter().any(|o| name.starts_with(o))), "{moved:?}");
+    }
+}
+
+/// The box losses and coders, the schedules and a fixed loss scale of the config reach a step on
+/// both: each changes it, and it is finite and applied.
+#[test]
+fn options_of_the_recipe_reach_the_step() {
+    for open in [|| Backend::Cpu, on_device] {
+        let of = |set: &[&str]| {
+            let more = ["solver.initial_loss_scale=512", "solver.warmup_steps=2", "train.steps=4"];
+            let run = Run::new(&[&more[..], set].concat());
+            let mut trainer = run.trainer(&open());
+            steps(&mut trainer, 4)
+        };
+        let box_loss = |records: &[StepRecord]| {
+            records[0].losses.iter().find(|(name, _)| *name == "loss_box_reg").expect("a loss").1
+        };
+        // Proposals of a fresh model overlap little: with these some of them are positive.
+        let low = ["model.roi.fg_iou=0.1", "model.roi.bg_iou=0.1"];
+        let plain = of(&low);
+        let giou = of(&[&low[..], &["model.box_head.loss=giou"]].concat());
+        let coder = of(&[&low[..], &["model.roi.box_weights=[20,20,10,10]"]].concat());
+        assert!(box_loss(&giou) > 0.0 && box_loss(&giou) != box_loss(&plain));
+        assert!(box_loss(&coder) > box_loss(&plain), "larger deltas");
+        let cosine = of(&["solver.schedule=cosine", "solver.min_learning_rate=0.001"]);
+        assert!(cosine[3].lr < cosine[2].lr, "{:?}", cosine[3]);
+        let fixed = of(&["solver.dynamic_loss_scale=false", "solver.loss_scale_growth_interval=1"]);
+        assert!(fixed.iter().all(|record| record.loss_scale == 512.0));
+        for record in [&plain, &giou, &coder, &cosine, &fixed].into_iter().flatten() {
+            assert!(record.applied && record.loss.is_finite(), "{record:?}");
+        }
+    }
+}
+
 /// Frozen weights are fp16 on the device alone: what comes back is what was given.
 #[test]
 fn frozen_weights_keep_their_bits_on_the_host() {

@@ -190,6 +190,30 @@ fn tensorboard_gets_all_twelve_numbers_and_a_picture() {
     assert!(has("train/step_ms") && has("train/loss_mask"));
 }
 
+/// With `train.log_parameters` TensorBoard gets mean and norm of each weight and gradient; without
+/// it none.
+#[test]
+fn tensorboard_gets_statistics_of_parameters_if_asked() {
+    let place = Place::new();
+    let run = |name: &str, more: &str| {
+        let steps = "--set train.steps=2 --set train.log_every_steps=1";
+        place.good(&micro(&format!("{steps} --set train.name={name} {more}")));
+        let names = place.names(&format!("runs/{name}"));
+        let file = names.iter().find(|n| n.starts_with("events.out")).expect("an event file");
+        place.bytes(&format!("runs/{name}/{file}"))
+    };
+    let tags = ["weight_mean", "weight_norm", "gradient_mean", "gradient_norm"];
+    let parameter = "roi_heads.box_predictor.cls_score.weight";
+    let count = |bytes: &[u8], text: &str| {
+        bytes.windows(text.len()).filter(|w| *w == text.as_bytes()).count()
+    };
+    let (asked, plain) = (run("asked", "--set train.log_parameters=true"), run("plain", ""));
+    for tag in tags {
+        let tag = format!("{tag}/{parameter}\u{15}");
+        assert_eq!((count(&asked, &tag), count(&plain, &tag)), (2, 0), "{tag}");
+    }
+}
+
 #[test]
 fn a_key_is_explained_listed_and_traced_to_its_file() {
     let place = Place::new();

@@ -26,6 +26,9 @@ fn a_resumed_run_that_would_mean_something_else_is_refused() {
         let words = [key, "--override"];
         place.bad(&resume(&format!("--set {key}={value}")), BAD_CONFIG, &words);
     }
+    // Another optimizer has another state: even an accepted change has nothing to go on with.
+    let other = resume("--override --set solver.optimizer=novograd");
+    place.bad(&other, BAD_CONFIG, &["solver.optimizer: \"sgd\" -> \"novograd\"", "model.weights"]);
     let weights = resume("--override --set model.weights=nothing.safetensors");
     place.bad(&weights, BAD_CONFIG, &["model.weights", "begin a new run"]);
     let fewer = "train --resume runs/micro --set train.steps=3";

@@ -4,6 +4,7 @@ mod data;
 mod fusion;
 mod heads;
 mod model;
+mod optimizers;
 mod ranks;
 mod solver;
 mod train;
@@ -20,6 +21,7 @@ pub use model::{
     Anchors, Backbone, BackboneKind, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, NormKind,
     StrideRule,
 };
+pub use optimizers::{Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
 pub use train::{BestMetric, Eval, Train};
@@ -36,6 +38,8 @@ pub struct Config {
     pub data: Data,
     /// Optimizer, learning rate schedule and loss scale.
     pub solver: Solver,
+    /// What each loss counts.
+    pub loss_weights: LossWeights,
     /// Length of the run, batch, seed, logging and checkpoints.
     pub train: Train,
     /// Evaluation.

@@ -3,19 +3,21 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::optimizers::{Lars, Novograd};
+
 /// `[solver]`: how weights are updated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Solver {
-    /// `"sgd"`.
+    /// `"sgd"` (default), `"novograd"` or `"lars"`.
     pub optimizer: Optimizer,
     /// Learning rate after warm-up, for the whole global batch. Default 0.02.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub learning_rate: f64,
-    /// Momentum, at least 0 and below 1. Default 0.9.
+    /// SGD and LARS: momentum, at least 0 and below 1. Default 0.9.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub momentum: f64,
-    /// Nesterov momentum. Default false.
+    /// SGD: Nesterov momentum. Default false.
     pub nesterov: bool,
     /// Weight decay (L2, added to the gradient). Default 1e-4.
     #[schemars(range(min = 0.0, max = 1e6))]
@@ -67,6 +69,10 @@ pub struct Solver {
     /// The schedule goes on at a step that overflowed, whose update is skipped. Default false; in
     /// NVIDIA's MLPerf entries it does.
     pub count_skipped_steps: bool,
+    /// Moments and form of NovoGrad.
+    pub novograd: Novograd,
+    /// Trust of LARS.
+    pub lars: Lars,
 }
 
 impl Default for Solver {
@@ -93,6 +99,8 @@ impl Default for Solver {
             loss_scale_growth_interval: 1000,
             dynamic_loss_scale: true,
             count_skipped_steps: false,
+            novograd: Novograd::default(),
+            lars: Lars::default(),
         }
     }
 }
@@ -104,6 +112,10 @@ pub enum Optimizer {
     /// Stochastic gradient descent with momentum.
     #[default]
     Sgd,
+    /// Stochastic gradient descent with moments of layer-wise norms.
+    Novograd,
+    /// Layer-wise adaptive rate scaling of SGD with momentum.
+    Lars,
 }
 
 /// Learning rate after warm-up.

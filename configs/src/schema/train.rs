@@ -55,6 +55,9 @@ pub struct Train {
     /// Steps between log lines with losses and speed. Default 20; 0 is never.
     #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "steps"))]
     pub log_every_steps: u64,
+    /// With each log line, write mean and L2 norm of every weight and its gradient to TensorBoard.
+    /// Default false: the update sums nothing.
+    pub log_parameters: bool,
     /// Stop when box AP (0 to 1) reaches this, and `target_mask` too. Default: none.
     #[schemars(range(min = 0.0, max = 1.0), extend("unit" = "AP"))]
     pub target_box: Option<f64>,
@@ -92,6 +95,7 @@ impl Default for Train {
             best_metric: BestMetric::Auto,
             patience: 0,
             log_every_steps: 20,
+            log_parameters: false,
             target_box: None,
             target_mask: None,
             run_dir: "runs".to_string(),

@@ -2,6 +2,7 @@
 
 mod limits;
 mod model;
+mod optimizers;
 mod run;
 mod sizes;
 
@@ -30,6 +31,7 @@ impl Config {
         let mut check = Check { found: None };
         model::check(self, &mut check);
         run::check(self, &mut check);
+        optimizers::check(self, &mut check);
         limits::check(self, &mut check);
         if check.found.is_none() {
             sizes::check(self, &mut check);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use graph::{GraphError, TensorId};
 use kernels::ops::control_step::Control;
 use kernels::ops::publish::Publish;
+use kernels::update::STATS;
 use kernels::{Role, TensorDesc};
 
 use super::net::{Loss, Net};
@@ -14,7 +15,7 @@ use super::state_names::{RING, RING_STEP};
 const MIN_ROWS: usize = 8;
 
 /// Layout of a row. Word 0 is the step number, then come the losses, [`Control`], and the gradient
-/// norms, the total last.
+/// norms, the total last, and statistics of the parameters, if they are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
     /// Rows.
@@ -22,6 +23,8 @@ pub struct RingLayout {
     /// Words per row.
     pub width: usize,
     losses: Vec<&'static str>,
+    /// Trained parameters.
+    parameters: usize,
     /// Whether the losses are sums over ranks, which the number of requests to stop follows.
     pub(crate) is_summed: bool,
 }
@@ -35,8 +38,10 @@ pub struct Row {
     pub stop: f32,
     /// What the step did.
     pub control: Control,
-    /// Norm of the scaled gradients.
-    pub total_norm: f32,
+    /// Norms of the scaled gradients, and of all of them.
+    pub norms: Vec<f32>,
+    /// Statistics of the parameters, see [`kernels::update`]; empty unless asked for.
+    pub stats: Vec<f32>,
 }
 
 impl RingLayout {
@@ -48,20 +53,22 @@ impl RingLayout {
             true => (rest[0], &rest[1..]),
             false => (0.0, rest),
         };
-        let control = Control::read(&rest[..Control::LEN]);
-        Row { losses, stop, control, total_norm: rest[rest.len() - 1] }
+        let (control, rest) = rest.split_at(Control::LEN);
+        let (norms, stats) = rest.split_at(self.parameters + 1);
+        let (norms, stats) = (norms.to_vec(), stats.to_vec());
+        Row { losses, stop, control: Control::read(control), norms, stats }
     }
 }
 
 /// Adds the node that publishes losses, or `summed`, their sum over ranks with the requests to
-/// stop, and, for the last micro-step, `results`: control and norms,
-/// `num_norms` of them.
+/// stop, and, for the last micro-step, `results`: control, norms, and statistics if they are asked
+/// for, of so many parameters.
 pub(super) fn publish(
     net: &mut Net<'_>,
     losses: &[Loss],
     summed: Option<TensorId>,
     results: &[TensorId],
-    num_norms: usize,
+    parameters: usize,
 ) -> Result<RingLayout, GraphError> {
     let is_summed = summed.is_some();
     let published = match summed {
@@ -69,7 +76,9 @@ pub(super) fn publish(
         None => losses.iter().map(|(_, loss)| *loss).collect(),
     };
     let values: Vec<TensorId> = published.iter().chain(results).copied().collect();
-    let width = 1 + losses.len() + usize::from(is_summed) + Control::LEN + num_norms;
+    let stats = if net.spec.config.train.log_parameters { STATS * parameters } else { 0 };
+    let norms = parameters + 1;
+    let width = 1 + losses.len() + usize::from(is_summed) + Control::LEN + norms + stats;
     // A power of two, so rows stay consecutive when the step counter wraps.
     let rows = MIN_ROWS.max(2 * net.spec.part.division.passes).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[rows, width]));
@@ -79,6 +88,7 @@ pub(super) fn publish(
         rows,
         width,
         losses: losses.iter().map(|(name, _)| *name).collect(),
+        parameters,
         is_summed,
     })
 }

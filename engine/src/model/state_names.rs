@@ -7,6 +7,11 @@ pub(crate) const RING: &str = "ring";
 /// Rows written to the ring.
 pub(crate) const RING_STEP: &str = "ring_step";
 
+/// Roots of NovoGrad's second moments, one of each trained parameter.
+pub(super) const NOVOGRAD_AVERAGES: &str = "novograd/averages";
+/// Updates that NovoGrad has applied.
+pub(super) const NOVOGRAD_STEPS: &str = "novograd/steps";
+
 /// Prefix of the sums that the passes of one step hand to the next.
 pub(super) const ACCUMULATED: &str = "accumulated/";
 /// Number of passes in those sums.

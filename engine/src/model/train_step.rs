@@ -1,9 +1,10 @@
 //! The training step: preprocess, forward, losses, backward, optimizer, as one Program.
 
 use device::Target;
-use graph::autodiff::differentiate;
+use graph::autodiff::differentiate_seeded;
 use graph::prune::prune;
 use graph::{GraphError, TensorId};
+use kernels::ops::fill::Fill;
 use kernels::ops::scalar_product::ScalarProduct;
 use kernels::{Role, TensorDesc};
 
@@ -11,7 +12,8 @@ use super::backbone::backbone;
 use super::fpn::fpn;
 use super::fusion;
 use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
-use super::net::Net;
+use super::loss_weights::weight_of;
+use super::net::{Loss, Net};
 use super::optimizer::{self, Trained};
 use super::preprocess::{decide_flips, preprocess, truth};
 use super::ring::publish;
@@ -21,9 +23,10 @@ use super::rpn::Rpn;
 use super::sums;
 use super::{BuiltProgram, ModelSpec};
 
-/// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], `control` (a
-/// [`kernels::ops::control_step::Control`]) and `grad_norms` (one per trained parameter, then the
-/// total; multiplied by the loss scale).
+/// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], without their
+/// weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per trained
+/// parameter, then the total; multiplied by the loss scale); and with `train.log_parameters`
+/// `parameter_stats` (see [`kernels::update`]).
 ///
 /// # Errors
 /// A config that an op rejects, with the part of the model.
@@ -52,12 +55,11 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
 
     let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained = optimizer::trained(&net);
-    let values: Vec<_> = losses.iter().map(|(_, loss)| *loss).collect();
     let seed = match pass {
         None => loss_scale,
         Some(pass) => net.program.apply1(ScalarProduct, [loss_scale, pass.micro_weight])?,
     };
-    let grads = backward(&mut net, &values, seed, &trained)?;
+    let grads = backward(&mut net, &losses, seed, &trained)?;
     let sums = sums::of_step(&mut net, &trained, grads, &losses, pass)?;
     let results = match sums.grads {
         Some(grads) => optimizer::update(&mut net, &trained, grads, loss_scale)?,
@@ -65,9 +67,7 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     };
     let ring = match spec.target {
         Target::Cpu => None,
-        Target::Gpu(_) => {
-            Some(publish(&mut net, &losses, sums.losses, &results, trained.len() + 1)?)
-        }
+        Target::Gpu(_) => Some(publish(&mut net, &losses, sums.losses, &results, trained.len())?),
     };
     prune(&mut net.program);
     fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
@@ -75,17 +75,34 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     Ok(BuiltProgram { losses, ring, ..net.finish() })
 }
 
-/// Gradients of the sum of `losses`, times `seed`, one per trained parameter.
+/// Gradients of the weighted sum of `losses`, times `seed`, one per trained parameter.
 fn backward(
     net: &mut Net<'_>,
-    losses: &[TensorId],
+    losses: &[Loss],
     seed: TensorId,
     trained: &[Trained],
 ) -> Result<Vec<TensorId>, GraphError> {
     let weights: Vec<_> = trained.iter().map(|t| t.weight).collect();
-    let grads = differentiate(&mut net.program, losses, seed, &weights)?;
+    net.part("loss weights");
+    let mut seeded = Vec::new();
+    for (name, loss) in losses {
+        let value = weight_of(&net.spec.config.loss_weights, name);
+        // Without a weight there is no node either.
+        let seed = if value == 1.0 {
+            seed
+        } else {
+            let desc = TensorDesc::new(Role::Scalar, &[1]);
+            let [weight] = net.program.apply(Fill { desc, value }, [])?;
+            net.program.apply1(ScalarProduct, [seed, weight])?
+        };
+        seeded.push((*loss, seed));
+    }
+    let grads = differentiate_seeded(&mut net.program, &seeded, &weights)?;
     for (grad, t) in grads.iter().zip(trained) {
         net.observe(&format!("grad/{}", t.name), *grad);
     }
     Ok(grads)
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use crate::append::AppendFile;
 use crate::draw::png;
 use crate::error::EngineError;
 use crate::events::EventWriter;
-use crate::metrics::{Metrics, StepRecord};
+use crate::metrics::{Metrics, ParameterStats, StepRecord};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 
@@ -17,6 +17,10 @@ use crate::run_dir::RunDir;
 pub(super) struct Journal {
     progress: Progress,
     metrics: Metrics,
+    /// Names of the trained parameters, in order.
+    parameters: Vec<String>,
+    /// What the last step has done to them, if it was asked for.
+    last: Vec<ParameterStats>,
     /// What the first rank writes besides.
     files: Option<Files>,
     has_gaps: bool,
@@ -31,11 +35,13 @@ struct Files {
 }
 
 impl Journal {
-    /// Appends to the files of `run`, or to none; a log line covers `window` steps.
+    /// Appends to the files of `run`, or to none; a log line covers `window` steps. `parameters`
+    /// names the trained ones, in order.
     pub(super) fn open(
         run: Option<&RunDir>,
         progress: Progress,
         window: usize,
+        parameters: Vec<String>,
     ) -> Result<Self, EngineError> {
         let metrics = Metrics::new(run.map(|run| run.join("metrics.jsonl")).as_deref(), window)?;
         let open = |run: &RunDir| -> Result<Files, EngineError> {
@@ -43,7 +49,8 @@ impl Journal {
             Ok(Files { log, events: EventWriter::create(run.path())? })
         };
         let files = run.map(open).transpose()?;
-        Ok(Self { progress, metrics, files, has_gaps: false, gap: None })
+        let (last, has_gaps, gap) = (Vec::new(), false, None);
+        Ok(Self { progress, metrics, parameters, last, files, has_gaps, gap })
     }
 
     /// Prints and logs one or more lines, with the time; before the first of them, why the journal
@@ -62,7 +69,8 @@ impl Journal {
     }
 
     /// Records a step.
-    pub(super) fn step(&mut self, record: StepRecord) {
+    pub(super) fn step(&mut self, mut record: StepRecord) {
+        self.last = std::mem::take(&mut record.parameters);
         let written = self.metrics.push(record);
         self.note(written);
     }
@@ -70,7 +78,11 @@ impl Journal {
     /// Prints the log line of the last steps, and writes their scalars as events.
     pub(super) fn log(&mut self, total_steps: u64, peak_bytes: usize) {
         let Some(medians) = self.metrics.medians() else { return };
-        self.write(|files| files.events.scalars(medians.step, &medians.scalars()));
+        let mut scalars = medians.scalars();
+        for (name, stats) in self.parameters.iter().zip(&self.last) {
+            scalars.extend(stats.scalars(name));
+        }
+        self.write(|files| files.events.scalars(medians.step, &scalars));
         self.say(&medians.line(total_steps, peak_bytes));
     }
 

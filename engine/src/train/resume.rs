@@ -17,7 +17,7 @@ use crate::run_dir::RunDir;
 
 /// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
 /// data is the same is decided by [`identity_of`], not by its path.
-const FREE: [&str; 26] = [
+const FREE: [&str; 27] = [
     "data.max_image_pixels",
     "data.synthetic.dir",
     "data.synthetic.val_images",
@@ -39,6 +39,7 @@ const FREE: [&str; 26] = [
     "train.keep_best",
     "train.keep_checkpoints",
     "train.log_every_steps",
+    "train.log_parameters",
     "train.name",
     "train.patience",
     "train.run_dir",
@@ -48,6 +49,9 @@ const FREE: [&str; 26] = [
 
 /// Keys that are read only when a run begins.
 const BEGINNING: [&str; 2] = ["model.backbone.weights", "model.weights"];
+
+/// The key whose change leaves nothing to go on with but the weights.
+const OPTIMIZER: &str = "solver.optimizer";
 
 /// The key under which changed training data is reported.
 const DATA: &str = "training data";
@@ -170,7 +174,7 @@ impl Resumed {
 /// is free; `classes` are the checkpoint's.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a key that is read only when a run begins.
+/// [`EngineError::Usage`] for a key that is read only when a run begins, or another optimizer.
 fn differences(
     saved: &Config,
     config: &Config,
@@ -181,6 +185,12 @@ fn differences(
         return Err(EngineError::Usage(format!(
             "{change}: a resumed run has its weights from the checkpoint; undo this, or begin a \
              new run"
+        )));
+    }
+    if let Some(change) = found.iter().find(|change| change.key == OPTIMIZER) {
+        return Err(EngineError::Usage(format!(
+            "{change}: the checkpoint has the state of another optimizer; undo this, or begin a \
+             new run from its weights (model.weights)"
         )));
     }
     let same_classes = saved.model.classes_or(classes) == config.model.classes_or(classes);
@@ -304,10 +314,23 @@ mod tests {
             "input.flip_probability=0.1",
             "data.synthetic.seed=3",
             "solver.milestones=[5]",
+            "solver.novograd.beta2=0.5",
+            "loss_weights.mask=2",
         ] {
             assert!(refused(&[change]), "{change}");
         }
         assert!(refused(&["solver.schedule=cosine", "train.steps=99999"]));
+    }
+
+    #[test]
+    fn another_optimizer_is_refused_whatever_is_accepted() {
+        let error = differences(&load(&[]), &load(&["solver.optimizer=lars"]), 4);
+        let error = error.expect_err("refused").to_string();
+        assert!(
+            error.contains("solver.optimizer") && error.contains("another optimizer"),
+            "{error}"
+        );
+        assert!(error.contains("model.weights"), "{error}");
     }
 
     #[test]

@@ -130,8 +130,9 @@ impl Session {
             run.write("config.toml", saver.config_toml().as_bytes())?;
         }
         let window = config.train.log_every_steps as usize;
+        let names = trainer.trained();
         Ok(Self {
-            journal: Journal::open(team.is_first().then_some(&run), progress, window)?,
+            journal: Journal::open(team.is_first().then_some(&run), progress, window, names)?,
             divergence: Divergence::new(&config),
             totals: Totals::new(),
             report: Report::new(&run, trainer.steps_done()),

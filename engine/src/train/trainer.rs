@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use configs::Config;
+use configs::{Config, LossWeights};
 use graph::capture::CapturedGraph;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
@@ -17,7 +17,7 @@ use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{Division, Param, step_layout};
+use crate::model::{Division, Param, step_layout, weight_of};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, initial_state};
 
@@ -30,6 +30,7 @@ pub struct Trainer {
     loaded: Option<LoadReport>,
     feed: Feed,
     division: Division,
+    loss_weights: LossWeights,
     /// Set when this rank is asked to stop, for the others to know.
     stop: Arc<AtomicBool>,
     /// The step after which all ranks stop, once they have agreed.
@@ -95,6 +96,7 @@ impl Trainer {
             loaded,
             feed,
             division,
+            loss_weights: config.loss_weights.clone(),
             stop,
             stop_after: None,
             steps_done: 0,
@@ -137,7 +139,7 @@ impl Trainer {
         Ok(StepRecord {
             step: self.steps_done,
             epoch: begun.epoch,
-            loss: measured.losses.iter().map(|(_, value)| value).sum(),
+            loss: weighted_sum(&self.loss_weights, &measured.losses),
             losses: measured.losses,
             lr: measured.lr,
             loss_scale: measured.loss_scale,
@@ -146,6 +148,7 @@ impl Trainer {
             images: begun.images,
             step_seconds,
             data_seconds: begun.data_seconds,
+            parameters: measured.parameters,
         })
     }
 
@@ -265,6 +268,12 @@ impl Trainer {
         &self.params
     }
 
+    /// Names of the parameters that are trained, in their order.
+    pub fn trained(&self) -> Vec<String> {
+        let trained = self.params.iter().filter(|param| param.trained.is_some());
+        trained.map(|param| param.name.clone()).collect()
+    }
+
     /// What loading the weights that the config names did with each tensor.
     pub fn loaded(&self) -> Option<&LoadReport> {
         self.loaded.as_ref()
@@ -307,7 +316,7 @@ fn make_steps(
     data: &DataSet,
 ) -> Result<(Box<dyn Steps>, ModelState), EngineError> {
     let Backend::Device(device) = backend else {
-        let steps = CpuSteps::new(programs, &state, division)?;
+        let steps = CpuSteps::new(programs, &state, division, config.train.log_parameters)?;
         return Ok((Box::new(steps), ModelState::host(state)));
     };
     let TrainingPrograms { built, shapes } = programs;
@@ -325,6 +334,11 @@ fn make_steps(
         DeviceSteps::new(device.clone(), prepared, shapes, division, layout, &slot, &mut state)?;
     assert_eq!(steps.bytes() + state.bytes(), needed, "the need was counted wrongly");
     Ok((Box::new(steps), state))
+}
+
+/// What training minimizes. A weight of 1 leaves the bits as they are.
+fn weighted_sum(weights: &LossWeights, losses: &[(&'static str, f32)]) -> f32 {
+    losses.iter().map(|(name, value)| weight_of(weights, name) * value).sum()
 }
 
 fn set_scale(state: &mut StateSet, scale: f32) {

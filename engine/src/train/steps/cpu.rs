@@ -7,7 +7,7 @@ use kernels::ops::control_step::Control;
 
 use super::{Measured, Steps, measured};
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Division, STEP_LOSS, STOP_REQUESTS};
+use crate::model::{BuiltProgram, Division, PARAMETER_STATS, STEP_LOSS, STOP_REQUESTS};
 use crate::runtime::{ModelState, copy_inputs};
 use crate::train::feed::Batch;
 use crate::train::programs::{StepPrograms, TrainingPrograms};
@@ -19,6 +19,8 @@ pub(in crate::train) struct CpuSteps {
     shapes: Vec<StepPrograms>,
     loss_names: Vec<&'static str>,
     division: Division,
+    /// Whether steps keep statistics of parameters.
+    has_stats: bool,
     /// The program of the step's last pass, once it has run.
     last: Option<usize>,
 }
@@ -28,12 +30,14 @@ impl CpuSteps {
         programs: TrainingPrograms,
         state: &StateSet,
         division: &Division,
+        has_stats: bool,
     ) -> Result<Self, EngineError> {
         let TrainingPrograms { built, shapes } = programs;
         let loss_names = built.first().map(|b| b.losses.clone()).unwrap_or_default();
         let plan = |b: BuiltProgram| Ok(CpuExecutor::new(Arc::new(b.program), state)?);
         let executors = built.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
-        Ok(Self { executors, shapes, loss_names, division: division.clone(), last: None })
+        let division = division.clone();
+        Ok(Self { executors, shapes, loss_names, division, has_stats, last: None })
     }
 }
 
@@ -73,7 +77,8 @@ impl Steps for CpuSteps {
         let stop = is_weighted && executor.f32(STOP_REQUESTS)?[0] > 0.0;
         let norms = executor.f32("grad_norms")?;
         let control = Control::read(executor.f32("control")?);
-        Ok(measured(losses, control, norms[norms.len() - 1], divisor, stop))
+        let stats = if self.has_stats { executor.f32(PARAMETER_STATS)? } else { &[] };
+        Ok(measured(losses, control, norms, stats, divisor, stop))
     }
 
     fn bytes(&self) -> usize {

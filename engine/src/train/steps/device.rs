@@ -113,7 +113,8 @@ impl Steps for DeviceSteps {
         let Some(last) = last else { panic!("a step has a pass") };
         let losses = mean(&passes, self.division.parts());
         let divisor = self.division.divisor();
-        Ok(measured(losses, last.control, last.total_norm, divisor, last.stop > 0.0))
+        let (norms, stats) = (&last.norms, &last.stats);
+        Ok(measured(losses, last.control, norms, stats, divisor, last.stop > 0.0))
     }
 
     fn bytes(&self) -> usize {

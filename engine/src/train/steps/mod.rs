@@ -8,9 +8,11 @@ use std::fmt::Debug;
 use graph::capture::CapturedGraph;
 use graph::{DeviceExecutor, GraphError};
 use kernels::ops::control_step::Control;
+use kernels::update::STATS;
 
 use super::feed::Batch;
 use crate::error::EngineError;
+use crate::metrics::ParameterStats;
 use crate::runtime::ModelState;
 
 pub(super) use cpu::CpuSteps;
@@ -27,6 +29,8 @@ pub(super) struct Measured {
     pub(super) applied: bool,
     /// Whether a rank was asked to stop.
     pub(super) stop: bool,
+    /// Of each trained parameter, if they are asked for.
+    pub(super) parameters: Vec<ParameterStats>,
 }
 
 /// Submits a step of a program to a device, as [`DeviceExecutor::submit`] does; it may inspect or
@@ -85,16 +89,26 @@ pub(super) trait Steps: Debug {
 /// Losses by name.
 pub(super) type Losses = Vec<(&'static str, f32)>;
 
-/// What a step did: `losses` are means over it, `total_norm` is that of the sum of the gradients,
-/// which is `divisor` times their mean.
+/// What a step did: `losses` are means over it, `norms` and `stats` (see [`kernels::update`]) are
+/// those of the sum of the gradients, which is `divisor` times their mean.
 pub(super) fn measured(
     losses: Losses,
     control: Control,
-    total_norm: f32,
+    norms: &[f32],
+    stats: &[f32],
     divisor: usize,
     stop: bool,
 ) -> Measured {
-    let grad_norm = total_norm / (control.loss_scale * divisor as f32);
+    let scale = control.loss_scale * divisor as f32;
+    let grad_norm = norms[norms.len() - 1] / scale;
+    let (stats, _) = stats.as_chunks::<STATS>();
+    let of = |(&[weight_mean, weight_norm, mean], norm): (&[f32; STATS], &f32)| ParameterStats {
+        weight_mean,
+        weight_norm,
+        gradient_mean: mean / scale,
+        gradient_norm: norm / scale,
+    };
+    let parameters = stats.iter().zip(norms).map(of).collect();
     let Control { lr, loss_scale, .. } = control;
-    Measured { losses, lr, loss_scale, grad_norm, applied: control.is_applied(), stop }
+    Measured { losses, lr, loss_scale, grad_norm, applied: control.is_applied(), stop, parameters }
 }

@@ -29,7 +29,7 @@ impl Steps for Fragile {
     fn measure(&mut self) -> Result<Measured, EngineError> {
         assert!(self.measured < self.begun, "measured before it was begun");
         self.measured += 1;
-        let losses = vec![("loss", self.measured as f32)];
+        let losses = vec![("loss_mask", self.measured as f32)];
         Ok(Measured {
             losses,
             lr: 0.1,
@@ -37,6 +37,7 @@ impl Steps for Fragile {
             grad_norm: 1.0,
             applied: true,
             stop: false,
+            parameters: vec![],
         })
     }
 

@@ -1,0 +1,86 @@
+//! Checks of `[solver]` that depend on the optimizer, and of `[loss_weights]`.
+
+use super::Check;
+use crate::{Config, Optimizer};
+
+pub(super) fn check(config: &Config, check: &mut Check) {
+    let solver = &config.solver;
+    let (novograd, lars) = (&solver.novograd, &solver.lars);
+    let betas =
+        [("solver.novograd.beta1", novograd.beta1), ("solver.novograd.beta2", novograd.beta2)];
+    for (key, beta) in betas {
+        check.require((0.0..1.0).contains(&beta), key, || {
+            format!("is {beta}; it must be at least 0 and below 1")
+        });
+    }
+    check.not_negative("solver.novograd.eps", novograd.eps);
+    check.positive("solver.lars.trust_coefficient", lars.trust_coefficient);
+    let is_sgd = solver.optimizer == Optimizer::Sgd;
+    check.require(is_sgd || !solver.nesterov, "solver.nesterov", || {
+        "is true, which solver.optimizer = \"sgd\" alone has; set it to false".into()
+    });
+    loss_weights(config, check);
+}
+
+fn loss_weights(config: &Config, check: &mut Check) {
+    let weights = &config.loss_weights;
+    let all = [
+        ("loss_weights.objectness", weights.objectness),
+        ("loss_weights.rpn_box_reg", weights.rpn_box_reg),
+        ("loss_weights.classifier", weights.classifier),
+        ("loss_weights.box_reg", weights.box_reg),
+        ("loss_weights.mask", weights.mask),
+    ];
+    all.into_iter().for_each(|(key, weight)| check.not_negative(key, weight));
+    let has_masks = config.model.kind.has_masks();
+    check.require(has_masks || weights.mask == 1.0, "loss_weights.mask", || {
+        "is set, but faster_rcnn has no masks; remove it".into()
+    });
+    let some = all[..4].iter().any(|(_, weight)| *weight > 0.0);
+    check.require(some || (has_masks && weights.mask > 0.0), "loss_weights", || {
+        "are all 0, so there is nothing to train; give one above 0".into()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+
+    fn fault(set: &[&str]) -> Option<String> {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        Config::load("micro", &set).err().map(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn what_an_optimizer_does_not_have_is_refused_by_key() {
+        for set in [
+            vec!["solver.optimizer=novograd"],
+            vec!["solver.optimizer=lars", "solver.lars.trust_coefficient=0.02"],
+            vec!["solver.optimizer=novograd", "solver.novograd.form=paper"],
+            vec!["loss_weights.mask=0", "loss_weights.box_reg=2.5"],
+        ] {
+            assert_eq!(fault(&set), None);
+        }
+        for (set, words) in [
+            (vec!["solver.optimizer=lars", "solver.nesterov=true"], "solver.nesterov"),
+            (vec!["solver.novograd.beta1=1"], "solver.novograd.beta1"),
+            (vec!["solver.novograd.beta2=1.5"], "solver.novograd.beta2"),
+            (vec!["solver.lars.trust_coefficient=0"], "solver.lars.trust_coefficient"),
+            (vec!["loss_weights.box_reg=-1"], "loss_weights.box_reg"),
+            (vec!["model.kind=faster_rcnn", "loss_weights.mask=2"], "faster_rcnn has no masks"),
+            (
+                vec![
+                    "loss_weights.objectness=0",
+                    "loss_weights.rpn_box_reg=0",
+                    "loss_weights.classifier=0",
+                    "loss_weights.box_reg=0",
+                    "loss_weights.mask=0",
+                ],
+                "nothing to train",
+            ),
+        ] {
+            let error = fault(&set).expect("a fault");
+            assert!(error.contains(words), "{set:?}: {error}");
+        }
+    }
+}
