@@ -20,6 +20,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("mlperf_128", include_str!("../mlperf_128.toml")),
     ("mlperf_256", include_str!("../mlperf_256.toml")),
     ("mlperf_256_groups_of_4", include_str!("../mlperf_256_groups_of_4.toml")),
+    ("novograd_512", include_str!("../novograd_512.toml")),
 ];
 
 /// The text of a preset, by its name with or without `.toml`.

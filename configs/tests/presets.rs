@@ -6,9 +6,9 @@ use std::path::Path;
 
 use configs::mlperf::Recipe;
 use configs::{
-    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, MaskTargetRule, ModelKind,
-    PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule, preset,
-    preset_names,
+    BackboneKind, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, MaskTargetRule, ModelKind,
+    NovogradForm, Optimizer, PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule,
+    WarmupRule, preset, preset_names,
 };
 
 fn load(name: &str) -> Config {
@@ -31,7 +31,7 @@ fn every_file_of_the_folder_is_embedded() {
     names.sort_unstable();
     files.sort_unstable();
     assert_eq!(names, files);
-    assert_eq!(names.len(), 16);
+    assert_eq!(names.len(), 17);
 }
 
 #[test]
@@ -147,6 +147,19 @@ fn the_mlperf_family_follows_the_rules() {
         same.model.rpn = base.model.rpn.clone();
         assert_eq!(same, base, "{name}");
     }
+}
+
+#[test]
+fn the_recipe_for_512_images_states_its_parts() {
+    let config = load("novograd_512");
+    let (solver, train) = (&config.solver, &config.train);
+    assert_eq!((solver.optimizer, solver.schedule), (Optimizer::Novograd, Schedule::Cosine));
+    assert_eq!((train.batch_size, train.steps, solver.learning_rate), (512, 3700, 0.05));
+    let novograd = &solver.novograd;
+    assert_eq!((novograd.form, novograd.beta1, novograd.beta2), (NovogradForm::Apex, 0.9, 0.25));
+    assert!(novograd.reg_inside && novograd.bias_correction && !novograd.averaging);
+    assert_eq!((config.model.box_head.loss, config.loss_weights.box_reg), (BoxLoss::Giou, 10.0));
+    assert_eq!(config.model.rpn.post_nms_scope, PostNmsScope::Image);
 }
 
 #[test]
