@@ -40,6 +40,16 @@ pub fn picture_at(
     tagged_picture(image, detections, class_names, (min_score, Tags::Scores), scale)
 }
 
+/// Draws annotated objects, tagged with their classes, onto the image, at the scale of [`picture`].
+pub fn picture_of_truth(
+    image: &Image,
+    objects: &ImageDetections,
+    class_names: &[String],
+) -> RgbImage {
+    let scale = legible_scale(image);
+    tagged_picture(image, objects, class_names, (0.0, Tags::Names), scale)
+}
+
 /// Draws annotated objects, tagged with their classes, onto the image, enlarged or reduced to a
 /// long side of `side` pixels.
 pub fn picture_of_truth_at(

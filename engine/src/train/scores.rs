@@ -8,7 +8,7 @@ use image::RgbImage;
 use serde_json::json;
 
 use super::journal::Journal;
-use crate::draw::{picture, sheet};
+use crate::draw::{picture, picture_of_truth, sheet};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator, ImageDetections};
 
@@ -53,17 +53,19 @@ impl Scores {
         Ok(evaluation)
     }
 
-    /// The first images with their detections.
+    /// The first images, a row each: with their objects, and with their detections.
     fn picture(&self, evaluation: &Evaluation) -> Result<RgbImage, EngineError> {
         let data = self.evaluator.data();
         let names: Vec<String> = data.categories().into_iter().map(|(name, _)| name).collect();
         let shown = self.evaluator.images().iter().take(LOGGED_IMAGES);
         let draw = |&image: &usize| {
-            let (_, found) = self.evaluator.compare(image, evaluation)?;
-            Ok(picture(&self.evaluator.load(image)?, &found, &names, DRAWN_SCORE))
+            let (truth, found) = self.evaluator.compare(image, evaluation)?;
+            let pixels = self.evaluator.load(image)?;
+            let truth = picture_of_truth(&pixels, &truth, &names);
+            Ok([truth, picture(&pixels, &found, &names, DRAWN_SCORE)])
         };
         let pictures = shown.map(draw).collect::<Result<Vec<_>, EngineError>>()?;
-        Ok(sheet(&pictures, pictures.len()))
+        Ok(sheet(pictures.as_flattened(), 2))
     }
 }
 
