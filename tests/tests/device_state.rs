@@ -51,7 +51,7 @@ impl Run {
             data: "",
             overrides: &[],
         };
-        checkpoint::save(&self.place.join("run"), &snapshot, keep).expect("a checkpoint")
+        checkpoint::save(&self.place.join("run"), &snapshot, keep).expect("a checkpoint").path
     }
 }
 

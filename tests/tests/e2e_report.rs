@@ -214,6 +214,29 @@ fn tensorboard_gets_statistics_of_parameters_if_asked() {
     }
 }
 
+/// Each checkpoint is logged with the hash of its weights, which is that of its file; the same
+/// run again has the same, and another seed another.
+#[test]
+fn a_checkpoint_is_logged_with_the_hash_of_its_weights() {
+    let place = Place::new();
+    let run = |name: &str, more: &str| {
+        let steps = "--set train.steps=2 --set train.checkpoint_every_steps=1";
+        place.good(&micro(&format!("{steps} --set train.name={name} {more}")));
+        let log = place.text(&format!("runs/{name}/log.txt"));
+        [1, 2].map(|step| {
+            let folder = format!("checkpoints/step_{step:08}");
+            let meta = place.json(&format!("runs/{name}/{folder}/checkpoint.json"));
+            let hash = meta["sha256"]["model.safetensors"].as_str().expect("a hash").to_string();
+            let line = format!("step {step}: saved {folder}  weights {}", &hash[..16]);
+            assert_eq!(log.matches(&line).count(), 1, "{line}\n{log}");
+            hash
+        })
+    };
+    let first = run("first", "");
+    assert_eq!(run("again", ""), first);
+    assert_ne!(run("other", "--set train.seed=1")[1], first[1]);
+}
+
 #[test]
 fn a_key_is_explained_listed_and_traced_to_its_file() {
     let place = Place::new();

@@ -60,6 +60,15 @@ pub struct Keep<'a> {
     pub steps: &'a [u64],
 }
 
+/// A checkpoint that was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// Its directory.
+    pub path: PathBuf,
+    /// SHA-256 of its weights, `model.safetensors`, in hex.
+    pub weights_sha256: String,
+}
+
 /// A checkpoint's folder inside the run directory.
 pub fn folder(steps_done: u64) -> String {
     format!("checkpoints/step_{steps_done:08}")
@@ -70,14 +79,14 @@ pub fn folder(steps_done: u64) -> String {
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file; earlier checkpoints are untouched.
-pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<PathBuf, EngineError> {
+pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<Saved, EngineError> {
     let parent = run.join("checkpoints");
     let name = format!("step_{:08}", snapshot.steps_done);
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent);
     let mark = Unfinished::mark(&beside);
     fs::create_dir_all(&beside).map_err(io(&beside))?;
-    let bytes = write_files(&beside, &done, snapshot).inspect_err(|_| {
+    let (bytes, weights_sha256) = write_files(&beside, &done, snapshot).inspect_err(|_| {
         // The fault that stopped the writing is more useful than another one here.
         let _ = fs::remove_dir_all(&beside);
     })?;
@@ -94,11 +103,16 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<PathB
     remove_unfinished(&parent);
     remove_old(&parent, keep, &name);
     tracing::info!(step = snapshot.steps_done, bytes, path = %done.display(), "wrote a checkpoint");
-    Ok(done)
+    Ok(Saved { path: done, weights_sha256 })
 }
 
-/// Writes the files of the checkpoint `done` into `dir`. Returns their length in bytes.
-fn write_files(dir: &Path, done: &Path, snapshot: &Snapshot<'_>) -> Result<usize, EngineError> {
+/// Writes the files of the checkpoint `done` into `dir`. Returns their length in bytes, and the
+/// SHA-256 of the weights.
+fn write_files(
+    dir: &Path,
+    done: &Path,
+    snapshot: &Snapshot<'_>,
+) -> Result<(usize, String), EngineError> {
     let files = [
         (MODEL, save_weights(snapshot.params, snapshot.state, snapshot.categories)?),
         (STATE, serialize_state(snapshot.state, done)?),
@@ -109,6 +123,7 @@ fn write_files(dir: &Path, done: &Path, snapshot: &Snapshot<'_>) -> Result<usize
         sha256.insert(file.to_string(), hex_digest(bytes));
         write_whole(&dir.join(file), bytes)?;
     }
+    let weights = sha256[MODEL].clone();
     let meta = Meta {
         format: meta::FORMAT,
         steps_done: snapshot.steps_done,
@@ -122,7 +137,7 @@ fn write_files(dir: &Path, done: &Path, snapshot: &Snapshot<'_>) -> Result<usize
         .sealed()
         .map_err(|e| EngineError::Checkpoint { path: done.to_path_buf(), reason: e.to_string() })?;
     write_whole(&dir.join(META), &json)?;
-    Ok(files.iter().map(|(_, bytes)| bytes.len()).sum())
+    Ok((files.iter().map(|(_, bytes)| bytes.len()).sum(), weights))
 }
 
 /// The checkpoint that `run/last_checkpoint` names.

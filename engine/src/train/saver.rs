@@ -6,7 +6,7 @@ use configs::{Config, Train};
 
 use super::best::Best;
 use super::trainer::Trainer;
-use crate::checkpoint::{self, Keep, Override, Snapshot};
+use crate::checkpoint::{self, Keep, Override, Saved, Snapshot};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::run_dir::RunDir;
@@ -64,7 +64,7 @@ impl Saver {
         minutes > 0 && self.last_time.elapsed() >= interval
     }
 
-    /// Saves the trainer's state, once per step.
+    /// Saves the trainer's state, once per step. Returns what was written.
     ///
     /// # Errors
     /// Files that cannot be written; earlier checkpoints are untouched.
@@ -74,10 +74,10 @@ impl Saver {
         run: &RunDir,
         train: &Train,
         best: &Best,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<Saved>, EngineError> {
         let steps_done = trainer.steps_done();
         if self.last_step == Some(steps_done) {
-            return Ok(());
+            return Ok(None);
         }
         run.check_lock()?;
         let params = trainer.params().to_vec();
@@ -93,10 +93,10 @@ impl Saver {
             config: &self.config_toml,
         };
         let keep = Keep { newest: train.keep_checkpoints, steps: &best.kept_steps() };
-        checkpoint::save(run.path(), &snapshot, keep)?;
+        let saved = checkpoint::save(run.path(), &snapshot, keep)?;
         self.last_step = Some(steps_done);
         trainer.restart_clock();
-        Ok(())
+        Ok(Some(saved))
     }
 }
 

@@ -27,6 +27,9 @@ use crate::metrics::StepRecord;
 use crate::model::{Division, classes_of};
 use crate::runtime::ModelState;
 
+/// Digits of a checkpoint's hash in the log: enough to tell runs apart.
+const HASH_DIGITS: usize = 16;
+
 /// How a run ends, with the evaluation of its last step if it has one.
 type End = (Outcome, Option<Scored>);
 
@@ -521,7 +524,13 @@ impl Session {
     fn save(&mut self) -> Result<(), EngineError> {
         self.options.team.set_doing(self.trainer.steps_done(), "saving");
         let (run, train) = (&self.options.run, &self.config.train);
-        self.saver.save(&mut self.trainer, run, train, &self.best)
+        let Some(saved) = self.saver.save(&mut self.trainer, run, train, &self.best)? else {
+            return Ok(());
+        };
+        let (step, hash) = (self.trainer.steps_done(), saved.weights_sha256);
+        let folder = checkpoint::folder(step);
+        self.journal.say(&format!("step {step}: saved {folder}  weights {}", &hash[..HASH_DIGITS]));
+        Ok(())
     }
 
     /// Writes the report; `evaluation` is that of the last step, if it has one.
