@@ -49,6 +49,15 @@ pub fn classes_by_number(num_classes: usize) -> Vec<(String, u64)> {
     (1..=num_classes).map(|class| (name(class), class as u64)).collect()
 }
 
+/// COCO's categories as the classes of a model of this many: 90 by id, 80 in order.
+pub fn coco_classes(num_classes: usize) -> Option<Vec<(String, u64)>> {
+    let mut all = classes_by_number(COCO.len());
+    if num_classes < all.len() {
+        all.retain(|(name, _)| name != NO_CATEGORY);
+    }
+    (all.len() == num_classes).then_some(all)
+}
+
 /// Why a model of `num_classes` that does not say which they are cannot be taken to have those of
 /// this data ([`classes_of_data`]), which messages call `data`; `None` if it can.
 ///
@@ -261,6 +270,13 @@ mod tests {
         let gap = why(&[("person".into(), 1), ("hat".into(), 26)], 90);
         let expected = "class 26 is no category in COCO, but `hat` (id 26) in store";
         assert_eq!(gap.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn models_of_90_and_80_classes_are_taken_for_cocos() {
+        assert_eq!(coco_classes(80), Some(coco()));
+        assert_eq!(coco_classes(90), Some(classes_by_number(90)));
+        assert_eq!((coco_classes(20), coco_classes(81)), (None, None));
     }
 
     #[test]

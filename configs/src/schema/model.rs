@@ -14,9 +14,13 @@ pub struct Model {
     /// Foreground classes. Default 0: the number of categories in the data.
     #[schemars(range(min = 0, max = 65_535), extend("unit" = "classes"))]
     pub num_classes: usize,
-    /// Safetensors file of a whole detector under torchvision's names to start from. Only what
-    /// depends on the number of classes may differ; it is trained anew. Default: none.
+    /// File of a whole detector to start from (safetensors, `.pth` or `.pkl`, with torchvision's or
+    /// detectron2's names). Only what depends on the number of classes may differ; it is trained
+    /// anew. `train --init` sets it. Default: none.
     pub weights: Option<String>,
+    /// Predictors take the rows of the classes that `weights` has by the same name, and only the
+    /// rest starts anew; `--finetune` sets it. Default false.
+    pub finetune: bool,
     /// Parameters that a weights file lacks, or holds in another shape, keep their initial values
     /// instead of ending the run; `--allow-partial` sets it. Default false.
     pub allow_partial: bool,
@@ -100,8 +104,9 @@ pub struct Backbone {
     /// ResNet: a stage strides in its first 1x1 convolution (MSRA, MLPerf) instead of the 3x3
     /// (torchvision). Default false.
     pub stride_in_1x1: bool,
-    /// Safetensors file under torchvision's names to take the backbone from, and nothing else: a
-    /// classifier's or a detector's. Default: none, random weights.
+    /// File to take the backbone from, and nothing else: a classifier's or a detector's
+    /// (safetensors, `.pth` or `.pkl`, with the names of torchvision, detectron2 or Detectron).
+    /// Default: none, random weights.
     pub weights: Option<String>,
 }
 

@@ -59,6 +59,10 @@ fn backbone(config: &Config, check: &mut Check) {
     if let Some(weights) = &config.model.weights {
         check.text("model.weights", weights);
     }
+    let has_classes = config.model.weights.is_some();
+    check.require(!config.model.finetune || has_classes, "model.finetune", || {
+        "is true, but model.weights is not set; give the file of a whole detector".into()
+    });
     check.at_least_one("model.fpn.channels", config.model.fpn.channels);
 }
 

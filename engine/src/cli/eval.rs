@@ -40,7 +40,7 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     }
     let progress = Progress::loud();
     let backend = args.device.open()?;
-    let model = args.model.open(&args.set, &backend, &progress)?;
+    let model = args.model.open_to_detect(&args.set, &backend, &progress)?;
     let split = if model.config.eval.train_set { Split::Train } else { Split::Val };
     let data = DataSet::open(&model.config, split, &progress)?;
     model.check_classes(&data)?;

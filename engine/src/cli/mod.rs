@@ -1,9 +1,10 @@
-//! The command line: `onegraph train | eval | predict | prep | inspect | config | doctor`.
+//! The command line: `onegraph train | eval | predict | export | prep | inspect | config | doctor`.
 
 mod config;
 mod device;
 mod doctor;
 mod eval;
+mod export;
 mod inspect;
 mod launch;
 mod local_ranks;
@@ -47,6 +48,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
     Predict(predict::PredictArgs),
+    /// Write a trained model for torchvision or detectron2.
+    Export(export::ExportArgs),
     /// Run again the step at which a run's losses became non-finite, and name where.
     Replay(replay::ReplayArgs),
     /// Turn COCO files into a store, or draw a data set of shapes.
@@ -105,6 +108,7 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
         Command::Train(args) => train::run(&args, stop),
         Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
+        Command::Export(args) => export::run(&args).map(|()| Outcome::Done),
         Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),

@@ -22,6 +22,7 @@ use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 use crate::team::Team;
 use crate::train::{Outcome, Session, SessionOptions};
+use crate::weights::WeightsFile;
 
 /// Minimum score of drawn detections.
 const DRAWN_SCORE: f32 = 0.5;
@@ -58,6 +59,15 @@ pub(super) struct TrainArgs {
     /// values.
     #[arg(long, conflicts_with = "resume")]
     allow_partial: bool,
+    /// Start from the weights of this file (safetensors, .pth or .pkl; torchvision's, detectron2's
+    /// or Detectron's names): of a whole detector, or of a backbone alone. docs/weights.md tells
+    /// where published files are to be had.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    init: Option<PathBuf>,
+    /// Keep the predictors' rows of classes that the weights file has by the same name; only those
+    /// of other classes start anew.
+    #[arg(long, conflicts_with = "resume")]
+    finetune: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -94,6 +104,7 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         config.train.target_mask = target.mask.or(config.train.target_mask);
     }
     config.model.allow_partial |= args.allow_partial;
+    begin_from(args, &mut config)?;
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
         return Ok(Outcome::Done);
@@ -113,6 +124,28 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     stop.join(group.clone(), progress);
     let rank = Rank { launch: &launch, group: &group, progress };
     launch::ending_together(&group, |exchange| train(args, &start, config, &rank, exchange, stop))
+}
+
+/// Takes over --init and --finetune.
+fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<(), EngineError> {
+    let model = &mut config.model;
+    if let Some(path) = &args.init {
+        let file = WeightsFile::open(path)?;
+        let path = path.to_string_lossy().into_owned();
+        let is_backbone = file.is_backbone();
+        let (whole, body) = if is_backbone { (None, Some(path)) } else { (Some(path), None) };
+        (model.weights, model.backbone.weights) = (whole, body);
+    }
+    model.finetune |= args.finetune;
+    match (&model.weights, &model.backbone.weights) {
+        (None, Some(body)) if model.finetune => Err(EngineError::Usage(format!(
+            "--finetune keeps rows of classes, but {body} fills a backbone alone: leave it out"
+        ))),
+        (None, None) if model.finetune => Err(EngineError::Usage(
+            "--finetune keeps rows of classes that a weights file has: give --init FILE".into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Where a run begins.

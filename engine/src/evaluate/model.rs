@@ -47,7 +47,7 @@ impl DetectionModel {
         let mut state = initial_state(&built.program, &built.params, config.train.seed, eps);
         let mut loaded = None;
         if let Some((file, extent)) = weights {
-            loaded = Some(load_weights(file, extent, &built.params, &mut state));
+            loaded = Some(load_weights(file, extent, config, &built.params, &mut state));
             fold(&mut state, &built.params, eps);
         }
         let state = match backend {

@@ -12,7 +12,7 @@ use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile};
+use crate::weights::{CATEGORIES, Dialect, Extent, Tolerance, WeightsFile};
 
 /// What to do about weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
@@ -35,6 +35,9 @@ pub struct TrainedModel {
     pub state: ModelState,
     /// Names of its classes with their COCO ids, from class 1, if it states them.
     pub categories: Option<Vec<(String, u64)>>,
+    /// Whose names its file has; tensors alone do not make detectron2's models ours
+    /// ([`crate::weights::differences`]).
+    pub dialect: Dialect,
 }
 
 impl TrainedModel {
@@ -109,7 +112,8 @@ impl TrainedModel {
             report.check(path, Tolerance::Nothing, MEND)?;
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
-        Ok(Self { config, params: model.params, state: model.state, categories })
+        let (params, state) = (model.params, model.state);
+        Ok(Self { config, params, state, categories, dialect: file.dialect() })
     }
 
     /// Names of its classes with their COCO ids, from class 1: those that it states, else COCO's or

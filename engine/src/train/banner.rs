@@ -49,7 +49,11 @@ pub(super) fn banner(
     let backbone = &config.model.backbone;
     let file = start::file_of(config);
     if let (Some((path, _)), Some(report)) = (file, trainer.loaded()) {
-        paragraphs.push(format!("weights {}: {}", path.display(), report.describe()));
+        let what = match config.model.weights.is_none() {
+            true => " (the backbone alone)",
+            false => "",
+        };
+        paragraphs.push(format!("weights {}{what}: {}", path.display(), report.describe()));
     } else if file.is_none() && backbone.frozen_stages > 0 {
         paragraphs.push(format!(
             "warning: {} stages of the backbone are frozen at random weights; set \

@@ -48,7 +48,7 @@ const FREE: [&str; 27] = [
 ];
 
 /// Keys that are read only when a run begins.
-const BEGINNING: [&str; 2] = ["model.backbone.weights", "model.weights"];
+const BEGINNING: [&str; 3] = ["model.backbone.weights", "model.finetune", "model.weights"];
 
 /// The key whose change leaves nothing to go on with but the weights.
 const OPTIMIZER: &str = "solver.optimizer";

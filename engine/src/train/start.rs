@@ -5,10 +5,10 @@ use std::path::Path;
 use configs::Config;
 use graph::StateSet;
 
-use crate::classes::{are_same, why_unlike};
+use crate::classes::{are_same, coco_classes, why_unlike};
 use crate::error::EngineError;
 use crate::model::{Param, classes_of};
-use crate::weights::{Extent, LoadReport, Tolerance, WeightsFile, fold, load_weights};
+use crate::weights::{Extent, LoadReport, Tolerance, WeightsFile, fold, load_weights, map_classes};
 
 /// How a run begins that accepts what its file lacks.
 const MEND: &str = "give the config that the weights were trained with, or train what does not \
@@ -36,11 +36,13 @@ pub(super) fn load(
     let Some((path, asked)) = file_of(config) else { return Ok(None) };
     let file = WeightsFile::open(path)?;
     let others = others(&file, categories, params);
+    let is_of_others = others.is_some() || file.num_classes() != Some(classes_of(params));
+    let maps = asked == Extent::Model && config.model.finetune && is_of_others;
     let extent = match asked {
-        Extent::Model if others.is_some() => Extent::AllButClasses,
+        Extent::Model if maps || others.is_some() => Extent::AllButClasses,
         other => other,
     };
-    let mut report = load_weights(&file, extent, params, state);
+    let mut report = load_weights(&file, extent, config, params, state);
     let tolerance = match extent {
         Extent::Backbone => Tolerance::Nothing,
         Extent::Model | Extent::AllButClasses => Tolerance::Classes,
@@ -48,8 +50,10 @@ pub(super) fn load(
     if !config.model.allow_partial {
         report.check(path, tolerance, MEND)?;
     }
-    if asked == Extent::Model {
-        report.note = note(&file, others, params);
+    if maps {
+        finetune(&file, categories, params, state, &mut report);
+    } else if asked == Extent::Model {
+        report.notes.extend(note(&file, others, params));
     }
     fold(state, params, config.model.backbone.norm_eps);
     Ok(Some(report))
@@ -64,6 +68,29 @@ fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) ->
     let theirs = file.num_classes().filter(|theirs| *theirs == classes_of(params))?;
     let why = why_unlike(theirs, categories, "the data")?;
     Some(format!("the file does not say which its {theirs} classes are; {why}"))
+}
+
+/// Takes over the predictors' rows of classes that the file has by the same name.
+fn finetune(
+    file: &WeightsFile,
+    categories: &[(String, u64)],
+    params: &[Param],
+    state: &mut StateSet,
+    report: &mut LoadReport,
+) {
+    let count = file.num_classes().unwrap_or(0);
+    let stated = file.categories().map(<[_]>::to_vec);
+    let Some(theirs) = stated.or_else(|| coco_classes(count)) else {
+        report.notes.push(format!(
+            "the predictors start anew: the file does not say which its {count} classes are, and \
+             COCO has 80 or 90"
+        ));
+        return;
+    };
+    let mapped = map_classes(file, &theirs, categories, params, state);
+    report.left.retain(|(name, _)| !mapped.params.contains(name));
+    report.loaded.extend(mapped.params.iter().cloned());
+    report.notes.push(mapped.describe());
 }
 
 /// Why the predictors start anew, if they do.

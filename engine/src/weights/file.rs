@@ -1,39 +1,40 @@
-//! A file of weights: safetensors under torchvision's names of either generation.
+//! A file of weights, whatever its form and names: its tensors under torchvision's names of today.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
+use serde_json::json;
 
-use super::names::{CLASSIFIER, current, is_batch_counter};
-use super::save::CATEGORIES;
+use super::container::{self, CATEGORIES, Container, Values};
+use super::dialect::{self, Dialect};
+use super::names::{BODY, CLASSIFIER};
+use super::published;
 use crate::classes::{NO_CATEGORY, NOT_AVAILABLE};
 use crate::error::EngineError;
-
-/// First bytes of the archive that `torch.save` writes, and of the bare pickle that it once wrote.
-const TORCH_MAGIC: [&[u8]; 2] = [b"PK\x03\x04", b"\x80\x02"];
-
-/// Shape and values under torchvision's layout.
-pub type Values = (Vec<usize>, Vec<f32>);
 
 /// The tensors of a file, by today's names.
 #[derive(Debug)]
 pub struct WeightsFile {
     path: PathBuf,
+    container: Container,
+    dialect: Dialect,
     tensors: BTreeMap<String, Values>,
     categories: Option<Vec<(String, u64)>>,
+    notes: Vec<String>,
 }
 
 impl WeightsFile {
-    /// Reads and checks a file. Counters of batch norms are left out: nothing uses them.
+    /// Reads and checks a file: safetensors, `.pth` of either form, or `.pkl`, with the names of
+    /// torchvision, detectron2 or Detectron. Nothing in it is executed. Counters of batch norms are
+    /// left out: nothing uses them.
     ///
     /// # Errors
-    /// [`EngineError::Weights`] if the file cannot be read, is no safetensors file, names a tensor
-    /// twice (under its old and new name), or holds values that are not finite f32, or variances
-    /// below 0.
+    /// [`EngineError::Weights`] if the file cannot be read, is damaged or of no known form, is not
+    /// the one whose checksum is in its name, refers to more than tensors, names a tensor twice
+    /// (also under its old and new name), or holds values that are not finite or no f32, or
+    /// variances below 0.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };
         let kind = fs::metadata(path).map_err(|e| fault(e.to_string()))?;
@@ -41,27 +42,37 @@ impl WeightsFile {
             return Err(fault("it is not a regular file".into()));
         }
         let bytes = fs::read(path).map_err(|e| fault(e.to_string()))?;
-        if TORCH_MAGIC.iter().any(|magic| bytes.starts_with(magic)) {
-            return Err(fault(convert(path)));
+        published::check(path, &bytes).map_err(&fault)?;
+        let contents = container::read(&bytes).map_err(&fault)?;
+        let translated = dialect::translate(contents.tensors).map_err(&fault)?;
+        let dialect::Translated { dialect, tensors, notes } = translated;
+        for (name, (_, values)) in &tensors {
+            check(name, values).map_err(&fault)?;
         }
-        let file = SafeTensors::deserialize(&bytes)
-            .map_err(|e| fault(format!("it is no whole safetensors file: {e}")))?;
-        let mut tensors = BTreeMap::new();
-        for (stored, view) in file.tensors().into_iter().filter(|(n, _)| !is_batch_counter(n)) {
-            let values = values(&stored, &view).map_err(&fault)?;
-            let name = current(&stored);
-            if tensors.insert(name.clone(), (view.shape().to_vec(), values)).is_some() {
-                let reason = format!("it holds `{name}` twice, under its old and its new name");
-                return Err(fault(reason));
-            }
-        }
-        let categories = categories(&bytes).map_err(&fault)?;
-        Ok(Self { path: path.to_path_buf(), tensors, categories })
+        let categories = contents.categories.as_deref().map(categories).transpose();
+        let categories = categories.map_err(&fault)?;
+        let container = contents.container;
+        Ok(Self { path: path.to_path_buf(), container, dialect, tensors, categories, notes })
     }
 
     /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The form of the file.
+    pub fn container(&self) -> Container {
+        self.container
+    }
+
+    /// Whose names it has.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// What the user should know about it, one line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Names and COCO ids of the model's classes, from class 1, if the file says.
@@ -75,9 +86,31 @@ impl WeightsFile {
         shape.first()?.checked_sub(1)
     }
 
-    /// Shapes and values by name.
-    pub fn tensors(&self) -> &BTreeMap<String, Values> {
-        &self.tensors
+    /// Whether it holds the body of a backbone and none of a detector's other parts: the weights
+    /// of a classifier, or those of Detectron.
+    pub fn is_backbone(&self) -> bool {
+        const PARTS: [&str; 3] = ["backbone.fpn.", "rpn.", "roi_heads."];
+        let has_part = |name: &String| PARTS.iter().any(|part| name.starts_with(part));
+        let has_body = |name: &String| {
+            let bare = name.strip_prefix(BODY).unwrap_or(name);
+            bare.starts_with("conv1.") || bare.starts_with("layer1.")
+        };
+        self.tensors.keys().any(has_body) && !self.tensors.keys().any(has_part)
+    }
+
+    /// Shape and values of one tensor as the file has it, under our name.
+    pub fn tensor(&self, name: &str) -> Option<&Values> {
+        self.tensors.get(name)
+    }
+
+    /// Shapes and values by name, with the statistics of norms that a file of Detectron lacks, for
+    /// norms that add `norm_eps` to the variance.
+    pub fn tensors(&self, norm_eps: f64) -> BTreeMap<String, Values> {
+        let mut tensors = self.tensors.clone();
+        if self.dialect == Dialect::Detectron {
+            dialect::fill_statistics(&mut tensors, norm_eps);
+        }
+        tensors
     }
 }
 
@@ -88,11 +121,18 @@ struct Category {
     name: Option<String>,
 }
 
-/// The classes that the header's metadata states.
-fn categories(file: &[u8]) -> Result<Option<Vec<(String, u64)>>, String> {
-    let (_, header) = SafeTensors::read_metadata(file).map_err(|e| e.to_string())?;
-    let stated = header.metadata().as_ref().and_then(|metadata| metadata.get(CATEGORIES));
-    let Some(text) = stated else { return Ok(None) };
+/// Classes as the JSON that files store.
+pub(super) fn stated(categories: &[(String, u64)]) -> String {
+    let class = |(name, id): &(String, u64)| {
+        let name = Some(name).filter(|name| *name != NO_CATEGORY);
+        json!({"id": id, "name": name})
+    };
+    let classes: Vec<_> = categories.iter().map(class).collect();
+    serde_json::Value::from(classes).to_string()
+}
+
+/// The classes that a file states.
+fn categories(text: &str) -> Result<Vec<(String, u64)>, String> {
     let list: Vec<Category> = serde_json::from_str(text)
         .map_err(|e| format!("its metadata `{CATEGORIES}` is no list of ids and names: {e}"))?;
     // torchvision calls every class without a category so, and categories have distinct names.
@@ -103,16 +143,11 @@ fn categories(file: &[u8]) -> Result<Option<Vec<(String, u64)>>, String> {
         let name = name.filter(|name| !(several && is_not_available(name)));
         name.unwrap_or_else(|| NO_CATEGORY.to_string())
     };
-    Ok(Some(list.into_iter().map(|c| (named(c.name), c.id)).collect()))
+    Ok(list.into_iter().map(|c| (named(c.name), c.id)).collect())
 }
 
-/// The values of a tensor, or what is wrong with it.
-fn values(name: &str, view: &TensorView<'_>) -> Result<Vec<f32>, String> {
-    if view.dtype() != Dtype::F32 {
-        let dtype = view.dtype();
-        return Err(format!("tensor `{name}` holds {dtype:?}, not F32: save the weights as f32"));
-    }
-    let values: Vec<f32> = bytemuck::pod_collect_to_vec(view.data());
+/// Checks the values of a tensor.
+fn check(name: &str, values: &[f32]) -> Result<(), String> {
     if let Some(at) = values.iter().position(|value| !value.is_finite()) {
         return Err(format!("element {at} of tensor `{name}` is {}", values[at]));
     }
@@ -122,16 +157,6 @@ fn values(name: &str, view: &TensorView<'_>) -> Result<Vec<f32>, String> {
             let value = values[at];
             Err(format!("element {at} of tensor `{name}` is {value}, and no variance is negative"))
         }
-        None => Ok(values),
+        None => Ok(()),
     }
-}
-
-/// What to do with a file of PyTorch's own format.
-fn convert(path: &Path) -> String {
-    let (from, to) = (path.display(), path.with_extension("safetensors"));
-    format!(
-        "it is a PyTorch file; convert it with: python -c 'import torch, safetensors.torch as s; \
-         s.save_file(torch.load(\"{from}\", map_location=\"cpu\"), \"{}\")'",
-        to.display()
-    )
 }

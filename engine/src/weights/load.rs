@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use configs::Config;
 use graph::StateSet;
 
-use super::file::{Values, WeightsFile};
+use super::container::Values;
+use super::conventions::contradictions;
+use super::file::WeightsFile;
 use super::layout::{from_torchvision, torchvision_shape};
 use super::names::{BODY, depends_on_classes, part};
 use super::report::{LoadReport, Mismatch};
@@ -33,13 +36,18 @@ impl Extent {
 
 /// Loads the parameters that the file is to fill; the others keep their values. The caller judges
 /// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].
+///
+/// What in `config` contradicts the file's origin is among the report's notes.
 pub fn load_weights(
     file: &WeightsFile,
     extent: Extent,
+    config: &Config,
     params: &[Param],
     state: &mut StateSet,
 ) -> LoadReport {
-    let report = weights_from_tensors(file.tensors(), extent, params, state);
+    let tensors = file.tensors(config.model.backbone.norm_eps);
+    let mut report = weights_from_tensors(&tensors, extent, params, state);
+    report.notes.extend(file.notes().iter().cloned().chain(contradictions(file, config)));
     report.log(file.path());
     report
 }

@@ -1,18 +1,32 @@
-//! Weights: initial values, the state of a model, and exchange under torchvision's names.
+//! Weights: initial values, the state of a model, and its exchange with other projects.
+//!
+//! `container` reads and writes forms of files (`pickle` is below two of them), `dialect` names and
+//! class rows; what comes out has torchvision's names. `conventions` says what tensors do not.
 
+mod container;
+mod conventions;
+mod dialect;
+mod export;
 mod file;
+mod finetune;
 mod init;
 mod layout;
 mod load;
 mod names;
+mod pickle;
+mod published;
 mod report;
-mod save;
 
-pub use file::{Values, WeightsFile};
+pub use container::{CATEGORIES, Container, Values};
+pub use conventions::{detectron2_settings, differences};
+pub use dialect::Dialect;
+pub use export::{ExportForm, export_weights, save_weights};
+pub use file::WeightsFile;
+pub use finetune::{MappedClasses, map_classes};
 pub use layout::{from_torchvision, to_torchvision};
 pub use load::{Extent, load_weights, weights_from_tensors};
+pub use published::{PUBLISHED, Published};
 pub use report::{LoadReport, Mismatch, Named, Tolerance};
-pub use save::{CATEGORIES, save_weights};
 
 use graph::{Program, StateSet};
 use kernels::cpu::{HostData, HostTensor};

@@ -39,7 +39,7 @@ pub struct LoadReport {
     /// to fill: the file is of a different model.
     pub misfits: Vec<Named>,
     /// What else the user should know.
-    pub note: Option<String>,
+    pub notes: Vec<String>,
 }
 
 /// Gaps that a use of weights can live with.
@@ -81,7 +81,7 @@ impl LoadReport {
                 text += &format!("\n  {kind}: {}", few(&names));
             }
         }
-        if let Some(note) = &self.note {
+        for note in &self.notes {
             text += &format!("\n  {note}");
         }
         text

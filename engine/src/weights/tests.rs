@@ -51,7 +51,7 @@ fn saved((built, state): &(BuiltProgram, StateSet)) -> BTreeMap<String, Values> 
     let path = folder.path().join("model.safetensors");
     let bytes = save_weights(&built.params, state, &[]).unwrap();
     std::fs::write(&path, bytes).unwrap();
-    WeightsFile::open(&path).unwrap().tensors().clone()
+    WeightsFile::open(&path).unwrap().tensors(1e-5)
 }
 
 fn load(
@@ -125,7 +125,7 @@ fn a_file_of_the_older_generation_fills_the_model() {
     tensors.insert("backbone.body.bn1.num_batches_tracked".into(), (vec![1], vec![0.0]));
     write(&path, &tensors);
     let file = WeightsFile::open(&path).unwrap();
-    let report = load(file.tensors(), Extent::Model, &mut model("torchvision_r50", &[], 3, 2));
+    let report = load(&file.tensors(1e-5), Extent::Model, &mut model("torchvision_r50", &[], 3, 2));
     assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
     assert_eq!((report.loaded.len(), report.unexpected.len()), (from.0.params.len(), 0));
 
@@ -275,11 +275,20 @@ fn a_file_that_attacks_or_is_of_another_kind_is_one_sentence() {
     std::fs::write(folder.path().join("mean"), named("bn1.running_mean")).unwrap();
     assert!(WeightsFile::open(&folder.path().join("mean")).is_ok());
     let half = file(&format!(r#"{{"a":{}}}"#, tensor("F16", 0, 4, "[2]")), &[0; 4]);
-    let error = opened(&folder, "half.safetensors", &half);
-    assert!(error.contains("tensor `a` holds F16, not F32"), "{error}");
-    for magic in [b"PK\x03\x04rest".as_slice(), b"\x80\x02}q"] {
+    std::fs::write(folder.path().join("half"), &half).unwrap();
+    assert!(WeightsFile::open(&folder.path().join("half")).is_ok());
+    let whole = file(&format!(r#"{{"a":{}}}"#, tensor("I32", 0, 8, "[2]")), &[0; 8]);
+    let error = opened(&folder, "whole.safetensors", &whole);
+    assert!(error.contains("tensor `a` holds I32: save the weights as f32"), "{error}");
+    let error = opened(&folder, "r50-0676ba61.pth", &fine);
+    assert!(error.contains("by its name with 0676ba61: get it again"), "{error}");
+    for (magic, told) in [
+        (b"PK\x03\x04rest".as_slice(), "no whole archive of PyTorch"),
+        (b"\x80\x02}q", "its pickle is cut off"),
+        (b"\x80\x02cos\nsystem\n(Vid\ntR.", "refers to `os.system`"),
+    ] {
         let error = opened(&folder, "r50.pth", magic);
-        assert!(error.contains("torch.load(") && error.contains("r50.safetensors"), "{error}");
+        assert!(error.contains(told), "{error}");
     }
     let error = WeightsFile::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("not a regular file"), "{error}");

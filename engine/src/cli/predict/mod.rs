@@ -69,7 +69,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     }
     make_dir(&args.out)?;
     let backend = args.device.open()?;
-    let model = args.model.open(&args.set, &backend, &progress)?;
+    let model = args.model.open_to_detect(&args.set, &backend, &progress)?;
     let mut output = Output::new(args, &model.classes());
     progress.say(&describe_classes(&model.classes()));
     let mut predictor = Predictor::new(model, &backend);

@@ -1,0 +1,142 @@
+//! Elements in memory with shape and strides, and their values as f32.
+
+use std::borrow::Cow;
+
+use half::{bf16, f16};
+
+/// Type of an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Element {
+    F32,
+    F64,
+    F16,
+    Bf16,
+    /// No floating-point number of this many bytes: such tensors are only skipped.
+    Other {
+        bytes: usize,
+    },
+}
+
+impl Element {
+    /// Bytes of one.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Element::F64 => 8,
+            Element::F32 => 4,
+            Element::F16 | Element::Bf16 => 2,
+            Element::Other { bytes } => bytes,
+        }
+    }
+}
+
+/// An array as a file describes it.
+#[derive(Debug)]
+pub(super) struct Array<'a> {
+    pub(super) element: Element,
+    /// The storage, little-endian.
+    pub(super) data: Cow<'a, [u8]>,
+    /// First element.
+    pub(super) offset: usize,
+    pub(super) shape: Vec<usize>,
+    /// Elements from one index to the next, by dimension.
+    pub(super) strides: Vec<usize>,
+}
+
+/// Strides of an array without gaps, the last index fastest.
+pub(super) fn contiguous(shape: &[usize]) -> Option<Vec<usize>> {
+    let mut strides = vec![1usize; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d].checked_mul(shape[d].max(1))?;
+    }
+    Some(strides)
+}
+
+/// How many values the tensors of a file may have together: shared elements count each time.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: usize,
+    file_bytes: usize,
+}
+
+impl Budget {
+    /// For a file of this length; halves become floats, and tied weights are stored once.
+    pub(super) fn of(file_bytes: usize) -> Self {
+        Self { left: file_bytes.saturating_add(1 << 16), file_bytes }
+    }
+}
+
+impl Array<'_> {
+    /// The values in order, the last index fastest.
+    ///
+    /// # Errors
+    /// In words, about the tensor `name`: elements beyond its storage, no floating-point numbers,
+    /// an f64 that no f32 equals, or more values than the file can mean.
+    pub(super) fn values(&self, name: &str, budget: &mut Budget) -> Result<Vec<f32>, String> {
+        let (element, stored) = (self.element, self.data.len() / self.element.bytes());
+        if self.shape.len() != self.strides.len() || self.shape.len() > 8 {
+            return Err(format!("tensor `{name}` has a shape that does not fit its strides"));
+        }
+        let beyond = || {
+            format!(
+                "tensor `{name}` of shape {:?} with strides {:?} from element {} is beyond its \
+                 storage of {stored}",
+                self.shape, self.strides, self.offset
+            )
+        };
+        let count = self.shape.iter().try_fold(1usize, |all, side| all.checked_mul(*side));
+        let count = count.ok_or_else(beyond)?;
+        if count == 0 {
+            return Ok(vec![]);
+        }
+        let last =
+            self.shape.iter().zip(&self.strides).try_fold(self.offset, |at, (n, stride)| {
+                at.checked_add((n - 1).checked_mul(*stride)?)
+            });
+        if last.is_none_or(|last| last >= stored) {
+            return Err(beyond());
+        }
+        budget.left = budget.left.checked_sub(count).ok_or_else(|| {
+            let bytes = budget.file_bytes;
+            format!("its tensors have more values, up to `{name}`, than a file of {bytes} bytes")
+        })?;
+        let mut values = Vec::with_capacity(count);
+        let mut index = vec![0usize; self.shape.len()];
+        let mut at = self.offset;
+        loop {
+            values.push(self.value(at).ok_or_else(|| match element {
+                Element::F64 => format!(
+                    "tensor `{name}` holds float64 that no float32 equals: save it as float32"
+                ),
+                _ => format!("tensor `{name}` holds no floating-point numbers"),
+            })?);
+            // The next index, the last fastest.
+            let Some(d) = (0..index.len()).rev().find(|d| index[*d] + 1 < self.shape[*d]) else {
+                return Ok(values);
+            };
+            for after in d + 1..index.len() {
+                at -= index[after] * self.strides[after];
+                index[after] = 0;
+            }
+            index[d] += 1;
+            at += self.strides[d];
+        }
+    }
+
+    /// The element at a place in the storage; `None` if no f32 equals it. NaN and infinity pass:
+    /// the reader of all files names them.
+    fn value(&self, at: usize) -> Option<f32> {
+        let size = self.element.bytes();
+        let bytes = &self.data[at * size..][..size];
+        match (self.element, bytes) {
+            (Element::F32, &[a, b, c, d]) => Some(f32::from_le_bytes([a, b, c, d])),
+            (Element::F16, &[a, b]) => Some(f16::from_le_bytes([a, b]).to_f32()),
+            (Element::Bf16, &[a, b]) => Some(bf16::from_le_bytes([a, b]).to_f32()),
+            (Element::F64, &[a, b, c, d, e, f, g, h]) => {
+                let exact = f64::from_le_bytes([a, b, c, d, e, f, g, h]);
+                let near = exact as f32;
+                (f64::from(near) == exact || exact.is_nan()).then_some(near)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Files of tensors, by what they begin with: safetensors, PyTorch's archive and its older form,
+//! and the pickles of Detectron and detectron2. Each gives names with shapes and f32 values.
+
+mod array;
+mod legacy;
+mod numpy;
+mod state_dict;
+mod tensors;
+mod torch;
+mod write;
+mod zip;
+
+use std::collections::BTreeMap;
+
+pub use tensors::CATEGORIES;
+pub(super) use tensors::safetensors_bytes;
+pub(super) use write::torch_bytes;
+
+/// Shape and values of a tensor, in the layout of PyTorch.
+pub type Values = (Vec<usize>, Vec<f32>);
+
+/// The form of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    /// Safetensors.
+    Safetensors,
+    /// What `torch.save` writes since PyTorch 1.6: a zip archive.
+    TorchZip,
+    /// What `torch.save` wrote before: pickles and storages one after another.
+    TorchLegacy,
+    /// A pickle of NumPy arrays: Detectron's and detectron2's `.pkl`.
+    Pickle,
+}
+
+/// The floating-point tensors of a file, and the classes that it states.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) container: Container,
+    pub(super) tensors: BTreeMap<String, Values>,
+    pub(super) categories: Option<String>,
+}
+
+/// Reads the tensors of a file. Counters of batch norms are left out: nothing uses them.
+///
+/// # Errors
+/// In words: a file of no known form, a damaged one, or tensors that no f32 holds.
+pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
+    let container = container_of(bytes);
+    let (tensors, categories) = match container {
+        Container::Safetensors => tensors::read(bytes)?,
+        Container::TorchZip => zip::read(bytes)?,
+        Container::TorchLegacy => (legacy::read(bytes)?, None),
+        Container::Pickle => (numpy::read(bytes)?, None),
+    };
+    if tensors.is_empty() {
+        return Err("it holds no tensors".into());
+    }
+    Ok(Contents { container, tensors, categories })
+}
+
+/// The form of a file, from its first bytes.
+fn container_of(bytes: &[u8]) -> Container {
+    const ZIP: &[u8] = b"PK\x03\x04";
+    // A pickle of protocol 0 or 1 has no number: it begins with the mark or dict of its root.
+    const PICKLES: [&[u8]; 4] = [b"\x80", b"(dp", b"(d", b"}q"];
+    // A header of safetensors is shorter than 2^56 bytes, and begins with a brace.
+    if bytes.get(7..9) == Some(b"\0{") {
+        Container::Safetensors
+    } else if bytes.starts_with(ZIP) {
+        Container::TorchZip
+    } else if legacy::is_legacy(bytes) {
+        Container::TorchLegacy
+    } else if PICKLES.iter().any(|magic| bytes.starts_with(magic)) {
+        Container::Pickle
+    } else {
+        Container::Safetensors
+    }
+}
+
+/// Whether a tensor is a counter that PyTorch's batch norms store, and no frozen one has.
+fn is_batch_counter(name: &str) -> bool {
+    name.ends_with("num_batches_tracked")
+}
+
+#[cfg(test)]
+mod tests;

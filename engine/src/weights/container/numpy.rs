@@ -1,0 +1,80 @@
+//! NumPy's arrays in the pickles of Detectron (Python 2) and detectron2 (Python 3).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::array::{Array, Element, contiguous};
+use super::{Values, state_dict};
+use crate::weights::pickle::{self, Id, Pickle};
+
+/// Tensors by name.
+///
+/// # Errors
+/// In words: what is wrong with the pickle or an array.
+pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
+    let (pickle, _) = pickle::read(bytes, 0)?;
+    state_dict::tensors(&pickle, bytes.len(), |value| array(&pickle, value))
+}
+
+/// The array that a value stands for; `None` if it is none.
+fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, String> {
+    let fault = || "it is a malformed array".to_string();
+    let (dtype, shape, is_fortran, data) = match pickle.class(value) {
+        // State: version, shape, dtype, whether the first index is fastest, the bytes.
+        Some((_, "_reconstruct")) => {
+            let [_version, shape, dtype, fortran, data] = pickle.state(value).ok_or_else(fault)?
+            else {
+                return Err(fault());
+            };
+            (*dtype, *shape, pickle.int(*fortran) == Some(1), *data)
+        }
+        // Of protocol 5: bytes, dtype, shape, order.
+        Some((_, "_frombuffer")) => {
+            let [data, dtype, shape, order] = pickle.args(value).ok_or_else(fault)? else {
+                return Err(fault());
+            };
+            (*dtype, *shape, pickle.text(*order).as_deref() == Some("F"), *data)
+        }
+        _ => return Ok(None),
+    };
+    let element = element(pickle, dtype)?;
+    let shape = pickle.counts(shape).ok_or_else(fault)?;
+    let strides = match is_fortran {
+        true => contiguous(&shape.iter().rev().copied().collect::<Vec<_>>())
+            .map(|strides| strides.into_iter().rev().collect()),
+        false => contiguous(&shape),
+    };
+    let strides = strides.ok_or_else(fault)?;
+    let data = pickle.bytes(data).ok_or_else(fault)?;
+    let count = shape.iter().try_fold(element.bytes(), |all, side| all.checked_mul(*side));
+    if count != Some(data.len()) {
+        return Err(format!("it has {} bytes, which are no array of shape {shape:?}", data.len()));
+    }
+    let data: Cow<'a, [u8]> = data;
+    Ok(Some(Array { element, data, offset: 0, shape, strides }))
+}
+
+/// The element type that a pickled dtype means: its name, then (version, byte order, ..).
+fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
+    let fault = || "it has a malformed dtype".to_string();
+    if pickle.class(dtype) != Some(("numpy", "dtype")) {
+        return Err(fault());
+    }
+    let name = pickle.args(dtype).and_then(|args| pickle.text(*args.first()?)).ok_or_else(fault)?;
+    let state = pickle.state(dtype).unwrap_or_default();
+    let order = state.get(1).and_then(|order| pickle.text(*order)).unwrap_or_else(|| "<".into());
+    if order == ">" {
+        return Err("it is big-endian: save it with little-endian numbers".into());
+    }
+    let number = name.trim_start_matches(['<', '|', '=']);
+    let bytes = number.get(1..).and_then(|digits| digits.parse().ok());
+    match (number, bytes) {
+        ("f4", _) => Ok(Element::F32),
+        ("f8", _) => Ok(Element::F64),
+        ("f2", _) => Ok(Element::F16),
+        (_, Some(bytes)) if "iub".contains(&number[..1]) && (1..=8).contains(&bytes) => {
+            Ok(Element::Other { bytes })
+        }
+        _ => Err(format!("it has the dtype `{}`", name.escape_debug())),
+    }
+}

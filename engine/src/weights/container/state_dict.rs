@@ -1,0 +1,74 @@
+//! The dict of tensors inside a pickle, from under what wraps it.
+
+use std::collections::BTreeMap;
+
+use super::array::{Array, Budget};
+use super::{Values, is_batch_counter};
+use crate::weights::pickle::{Id, Pickle};
+
+/// Keys under which training scripts and model zoos put the state dict: torchvision's references
+/// and detectron2, Lightning, Detectron.
+const WRAPPERS: [&str; 3] = ["model", "state_dict", "blobs"];
+/// What `DistributedDataParallel` puts before all names.
+const PARALLEL: &str = "module.";
+
+/// Tensors by name, and how to read each: `array` gives what a value stands for, or `None` if it is
+/// no tensor.
+///
+/// # Errors
+/// In words: no dict, names that are none or given twice, and what `array` says.
+pub(super) fn tensors<'a>(
+    pickle: &Pickle<'_>,
+    file_bytes: usize,
+    array: impl Fn(Id) -> Result<Option<Array<'a>>, String>,
+) -> Result<BTreeMap<String, Values>, String> {
+    let entries = state_dict(pickle)?;
+    let mut budget = Budget::of(file_bytes);
+    let mut tensors = BTreeMap::new();
+    let is_parallel = entries.iter().all(|(name, _)| name.starts_with(PARALLEL));
+    for (name, value) in entries {
+        let name = name.strip_prefix(PARALLEL).filter(|_| is_parallel).unwrap_or(&name);
+        // Those that Caffe2's solver kept.
+        if is_batch_counter(name) || name.ends_with("_momentum") {
+            continue;
+        }
+        let found = array(value).map_err(|reason| format!("tensor `{name}`: {reason}"))?;
+        let Some(found) = found else {
+            let kind = pickle.kind(value);
+            return Err(format!("`{name}` is {kind}, and no tensor: save the state dict alone"));
+        };
+        let values = found.values(name, &mut budget)?;
+        if tensors.insert(name.to_string(), (found.shape, values)).is_some() {
+            return Err(format!("it holds `{name}` twice"));
+        }
+    }
+    Ok(tensors)
+}
+
+/// Names and values of the state dict.
+fn state_dict(pickle: &Pickle<'_>) -> Result<Vec<(String, Id)>, String> {
+    let mut dict = pickle.root();
+    let named = |dict: Id| -> Result<Vec<(String, Id)>, String> {
+        let entries = pickle.entries(dict).ok_or_else(|| {
+            format!("it holds {}, and no dict of tensors: save the state dict", pickle.kind(dict))
+        })?;
+        let name = |key: Id| {
+            let name = pickle.text(key);
+            name.ok_or_else(|| format!("its dict has {} as a name", pickle.kind(key)))
+        };
+        entries.into_iter().map(|(key, value)| Ok((name(key)?, value))).collect()
+    };
+    // Each wrapper at most once: a dict that wraps itself has no end.
+    for _ in WRAPPERS {
+        let entries = named(dict)?;
+        let inner = WRAPPERS.iter().find_map(|wrapper| {
+            let (_, value) = entries.iter().find(|(name, _)| name == wrapper)?;
+            pickle.entries(*value).map(|_| *value)
+        });
+        match inner {
+            Some(inner) => dict = inner,
+            None => return Ok(entries),
+        }
+    }
+    Err("its state dict is wrapped too often: save the state dict alone".into())
+}

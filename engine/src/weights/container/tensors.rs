@@ -1,0 +1,86 @@
+//! Safetensors: reading, and writing with the classes in the header.
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::json;
+
+use super::array::{Array, Budget, Element, contiguous};
+use super::{Values, is_batch_counter};
+
+/// Key in the header's metadata of the classes, as JSON: name and COCO id of each, from class 1; a
+/// class without a category has null for its name.
+pub const CATEGORIES: &str = "onegraph.categories";
+
+/// Bytes of the header's length, and its alignment.
+const LENGTH_BYTES: usize = 8;
+
+/// Tensors by name, and the classes that the file states.
+///
+/// # Errors
+/// In words: a damaged file, or a tensor that is not of floating-point numbers.
+pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<String>), String> {
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|e| format!("it is no whole safetensors file: {e}"))?;
+    let mut budget = Budget::of(bytes.len());
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.tensors().into_iter().filter(|(name, _)| !is_batch_counter(name)) {
+        let shape = view.shape().to_vec();
+        let dtype = view.dtype();
+        let element = match dtype {
+            Dtype::F32 => Element::F32,
+            Dtype::F64 => Element::F64,
+            Dtype::F16 => Element::F16,
+            Dtype::BF16 => Element::Bf16,
+            _ => return Err(format!("tensor `{name}` holds {dtype:?}: save the weights as f32")),
+        };
+        let strides = contiguous(&shape).unwrap_or_default();
+        let array = Array { element, data: view.data().into(), offset: 0, shape, strides };
+        let values = array.values(&name, &mut budget)?;
+        tensors.insert(name, (array.shape, values));
+    }
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
+    let stated = header.metadata().as_ref().and_then(|metadata| metadata.get(CATEGORIES));
+    Ok((tensors, stated.cloned()))
+}
+
+/// Tensors as the bytes of a file whose header states `categories`, in JSON.
+///
+/// # Errors
+/// Errors of the safetensors writer; none in practice.
+pub(in crate::weights) fn safetensors_bytes(
+    tensors: &[(String, Values)],
+    categories: Option<&str>,
+) -> Result<Vec<u8>, String> {
+    let views = tensors
+        .iter()
+        .map(|(name, (shape, values))| {
+            let bytes = bytemuck::cast_slice(values);
+            Ok((name.as_str(), TensorView::new(Dtype::F32, shape.clone(), bytes)?))
+        })
+        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
+        .map_err(|e| e.to_string())?;
+    let bytes = safetensors::serialize(views, None).map_err(|e| e.to_string())?;
+    Ok(with_metadata(&bytes, categories))
+}
+
+/// Puts the metadata at the head of a file's header. The crate would write it in an order that
+/// changes from run to run, and the same state must give the same bytes.
+fn with_metadata(file: &[u8], categories: Option<&str>) -> Vec<u8> {
+    let (length, rest) = file.split_at(LENGTH_BYTES);
+    let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    let (header, data) = rest.split_at(length);
+    let mut metadata = json!({"format": "pt"});
+    if let Some(categories) = categories {
+        metadata[CATEGORIES] = categories.into();
+    }
+    let mut text = format!("{{\"__metadata__\":{metadata}").into_bytes();
+    let entries = header[1..].trim_ascii_end();
+    if entries != b"}" {
+        text.push(b',');
+    }
+    text.extend(entries);
+    text.resize(text.len().next_multiple_of(LENGTH_BYTES), b' ');
+    [&(text.len() as u64).to_le_bytes(), text.as_slice(), data].concat()
+}

@@ -1,0 +1,294 @@
+//! Files as PyTorch, NumPy and Python 2 write them, and broken ones.
+//!
+//! `fixtures` holds what `tests/interchange/make_fixtures.py` wrote with PyTorch and NumPy: element
+//! i of each tensor is (i - 3) / 4, in the order of its storage.
+
+use std::io::{Cursor, Write};
+
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::write::torch_bytes;
+use super::{Container, Contents, Values, read, safetensors_bytes};
+
+const ZIP: &[u8] = include_bytes!("fixtures/zip.pth");
+const LEGACY: &[u8] = include_bytes!("fixtures/legacy.pth");
+const CHECKPOINT: &[u8] = include_bytes!("fixtures/checkpoint.pth");
+const NUMPY: [&[u8]; 4] = [
+    include_bytes!("fixtures/numpy_0.pkl"),
+    include_bytes!("fixtures/numpy_2.pkl"),
+    include_bytes!("fixtures/numpy_4.pkl"),
+    include_bytes!("fixtures/numpy_5.pkl"),
+];
+
+fn tensor(contents: &Contents, name: &str) -> Values {
+    contents.tensors.get(name).unwrap_or_else(|| panic!("{name}: {contents:?}")).clone()
+}
+
+/// Elements of the fixtures at these places.
+fn at<const N: usize>(places: [i32; N]) -> Vec<f32> {
+    places.map(|i| (i - 3) as f32 / 4.0).to_vec()
+}
+
+fn refusal(bytes: &[u8]) -> String {
+    read(bytes).expect_err("a refusal")
+}
+
+#[test]
+fn pytorchs_files_of_both_forms_hold_the_values_that_it_saved() {
+    for (bytes, container) in [
+        (ZIP, Container::TorchZip),
+        (LEGACY, Container::TorchLegacy),
+        (CHECKPOINT, Container::TorchZip),
+    ] {
+        let contents = read(bytes).unwrap();
+        assert_eq!((contents.container, contents.tensors.len()), (container, 10));
+        for (name, shape, values) in [
+            ("plain", vec![2, 3], at([0, 1, 2, 3, 4, 5])),
+            ("turned", vec![3, 2], at([0, 3, 1, 4, 2, 5])),
+            ("part", vec![3, 2], at([4, 5, 6, 7, 8, 9])),
+            ("every_second", vec![6], at([0, 2, 4, 6, 8, 10])),
+            ("half", vec![4], at([0, 1, 2, 3])),
+            ("brain", vec![4], at([0, 1, 2, 3])),
+            ("double", vec![4], at([0, 1, 2, 3])),
+            ("parameter", vec![3], at([0, 1, 2])),
+            ("scalar", vec![], at([0])),
+            ("empty", vec![0, 5], vec![]),
+        ] {
+            assert_eq!(tensor(&contents, name), (shape, values), "{name}");
+        }
+    }
+}
+
+#[test]
+fn numpys_arrays_are_read_from_pickles_of_every_protocol() {
+    for bytes in NUMPY {
+        let contents = read(bytes).unwrap();
+        assert_eq!((contents.container, contents.tensors.len()), (Container::Pickle, 4));
+        for name in ["plain", "turned"] {
+            let expected = (vec![2, 3], at([0, 1, 2, 3, 4, 5]));
+            assert_eq!(tensor(&contents, name), expected, "{name}");
+        }
+        for name in ["half", "double"] {
+            assert_eq!(tensor(&contents, name), (vec![4], at([0, 1, 2, 3])), "{name}");
+        }
+    }
+}
+
+/// A dict of one array as Python 2 wrote it: names and data are `str`, by pickletools.
+fn python_2(name: &str, values: &[f32]) -> Vec<u8> {
+    let short = |text: &[u8]| [&[b'U', text.len() as u8], text].concat();
+    let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    [
+        b"\x80\x02}q\x01".to_vec(),
+        short(b"blobs"),
+        b"q\x02}q\x03".to_vec(),
+        short(name.as_bytes()),
+        b"cnumpy.core.multiarray\n_reconstruct\nq\x05cnumpy\nndarray\nq\x06K\x00\x85".to_vec(),
+        short(b"b"),
+        b"\x87R(K\x01".to_vec(),
+        [b'K', values.len() as u8, 0x85].to_vec(),
+        b"cnumpy\ndtype\n".to_vec(),
+        short(b"f4"),
+        b"K\x00K\x01\x87R(K\x03".to_vec(),
+        short(b"<"),
+        b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89".to_vec(),
+        short(&data),
+        b"tbss.".to_vec(),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_pickle_of_python_2_is_read_as_detectron_wrote_it() {
+    let contents = read(&python_2("conv1_w", &[0.5, -2.0, 1e-40])).unwrap();
+    assert_eq!(tensor(&contents, "conv1_w"), (vec![3], vec![0.5, -2.0, 1e-40]));
+}
+
+#[test]
+fn what_is_written_is_read_back_bitwise() {
+    let tensors: Vec<(String, Values)> = vec![
+        (
+            "a.weight".into(),
+            (vec![2, 1, 3], vec![1.5, -0.0, f32::MIN_POSITIVE / 2.0, 3.0, 4.0, 5.0]),
+        ),
+        ("a.bias".into(), (vec![1], vec![0.1])),
+        ("none".into(), (vec![0], vec![])),
+    ];
+    let classes = r#"[{"id":3,"name":"ant"}]"#;
+    for bytes in [torch_bytes(&tensors, Some(classes)), safetensors_bytes(&tensors, Some(classes))]
+    {
+        let contents = read(&bytes.unwrap()).unwrap();
+        assert_eq!(contents.categories.as_deref(), Some(classes));
+        assert_eq!(contents.tensors.len(), 3);
+        for (name, (shape, values)) in &tensors {
+            let (read_shape, read_values) = tensor(&contents, name);
+            assert_eq!(*shape, read_shape);
+            let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(values), bits(&read_values), "{name}");
+        }
+    }
+    let unstated = torch_bytes(&tensors, None).unwrap();
+    assert_eq!(read(&unstated).unwrap().categories, None);
+    assert_eq!(unstated, torch_bytes(&tensors, None).unwrap(), "the same bytes each time");
+}
+
+/// An archive of stored entries.
+fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    for (name, bytes) in entries {
+        archive.start_file(*name, options).unwrap();
+        archive.write_all(bytes).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+/// The entry `w` of a pickled dict: a tensor in storage 0, which has two elements.
+fn entry(storage: &str, offset: u8, size: u8, stride: u8) -> Vec<u8> {
+    [
+        b"U\x01wctorch._utils\n_rebuild_tensor_v2\n((U\x07storagec".as_slice(),
+        storage.replace('.', "\n").as_bytes(),
+        b"\nU\x010U\x03cpuK\x02tQK",
+        &[offset, b'K', size, 0x85, b'K', stride, 0x85],
+        b"\x89NtRs",
+    ]
+    .concat()
+}
+
+/// An archive of PyTorch with a dict of these entries and the storage 0 with 1 and 2.
+fn of_entries(entries: &[Vec<u8>]) -> Vec<u8> {
+    let pickle = [b"\x80\x02}", entries.concat().as_slice(), b"."].concat();
+    let data = [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes()].concat();
+    archive(&[("x/data.pkl", &pickle), ("x/data/0", &data)])
+}
+
+fn one_tensor(storage: &str, offset: u8, size: u8, stride: u8) -> Vec<u8> {
+    of_entries(&[entry(storage, offset, size, stride)])
+}
+
+/// An archive whose headers say that its entries are deflated.
+fn deflated(mut archive: Vec<u8>) -> Vec<u8> {
+    for at in 0..archive.len() - 12 {
+        match &archive[at..at + 4] {
+            b"PK\x03\x04" => archive[at + 8] = 8,
+            b"PK\x01\x02" => archive[at + 10] = 8,
+            _ => {}
+        }
+    }
+    archive
+}
+
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let at = bytes.windows(from.len()).position(|window| window == from).expect("it is there");
+    [&bytes[..at], to, &bytes[at + from.len()..]].concat()
+}
+
+#[test]
+fn every_broken_or_hostile_file_is_one_sentence() {
+    let good = one_tensor("torch.FloatStorage", 0, 2, 1);
+    assert_eq!(read(&good).unwrap().tensors["w"], (vec![2], vec![1.0, 2.0]));
+    let pickle = |pickle: &[u8]| archive(&[("x/data.pkl", pickle)]);
+    let nested = [b"\x80\x02".to_vec(), vec![b'('; 5000], vec![b't'; 5000], b".".to_vec()].concat();
+    let tuples = [b"\x80\x02N".to_vec(), vec![0x85; 5000], b".".to_vec()].concat();
+    let local = good.windows(4).position(|w| w == [0, 0, 128, 63]).expect("the first element");
+    let mut damaged = good.clone();
+    damaged[local + 3] = 64;
+    let float = entry("torch.FloatStorage", 0, 2, 1);
+    let lone = pickle(&[b"\x80\x02}", float.as_slice(), b"."].concat());
+    let script = archive(&[("x/data.pkl", b"\x80\x02}."), ("x/constants.pkl", b")")]);
+    let big = archive(&[("x/data.pkl", b"\x80\x02}."), ("x/byteorder", b"big")]);
+    let two = archive(&[("x/data.pkl", b"\x80\x02}."), ("y/data/0", b"")]);
+    for (what, bytes, told) in [
+        ("a call of the system", pickle(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R."), "`os.system`"),
+        ("the same by posix", b"\x80\x02cposix\nsystem\nU\x01x\x85R.".to_vec(), "`posix.system`"),
+        (
+            "eval of protocol 4",
+            b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93.".to_vec(),
+            "builtins.eval",
+        ),
+        ("an instance", b"\x80\x02(ios\nsystem\n.".to_vec(), "unknown instruction 0x69"),
+        ("another storage", one_tensor("torch.QInt8Storage", 0, 2, 1), "`torch.QInt8Storage`"),
+        ("whole numbers", one_tensor("torch.IntStorage", 0, 2, 1), "no floating-point"),
+        ("another length", one_tensor("torch.LongStorage", 0, 2, 1), "should have 2 elements of 8"),
+        ("a size beyond", one_tensor("torch.FloatStorage", 0, 3, 1), "beyond its storage of 2"),
+        ("an offset beyond", one_tensor("torch.FloatStorage", 1, 2, 1), "beyond its storage of 2"),
+        ("a stride beyond", one_tensor("torch.FloatStorage", 0, 2, 2), "beyond its storage of 2"),
+        ("a stored sum", damaged, "hecksum"),
+        ("a missing storage", lone, "its storage `0` is missing"),
+        ("a name twice", of_entries(&[float.clone(), float]), "it holds `w` twice"),
+        ("a cut archive", good[..good.len() - 30].to_vec(), "no whole archive"),
+        ("a compressed entry", deflated(good.clone()), "is compressed"),
+        ("a program", script, "TorchScript"),
+        ("the other order", big, "big-endian"),
+        ("two folders", two, "several folders"),
+        ("no pickle", archive(&[("x/other", b"")]), "without data.pkl"),
+        ("nothing", pickle(b"\x80\x02}."), "it holds no tensors"),
+        ("a list", pickle(b"\x80\x02]."), "it holds a list, and no dict"),
+        ("a number", pickle(b"\x80\x02}U\x01aK\x01s."), "`a` is an int, and no tensor"),
+        ("a name that is none", pickle(b"\x80\x02}K\x02K\x01s."), "an int as a name"),
+        ("deep lists", pickle(&nested), "nested more than 64 deep"),
+        ("deep tuples", pickle(&tuples), "nested more than 64 deep"),
+        ("no value", pickle(b"\x80\x02."), "that it has not made"),
+        ("no mark", pickle(b"\x80\x02t."), "lacks a mark"),
+        ("no memo", pickle(b"\x80\x02h\x05."), "lacks memo 5"),
+        ("a call of nothing", pickle(b"\x80\x02N)R."), "calls what is no name"),
+        ("a huge count", b"\x80\x02X\xff\xff\xff\xffabc.".to_vec(), "cut off"),
+        ("a huge number", b"\x80\x02\x8b\xff\xff\xff\x7f1.".to_vec(), "cut off"),
+        ("another protocol", b"\x80\x09}.".to_vec(), "protocol 9"),
+        ("a cut legacy file", LEGACY[..LEGACY.len() - 1].to_vec(), "cut off in storage"),
+        ("a cut pickle", NUMPY[1][..300].to_vec(), "cut off"),
+        (
+            "a short array",
+            replaced(NUMPY[2], &[2, b'K', 3], &[3, b'K', 3]),
+            "array of shape [3, 3]",
+        ),
+        ("a date", replaced(NUMPY[1], b"X\x02\0\0\0f4", b"X\x02\0\0\0M8"), "dtype `M8`"),
+        (
+            "the other order of an array",
+            replaced(NUMPY[1], b"\x01\0\0\0<", b"\x01\0\0\0>"),
+            "big-endian",
+        ),
+    ] {
+        let error = refusal(&bytes);
+        assert!(error.contains(told), "{what}: {error}");
+        assert!(!error.contains('\n'), "{what}: {error}");
+    }
+}
+
+#[test]
+fn two_entries_of_one_name_are_refused() {
+    let mut doubled = archive(&[("x/a", b"1"), ("x/b", b"2")]);
+    for at in 0..doubled.len() - 2 {
+        if &doubled[at..at + 3] == b"x/b" {
+            doubled[at + 2] = b'a';
+        }
+    }
+    assert!(refusal(&doubled).contains("two of its entries have one name"));
+}
+
+#[test]
+fn doubles_that_no_float_equals_are_refused_and_others_are_exact() {
+    let file = |value: f64| {
+        let header = r#"{"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}"#;
+        let length = (header.len() as u64).to_le_bytes();
+        [length.as_slice(), header.as_bytes(), &value.to_le_bytes()].concat()
+    };
+    assert_eq!(read(&file(0.25)).unwrap().tensors["a"].1, [0.25]);
+    assert!(refusal(&file(0.1)).contains("float64 that no float32 equals"));
+    assert!(refusal(&file(1e300)).contains("float64 that no float32 equals"));
+}
+
+/// A dict of many names for one storage means more values than its file has bytes.
+#[test]
+fn many_tensors_of_one_storage_do_not_fill_the_memory() {
+    let mut pickle = b"\x80\x02}(".to_vec();
+    for name in 0u32..2000 {
+        pickle.extend([b"X\x04\0\0\0".as_slice(), format!("{name:04}").as_bytes()].concat());
+        pickle.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\n");
+        pickle.extend(b"U\x010U\x03cpuM\0\x10tQK\0M\0\x10\x85K\x01\x85\x89NtR");
+    }
+    pickle.extend(b"u.");
+    let bytes = archive(&[("x/data.pkl", &pickle), ("x/data/0", &[0; 4 * 4096])]);
+    assert!(refusal(&bytes).contains("more values"), "{}", refusal(&bytes));
+}

@@ -1,0 +1,102 @@
+//! Tensors in the pickles of PyTorch: views of storages that lie outside of the pickle.
+
+use std::borrow::Cow;
+
+use super::array::{Array, Element};
+use crate::weights::pickle::{Id, Node, Pickle};
+
+/// Parameters around parameters.
+const MAX_WRAPPED: usize = 4;
+
+/// A storage as the pickle names it.
+#[derive(Debug)]
+pub(super) struct Storage {
+    pub(super) key: String,
+    pub(super) element: Element,
+    /// Number of its elements.
+    pub(super) count: usize,
+}
+
+/// The tensor that a value stands for; `None` if it is none. `stored` gives the bytes of a storage.
+///
+/// # Errors
+/// In words: a storage that does not exist or is of another length, a malformed tensor.
+pub(super) fn array<'a>(
+    pickle: &Pickle<'_>,
+    value: Id,
+    stored: impl Fn(&Storage) -> Result<&'a [u8], String>,
+) -> Result<Option<Array<'a>>, String> {
+    let mut value = value;
+    for _ in 0..MAX_WRAPPED {
+        let is_parameter = match pickle.class(value) {
+            Some(("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2")) => false,
+            Some(("torch._utils", "_rebuild_parameter")) => true,
+            Some(("torch.nn.parameter", "Parameter")) => true,
+            _ => return Ok(None),
+        };
+        let args = pickle.args(value).unwrap_or_default();
+        if is_parameter {
+            value = *args.first().ok_or_else(|| "it is a parameter of nothing".to_string())?;
+            continue;
+        }
+        let [place, offset, shape, strides, ..] = args else {
+            return Err("it is a malformed tensor".into());
+        };
+        let storage = storage(pickle, *place)?;
+        let view = (pickle.count(*offset), pickle.counts(*shape), pickle.counts(*strides));
+        let (Some(offset), Some(shape), Some(strides)) = view else {
+            return Err("it has an offset, shape or strides that are no counts".into());
+        };
+        let data = stored(&storage)?;
+        if Some(data.len()) != storage.count.checked_mul(storage.element.bytes()) {
+            return Err(format!(
+                "its storage `{}` has {} bytes, and should have {} elements of {}",
+                storage.key,
+                data.len(),
+                storage.count,
+                storage.element.bytes()
+            ));
+        }
+        let (element, data) = (storage.element, Cow::Borrowed(data));
+        return Ok(Some(Array { element, data, offset, shape, strides }));
+    }
+    Err("it is a parameter of parameters".into())
+}
+
+/// The storage that a persistent id names: ("storage", type, key, location, count, ..).
+pub(super) fn storage(pickle: &Pickle<'_>, place: Id) -> Result<Storage, String> {
+    let fault = || "its storage has a malformed name".to_string();
+    let Node::Persistent(id) = pickle.node(place) else { return Err(fault()) };
+    let [tag, kind, key, _location, count, rest @ ..] = pickle.sequence(*id).ok_or_else(fault)?
+    else {
+        return Err(fault());
+    };
+    if pickle.text(*tag).as_deref() != Some("storage") {
+        return Err(fault());
+    }
+    // Storages that are parts of others went out of use with PyTorch 0.4.
+    if rest.iter().any(|view| !matches!(pickle.node(*view), Node::None)) {
+        return Err("its storage is a part of another: save it anew with PyTorch 1 or later".into());
+    }
+    let (module, name) = pickle.global(*kind).ok_or_else(fault)?;
+    let element = element(name).filter(|_| module.starts_with("torch"));
+    let element = element.ok_or_else(|| format!("its storage is of type `{module}.{name}`"))?;
+    let key = pickle.text(*key).ok_or_else(fault)?;
+    let count = pickle.count(*count).ok_or_else(fault)?;
+    Ok(Storage { key, element, count })
+}
+
+fn element(storage: &str) -> Option<Element> {
+    let other = |bytes| Some(Element::Other { bytes });
+    match storage {
+        "FloatStorage" => Some(Element::F32),
+        "DoubleStorage" => Some(Element::F64),
+        "HalfStorage" => Some(Element::F16),
+        "BFloat16Storage" => Some(Element::Bf16),
+        "LongStorage" => other(8),
+        "IntStorage" => other(4),
+        "ShortStorage" => other(2),
+        "CharStorage" | "ByteStorage" | "BoolStorage" => other(1),
+        _ => None,
+    }
+}

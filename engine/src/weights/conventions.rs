@@ -1,0 +1,159 @@
+//! What a model means beyond its tensors, and which of it the models of another project share.
+
+use configs::{
+    BackboneKind, ChannelOrder, Config, ExtraLevel, NormKind, ResizeRounding, StrideRule,
+};
+
+use super::dialect::Dialect;
+use super::file::WeightsFile;
+use super::published;
+
+/// What torchvision's and detectron2's frozen batch norms add to the variance.
+const EPS: f64 = 1e-5;
+
+/// How the model of a config differs in detection from every model that the other project builds
+/// from the same tensors; empty if tensors are all that is to be exchanged.
+pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
+    let (model, input) = (&config.model, &config.input);
+    let backbone = &model.backbone;
+    let is_resnet = backbone.kind == BackboneKind::Resnet;
+    let eps = (backbone.norm_eps - EPS).abs() > f64::EPSILON;
+    let is_frozen = backbone.norm == NormKind::FrozenBatchNorm;
+    let bgr = input.channel_order == ChannelOrder::Bgr;
+    // What neither has.
+    let mut found = vec![
+        (!is_resnet, "the small body (model.backbone.kind)".to_string()),
+        (is_resnet && !is_frozen, "group norms in the body (model.backbone.norm)".into()),
+        (
+            is_frozen && eps,
+            format!(
+                "norms that add {} to the variance and not {EPS} \
+                                    (model.backbone.norm_eps)",
+                backbone.norm_eps
+            ),
+        ),
+        (model.boxes.legacy_plus_one, "boxes of width x2 - x1 + 1 (model.boxes)".into()),
+        (
+            model.fpn.extra_level == ExtraLevel::None,
+            "no level above the backbone's (model.fpn)".into(),
+        ),
+        (model.box_head.hidden.len() != 2, "a box head of one layer (model.box_head)".into()),
+    ];
+    found.extend(match dialect {
+        Dialect::Torchvision => vec![
+            (
+                is_resnet && backbone.stride_in_1x1,
+                "the stride in the 1x1 \
+                (model.backbone.stride_in_1x1)"
+                    .to_string(),
+            ),
+            (bgr, "blue first (input.channel_order)".into()),
+            (
+                input.resize_rounding != ResizeRounding::FloorScale,
+                "sides rounded half to even \
+                (input.resize_rounding)"
+                    .into(),
+            ),
+            (
+                model.anchors.stride_rule != StrideRule::FloorPaddedOverMap,
+                "anchors at nominal \
+                strides (model.anchors.stride_rule)"
+                    .into(),
+            ),
+            (model.roi.aligned, "RoIAlign shifted by half a pixel (model.roi.aligned)".into()),
+        ],
+        Dialect::Detectron2 | Dialect::Detectron => vec![
+            (
+                true,
+                "anchors rounded to whole pixels, as torchvision and Detectron have them".into(),
+            ),
+            (
+                model.anchors.stride_rule != StrideRule::Nominal,
+                "anchors at the stride of the map \
+                (model.anchors.stride_rule)"
+                    .into(),
+            ),
+        ],
+    });
+    found.into_iter().filter_map(|(differs, what)| differs.then_some(what)).collect()
+}
+
+/// What to set in detectron2's config, in its own keys, so that it shares the rest of a model.
+pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
+    let (model, input) = (&config.model, &config.input);
+    // In 0..255, as detectron2 feeds its images.
+    let scaled = |values: [f32; 3]| values.map(|value| value / input.pixel_scale);
+    let pooler = if model.roi.aligned { "ROIAlignV2" } else { "ROIAlign" };
+    let order = if input.channel_order == ChannelOrder::Bgr { "BGR" } else { "RGB" };
+    let stride = if model.backbone.stride_in_1x1 { "True" } else { "False" };
+    let ratio = model.roi.sampling_ratio;
+    let mut settings = vec![
+        format!("MODEL.ROI_HEADS.NUM_CLASSES {num_classes}"),
+        format!("MODEL.RESNETS.STRIDE_IN_1X1 {stride}"),
+        format!("MODEL.PIXEL_MEAN {:?}", scaled(input.mean)),
+        format!("MODEL.PIXEL_STD {:?}", scaled(input.std)),
+        format!("INPUT.FORMAT {order}"),
+        format!("MODEL.ROI_BOX_HEAD.POOLER_TYPE {pooler}"),
+        format!("MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
+    ];
+    if model.kind.has_masks() {
+        settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_TYPE {pooler}"));
+        settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_SAMPLING_RATIO {ratio}"));
+    }
+    settings
+}
+
+/// What in a config contradicts where a file's weights come from, one line each.
+pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    if file.dialect() == Dialect::Detectron {
+        let input = &config.input;
+        if input.channel_order == ChannelOrder::Rgb {
+            lines.push(
+                "warning: the weights of Detectron are for images with blue first, in 0..255 less \
+                 their mean: set input as in mlperf_r50 (channel_order, mean, std, pixel_scale)"
+                    .to_string(),
+            );
+        }
+        if !config.model.backbone.stride_in_1x1 {
+            lines.push(
+                "warning: MSRA's ResNets stride in the 1x1: set model.backbone.stride_in_1x1=true"
+                    .to_string(),
+            );
+        }
+    }
+    if published::is_without_epsilon(file.path()) && config.model.backbone.norm_eps > 0.0 {
+        lines.push(
+            "warning: torchvision evaluates this file with norms that add nothing to the variance: \
+             set model.backbone.norm_eps=0"
+                .to_string(),
+        );
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use configs::Config;
+
+    use super::{Dialect, detectron2_settings, differences};
+
+    #[test]
+    fn torchvisions_presets_are_torchvisions_and_mlperfs_is_not() {
+        for preset in ["torchvision_r50", "torchvision_r101", "faster_r50", "cpu_r50_256"] {
+            let config = Config::load(preset, &[]).unwrap();
+            assert_eq!(differences(&config, Dialect::Torchvision), Vec::<String>::new());
+            let others = differences(&config, Dialect::Detectron2).join("; ");
+            assert!(others.starts_with("anchors rounded to whole pixels"), "{others}");
+        }
+        let mlperf = Config::load("mlperf_r50", &[]).unwrap();
+        let text = differences(&mlperf, Dialect::Torchvision).join("; ");
+        for what in ["stride in the 1x1", "blue first", "add 0 to", "x2 - x1 + 1", "nominal"] {
+            assert!(text.contains(what), "{what}: {text}");
+        }
+        assert!(!differences(&mlperf, Dialect::Detectron2).join("; ").contains("blue first"));
+        let settings = detectron2_settings(&mlperf, 80);
+        assert!(settings.contains(&"MODEL.PIXEL_MEAN [102.9801, 115.9465, 122.7717]".into()));
+        assert!(settings.contains(&"INPUT.FORMAT BGR".into()));
+    }
+}

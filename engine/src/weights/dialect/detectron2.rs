@@ -1,0 +1,161 @@
+//! detectron2's names of a ResNet, FPN, RPN and the heads, and its order of classes: the background
+//! is the last row of the classifier, and has none in the predictors of boxes and masks.
+
+use std::collections::BTreeMap;
+
+use super::{Dialect, Translated};
+use crate::weights::container::Values;
+
+/// Prefix of the backbone's body, here and there.
+const BODIES: [(&str, &str); 2] = [("backbone.body.", "backbone.bottom_up."), ("", "")];
+/// Modules that have another name, ours first; `#` is a number, and the last one tells how many
+/// less it is in ours.
+const MODULES: [(&str, &str, usize); 9] = [
+    ("backbone.fpn.inner_blocks.#.0", "backbone.fpn_lateral#", 2),
+    ("backbone.fpn.layer_blocks.#.0", "backbone.fpn_output#", 2),
+    ("rpn.head.conv.0.0", "proposal_generator.rpn_head.conv", 0),
+    ("rpn.head.cls_logits", "proposal_generator.rpn_head.objectness_logits", 0),
+    ("rpn.head.bbox_pred", "proposal_generator.rpn_head.anchor_deltas", 0),
+    ("roi_heads.mask_head.#.0", "roi_heads.mask_head.mask_fcn#", 1),
+    ("roi_heads.mask_predictor.conv5_mask", "roi_heads.mask_head.deconv", 0),
+    ("roi_heads.mask_predictor.mask_fcn_logits", "roi_heads.mask_head.predictor", 0),
+    ("fc", "stem.fc", 0),
+];
+/// Layers of the body's blocks.
+const LAYERS: [(&str, &str); 8] = [
+    ("conv1", "conv1"),
+    ("conv2", "conv2"),
+    ("conv3", "conv3"),
+    ("bn1", "conv1.norm"),
+    ("bn2", "conv2.norm"),
+    ("bn3", "conv3.norm"),
+    ("downsample.0", "shortcut"),
+    ("downsample.1", "shortcut.norm"),
+];
+/// Tensors that detectron2 stores and makes from its config: they are no weights.
+const CONSTANTS: [&str; 3] = ["pixel_mean", "pixel_std", "proposal_generator.anchor_generator."];
+
+const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.";
+/// Predictors with rows for each class, and how many.
+const PREDICTORS: [(&str, usize); 2] =
+    [("roi_heads.box_predictor.bbox_pred.", 4), ("roi_heads.mask_predictor.mask_fcn_logits.", 1)];
+
+/// Whether a tensor has a name that detectron2 alone gives.
+pub(super) fn is_name(name: &str) -> bool {
+    const OWN: [&str; 4] = ["backbone.bottom_up.", "proposal_generator.", "stem.conv1.", "res2.0."];
+    OWN.iter().any(|own| name.starts_with(own))
+}
+
+/// The fully connected layers of the box head count from 1 there, and from 6 here.
+const FC: (&str, usize) = ("roi_heads.box_head.fc", 5);
+
+/// Our name of a tensor; as it is if it has none.
+fn ours(name: &str) -> String {
+    translated(name, true).unwrap_or_else(|| name.to_string())
+}
+
+/// detectron2's name of one of our parameters.
+fn theirs(name: &str) -> String {
+    translated(name, false).unwrap_or_else(|| name.to_string())
+}
+
+fn translated(name: &str, to_ours: bool) -> Option<String> {
+    let (module, value) = name.rsplit_once('.')?;
+    if let Some(number) = module.strip_prefix(FC.0) {
+        let number: usize = number.parse().ok()?;
+        let number = if to_ours { number.checked_add(FC.1) } else { number.checked_sub(FC.1) };
+        return Some(format!("{}{}.{value}", FC.0, number?));
+    }
+    for (our, their, offset) in MODULES {
+        let (from, to) = if to_ours { (their, our) } else { (our, their) };
+        if !from.contains('#') && from == module {
+            return Some(format!("{to}.{value}"));
+        }
+        let Some((before, after)) = from.split_once('#') else { continue };
+        let number = module.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        if let Some(number) = number.and_then(|number| number.parse::<usize>().ok()) {
+            let number =
+                if to_ours { number.checked_sub(offset) } else { number.checked_add(offset) };
+            return Some(format!("{}.{value}", to.replace('#', &number?.to_string())));
+        }
+    }
+    BODIES.iter().find_map(|(our, their)| {
+        let (from, to) = if to_ours { (their, our) } else { (our, their) };
+        let module = body(module.strip_prefix(from)?, to_ours)?;
+        Some(format!("{to}{module}.{value}"))
+    })
+}
+
+/// The name of a module inside the body.
+fn body(module: &str, to_ours: bool) -> Option<String> {
+    const STEM: [(&str, &str); 2] = [("conv1", "stem.conv1"), ("bn1", "stem.conv1.norm")];
+    let pick = |pairs: &[(&str, &str)], name: &str| {
+        let pair = pairs.iter().find(|(our, their)| name == if to_ours { *their } else { *our })?;
+        Some((if to_ours { pair.0 } else { pair.1 }).to_string())
+    };
+    if let Some(stem) = pick(&STEM, module) {
+        return Some(stem);
+    }
+    let mut words = module.splitn(3, '.');
+    let (stage, block, layer) = (words.next()?, words.next()?, words.next()?);
+    block.parse::<usize>().ok()?;
+    let (from, to) = if to_ours { ("res", "layer") } else { ("layer", "res") };
+    let stage: usize = stage.strip_prefix(from)?.parse().ok()?;
+    let stage = if to_ours { stage.checked_sub(1)? } else { stage.checked_add(1)? };
+    Some(format!("{to}{stage}.{block}.{}", pick(&LAYERS, layer)?))
+}
+
+/// The tensors under our names, with the background first and its dead rows 0.
+pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, String> {
+    let is_constant = |name: &str| CONSTANTS.iter().any(|constant| name.starts_with(constant));
+    let weights = stored.into_iter().filter(|(name, _)| !is_constant(name)).collect();
+    let mut tensors = super::renamed(weights, ours)?;
+    let mut notes = Vec::new();
+    let outputs = tensors.get(&format!("{CLASSIFIER}bias")).map(|(_, values)| values.len());
+    let classes = outputs.and_then(|outputs| outputs.checked_sub(1));
+    for (name, (shape, values)) in &mut tensors {
+        let row = values.len() / shape.first().copied().unwrap_or(1).max(1);
+        if name.starts_with(CLASSIFIER) {
+            values.rotate_right(row);
+        }
+        let rows = PREDICTORS.iter().find(|(predictor, _)| name.starts_with(predictor));
+        let (Some((_, rows)), Some(classes), Some(first)) = (rows, classes, shape.first_mut())
+        else {
+            continue;
+        };
+        if *first != rows * classes {
+            return Err(format!(
+                "`{}` has {first} rows, and not {rows} for each of {classes} classes: predictors \
+                 that all classes share are not read",
+                theirs(name)
+            ));
+        }
+        *first += rows;
+        values.splice(0..0, vec![0.0; rows * row]);
+        if notes.is_empty() {
+            notes.push(
+                "the background has no rows for boxes and masks in detectron2; nothing reads \
+                 them, and they are re-initialised to 0"
+                    .into(),
+            );
+        }
+    }
+    Ok(Translated { dialect: Dialect::Detectron2, tensors, notes })
+}
+
+/// Parameters under detectron2's names, with the background last and without its dead rows.
+pub(in crate::weights) fn from_ours(params: Vec<(String, Values)>) -> Vec<(String, Values)> {
+    let translate = |(name, (mut shape, mut values)): (String, Values)| {
+        let row = values.len() / shape.first().copied().unwrap_or(1).max(1);
+        if name.starts_with(CLASSIFIER) {
+            values.rotate_left(row);
+        }
+        let rows = PREDICTORS.iter().find(|(predictor, _)| name.starts_with(predictor));
+        if let (Some((_, rows)), Some(first)) = (rows, shape.first_mut()) {
+            *first -= rows;
+            values.drain(..rows * row);
+        }
+        (theirs(&name), (shape, values))
+    };
+    params.into_iter().map(translate).collect()
+}

@@ -1,0 +1,78 @@
+//! Names of tensors: those of torchvision, detectron2 and Detectron, and the order of class rows.
+//! Ours are torchvision's of today.
+
+mod detectron;
+mod detectron2;
+mod torchvision;
+
+use std::collections::BTreeMap;
+
+use super::container::Values;
+
+pub(super) use detectron::fill_statistics;
+pub(super) use detectron2::from_ours as detectron2_from_ours;
+
+/// Whose names a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// torchvision's, of either generation, and what onegraph writes itself.
+    Torchvision,
+    /// detectron2's: the background is the last class, and has no rows for boxes and masks.
+    Detectron2,
+    /// Those of Detectron and Caffe2, read for the backbone: norms have no statistics.
+    Detectron,
+}
+
+impl Dialect {
+    /// The project's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Torchvision => "torchvision",
+            Dialect::Detectron2 => "detectron2",
+            Dialect::Detectron => "Detectron",
+        }
+    }
+}
+
+/// Tensors under our names.
+#[derive(Debug)]
+pub(super) struct Translated {
+    pub(super) dialect: Dialect,
+    pub(super) tensors: BTreeMap<String, Values>,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// Translates the tensors of a file.
+///
+/// # Errors
+/// In words: a tensor that is there twice, under two names, or rows that are not those of classes.
+pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, String> {
+    let has = |test: fn(&str) -> bool| stored.keys().any(|name| test(name));
+    if has(detectron::is_name) {
+        detectron::to_ours(stored)
+    } else if has(detectron2::is_name) {
+        detectron2::to_ours(stored)
+    } else {
+        let tensors = renamed(stored, torchvision::current)?;
+        Ok(Translated { dialect: Dialect::Torchvision, tensors, notes: vec![] })
+    }
+}
+
+/// The tensors under new names.
+fn renamed(
+    stored: BTreeMap<String, Values>,
+    name: impl Fn(&str) -> String,
+) -> Result<BTreeMap<String, Values>, String> {
+    let mut tensors = BTreeMap::new();
+    for (old, values) in stored {
+        let new = name(&old);
+        if tensors.insert(new.clone(), values).is_some() {
+            return Err(format!("it holds `{new}` twice, under two of its names"));
+        }
+    }
+    Ok(tensors)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Names of other projects, as their files have them, and the order of class rows.
+
+use std::collections::BTreeMap;
+
+use kernels::frozen_bn::fold_frozen_bn;
+
+use super::{Dialect, Values, detectron, detectron2, detectron2_from_ours, translate};
+
+fn named(names: &[&str]) -> BTreeMap<String, Values> {
+    names.iter().zip(0u8..).map(|(n, i)| (n.to_string(), (vec![1], vec![f32::from(i)]))).collect()
+}
+
+/// The name under which the value of `name` comes out.
+fn ours(name: &str, beside: &str) -> String {
+    let translated = translate(named(&[beside, name])).unwrap();
+    let found = translated.tensors.iter().find(|(_, (_, values))| values == &[1.0]);
+    found.map(|(name, _)| name.clone()).unwrap_or_default()
+}
+
+/// As detectron2's model zoo names them (`model_final_f10217.pkl`).
+#[test]
+fn detectron2s_names_are_ours_and_back() {
+    for (theirs, own) in [
+        ("backbone.bottom_up.stem.conv1.weight", "backbone.body.conv1.weight"),
+        ("backbone.bottom_up.stem.conv1.norm.running_var", "backbone.body.bn1.running_var"),
+        ("backbone.bottom_up.res2.0.shortcut.weight", "backbone.body.layer1.0.downsample.0.weight"),
+        (
+            "backbone.bottom_up.res2.0.shortcut.norm.bias",
+            "backbone.body.layer1.0.downsample.1.bias",
+        ),
+        ("backbone.bottom_up.res4.22.conv3.weight", "backbone.body.layer3.22.conv3.weight"),
+        ("backbone.bottom_up.res5.2.conv2.norm.weight", "backbone.body.layer4.2.bn2.weight"),
+        ("backbone.fpn_lateral2.weight", "backbone.fpn.inner_blocks.0.0.weight"),
+        ("backbone.fpn_output5.bias", "backbone.fpn.layer_blocks.3.0.bias"),
+        ("proposal_generator.rpn_head.conv.weight", "rpn.head.conv.0.0.weight"),
+        ("proposal_generator.rpn_head.objectness_logits.bias", "rpn.head.cls_logits.bias"),
+        ("proposal_generator.rpn_head.anchor_deltas.weight", "rpn.head.bbox_pred.weight"),
+        ("roi_heads.box_head.fc1.weight", "roi_heads.box_head.fc6.weight"),
+        ("roi_heads.box_head.fc2.bias", "roi_heads.box_head.fc7.bias"),
+        ("roi_heads.mask_head.mask_fcn4.weight", "roi_heads.mask_head.3.0.weight"),
+        ("roi_heads.mask_head.deconv.bias", "roi_heads.mask_predictor.conv5_mask.bias"),
+        ("roi_heads.mask_head.predictor.bias", "roi_heads.mask_predictor.mask_fcn_logits.bias"),
+        ("roi_heads.box_predictor.cls_score.weight", "roi_heads.box_predictor.cls_score.weight"),
+        ("roi_heads.box_predictor.bbox_pred.bias", "roi_heads.box_predictor.bbox_pred.bias"),
+    ] {
+        assert_eq!(ours(theirs, "proposal_generator.x"), own);
+        let values = (vec![4], vec![0.0; 4]);
+        assert_eq!(detectron2_from_ours(vec![(own.into(), values)])[0].0, theirs);
+    }
+    // A backbone alone, as torchvision's weights are converted for detectron2.
+    assert_eq!(ours("res3.1.conv2.norm.weight", "stem.conv1.weight"), "layer2.1.bn2.weight");
+    assert_eq!(ours("stem.conv1.norm.bias", "stem.conv1.weight"), "bn1.bias");
+    assert_eq!(ours("stem.fc.bias", "stem.conv1.weight"), "fc.bias");
+    for constant in ["pixel_mean", "proposal_generator.anchor_generator.cell_anchors.0"] {
+        assert_eq!(ours(constant, "backbone.bottom_up.x"), "", "{constant} is no weight");
+    }
+}
+
+/// Three classes, whose rows are told apart by their values.
+#[test]
+fn the_background_moves_from_the_last_row_to_the_first() {
+    let values = |rows: usize, row: usize| -> Values {
+        (vec![rows, row], (0..rows * row).map(|i| i as f32 + 1.0).collect())
+    };
+    let bias = |rows: usize| (vec![rows], (0..rows).map(|i| i as f32 + 1.0).collect::<Vec<f32>>());
+    let file: BTreeMap<String, Values> = [
+        ("proposal_generator.rpn_head.conv.bias", bias(2)),
+        ("roi_heads.box_predictor.cls_score.weight", values(4, 2)),
+        ("roi_heads.box_predictor.cls_score.bias", bias(4)),
+        ("roi_heads.box_predictor.bbox_pred.weight", values(12, 2)),
+        ("roi_heads.box_predictor.bbox_pred.bias", bias(12)),
+        ("roi_heads.mask_head.predictor.bias", bias(3)),
+    ]
+    .map(|(name, values)| (name.to_string(), values))
+    .into();
+    let translated = translate(file.clone()).unwrap();
+    assert_eq!(translated.dialect, Dialect::Detectron2);
+    assert!(translated.notes[0].contains("re-initialised to 0"), "{:?}", translated.notes);
+    let get = |name: &str| translated.tensors[name].clone();
+    let (shape, weight) = get("roi_heads.box_predictor.cls_score.weight");
+    assert_eq!((shape, weight), (vec![4, 2], vec![7.0, 8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    assert_eq!(get("roi_heads.box_predictor.cls_score.bias").1, [4.0, 1.0, 2.0, 3.0]);
+    let (shape, deltas) = get("roi_heads.box_predictor.bbox_pred.bias");
+    assert_eq!((shape, &deltas[..5]), (vec![16], [0.0, 0.0, 0.0, 0.0, 1.0].as_slice()));
+    let (shape, deltas) = get("roi_heads.box_predictor.bbox_pred.weight");
+    assert_eq!((shape, &deltas[7..10]), (vec![16, 2], [0.0, 1.0, 2.0].as_slice()));
+    let masks = get("roi_heads.mask_predictor.mask_fcn_logits.bias");
+    assert_eq!(masks, (vec![4], vec![0.0, 1.0, 2.0, 3.0]));
+    let back = detectron2_from_ours(translated.tensors.into_iter().collect());
+    assert_eq!(back.into_iter().collect::<BTreeMap<_, _>>(), file, "and back, bitwise");
+
+    let mut shared = file;
+    shared.insert("roi_heads.box_predictor.bbox_pred.bias".into(), bias(4));
+    let refusal = translate(shared).unwrap_err();
+    assert!(refusal.contains("`roi_heads.box_predictor.bbox_pred.bias` has 4 rows"), "{refusal}");
+    assert!(refusal.contains("share"), "{refusal}");
+}
+
+/// As the ResNets of Detectron's model zoo name them (`R-50.pkl`).
+#[test]
+fn detectrons_names_are_ours() {
+    for (theirs, own) in [
+        ("conv1_w", "conv1.weight"),
+        ("res_conv1_bn_s", "bn1.weight"),
+        ("res_conv1_bn_b", "bn1.bias"),
+        ("res2_0_branch1_w", "layer1.0.downsample.0.weight"),
+        ("res2_0_branch1_bn_s", "layer1.0.downsample.1.weight"),
+        ("res3_3_branch2a_w", "layer2.3.conv1.weight"),
+        ("res4_22_branch2b_bn_b", "layer3.22.bn2.bias"),
+        ("res5_2_branch2c_bn_s", "layer4.2.bn3.weight"),
+        ("fc1000_w", "fc1000_w"),
+        ("res2_0_branch2d_w", "res2_0_branch2d_w"),
+        ("res1_0_branch1_w", "res1_0_branch1_w"),
+    ] {
+        assert_eq!(ours(theirs, "res2_0_branch2b_w"), own);
+    }
+    // Biases of convolutions are left out by name.
+    let translated = translate(named(&["conv1_w", "conv1_b", "res2_0_branch2a_b", "pred_b"]));
+    let translated = translated.unwrap();
+    assert_eq!(translated.dialect, Dialect::Detectron);
+    let kept: Vec<&String> = translated.tensors.keys().collect();
+    assert_eq!(kept, ["conv1.weight", "pred_b"]);
+    assert!(translated.notes[1].ends_with("`conv1_b`, `res2_0_branch2a_b`"));
+}
+
+/// Detectron's norms are a scale and a shift: their fold must be both, to the bit.
+#[test]
+fn norms_without_statistics_keep_their_scale_bitwise() {
+    let mut bits = 0x9e37_79b9_u32;
+    let mut scales: Vec<f32> = vec![0.0, -0.0, 1.0, f32::MIN_POSITIVE, 1e-42, f32::MAX, -1.9999999];
+    while scales.len() < 100_000 {
+        bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        scales.push(Some(f32::from_bits(bits)).filter(|v| v.is_finite()).unwrap_or(1.5));
+    }
+    // All the mantissas between 1 and 2 that lie nearest to the next ones.
+    scales.extend((0..4096).map(|i| f32::from_bits(0x3fff_f000 + i)));
+    let shifts: Vec<f32> = scales.iter().rev().copied().collect();
+    let shape = vec![scales.len()];
+    for eps in [0.0, 1e-8, 1e-5, 1e-3, 0.1, 0.5, 0.7, 1.0] {
+        let mut tensors: BTreeMap<String, Values> = BTreeMap::from([
+            ("bn1.weight".to_string(), (shape.clone(), scales.clone())),
+            ("bn1.bias".to_string(), (shape.clone(), shifts.clone())),
+            ("conv1.weight".to_string(), (vec![1], vec![1.0])),
+        ]);
+        detectron::fill_statistics(&mut tensors, eps);
+        assert_eq!(tensors.len(), 5, "a norm has statistics, and a convolution none");
+        let get = |what: &str| tensors[&format!("bn1.{what}")].1.as_slice();
+        let (mean, var) = (get("running_mean"), get("running_var"));
+        let (scale, shift) = fold_frozen_bn(get("weight"), get("bias"), mean, var, eps);
+        let differ = |a: &[f32], b: &[f32]| a.iter().zip(b).position(|(a, b)| a != b);
+        assert_eq!(differ(&scale, &scales), None, "eps {eps}");
+        assert_eq!(differ(&shift, &shifts), None, "eps {eps}");
+        let sign = |v: &[f32]| v.iter().position(|v| v.to_bits() == 0x8000_0000);
+        assert_eq!(sign(&scale), sign(&scales), "-0 stays");
+    }
+}
+
+#[test]
+fn one_parameter_under_two_names_is_refused() {
+    let both = ["rpn.head.conv.weight", "rpn.head.conv.0.0.weight"];
+    assert!(translate(named(&both)).unwrap_err().contains("`rpn.head.conv.0.0.weight` twice"));
+    let both = ["proposal_generator.rpn_head.conv.bias", "rpn.head.conv.0.0.bias"];
+    assert!(translate(named(&both)).unwrap_err().contains("`rpn.head.conv.0.0.bias` twice"));
+    assert!(detectron2::is_name("res2.0.conv1.weight") && !detectron2::is_name("layer1.0.conv1"));
+}

@@ -1,0 +1,81 @@
+//! A model as the bytes of a file, under the names of torchvision or detectron2.
+
+use std::path::Path;
+
+use graph::StateSet;
+
+use super::container::{Values, safetensors_bytes, torch_bytes};
+use super::dialect::{Dialect, detectron2_from_ours};
+use super::file::stated;
+use super::layout::to_torchvision;
+use crate::error::EngineError;
+use crate::model::Param;
+
+/// The form of an exported file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportForm {
+    /// `.safetensors`.
+    Safetensors,
+    /// `.pth`, which `torch.load(weights_only=True)` reads.
+    Torch,
+}
+
+impl ExportForm {
+    /// The form that the ending of a name means.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] for any other ending.
+    pub fn of(path: &Path) -> Result<Self, EngineError> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("safetensors") => Ok(Self::Safetensors),
+            Some("pth" | "pt") => Ok(Self::Torch),
+            _ => Err(EngineError::Usage(format!(
+                "--out {}: the name must end in .safetensors or .pth, which decides the form",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// The parameters as the bytes of a file, with the model's classes in it if they are known.
+///
+/// # Errors
+/// Errors of the writers; none in practice.
+pub fn export_weights(
+    params: &[Param],
+    state: &StateSet,
+    categories: Option<&[(String, u64)]>,
+    form: ExportForm,
+    dialect: Dialect,
+) -> Result<Vec<u8>, EngineError> {
+    let ours: Vec<(String, Values)> = params
+        .iter()
+        .filter_map(|p| {
+            let values = to_torchvision(p, state.get(&p.name)?.as_f32());
+            Some((p.name.clone(), values))
+        })
+        .collect();
+    let tensors = match dialect {
+        Dialect::Detectron2 => detectron2_from_ours(ours),
+        Dialect::Torchvision | Dialect::Detectron => ours,
+    };
+    let classes = categories.map(stated);
+    let bytes = match form {
+        ExportForm::Safetensors => safetensors_bytes(&tensors, classes.as_deref()),
+        ExportForm::Torch => torch_bytes(&tensors, classes.as_deref()),
+    };
+    bytes.map_err(|reason| EngineError::Weights { path: "(in memory)".into(), reason })
+}
+
+/// The parameters as the bytes of a safetensors file under torchvision's names: a checkpoint's.
+///
+/// # Errors
+/// As for [`export_weights`].
+pub fn save_weights(
+    params: &[Param],
+    state: &StateSet,
+    categories: &[(String, u64)],
+) -> Result<Vec<u8>, EngineError> {
+    let (form, dialect) = (ExportForm::Safetensors, Dialect::Torchvision);
+    export_weights(params, state, Some(categories), form, dialect)
+}

@@ -1,0 +1,97 @@
+//! Predictors of other classes: rows that a file has for a class by the same name are taken over,
+//! the others start anew.
+
+use graph::StateSet;
+
+use super::file::WeightsFile;
+use super::layout::{from_torchvision, to_torchvision};
+use super::names::depends_on_classes;
+use crate::classes::NO_CATEGORY;
+use crate::model::{Param, classes_of};
+
+/// Which classes took rows of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedClasses {
+    /// Names of classes with the number of the file's class, from 1.
+    pub taken: Vec<(String, usize)>,
+    /// Names of classes that start anew.
+    pub anew: Vec<String>,
+    /// The parameters whose rows were taken.
+    pub params: Vec<String>,
+}
+
+impl MappedClasses {
+    /// Two lines: what was taken, and what starts anew.
+    pub fn describe(&self) -> String {
+        const LISTED: usize = 12;
+        let list = |names: Vec<String>| match names.len().saturating_sub(LISTED) {
+            0 => names.join(", "),
+            more => format!("{} and {more} more", names[..LISTED].join(", ")),
+        };
+        let taken = self.taken.iter().map(|(name, class)| format!("{name} (class {class})"));
+        let (some, none) = (self.taken.len(), self.anew.len());
+        let all = some + none;
+        let mut text = format!("{some} of {all} classes keep the file's rows by name");
+        if some > 0 {
+            text += &format!(": {}", list(taken.collect()));
+        }
+        if none > 0 {
+            text += &format!("\n  {none} start anew: {}", list(self.anew.clone()));
+        }
+        text
+    }
+}
+
+/// Fills the predictors' rows of `ours`, the classes of the model, from those of `theirs`, the
+/// classes of the file, where the names are the same but for case; the background is one of them.
+/// Rows of other classes keep their values. Predictors whose rows have another length are left.
+pub fn map_classes(
+    file: &WeightsFile,
+    theirs: &[(String, u64)],
+    ours: &[(String, u64)],
+    params: &[Param],
+    state: &mut StateSet,
+) -> MappedClasses {
+    let (from, to) = (file.num_classes().unwrap_or(0) + 1, classes_of(params) + 1);
+    let place = |name: &str| {
+        let is_same = |(other, _): &(String, u64)| other.eq_ignore_ascii_case(name);
+        let class = theirs.iter().position(is_same).map(|at| at + 1);
+        class.filter(|class| name != NO_CATEGORY && *class < from)
+    };
+    let classes = || ours.iter().filter(|(name, _)| name != NO_CATEGORY);
+    let mut mapped = MappedClasses { taken: vec![], anew: vec![], params: vec![] };
+    for (name, _) in classes() {
+        match place(name) {
+            Some(class) => mapped.taken.push((name.clone(), class)),
+            None => mapped.anew.push(name.clone()),
+        }
+    }
+    let rows: Vec<(usize, usize)> = std::iter::once((0, 0))
+        .chain(ours.iter().zip(1..to).filter_map(|((name, _), to)| Some((place(name)?, to))))
+        .collect();
+    for param in params.iter().filter(|p| depends_on_classes(&p.name)) {
+        let (Some((stored, values)), Some(tensor)) =
+            (file.tensor(&param.name), state.get_mut(&param.name))
+        else {
+            continue;
+        };
+        let (model, mut filled) = to_torchvision(param, tensor.as_f32());
+        // The leading dimension holds the same number of rows for each class.
+        let (Some((&their_rows, rest)), Some((&our_rows, own))) =
+            (stored.split_first(), model.split_first())
+        else {
+            continue;
+        };
+        let fits = rest == own && their_rows % from == 0 && our_rows % to == 0;
+        if !fits || their_rows / from != our_rows / to {
+            continue;
+        }
+        let len = values.len() / from;
+        for (from, to) in &rows {
+            filled[to * len..][..len].copy_from_slice(&values[from * len..][..len]);
+        }
+        tensor.as_f32_mut().copy_from_slice(&from_torchvision(param, &filled));
+        mapped.params.push(param.name.clone());
+    }
+    mapped
+}

@@ -1,0 +1,31 @@
+//! The names that a pickle of weights may refer to.
+
+/// Module and name of everything that weights files of PyTorch, NumPy and Detectron refer to. None
+/// of it is ever called: what is known of each is how it stores its data.
+const KNOWN: [(&str, &[&str]); 20] = [
+    ("collections", &["OrderedDict", "Counter", "defaultdict"]),
+    ("argparse", &["Namespace"]),
+    ("_codecs", &["encode"]),
+    ("builtins", &["set", "dict", "list", "bytes", "bytearray"]),
+    ("__builtin__", &["set", "dict", "list", "bytes", "bytearray"]),
+    ("copy_reg", &["_reconstructor"]),
+    ("copyreg", &["_reconstructor"]),
+    ("numpy", &["ndarray", "dtype"]),
+    ("numpy.core.multiarray", &["_reconstruct", "scalar"]),
+    ("numpy._core.multiarray", &["_reconstruct", "scalar"]),
+    ("numpy.core.numeric", &["_frombuffer"]),
+    ("numpy._core.numeric", &["_frombuffer"]),
+    ("torch._utils", &["_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter"]),
+    ("torch.nn.parameter", &["Parameter"]),
+    ("torch", &["Size", "device", "FloatStorage", "DoubleStorage", "HalfStorage"]),
+    ("torch", &["BFloat16Storage", "LongStorage", "IntStorage", "ShortStorage"]),
+    ("torch", &["CharStorage", "ByteStorage", "BoolStorage"]),
+    ("torch", &["float32", "float64", "float16", "bfloat16", "int64"]),
+    ("torch.cuda", &["FloatStorage", "HalfStorage", "LongStorage"]),
+    ("torch.serialization", &["_get_layout"]),
+];
+
+/// Whether weights files refer to this name.
+pub(super) fn is_known(module: &str, name: &str) -> bool {
+    KNOWN.iter().any(|(theirs, names)| *theirs == module && names.contains(&name))
+}

@@ -1,0 +1,185 @@
+//! What a pickle holds, as nodes that refer to one another by number: nothing is recursive, so
+//! neither shared nor nested values cost more than their bytes.
+
+use std::borrow::Cow;
+
+/// Number of a node.
+pub(in crate::weights) type Id = usize;
+
+/// A value. Numbers and text are as Python means them; [`Node::Object`] is what a call would make.
+#[derive(Debug, Clone)]
+pub(in crate::weights) enum Node<'a> {
+    None,
+    Bool(bool),
+    Int(i128),
+    Float,
+    Text(Cow<'a, str>),
+    Bytes(Cow<'a, [u8]>),
+    Tuple(Vec<Id>),
+    List(Vec<Id>),
+    Set,
+    Dict(Vec<(Id, Id)>),
+    /// A class or function.
+    Global {
+        module: String,
+        name: String,
+    },
+    /// A call of `class` with the tuple `args`, then what was set on its result.
+    Object {
+        class: Id,
+        args: Id,
+        state: Option<Id>,
+        items: Vec<(Id, Id)>,
+    },
+    /// A reference to what lies outside of the pickle.
+    Persistent(Id),
+}
+
+/// A pickle that was read.
+#[derive(Debug)]
+pub(in crate::weights) struct Pickle<'a> {
+    pub(super) nodes: Vec<Node<'a>>,
+    pub(super) root: Id,
+}
+
+impl<'a> Pickle<'a> {
+    /// The value that the pickle stands for.
+    pub(in crate::weights) fn root(&self) -> Id {
+        self.root
+    }
+
+    /// All values, in the order in which they were made.
+    pub(in crate::weights) fn ids(&self) -> impl Iterator<Item = Id> {
+        0..self.nodes.len()
+    }
+
+    pub(in crate::weights) fn node(&self, id: Id) -> &Node<'a> {
+        &self.nodes[id]
+    }
+
+    /// What kind of value this is, for messages.
+    pub(in crate::weights) fn kind(&self, id: Id) -> String {
+        match self.node(id) {
+            Node::None => "None".into(),
+            Node::Bool(_) => "a bool".into(),
+            Node::Int(_) => "an int".into(),
+            Node::Float => "a float".into(),
+            Node::Text(_) => "a str".into(),
+            Node::Bytes(_) => "bytes".into(),
+            Node::Tuple(_) => "a tuple".into(),
+            Node::List(_) => "a list".into(),
+            Node::Set => "a set".into(),
+            Node::Dict(_) => "a dict".into(),
+            Node::Global { module, name } => format!("`{module}.{name}`"),
+            Node::Object { .. } => match self.class(id) {
+                Some((module, name)) => format!("`{module}.{name}`"),
+                None => "an object".into(),
+            },
+            Node::Persistent(_) => "a storage".into(),
+        }
+    }
+
+    /// Module and name of the class or function whose call this is.
+    pub(in crate::weights) fn class(&self, id: Id) -> Option<(&str, &str)> {
+        let Node::Object { class, .. } = self.node(id) else { return None };
+        self.global(*class)
+    }
+
+    /// Module and name, if this is a class or function.
+    pub(in crate::weights) fn global(&self, id: Id) -> Option<(&str, &str)> {
+        match self.node(id) {
+            Node::Global { module, name } => Some((module, name)),
+            _ => None,
+        }
+    }
+
+    /// The arguments of a call.
+    pub(in crate::weights) fn args(&self, id: Id) -> Option<&[Id]> {
+        let Node::Object { args, .. } = self.node(id) else { return None };
+        self.sequence(*args)
+    }
+
+    /// What was set on the result of a call.
+    pub(in crate::weights) fn state(&self, id: Id) -> Option<&[Id]> {
+        let Node::Object { state, .. } = self.node(id) else { return None };
+        self.sequence((*state)?)
+    }
+
+    /// The elements of a tuple or list.
+    pub(in crate::weights) fn sequence(&self, id: Id) -> Option<&[Id]> {
+        match self.node(id) {
+            Node::Tuple(items) | Node::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// A whole number; Python's True and False are 1 and 0.
+    pub(in crate::weights) fn int(&self, id: Id) -> Option<i128> {
+        match self.node(id) {
+            Node::Int(value) => Some(*value),
+            Node::Bool(value) => Some(i128::from(*value)),
+            _ => None,
+        }
+    }
+
+    /// A number of things.
+    pub(in crate::weights) fn count(&self, id: Id) -> Option<usize> {
+        usize::try_from(self.int(id)?).ok()
+    }
+
+    /// A tuple of numbers of things.
+    pub(in crate::weights) fn counts(&self, id: Id) -> Option<Vec<usize>> {
+        self.sequence(id)?.iter().map(|item| self.count(*item)).collect()
+    }
+
+    /// Text; the bytes of Python 2's `str` are Latin-1, as PyTorch and detectron2 take them.
+    pub(in crate::weights) fn text(&self, id: Id) -> Option<String> {
+        match self.node(id) {
+            Node::Text(text) => Some(text.clone().into_owned()),
+            Node::Bytes(bytes) => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
+            _ => None,
+        }
+    }
+
+    /// Bytes: of either Python, or Latin-1 text that `_codecs.encode` would turn into them.
+    pub(in crate::weights) fn bytes(&self, id: Id) -> Option<Cow<'_, [u8]>> {
+        match self.node(id) {
+            Node::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
+            Node::Object { .. } if self.class(id) == Some(("_codecs", "encode")) => {
+                let [text, encoding] = self.args(id)? else { return None };
+                let is_latin = self.text(*encoding).is_some_and(|e| e == "latin1");
+                let Node::Text(text) = self.node(*text) else { return None };
+                let bytes: Option<Vec<u8>> =
+                    text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+                bytes.filter(|_| is_latin).map(Cow::Owned)
+            }
+            // `bytes()` of nothing, as protocol 2 writes it.
+            Node::Object { .. } => {
+                let (_, name) = self.class(id)?;
+                let is_empty = self.args(id)?.is_empty() && ["bytes", "bytearray"].contains(&name);
+                is_empty.then_some(Cow::Borrowed(&[]))
+            }
+            _ => None,
+        }
+    }
+
+    /// Keys and values of a dict, or of an `OrderedDict`.
+    pub(in crate::weights) fn entries(&self, id: Id) -> Option<Vec<(Id, Id)>> {
+        match self.node(id) {
+            Node::Dict(entries) => Some(entries.clone()),
+            Node::Object { items, .. }
+                if self.class(id) == Some(("collections", "OrderedDict")) =>
+            {
+                // Python 2 gives the entries as a list of pairs.
+                let mut entries = Vec::new();
+                for pair in self.args(id)?.iter().filter_map(|arg| self.sequence(*arg)).flatten() {
+                    let [key, value] = self.sequence(*pair)? else { return None };
+                    entries.push((*key, *value));
+                }
+                entries.extend(items);
+                Some(entries)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Published files of weights: where each is to be had, and the checksums that names promise.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// A published file.
+#[derive(Debug, Clone, Copy)]
+pub struct Published {
+    /// What it is.
+    pub what: &'static str,
+    /// Where it is to be had, ending in its name.
+    pub url: &'static str,
+}
+
+/// Files that are read, one line each. Nothing here downloads them.
+pub const PUBLISHED: [Published; 7] = [
+    Published {
+        what: "ResNet-50 on ImageNet, torchvision (for torchvision_r50)",
+        url: "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+    },
+    Published {
+        what: "ResNet-101 on ImageNet, torchvision (for torchvision_r101)",
+        url: "https://download.pytorch.org/models/resnet101-63fe2227.pth",
+    },
+    Published {
+        what: "Mask R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
+        url: "https://download.pytorch.org/models/maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth",
+    },
+    Published {
+        what: "Faster R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
+        url: "https://download.pytorch.org/models/fasterrcnn_resnet50_fpn_coco-258fb6c6.pth",
+    },
+    Published {
+        what: "ResNet-50 on ImageNet, MSRA in Caffe2's names (for mlperf_r50)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA/R-50.pkl",
+    },
+    Published {
+        what: "ResNet-101 on ImageNet, MSRA in Caffe2's names",
+        url: "https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA/R-101.pkl",
+    },
+    Published {
+        what: "Mask R-CNN R50-FPN 3x on COCO, detectron2 (80 classes; --names-only)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x/137849600/model_final_f10217.pkl",
+    },
+];
+
+/// Published detectors whose norms add nothing to the variance, by the checksum in their names:
+/// torchvision trained them so, and sets it when it loads them (`overwrite_eps`).
+const WITHOUT_EPSILON: [&str; 2] = ["bf2d0c1e", "258fb6c6"];
+
+/// Digits of the checksum in a name.
+const PREFIX_DIGITS: usize = 8;
+
+/// The beginning of a SHA-256 in hexadecimal digits that a name promises, by torchvision's rule:
+/// `NAME-0676ba61.pth`.
+fn promised(path: &Path) -> Option<&str> {
+    let stem = path.file_name()?.to_str()?.split('.').next()?;
+    let (_, digits) = stem.rsplit_once('-')?;
+    let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    (digits.len() == PREFIX_DIGITS && digits.chars().all(is_digit)).then_some(digits)
+}
+
+/// Checks a file against the checksum in its name, if there is one.
+///
+/// # Errors
+/// In words: both checksums, and what to do.
+pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let Some(promised) = promised(path) else { return Ok(()) };
+    let digest = Sha256::digest(bytes);
+    let found: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    if found.starts_with(promised) {
+        return Ok(());
+    }
+    let found = &found[..PREFIX_DIGITS];
+    Err(format!(
+        "its SHA-256 begins with {found}, and by its name with {promised}: get it again, or give it \
+         another name if it is another file"
+    ))
+}
+
+/// Whether a published detector by this name has norms that add nothing to the variance.
+pub(super) fn is_without_epsilon(path: &Path) -> bool {
+    promised(path).is_some_and(|digits| WITHOUT_EPSILON.contains(&digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{PUBLISHED, check, is_without_epsilon, promised};
+
+    #[test]
+    fn the_checksum_in_a_name_is_verified() {
+        // SHA-256 of nothing is e3b0c442..
+        assert_eq!(check(Path::new("a/none-e3b0c442.pth"), b""), Ok(()));
+        let refusal = check(Path::new("a/none-e3b0c443.pth"), b"").unwrap_err();
+        assert!(refusal.contains("begins with e3b0c442, and by its name with e3b0c443"));
+        for name in ["model-final.pth", "r50.pth", "r-0676ba6.pth", "r-0676BA61.pth", "R-50.pkl"] {
+            assert_eq!(promised(Path::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn torchvisions_published_files_have_checksums_in_their_names() {
+        for file in PUBLISHED.iter().filter(|file| file.url.contains("pytorch.org")) {
+            let path = Path::new(file.url);
+            assert!(promised(path).is_some(), "{}", file.url);
+            assert_eq!(is_without_epsilon(path), file.what.contains("norm_eps=0"), "{}", file.url);
+        }
+    }
+}
