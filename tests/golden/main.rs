@@ -149,6 +149,11 @@ fn golden_model_inputs_losses() {
 }
 
 #[test]
+fn golden_model_eval_of_exchanged_weights() {
+    model_eval::exchanged();
+}
+
+#[test]
 fn golden_model_eval() {
     model_eval::run();
 }

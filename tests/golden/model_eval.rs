@@ -1,14 +1,31 @@
-//! Family model_eval: detections and pasted masks.
+//! Family model_eval: detections and pasted masks, also with weights that went through files.
 
+use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
 
 use crate::model_setup::GoldenModel;
 use crate::support::{Family, Report};
 
 pub(crate) fn run() {
-    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_eval")) else {
-        return;
-    };
+    if let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_eval")) {
+        compare(&model, &golden);
+    }
+}
+
+/// With the weights exported in each form and under each project's names.
+pub(crate) fn exchanged() {
+    for dialect in [Dialect::Torchvision, Dialect::Detectron2] {
+        for form in [ExportForm::Torch, ExportForm::Safetensors] {
+            let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_eval"))
+            else {
+                return;
+            };
+            compare(&model.through(form, dialect), &golden);
+        }
+    }
+}
+
+fn compare(model: &GoldenModel, golden: &Family) {
     let mut loaded = model.detection();
     loaded.executor.run(&mut loaded.state);
     let e = &loaded.executor;
@@ -32,7 +49,7 @@ pub(crate) fn run() {
         let area = side * side;
         let probs = &f32("mask_probs")[at * area..(at + n) * area];
         report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
-        masks(&model, i, boxes, probs, &golden, &mut report);
+        masks(model, i, boxes, probs, golden, &mut report);
         at += n;
     }
     report.done_case();

@@ -9,7 +9,10 @@ use engine::model::{
     BuiltProgram, ImageSize, Inject, ModelSpec, Param, SlotShape, detection_program,
     training_program,
 };
-use engine::weights::{Extent, fold, initial_state, weights_from_tensors};
+use engine::weights::{
+    Dialect, ExportForm, Extent, Values, WeightsFile, export_weights, fold, initial_state,
+    weights_from_tensors,
+};
 use graph::{CpuExecutor, StateSet};
 use serde_json::Value;
 
@@ -19,7 +22,7 @@ use crate::support::{Case, Family};
 pub(crate) struct GoldenModel {
     pub(crate) config: Config,
     pub(crate) inputs: Family,
-    weights: Family,
+    weights: BTreeMap<String, Values>,
     classes: usize,
     images: Vec<(usize, usize)>,
     network: Vec<(usize, usize)>,
@@ -88,12 +91,41 @@ impl GoldenModel {
     pub(crate) fn open() -> Option<Self> {
         let weights = Family::open("model_weights")?;
         let inputs = Family::open("model_inputs_losses")?;
+        let tensors = weights.keys().into_iter().map(|key| {
+            let t = weights.tensor::<f32>(&key);
+            (key, (t.shape, t.data))
+        });
+        let tensors = tensors.collect();
         let meta = weights.case("state_dict");
         let images = pairs(meta.attribute("imgs"));
         let network = pairs(meta.attribute("image_sizes_hw"));
         let config = config(meta, images.len());
         let classes = meta.usize("classes") - 1;
-        Some(Self { config, inputs, weights, classes, images, network })
+        Some(Self { config, inputs, weights: tensors, classes, images, network })
+    }
+
+    /// The same model with weights that were exported, and read from that file.
+    pub(crate) fn through(mut self, form: ExportForm, dialect: Dialect) -> Self {
+        let Loaded { params, state, .. } = self.detection();
+        let bytes = export_weights(&params, &state, None, form, dialect).expect("an export");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), bytes).expect("a file");
+        let read = WeightsFile::open(file.path()).expect("an export");
+        assert_eq!(read.dialect(), dialect);
+        let tensors = read.tensors(self.config.model.backbone.norm_eps);
+        for (name, (shape, values)) in &self.weights {
+            let (read_shape, read_values) = &tensors[name];
+            // detectron2 has no rows of the background there.
+            let lacks = ["box_predictor.bbox_pred.", "mask_fcn_logits."];
+            let lacks = dialect == Dialect::Detectron2 && lacks.iter().any(|l| name.contains(l));
+            let dead = if lacks { values.len() / (self.classes + 1) } else { 0 };
+            assert_eq!(shape, read_shape, "{name}");
+            assert!(values[dead..] == read_values[dead..], "{name} has changed");
+            assert!(read_values[..dead].iter().all(|value| *value == 0.0), "{name}");
+        }
+        assert_eq!(tensors.len(), self.weights.len());
+        self.weights = tensors;
+        self
     }
 
     pub(crate) fn num_images(&self) -> usize {
@@ -139,13 +171,9 @@ impl GoldenModel {
     }
 
     fn load(&self, inject: Inject, build: Build) -> Loaded {
-        let tensors = self.weights.keys().into_iter().map(|key| {
-            let t = self.weights.tensor::<f32>(&key);
-            (key, (t.shape, t.data))
-        });
         let fixture = Fixture {
             config: &self.config,
-            tensors: tensors.collect(),
+            tensors: self.weights.clone(),
             classes: self.classes,
             network: &self.network,
             slot: self.slot(),

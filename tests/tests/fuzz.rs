@@ -273,19 +273,31 @@ fn broken_checkpoints() {
 
 #[test]
 fn broken_weights() {
+    weights("weights", seeds::weights(), |_| ());
+}
+
+/// Python's pickles of arrays, by protocol.
+#[test]
+fn broken_pickles() {
+    weights("pickle", seeds::pickles(), |_| ());
+}
+
+/// Archives of PyTorch, with true checksums, and its older form.
+#[test]
+fn broken_torch_files() {
+    weights("torch", seeds::torch_files(), seeds::fix_zip);
+}
+
+/// Opens files of weights, and fills a model with what they hold.
+fn weights(target: &'static str, seeds: Vec<Vec<u8>>, fix: fn(&mut [u8])) {
     let folder = Folder::new();
     let config = Config::load("micro", &[]).expect("a preset");
-    let file = folder.join("model.safetensors");
-    fuzz(
-        "weights",
-        seeds::weights(),
-        |_| (),
-        |bytes| {
-            folder.write("model.safetensors", bytes);
-            let opened = WeightsFile::open(&file);
-            outcome(opened.and_then(|weights| {
-                DetectionModel::new(&config, 4, Some((&weights, Extent::Model)), &Backend::Cpu)
-            }))
-        },
-    );
+    let file = folder.join("model");
+    fuzz(target, seeds, fix, |bytes| {
+        folder.write("model", bytes);
+        let opened = WeightsFile::open(&file);
+        outcome(opened.and_then(|weights| {
+            DetectionModel::new(&config, 4, Some((&weights, Extent::Model)), &Backend::Cpu)
+        }))
+    });
 }

@@ -4,6 +4,7 @@ use configs::{
     BackboneKind, ChannelOrder, Config, ExtraLevel, NormKind, ResizeRounding, StrideRule,
 };
 
+use super::container::Container;
 use super::dialect::Dialect;
 use super::file::WeightsFile;
 use super::published;
@@ -121,6 +122,15 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
                     .to_string(),
             );
         }
+    }
+    // Those of onegraph itself are safetensors.
+    let is_torchvisions = file.dialect() == Dialect::Torchvision
+        && [Container::TorchZip, Container::TorchLegacy].contains(&file.container())
+        && !file.is_backbone();
+    let found = differences(config, Dialect::Torchvision);
+    if is_torchvisions && !found.is_empty() {
+        let found = found.join("; ");
+        lines.push(format!("warning: models of torchvision do not have what this has: {found}"));
     }
     if published::is_without_epsilon(file.path()) && config.model.backbone.norm_eps > 0.0 {
         lines.push(

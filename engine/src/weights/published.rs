@@ -53,9 +53,9 @@ const WITHOUT_EPSILON: [&str; 2] = ["bf2d0c1e", "258fb6c6"];
 const PREFIX_DIGITS: usize = 8;
 
 /// The beginning of a SHA-256 in hexadecimal digits that a name promises, by torchvision's rule:
-/// `NAME-0676ba61.pth`.
+/// `NAME-0676ba61.pth`. A file of another ending was converted, and is another file.
 fn promised(path: &Path) -> Option<&str> {
-    let stem = path.file_name()?.to_str()?.split('.').next()?;
+    let stem = path.file_name()?.to_str()?.strip_suffix(".pth")?;
     let (_, digits) = stem.rsplit_once('-')?;
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     (digits.len() == PREFIX_DIGITS && digits.chars().all(is_digit)).then_some(digits)
@@ -99,6 +99,7 @@ mod tests {
         for name in ["model-final.pth", "r50.pth", "r-0676ba6.pth", "r-0676BA61.pth", "R-50.pkl"] {
             assert_eq!(promised(Path::new(name)), None, "{name}");
         }
+        assert_eq!(promised(Path::new("r-0676ba61.safetensors")), None, "it was converted");
     }
 
     #[test]

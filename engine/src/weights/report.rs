@@ -1,5 +1,6 @@
 //! What loading weights did with each tensor, and whether that is enough.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::names::{depends_on_classes, part};
@@ -58,7 +59,8 @@ impl LoadReport {
         named.chain(self.mismatched.iter().map(|m| (m.name.as_str(), m.model.as_slice())))
     }
 
-    /// The counts in one line; then a line for each kind of gap, with its first names.
+    /// The counts in one line; where there are gaps, then a table of them by part of the model, and
+    /// a line for each kind with its first names.
     pub fn describe(&self) -> String {
         let initial: Vec<Named> = self.initial().map(|(n, s)| (n.into(), s.to_vec())).collect();
         let mut text = format!(
@@ -70,6 +72,9 @@ impl LoadReport {
             self.mismatched.len(),
             self.unexpected.len(),
         );
+        if !initial.is_empty() || !self.unexpected.is_empty() {
+            text += &self.table();
+        }
         let mismatched: Vec<String> = self.mismatched.iter().map(Mismatch::describe).collect();
         for (kind, names) in [
             ("re-initialised", names(&initial)),
@@ -85,6 +90,27 @@ impl LoadReport {
             text += &format!("\n  {note}");
         }
         text
+    }
+
+    /// A row for each part of the model or of the file, with the number of its tensors by outcome.
+    fn table(&self) -> String {
+        const OUTCOMES: [&str; 4] = ["loaded", "re-initialised", "missing", "unexpected"];
+        let mut parts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+        let mut count = |name, outcome: usize| parts.entry(part(name)).or_default()[outcome] += 1;
+        self.loaded.iter().for_each(|name| count(name, 0));
+        self.initial().for_each(|(name, _)| count(name, 1));
+        self.missing.iter().for_each(|(name, _)| count(name, 2));
+        self.unexpected.iter().for_each(|(name, _)| count(name, 3));
+        let width = parts.keys().map(|part| part.len()).max().unwrap_or(0);
+        let row = |part: &str, cells: [String; 4]| {
+            let cells = cells.iter().zip(OUTCOMES).map(|(cell, outcome)| {
+                let width = outcome.len();
+                format!("  {cell:>width$}")
+            });
+            format!("\n  {part:width$}{}", cells.collect::<String>())
+        };
+        let rows = parts.iter().map(|(part, counts)| row(part, counts.map(|n| n.to_string())));
+        row("", OUTCOMES.map(String::from)) + &rows.collect::<String>()
     }
 
     /// Logs every tensor that was not simply loaded.

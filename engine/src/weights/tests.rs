@@ -8,8 +8,8 @@ use graph::StateSet;
 use tempfile::TempDir;
 
 use super::{
-    Extent, LoadReport, Tolerance, Values, WeightsFile, initial_state, save_weights,
-    weights_from_tensors,
+    Dialect, ExportForm, Extent, LoadReport, Tolerance, Values, WeightsFile, export_weights,
+    initial_state, load_weights, map_classes, save_weights, weights_from_tensors,
 };
 use crate::classes::NO_CATEGORY;
 use crate::model::{
@@ -292,4 +292,174 @@ fn a_file_that_attacks_or_is_of_another_kind_is_one_sentence() {
     }
     let error = WeightsFile::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("not a regular file"), "{error}");
+}
+
+/// A file of these tensors, in the form of PyTorch or Python's pickles.
+fn exported(model: &(BuiltProgram, StateSet), dialect: Dialect, name: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    let form = ExportForm::of(&path).unwrap();
+    let bytes = export_weights(&model.0.params, &model.1, None, form, dialect).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_model_comes_back_from_every_form_bitwise() {
+    let from = model("torchvision_r50", &[], 3, 1);
+    for (dialect, name) in [
+        (Dialect::Torchvision, "a.pth"),
+        (Dialect::Torchvision, "a.safetensors"),
+        (Dialect::Detectron2, "b.pth"),
+        (Dialect::Detectron2, "b.safetensors"),
+    ] {
+        let (_folder, path) = exported(&from, dialect, name);
+        let file = WeightsFile::open(&path).unwrap();
+        assert_eq!((file.dialect(), file.num_classes()), (dialect, Some(3)), "{name}");
+        assert!(!file.is_backbone());
+        let mut to = model("torchvision_r50", &[], 3, 2);
+        let report = load(&file.tensors(1e-5), Extent::Model, &mut to);
+        assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+        assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0));
+        let is_d2 = dialect == Dialect::Detectron2;
+        for param in &from.0.params {
+            let [ours, theirs] = [&from.1, &to.1].map(|s| s.get(&param.name).unwrap().as_f32());
+            // The rows of the background that detectron2 lacks come first.
+            let lacks = param.name.contains("box_predictor.bbox_pred")
+                || param.name.contains("mask_fcn_logits");
+            let dead = if is_d2 && lacks { ours.len() / 4 } else { 0 };
+            assert!(ours[dead..] == theirs[dead..], "{name}: {}", param.name);
+        }
+        // And theirs again, to the byte.
+        let (_folder, again) = exported(&to, dialect, name);
+        assert!(std::fs::read(&path).unwrap() == std::fs::read(again).unwrap(), "{name}");
+    }
+}
+
+/// As `R-50.pkl`: a backbone under Detectron's names, without statistics, and a classifier.
+#[test]
+fn a_backbone_of_detectron_keeps_the_scales_of_its_norms() {
+    let set = ["model.backbone.norm_eps=1e-5"];
+    let mut from = model("torchvision_r50", &set, 3, 1);
+    let scales = |state: &mut StateSet, seed: f32| {
+        let names: Vec<String> = state.iter().map(|(name, _)| name.to_string()).collect();
+        for name in names.iter().filter(|name| name.starts_with("backbone.body")) {
+            let Some(tensor) = state.get_mut(name) else { continue };
+            let is_scale = name.contains(".bn") || name.contains("downsample.1");
+            if is_scale && name.ends_with(".weight") {
+                let values = tensor.as_f32_mut().iter_mut().zip(1u8..);
+                values.for_each(|(v, i)| *v = (f32::from(i) * seed).sin());
+            }
+        }
+    };
+    scales(&mut from.1, 0.7);
+    let detectron = |name: &str| -> Option<String> {
+        let name = name.strip_prefix("backbone.body.")?;
+        let (module, value) = name.rsplit_once('.')?;
+        if module == "conv1" {
+            return Some("conv1_w".into());
+        }
+        let end = match value {
+            "weight" => "s",
+            "bias" => "b",
+            _ => return None,
+        };
+        if module == "bn1" {
+            return Some(format!("res_conv1_bn_{end}"));
+        }
+        let (stage, rest) = module.strip_prefix("layer")?.split_once('.')?;
+        let (block, layer) = rest.split_once('.')?;
+        let stage = stage.parse::<usize>().ok()? + 1;
+        let (branch, is_norm) = match layer {
+            "downsample.0" => ("1", false),
+            "downsample.1" => ("1", true),
+            _ => (
+                ["2a", "2b", "2c"][usize::from(layer.as_bytes().last()? - b'1')],
+                layer.starts_with("bn"),
+            ),
+        };
+        let end = if is_norm { format!("bn_{end}") } else { "w".to_string() };
+        Some(format!("res{stage}_{block}_branch{branch}_{end}"))
+    };
+    let saved = saved(&from);
+    let mut file: BTreeMap<String, Values> = saved
+        .iter()
+        .filter_map(|(name, values)| Some((detectron(name)?, values.clone())))
+        .collect();
+    assert_eq!(file.len(), 53 * 3, "convolutions, scales and shifts");
+    file.insert("conv1_b".into(), (vec![2], vec![0.5; 2]));
+    file.insert("fc1000_w".into(), (vec![1, 2], vec![0.5; 2]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("R-50.safetensors");
+    write(&path, &file);
+    let read = WeightsFile::open(&path).unwrap();
+    assert!(read.dialect() == Dialect::Detectron && read.is_backbone());
+    let set: Vec<String> = NARROW.iter().chain(&set).map(|s| s.to_string()).collect();
+    for (preset, warned) in [("mlperf_r50", false), ("torchvision_r50", true)] {
+        let config = Config::load(preset, &set).unwrap();
+        // The parameters of both are the same.
+        let (built, mut state) = model("torchvision_r50", &[], 3, 2);
+        let report = load_weights(&read, Extent::Backbone, &config, &built.params, &mut state);
+        assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+        assert_eq!(report.loaded.len(), 53 * 5);
+        let notes = report.notes.join("; ");
+        assert!(notes.contains("left out, as Detectron does: `conv1_b`"), "{notes}");
+        assert_eq!(notes.contains("blue first") && notes.contains("1x1"), warned, "{notes}");
+        assert!(report.describe().contains("unexpected: `fc1000_w`"), "{}", report.describe());
+        super::fold(&mut state, &built.params, config.model.backbone.norm_eps);
+        for norm in ["bn1", "layer1.0.bn2", "layer4.2.bn3", "layer2.0.downsample.1"] {
+            let get = |state: &StateSet, name: &str| state.get(name).unwrap().as_f32().to_vec();
+            let scale = get(&state, &format!("folded/backbone.body.{norm}.scale"));
+            assert_eq!(scale, get(&from.1, &format!("backbone.body.{norm}.weight")), "{norm}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_classes_are_taken_by_name_and_the_rest_stays() {
+    let classes = |names: &[&str]| -> Vec<(String, u64)> {
+        names.iter().zip(1..).map(|(name, id)| (name.to_string(), id)).collect()
+    };
+    let from = model("torchvision_r50", &[], 3, 1);
+    let (_folder, path) = exported(&from, Dialect::Torchvision, "a.pth");
+    let file = WeightsFile::open(&path).unwrap();
+    let (built, mut state) = model("torchvision_r50", &[], 4, 2);
+    let fresh = state.clone();
+    let (theirs, ours) =
+        (classes(&["cat", NO_CATEGORY, "dog"]), classes(&["bird", "Dog", NO_CATEGORY, "cat"]));
+    let mapped = map_classes(&file, &theirs, &ours, &built.params, &mut state);
+    assert_eq!(mapped.taken, [("Dog".to_string(), 3), ("cat".to_string(), 1)]);
+    assert_eq!((mapped.anew, mapped.params.len()), (vec!["bird".to_string()], 6));
+    // The background, then ours; what each is in the file.
+    let sources = [Some(0), None, Some(3), None, Some(1)];
+    for name in &mapped.params {
+        let param = built.params.iter().find(|p| p.name == *name).unwrap();
+        let rows = param.shape[0] / 5;
+        let len = param.shape.iter().product::<usize>() / 5;
+        let get = |state: &StateSet| state.get(name).unwrap().as_f32().to_vec();
+        let (now, before, theirs) = (get(&state), get(&fresh), get(&from.1));
+        assert!([1, 4].contains(&rows));
+        for (class, source) in sources.iter().enumerate() {
+            let expected = match source {
+                Some(source) => &theirs[source * len..][..len],
+                None => &before[class * len..][..len],
+            };
+            assert_eq!(&now[class * len..][..len], expected, "{name}, class {class}");
+        }
+    }
+}
+
+#[test]
+fn gaps_are_counted_by_part_of_the_model() {
+    let file = saved(&model("torchvision_r50", &[], 3, 1));
+    let report = load(&file, Extent::Model, &mut model("torchvision_r50", &[], 5, 2));
+    let text = report.describe();
+    let row = |part: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.trim_start().starts_with(part));
+        let words = line.unwrap_or_else(|| panic!("{part}: {text}")).split_whitespace();
+        words.skip(1).map(str::to_string).collect()
+    };
+    assert_eq!(row("backbone.body"), ["265", "0", "0", "0"]);
+    assert_eq!(row("roi_heads.box_predictor"), ["0", "4", "0", "0"]);
+    assert_eq!(row("roi_heads.mask_predictor"), ["2", "2", "0", "0"]);
 }

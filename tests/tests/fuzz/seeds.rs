@@ -121,3 +121,55 @@ pub(crate) fn weights() -> Vec<Vec<u8>> {
         .map(|metadata| safetensors::serialize(&tensors, metadata).expect("sound"))
         .into()
 }
+
+/// Files that PyTorch and NumPy wrote: those of the engine's own tests.
+macro_rules! fixtures {
+    ($($name:literal),*) => {
+        vec![$(include_bytes!(concat!(
+            "../../../engine/src/weights/container/fixtures/",
+            $name
+        ))
+        .to_vec()),*]
+    };
+}
+
+/// A dict of arrays in protocols 0 to 5.
+pub(crate) fn pickles() -> Vec<Vec<u8>> {
+    fixtures!["numpy_0.pkl", "numpy_2.pkl", "numpy_4.pkl", "numpy_5.pkl"]
+}
+
+/// State dicts, and one inside a checkpoint with an optimizer.
+pub(crate) fn torch_files() -> Vec<Vec<u8>> {
+    fixtures!["zip.pth", "legacy.pth", "checkpoint.pth"]
+}
+
+/// Makes the checksums of an archive true, where its headers still lead to its entries.
+pub(crate) fn fix_zip(bytes: &mut [u8]) {
+    let number = |bytes: &[u8], at: usize, len: usize| -> Option<usize> {
+        let field = bytes.get(at..at + len)?;
+        Some(field.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+    };
+    for central in 0..bytes.len() {
+        if bytes[central..].get(..4) != Some(b"PK\x01\x02") {
+            continue;
+        }
+        let (Some(size), Some(local)) =
+            (number(bytes, central + 24, 4), number(bytes, central + 42, 4))
+        else {
+            return;
+        };
+        let (Some(name), Some(extra)) =
+            (number(bytes, local + 26, 2), number(bytes, local + 28, 2))
+        else {
+            continue;
+        };
+        let from = local + 30 + name + extra;
+        let Some(data) = bytes.get(from..from + size) else { continue };
+        let crc = crc32fast::hash(data).to_le_bytes();
+        for at in [central + 16, local + 14] {
+            if let Some(field) = bytes.get_mut(at..at + 4) {
+                field.copy_from_slice(&crc);
+            }
+        }
+    }
+}

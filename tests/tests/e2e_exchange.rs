@@ -1,0 +1,150 @@
+//! Models that leave for other projects and come back, and runs that begin from their files.
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::{BAD_CONFIG, Place, Said, micro};
+use safetensors::SafeTensors;
+
+/// Exit code of a bad weights file.
+const FAILED: i32 = 1;
+const CHECKPOINT: &str = "runs/micro/checkpoints/step_00000002";
+
+/// A folder with a run of two steps.
+fn trained() -> Place {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=2"));
+    place
+}
+
+/// The command's scores, from weights of the run.
+fn scores(place: &Place, weights: &str) -> String {
+    let out = place.good(&format!("eval --weights {weights} --config {CHECKPOINT}/config.toml"));
+    assert!(out.contains("Average Precision"), "{out}");
+    out
+}
+
+#[test]
+fn an_exported_model_has_the_scores_of_its_run() {
+    let place = trained();
+    let whole = place.good("eval --run runs/micro");
+    let export = "export --run runs/micro --names-only --format";
+    for (format, file) in [
+        ("torchvision", "a.pth"),
+        ("torchvision", "a.safetensors"),
+        ("detectron2", "b.pth"),
+        ("detectron2", "b.safetensors"),
+    ] {
+        let out = place.good(&format!("{export} {format} --out {file}"));
+        assert!(out.contains(&format!("under the names of {format}")), "{out}");
+        let accept = if format == "detectron2" { " --names-only" } else { "" };
+        assert_eq!(scores(&place, &format!("{file}{accept}")), whole, "{file}");
+    }
+    let model = place.bytes(&format!("{CHECKPOINT}/model.safetensors"));
+    assert!(place.bytes("a.safetensors") == model, "torchvision's names are the checkpoint's");
+    // Through detectron2 and back: only the rows that it lacks are others.
+    let config = format!("--config {CHECKPOINT}/config.toml");
+    let back = format!("export --weights b.pth {config} --names-only --format torchvision");
+    place.good(&format!("{back} --out c.safetensors"));
+    let (before, after) = (model, place.bytes("c.safetensors"));
+    let (before, after) = (tensors(&before), tensors(&after));
+    assert_eq!(before.len(), after.len());
+    for (name, data) in &before {
+        let dead = match name {
+            name if name.contains("bbox_pred") && name.contains("predictor") => data.len() / 5,
+            name if name.contains("mask_fcn_logits") => data.len() / 5,
+            _ => 0,
+        };
+        assert!(after[name][dead..] == data[dead..], "{name}");
+        assert!(after[name][..dead].iter().all(|byte| *byte == 0), "{name}");
+    }
+}
+
+fn tensors(file: &[u8]) -> HashMap<String, Vec<u8>> {
+    let file = SafeTensors::deserialize(file).expect("an export");
+    file.tensors().into_iter().map(|(name, view)| (name, view.data().to_vec())).collect()
+}
+
+#[test]
+fn what_a_format_cannot_express_is_named_and_refused() {
+    let place = trained();
+    let told = ["the small body", "group norms", "no level above", "--names-only"];
+    let export = "export --run runs/micro --format torchvision --out a";
+    place.bad(&format!("{export}.pth"), BAD_CONFIG, &told);
+    place.bad(&format!("{export}.onnx"), BAD_CONFIG, &["a.onnx", ".safetensors or .pth"]);
+    assert!(!place.join("a.pth").exists() && !place.join("a.onnx").exists());
+    place.good("export --run runs/micro --names-only --format detectron2 --out b.pth");
+    let eval = format!("eval --weights b.pth --config {CHECKPOINT}/config.toml");
+    let told = ["b.pth", "detectron2's names", "anchors rounded", "--names-only"];
+    place.bad(&eval, BAD_CONFIG, &told);
+    place.write("evil.pkl", b"\x80\x02cos\nsystem\nU\x0atouch evil\x85R.");
+    for command in ["eval --weights evil.pkl --config micro", "train micro --init evil.pkl"] {
+        place.bad(command, FAILED, &["evil.pkl", "`os.system`", "nothing was executed"]);
+    }
+    assert!(!place.join("evil").exists());
+}
+
+/// A file with these of the checkpoint's tensors, under other names, and with other classes.
+fn derived(place: &Place, file: &str, name: fn(&str) -> Option<&str>, classes: Option<&str>) {
+    let bytes = place.bytes(&format!("{CHECKPOINT}/model.safetensors"));
+    let model = SafeTensors::deserialize(&bytes).expect("a checkpoint");
+    let all = model.tensors();
+    let kept = all.iter().filter_map(|(full, view)| Some((name(full)?, view)));
+    let metadata = classes.map(|c| HashMap::from([("onegraph.categories".into(), c.into())]));
+    place.write(file, safetensors::serialize(kept, metadata).expect("sound"));
+}
+
+fn begun(place: &Place, init: &str) -> Said {
+    let said = place.run(&micro(&format!("--set train.steps=1 --set train.name=next {init}")));
+    assert_eq!(said.code, 0, "{init}\n{}", said.err);
+    said
+}
+
+#[test]
+fn a_run_begins_from_a_file_of_either_extent() {
+    let place = trained();
+    place.good("export --run runs/micro --names-only --format detectron2 --out whole.pth");
+    let all = "0 re-initialised, 0 missing, 0 mismatched; 0 tensors unexpected";
+    let said = begun(&place, "--init whole.pth");
+    assert!(said.err.contains("whole.pth: ") && said.err.contains(all), "{}", said.err);
+    derived(&place, "body.safetensors", |name| name.strip_prefix("backbone.body."), None);
+    let said = begun(&place, "--init body.safetensors");
+    assert!(said.err.contains("body.safetensors (the backbone alone): "), "{}", said.err);
+    assert!(said.err.contains("0 missing, 0 mismatched; 0 tensors unexpected"), "{}", said.err);
+    let none = "train micro --init body.safetensors --finetune";
+    place.bad(none, BAD_CONFIG, &["body.safetensors", "a backbone alone"]);
+    place.bad("train micro --finetune", BAD_CONFIG, &["give --init FILE"]);
+    place.bad(&micro("--init nothing.pth"), FAILED, &["nothing.pth"]);
+}
+
+#[test]
+fn finetuning_keeps_the_rows_of_classes_by_name() {
+    let place = trained();
+    let text = place.text(&format!("{CHECKPOINT}/checkpoint.json"));
+    let meta: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let names: Vec<&str> = meta["categories"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|c| c[0].as_str())
+        .collect();
+    let classes: Vec<_> = [names[1], "zebra", &names[0].to_uppercase(), names[3]]
+        .iter()
+        .zip(1..)
+        .map(|(name, id)| serde_json::json!({"id": id, "name": name}))
+        .collect();
+    let classes = serde_json::Value::from(classes).to_string();
+    derived(&place, "other.safetensors", |name| Some(name), Some(&classes));
+    let said = begun(&place, "--init other.safetensors --finetune");
+    let taken = format!(
+        "3 of 4 classes keep the file's rows by name: {} (class 3), {} (class 1), {} (class 4)",
+        names[0], names[1], names[3]
+    );
+    assert!(said.err.contains(&taken), "{}", said.err);
+    assert!(said.err.contains(&format!("1 start anew: {}", names[2])), "{}", said.err);
+    assert!(said.err.contains("0 re-initialised"), "{}", said.err);
+    let said = begun(&place, "--init other.safetensors");
+    assert!(said.err.contains("the predictors start anew"), "{}", said.err);
+    assert!(said.err.contains("6 re-initialised"), "{}", said.err);
+}
