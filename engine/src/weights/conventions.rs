@@ -24,7 +24,7 @@ pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     // What neither has.
     let mut found = vec![
         (!is_resnet, "the small body (model.backbone.kind)".to_string()),
-        (is_resnet && !is_frozen, "group norms in the body (model.backbone.norm)".into()),
+        (!is_frozen, "group norms in the body (model.backbone.norm)".into()),
         (
             is_frozen && eps,
             format!(

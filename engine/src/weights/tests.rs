@@ -336,6 +336,36 @@ fn a_model_comes_back_from_every_form_bitwise() {
     }
 }
 
+/// Detectron's name of a parameter of the backbone; none of its statistics.
+fn detectron(name: &str) -> Option<String> {
+    let name = name.strip_prefix("backbone.body.")?;
+    let (module, value) = name.rsplit_once('.')?;
+    if module == "conv1" {
+        return Some("conv1_w".into());
+    }
+    let end = match value {
+        "weight" => "s",
+        "bias" => "b",
+        _ => return None,
+    };
+    if module == "bn1" {
+        return Some(format!("res_conv1_bn_{end}"));
+    }
+    let (stage, rest) = module.strip_prefix("layer")?.split_once('.')?;
+    let (block, layer) = rest.split_once('.')?;
+    let stage = stage.parse::<usize>().ok()? + 1;
+    let (branch, is_norm) = match layer {
+        "downsample.0" => ("1", false),
+        "downsample.1" => ("1", true),
+        _ => (
+            ["2a", "2b", "2c"][usize::from(layer.as_bytes().last()? - b'1')],
+            layer.starts_with("bn"),
+        ),
+    };
+    let end = if is_norm { format!("bn_{end}") } else { "w".to_string() };
+    Some(format!("res{stage}_{block}_branch{branch}_{end}"))
+}
+
 /// As `R-50.pkl`: a backbone under Detectron's names, without statistics, and a classifier.
 #[test]
 fn a_backbone_of_detectron_keeps_the_scales_of_its_norms() {
@@ -353,34 +383,6 @@ fn a_backbone_of_detectron_keeps_the_scales_of_its_norms() {
         }
     };
     scales(&mut from.1, 0.7);
-    let detectron = |name: &str| -> Option<String> {
-        let name = name.strip_prefix("backbone.body.")?;
-        let (module, value) = name.rsplit_once('.')?;
-        if module == "conv1" {
-            return Some("conv1_w".into());
-        }
-        let end = match value {
-            "weight" => "s",
-            "bias" => "b",
-            _ => return None,
-        };
-        if module == "bn1" {
-            return Some(format!("res_conv1_bn_{end}"));
-        }
-        let (stage, rest) = module.strip_prefix("layer")?.split_once('.')?;
-        let (block, layer) = rest.split_once('.')?;
-        let stage = stage.parse::<usize>().ok()? + 1;
-        let (branch, is_norm) = match layer {
-            "downsample.0" => ("1", false),
-            "downsample.1" => ("1", true),
-            _ => (
-                ["2a", "2b", "2c"][usize::from(layer.as_bytes().last()? - b'1')],
-                layer.starts_with("bn"),
-            ),
-        };
-        let end = if is_norm { format!("bn_{end}") } else { "w".to_string() };
-        Some(format!("res{stage}_{block}_branch{branch}_{end}"))
-    };
     let saved = saved(&from);
     let mut file: BTreeMap<String, Values> = saved
         .iter()

@@ -113,9 +113,9 @@ impl Array<'_> {
             let Some(d) = (0..index.len()).rev().find(|d| index[*d] + 1 < self.shape[*d]) else {
                 return Ok(values);
             };
-            for after in d + 1..index.len() {
-                at -= index[after] * self.strides[after];
-                index[after] = 0;
+            for (after, stride) in index.iter_mut().zip(&self.strides).skip(d + 1) {
+                at -= *after * stride;
+                *after = 0;
             }
             index[d] += 1;
             at += self.strides[d];

@@ -2,7 +2,7 @@
 
 /// Module and name of everything that weights files of PyTorch, NumPy and Detectron refer to. None
 /// of it is ever called: what is known of each is how it stores its data.
-const KNOWN: [(&str, &[&str]); 20] = [
+const KNOWN: [(&str, &[&str]); 19] = [
     ("collections", &["OrderedDict", "Counter", "defaultdict"]),
     ("argparse", &["Namespace"]),
     ("_codecs", &["encode"]),
@@ -22,7 +22,6 @@ const KNOWN: [(&str, &[&str]); 20] = [
     ("torch", &["CharStorage", "ByteStorage", "BoolStorage"]),
     ("torch", &["float32", "float64", "float16", "bfloat16", "int64"]),
     ("torch.cuda", &["FloatStorage", "HalfStorage", "LongStorage"]),
-    ("torch.serialization", &["_get_layout"]),
 ];
 
 /// Whether weights files refer to this name.

@@ -39,7 +39,11 @@ pub(in crate::weights) fn read(bytes: &[u8], at: usize) -> Result<(Pickle<'_>, u
             return Ok((Pickle { nodes: machine.nodes, root }, machine.at));
         }
         let here = machine.at - 1;
-        if !(machine.literal(op)? || machine.structure(op)? || machine.call(op)?) {
+        if !(machine.literal(op)?
+            || machine.structure(op)?
+            || machine.memo(op)?
+            || machine.call(op)?)
+        {
             return Err(format!("its pickle has an unknown instruction {op:#04x} at byte {here}"));
         }
     }
@@ -229,6 +233,14 @@ impl<'a> Machine<'a> {
                 self.set(items)?;
             }
             0x90 => drop(self.pop_mark()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Instructions that name values and take them by their names.
+    fn memo(&mut self, op: u8) -> Step<bool> {
+        match op {
             b'p' | b'q' | b'r' | 0x94 => {
                 let key = match op {
                     b'p' => parsed(self.line()?)?,
