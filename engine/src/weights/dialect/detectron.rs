@@ -74,8 +74,8 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
 /// Gives each norm that lacks them the statistics that leave its scale bitwise as it is: mean 0 and
 /// variance 1 - `eps`, rounded to f32.
 ///
-/// The fold `scale / sqrt(variance + eps)` is exact although the variance is rounded: that moves the
-/// square root by at most 2^-26, and f32 has 2^-25 and more to either side of each number.
+/// The fold `scale / sqrt(variance + eps)` is exact although the variance is rounded: that moves
+/// the square root by at most 2^-26, and f32 has 2^-25 and more to either side of each number.
 pub(in crate::weights) fn fill_statistics(tensors: &mut BTreeMap<String, Values>, eps: f64) {
     let norm = |name: &str| {
         let module = name.strip_suffix(".weight")?;
