@@ -217,7 +217,8 @@ mod tests {
     #[test]
     fn impossible_batches_are_refused() {
         assert!(Recipe::new(0, None).is_err());
-        assert!(Recipe::new(96, Some(7)).unwrap_err().contains("divisor"));
+        let refusal = Recipe::new(96, Some(7)).expect_err("7 does not divide 96");
+        assert!(refusal.contains("divisor"), "{refusal}");
         assert!(Recipe::new(96, Some(0)).is_err());
     }
 }
