@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Fetches COCO 2017 and the ResNet-50 that MLPerf's Mask R-CNN starts from, and prepares stores.
+#
+#   fetch-coco.sh DIR [--mirror URL] [--sums FILE] [--no-prep]
+#
+# DIR gets train2017.zip, val2017.zip, annotations_trainval2017.zip and R-50.pkl (20 GB), what they
+# hold (20 GB), and train.store and val.store (20 GB). A file has its name only once its MD5 is
+# right; a run that ended early goes on where it was. --mirror replaces the hosts, and has the files
+# side by side; --sums is a file in md5sum's format in place of the sums below; --no-prep stops
+# before the stores. ONEGRAPH_BIN names the program. Needs curl, unzip and md5sum.
+#
+# Tried against a local server with small files (tests/tests/fetch_script.rs), not against the
+# hosts themselves.
+set -euo pipefail
+
+die() {
+    printf 'fetch-coco.sh: %s\n' "$1" >&2
+    exit 1
+}
+
+coco=http://images.cocodataset.org
+files=(
+    "annotations_trainval2017.zip $coco/annotations"
+    "val2017.zip $coco/zips"
+    "train2017.zip $coco/zips"
+    "R-50.pkl https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA"
+)
+# COCO's as its users publish them; that of the weights as a public MLPerf script has it.
+sums='f4bbac642086de4f52a3fdda2de5fa2c  annotations_trainval2017.zip
+442b8da7639aecaf257c1dceb8ba8c80  val2017.zip
+cced6f7f71b7629ddf16f17bbcfab6b2  train2017.zip
+6652b4a9c782d82bb3d42118be74d79b  R-50.pkl'
+
+readonly TRIES=5 # of a file, each where the one before ended
+
+usage='usage: fetch-coco.sh DIR [--mirror URL] [--sums FILE] [--no-prep]'
+dir='' mirror='' prep=yes
+while (($#)); do
+    case $1 in
+    --mirror | --sums)
+        (($# > 1)) || die "$1 has no value; $usage"
+        if [[ $1 == --mirror ]]; then
+            mirror=$2
+        else
+            sums=$(cat -- "$2") || die "$2: cannot be read; --sums names it"
+        fi
+        shift
+        ;;
+    --no-prep) prep='' ;;
+    -*) die "unknown option $1; $usage" ;;
+    *)
+        [[ -z $dir ]] || die "two folders; $usage"
+        dir=$1
+        ;;
+    esac
+    shift
+done
+[[ -n $dir ]] || die "$usage"
+for tool in curl unzip md5sum; do
+    command -v "$tool" >/dev/null || die "$tool: not found; install it"
+done
+if [[ $prep ]]; then
+    program=${ONEGRAPH_BIN:-onegraph}
+    program=$(command -v "$program") ||
+        die "$program: not found; put onegraph on PATH, or its path in ONEGRAPH_BIN"
+    program=$(realpath "$program")
+fi
+mkdir -p -- "$dir"
+cd -- "$dir"
+
+# is_right FILE NAME: whether the file has the sum of this name.
+is_right() {
+    local wanted
+    wanted=$(awk -v name="$2" '$2 == name || $2 == "*" name { print $1 }' <<<"$sums")
+    [[ -n $wanted ]] || die "no MD5 is known of $2; add its line to the file of --sums"
+    [[ $(md5sum <"$1") == "$wanted "* ]]
+}
+
+# fetch NAME FOLDER_URL
+fetch() {
+    local name=$1 url=${mirror:-$2}/$1
+    [[ ! -e $name ]] || return 0
+    if [[ ! -s $name.part ]] || ! is_right "$name.part" "$name"; then
+        printf 'fetching %s\n' "$url"
+        for ((try = 1; ; try++)); do
+            curl --fail --location --silent --show-error --continue-at - \
+                --output "$name.part" -- "$url" && break
+            ((try < TRIES)) || die "$url: not fetched whole in $TRIES tries; run this again"
+            sleep 1
+        done
+        is_right "$name.part" "$name" || {
+            rm -- "$name.part"
+            die "$url: its MD5 is not the known one, so it was removed; run this again"
+        }
+    fi
+    mv -- "$name.part" "$name"
+}
+
+# unpack ZIP FOLDER: the folder appears whole or not at all.
+unpack() {
+    [[ ! -d $2 ]] || return 0
+    printf 'unpacking %s\n' "$1"
+    rm -rf -- "$2.part"
+    unzip -q "$1" -d "$2.part" || die "$dir/$1: cannot be unpacked; is the disk full?"
+    [[ -d $2.part/$2 ]] || die "$dir/$1: holds no folder $2"
+    mv -- "$2.part/$2" "$2"
+    rm -rf -- "$2.part"
+}
+
+for file in "${files[@]}"; do
+    # shellcheck disable=SC2086 # name and folder
+    fetch $file
+done
+unpack annotations_trainval2017.zip annotations
+unpack val2017.zip val2017
+unpack train2017.zip train2017
+if [[ $prep ]]; then
+    for set in val train; do
+        [[ ! -d $set.store ]] || continue
+        "$program" prep --images "${set}2017" \
+            --annotations "annotations/instances_${set}2017.json" --out "$set.store"
+    done
+    printf 'ready: --init %q --set data.train_store=%q --set data.val_store=%q\n' \
+        "$PWD/R-50.pkl" "$PWD/train.store" "$PWD/val.store"
+fi
