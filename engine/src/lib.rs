@@ -39,6 +39,7 @@ mod error;
 pub mod evaluate;
 mod events;
 pub mod metrics;
+pub mod mlperf;
 pub mod model;
 mod page;
 pub mod predictor;

@@ -1,13 +1,12 @@
 //! Minutes of a timed run to MLPerf's target, box AP 0.377 and mask AP 0.339: epochs, evaluations,
 //! start and end.
 
+use configs::mlperf::TRAIN_IMAGES;
 use device::Gpu;
 use serde::Serialize;
 
 use super::PlanArgs;
 
-/// Images of COCO train2017 that have objects: an MLPerf epoch.
-const EPOCH_IMAGES: usize = 117_266;
 /// Epochs to the target by global batch: the olympic means of MLPerf's reference convergence points
 /// (mlcommons/logging, rcp_checker 3.1.0), rounded to whole epochs.
 const EPOCHS: [(usize, f64); 7] =
@@ -50,7 +49,7 @@ pub(super) fn project(args: &PlanArgs, gpu: &Gpu, images: usize, step_ms: f64) -
     let global_batch = args.gpus * images;
     let (_, epochs) = *EPOCHS.iter().find(|(batch, _)| *batch == global_batch)?;
     let step_ms = step_ms * of_real_shapes(gpu);
-    let steps = epochs * (EPOCH_IMAGES / global_batch + 1) as f64;
+    let steps = epochs * (TRAIN_IMAGES / global_batch + 1) as f64;
     let [training, evaluation, start_and_end] =
         times(epochs, steps, step_ms, args.evaluation_seconds);
     let record = match (args.gpus, gpu.capability.major) {
@@ -86,7 +85,7 @@ mod tests {
     #[test]
     fn the_record_comes_back() {
         let run = |step_ms: f64, evaluation_seconds: f64| {
-            let steps = 14.0 * (EPOCH_IMAGES / 96 + 1) as f64;
+            let steps = 14.0 * (TRAIN_IMAGES / 96 + 1) as f64;
             let parts = times(14.0, steps, step_ms, evaluation_seconds);
             parts.iter().sum::<f64>()
         };

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use configs::Config;
+use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
 use device::{Gpu, Target, Task};
 use engine::model::{Inject, ModelSpec, Part, SlotShape, training_program};
@@ -90,8 +90,9 @@ impl Model {
         padded: PaddedShape,
         gpu: &Gpu,
     ) -> anyhow::Result<Self> {
+        let config = with_groups_of(config, images);
         let spec = ModelSpec {
-            config,
+            config: &config,
             num_classes: config.model.classes_or(CLASSES),
             images,
             padded: padded.into(),
@@ -190,6 +191,21 @@ impl Model {
         });
         reads.map(|(position, _)| position).collect()
     }
+}
+
+/// The config with groups that divide the images of a rank: the rank's images are one where the
+/// config's groups do not, with as many proposals an image.
+fn with_groups_of(config: &Config, images: usize) -> Config {
+    let mut config = config.clone();
+    let group = &mut config.train.images_per_group;
+    if !images.is_multiple_of((*group).max(1)) {
+        let rpn = &mut config.model.rpn;
+        if rpn.post_nms_scope == PostNmsScope::Batch {
+            rpn.post_nms_top_n_train = (rpn.post_nms_top_n_train * images / *group).max(1);
+        }
+        *group = images.max(1);
+    }
+    config
 }
 
 fn is_product(kernel: &str) -> bool {

@@ -1,4 +1,5 @@
-//! The command line: `onegraph train | eval | predict | export | prep | inspect | config | doctor`.
+//! The command line: `onegraph train | eval | predict | export | prep | inspect | mlperf |
+//! config | doctor`.
 
 mod config;
 mod device;
@@ -9,6 +10,7 @@ mod inspect;
 mod launch;
 mod local_ranks;
 mod log;
+mod mlperf;
 mod model;
 mod predict;
 mod prep;
@@ -56,6 +58,8 @@ enum Command {
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config, or check a store.
     Inspect(inspect::InspectArgs),
+    /// Score runs that were timed by MLPerf's rules.
+    Mlperf(mlperf::MlperfArgs),
     /// Explain a key of the config: values, unit, default, and where it is set; or list all keys.
     Config(config::ConfigArgs),
     /// Show this machine's hardware for training: processor, memory, driver, GPUs, kernels.
@@ -112,6 +116,7 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
         Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
+        Command::Mlperf(args) => mlperf::run(&args).map(|()| Outcome::Done),
         Command::Config(args) => config::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),
     }

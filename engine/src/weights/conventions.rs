@@ -1,7 +1,8 @@
 //! What a model means beyond its tensors, and which of it the models of another project share.
 
 use configs::{
-    BackboneKind, ChannelOrder, Config, ExtraLevel, NormKind, ResizeRounding, StrideRule,
+    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, NormKind, ResizeFilter,
+    ResizeRounding, StrideRule,
 };
 
 use super::container::Container;
@@ -15,68 +16,62 @@ const EPS: f64 = 1e-5;
 /// How the model of a config differs in detection from every model that the other project builds
 /// from the same tensors; empty if tensors are all that is to be exchanged.
 pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
-    let (model, input) = (&config.model, &config.input);
-    let backbone = &model.backbone;
-    let is_resnet = backbone.kind == BackboneKind::Resnet;
-    let eps = (backbone.norm_eps - EPS).abs() > f64::EPSILON;
+    let mut found = unknown_to_both(config);
+    found.extend(match dialect {
+        Dialect::Torchvision => unknown_to_torchvision(config),
+        Dialect::Detectron2 | Dialect::Detectron => unknown_to_detectron2(config),
+    });
+    found.into_iter().filter_map(|(differs, what)| differs.then_some(what)).collect()
+}
+
+/// Whether a model has it, and what it is.
+type Difference = (bool, String);
+
+fn unknown_to_both(config: &Config) -> Vec<Difference> {
+    let (model, backbone) = (&config.model, &config.model.backbone);
     let is_frozen = backbone.norm == NormKind::FrozenBatchNorm;
-    let bgr = input.channel_order == ChannelOrder::Bgr;
-    // What neither has.
-    let mut found = vec![
-        (!is_resnet, "the small body (model.backbone.kind)".to_string()),
+    let eps = backbone.norm_eps;
+    let other_eps = is_frozen && (eps - EPS).abs() > f64::EPSILON;
+    let added = format!("norms that add {eps} to the variance and not {EPS}");
+    vec![
+        (backbone.kind != BackboneKind::Resnet, "the small body (model.backbone.kind)".into()),
         (!is_frozen, "group norms in the body (model.backbone.norm)".into()),
-        (
-            is_frozen && eps,
-            format!(
-                "norms that add {} to the variance and not {EPS} \
-                                    (model.backbone.norm_eps)",
-                backbone.norm_eps
-            ),
-        ),
+        (other_eps, format!("{added} (model.backbone.norm_eps)")),
         (model.boxes.legacy_plus_one, "boxes of width x2 - x1 + 1 (model.boxes)".into()),
         (
             model.fpn.extra_level == ExtraLevel::None,
             "no level above the backbone's (model.fpn)".into(),
         ),
         (model.box_head.hidden.len() != 2, "a box head of one layer (model.box_head)".into()),
-    ];
-    found.extend(match dialect {
-        Dialect::Torchvision => vec![
-            (
-                is_resnet && backbone.stride_in_1x1,
-                "the stride in the 1x1 \
-                (model.backbone.stride_in_1x1)"
-                    .to_string(),
-            ),
-            (bgr, "blue first (input.channel_order)".into()),
-            (
-                input.resize_rounding != ResizeRounding::FloorScale,
-                "sides rounded half to even \
-                (input.resize_rounding)"
-                    .into(),
-            ),
-            (
-                model.anchors.stride_rule != StrideRule::FloorPaddedOverMap,
-                "anchors at nominal \
-                strides (model.anchors.stride_rule)"
-                    .into(),
-            ),
-            (model.roi.aligned, "RoIAlign shifted by half a pixel (model.roi.aligned)".into()),
-        ],
-        Dialect::Detectron2 | Dialect::Detectron => vec![
-            (
-                true,
-                "anchors rounded to whole pixels, as torchvision and Detectron have them".into(),
-            ),
-            (
-                model.anchors.stride_rule != StrideRule::Nominal,
-                "anchors at the stride of the map \
-                (model.anchors.stride_rule)"
-                    .into(),
-            ),
-        ],
-    });
-    found.into_iter().filter_map(|(differs, what)| differs.then_some(what)).collect()
+    ]
+}
+
+fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
+    let (model, input) = (&config.model, &config.input);
+    let strides_early = model.backbone.kind == BackboneKind::Resnet && model.backbone.stride_in_1x1;
+    let half_even = input.resize_rounding != ResizeRounding::FloorScale;
+    let nominal = model.anchors.stride_rule != StrideRule::FloorPaddedOverMap;
+    let detectrons = model.anchors.cell_rule == CellRule::Detectron;
+    vec![
+        (strides_early, "the stride in the 1x1 (model.backbone.stride_in_1x1)".into()),
+        (input.channel_order == ChannelOrder::Bgr, "blue first (input.channel_order)".into()),
+        (half_even, "sides rounded half to even (input.resize_rounding)".into()),
+        (input.resize_filter == ResizeFilter::Pil, "Pillow's resize (input.resize_filter)".into()),
+        (nominal, "anchors at nominal strides (model.anchors.stride_rule)".into()),
+        (detectrons, "Detectron's anchors (model.anchors.cell_rule)".into()),
+        (model.roi.aligned, "RoIAlign shifted by half a pixel (model.roi.aligned)".into()),
+    ]
+}
+
+fn unknown_to_detectron2(config: &Config) -> Vec<Difference> {
+    let anchors = &config.model.anchors;
+    let of_map = anchors.stride_rule != StrideRule::Nominal;
+    let plain = config.input.resize_filter != ResizeFilter::Pil;
+    vec![
+        (true, "anchors rounded to whole pixels, as torchvision and Detectron have them".into()),
+        (of_map, "anchors at the stride of the map (model.anchors.stride_rule)".into()),
+        (plain, "a resize that is not Pillow's (input.resize_filter)".into()),
+    ]
 }
 
 /// What to set in detectron2's config, in its own keys, so that it shares the rest of a model.
@@ -158,7 +153,15 @@ mod tests {
         }
         let mlperf = Config::load("mlperf_r50", &[]).unwrap();
         let text = differences(&mlperf, Dialect::Torchvision).join("; ");
-        for what in ["stride in the 1x1", "blue first", "add 0 to", "x2 - x1 + 1", "nominal"] {
+        for what in [
+            "stride in the 1x1",
+            "blue first",
+            "add 0 to",
+            "x2 - x1 + 1",
+            "nominal",
+            "Pillow's",
+            "Detectron's anchors",
+        ] {
             assert!(text.contains(what), "{what}: {text}");
         }
         assert!(!differences(&mlperf, Dialect::Detectron2).join("; ").contains("blue first"));

@@ -1,0 +1,141 @@
+//! Reference convergence points (RCP): how many epochs the reference took, and so how few a
+//! submission may take. They keep a submission from winning by other mathematics.
+//!
+//! The points of MLPerf Training v3.1 and the check of `mlperf_logging.rcp_checker`: a one-sided
+//! t-test of two samples with equal variance at 5 %, of the olympic mean of five runs.
+
+/// Runs of a submission.
+const RUNS: usize = 5;
+/// Runs that its olympic mean is of.
+const SCORED: f64 = (RUNS - 2) as f64;
+
+/// Global batch and epochs of ten runs of the reference. Of the seven published points those that no
+/// line between two others lies below, which are what the checker keeps.
+const POINTS: [(usize, [u32; 10]); 3] = [
+    (8, [13, 13, 12, 13, 13, 13, 13, 12, 13, 12]),
+    (128, [14, 14, 14, 14, 14, 14, 14, 14, 14, 14]),
+    (272, [18, 17, 17, 18, 17, 17, 17, 17, 17, 16]),
+];
+
+/// Samples of a point, and of one between two, which counts as twice the runs of a submission; each
+/// with the 95 % quantile of Student's t of that many and those scored, less 2, degrees of freedom.
+const OF_POINT: (f64, f64) = (8.0, 1.833_113);
+const BETWEEN: (f64, f64) = (10.0, 1.795_885);
+
+/// How the reference converges at a global batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Convergence {
+    /// Epochs to the targets.
+    pub mean: f64,
+    /// The least mean that a submission may have.
+    pub least: f64,
+    /// Whether the batch lies between two points.
+    pub is_interpolated: bool,
+}
+
+/// What the reference's convergence says of a submission's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Verdict {
+    /// As many epochs as the reference, or more.
+    Accepted,
+    /// Fewer, but within chance: the score is multiplied with this.
+    Scaled(f64),
+    /// Fewer than the reference ever takes: the submission is rejected.
+    TooFast,
+}
+
+impl Convergence {
+    /// The reference at a global batch; a batch below every point is held to the smallest.
+    ///
+    /// # Errors
+    /// A sentence for batches over 272, for which there is no point.
+    pub fn of(global_batch: usize) -> Result<Self, String> {
+        let above = POINTS.iter().position(|(batch, _)| *batch >= global_batch);
+        let Some(above) = above else {
+            let largest = POINTS[POINTS.len() - 1].0;
+            return Err(format!(
+                "no convergence of the reference is published for a global batch of \
+                 {global_batch}, over {largest}: a submission has to bring its own"
+            ));
+        };
+        let (batch, epochs) = POINTS[above];
+        let (high, high_spread) = (olympic(&epochs), spread(&epochs));
+        if batch == global_batch || above == 0 {
+            return Ok(Self::new(high, high_spread, OF_POINT, false));
+        }
+        let (low_batch, low_epochs) = POINTS[above - 1];
+        let part = (global_batch - low_batch) as f64 / (batch - low_batch) as f64;
+        let between = |low: f64, high: f64| low + part * (high - low);
+        let mean = between(olympic(&low_epochs), high);
+        Ok(Self::new(mean, between(spread(&low_epochs), high_spread), BETWEEN, true))
+    }
+
+    fn new(mean: f64, spread: f64, (samples, t): (f64, f64), is_interpolated: bool) -> Self {
+        let least = mean - t * spread * (1.0 / samples + 1.0 / SCORED).sqrt();
+        Self { mean, least, is_interpolated }
+    }
+
+    /// Judges the olympic mean of a submission's epochs.
+    pub fn judge(&self, epochs: f64) -> Verdict {
+        if epochs >= self.mean {
+            Verdict::Accepted
+        } else if epochs >= self.least {
+            Verdict::Scaled(self.mean / epochs)
+        } else {
+            Verdict::TooFast
+        }
+    }
+}
+
+/// Mean without the least and the largest.
+fn olympic(epochs: &[u32]) -> f64 {
+    let sum: u32 = epochs.iter().sum();
+    let ends = epochs.iter().min().zip(epochs.iter().max()).map_or(0, |(a, b)| a + b);
+    f64::from(sum - ends) / (epochs.len() - 2) as f64
+}
+
+/// Standard deviation of all.
+fn spread(epochs: &[u32]) -> f64 {
+    let n = epochs.len() as f64;
+    let mean = epochs.iter().map(|e| f64::from(*e)).sum::<f64>() / n;
+    (epochs.iter().map(|e| (f64::from(*e) - mean).powi(2)).sum::<f64>() / n).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Convergence, Verdict};
+
+    /// Means and least means as the official checker computes them.
+    #[test]
+    fn points_are_those_of_the_official_checker() {
+        for (batch, mean, least) in [
+            (8, 12.75, 12.18),
+            (16, 12.83, 12.33),
+            (32, 13.0, 12.57),
+            (48, 13.17, 12.81),
+            (64, 13.33, 13.04),
+            (96, 13.67, 13.52),
+            (128, 14.0, 14.0),
+            (192, 15.39, 15.11),
+            (256, 16.78, 16.21),
+            (272, 17.125, 16.46),
+        ] {
+            let of = Convergence::of(batch).expect("a point");
+            let near = |a: f64, b: f64| (a - b).abs() < 0.006;
+            assert!(near(of.mean, mean) && near(of.least, least), "{batch}: {of:?}");
+            assert_eq!(of.is_interpolated, ![8, 128, 272].contains(&batch));
+        }
+        assert_eq!(Convergence::of(4), Convergence::of(8));
+        assert!(Convergence::of(512).expect_err("no point").contains("over 272"));
+    }
+
+    #[test]
+    fn fewer_epochs_than_the_reference_cost_the_score() {
+        let of = Convergence::of(96).expect("a point");
+        assert_eq!(of.judge(14.0), Verdict::Accepted);
+        assert!(
+            matches!(of.judge(13.6), Verdict::Scaled(by) if (by - of.mean / 13.6).abs() < 1e-9)
+        );
+        assert_eq!(of.judge(13.0), Verdict::TooFast);
+    }
+}

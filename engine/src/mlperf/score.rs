@@ -1,0 +1,251 @@
+//! The score of several timed runs: the mean time without the fastest and the slowest, and whether
+//! they converged no faster than the reference does.
+
+use std::fmt;
+
+use configs::mlperf::{Convergence, Recipe, Verdict};
+
+use super::log::{RunLog, Status};
+use crate::error::EngineError;
+
+/// Runs of a submission.
+const RUNS: usize = 5;
+
+/// Several runs of one system with one global batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Score {
+    /// The runs, in the order given.
+    pub runs: Vec<RunLog>,
+    /// What they come to.
+    pub scored: Scored,
+}
+
+/// What runs come to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scored {
+    /// Too many runs missed the targets.
+    NotConverged,
+    /// Minutes and epochs without the fastest and the slowest run.
+    Olympic {
+        /// Mean minutes.
+        minutes: f64,
+        /// Mean epochs.
+        epochs: f64,
+        /// What the reference's convergence says of them, if it is published.
+        verdict: Result<(Convergence, Verdict), String>,
+    },
+}
+
+impl Score {
+    /// Scores runs: three or more; a submission has five.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] for fewer, or for runs of different global batches.
+    pub fn new(runs: Vec<RunLog>) -> Result<Self, EngineError> {
+        if runs.len() < 3 {
+            return Err(EngineError::Usage(format!(
+                "{} of at least 3 runs: the mean leaves out the fastest and the slowest (a \
+                 submission has {RUNS})",
+                runs.len()
+            )));
+        }
+        let first = &runs[0];
+        if let Some(other) = runs.iter().find(|run| run.global_batch != first.global_batch) {
+            return Err(EngineError::Usage(format!(
+                "{} is of global batch {}, {} of {}: runs of one submission have one",
+                first.path.display(),
+                first.global_batch,
+                other.path.display(),
+                other.global_batch
+            )));
+        }
+        let scored = scored(&runs);
+        Ok(Self { runs, scored })
+    }
+}
+
+fn scored(runs: &[RunLog]) -> Scored {
+    let converged: Vec<&RunLog> = runs.iter().filter(|r| r.status == Status::Success).collect();
+    // A run that missed the targets took for ever: one may be the slowest.
+    if converged.len() + 1 < runs.len() {
+        return Scored::NotConverged;
+    }
+    let olympic = |of: fn(&RunLog) -> f64| {
+        let mut values: Vec<f64> = converged.iter().map(|run| of(run)).collect();
+        values.sort_by(f64::total_cmp);
+        let kept = &values[1..runs.len() - 1];
+        kept.iter().sum::<f64>() / kept.len() as f64
+    };
+    let (minutes, epochs) = (olympic(|run| run.minutes), olympic(|run| run.epochs));
+    let reference = Convergence::of(runs[0].global_batch);
+    let verdict = reference.map(|reference| (reference, reference.judge(epochs)));
+    Scored::Olympic { minutes, epochs, verdict }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let global_batch = self.runs[0].global_batch;
+        let recipe = Recipe::new(global_batch, None).ok();
+        for run in &self.runs {
+            let status = match run.status {
+                Status::Success => "success",
+                Status::Aborted => "aborted",
+                Status::Unfinished => "unfinished",
+            };
+            let steps = recipe.as_ref().map_or(0, Recipe::steps_per_epoch);
+            let images = run.epochs * (steps * global_batch as u64) as f64;
+            let [bbox, segm] = run.ap;
+            writeln!(
+                f,
+                "{}  {status}  {:.3} minutes  {} epochs  {images:.0} images  box AP {bbox:.4}  \
+                 mask AP {segm:.4}",
+                run.path.display(),
+                run.minutes,
+                run.epochs
+            )?;
+        }
+        let count = self.runs.len();
+        let Scored::Olympic { minutes, epochs, verdict } = &self.scored else {
+            return writeln!(f, "no score: more than one of {count} runs missed the targets");
+        };
+        let scored = count - 2;
+        writeln!(
+            f,
+            "olympic mean of {scored} of {count} runs: {minutes:.3} minutes, {epochs:.3} \
+                     epochs"
+        )?;
+        if count != RUNS {
+            writeln!(f, "a submission has {RUNS} runs; these are {count}")?;
+        }
+        let (reference, verdict) = match verdict {
+            Ok(known) => known,
+            Err(why) => return writeln!(f, "convergence not judged: {why}"),
+        };
+        let Convergence { mean, least, is_interpolated } = reference;
+        let how = if *is_interpolated { ", interpolated" } else { "" };
+        write!(
+            f,
+            "the reference takes {mean:.2} epochs at global batch {global_batch}{how}, at least \
+             {least:.2}: "
+        )?;
+        match verdict {
+            Verdict::Accepted => writeln!(f, "accepted, score {minutes:.3}"),
+            Verdict::Scaled(by) => {
+                writeln!(f, "accepted, scaled by {by:.4}: score {:.3}", minutes * by)
+            }
+            Verdict::TooFast => writeln!(f, "rejected, as these runs converge faster"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::log::{RunLog, Status};
+    use super::{Score, Scored};
+
+    /// A log as submitted ones look, with other output between.
+    fn log(folder: &Path, name: &str, minutes: f64, epochs: u32, status: &str) -> RunLog {
+        let event = |ms: f64, key: &str, value: &str, metadata: &str| {
+            format!(
+                ":::MLLOG {{\"namespace\": \"\", \"time_ms\": {ms}, \"event_type\": \"POINT\", \
+                 \"key\": \"{key}\", \"value\": {value}, \"metadata\": {metadata}}}\n"
+            )
+        };
+        let metadata = format!("{{\"status\": \"{status}\"}}");
+        let text = [
+            event(500.0, "submission_benchmark", "\"maskrcnn\"", "{}"),
+            event(600.0, "global_batch_size", "96", "{}"),
+            "Loading and preparing results...\n".into(),
+            event(1000.0, "run_start", "null", "{}"),
+            (1..=epochs)
+                .map(|epoch| {
+                    let value = format!("{{\"BBOX\": 0.{}, \"SEGM\": 0.34}}", 365 + epoch);
+                    format!(
+                        "0: {}",
+                        event(
+                            2000.0,
+                            "eval_accuracy",
+                            &value,
+                            &format!("{{\"epoch_num\": {epoch}}}")
+                        )
+                    )
+                })
+                .collect(),
+            event(1000.0 + 60_000.0 * minutes, "run_stop", "null", &metadata),
+        ]
+        .concat();
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("room");
+        RunLog::read(&path).expect("a log")
+    }
+
+    #[test]
+    fn five_runs_score_without_the_fastest_and_the_slowest() {
+        let place = tempfile::tempdir().expect("a folder");
+        let run = |i: usize, minutes, epochs, status| {
+            log(place.path(), &format!("result_{i}.txt"), minutes, epochs, status)
+        };
+        let mut runs: Vec<RunLog> = [19.0, 19.2, 18.9, 20.0]
+            .into_iter()
+            .zip(0..)
+            .map(|(m, i)| run(i, m, 14, "success"))
+            .collect();
+        runs.push(run(4, 7.0, 9, "aborted"));
+        assert_eq!((runs[0].epochs, runs[0].ap), (14.0, [0.379, 0.34]));
+        let score = Score::new(runs.clone()).expect("a score");
+        let Scored::Olympic { minutes, epochs, .. } = &score.scored else { panic!("{score:?}") };
+        assert!((minutes - (19.0 + 19.2 + 20.0) / 3.0).abs() < 1e-9, "{minutes}");
+        assert_eq!(*epochs, 14.0);
+        let text = score.to_string();
+        assert!(text.contains("result_4.txt  aborted  7.000 minutes  9 epochs"), "{text}");
+        assert!(
+            text.contains("1642368 images") && text.contains("accepted, score 19.400"),
+            "{text}"
+        );
+
+        runs[3].status = Status::Unfinished;
+        let score = Score::new(runs.clone()).expect("a score");
+        assert_eq!(score.scored, Scored::NotConverged);
+        runs[4].global_batch = 48;
+        assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("of 48"));
+        assert!(Score::new(runs[..2].to_vec()).unwrap_err().to_string().contains("at least 3"));
+    }
+
+    #[test]
+    fn runs_that_converge_too_fast_are_scaled_or_rejected() {
+        let place = tempfile::tempdir().expect("a folder");
+        let of = |epochs: [u32; 5]| {
+            let runs = epochs.iter().enumerate().map(|(i, epochs)| {
+                log(place.path(), &format!("{i}"), f64::from(*epochs), *epochs, "success")
+            });
+            Score::new(runs.collect()).expect("a score").to_string()
+        };
+        let text = of([14, 14, 14, 13, 13]);
+        assert!(text.contains("13.667 epochs") && text.contains("accepted"), "{text}");
+        assert!(of([13, 13, 13, 14, 14]).contains("rejected"));
+    }
+
+    #[test]
+    fn a_log_that_is_none_is_named_with_its_line() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("result_0.txt");
+        for (text, words) in [
+            ("nothing\n", "has no global_batch_size"),
+            ("ok\n:::MLLOG {\"key\": 3}\n", "line 2: is no event"),
+            (
+                ":::MLLOG {\"time_ms\": 1, \"key\": \"submission_benchmark\", \"value\": \"ssd\"}\n",
+                "not of maskrcnn",
+            ),
+            (
+                ":::MLLOG {\"time_ms\": 1, \"key\": \"run_stop\", \"metadata\": {}}\n",
+                "run_stop without a status",
+            ),
+        ] {
+            std::fs::write(&path, text).expect("room");
+            let fault = RunLog::read(&path).unwrap_err().to_string();
+            assert!(fault.contains("result_0.txt") && fault.contains(words), "{fault}");
+        }
+    }
+}
