@@ -133,6 +133,7 @@ DEVICE void pil_pixel(const uint8_t* base, int row, int column, const int (&sour
                       const int (&network)[2], int (&rgb)[3]) {
   const PilTaps y(row, source[0], network[0]), x(column, source[1], network[1]);
   int kept[KEPT_TAPS];
+#pragma unroll
   for (int i = 0; i < KEPT_TAPS; i++) kept[i] = x.first + i < x.end ? x.weight(x.first + i) : 0;
   for (int c = 0; c < 3; c++) rgb[c] = 1 << (PilTaps::PRECISION - 1);
   for (int line = y.first; line < y.end; line++) {
@@ -142,6 +143,7 @@ DEVICE void pil_pixel(const uint8_t* base, int row, int column, const int (&sour
     const auto add = [&](int i, int weight) {
       for (int c = 0; c < 3; c++) sums[c] += weight * (int)from[3 * i + c];
     };
+#pragma unroll
     for (int i = 0; i < KEPT_TAPS; i++)
       if (x.first + i < x.end) add(x.first + i, kept[i]);
     for (int i = x.first + KEPT_TAPS; i < x.end; i++) add(i, x.weight(i));
@@ -163,7 +165,9 @@ struct Pil {
   DEVICE void operator()(const Source<uint8_t>& s, float (&values)[3]) const {
     int rgb[3];
     pil_pixel(s.base, s.row, s.column, s.source, s.network, rgb);
-    for (int i = 0; i < 3; i++) values[i] = (float)rgb[s.channel(i)];
+    values[0] = (float)(s.bgr ? rgb[2] : rgb[0]);
+    values[1] = (float)rgb[1];
+    values[2] = (float)(s.bgr ? rgb[0] : rgb[2]);
   }
 };
 
