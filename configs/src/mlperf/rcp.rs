@@ -9,8 +9,8 @@ const RUNS: usize = 5;
 /// Runs that its olympic mean is of.
 const SCORED: f64 = (RUNS - 2) as f64;
 
-/// Global batch and epochs of ten runs of the reference. Of the seven published points those that no
-/// line between two others lies below, which are what the checker keeps.
+/// Global batch and epochs of ten runs of the reference. Of the seven published points those that
+/// no line between two others lies below, which are what the checker keeps.
 const POINTS: [(usize, [u32; 10]); 3] = [
     (8, [13, 13, 12, 13, 13, 13, 13, 12, 13, 12]),
     (128, [14, 14, 14, 14, 14, 14, 14, 14, 14, 14]),
