@@ -2,6 +2,7 @@
 
 use dali::order::{Rounding, resized_size};
 use kernels::Role;
+use kernels::TensorDesc;
 use kernels::boxes::as_boxes;
 use kernels::cpu::HostTensor;
 use kernels::ops::mask_targets::{MaskRule, MaskTargets, ToNetwork};
@@ -9,7 +10,6 @@ use kernels::ops::preprocess::{Filter, Preprocess};
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::paste::paste_mask;
-use kernels::{DType, TensorDesc};
 
 use crate::convert::{Ran, built_in, count, floats, host, index, numbers, repeated};
 use crate::mlperf_ops::image_size;
@@ -75,7 +75,6 @@ pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
     let resized = |op: Preprocess| {
         let bytes =
             HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, pixels.len()]), pixels.clone());
-        assert_eq!(bytes.desc.role.cpu_dtype(), DType::U8);
         let sizes = [source, network].map(|size| index(&[1, 2], size.to_vec()));
         let inputs = [vec![bytes], sizes.to_vec(), vec![repeated(1, 0), count(1)]].concat();
         Ran::new(case.name(), op, inputs).f32(0).to_vec()

@@ -6,7 +6,6 @@ use configs::Config;
 use dali::score::encode_mask;
 use engine::dataset::{inclusive_box, network_size};
 use engine::model::{Inject, SlotShape, detection_program, training_program};
-use engine::weights::to_torchvision;
 use kernels::on_cpu::run;
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::paste::paste_mask;
@@ -14,7 +13,7 @@ use serde_json::Value;
 
 use crate::convert::index;
 use crate::model_setup::{Build, Fixture, Loaded, numbers, pairs, row};
-use crate::model_train::{Sampled, tolerance};
+use crate::model_train::{Sampled, gradient, rpn_outputs, tolerance};
 use crate::support::{Case, Family, Report, golden_dir, need};
 
 /// README of the golden data; where a ReLU's input is within rounding of 0, a value may be off by
@@ -223,38 +222,15 @@ pub(crate) fn rpn() {
         return;
     };
     let loaded = observed(&model);
-    let e = &loaded.executor;
-    let f32 = |name: &str| e.f32(name).expect("an observed tensor");
-    let i32 = |name: &str| e.i32(name).expect("an observed tensor");
     let mut report = Report::new("mlperf_model_rpn", 2e-5);
     let case = golden.case("rpn");
-    for level in 2..=6 {
-        for what in ["logits", "deltas"] {
-            let name = format!("{what}_P{level}");
-            report.close(case.name(), &name, f32(&name), &case.f32(&name).data);
-        }
-    }
-    report.close(case.name(), "anchors", f32("anchors"), &case.f32("anchors").data);
     let n = model.num_images();
-    let (anchors, batch) = (i32("rpn_labels").len() / n, i32("rpn_sample_idx").len() / n);
-    let capacity = f32("proposal_scores").len() / n;
-    for i in 0..n {
-        let key = |what: &str| format!("{what}_{i}");
-        let labels = &i32("rpn_labels")[i * anchors..(i + 1) * anchors];
-        report.exact(case.name(), &key("labels"), labels, &case.i32(&key("labels")).data);
-        let mut want = case.i32(&key("pos_idx")).data;
-        want.extend(case.i32(&key("neg_idx")).data);
-        let mut got = i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
-        got.retain(|idx| *idx >= 0);
-        want.sort_unstable();
-        got.sort_unstable();
-        report.exact(case.name(), &key("sampled"), &got, &want);
-        let (from, count) = (i * capacity, i32("proposal_counts")[i] as usize);
-        let boxes = &f32("proposals")[4 * from..4 * (from + count)];
-        report.close(case.name(), &key("proposals"), boxes, &case.f32(&key("proposals")).data);
-        let scores = &f32("proposal_scores")[from..from + count];
-        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+    let labels = loaded.executor.i32("rpn_labels").expect("an observed tensor");
+    for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
+        let name = format!("labels_{i}");
+        report.exact(case.name(), &name, got, &case.i32(&name).data);
     }
+    rpn_outputs(&mut report, case, &loaded, n);
     report.done_case();
     report.finish();
 }
@@ -302,32 +278,13 @@ pub(crate) fn grads() {
     };
     let Some(loaded) = injected_step(&model) else { return };
     let mut report = Report::new("mlperf_model_grads", GRAD_TOLERANCE);
-    let case = golden.case("grads");
-    let keys = golden.keys();
-    let mut trained = 0;
-    for param in loaded.params.iter().filter(|p| p.trained.is_some()) {
+    let trained: Vec<_> = loaded.params.iter().filter(|p| p.trained.is_some()).collect();
+    for &param in &trained {
         let theirs = &model.names[&param.name];
-        let got = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
-        let (_, got) = to_torchvision(param, got);
-        let norm = got.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        let key = format!("norm/{theirs}");
-        report.close(case.name(), &key, &[norm], &case.f32(&key).data);
-        let strided = |key: &String| {
-            let (stride, name) = key.strip_prefix("grads/every")?.split_once('/')?;
-            (name == theirs).then(|| stride.parse::<usize>().expect("a stride"))
-        };
-        let full = format!("full/{theirs}");
-        let (key, stride) = match keys.iter().find_map(strided) {
-            Some(stride) => (format!("every{stride}/{theirs}"), stride),
-            None => (full, 1),
-        };
-        let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
-        let want = &case.f32(&key).data;
-        report.close_within(case.name(), &key, &got, want, GRAD_VALUE_TOLERANCE);
-        trained += 1;
+        gradient(&mut report, &golden, &loaded, param, theirs, GRAD_VALUE_TOLERANCE);
     }
-    let norms = keys.iter().filter(|key| key.starts_with("grads/norm/")).count();
-    report.exact(case.name(), "number of gradients", &[trained], &[norms]);
+    let norms = golden.keys().iter().filter(|key| key.starts_with("grads/norm/")).count();
+    report.exact("grads", "number of gradients", &[trained.len()], &[norms]);
     report.done_case();
     report.finish();
 }

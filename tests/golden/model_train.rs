@@ -1,6 +1,6 @@
 //! Families model_features, model_rpn, model_roi, model_grads and model_inputs_losses.
 
-use engine::model::Inject;
+use engine::model::{Inject, Param};
 use engine::weights::to_torchvision;
 
 use crate::model_setup::{GoldenModel, Loaded, row};
@@ -42,11 +42,25 @@ pub(crate) fn rpn() {
         return;
     };
     let loaded = observed(&model);
+    let mut report = Report::new("model_rpn", 2e-5);
+    let case = golden.case("rpn");
+    let n = model.num_images();
+    let labels = loaded.executor.i32("rpn_labels").expect("an observed tensor");
+    for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
+        let name = format!("labels_{i}");
+        let want: Vec<i32> = case.f32(&name).data.iter().map(|v| *v as i32).collect();
+        report.exact(case.name(), &name, got, &want);
+    }
+    rpn_outputs(&mut report, case, &loaded, n);
+    report.done_case();
+    report.finish();
+}
+
+/// What the RPN makes of `n` images, but for its labels: maps, anchors, samples, proposals.
+pub(crate) fn rpn_outputs(report: &mut Report, case: Case<'_>, loaded: &Loaded, n: usize) {
     let e = &loaded.executor;
     let f32 = |name: &str| e.f32(name).expect("an observed tensor");
     let i32 = |name: &str| e.i32(name).expect("an observed tensor");
-    let mut report = Report::new("model_rpn", 2e-5);
-    let case = golden.case("rpn");
     let levels = (2..).take_while(|l| case.has(&format!("logits_P{l}")));
     for level in levels {
         for what in ["logits", "deltas"] {
@@ -55,30 +69,22 @@ pub(crate) fn rpn() {
         }
     }
     report.close(case.name(), "anchors", f32("anchors"), &case.f32("anchors").data);
-    let n = model.num_images();
-    let (anchors, batch) = (i32("rpn_labels").len() / n, i32("rpn_sample_idx").len() / n);
-    let proposals = f32("proposal_scores").len() / n;
+    let (batch, capacity) = (i32("rpn_sample_idx").len() / n, f32("proposal_scores").len() / n);
     for i in 0..n {
-        let labels: Vec<i32> =
-            case.f32(&format!("labels_{i}")).data.iter().map(|v| *v as i32).collect();
-        let got = &i32("rpn_labels")[i * anchors..(i + 1) * anchors];
-        report.exact(case.name(), &format!("labels_{i}"), got, &labels);
-        let mut want = case.i32(&format!("pos_idx_{i}")).data;
-        want.extend(case.i32(&format!("neg_idx_{i}")).data);
+        let key = |what: &str| format!("{what}_{i}");
+        let mut want = case.i32(&key("pos_idx")).data;
+        want.extend(case.i32(&key("neg_idx")).data);
         let mut got = i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
         got.retain(|idx| *idx >= 0);
         want.sort_unstable();
         got.sort_unstable();
-        report.exact(case.name(), &format!("sampled_{i}"), &got, &want);
-        let count = i32("proposal_counts")[i] as usize;
-        let from = i * proposals;
+        report.exact(case.name(), &key("sampled"), &got, &want);
+        let (from, count) = (i * capacity, i32("proposal_counts")[i] as usize);
         let boxes = &f32("proposals")[4 * from..4 * (from + count)];
-        report.close(case.name(), "proposals", boxes, &case.f32(&format!("proposals_{i}")).data);
+        report.close(case.name(), &key("proposals"), boxes, &case.f32(&key("proposals")).data);
         let scores = &f32("proposal_scores")[from..from + count];
-        report.close(case.name(), "scores", scores, &case.f32(&format!("scores_{i}")).data);
+        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
     }
-    report.done_case();
-    report.finish();
 }
 
 pub(crate) fn roi() {
@@ -132,32 +138,40 @@ pub(crate) fn grads() {
     };
     let Some(loaded) = injected_step(&model) else { return };
     let mut report = Report::new("model_grads", GRAD_NORM_TOLERANCE);
-    let case = golden.case("grads");
     let trained = loaded.params.iter().filter(|p| p.trained.is_some());
     for param in trained {
-        let got = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
-        let (_, got) = to_torchvision(param, got);
-        let norm = got.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        let want = case.f32(&format!("norm/{}", param.name)).data;
-        report.close(case.name(), &format!("norm/{}", param.name), &[norm], &want);
-        let full = format!("full/{}", param.name);
-        if case.has(&full) {
-            let want = &case.f32(&full).data;
-            report.close_within(case.name(), &full, &got, want, GRAD_VALUE_TOLERANCE);
-            continue;
-        }
-        let strided = |key: &String| {
-            let (stride, name) = key.strip_prefix("grads/every")?.split_once('/')?;
-            (name == param.name).then(|| stride.parse::<usize>().expect("a stride"))
-        };
-        let stride = golden.keys().iter().find_map(strided).expect("full or strided values");
-        let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
-        let key = format!("every{stride}/{}", param.name);
-        let want = &case.f32(&key).data;
-        report.close_within(case.name(), &key, &got, want, GRAD_VALUE_TOLERANCE);
+        gradient(&mut report, &golden, &loaded, param, &param.name, GRAD_VALUE_TOLERANCE);
     }
     report.done_case();
     report.finish();
+}
+
+/// The norm and the recorded values of a parameter's gradient, which the file has as `theirs`;
+/// single values within `tolerance`.
+pub(crate) fn gradient(
+    report: &mut Report,
+    golden: &Family,
+    loaded: &Loaded,
+    param: &Param,
+    theirs: &str,
+    tolerance: f64,
+) {
+    let case = golden.case("grads");
+    let got = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
+    let (_, got) = to_torchvision(param, got);
+    let norm = got.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    let key = format!("norm/{theirs}");
+    report.close(case.name(), &key, &[norm], &case.f32(&key).data);
+    let strided = |key: &String| {
+        let (stride, name) = key.strip_prefix("grads/every")?.split_once('/')?;
+        (name == theirs).then(|| stride.parse::<usize>().expect("a stride"))
+    };
+    let (key, stride) = match golden.keys().iter().find_map(strided) {
+        Some(stride) => (format!("every{stride}/{theirs}"), stride),
+        None => (format!("full/{theirs}"), 1),
+    };
+    let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
+    report.close_within(case.name(), &key, &got, &case.f32(&key).data, tolerance);
 }
 
 /// The five losses of step 1 with recorded samples, then five steps with the hash sampler.

@@ -5,4 +5,4 @@ mod rcp;
 mod recipe;
 
 pub use rcp::{Convergence, Verdict};
-pub use recipe::{DECAY_FACTOR, EVAL_IMAGES, Recipe, TARGET_BOX, TARGET_MASK, TRAIN_IMAGES};
+pub use recipe::{Recipe, TRAIN_IMAGES};

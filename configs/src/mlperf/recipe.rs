@@ -4,14 +4,6 @@
 
 /// Images of COCO train2017 that have a usable annotation.
 pub const TRAIN_IMAGES: usize = 117_266;
-/// Images of COCO val2017.
-pub const EVAL_IMAGES: usize = 5_000;
-/// Box AP of a run that has converged.
-pub const TARGET_BOX: f64 = 0.377;
-/// Its mask AP.
-pub const TARGET_MASK: f64 = 0.339;
-/// Factor of both decays.
-pub const DECAY_FACTOR: f64 = 0.1;
 
 /// Hyper-parameters of a global batch.
 #[derive(Debug, Clone, PartialEq)]

@@ -24,7 +24,7 @@ use crate::{Cost, Op, OpError, TensorDesc};
 
 pub use cases::cases;
 
-/// Mirrors where `flips` says so, then scales.
+/// Scales, and mirrors where `flips` says so.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformBoxes {
     /// Boxes are inclusive.
