@@ -27,6 +27,11 @@ impl AppendFile {
         Ok(Self { file, path: path.to_path_buf(), whole_bytes })
     }
 
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Appends a record.
     ///
     /// # Errors

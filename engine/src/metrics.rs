@@ -121,6 +121,20 @@ impl Metrics {
         file.append(format!("{value}\n").as_bytes())
     }
 
+    /// Removes the records after `step` from the file, and from the window.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if the file cannot be written.
+    pub fn forget_after(&mut self, step: u64) -> Result<(), EngineError> {
+        self.window.retain(|record| record.step <= step);
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let path = file.path().to_path_buf();
+        forget_after(&path, step, false)?;
+        // The file of this name is another one now.
+        *file = AppendFile::open(&path)?;
+        Ok(())
+    }
+
     /// The steps of the window in one; `None` before the first step.
     pub fn medians(&self) -> Option<Medians> {
         let last = self.window.back()?;

@@ -2,14 +2,15 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use configs::Config;
 use dali::order::PaddedShape;
 use dali::score::Rle;
 use device::Device;
 use emulated::{EmulatedDevice, Order};
+use engine::EngineError;
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{DetectionModel, Detector, Evaluator, Found, Image, ImageDetections};
 use engine::model::classes_of;
@@ -17,7 +18,7 @@ use engine::progress::Progress;
 use engine::run_dir::RunDir;
 use engine::runtime::{Backend, ModelState};
 use engine::team::Team;
-use engine::train::{Outcome, Session, SessionOptions, Trainer};
+use engine::train::{Event, Observer, Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
 
 use common::Place;
@@ -198,6 +199,12 @@ fn detections_in_fp16_are_those_of_f32() {
     assert_eq!(alone[0], got[3]);
     let again = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
     assert_eq!(again, got, "the same bits again");
+    // By now the images are on the device.
+    assert!(evaluator.kept_bytes() > 0);
+    let before = device.counts();
+    let kept = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
+    assert_eq!(device.counts().uploads, before.uploads, "nothing is copied to the device");
+    assert_eq!(kept, got, "the same bits from the device's own copy");
 }
 
 /// An image that is `times` as wide: the same content side by side.
@@ -226,7 +233,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
     let shapes = [square, PaddedShape { height: 64, width: 96 }];
     let image = {
         let mut host = ModelState::host(trained.state.clone());
-        trained.evaluator(&Backend::Cpu, &mut host).load(0).expect("an image")
+        trained.evaluator(&Backend::Cpu, &mut host).set().load(0).expect("an image")
     };
     let narrow = {
         let mut crop = image.clone();
@@ -275,6 +282,7 @@ fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Va
         progress: Progress::quiet(),
         backend,
         team: Team::alone(),
+        observer: None,
     };
     let mut session = Session::new(config, options).unwrap_or_else(|e| panic!("{e}"));
     let (outcome, _) = session.run().unwrap_or_else(|e| panic!("{e}"));
@@ -315,6 +323,99 @@ fn a_session_on_a_device_is_kept_as_one_on_the_cpu() {
     assert_eq!(saved, cpu_saved);
 }
 
+/// A verdict that comes late drops the steps after the evaluated one: what is saved, recorded and
+/// reported is what a run leaves that waits for its scores, and so is the state it ends with.
+#[test]
+fn a_run_that_is_scored_late_ends_as_one_that_waits() {
+    let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
+    for emulates in [false, true] {
+        let end = |overlap: bool| {
+            let place = Place::new();
+            let config =
+                config(&place, &[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
+            let run = RunDir::create(place.path(), "run").expect("a directory");
+            let backend = if emulates { emulated(Order::Random(5)).1 } else { Backend::Cpu };
+            let options = SessionOptions {
+                run,
+                resume: false,
+                accept_changes: false,
+                interrupted: Arc::new(AtomicBool::new(false)),
+                progress: Progress::quiet(),
+                backend,
+                team: Team::alone(),
+                observer: None,
+            };
+            let mut session = Session::new(config, options).unwrap_or_else(|e| panic!("{e}"));
+            let (outcome, evaluation) = session.run().unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(outcome, Outcome::TargetReached);
+            let (_, state) = session.evaluator();
+            let state = state.fetch().expect("the state").clone();
+            session.finish().expect("all is written");
+            let log = std::fs::read_to_string(place.join("run/log.txt")).expect("a log");
+            assert_eq!(log.contains("while it was scored are dropped"), overlap, "{log}");
+            let report = std::fs::read(place.join("run/report.json")).expect("a report");
+            let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+            let told = ["steps", "evaluated_step", "state", "bbox", "segm", "best"];
+            let told = told.map(|key| report[key].clone());
+            let steps = place.steps("run");
+            assert_eq!((steps.len(), &told[0]), (4, &4.into()), "{report}");
+            let values: Vec<_> =
+                state.iter().map(|(n, t)| (n.to_string(), t.bytes().to_vec())).collect();
+            (steps, place.names("run/checkpoints"), place.state("run", 4), told, values, evaluation)
+        };
+        let (late, waiting) = (end(true), end(false));
+        assert_eq!(late.0, waiting.0, "the steps of metrics.jsonl");
+        assert_eq!((&late.1, &late.3), (&waiting.1, &waiting.3), "checkpoints and report");
+        assert!(late.2 == waiting.2 && late.4 == waiting.4, "the same bits");
+        assert_eq!(late.5.detections, waiting.5.detections);
+    }
+}
+
+/// Sees nothing; that there is one makes the device warm up.
+#[derive(Debug)]
+struct Watcher(Vec<String>);
+
+impl Observer for Watcher {
+    fn see(&mut self, event: &Event<'_>) -> Result<(), EngineError> {
+        let text = format!("{event:?}");
+        let name = text.split([' ', '(']).next().unwrap_or_default();
+        self.0.push(name.to_string());
+        Ok(())
+    }
+}
+
+/// A warm-up runs every program once, before the data is read, and leaves no trace; events come in
+/// the order of a run.
+#[test]
+fn a_warmed_up_session_makes_the_same_bits() {
+    let set = ["train.steps=4", "train.eval_every_epochs=1", "data.synthetic.train_images=4"];
+    let end = |observer: Option<Arc<Mutex<dyn Observer>>>| {
+        let place = Place::new();
+        let options = SessionOptions {
+            run: RunDir::create(place.path(), "run").expect("a directory"),
+            resume: false,
+            accept_changes: false,
+            interrupted: Arc::new(AtomicBool::new(false)),
+            progress: Progress::quiet(),
+            backend: emulated(Order::Random(9)).1,
+            team: Team::alone(),
+            observer,
+        };
+        let session = Session::new(config(&place, &set), options);
+        let mut session = session.unwrap_or_else(|e| panic!("{e}"));
+        session.run().unwrap_or_else(|e| panic!("{e}"));
+        (place.metrics("run"), place.state("run", 4))
+    };
+    let watcher = Arc::new(Mutex::new(Watcher(Vec::new())));
+    assert!(end(Some(watcher.clone())) == end(None));
+    let seen = watcher.lock().expect("no panic").0.clone();
+    let order = ["Prepared", "EpochBegins", "EpochEnds", "DetectionBegins", "DetectionEnds"];
+    assert_eq!(seen[..5], order);
+    assert_eq!(seen.last().map(String::as_str), Some("Decided"));
+    let count = |name: &str| seen.iter().filter(|seen| *seen == name).count();
+    assert_eq!((count("EpochBegins"), count("EpochEnds"), count("Scored")), (2, 2, 2), "{seen:?}");
+}
+
 /// A signal that comes while a step is in flight: that step is still told, the checkpoint is of
 /// it, and going on makes the bits of a run that was not stopped.
 #[test]
@@ -333,6 +434,7 @@ fn a_session_that_is_interrupted_goes_on_where_it_was() {
             progress,
             backend,
             team: Team::alone(),
+            observer: None,
         };
         Session::new(config.clone(), options).unwrap_or_else(|e| panic!("{e}"))
     };

@@ -67,6 +67,57 @@ fn one_two_and_four_processes_end_with_the_same_weights() {
     }
 }
 
+/// The first rank alone scores; when its verdict ends the run, the others stop after the same step,
+/// and the run is that of one process and of one that waits for its scores.
+#[test]
+fn a_late_verdict_ends_all_ranks_after_the_same_step() {
+    let place = Place::new();
+    let target = "--set train.eval_every_steps=4 --set train.target_box=0";
+    for (ranks, name, overlap) in [(1, "one", true), (2, "two", true), (2, "waits", false)] {
+        let set = format!(
+            "{QUICKSTART} {target} --set train.run_dir=runs --set train.name={name} \
+             --set eval.overlap={overlap}"
+        );
+        let said = run(&place, ranks, &set);
+        assert_eq!(said.code, 0, "{name}\n{}", said.err);
+        assert_eq!(said.err.contains("while it was scored are dropped"), overlap, "{}", said.err);
+        assert!(!said.err.contains("was asked to stop"), "{}", said.err);
+        let run = format!("runs/{name}");
+        assert_eq!(place.metrics("runs/one"), place.metrics(&run));
+        assert_eq!(place.names(&format!("{run}/checkpoints")), ["step_00000004"]);
+        assert!(place.state("runs/one", 4) == place.state(&run, 4), "{name}");
+        assert_eq!(place.json(&format!("{run}/report.json"))["state"], "target_reached");
+        let pictures = |run: &str| place.bytes(&format!("{run}/predictions.png"));
+        assert!(pictures("runs/one") == pictures(&run), "drawn with the weights of step 4");
+    }
+}
+
+/// A timed run of two ranks has one log, as one process writes it.
+#[test]
+fn two_ranks_write_the_log_of_a_timed_run() {
+    let place = Place::new();
+    let run_in = |ranks: usize, out: &str| {
+        let set = format!(
+            "mlperf run micro --out {out} --system box --org ours --seed 3 --keep-caches \
+             --device cpu --set train.target_box=0 --set train.target_mask=0 \
+             --set train.eval_every_epochs=1 --set train.images_per_group=1"
+        );
+        let said = run(&place, ranks, &set);
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert_eq!(said.out.matches("success").count(), 1, "one rank tells\n{}", said.out);
+        let log = place.text(&format!("{out}/results/box/maskrcnn/result_0.txt"));
+        let keys = log.lines().filter_map(|line| line.split("\"key\": ").nth(1));
+        keys.map(|key| key.split(',').next().unwrap_or_default().to_string()).collect::<Vec<_>>()
+    };
+    let (one, two) = (run_in(1, "one"), run_in(2, "two"));
+    assert!(one.len() > 25 && one == two, "{one:?}\n{two:?}");
+    let state = |out: &str| {
+        let last = place.text(&format!("{out}/runs/result_0/last_checkpoint"));
+        place.bytes(&format!("{out}/runs/result_0/{}/state.safetensors", last.trim()))
+    };
+    assert!(state("one") == state("two"));
+}
+
 /// What one rank of two is started with.
 struct Part<'a> {
     /// Before the command: a shell and what it does first.

@@ -143,7 +143,7 @@ fn time(
     model: &mut DetectionModel,
     backend: &Backend,
 ) -> anyhow::Result<Case> {
-    let images = evaluator.images().to_vec();
+    let images = evaluator.set().images().to_vec();
     let size = evaluator.detector_mut().batch_size();
     let mut batches = evaluator.batches(&images);
     for (_, batch) in &mut batches {
@@ -174,11 +174,11 @@ fn time(
     bar.finish_and_clear();
     let found: Vec<ImageDetections> = found.into_iter().flatten().collect();
     let started = Instant::now();
-    evaluator.score(&found)?;
+    evaluator.set().score(&found)?;
     let score_ms = 1e3 * started.elapsed().as_secs_f64() / found.len() as f64;
     let mut shapes: Vec<usize> = batches.iter().take(wanted).map(|(shape, _)| *shape).collect();
     shapes.dedup();
-    let padded = shapes.iter().map(|s| evaluator.data().shapes[*s].to_string()).collect();
+    let padded = shapes.iter().map(|s| evaluator.set().data().shapes[*s].to_string()).collect();
     let input_bytes = evaluator.detector_mut().input_bytes(shape);
     let copy_ms = match backend {
         Backend::Cpu => None,
@@ -194,7 +194,7 @@ fn one(
     images: &[usize],
     (shape, batch): (usize, &[usize]),
 ) -> anyhow::Result<(Vec<ImageDetections>, Stages)> {
-    let load = |position: &usize| evaluator.load(images[*position]);
+    let load = |position: &usize| evaluator.set().load(images[*position]);
     let batch = batch.iter().map(load).collect::<Result<Vec<_>, _>>()?;
     Ok(evaluator.detector_mut().run_timed(shape, &batch, &mut model.state)?)
 }

@@ -132,10 +132,23 @@ pub struct Eval {
     pub draw_images: usize,
     /// Evaluate on the training images, to watch a model overfit. Default false.
     pub train_set: bool,
+    /// Score, save and report on other threads while training goes on; a target then ends the run
+    /// some steps late, with the weights of the step that reached it. Default true; false waits.
+    pub overlap: bool,
+    /// Keep the images on the GPU from the first evaluation on, in up to half of its free memory.
+    /// Default true.
+    pub keep_images: bool,
 }
 
 impl Default for Eval {
     fn default() -> Self {
-        Self { batch_size: 8, max_images: 0, draw_images: 16, train_set: false }
+        Self {
+            batch_size: 8,
+            max_images: 0,
+            draw_images: 16,
+            train_set: false,
+            overlap: true,
+            keep_images: true,
+        }
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
-    for ((name, _), analysis) in evaluation.summaries().zip(evaluator.analyze(&evaluation)?) {
+    for ((name, _), analysis) in evaluation.summaries().zip(evaluator.set().analyze(&evaluation)?) {
         let classes = class_table(&analysis.classes);
         super::print(&format!("\n{name} by class\n{classes}\n"))?;
     }

@@ -14,6 +14,7 @@ mod mlperf;
 mod model;
 mod predict;
 mod prep;
+mod rank;
 mod replay;
 mod signals;
 mod train;

@@ -1,25 +1,19 @@
 //! `onegraph train`.
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use clap::error::ErrorKind;
 use configs::Config;
 use dali::unfinished::Unfinished;
-use device::Exchange;
-use ranks::{Group, Launch};
 
 use super::device::DeviceArgs;
+use super::rank::{self, Rank, RankArgs};
 use super::signals::Stop;
-use super::{launch, local_ranks};
 use crate::EngineError;
 use crate::draw::{picture, sheet};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
-use crate::runtime::Backend;
 use crate::team::Team;
 use crate::train::{Outcome, Session, SessionOptions};
 use crate::weights::WeightsFile;
@@ -42,12 +36,8 @@ pub(super) struct TrainArgs {
     /// last run of its name that has a checkpoint, or a new run.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
-    /// Start this many processes on this machine, one per GPU; on CPUs through mpirun.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    ranks: Option<u16>,
-    /// Print what every rank has to say, not only the first.
-    #[arg(long)]
-    log_all_ranks: bool,
+    #[command(flatten)]
+    ranks: RankArgs,
     /// Resume even if config or data differ from the checkpoint's in what changes a step; the
     /// change is recorded in later checkpoints.
     #[arg(long = "override", requires = "resume")]
@@ -96,7 +86,6 @@ fn parse_target(text: &str) -> Result<Target, String> {
 }
 
 pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError> {
-    let launch = Launch::from_env()?;
     let start = Start::of(args);
     let mut config = load(args, &start)?;
     if let Some(target) = args.target {
@@ -109,21 +98,9 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         super::print(&config.to_commented_toml()?)?;
         return Ok(Outcome::Done);
     }
-    if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
-        let on_cpu = matches!(args.device.open()?, Backend::Cpu);
-        let timeout = Duration::from_secs(config.ranks.timeout_seconds);
-        return local_ranks::run(ranks.into(), on_cpu, timeout, &launch, stop);
-    }
-    let progress = match (launch.ranks, launch.rank) {
-        (1, _) | (_, 0) => Progress::loud(),
-        (_, rank) if args.log_all_ranks => Progress::of_rank(rank),
-        _ => Progress::quiet(),
-    };
-    launch::with_nccl_variables(&args.device, &launch, &config)?;
-    let group = launch::join(&launch, &config, progress)?;
-    stop.join(group.clone(), progress);
-    let rank = Rank { launch: &launch, group: &group, progress };
-    launch::ending_together(&group, |exchange| train(args, &start, config, &rank, exchange, stop))
+    rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
+        train(args, &start, config.clone(), rank, stop)
+    })
 }
 
 /// Takes over --init and --finetune.
@@ -180,14 +157,6 @@ impl<'a> Start<'a> {
     }
 }
 
-/// This process among those of the run.
-#[derive(Clone, Copy)]
-struct Rank<'a> {
-    launch: &'a Launch,
-    group: &'a Group,
-    progress: Progress,
-}
-
 /// The value of --resume that takes the last run of the config's name.
 const AUTO: &str = "auto";
 
@@ -196,14 +165,10 @@ fn train(
     start: &Start<'_>,
     config: Config,
     rank: &Rank<'_>,
-    exchange: &OnceCell<Arc<dyn Exchange>>,
     stop: &Stop,
 ) -> Result<Outcome, EngineError> {
-    let Rank { launch, group, progress } = *rank;
-    let backend = launch::open(&args.device, launch, group, &config)?;
-    let made = launch::exchange(group, matches!(backend, Backend::Cpu))?;
-    let team = Team::new(group.clone(), exchange.get_or_init(|| made).clone());
-    launch::watch(&team, &config);
+    let progress = rank.progress;
+    let (backend, team) = rank.open(&args.device, &config)?;
     let (run, resume) = directory(args, start, &config, &team)?;
     let options = SessionOptions {
         run: run.clone(),
@@ -213,6 +178,7 @@ fn train(
         progress,
         backend,
         team: team.clone(),
+        observer: None,
     };
     let draw_images = config.eval.draw_images;
     // Whatever ends a new run before its first step leaves no trace of it.
@@ -310,14 +276,14 @@ fn draw(
         return Ok(());
     }
     let (evaluator, state) = session.evaluator();
-    let count = count.min(evaluator.data().images.len());
+    let count = count.min(evaluator.set().data().images.len());
     let positions: Vec<usize> = (0..count).collect();
     let found = evaluator.detect(state, &positions, &Progress::quiet())?;
-    let names: Vec<String> =
-        evaluator.data().categories().into_iter().map(|(name, _)| name).collect();
+    let set = evaluator.set();
+    let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
     let mut pictures = Vec::new();
     for (position, detections) in positions.iter().zip(&found) {
-        let image = evaluator.load(*position)?;
+        let image = set.load(*position)?;
         pictures.push(picture(&image, detections, &names, DRAWN_SCORE));
     }
     let path = run.join("predictions.png");

@@ -6,16 +6,16 @@ use std::time::Instant;
 
 use configs::Config;
 use dali::order::PaddedShape;
+use device::DevicePtr;
 use graph::exec::{Look, Seen};
 use graph::finite::FirstNonFinite;
 use graph::{CpuExecutor, NodeId, Program};
 
 use super::image::Image;
-use super::postprocess::{ImageDetections, Outputs};
-use crate::dataset::network_size;
+use super::postprocess::{ImageDetections, Outputs, Source};
 use crate::error::EngineError;
 use crate::model::{Inject, ModelSpec, Part, SlotShape, detection_layout, detection_program};
-use crate::runtime::{Backend, Executor, ModelState, Slot, copy_inputs};
+use crate::runtime::{Backend, Executor, Inputs, ModelState, Slot, copy_inputs};
 
 /// Seconds spent in each stage of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -29,6 +29,21 @@ pub struct Stages {
     pub read: f64,
     /// Boxes scaled to the images' sizes; masks pasted, thresholded and run-length encoded.
     pub paste: f64,
+}
+
+/// What the model says of a batch, as it left the device: boxes at network size, and for each the
+/// probabilities of its mask, 28x28 in most models.
+#[derive(Debug)]
+pub(super) struct RawDetections {
+    outputs: Outputs,
+    sources: Vec<Source>,
+}
+
+impl RawDetections {
+    /// The objects of each image: boxes at its size, and masks as runs.
+    pub(super) fn objects(&self, config: &Config) -> Vec<ImageDetections> {
+        self.outputs.split(config, &self.sources)
+    }
 }
 
 /// Runs the detection pass.
@@ -128,6 +143,25 @@ impl Detector {
         images: &[Image],
         state: &mut ModelState,
     ) -> Result<(Vec<ImageDetections>, Stages), EngineError> {
+        let (raw, mut stages) = self.run_raw(shape, images, None, state)?;
+        let started = Instant::now();
+        let found = raw.objects(&self.config);
+        stages.paste = started.elapsed().as_secs_f64();
+        Ok((found, stages))
+    }
+
+    /// Runs the model on a batch; its masks are not made yet. A device keeps a copy of the inputs
+    /// in the memory `keep`, which has room for [`Self::buffer_bytes`].
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub(super) fn run_raw(
+        &mut self,
+        shape: usize,
+        images: &[Image],
+        keep: Option<DevicePtr>,
+        state: &mut ModelState,
+    ) -> Result<(RawDetections, Stages), EngineError> {
         assert!(images.len() <= self.batch_size, "{} images in a batch", images.len());
         let pixels = images.iter().map(|i| i.rgb.len()).max().unwrap_or(0);
         self.check_interrupt()?;
@@ -140,14 +174,58 @@ impl Detector {
             let started = std::mem::replace(&mut last, Instant::now());
             last.duration_since(started).as_secs_f64()
         };
-        let sizes = fill(slot, &self.config, images)?;
+        let sources: Vec<Source> = images.iter().map(Source::from).collect();
+        fill(slot, &self.config, images, &sources)?;
         let fill = lap();
-        executor.run(slot, state, &self.interrupted)?;
+        executor.run(Inputs::Slot { slot, keep }, state, &self.interrupted)?;
         let program = lap();
         let outputs = Outputs::read(executor)?;
-        let read = lap();
-        let found = outputs.split(&self.config, images, &sizes);
-        Ok((found, Stages { fill, program, read, paste: lap() }))
+        let raw = RawDetections { outputs, sources };
+        Ok((raw, Stages { fill, program, read: lap(), paste: 0.0 }))
+    }
+
+    /// Like [`Self::run_raw`] on a batch whose inputs a device has kept.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub(super) fn run_kept(
+        &mut self,
+        shape: usize,
+        sources: Vec<Source>,
+        kept: DevicePtr,
+        state: &mut ModelState,
+    ) -> Result<RawDetections, EngineError> {
+        self.check_interrupt()?;
+        let Some(Planned { executor, .. }) = &mut self.planned[shape] else {
+            unreachable!("it ran on this batch before")
+        };
+        executor.run(Inputs::Kept(kept), state, &self.interrupted)?;
+        Ok(RawDetections { outputs: Outputs::read(executor)?, sources })
+    }
+
+    /// Runs each program of a device once on no images; the CPU has nothing to load.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(super) fn warm_up(&mut self, state: &mut ModelState) -> Result<(), EngineError> {
+        for Planned { executor, slot } in self.planned.iter_mut().flatten() {
+            if let Executor::Device(_) = executor {
+                slot.clear();
+                executor.run(Inputs::Slot { slot, keep: None }, state, &self.interrupted)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The config.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of the memory that a batch's inputs are copied from, gaps included.
+    pub(super) fn buffer_bytes(&self, shape: usize) -> usize {
+        let slot = self.planned[shape].as_ref().map(|planned| &planned.slot);
+        slot.map_or(0, |slot| slot.memory().as_ref().len())
     }
 
     /// Bytes of a batch's inputs.
@@ -171,7 +249,7 @@ impl Detector {
         let spec = self.spec(shape, 1, image.rgb.len(), &Backend::Cpu);
         let program = Arc::new(detection_program(&spec)?.program);
         let mut slot = Backend::Cpu.slot(&Arc::new(detection_layout(1, spec.slot)?))?;
-        fill(&mut slot, &self.config, std::slice::from_ref(image))?;
+        fill(&mut slot, &self.config, std::slice::from_ref(image), &[image.into()])?;
         let mut state = state.fetch()?.clone();
         let mut executor = CpuExecutor::new(program, &state)?;
         copy_inputs(&mut executor, &slot)?;
@@ -238,23 +316,22 @@ impl Look for Read {
     }
 }
 
-/// Fills the slot in place; returns each image's network size (height, width).
+/// Fills the slot in place.
 fn fill(
     slot: &mut Slot,
     config: &Config,
     images: &[Image],
-) -> Result<Vec<(u32, u32)>, EngineError> {
+    sources: &[Source],
+) -> Result<(), EngineError> {
     slot.clear();
     slot.view_mut("num_images")?[0] = images.len() as i32;
-    let mut sizes = Vec::new();
-    for (image, mut rows) in images.iter().zip(slot.images_mut()) {
+    for ((image, source), mut rows) in images.iter().zip(sources).zip(slot.images_mut()) {
         rows.row_mut("pixels")?[..image.rgb.len()].copy_from_slice(&image.rgb);
-        let source = [image.height as i32, image.width as i32];
-        rows.row_mut("image_sizes")?.copy_from_slice(&source);
-        let (height, width) = network_size(config, image.height as u32, image.width as u32);
+        let size = [image.height as i32, image.width as i32];
+        rows.row_mut("image_sizes")?.copy_from_slice(&size);
+        let (height, width) = source.network_size(config);
         let network = [height as i32, width as i32];
         rows.row_mut("network_sizes")?.copy_from_slice(&network);
-        sizes.push((height, width));
     }
-    Ok(sizes)
+    Ok(())
 }

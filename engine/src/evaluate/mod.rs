@@ -3,29 +3,39 @@
 mod detector;
 mod ground_truth;
 mod image;
+mod kept;
 mod model;
 mod postprocess;
+mod set;
 mod split;
 mod trained;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use configs::Config;
-use dali::score::{self, Analysis, Detection, GroundTruth, IouType, Summary};
+use dali::score::{self, Detection, Summary};
+use rayon::prelude::*;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
 
+use detector::RawDetections;
 pub use detector::{Detector, Stages};
 pub use image::Image;
+use kept::KeptInputs;
 pub use model::DetectionModel;
+use postprocess::Source;
 pub use postprocess::{Found, ImageDetections};
+pub use set::EvaluationSet;
+pub use split::Gathered;
 pub use trained::TrainedModel;
+
+/// Batches that the model may be ahead of the thread that makes their masks.
+const AHEAD: usize = 4;
 
 /// Scores of a model on a data set.
 #[derive(Debug, Clone)]
@@ -70,16 +80,17 @@ impl Evaluation {
 /// Runs the detection pass over a data set and scores it.
 #[derive(Debug)]
 pub struct Evaluator {
-    data: DataSet,
+    set: Arc<EvaluationSet>,
     detector: Detector,
-    ground_truth: GroundTruth,
-    images: Vec<usize>,
-    masks: bool,
+    kept: KeptInputs,
 }
+
+/// Detections, each with its image's position among those that were asked for.
+type Positioned = Vec<(usize, ImageDetections)>;
 
 impl Evaluator {
     /// Plans the detection pass for the padded shapes of `data`. `classes` and `state` are the
-    /// trained model's.
+    /// trained model's. Reads no annotation yet.
     ///
     /// # Errors
     /// A config that describes no program, or a state of another model.
@@ -90,19 +101,15 @@ impl Evaluator {
         backend: &Backend,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
-        let mut images: Vec<usize> = (0..data.images.len()).collect();
-        if config.eval.max_images > 0 {
-            images.truncate(config.eval.max_images);
-        }
-        let ground_truth = ground_truth::of_images(&data, &images)?;
         let room = (config.eval.batch_size, data.slot_shape().pixels);
         let detector = Detector::new(config, &data.shapes, classes, room, backend, state)?;
-        let masks = config.model.kind.has_masks();
-        Ok(Self { data, detector, ground_truth, images, masks })
+        let set = Arc::new(EvaluationSet::new(config, data));
+        let kept = KeptInputs::new(backend, config.eval.keep_images);
+        Ok(Self { set, detector, kept })
     }
 
-    /// Detection and scoring end early with [`EngineError::Interrupted`] once this flag is set: on
-    /// the CPU before the next launch of a batch, on a device before the next batch.
+    /// Detection ends early with [`EngineError::Interrupted`] once this flag is set: on the CPU
+    /// before the next launch of a batch, on a device before the next batch.
     pub fn interrupt_by(&mut self, flag: Arc<AtomicBool>) {
         self.detector.interrupt_by(flag);
     }
@@ -116,32 +123,9 @@ impl Evaluator {
         state: &mut ModelState,
         progress: &Progress,
     ) -> Result<Evaluation, EngineError> {
-        let found = self.detect(state, &self.images.clone(), progress)?;
-        self.score(&found)
-    }
-
-    /// Scores the detections on the evaluated images: boxes, and masks if the model has them. An
-    /// image missing from `found` counts as one without detections.
-    ///
-    /// # Errors
-    /// Detections that are not valid COCO results; [`EngineError::Interrupted`].
-    pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
-        let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
-        // A class that no category has is not among the results.
-        let known: BTreeSet<u64> =
-            self.data.store.header().categories.iter().map(|c| c.coco_id).collect();
-        let detections: Vec<Detection> = found
-            .iter()
-            .flat_map(|image| image.to_coco(&ids))
-            .filter(|detection| known.contains(&detection.category_id))
-            .collect();
-        let score = |kind| -> Result<Summary, EngineError> {
-            self.detector.check_interrupt()?;
-            Ok(score::evaluate(&self.ground_truth, &detections, kind)?)
-        };
-        let bbox = Some(score(IouType::Bbox)?);
-        let segm = if self.masks { Some(score(IouType::Segm)?) } else { None };
-        Ok(Evaluation { bbox, segm, detections })
+        let set = self.set.clone();
+        set.truth()?;
+        set.score(&self.detect(state, set.images(), progress)?)
     }
 
     /// Detections on images given by position in the data set.
@@ -160,7 +144,7 @@ impl Evaluator {
     }
 
     /// Detections on some batches, with the positions of their images in `images`; calls `done`
-    /// after each.
+    /// after each. While the model runs on a batch, another thread makes masks of the one before.
     fn detect_batches(
         &mut self,
         state: &mut ModelState,
@@ -168,31 +152,65 @@ impl Evaluator {
         batches: Vec<(usize, Vec<usize>)>,
         progress: &Progress,
         done: &mut dyn FnMut(),
-    ) -> Result<Vec<(usize, ImageDetections)>, EngineError> {
-        let count = batches.iter().map(|(_, positions)| positions.len()).sum();
+    ) -> Result<Positioned, EngineError> {
+        let count: usize = batches.iter().map(|(_, positions)| positions.len()).sum();
         let bar = progress.bar("evaluating", count as u64);
-        let mut found = Vec::with_capacity(count);
-        for (shape, positions) in batches {
-            let of_batch = self.detect_batch(state, images, shape, &positions)?;
-            bar.inc(positions.len() as u64);
-            done();
-            found.extend(positions.into_iter().zip(of_batch));
-        }
+        let config = self.detector.config().clone();
+        let found = std::thread::scope(|scope| {
+            let (give, take) = std::sync::mpsc::sync_channel::<(Vec<usize>, RawDetections)>(AHEAD);
+            let pasting = scope.spawn(move || {
+                let mut found = Vec::with_capacity(count);
+                for (positions, raw) in take {
+                    found.extend(positions.into_iter().zip(raw.objects(&config)));
+                }
+                found
+            });
+            for (shape, positions) in batches {
+                let batch: Vec<usize> = positions.iter().map(|p| images[*p]).collect();
+                let raw = self.detect_batch(state, shape, &batch)?;
+                bar.inc(positions.len() as u64);
+                done();
+                // The thread takes all that it is given, unless it panics.
+                let _ = give.send((positions, raw));
+            }
+            drop(give);
+            match pasting.join() {
+                Ok(found) => Ok(found),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
         bar.finish_and_clear();
-        Ok(found)
+        found
     }
 
-    /// Detections on a batch of one padded shape, given by positions in `images`.
+    /// Runs the model on a batch of one padded shape, given by positions in the data set. On a
+    /// device its images are kept there for the next time, as far as there is room.
     fn detect_batch(
         &mut self,
         state: &mut ModelState,
-        images: &[usize],
         shape: usize,
-        positions: &[usize],
-    ) -> Result<Vec<ImageDetections>, EngineError> {
-        let load = |&position: &usize| self.load(images[position]);
-        let batch = positions.iter().map(load).collect::<Result<Vec<_>, _>>()?;
-        self.detector.run(shape, &batch, state)
+        batch: &[usize],
+    ) -> Result<RawDetections, EngineError> {
+        if let Some(kept) = self.kept.of(batch) {
+            let data = self.set.data();
+            let sources = batch.iter().map(|image| {
+                let record = data.store.image(data.images[*image]);
+                Source::new(record.image_id, record.height as usize, record.width as usize)
+            });
+            return self.detector.run_kept(shape, sources.collect(), kept, state);
+        }
+        let set = &self.set;
+        let load = |&image: &usize| set.load(image);
+        let images = batch.par_iter().map(load).collect::<Result<Vec<_>, _>>()?;
+        let bytes = self.detector.buffer_bytes(shape);
+        let room = self.kept.room(bytes)?;
+        let ran = self.detector.run_raw(shape, &images, room, state);
+        match (room, &ran) {
+            (Some(memory), Ok(_)) => self.kept.keep(batch, memory, bytes),
+            (Some(memory), Err(_)) => self.kept.give_up(memory),
+            (None, _) => {}
+        }
+        Ok(ran?.0)
     }
 
     /// Why nothing was found, if the model computes values that are not finite
@@ -201,66 +219,29 @@ impl Evaluator {
     /// # Errors
     /// As for [`Self::detect`].
     pub fn why_nothing(&self, state: &mut ModelState) -> Result<Option<String>, EngineError> {
-        let Some((shape, positions)) = self.batches(&self.images).into_iter().next() else {
+        let Some((shape, positions)) = self.batches(self.set.images()).into_iter().next() else {
             return Ok(None);
         };
-        let image = self.load(self.images[positions[0]])?;
+        let image = self.set.load(self.set.images()[positions[0]])?;
         self.detector.why_nothing(shape, &image, state)
     }
 
-    /// Analyses an evaluation of this data: by boxes, and by masks if they were scored.
+    /// Runs each program of a device once on no images.
     ///
     /// # Errors
-    /// Detections that are not valid COCO results.
-    pub fn analyze(&self, evaluation: &Evaluation) -> Result<Vec<Analysis>, EngineError> {
-        let kinds = evaluation.summaries().map(|(_, summary)| summary.iou_type);
-        let analyze = |kind| score::analyze(&self.ground_truth, &evaluation.detections, kind);
-        kinds.map(|kind| Ok(analyze(kind)?.1)).collect()
+    /// Device errors.
+    pub fn warm_up(&mut self, state: &mut ModelState) -> Result<(), EngineError> {
+        self.detector.warm_up(state)
     }
 
-    /// The annotated objects of an image, by position in the data set, and those that an
-    /// evaluation detected on it.
-    ///
-    /// # Errors
-    /// Annotations that are no masks.
-    pub fn compare(
-        &self,
-        image: usize,
-        evaluation: &Evaluation,
-    ) -> Result<(ImageDetections, ImageDetections), EngineError> {
-        let truth = ground_truth::objects(&self.data, image)?;
-        let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
-        let of_image = evaluation.detections.iter().filter(|d| d.image_id == truth.image_id);
-        let found = of_image.filter_map(|d| {
-            let label = 1 + ids.iter().position(|id| *id == d.category_id)?;
-            let [x, y, w, h] = d.bbox_xywh.map(|v| v as f32);
-            let mask = d.segmentation.clone();
-            Some(Found { label, score: d.score as f32, bbox: [x, y, x + w, y + h], mask })
-        });
-        let found = ImageDetections { image_id: truth.image_id, objects: found.collect() };
-        Ok((truth, found))
+    /// What the model is evaluated on.
+    pub fn set(&self) -> &Arc<EvaluationSet> {
+        &self.set
     }
 
-    /// The data set under evaluation.
-    pub fn data(&self) -> &DataSet {
-        &self.data
-    }
-
-    /// Reads an image, by position in the data set.
-    ///
-    /// # Errors
-    /// An image that cannot be decoded.
-    pub fn load(&self, image: usize) -> Result<Image, EngineError> {
-        let index = self.data.images[image];
-        let record = self.data.store.image(index);
-        let mut rgb = Vec::new();
-        self.data.store.decode_rgb(index, &mut rgb)?;
-        Ok(Image {
-            id: record.image_id,
-            height: record.height as usize,
-            width: record.width as usize,
-            rgb,
-        })
+    /// Bytes of images that are kept on the device.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept.bytes()
     }
 
     /// The batches that [`Self::detect`] runs: an index of a padded shape, and up to a batch of
@@ -274,11 +255,6 @@ impl Evaluator {
         self.by_shape(images).into_iter().flat_map(split).collect()
     }
 
-    /// The images under evaluation, by position in the data set.
-    pub fn images(&self) -> &[usize] {
-        &self.images
-    }
-
     /// The detector that runs the batches.
     pub fn detector_mut(&mut self) -> &mut Detector {
         &mut self.detector
@@ -286,11 +262,12 @@ impl Evaluator {
 
     /// Positions in `images`, grouped by the smallest padded shape that fits.
     fn by_shape(&self, images: &[usize]) -> Vec<(usize, Vec<usize>)> {
+        let data = self.set.data();
         let mut groups: Vec<(usize, Vec<usize>)> =
-            (0..self.data.shapes.len()).map(|s| (s, Vec::new())).collect();
+            (0..data.shapes.len()).map(|s| (s, Vec::new())).collect();
         for (position, &image) in images.iter().enumerate() {
-            let (height, width) = self.data.sizes[image];
-            let shapes = self.data.shapes.iter().enumerate();
+            let (height, width) = data.sizes[image];
+            let shapes = data.shapes.iter().enumerate();
             let fits = shapes.filter(|(_, s)| s.holds(height as usize, width as usize));
             let best = fits.min_by_key(|(_, s)| s.area()).map(|(i, _)| i);
             if let Some(shape) = best {

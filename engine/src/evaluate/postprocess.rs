@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::image::Image;
+use crate::dataset::network_size;
 use crate::error::EngineError;
 use crate::runtime::Executor;
 
@@ -50,6 +51,32 @@ impl ImageDetections {
     }
 }
 
+/// What is left of an image once the model has run on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    id: u64,
+    height: usize,
+    width: usize,
+}
+
+impl Source {
+    /// The image of this id, height and width.
+    pub(super) fn new(id: u64, height: usize, width: usize) -> Self {
+        Self { id, height, width }
+    }
+
+    /// Its size in the network (height, width).
+    pub(super) fn network_size(&self, config: &Config) -> (u32, u32) {
+        network_size(config, self.height as u32, self.width as u32)
+    }
+}
+
+impl From<&Image> for Source {
+    fn from(image: &Image) -> Self {
+        Self::new(image.id, image.height, image.width)
+    }
+}
+
 /// A batch's outputs on the host.
 #[derive(Debug)]
 pub(super) struct Outputs {
@@ -79,13 +106,9 @@ impl Outputs {
         })
     }
 
-    /// Splits them by image. `sizes` are the images' network sizes (height, width).
-    pub(super) fn split(
-        &self,
-        config: &Config,
-        images: &[Image],
-        sizes: &[(u32, u32)],
-    ) -> Vec<ImageDetections> {
+    /// Splits them by image.
+    pub(super) fn split(&self, config: &Config, images: &[Source]) -> Vec<ImageDetections> {
+        let sizes: Vec<_> = images.iter().map(|image| image.network_size(config)).collect();
         let (boxes, scores) = (self.boxes.as_f32(), self.scores.as_f32());
         let (labels, image_idx) = (self.labels.as_i32(), self.image_idx.as_i32());
         // The last batch may hold fewer images than the program was planned for; detections in the
@@ -97,7 +120,7 @@ impl Outputs {
         let inclusive = config.model.boxes.legacy_plus_one;
         let found = (0..count).into_par_iter().map(|i| {
             let image = image_idx[i] as usize;
-            let Image { height, width, .. } = images[image];
+            let Source { height, width, .. } = images[image];
             let ratio =
                 (width as f32 / sizes[image].1 as f32, height as f32 / sizes[image].0 as f32);
             let scale = |k: usize| if k.is_multiple_of(2) { ratio.0 } else { ratio.1 };

@@ -1,17 +1,41 @@
 //! An evaluation that several ranks share: each detects on some batches, the first one scores.
 
-use super::{Evaluator, ImageDetections, in_order};
+use super::{Evaluator, ImageDetections, Positioned, in_order};
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::ModelState;
-use crate::team::Team;
+use crate::team::{Team, decode, encode};
 
-/// What a rank found: its images by position in the evaluation; `None` if it was interrupted.
-type Found = Option<Vec<(usize, ImageDetections)>>;
+/// What all ranks have found, as far as this rank knows: the first one everything, the others
+/// nothing. A message of another rank is read when it is needed, which a thread may do.
+#[derive(Debug)]
+pub enum Gathered {
+    /// This process found it all.
+    Here(Vec<ImageDetections>),
+    /// Messages of all ranks on the first, none on the others; and the number of images.
+    Messages(Vec<Vec<u8>>, usize),
+}
+
+impl Gathered {
+    /// The detections by image, in the order of the images.
+    ///
+    /// # Errors
+    /// [`EngineError::RankLost`] for a message that cannot be read.
+    pub fn images(self) -> Result<Vec<ImageDetections>, EngineError> {
+        let (messages, count) = match self {
+            Self::Here(images) => return Ok(images),
+            Self::Messages(messages, count) => (messages, count),
+        };
+        let mut all = Vec::new();
+        for message in &messages {
+            all.extend(decode::<Option<Positioned>>(message)?.into_iter().flatten());
+        }
+        Ok(in_order(count, all))
+    }
+}
 
 impl Evaluator {
-    /// Detects on every image, with the other ranks. Returns all detections on the first rank, and
-    /// none on the others.
+    /// Detects on every image, with the other ranks.
     ///
     /// The batches are those of one process, so the detections are, too.
     ///
@@ -23,25 +47,25 @@ impl Evaluator {
         state: &mut ModelState,
         team: &Team,
         progress: &Progress,
-    ) -> Result<Vec<ImageDetections>, EngineError> {
-        let images = self.images().to_vec();
+    ) -> Result<Gathered, EngineError> {
+        let images = self.set().images().to_vec();
         if team.is_alone() {
-            return self.detect(state, &images, progress);
+            return Ok(Gathered::Here(self.detect(state, &images, progress)?));
         }
         let ranks = team.ranks();
         let batches = self.batches(&images).into_iter().skip(ranks.rank).step_by(ranks.count);
         let batches = batches.collect();
-        let mine: Found =
+        let mine: Option<Positioned> =
             match self.detect_batches(state, &images, batches, progress, &mut || team.go_on()) {
                 Ok(found) => Some(found),
                 Err(EngineError::Interrupted) => None,
                 Err(fault) => return Err(fault),
             };
-        let was_interrupted = mine.is_none();
-        let all = team.collect("the detections of all ranks", &mine)?;
-        if was_interrupted || all.iter().any(Option::is_none) {
+        let messages = team.gather("the detections of all ranks", &encode(&mine)?)?;
+        // The first byte of a message tells whether there is anything.
+        if mine.is_none() || messages.iter().any(|message| message.first() != Some(&1)) {
             return Err(EngineError::Interrupted);
         }
-        Ok(in_order(images.len(), all.into_iter().flatten().flatten()))
+        Ok(Gathered::Messages(messages, images.len()))
     }
 }

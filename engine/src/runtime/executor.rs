@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dali::loader::SlotLayout;
-use device::Target;
+use device::{DevicePtr, Target};
 use graph::exec::device::Prepared;
 use graph::{CpuExecutor, DeviceExecutor, Plan, Program, Schedule, TensorKind};
 use kernels::cpu::HostTensor;
@@ -12,6 +12,20 @@ use kernels::cpu::HostTensor;
 use super::machine::{Machine, gib};
 use super::{Backend, ModelState, Slot, copy_inputs, same_layout};
 use crate::error::EngineError;
+
+/// Where the inputs of a run come from.
+#[derive(Debug)]
+pub enum Inputs<'a> {
+    /// A slot.
+    Slot {
+        /// The batch.
+        slot: &'a Slot,
+        /// Memory of the device that gets a copy, for [`Inputs::Kept`].
+        keep: Option<DevicePtr>,
+    },
+    /// Memory of the device that holds a copy of an earlier batch.
+    Kept(DevicePtr),
+}
 
 /// Runs one program and waits for it.
 #[derive(Debug)]
@@ -58,23 +72,26 @@ impl Executor {
         }
     }
 
-    /// Runs the program once on the batch in `slot`; the slot's memory is free again on return.
-    /// Once `interrupted` is set, the CPU stops before the next launch; a device finishes the run.
+    /// Runs the program once on a batch; a slot's memory is free again on return. Once
+    /// `interrupted` is set, the CPU stops before the next launch; a device finishes the run.
     ///
     /// # Errors
     /// An array that is not an input of the program; a device error; [`EngineError::Interrupted`].
     ///
     /// # Panics
-    /// If the slot belongs to another backend.
+    /// If the inputs belong to another backend.
     pub fn run(
         &mut self,
-        slot: &Slot,
+        inputs: Inputs<'_>,
         state: &mut ModelState,
         interrupted: &AtomicBool,
     ) -> Result<(), EngineError> {
         let go_on = || !interrupted.load(Ordering::Relaxed);
         match self {
             Executor::Cpu(executor) => {
+                let Inputs::Slot { slot, keep: None } = inputs else {
+                    panic!("the CPU keeps no inputs")
+                };
                 copy_inputs(executor, slot)?;
                 let state = state.host_mut();
                 // Inside the pool, so that an op's parallel loops start without a thread hand-off.
@@ -83,7 +100,13 @@ impl Executor {
                 }
             }
             Executor::Device(executor) => {
-                executor.bring_inputs(0, slot.memory().pinned())?;
+                match inputs {
+                    Inputs::Slot { slot, keep } => {
+                        executor.bring_inputs(0, slot.memory().pinned())?;
+                        keep.map_or(Ok(()), |memory| executor.keep_inputs(0, memory))?;
+                    }
+                    Inputs::Kept(memory) => executor.bring_kept_inputs(0, memory)?,
+                }
                 let step = executor.submit(0)?;
                 executor.until_done(step)?;
             }

@@ -12,8 +12,8 @@ use graph::Program;
 
 use crate::progress::counted;
 
-pub use executor::Executor;
 pub(crate) use executor::planned_bytes;
+pub use executor::{Executor, Inputs};
 pub use machine::Machine;
 pub(crate) use machine::gib;
 pub use slot::{Slot, SlotMemory};

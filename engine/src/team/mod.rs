@@ -95,17 +95,12 @@ impl Team {
         decode(&self.advance.waiting(|| self.group.broadcast(what, &[]))?)
     }
 
-    /// Collects a value of every rank on the first one; empty on the others.
+    /// Collects a message of every rank on the first one; empty on the others.
     ///
     /// # Errors
     /// [`EngineError::RankLost`].
-    pub fn collect<T>(&self, what: &str, mine: &T) -> Result<Vec<T>, EngineError>
-    where
-        T: serde::Serialize + serde::de::DeserializeOwned,
-    {
-        let mine = encode(mine)?;
-        let all = self.advance.waiting(|| self.group.gather(what, &mine))?;
-        all.iter().map(|bytes| decode(bytes)).collect()
+    pub fn gather(&self, what: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, EngineError> {
+        Ok(self.advance.waiting(|| self.group.gather(what, mine))?)
     }
 
     /// Does work that one rank of each host does, the first one there; the others wait, and then do
@@ -160,11 +155,19 @@ impl Team {
     }
 }
 
-fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, EngineError> {
+/// The message that holds a value.
+///
+/// # Errors
+/// [`EngineError::RankLost`]; none in practice.
+pub(crate) fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, EngineError> {
     postcard::to_stdvec(value).map_err(|fault| message(&fault))
 }
 
-fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, EngineError> {
+/// The value of a message from another rank.
+///
+/// # Errors
+/// [`EngineError::RankLost`] for a message that holds no such value.
+pub(crate) fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, EngineError> {
     postcard::from_bytes(bytes).map_err(|fault| message(&fault))
 }
 

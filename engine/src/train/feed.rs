@@ -121,6 +121,13 @@ impl Feed {
         (0..self.num_slots()).map(|_| self.backend.slot(&self.layout)).collect()
     }
 
+    /// A slot without images.
+    pub(super) fn empty_slot(&self) -> Result<Slot, EngineError> {
+        let mut slot = self.backend.slot(&self.layout)?;
+        slot.clear();
+        Ok(slot)
+    }
+
     pub(super) fn data(&self) -> &DataSet {
         &self.data
     }

@@ -12,6 +12,24 @@ use crate::metrics::{Metrics, ParameterStats, StepRecord};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 
+/// A picture as PNG.
+#[derive(Debug)]
+pub(super) struct EncodedPicture {
+    png: Vec<u8>,
+    /// Height and width.
+    size: (u32, u32),
+}
+
+impl EncodedPicture {
+    /// Encodes a picture.
+    ///
+    /// # Errors
+    /// A picture that cannot be encoded.
+    pub(super) fn new(picture: &RgbImage) -> Result<Self, EngineError> {
+        Ok(Self { png: png(picture)?, size: (picture.height(), picture.width()) })
+    }
+}
+
 /// Records the events of a session. A record that cannot be written does not end the session.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -105,14 +123,15 @@ impl Journal {
     }
 
     /// Writes a picture of an evaluation as an event.
-    ///
-    /// # Errors
-    /// A picture that cannot be encoded.
-    pub(super) fn picture(&mut self, step: u64, picture: &RgbImage) -> Result<(), EngineError> {
-        let png = png(picture)?;
-        let size = (picture.height(), picture.width());
-        self.write(|files| files.events.picture(step, "eval/predictions", size, &png));
-        Ok(())
+    pub(super) fn picture(&mut self, step: u64, picture: &EncodedPicture) {
+        let EncodedPicture { png, size } = picture;
+        self.write(|files| files.events.picture(step, "eval/predictions", *size, png));
+    }
+
+    /// Removes the records after `step` from `metrics.jsonl`.
+    pub(super) fn forget_after(&mut self, step: u64) {
+        let forgotten = self.metrics.forget_after(step);
+        self.note(forgotten);
     }
 
     fn write(&mut self, write: impl FnOnce(&mut Files) -> Result<(), EngineError>) {

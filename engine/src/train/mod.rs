@@ -1,12 +1,14 @@
 //! Training: the trainer, which runs steps, and the session, which runs a whole training run.
 
 mod agreement;
+mod background;
 mod banner;
 mod best;
 mod divergence;
 mod feed;
 mod journal;
 mod memory;
+mod observer;
 mod options;
 mod programs;
 mod replay;
@@ -15,12 +17,14 @@ mod resume;
 mod saver;
 mod scores;
 mod session;
+mod shown;
 mod start;
 mod steps;
 mod totals;
 mod trainer;
 
 pub use memory::MemoryNeed;
+pub use observer::{Event, Observer};
 pub use options::{Outcome, SessionOptions};
 pub use replay::Replay;
 pub use session::Session;

@@ -1,8 +1,10 @@
 //! What a session is given, and how it ends.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::observer::{Event, Observer};
+use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
@@ -49,4 +51,22 @@ pub struct SessionOptions {
     pub backend: Backend,
     /// The ranks of the run.
     pub team: Team,
+    /// Whoever times the run, on every rank or on none; the device then warms up before the data is
+    /// read.
+    pub observer: Option<Arc<Mutex<dyn Observer>>>,
+}
+
+impl SessionOptions {
+    /// Tells the first rank's observer, if there is one.
+    ///
+    /// # Errors
+    /// Those of the observer.
+    pub(super) fn observe(&self, event: Event<'_>) -> Result<(), EngineError> {
+        match &self.observer {
+            Some(observer) if self.team.is_first() => {
+                observer.lock().unwrap_or_else(PoisonError::into_inner).see(&event)
+            }
+            _ => Ok(()),
+        }
+    }
 }

@@ -1,29 +1,22 @@
 //! `report.json` and `report.html`: how a run stands, and how it ended.
 
-use std::collections::HashMap;
-
 use configs::{BestMetric, Config};
-use dali::score::{Analysis, class_table};
 use serde_json::{Value, json};
 
 use super::options::Outcome;
-use super::resume::identity_of;
-use super::scores::{DRAWN_SCORE, stats_json};
+use super::shown::Shown;
 use super::totals::{Totals, of_records};
 use crate::checkpoint::hex_digest;
 use crate::compact_json::compact_json;
 use crate::dataset::DataSet;
-use crate::draw::{picture_at, picture_of_truth_at};
 use crate::error::EngineError;
-use crate::evaluate::{Evaluation, Evaluator};
-use crate::page::{self, Page, Pair};
+use crate::evaluate::EvaluationSet;
+use crate::page::{self, Page};
 use crate::provenance;
 use crate::run_dir::RunDir;
 
 const JSON: &str = "report.json";
 const HTML: &str = "report.html";
-/// Most images on the page.
-const MAX_PAIRS: usize = 12;
 /// The fields of `report.json` that an evaluation fills.
 const OF_EVALUATION: [&str; 4] = ["evaluated_step", "bbox", "segm", "analysis"];
 
@@ -62,8 +55,9 @@ pub(super) struct Facts<'a> {
     pub(super) config_toml: &'a str,
     /// The training data and its identity.
     pub(super) data: (&'a DataSet, &'a str),
-    /// Holds the validation data.
-    pub(super) evaluator: &'a Evaluator,
+    /// What the run is evaluated on, and its identity.
+    pub(super) set: &'a EvaluationSet,
+    pub(super) val_identity: &'a str,
 }
 
 /// Writes the report of a run, again and again.
@@ -76,18 +70,6 @@ pub(super) struct Report {
     shown: Option<Shown>,
 }
 
-/// The last evaluation.
-#[derive(Debug)]
-struct Shown {
-    step: u64,
-    /// The fields of `report.json` named in [`OF_EVALUATION`].
-    json: Value,
-    /// Its part of the page.
-    html: String,
-    /// A table of classes for the log.
-    classes: String,
-}
-
 impl Report {
     /// A report that goes on from what earlier sessions wrote, if any; evaluations after
     /// `steps_done` come again.
@@ -98,8 +80,7 @@ impl Report {
         let commands = commands.filter_map(|command| command.as_str().map(str::to_string));
         let page = std::fs::read_to_string(run.join(HTML)).unwrap_or_default();
         let step = earlier["evaluated_step"].as_u64().filter(|step| *step <= steps_done);
-        let shown = step.zip(page::evaluation_of(&page)).map(|(step, html)| Shown {
-            step,
+        let shown = step.and(page::evaluation_of(&page)).map(|html| Shown {
             json: OF_EVALUATION
                 .map(|key| (key.to_string(), earlier[key].clone()))
                 .into_iter()
@@ -114,37 +95,20 @@ impl Report {
         }
     }
 
-    /// Writes both files. `evaluation` is that of the last step, if it has one; else the last one
-    /// is shown.
-    ///
-    /// # Errors
-    /// Files that cannot be written; an evaluation that cannot be analysed.
-    pub(super) fn write(
-        &mut self,
-        run: &RunDir,
-        totals: &Totals,
-        facts: &Facts<'_>,
-        evaluation: Option<&Evaluation>,
-    ) -> Result<(), EngineError> {
-        let step = facts.steps_done;
-        if let Some(evaluation) = evaluation
-            && self.shown.as_ref().is_none_or(|s| s.step != step || s.classes.is_empty())
-        {
-            self.shown = Some(Shown::new(step, facts, evaluation)?);
+    /// Shows this evaluation from now on.
+    pub(super) fn show(&mut self, shown: Shown) {
+        self.shown = Some(shown);
+    }
+
+    /// What the files of now say, for [`Draft::write`] on any thread.
+    pub(super) fn draft(&self, run: &RunDir, totals: &Totals, facts: &Facts<'_>) -> Draft {
+        Draft {
+            run: run.clone(),
+            json: self.json(totals, facts),
+            best_metric: facts.config.train.best_metric,
+            evaluation: self.shown.as_ref().map(|shown| shown.html.clone()).unwrap_or_default(),
+            config_toml: facts.config_toml.to_string(),
         }
-        let records = records(run);
-        let report = self.json(totals, facts, &records);
-        run.write(JSON, compact_json(&report).as_bytes())?;
-        let name = run.path().file_name().map(|name| name.to_string_lossy().into_owned());
-        let page = Page {
-            name: &name.unwrap_or_default(),
-            report: &report,
-            records: &records,
-            evaluation: self.shown.as_ref().map_or("", |shown| &shown.html),
-            config_toml: facts.config_toml,
-        };
-        run.write(HTML, page.html().as_bytes())?;
-        Ok(())
     }
 
     /// The classes of the evaluation that this session has reported last, as lines.
@@ -152,8 +116,9 @@ impl Report {
         self.shown.as_ref().map(|shown| shown.classes.as_str()).filter(|text| !text.is_empty())
     }
 
-    fn json(&self, totals: &Totals, facts: &Facts<'_>, records: &[Value]) -> Value {
-        let ((train, identity), val) = (facts.data, facts.evaluator.data());
+    /// `report.json` without what [`Draft::write`] reads from the records.
+    fn json(&self, totals: &Totals, facts: &Facts<'_>) -> Value {
+        let ((train, identity), val) = (facts.data, facts.set.data());
         let mut report = json!({
             "state": facts.state.name(),
             "steps": facts.steps_done,
@@ -166,53 +131,57 @@ impl Report {
             "config_sha256": hex_digest(facts.config_toml.as_bytes()),
             "data": {
                 "train": set_json(train, identity),
-                "val": set_json(val, &identity_of(val)),
+                "val": set_json(val, facts.val_identity),
             },
-            "best": best(records, facts.config.train.best_metric),
         });
-        let parts = [
-            Some(of_records(records)),
-            Some(provenance::facts()),
-            self.shown.as_ref().map(|shown| shown.json.clone()),
-        ];
-        for part in parts.into_iter().flatten() {
-            let (Some(report), Value::Object(part)) = (report.as_object_mut(), part) else {
-                unreachable!("both are objects")
-            };
-            report.extend(part);
-        }
+        let parts =
+            [Some(provenance::facts()), self.shown.as_ref().map(|shown| shown.json.clone())];
+        parts.into_iter().flatten().for_each(|part| extend(&mut report, part));
         report
     }
 }
 
-impl Shown {
-    fn new(step: u64, facts: &Facts<'_>, evaluation: &Evaluation) -> Result<Self, EngineError> {
-        let analyses = facts.evaluator.analyze(evaluation)?;
-        let data = facts.evaluator.data();
-        let images = facts.evaluator.images().iter().map(|&position| {
-            let index = data.images[position];
-            (data.store.image(index).image_id, position)
-        });
-        let images: HashMap<u64, usize> = images.collect();
-        let file_name = |id: u64| images.get(&id).map(|i| data.store.file_name(data.images[*i]));
-        let mut json = json!({"evaluated_step": step, "analysis": {}});
-        let mut classes = String::new();
-        for ((name, summary), analysis) in evaluation.summaries().zip(&analyses) {
-            json[name] = stats_json(summary);
-            json["analysis"][name] = json!(analysis);
-            let listed = json["analysis"][name]["images"].as_array_mut();
-            for (image, scores) in listed.into_iter().flatten().zip(&analysis.images) {
-                image["file_name"] = file_name(scores.image_id).into();
-            }
-            classes += &format!("{name} by class\n{}\n", class_table(&analysis.classes));
-        }
-        let pairs = match analyses.last() {
-            Some(analysis) => pairs(analysis, &images, facts, evaluation)?,
-            None => Vec::new(),
+/// What the files say but for the records of `metrics.jsonl`, which are read when they are written.
+#[derive(Debug)]
+pub(super) struct Draft {
+    run: RunDir,
+    json: Value,
+    best_metric: BestMetric,
+    /// The last evaluation's part of the page.
+    evaluation: String,
+    config_toml: String,
+}
+
+impl Draft {
+    /// Writes both files.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub(super) fn write(self) -> Result<(), EngineError> {
+        let Self { run, json: mut report, best_metric, evaluation, config_toml } = self;
+        let records = records(&run);
+        extend(&mut report, of_records(&records));
+        report["best"] = best(&records, best_metric);
+        run.write(JSON, compact_json(&report).as_bytes())?;
+        let name = run.path().file_name().map(|name| name.to_string_lossy().into_owned());
+        let page = Page {
+            name: &name.unwrap_or_default(),
+            report: &report,
+            records: &records,
+            evaluation: &evaluation,
+            config_toml: &config_toml,
         };
-        let html = page::evaluation(step, evaluation, &analyses, &pairs)?;
-        Ok(Self { step, json, html, classes })
+        run.write(HTML, page.html().as_bytes())?;
+        Ok(())
     }
+}
+
+/// Adds the fields of one object to another.
+fn extend(report: &mut Value, part: Value) {
+    let (Some(report), Value::Object(part)) = (report.as_object_mut(), part) else {
+        unreachable!("both are objects")
+    };
+    report.extend(part);
 }
 
 /// The evaluation with the best score of `metric` among the records, the first of equal ones.
@@ -251,32 +220,6 @@ fn set_json(data: &DataSet, identity: &str) -> Value {
         "classes": data.num_classes(),
         "key": identity,
     })
-}
-
-/// The worst images, annotated and detected. `images` are positions in the data by image id.
-fn pairs(
-    analysis: &Analysis,
-    images: &HashMap<u64, usize>,
-    facts: &Facts<'_>,
-    evaluation: &Evaluation,
-) -> Result<Vec<Pair>, EngineError> {
-    let evaluator = facts.evaluator;
-    let data = evaluator.data();
-    let names: Vec<String> = data.categories().into_iter().map(|(name, _)| name).collect();
-    let worst = analysis.images.iter().take(facts.config.eval.draw_images.min(MAX_PAIRS));
-    let mut pairs = Vec::new();
-    for scores in worst {
-        let Some(&image) = images.get(&scores.image_id) else { continue };
-        let (truth, found) = evaluator.compare(image, evaluation)?;
-        let pixels = evaluator.load(image)?;
-        pairs.push(Pair {
-            scores: *scores,
-            file_name: data.store.file_name(data.images[image]).to_string(),
-            truth: picture_of_truth_at(&pixels, &truth, &names, page::PICTURE_SIDE),
-            found: picture_at(&pixels, &found, &names, DRAWN_SCORE, page::PICTURE_SIDE),
-        });
-    }
-    Ok(pairs)
 }
 
 /// The records of `metrics.jsonl`; lines that are not JSON are left out.

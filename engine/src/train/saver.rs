@@ -1,28 +1,50 @@
 //! When a run saves a checkpoint, and what goes into it.
 
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use configs::{Config, Train};
+use graph::StateSet;
 
-use super::best::Best;
-use super::trainer::Trainer;
+use super::background::{in_background, joined};
 use crate::checkpoint::{self, Keep, Override, Saved, Snapshot};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::model::Param;
 use crate::run_dir::RunDir;
 
-/// Saves checkpoints of a run.
+/// Saves checkpoints of a run, each on a thread of its own.
 #[derive(Debug)]
 pub(super) struct Saver {
+    facts: Arc<Facts>,
+    /// Step of the last checkpoint that was written.
+    last_step: Option<u64>,
+    /// When the last one was written, or tried.
+    last_time: Instant,
+    saving: Option<Saving>,
+}
+
+/// What all checkpoints of a session say alike.
+#[derive(Debug)]
+struct Facts {
     config_toml: String,
     data_identity: String,
     categories: Vec<(String, u64)>,
     /// Changes that the user accepted when resuming.
     overrides: Vec<Override>,
-    /// Step and time of the last checkpoint that was written, or tried.
-    last_step: Option<u64>,
-    last_time: Instant,
+    params: Vec<Param>,
 }
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+struct Saving {
+    step: u64,
+    thread: JoinHandle<Result<Saved, EngineError>>,
+}
+
+/// A checkpoint's step, and how writing it went.
+pub(super) type Written = (u64, Result<Saved, EngineError>);
 
 impl Saver {
     pub(super) fn new(
@@ -30,73 +52,91 @@ impl Saver {
         data: &DataSet,
         data_identity: String,
         overrides: Vec<Override>,
+        params: Vec<Param>,
     ) -> Result<Self, EngineError> {
-        Ok(Self {
-            config_toml: config.to_toml()?,
-            data_identity,
-            categories: data.categories(),
-            overrides,
-            last_step: None,
-            last_time: Instant::now(),
-        })
+        let (config_toml, categories) = (config.to_toml()?, data.categories());
+        let facts = Facts { config_toml, data_identity, categories, overrides, params };
+        let (last_time, facts) = (Instant::now(), Arc::new(facts));
+        Ok(Self { facts, last_step: None, last_time, saving: None })
     }
 
     /// The identity of the training data.
     pub(super) fn data_identity(&self) -> &str {
-        &self.data_identity
+        &self.facts.data_identity
     }
 
     /// The resolved config.
     pub(super) fn config_toml(&self) -> &str {
-        &self.config_toml
+        &self.facts.config_toml
     }
 
-    /// Whether the config asks for a checkpoint after `step`.
-    pub(super) fn is_due(&self, train: &Train, step: u64, batches_per_epoch: u64) -> bool {
+    /// Whether the config asks for a checkpoint after `step`, however old the last one is.
+    pub(super) fn is_due(train: &Train, step: u64, batches_per_epoch: u64) -> bool {
         let per_epochs = batches_per_epoch.saturating_mul(train.checkpoint_every_epochs);
-        due(train.checkpoint_every_steps, step) || due(per_epochs, step) || self.is_overdue(train)
+        due(train.checkpoint_every_steps, step) || due(per_epochs, step)
     }
 
-    /// Whether the last checkpoint is older than `train.checkpoint_every_minutes`.
+    /// Whether the last checkpoint is older than `train.checkpoint_every_minutes`, and none is
+    /// being written.
     pub(super) fn is_overdue(&self, train: &Train) -> bool {
         let minutes = train.checkpoint_every_minutes;
         let interval = Duration::from_secs(minutes.saturating_mul(60));
-        minutes > 0 && self.last_time.elapsed() >= interval
+        minutes > 0 && self.saving.is_none() && self.last_time.elapsed() >= interval
     }
 
-    /// Saves the trainer's state, once per step. Returns what was written.
+    /// Whether the checkpoint of `step` is written.
+    pub(super) fn has_saved(&self, step: u64) -> bool {
+        self.last_step == Some(step)
+    }
+
+    /// Begins to write the checkpoint of `step`, after which the state is `state`. The one before
+    /// must be finished.
     ///
     /// # Errors
-    /// Files that cannot be written; earlier checkpoints are untouched.
-    pub(super) fn save(
+    /// A run directory that another process has taken over; no thread.
+    pub(super) fn begin(
         &mut self,
-        trainer: &mut Trainer,
+        step: u64,
+        state: Arc<StateSet>,
         run: &RunDir,
-        train: &Train,
-        best: &Best,
-    ) -> Result<Option<Saved>, EngineError> {
-        let steps_done = trainer.steps_done();
-        if self.last_step == Some(steps_done) {
-            return Ok(None);
-        }
-        run.check_lock()?;
-        let params = trainer.params().to_vec();
+        keep: (usize, Vec<u64>),
+    ) -> Result<(), EngineError> {
+        assert!(self.saving.is_none(), "a checkpoint is being written");
         // One that fails is tried again when the next one is due, not after every step.
         self.last_time = Instant::now();
-        let snapshot = Snapshot {
-            state: trainer.state().fetch()?,
-            params: &params,
-            steps_done,
-            categories: &self.categories,
-            data: &self.data_identity,
-            overrides: &self.overrides,
-            config: &self.config_toml,
+        let (run, facts) = (run.clone(), self.facts.clone());
+        let save = move || {
+            run.check_lock()?;
+            let snapshot = Snapshot {
+                state: &state,
+                params: &facts.params,
+                steps_done: step,
+                categories: &facts.categories,
+                data: &facts.data_identity,
+                overrides: &facts.overrides,
+                config: &facts.config_toml,
+            };
+            let (newest, steps) = keep;
+            checkpoint::save(run.path(), &snapshot, Keep { newest, steps: &steps })
         };
-        let keep = Keep { newest: train.keep_checkpoints, steps: &best.kept_steps() };
-        let saved = checkpoint::save(run.path(), &snapshot, keep)?;
-        self.last_step = Some(steps_done);
-        trainer.restart_clock();
-        Ok(Some(saved))
+        let thread = in_background("checkpoint", save)?;
+        self.saving = Some(Saving { step, thread });
+        Ok(())
+    }
+
+    /// Whether a checkpoint has been written, or has failed, since it was begun.
+    pub(super) fn is_ready(&self) -> bool {
+        self.saving.as_ref().is_some_and(|saving| saving.thread.is_finished())
+    }
+
+    /// Waits for the checkpoint that is being written, if there is one.
+    pub(super) fn finish(&mut self) -> Option<Written> {
+        let Saving { step, thread } = self.saving.take()?;
+        let saved = joined(thread);
+        if saved.is_ok() {
+            self.last_step = Some(step);
+        }
+        Some((step, saved))
     }
 }
 

@@ -7,76 +7,111 @@ use dali::score::Summary;
 use image::RgbImage;
 use serde_json::json;
 
-use super::journal::Journal;
+use super::journal::{EncodedPicture, Journal};
+use super::shown::{DRAWN_SCORE, Shown, defined, stats_json};
 use crate::draw::{picture, picture_of_truth, sheet};
 use crate::error::EngineError;
-use crate::evaluate::{Evaluation, Evaluator, ImageDetections};
+use crate::evaluate::{Evaluation, EvaluationSet, Gathered};
 
-/// Minimum score of drawn detections.
-pub(super) const DRAWN_SCORE: f32 = 0.5;
 /// Images of each evaluation that the event file shows.
 const LOGGED_IMAGES: usize = 4;
+/// Images of COCO's val2017.
+const COCO_VAL_IMAGES: f64 = 5000.0;
 
-/// Evaluates a run.
+/// What a host thread makes of an evaluation's detections.
 #[derive(Debug)]
-pub(super) struct Scores {
-    pub(super) evaluator: Evaluator,
+pub(super) struct Scored {
+    pub(super) evaluation: Evaluation,
+    /// Seconds from the beginning of the evaluation to its scores.
+    pub(super) seconds: f64,
+    /// The first images, with their objects and with their detections.
+    pub(super) picture: EncodedPicture,
+    /// Its part of the report.
+    pub(super) shown: Shown,
 }
 
-impl Scores {
-    /// Evaluates with `evaluator`.
-    pub(super) fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator }
+impl Scored {
+    /// Scores what was found after `step`, by an evaluation that began at `started`; the report
+    /// shows up to `draw_images` images.
+    ///
+    /// # Errors
+    /// Detections that cannot be read or are not valid; images that cannot be read.
+    pub(super) fn new(
+        set: &EvaluationSet,
+        found: Gathered,
+        step: u64,
+        started: Instant,
+        draw_images: usize,
+    ) -> Result<Self, EngineError> {
+        let evaluation = set.score(&found.images()?)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let picture = EncodedPicture::new(&compared(set, &evaluation)?)?;
+        let shown = Shown::new(step, set, draw_images, &evaluation)?;
+        Ok(Self { evaluation, seconds, picture, shown })
     }
 
-    /// Scores what was found after `step`, and records the scores. The evaluation began at
-    /// `started`.
-    pub(super) fn score(
-        &mut self,
-        step: u64,
-        found: &[ImageDetections],
-        started: Instant,
-        journal: &mut Journal,
-    ) -> Result<Evaluation, EngineError> {
-        let evaluation = self.evaluator.score(found)?;
-        let seconds = started.elapsed().as_secs_f64();
+    /// Records the scores of `step`, for which training waited `waited` seconds.
+    pub(super) fn record(&self, step: u64, waited: Waited, journal: &mut Journal) {
+        let seconds = self.seconds;
         let mut line = json!({"step": step, "eval_seconds": seconds});
+        line["waited_seconds"] = waited.seconds.into();
+        if let Some(projected) = waited.on_8_gpus {
+            line["waited_seconds_of_5000_images_on_8_gpus"] = projected.into();
+        }
         let mut text = format!("step {step}: evaluated in {seconds:.1} s");
-        for (name, summary) in evaluation.summaries() {
+        for (name, summary) in self.evaluation.summaries() {
             line[name] = stats_json(summary);
             line[name]["classes"] = classes_json(summary);
             text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
         }
-        journal.say(&text);
-        journal.evaluation(step, &line, evaluation.summaries());
-        journal.picture(step, &self.picture(&evaluation)?)?;
-        Ok(evaluation)
+        journal.say(&format!("{text}  {}", waited.describe()));
+        journal.evaluation(step, &line, self.evaluation.summaries());
+        journal.picture(step, &self.picture);
+    }
+}
+
+/// How long training waited for an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Waited {
+    /// Seconds.
+    pub(super) seconds: f64,
+    /// Seconds that 5,000 images on 8 GPUs of this kind would take; `None` on the CPU.
+    pub(super) on_8_gpus: Option<f64>,
+}
+
+impl Waited {
+    /// `seconds` for `images` images on `ranks` devices.
+    pub(super) fn new(seconds: f64, images: usize, ranks: usize, is_device: bool) -> Self {
+        let share = (COCO_VAL_IMAGES / images.max(1) as f64) * (ranks as f64 / 8.0);
+        Self { seconds, on_8_gpus: is_device.then_some(seconds * share) }
     }
 
-    /// The first images, a row each: with their objects, and with their detections.
-    fn picture(&self, evaluation: &Evaluation) -> Result<RgbImage, EngineError> {
-        let data = self.evaluator.data();
-        let names: Vec<String> = data.categories().into_iter().map(|(name, _)| name).collect();
-        let shown = self.evaluator.images().iter().take(LOGGED_IMAGES);
-        let draw = |&image: &usize| {
-            let (truth, found) = self.evaluator.compare(image, evaluation)?;
-            let pixels = self.evaluator.load(image)?;
-            let truth = picture_of_truth(&pixels, &truth, &names);
-            Ok([truth, picture(&pixels, &found, &names, DRAWN_SCORE)])
-        };
-        let pictures = shown.map(draw).collect::<Result<Vec<_>, EngineError>>()?;
-        Ok(sheet(pictures.as_flattened(), 2))
+    /// The end of a log line.
+    fn describe(self) -> String {
+        let here = format!("training waited {:.2} s", self.seconds);
+        self.on_8_gpus
+            .map_or(here.clone(), |there| format!("{here} (5,000 images on 8 GPUs: {there:.2} s)"))
     }
+}
+
+/// The first images, a row each: with their objects, and with their detections.
+fn compared(set: &EvaluationSet, evaluation: &Evaluation) -> Result<RgbImage, EngineError> {
+    let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
+    let shown = set.images().iter().take(LOGGED_IMAGES);
+    let draw = |&image: &usize| {
+        let (truth, found) = set.compare(image, evaluation)?;
+        let pixels = set.load(image)?;
+        let truth = picture_of_truth(&pixels, &truth, &names);
+        Ok([truth, picture(&pixels, &found, &names, DRAWN_SCORE)])
+    };
+    let pictures = shown.map(draw).collect::<Result<Vec<_>, EngineError>>()?;
+    Ok(sheet(pictures.as_flattened(), 2))
 }
 
 /// AP by class name; undefined ones are null.
 fn classes_json(summary: &Summary) -> serde_json::Value {
     let classes = summary.per_category.iter();
     classes.map(|(name, ap)| (name.clone(), defined(*ap))).collect()
-}
-
-fn defined(value: f64) -> serde_json::Value {
-    if value < 0.0 { serde_json::Value::Null } else { value.into() }
 }
 
 /// Whether the config sets targets and all are met.
@@ -88,9 +123,4 @@ pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
     let mask_met = met(train.target_mask, evaluation.segm.as_ref());
     let asked = box_met.is_some() || mask_met.is_some();
     asked && box_met.unwrap_or(true) && mask_met.unwrap_or(true)
-}
-
-/// The twelve numbers under COCO's names; undefined ones are null.
-pub(super) fn stats_json(summary: &Summary) -> serde_json::Value {
-    summary.named().into_iter().map(|(name, value)| (name.to_string(), defined(value))).collect()
 }

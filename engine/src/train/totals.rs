@@ -67,8 +67,13 @@ pub(super) fn of_records(records: &[Value]) -> Value {
     let sum = |key: &str| -> f64 { records.iter().filter_map(|r| r[key].as_f64()).sum() };
     let images: u64 = records.iter().filter_map(|r| r["images"].as_u64()).sum();
     let train_seconds = 1e-3 * sum("step_ms");
+    // Records of older programs have no time of waiting, which was all of the evaluation's.
+    let waited = |record: &Value| {
+        let key = ["waited_seconds", "eval_seconds"].iter().find_map(|key| record[*key].as_f64());
+        key.unwrap_or(0.0)
+    };
     json!({
-        "seconds": train_seconds + sum("eval_seconds"),
+        "seconds": train_seconds + records.iter().map(waited).sum::<f64>(),
         "train_seconds": train_seconds,
         "images_per_second": per_second(images, train_seconds),
     })
@@ -88,7 +93,8 @@ mod tests {
         let records = [
             json!({"step": 1, "images": 8, "step_ms": 500.0, "loss": 1.0}),
             json!({"step": 2, "images": 4, "step_ms": 1000.0, "loss": 1.0}),
-            json!({"step": 2, "eval_seconds": 2.0}),
+            json!({"step": 2, "eval_seconds": 1.5}),
+            json!({"step": 2, "eval_seconds": 3.0, "waited_seconds": 0.5}),
         ];
         let totals = of_records(&records);
         assert_eq!((&totals["seconds"], &totals["train_seconds"]), (&3.5.into(), &1.5.into()));

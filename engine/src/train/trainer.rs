@@ -33,6 +33,8 @@ pub struct Trainer {
     loss_weights: LossWeights,
     /// Set when this rank is asked to stop, for the others to know.
     stop: Arc<AtomicBool>,
+    /// Whether this rank asks the others to stop for a reason of its own.
+    asks_to_stop: bool,
     /// The step after which all ranks stop, once they have agreed.
     stop_after: Option<u64>,
     /// Steps measured.
@@ -98,6 +100,7 @@ impl Trainer {
             division,
             loss_weights: config.loss_weights.clone(),
             stop,
+            asks_to_stop: false,
             stop_after: None,
             steps_done: 0,
             begun: VecDeque::new(),
@@ -166,6 +169,24 @@ impl Trainer {
         self.step(self.steps_done + 1)
     }
 
+    /// Runs every program once on an empty batch, so that nothing is left to be loaded in the first
+    /// step; then the state is what it was. The CPU has nothing to load.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(super) fn warm_up(&mut self) -> Result<(), EngineError> {
+        assert!(self.begun.is_empty(), "steps are in flight");
+        if self.steps.device_executor().is_none() {
+            return Ok(());
+        }
+        let before = self.state.fetch()?.clone();
+        self.steps.warm_up(&self.feed.empty_slot()?)?;
+        self.state.change(|now| {
+            *now = before;
+            Ok(())
+        })
+    }
+
     /// Begins all passes of a step, through the caller's `submit` if there is one.
     fn begin(
         &mut self,
@@ -175,7 +196,7 @@ impl Trainer {
         let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
         let passes = self.division.passes as u64;
         for pass in step * passes..(step + 1) * passes {
-            let stop = self.stop.load(Ordering::Relaxed);
+            let stop = self.asks_to_stop || self.stop.load(Ordering::Relaxed);
             let batch = self.feed.next(pass, stop)?;
             begun.epoch = batch.epoch;
             begun.images = batch.images_of_step;
@@ -222,6 +243,11 @@ impl Trainer {
     /// Passes of this rank in a step.
     pub fn passes(&self) -> usize {
         self.division.passes
+    }
+
+    /// Asks all ranks to stop, with the next step that begins.
+    pub(super) fn ask_to_stop(&mut self) {
+        self.asks_to_stop = true;
     }
 
     /// The step after which all ranks stop, since one of them was asked to; `None` if none was.

@@ -20,6 +20,9 @@ pub(crate) const DIVERGED: i32 = 5;
 pub(crate) const INTERRUPTED: i32 = 6;
 pub(crate) const RANK_LOST: i32 = 8;
 
+/// Key of a record: what an evaluation would take on another machine.
+const PROJECTED: &str = "waited_seconds_of_5000_images_on_8_gpus";
+
 /// A folder to run commands in; it goes when this is dropped.
 pub(crate) struct Place {
     folder: TempDir,
@@ -112,18 +115,21 @@ impl Place {
         }
     }
 
-    /// The records of a metrics file without what the clock says.
+    /// The records of a metrics file by step, without what the clock says. In the file an
+    /// evaluation comes some steps late.
     pub(crate) fn metrics(&self, run: &str) -> Vec<Value> {
         let text = self.text(&format!("{run}/metrics.jsonl"));
         let timeless = |line: &str| {
             let mut record: Value = serde_json::from_str(line).expect("a JSON line");
             let record_map = record.as_object_mut().expect("an object");
-            for key in ["step_ms", "data_ms", "eval_seconds"] {
+            for key in ["step_ms", "data_ms", "eval_seconds", "waited_seconds", PROJECTED] {
                 record_map.remove(key);
             }
             record
         };
-        text.lines().map(timeless).collect()
+        let mut records: Vec<Value> = text.lines().map(timeless).collect();
+        records.sort_by_key(|record| (record["step"].as_u64(), record.get("loss").is_none()));
+        records
     }
 
     /// The records of a metrics file that are training steps, without what the clock says.

@@ -12,7 +12,7 @@ use graph::exec::device::Prepared;
 use super::{Losses, Measured, Steps, Submit, measured};
 use crate::error::EngineError;
 use crate::model::{Division, RING, RingLayout};
-use crate::runtime::{ModelState, same_layout};
+use crate::runtime::{ModelState, Slot, same_layout};
 use crate::train::feed::Batch;
 use crate::train::programs::StepPrograms;
 
@@ -94,6 +94,16 @@ impl Steps for DeviceSteps {
         // Staging the inputs has waited for the micro-step before the last.
         let free = self.copied.front().is_some_and(|(step, _)| executor.is_done(*step));
         Ok(if free { self.copied.pop_front().map(|(_, batch)| batch) } else { None })
+    }
+
+    fn warm_up(&mut self, slot: &Slot) -> Result<(), EngineError> {
+        for program in 0..self.executor.programs().len() {
+            self.executor.bring_inputs(program, slot.memory().pinned())?;
+            let step = self.executor.submit(program)?;
+            self.executor.until_done(step)?;
+            self.measured = self.measured.wrapping_add(1);
+        }
+        Ok(())
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {

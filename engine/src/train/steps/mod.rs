@@ -13,7 +13,7 @@ use kernels::update::STATS;
 use super::feed::Batch;
 use crate::error::EngineError;
 use crate::metrics::ParameterStats;
-use crate::runtime::ModelState;
+use crate::runtime::{ModelState, Slot};
 
 pub(super) use cpu::CpuSteps;
 pub(super) use device::DeviceSteps;
@@ -57,6 +57,15 @@ pub(super) trait Steps: Debug {
     ) -> Result<Option<Batch>, EngineError> {
         let _ = (batch, submit);
         Err(EngineError::Usage("steps on the CPU are not given launch by launch".into()))
+    }
+
+    /// Runs every program of a device once on this slot, and waits.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn warm_up(&mut self, slot: &Slot) -> Result<(), EngineError> {
+        let _ = slot;
+        Ok(())
     }
 
     /// Waits for the oldest step that has not been measured yet, and returns it.

@@ -1,6 +1,6 @@
 //! The inputs of a step: copied from the caller's pinned memory, or written here.
 
-use device::{DevicePtr, Event, PinnedBuffer};
+use device::{Device, DeviceCopy, DeviceError, DevicePtr, Event, PinnedBuffer, Stream};
 
 use super::DeviceExecutor;
 use crate::GraphError;
@@ -61,13 +61,50 @@ impl DeviceExecutor {
     /// # Errors
     /// Device errors.
     pub fn bring_inputs(&mut self, program: usize, from: &PinnedBuffer) -> Result<(), GraphError> {
+        self.fill_buffer(program, |device, copies, buffer, bytes| {
+            device.upload_from(copies, buffer, from, bytes)
+        })
+    }
+
+    /// Like [`Self::bring_inputs`], from memory of the device that [`Self::keep_inputs`] has filled
+    /// for the same program.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn bring_kept_inputs(&mut self, program: usize, from: DevicePtr) -> Result<(), GraphError> {
+        self.fill_buffer(program, |device, copies, to, bytes| {
+            device.copy(copies, &DeviceCopy { to, from, bytes })
+        })
+    }
+
+    /// Copies the inputs that were just brought for the next step of `program` into other memory of
+    /// the device; it is done before the inputs of any later step are brought.
+    ///
+    /// # Errors
+    /// Device errors.
+    ///
+    /// # Panics
+    /// If none were brought.
+    pub fn keep_inputs(&mut self, program: usize, to: DevicePtr) -> Result<(), GraphError> {
+        assert_eq!(self.brought, Some(program), "no inputs of this program were brought");
+        let bytes = self.programs[program].input_bytes();
+        let from = self.buffers[self.submitted as usize % 2].memory;
+        Ok(self.device.copy(self.copies, &DeviceCopy { to, from, bytes })?)
+    }
+
+    /// Starts filling the buffer of the next step's inputs by `fill`, on the stream of copies.
+    fn fill_buffer(
+        &mut self,
+        program: usize,
+        fill: impl FnOnce(&dyn Device, Stream, DevicePtr, usize) -> Result<(), DeviceError>,
+    ) -> Result<(), GraphError> {
         self.until_done(self.submitted.wrapping_sub(1))?;
         let bytes = self.programs[program].input_bytes();
         let buffer = &self.buffers[self.submitted as usize % 2];
         let device = self.device.as_ref();
         // An event that was never recorded blocks nothing.
         device.wait(self.copies, buffer.free)?;
-        device.upload_from(self.copies, buffer.memory, from, bytes)?;
+        fill(device, self.copies, buffer.memory, bytes)?;
         device.record(buffer.filled, self.copies)?;
         device.wait(self.main, buffer.filled)?;
         self.brought = Some(program);

@@ -1,0 +1,95 @@
+//! A command as one of several processes, or as the one that starts them.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use configs::Config;
+use device::Exchange;
+use ranks::{Group, Launch};
+
+use super::device::DeviceArgs;
+use super::launch::{ending_together, exchange, join, open, watch, with_nccl_variables};
+use super::local_ranks;
+use super::signals::Stop;
+use crate::EngineError;
+use crate::progress::Progress;
+use crate::runtime::Backend;
+use crate::team::Team;
+use crate::train::Outcome;
+
+/// How a command runs as several processes.
+#[derive(Debug, Args)]
+pub(super) struct RankArgs {
+    /// Start this many processes on this machine, one per GPU; on CPUs through mpirun.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    ranks: Option<u16>,
+    /// Print what every rank has to say, not only the first.
+    #[arg(long)]
+    log_all_ranks: bool,
+}
+
+/// This process among those of the run.
+pub(super) struct Rank<'a> {
+    launch: &'a Launch,
+    group: &'a Group,
+    /// What it prints.
+    pub(super) progress: Progress,
+    /// What its steps on the CPU exchange through, once its device is open.
+    exchange: &'a OnceCell<Arc<dyn Exchange>>,
+}
+
+impl Rank<'_> {
+    /// The ranks of the run.
+    pub(super) fn group(&self) -> &Group {
+        self.group
+    }
+
+    /// Opens its device, and joins it to those of the others.
+    ///
+    /// # Errors
+    /// As for [`open`] and [`exchange`].
+    pub(super) fn open(
+        &self,
+        device: &DeviceArgs,
+        config: &Config,
+    ) -> Result<(Backend, Team), EngineError> {
+        let backend = open(device, self.launch, self.group, config)?;
+        let made = exchange(self.group, matches!(backend, Backend::Cpu))?;
+        let team = Team::new(self.group.clone(), self.exchange.get_or_init(|| made).clone());
+        watch(&team, config);
+        Ok((backend, team))
+    }
+}
+
+/// Runs `work` as one rank of those that a launcher has started, or starts them as the arguments
+/// say.
+///
+/// # Errors
+/// Those of `work`; ranks that cannot be started or do not come together.
+pub(super) fn in_ranks(
+    args: &RankArgs,
+    device: &DeviceArgs,
+    config: &Config,
+    stop: &Stop,
+    work: impl FnOnce(&Rank<'_>) -> Result<Outcome, EngineError>,
+) -> Result<Outcome, EngineError> {
+    let launch = Launch::from_env()?;
+    if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
+        let on_cpu = matches!(device.open()?, Backend::Cpu);
+        let timeout = Duration::from_secs(config.ranks.timeout_seconds);
+        return local_ranks::run(ranks.into(), on_cpu, timeout, &launch, stop);
+    }
+    let progress = match (launch.ranks, launch.rank) {
+        (1, _) | (_, 0) => Progress::loud(),
+        (_, rank) if args.log_all_ranks => Progress::of_rank(rank),
+        _ => Progress::quiet(),
+    };
+    with_nccl_variables(device, &launch, config)?;
+    let group = join(&launch, config, progress)?;
+    stop.join(group.clone(), progress);
+    ending_together(&group, |exchange| {
+        work(&Rank { launch: &launch, group: &group, progress, exchange })
+    })
+}

@@ -1,0 +1,138 @@
+//! What a model is evaluated on: images, their ground truth, and the scores of detections on them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::OnceLock;
+
+use configs::Config;
+use dali::score::{self, Analysis, Detection, GroundTruth, IouType, Summary};
+
+use super::image::Image;
+use super::postprocess::{Found, ImageDetections};
+use super::{Evaluation, ground_truth};
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+
+/// Images to evaluate on. Scoring needs no device, so a host thread can do it.
+#[derive(Debug)]
+pub struct EvaluationSet {
+    data: DataSet,
+    images: Vec<usize>,
+    /// Read on first use.
+    truth: OnceLock<GroundTruth>,
+    masks: bool,
+}
+
+impl EvaluationSet {
+    /// The first `eval.max_images` images of `data`, or all; reads no annotation yet.
+    pub fn new(config: &Config, data: DataSet) -> Self {
+        let mut images: Vec<usize> = (0..data.images.len()).collect();
+        if config.eval.max_images > 0 {
+            images.truncate(config.eval.max_images);
+        }
+        let masks = config.model.kind.has_masks();
+        Self { data, images, truth: OnceLock::new(), masks }
+    }
+
+    /// The ground truth, read on first use.
+    ///
+    /// # Errors
+    /// Annotations that are no masks.
+    pub fn truth(&self) -> Result<&GroundTruth, EngineError> {
+        if let Some(truth) = self.truth.get() {
+            return Ok(truth);
+        }
+        let truth = ground_truth::of_images(&self.data, &self.images)?;
+        Ok(self.truth.get_or_init(|| truth))
+    }
+
+    /// Scores detections on these images: boxes, and masks if the model has them. An image missing
+    /// from `found` counts as one without detections.
+    ///
+    /// # Errors
+    /// Detections that are not valid COCO results.
+    pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
+        let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
+        // A class that no category has is not among the results.
+        let known: BTreeSet<u64> =
+            self.data.store.header().categories.iter().map(|c| c.coco_id).collect();
+        let detections: Vec<Detection> = found
+            .iter()
+            .flat_map(|image| image.to_coco(&ids))
+            .filter(|detection| known.contains(&detection.category_id))
+            .collect();
+        let truth = self.truth()?;
+        let score = |kind| -> Result<Summary, EngineError> {
+            Ok(score::evaluate(truth, &detections, kind)?)
+        };
+        let bbox = Some(score(IouType::Bbox)?);
+        let segm = if self.masks { Some(score(IouType::Segm)?) } else { None };
+        Ok(Evaluation { bbox, segm, detections })
+    }
+
+    /// Analyses an evaluation of these images: by boxes, and by masks if they were scored.
+    ///
+    /// # Errors
+    /// Detections that are not valid COCO results.
+    pub fn analyze(&self, evaluation: &Evaluation) -> Result<Vec<Analysis>, EngineError> {
+        let truth = self.truth()?;
+        let kinds = evaluation.summaries().map(|(_, summary)| summary.iou_type);
+        let analyze = |kind| score::analyze(truth, &evaluation.detections, kind);
+        kinds.map(|kind| Ok(analyze(kind)?.1)).collect()
+    }
+
+    /// The annotated objects of an image, by position in the data set, and those that an
+    /// evaluation detected on it.
+    ///
+    /// # Errors
+    /// Annotations that are no masks.
+    pub fn compare(
+        &self,
+        image: usize,
+        evaluation: &Evaluation,
+    ) -> Result<(ImageDetections, ImageDetections), EngineError> {
+        let truth = ground_truth::objects(&self.data, image)?;
+        let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
+        let of_image = evaluation.detections.iter().filter(|d| d.image_id == truth.image_id);
+        let found = of_image.filter_map(|d| {
+            let label = 1 + ids.iter().position(|id| *id == d.category_id)?;
+            let [x, y, w, h] = d.bbox_xywh.map(|v| v as f32);
+            let mask = d.segmentation.clone();
+            Some(Found { label, score: d.score as f32, bbox: [x, y, x + w, y + h], mask })
+        });
+        let found = ImageDetections { image_id: truth.image_id, objects: found.collect() };
+        Ok((truth, found))
+    }
+
+    /// The data set.
+    pub fn data(&self) -> &DataSet {
+        &self.data
+    }
+
+    /// The images, by position in the data set.
+    pub fn images(&self) -> &[usize] {
+        &self.images
+    }
+
+    /// Positions in the data set of the images, by their ids.
+    pub fn positions(&self) -> HashMap<u64, usize> {
+        let id = |position: usize| self.data.store.image(self.data.images[position]).image_id;
+        self.images.iter().map(|&position| (id(position), position)).collect()
+    }
+
+    /// Reads an image, by position in the data set.
+    ///
+    /// # Errors
+    /// An image that cannot be decoded.
+    pub fn load(&self, image: usize) -> Result<Image, EngineError> {
+        let index = self.data.images[image];
+        let record = self.data.store.image(index);
+        let mut rgb = Vec::new();
+        self.data.store.decode_rgb(index, &mut rgb)?;
+        Ok(Image {
+            id: record.image_id,
+            height: record.height as usize,
+            width: record.width as usize,
+            rgb,
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! What happens in a run, as it happens, for whoever times it.
+
+use std::fmt::Debug;
+
+use crate::error::EngineError;
+use crate::evaluate::Evaluation;
+
+/// Something that happens in a session, on the first rank.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// Programs are planned and captured, and the model has its initial weights. Of the data, sizes
+    /// and class names alone were read.
+    Prepared {
+        /// Images to train on.
+        train_images: usize,
+        /// Images to evaluate on.
+        val_images: usize,
+        /// Passes of each rank in a step.
+        passes: usize,
+    },
+    /// An epoch begins; the first is 1.
+    EpochBegins(u64),
+    /// An epoch has ended.
+    EpochEnds(u64),
+    /// Training waits while the model detects, after this epoch.
+    DetectionBegins(u64),
+    /// The model has detected.
+    DetectionEnds(u64),
+    /// The detections after this epoch are scored.
+    Scored {
+        /// The epoch.
+        epoch: u64,
+        /// The scores.
+        evaluation: &'a Evaluation,
+        /// Seconds that training waited.
+        waited_seconds: f64,
+    },
+    /// It is known how the run ends: with its targets reached, or not.
+    Decided {
+        /// Whether they were reached.
+        is_target_reached: bool,
+    },
+}
+
+/// Sees what happens in a session.
+pub trait Observer: Debug + Send {
+    /// Called on the session's thread.
+    ///
+    /// # Errors
+    /// A record that cannot be written; the session ends with it.
+    fn see(&mut self, event: &Event<'_>) -> Result<(), EngineError>;
+}
