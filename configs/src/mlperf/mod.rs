@@ -3,6 +3,8 @@
 
 mod rcp;
 mod recipe;
+mod rules;
 
 pub use rcp::{Convergence, Verdict};
 pub use recipe::{Recipe, TRAIN_IMAGES};
+pub use rules::Deviation;

@@ -59,7 +59,7 @@ enum Command {
     Prep(prep::PrepArgs),
     /// Show the program or the memory plan of a config, or check a store.
     Inspect(inspect::InspectArgs),
-    /// Score runs that were timed by MLPerf's rules.
+    /// Time runs by MLPerf's rules, and score them.
     Mlperf(mlperf::MlperfArgs),
     /// Explain a key of the config: values, unit, default, and where it is set; or list all keys.
     Config(config::ConfigArgs),
@@ -117,7 +117,7 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
         Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
-        Command::Mlperf(args) => mlperf::run(&args).map(|()| Outcome::Done),
+        Command::Mlperf(args) => mlperf::run(&args, stop),
         Command::Config(args) => config::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),
     }

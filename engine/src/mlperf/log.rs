@@ -1,16 +1,14 @@
 //! The log of a timed run: lines `:::MLLOG {json}`, as `mlperf-logging` writes and checks them.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
+use configs::mlperf::TRAIN_IMAGES;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::format::{BENCHMARK, TOKEN};
 use crate::error::EngineError;
-
-/// What begins an event, anywhere in a line.
-const TOKEN: &str = ":::MLLOG";
-/// The benchmark that this reads.
-const BENCHMARK: &str = "maskrcnn";
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +34,8 @@ pub struct RunLog {
     pub minutes: f64,
     /// Epoch of the last `eval_accuracy`; 0 without one.
     pub epochs: f64,
+    /// Images of the training set.
+    pub train_samples: usize,
     /// Box and mask AP of that evaluation.
     pub ap: [f64; 2],
 }
@@ -85,8 +85,31 @@ impl RunLog {
             status,
             minutes: (stop - start) / 60_000.0,
             epochs: reading.epochs,
+            train_samples: reading.train_samples.unwrap_or(TRAIN_IMAGES),
             ap: reading.ap,
         })
+    }
+}
+
+impl fmt::Display for RunLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = match self.status {
+            Status::Success => "success",
+            Status::Aborted => "aborted",
+            Status::Unfinished => "unfinished",
+        };
+        // The last batch of an epoch is not full, but counts as a step of the reference.
+        let steps = self.train_samples.div_ceil(self.global_batch);
+        let images = self.epochs * (steps * self.global_batch) as f64;
+        let [bbox, segm] = self.ap;
+        write!(
+            f,
+            "{}  {status}  {:.3} minutes  {} epochs  {images:.0} images  box AP {bbox:.4}  mask AP \
+             {segm:.4}",
+            self.path.display(),
+            self.minutes,
+            self.epochs
+        )
     }
 }
 
@@ -97,6 +120,7 @@ struct Reading {
     start: Option<f64>,
     stop: Option<(Status, f64)>,
     epochs: f64,
+    train_samples: Option<usize>,
     ap: [f64; 2],
 }
 
@@ -110,6 +134,10 @@ impl Reading {
             "global_batch_size" => {
                 let size = event.value.as_u64().filter(|size| *size > 0);
                 self.global_batch = Some(size.ok_or_else(|| lacks("a number"))? as usize);
+            }
+            "train_samples" => {
+                let images = event.value.as_u64().ok_or_else(|| lacks("a number"))?;
+                self.train_samples = Some(images as usize);
             }
             "run_start" => self.start = Some(event.time_ms),
             "run_stop" => {

@@ -1,7 +1,16 @@
-//! Timed runs by MLPerf's rules: what their logs say, and what several of them score.
+//! Timed runs by MLPerf's rules: their logs, the system that they run on, and what several of them
+//! score.
 
+mod cache;
+mod format;
 mod log;
 mod score;
+mod system;
+mod timer;
+mod writer;
 
+pub use cache::{Cleared, clear_caches};
 pub use log::{RunLog, Status};
 pub use score::{Score, Scored};
+pub use system::System;
+pub use timer::{Submission, Timer};

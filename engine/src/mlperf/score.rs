@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use configs::mlperf::{Convergence, Recipe, Verdict};
+use configs::mlperf::{Convergence, Verdict};
 
 use super::log::{RunLog, Status};
 use crate::error::EngineError;
@@ -85,24 +85,8 @@ fn scored(runs: &[RunLog]) -> Scored {
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let global_batch = self.runs[0].global_batch;
-        let recipe = Recipe::new(global_batch, None).ok();
         for run in &self.runs {
-            let status = match run.status {
-                Status::Success => "success",
-                Status::Aborted => "aborted",
-                Status::Unfinished => "unfinished",
-            };
-            let steps = recipe.as_ref().map_or(0, Recipe::steps_per_epoch);
-            let images = run.epochs * (steps * global_batch as u64) as f64;
-            let [bbox, segm] = run.ap;
-            writeln!(
-                f,
-                "{}  {status}  {:.3} minutes  {} epochs  {images:.0} images  box AP {bbox:.4}  \
-                 mask AP {segm:.4}",
-                run.path.display(),
-                run.minutes,
-                run.epochs
-            )?;
+            writeln!(f, "{run}")?;
         }
         let count = self.runs.len();
         let Scored::Olympic { minutes, epochs, verdict } = &self.scored else {

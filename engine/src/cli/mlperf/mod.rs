@@ -1,0 +1,44 @@
+//! `onegraph mlperf`: runs timed by MLPerf's rules, and what they score.
+
+mod run;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::signals::Stop;
+use crate::EngineError;
+use crate::mlperf::{RunLog, Score};
+use crate::train::Outcome;
+
+#[derive(Debug, Args)]
+pub(super) struct MlperfArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Time runs from their initialization to the targets; writes their logs (result_0.txt, ..)
+    /// and the description of the system.
+    Run(run::RunArgs),
+    /// Score the logs of several runs (result_0.txt, ..): minutes and epochs of each, their mean
+    /// without the fastest and the slowest, and whether they converged no faster than the
+    /// reference.
+    Score {
+        /// Logs with lines `:::MLLOG`, whoever wrote them.
+        #[arg(required = true, value_name = "FILE")]
+        logs: Vec<PathBuf>,
+    },
+}
+
+pub(super) fn run(args: &MlperfArgs, stop: &Stop) -> Result<Outcome, EngineError> {
+    match &args.command {
+        Command::Run(args) => run::run(args, stop),
+        Command::Score { logs } => {
+            let runs = logs.iter().map(|path| RunLog::read(path)).collect::<Result<_, _>>()?;
+            super::print(&Score::new(runs)?.to_string())?;
+            Ok(Outcome::Done)
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Clears the cache of files before a timed run, so that its data comes from the disk.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{Advice, fadvise};
+
+/// What was cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cleared {
+    /// All files of the machine, through `/proc/sys/vm/drop_caches`.
+    Machine,
+    /// The files of the stores, by `posix_fadvise`: what no process has mapped.
+    Stores,
+    /// Nothing.
+    Nothing,
+}
+
+impl Cleared {
+    /// A sentence for the log.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Cleared::Machine => "the cache of all files was cleared",
+            Cleared::Stores => "the cache of the stores' files was cleared",
+            Cleared::Nothing => "no cache was cleared",
+        }
+    }
+}
+
+/// Clears the cache of all files, which root may do, else that of the files in `stores`.
+pub fn clear_caches(stores: &[&Path]) -> Cleared {
+    rustix::fs::sync();
+    if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
+        return Cleared::Machine;
+    }
+    if clear_stores(stores) { Cleared::Stores } else { Cleared::Nothing }
+}
+
+/// Whether the files of all these stores are advised away.
+fn clear_stores(stores: &[&Path]) -> bool {
+    let is_cleared = |store: &&Path| {
+        let Ok(entries) = std::fs::read_dir(store) else { return false };
+        entries.flatten().all(|entry| {
+            let file = File::open(entry.path());
+            file.is_ok_and(|file| fadvise(&file, 0, None, Advice::DontNeed).is_ok())
+        })
+    };
+    !stores.is_empty() && stores.iter().all(is_cleared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clear_stores;
+
+    #[test]
+    fn files_of_a_store_are_advised_away() {
+        let store = tempfile::tempdir().expect("a folder");
+        std::fs::write(store.path().join("pixels.bin"), [1; 4096]).expect("room");
+        assert!(clear_stores(&[store.path()]));
+        assert!(!clear_stores(&[]), "nothing is not cleared");
+        assert!(!clear_stores(&[store.path(), &store.path().join("none")]));
+    }
+}

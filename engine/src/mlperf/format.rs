@@ -1,0 +1,6 @@
+//! What all logs of timed runs have alike.
+
+/// What begins an event, anywhere in a line.
+pub(super) const TOKEN: &str = ":::MLLOG";
+/// The name of the benchmark in the rules.
+pub(super) const BENCHMARK: &str = "maskrcnn";

@@ -1,0 +1,82 @@
+//! Writes the log of a timed run, as `mlperf_logging.mllog` does.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::format::TOKEN;
+use crate::append::AppendFile;
+use crate::error::EngineError;
+
+/// The kind of an event.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Point,
+    Start,
+    End,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Point => "POINT_IN_TIME",
+            Kind::Start => "INTERVAL_START",
+            Kind::End => "INTERVAL_END",
+        }
+    }
+}
+
+/// A log that grows by whole lines.
+#[derive(Debug)]
+pub(super) struct LogWriter {
+    file: AppendFile,
+}
+
+impl LogWriter {
+    /// Begins the log at `path`.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] if there is one; [`EngineError::Io`].
+    pub(super) fn create(path: &Path) -> Result<Self, EngineError> {
+        if path.exists() {
+            return Err(EngineError::Usage(format!(
+                "{} is the log of an earlier run: give another --out, or move it away",
+                path.display()
+            )));
+        }
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(crate::run_dir::io(parent))?;
+        }
+        Ok(Self { file: AppendFile::open(path)? })
+    }
+
+    /// Writes lines that are no events.
+    pub(super) fn text(&mut self, text: &str) -> Result<(), EngineError> {
+        self.file.append(format!("{text}\n").as_bytes())
+    }
+
+    /// Writes an event of this moment.
+    pub(super) fn event(
+        &mut self,
+        kind: Kind,
+        key: &str,
+        value: Value,
+        metadata: Value,
+    ) -> Result<(), EngineError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        // The fields in the order of mllog, for whoever reads the log by eye.
+        let kind = kind.name();
+        let line = format!(
+            "{TOKEN} {{\"namespace\": \"\", \"time_ms\": {now}, \"event_type\": \"{kind}\", \
+             \"key\": {}, \"value\": {value}, \"metadata\": {metadata}}}\n",
+            Value::from(key)
+        );
+        self.file.append(line.as_bytes())
+    }
+
+    /// Writes a value that belongs to the whole run.
+    pub(super) fn fact(&mut self, key: &str, value: impl Into<Value>) -> Result<(), EngineError> {
+        self.event(Kind::Point, key, value.into(), json!({}))
+    }
+}

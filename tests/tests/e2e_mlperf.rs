@@ -1,0 +1,191 @@
+//! `onegraph mlperf run`: its logs, by the rules' own checker where it is installed.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{BAD_CONFIG, Place};
+use serde_json::Value;
+
+/// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps an epoch.
+const SHORT: &str = r#"
+extends = "mlperf_8"
+
+[model.backbone]
+kind = "small"
+stage_channels = [8, 8, 16, 16]
+norm = "group_norm"
+norm_eps = 1e-5
+norm_groups = 4
+frozen_stages = 0
+
+[model.anchors]
+sizes = [8, 16, 32, 64]
+
+[model.fpn]
+channels = 8
+
+[model.box_head]
+hidden = [16, 16]
+
+[model.mask_head]
+channels = [8]
+deconv_channels = 8
+
+[input]
+min_size = 64
+max_size = 64
+
+[data.synthetic]
+kind = "shapes"
+train_images = 20
+val_images = 6
+image_size = 64
+dir = "data"
+
+[train]
+steps = 6
+"#;
+
+const RUN: &str = "mlperf run short.toml --out out --system box --org ours --seed 7 --keep-caches \
+                   --device cpu";
+
+const RESULT: &str = "out/results/box/maskrcnn/result_0.txt";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("short.toml", SHORT);
+    place
+}
+
+/// The events of a log: key, value, metadata.
+fn events(log: &str) -> Vec<(String, Value, Value)> {
+    let lines = log.lines().filter_map(|line| line.strip_prefix(":::MLLOG "));
+    let event = |line| {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let key = event["key"].as_str().expect("a key").to_string();
+        (key, event["value"].clone(), event["metadata"].clone())
+    };
+    lines.map(event).collect()
+}
+
+/// Where key `key` is first among the events.
+fn at(events: &[(String, Value, Value)], key: &str) -> usize {
+    let found = events.iter().position(|(theirs, ..)| theirs == key);
+    found.unwrap_or_else(|| panic!("no {key}"))
+}
+
+/// The python that `.ci/run` gives `mlperf-logging`.
+fn checker() -> Option<PathBuf> {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/mlperf/bin/python");
+    python.is_file().then_some(python)
+}
+
+/// Runs a checker of `mlperf-logging` with these words; what it says, and whether it is content.
+fn check(place: &Place, module: &str, words: &[&str]) -> Option<(String, bool)> {
+    let Some(python) = checker() else {
+        println!("SKIPPED: mlperf-logging is not installed in target/mlperf (see CONTRIBUTING.md)");
+        return None;
+    };
+    let mut command = Command::new(python);
+    command.args(["-m", &format!("mlperf_logging.{module}")]).args(words);
+    let output = command.current_dir(place.path()).output().expect("python runs");
+    let said = [output.stdout, output.stderr].concat();
+    Some((String::from_utf8_lossy(&said).into_owned(), output.status.success()))
+}
+
+#[test]
+fn a_shortened_run_lacks_accuracy_alone() {
+    let place = place();
+    let said = place.run(RUN);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("model.fpn.channels is 8, in the reference 256"), "{}", said.err);
+    assert!(said.err.contains("Data Representation:"), "{}", said.err);
+    assert!(
+        said.out.contains("aborted") && said.out.contains("2 epochs  48 images"),
+        "{}",
+        said.out
+    );
+    let log = place.text(RESULT);
+    let events = events(&log);
+    let order = [
+        "cache_clear",
+        "submission_benchmark",
+        "init_start",
+        "seed",
+        "global_batch_size",
+        "opt_base_learning_rate",
+        "init_stop",
+        "run_start",
+        "epoch_start",
+        "epoch_stop",
+        "eval_start",
+        "eval_stop",
+        "eval_accuracy",
+        "run_stop",
+    ];
+    let places = order.map(|key| at(&events, key));
+    assert!(places.is_sorted(), "{events:?}");
+    let value = |key: &str| &events[at(&events, key)].1;
+    assert_eq!((value("cache_clear"), value("seed")), (&false.into(), &7.into()));
+    assert_eq!(value("submission_division"), "open", "the model is another");
+    assert_eq!(value("opt_learning_rate_warmup_factor"), &Value::from(2e-5));
+    assert_eq!((value("train_samples"), value("eval_samples")), (&20.into(), &6.into()));
+    let epochs = events.iter().filter(|(key, ..)| key == "eval_accuracy");
+    let epochs: Vec<_> = epochs.map(|(.., metadata)| metadata["epoch_num"].as_u64()).collect();
+    assert_eq!(epochs, [Some(1), Some(2)]);
+    assert_eq!(events.last().expect("events").2["status"], "aborted");
+
+    let words = ["--usage", "training", "--ruleset", "3.1.0", RESULT];
+    let Some((said, _)) = check(&place, "compliance_checker", &words) else { return };
+    assert!(said.contains("SUCCESS"), "{said}");
+    // The closed division's rules on the same log.
+    place.write("closed.txt", log.replace(r#""value": "open""#, r#""value": "closed""#));
+    let words = ["--usage", "training", "--ruleset", "3.1.0", "closed.txt"];
+    let Some((said, _)) = check(&place, "compliance_checker", &words) else { return };
+    let complaints: Vec<&str> =
+        said.lines().filter(|line| line.starts_with("WARNING") || line.contains("Error")).collect();
+    assert!(complaints.len() == 1 && complaints[0].contains("eval_accuracy"), "{said}");
+    let words = ["out/systems/box.json", "training", "3.1.0"];
+    let Some((said, _)) = check(&place, "system_desc_checker", &words) else { return };
+    assert!(said.contains("passed"), "{said}");
+}
+
+#[test]
+fn runs_that_reach_their_targets_are_scored() {
+    let place = place();
+    let run = format!("{RUN} --runs 3 --set train.target_box=0 --set train.target_mask=0");
+    let said = place.run(&run);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(said.out.matches("success").count(), 3, "{}", said.out);
+    assert!(said.out.contains("olympic mean of 1 of 3 runs"), "{}", said.out);
+    let seeds = (0..3).map(|i| {
+        let events = events(&place.text(&format!("out/results/box/maskrcnn/result_{i}.txt")));
+        let stop = events.last().expect("events");
+        assert_eq!((stop.0.as_str(), &stop.2["status"]), ("run_stop", &"success".into()));
+        events[at(&events, "seed")].1.as_u64()
+    });
+    assert_eq!(seeds.collect::<Vec<_>>(), [Some(7), Some(8), Some(9)]);
+    // The first evaluation reaches them; its checkpoint is the last.
+    for i in 0..3 {
+        let last = place.text(&format!("out/runs/result_{i}/last_checkpoint"));
+        assert_eq!(last, "checkpoints/step_00000003\n");
+    }
+    place.bad(&run, BAD_CONFIG, &["result_0.txt", "is the log of an earlier run", "--out"]);
+}
+
+#[test]
+fn a_run_that_cannot_be_timed_is_refused() {
+    let place = place();
+    for (set, words) in [
+        ("train.target_mask=none", "set train.target_box and train.target_mask"),
+        ("train.eval_every_epochs=2", "train.eval_every_epochs=1"),
+    ] {
+        place.bad(&format!("{RUN} --set {set}"), BAD_CONFIG, &[words]);
+    }
+    assert!(!place.join("out").exists(), "a refused run leaves nothing");
+    let words = RUN.replace("--system box", "--system ../box");
+    let said = place.run(&words);
+    assert!(said.code == 2 && said.err.contains("it names files"), "{}", said.err);
+}
