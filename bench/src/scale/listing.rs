@@ -1,5 +1,6 @@
 //! The nodes of a planned step as text, by stream and one by one, and the minutes to the target.
 
+use super::evaluation::Evaluation;
 use super::minutes::Minutes;
 use super::nodes::{NodePlan, NodesPlan, StreamPlan};
 use super::rates::Rate;
@@ -86,12 +87,28 @@ pub(super) fn rates(table: &[Rate]) {
 }
 
 /// The run to the target.
-pub(super) fn minutes(run: &Minutes, evaluation_seconds: f64) {
+/// How long an evaluation keeps the GPUs from training.
+pub(super) fn evaluation(of: &Evaluation, ranks: usize) {
+    say!("");
+    say!(
+        "an evaluation of {} images: training waits {:.2} s on {ranks} GPUs: {} batches of {} at \
+         {:.2} ms for the model and {:.2} ms for its inputs and results, {:.2} s for the state",
+        of.images,
+        of.seconds,
+        of.batches,
+        of.batch,
+        of.model_ms,
+        of.copies_ms,
+        of.state_seconds,
+    );
+}
+
+pub(super) fn minutes(run: &Minutes) {
     let record = run.record.map_or(String::new(), |best| format!("; the record is {best:.2}"));
     say!("");
     say!(
         "to box 0.377 and mask 0.339: {:.1} minutes{record}. {} epochs at a global batch of {}, \
-         {:.2} ms a step over real shapes: {:.1} of training, {:.1} of evaluation ({} s each), \
+         {:.2} ms a step over real shapes: {:.1} of training, {:.1} of evaluation ({:.2} s each), \
          {:.1} of start and end",
         run.total,
         run.epochs,
@@ -99,7 +116,7 @@ pub(super) fn minutes(run: &Minutes, evaluation_seconds: f64) {
         run.step_ms,
         run.training,
         run.evaluation,
-        evaluation_seconds,
+        run.evaluation_seconds,
         run.start_and_end,
     );
 }

@@ -4,6 +4,7 @@
 
 mod buckets;
 mod calibration;
+mod evaluation;
 #[cfg(test)]
 mod goals;
 mod listing;
@@ -29,6 +30,7 @@ use device::Gpu;
 use crate::full_size::Padded;
 use crate::report::write_json;
 use calibration::{Calibration, POSITIVES};
+use evaluation::Evaluation;
 use minutes::Minutes;
 use model::Model;
 use nodes::NodesPlan;
@@ -82,9 +84,9 @@ pub(crate) struct PlanArgs {
     /// List the model's rates and every node, not only those that take longest.
     #[arg(long)]
     nodes: bool,
-    /// Seconds that an evaluation keeps 8 GPUs from training.
-    #[arg(long, value_name = "S", default_value_t = minutes::EVALUATION_SECONDS)]
-    evaluation_seconds: f64,
+    /// Seconds that an evaluation keeps the GPUs from training, where they were measured.
+    #[arg(long, value_name = "S")]
+    evaluation_seconds: Option<f64>,
     /// Draw the predicted time line of one rank into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -149,10 +151,11 @@ impl PlanArgs {
             "--positives {}: an image has more than 0 positive RoIs on the average",
             self.positives
         );
+        let wrong = self.evaluation_seconds.filter(|s| !(s.is_finite() && *s >= 0.0));
         ensure!(
-            self.evaluation_seconds.is_finite() && self.evaluation_seconds >= 0.0,
+            wrong.is_none(),
             "--evaluation-seconds {}: must be 0 or more",
-            self.evaluation_seconds
+            wrong.unwrap_or(0.0)
         );
         Ok(())
     }
@@ -161,6 +164,7 @@ impl PlanArgs {
 /// What was planned.
 struct Planned {
     nodes: NodesPlan,
+    evaluation: Evaluation,
     minutes: Option<Minutes>,
     steps: Vec<StepPlan>,
     kept: tables::Kept,
@@ -196,9 +200,13 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let first = args.bucket_mib.first().copied().unwrap_or(50.0);
     let steps: Vec<StepPlan> =
         args.bucket_mib.iter().map(|mib| plan(&setting(&own, *mib))).collect();
+    let detection = Model::detection(&config, config.eval.batch_size, shape, &gpu)?;
+    let evaluation = evaluation::project(&own, &detection.at(args.rates), &calibration, args.gpus);
+    let seconds = args.evaluation_seconds.unwrap_or(evaluation.seconds);
     let planned = Planned {
         nodes: nodes::plan(&setting(&own, first)),
-        minutes: minutes::project(args, &gpu, images, steps[0].step_ms),
+        evaluation,
+        minutes: minutes::project(args, &gpu, images, steps[0].step_ms, seconds),
         steps,
         kept: tables::kept(&setting(&full, first), &setting(&single, first)),
         weak: tables::weak(&setting(&single, first)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
 use device::{Gpu, Target, Task};
-use engine::model::{Inject, ModelSpec, Part, SlotShape, training_program};
+use engine::model::{Inject, ModelSpec, Part, SlotShape, detection_program, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 use graph::program::Pass;
@@ -77,7 +77,7 @@ pub(super) struct Model {
     pub(super) prepared: Prepared,
     /// Trained parameters' gradients.
     pub(super) grads: Vec<TensorId>,
-    /// Positive RoIs of an image, at most.
+    /// RoIs of an image that the mask head works on, at most.
     pub(super) capacity: f64,
     launches: graph::capture::LaunchList,
 }
@@ -91,30 +91,30 @@ impl Model {
         gpu: &Gpu,
     ) -> anyhow::Result<Self> {
         let config = with_groups_of(config, images);
-        let spec = ModelSpec {
-            config: &config,
-            num_classes: config.model.classes_or(CLASSES),
-            images,
-            padded: padded.into(),
-            slot: SlotShape {
-                pixels: 3 * padded.height * padded.width,
-                objects: OBJECTS,
-                parts: 4 * OBJECTS,
-                coords: 128 * OBJECTS,
-                runs: 1024,
-            },
-            target: Target::Gpu(gpu.clone()),
-            part: Part::whole(),
-            inject: Inject::default(),
-        };
-        let program = Arc::new(training_program(&spec)?.program);
+        let built = training_program(&spec(&config, images, padded, gpu))?;
+        let roi = &config.model.roi;
+        let capacity = roi.batch_size_per_image as f64 * f64::from(roi.positive_fraction);
+        Self::of(built.program, images, gpu, capacity)
+    }
+
+    /// The detection pass on `images` images of a padded shape, planned for a GPU.
+    pub(super) fn detection(
+        config: &Config,
+        images: usize,
+        padded: PaddedShape,
+        gpu: &Gpu,
+    ) -> anyhow::Result<Self> {
+        let built = detection_program(&spec(config, images, padded, gpu))?;
+        Self::of(built.program, images, gpu, config.model.detections.per_image as f64)
+    }
+
+    fn of(program: Program, images: usize, gpu: &Gpu, capacity: f64) -> anyhow::Result<Self> {
+        let program = Arc::new(program);
         let grads = buckets::gradients(&program);
-        let prepared = Prepared::new(program.clone(), spec.target)?;
+        let prepared = Prepared::new(program.clone(), Target::Gpu(gpu.clone()))?;
         let state = imagined_addresses(&program);
         let launches =
             prepared.launches(&Place { arena: 1 << 44, inputs: 1 << 43, state: &state })?;
-        let roi = &config.model.roi;
-        let capacity = roi.batch_size_per_image as f64 * f64::from(roi.positive_fraction);
         let rates = Rates::of(gpu, Stage::Now);
         Ok(Self { gpu: gpu.clone(), rates, images, prepared, grads, capacity, launches })
     }
@@ -190,6 +190,26 @@ impl Model {
             node.pass == Pass::Update && node.inputs.iter().any(|t| tensors.contains(t))
         });
         reads.map(|(position, _)| position).collect()
+    }
+}
+
+/// A model on images of a padded shape.
+fn spec<'a>(config: &'a Config, images: usize, padded: PaddedShape, gpu: &Gpu) -> ModelSpec<'a> {
+    ModelSpec {
+        config,
+        num_classes: config.model.classes_or(CLASSES),
+        images,
+        padded: padded.into(),
+        slot: SlotShape {
+            pixels: 3 * padded.height * padded.width,
+            objects: OBJECTS,
+            parts: 4 * OBJECTS,
+            coords: 128 * OBJECTS,
+            runs: 1024,
+        },
+        target: Target::Gpu(gpu.clone()),
+        part: Part::whole(),
+        inject: Inject::default(),
     }
 }
 

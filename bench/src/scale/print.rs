@@ -126,8 +126,9 @@ pub(super) fn text(about: &About<'_>, calibration: &Calibration, planned: &Plann
     for step in &planned.steps {
         self::step(about, step, planned.steps.len() == 1);
     }
+    listing::evaluation(&planned.evaluation, args.gpus);
     if let Some(minutes) = &planned.minutes {
-        listing::minutes(minutes, args.evaluation_seconds);
+        listing::minutes(minutes);
     }
     memory(about);
     tables(about, planned);
@@ -310,6 +311,7 @@ pub(super) fn json(about: &About<'_>, calibration: &Calibration, planned: &Plann
         "gradient_bytes": about.gradient_bytes(),
         "model_rates": about.model.rates.table(args.rates),
         "one_rank": planned.nodes,
+        "evaluation": planned.evaluation,
         "minutes": planned.minutes,
         "steps": steps.collect::<Vec<_>>(),
         "memory": {
