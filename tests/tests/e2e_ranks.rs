@@ -84,7 +84,8 @@ fn a_late_verdict_ends_all_ranks_after_the_same_step() {
         assert!(!said.err.contains("was asked to stop"), "{}", said.err);
         let run = format!("runs/{name}");
         assert_eq!(place.metrics("runs/one"), place.metrics(&run));
-        assert_eq!(place.names(&format!("{run}/checkpoints")), ["step_00000004"]);
+        let saved = place.names(&format!("{run}/checkpoints"));
+        assert_eq!(saved, ["step_00000003", "step_00000004"], "an epoch, and the last step");
         assert!(place.state("runs/one", 4) == place.state(&run, 4), "{name}");
         assert_eq!(place.json(&format!("{run}/report.json"))["state"], "target_reached");
         let pictures = |run: &str| place.bytes(&format!("{run}/predictions.png"));
@@ -233,6 +234,17 @@ fn a_full_disk_of_rank_0_is_told_by_all() {
     assert!(of("rank 1: error: rank 0 on host "), "{}", said.err);
 }
 
+/// A connection to rank 0, which may have said that it waits just before it listens.
+fn connected(port: u16) -> TcpStream {
+    for _ in 0..100 {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            return stream;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("rank 0 does not listen");
+}
+
 /// Rank 0 turns strangers away while it waits, names the rank that does not come, and starts with
 /// one that comes late.
 #[test]
@@ -252,7 +264,7 @@ fn strangers_are_refused_and_a_rank_that_never_comes_is_named() {
     let mut run = start(&["sh", "-c", late], "");
     run.wait_for("waiting for the others");
     for garbage in [&b""[..], b"GET / HTTP/1.0\r\n\r\n", &[255; 5000]] {
-        let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("rank 0 listens");
+        let mut stranger = connected(port);
         // Refused before all of it is written, or after.
         let _ = stranger.write_all(garbage).and_then(|()| stranger.shutdown(Shutdown::Write));
         let _ = stranger.read_to_end(&mut Vec::new());
