@@ -12,6 +12,7 @@ macro_rules! say {
 
 mod all_reduce;
 mod cuda_ops;
+mod curves;
 mod data;
 mod full_size;
 mod history;
@@ -60,6 +61,8 @@ enum What {
     Plan(scale::PlanArgs),
     /// Decoding and loading, without training.
     Data(data::DataArgs),
+    /// AP over the steps of several runs, as a table and as a drawing.
+    Curves(curves::CurvesArgs),
     /// The sessions of bench/history: trends, new ones, tables of docs/measurements.md.
     History(history::HistoryArgs),
 }
@@ -91,6 +94,7 @@ fn run(cli: &Cli, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
         Some(What::Infer(args)) => infer::run(args, open),
         Some(What::Plan(args)) => scale::run(args),
         Some(What::Data(args)) => data::run(args),
+        Some(What::Curves(args)) => curves::run(args),
         Some(What::History(args)) => history::run(args),
     }
 }

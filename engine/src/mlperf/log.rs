@@ -38,6 +38,8 @@ pub struct RunLog {
     pub train_samples: usize,
     /// Box and mask AP of that evaluation.
     pub ap: [f64; 2],
+    /// Epoch, box and mask AP of every evaluation.
+    pub evaluations: Vec<(f64, [f64; 2])>,
 }
 
 /// One event.
@@ -87,6 +89,7 @@ impl RunLog {
             epochs: reading.epochs,
             train_samples: reading.train_samples.unwrap_or(TRAIN_IMAGES),
             ap: reading.ap,
+            evaluations: reading.evaluations,
         })
     }
 }
@@ -122,6 +125,7 @@ struct Reading {
     epochs: f64,
     train_samples: Option<usize>,
     ap: [f64; 2],
+    evaluations: Vec<(f64, [f64; 2])>,
 }
 
 impl Reading {
@@ -155,6 +159,7 @@ impl Reading {
                 for (ap, name) in self.ap.iter_mut().zip(["BBOX", "SEGM"]) {
                     *ap = event.value[name].as_f64().ok_or_else(|| lacks(name))?;
                 }
+                self.evaluations.push((self.epochs, self.ap));
             }
             _ => {}
         }

@@ -2,6 +2,7 @@
 //! score.
 
 mod cache;
+mod compared;
 mod format;
 mod log;
 mod score;
@@ -10,6 +11,7 @@ mod timer;
 mod writer;
 
 pub use cache::{Cleared, clear_caches};
+pub use compared::Compared;
 pub use log::{RunLog, Status};
 pub use score::{Score, Scored};
 pub use system::System;

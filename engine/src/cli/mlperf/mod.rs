@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::signals::Stop;
 use crate::EngineError;
-use crate::mlperf::{RunLog, Score};
+use crate::mlperf::{Compared, RunLog, Score};
 use crate::train::Outcome;
 
 #[derive(Debug, Args)]
@@ -22,6 +22,13 @@ enum Command {
     /// Time runs from their initialization to the targets; writes their logs (result_0.txt, ..)
     /// and the description of the system.
     Run(run::RunArgs),
+    /// Compare a run's AP after each epoch with the published run of its global batch (96 or 256),
+    /// while it goes on or afterwards.
+    Curve {
+        /// A log with lines `:::MLLOG`.
+        #[arg(value_name = "FILE")]
+        log: PathBuf,
+    },
     /// Score the logs of several runs (result_0.txt, ..): minutes and epochs of each, their mean
     /// without the fastest and the slowest, and whether they converged no faster than the
     /// reference.
@@ -35,6 +42,10 @@ enum Command {
 pub(super) fn run(args: &MlperfArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     match &args.command {
         Command::Run(args) => run::run(args, stop),
+        Command::Curve { log } => {
+            super::print(&Compared::new(RunLog::read(log)?)?.to_string())?;
+            Ok(Outcome::Done)
+        }
         Command::Score { logs } => {
             let runs = logs.iter().map(|path| RunLog::read(path)).collect::<Result<_, _>>()?;
             super::print(&Score::new(runs)?.to_string())?;

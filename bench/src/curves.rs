@@ -1,0 +1,268 @@
+//! `bench curves`: AP over the steps of several runs, grouped by what differs between them: the mean
+//! of each group, and the extent of its runs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+/// Size of the drawing, and its margins: left, right, top, bottom.
+const SIZE: [f64; 2] = [720.0, 400.0];
+const MARGINS: [f64; 4] = [56.0, 16.0, 40.0, 44.0];
+/// Room for a line of the legend.
+const LEGEND_LINE: f64 = 18.0;
+/// Colours of the groups: apart for most eyes, dark enough on white.
+const COLOURS: [&str; 6] = ["#2f6db3", "#b4530a", "#3b7d3b", "#8a3fa0", "#a07c00", "#6b6b6b"];
+
+#[derive(Debug, Args)]
+pub(crate) struct CurvesArgs {
+    /// A name, and the folders of the runs that it stands for.
+    #[arg(required = true, value_name = "NAME=RUN[,RUN..]", value_parser = parse_group)]
+    groups: Vec<Group>,
+    /// The score that is drawn.
+    #[arg(long, value_enum, default_value = "bbox")]
+    metric: Metric,
+    /// Draw the curves into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// The drawing's title.
+    #[arg(long, value_name = "TEXT", default_value = "AP over training")]
+    title: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Metric {
+    Bbox,
+    Segm,
+}
+
+impl Metric {
+    fn key(self) -> &'static str {
+        match self {
+            Metric::Bbox => "bbox",
+            Metric::Segm => "segm",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Metric::Bbox => "box AP",
+            Metric::Segm => "mask AP",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Group {
+    name: String,
+    runs: Vec<PathBuf>,
+}
+
+fn parse_group(text: &str) -> Result<Group, String> {
+    let (name, runs) = text.split_once('=').ok_or("expected NAME=RUN[,RUN..]")?;
+    let runs: Vec<PathBuf> =
+        runs.split(',').filter(|run| !run.is_empty()).map(Into::into).collect();
+    match name.is_empty() || runs.is_empty() {
+        true => Err("expected NAME=RUN[,RUN..]".into()),
+        false => Ok(Group { name: name.to_string(), runs }),
+    }
+}
+
+/// The scores of a group's runs at a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    step: u64,
+    mean: f64,
+    least: f64,
+    most: f64,
+}
+
+pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
+    say!("| | runs | step | box AP (least to most) | mask AP (least to most) |");
+    say!("|---|---|---|---|---|");
+    for group in &args.groups {
+        let cell = |metric| -> anyhow::Result<(u64, String)> {
+            let points = points(group, metric)?;
+            let last = points.last().context("an evaluation")?;
+            let extent = match group.runs.len() {
+                1 => String::new(),
+                _ => format!(" ({:.3} to {:.3})", last.least, last.most),
+            };
+            Ok((last.step, format!("{:.3}{extent}", last.mean)))
+        };
+        let ((step, bbox), (_, segm)) = (cell(Metric::Bbox)?, cell(Metric::Segm)?);
+        say!("| {} | {} | {step} | {bbox} | {segm} |", group.name, group.runs.len());
+    }
+    let Some(path) = &args.svg else { return Ok(()) };
+    let curves = args.groups.iter().map(|group| {
+        let runs = group.runs.len();
+        let name =
+            if runs > 1 { format!("{}, {runs} runs", group.name) } else { group.name.clone() };
+        Ok((name, points(group, args.metric)?))
+    });
+    let curves = curves.collect::<anyhow::Result<Vec<_>>>()?;
+    let svg = draw(&args.title, args.metric.name(), &curves);
+    engine::run_dir::write_whole(path, svg.as_bytes()).with_context(|| path.display().to_string())
+}
+
+/// The scores at the steps that all runs of a group were evaluated at.
+fn points(group: &Group, metric: Metric) -> anyhow::Result<Vec<Point>> {
+    let mut at: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for run in &group.runs {
+        for (step, ap) in scores(run, metric)? {
+            at.entry(step).or_default().push(ap);
+        }
+    }
+    let whole = at.into_iter().filter(|(_, scores)| scores.len() == group.runs.len());
+    let points: Vec<Point> = whole
+        .map(|(step, scores)| Point {
+            step,
+            mean: scores.iter().sum::<f64>() / scores.len() as f64,
+            least: scores.iter().copied().fold(f64::INFINITY, f64::min),
+            most: scores.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+        .collect();
+    ensure!(!points.is_empty(), "the runs of {} share no step with a score", group.name);
+    Ok(points)
+}
+
+/// Step and AP of each evaluation of a run, by step; one that came again counts once.
+fn scores(run: &Path, metric: Metric) -> anyhow::Result<BTreeMap<u64, f64>> {
+    let path = run.join("metrics.jsonl");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let scores: BTreeMap<u64, f64> = records
+        .filter_map(|record| Some((record["step"].as_u64()?, record[metric.key()]["AP"].as_f64()?)))
+        .collect();
+    let name = metric.name();
+    ensure!(!scores.is_empty(), "{}: no evaluation has a {name}", path.display());
+    Ok(scores)
+}
+
+/// The curves as a drawing that needs nothing else.
+fn draw(title: &str, score: &str, curves: &[(String, Vec<Point>)]) -> String {
+    let [width, height] = SIZE;
+    let [left, right, top, bottom] = MARGINS;
+    let all = || curves.iter().flat_map(|(_, points)| points);
+    let last_step = all().map(|p| p.step).max().unwrap_or(1) as f64;
+    // The next tenth above the highest.
+    let highest = (all().map(|p| p.most).fold(0.0, f64::max) * 10.0 + 1e-9).ceil().max(1.0) / 10.0;
+    let x = |step: u64| left + step as f64 / last_step * (width - left - right);
+    let y = |ap: f64| height - bottom - ap.max(0.0) / highest * (height - top - bottom);
+    let whole = height + LEGEND_LINE * curves.len() as f64 + 8.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {whole}\" \
+         width=\"{width}\" height=\"{whole}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"{left}\" y=\"24\" font-size=\"15\">{}</text>\n",
+        escaped(title)
+    );
+    // Writing to a string cannot fail.
+    for tenth in 0..=(highest * 10.0).round() as u32 {
+        let ap = f64::from(tenth) / 10.0;
+        let at = y(ap);
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{left}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>\
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{ap:.1}</text>",
+            width - right,
+            left - 6.0,
+            at + 4.0
+        );
+    }
+    for quarter in 0..=4 {
+        let step = (last_step * f64::from(quarter) / 4.0).round() as u64;
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step}</text>",
+            x(step).min(width - right - 12.0),
+            height - bottom + 18.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text>\
+         <text x=\"{left}\" y=\"{}\">{score}</text>",
+        width - right,
+        height - 6.0,
+        top - 4.0
+    );
+    for (i, (name, points)) in curves.iter().enumerate() {
+        let colour = COLOURS[i % COLOURS.len()];
+        svg += &curve(points, colour, &x, &y);
+        let line = height + LEGEND_LINE * i as f64;
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{left}\" x2=\"{}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" \
+             stroke-width=\"3\"/><text x=\"{}\" y=\"{line:.1}\">{}</text>",
+            left + 24.0,
+            line - 4.0,
+            line - 4.0,
+            left + 32.0,
+            escaped(name)
+        );
+    }
+    svg + "</svg>\n"
+}
+
+/// A group's mean, and the extent of its runs as a band.
+fn curve(points: &[Point], colour: &str, x: &dyn Fn(u64) -> f64, y: &dyn Fn(f64) -> f64) -> String {
+    let at = |step, ap| format!("{:.1},{:.1}", x(step), y(ap));
+    let above = points.iter().map(|p| at(p.step, p.most));
+    let band: Vec<String> = above.chain(points.iter().rev().map(|p| at(p.step, p.least))).collect();
+    let mean: Vec<String> = points.iter().map(|p| at(p.step, p.mean)).collect();
+    format!(
+        "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.18\"/>\n\
+         <polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\n",
+        band.join(" "),
+        mean.join(" ")
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_of(folder: &Path, name: &str, scores: &[(u64, f64)]) -> PathBuf {
+        let run = folder.join(name);
+        std::fs::create_dir_all(&run).expect("a folder");
+        let line = |(step, ap): &(u64, f64)| {
+            format!(
+                "{{\"step\":{step},\"bbox\":{{\"AP\":{ap}}}}}\n{{\"step\":{step},\"loss\":1}}\n"
+            )
+        };
+        let lines: String = scores.iter().map(line).collect();
+        std::fs::write(run.join("metrics.jsonl"), lines).expect("room");
+        run
+    }
+
+    #[test]
+    fn a_group_is_the_mean_of_its_runs_where_all_have_scores() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = run_of(folder.path(), "a", &[(10, 0.25), (20, 0.5), (30, 0.75)]);
+        // A step that was evaluated again, after the run was resumed.
+        let second = run_of(folder.path(), "b", &[(10, 0.75), (10, 0.5), (20, 0.25)]);
+        let text = format!("x<y={},{}", first.display(), second.display());
+        let group = parse_group(&text).expect("a group");
+        let points = points(&group, Metric::Bbox).expect("scores");
+        assert_eq!(
+            points,
+            [
+                Point { step: 10, mean: 0.375, least: 0.25, most: 0.5 },
+                Point { step: 20, mean: 0.375, least: 0.25, most: 0.5 },
+            ]
+        );
+        let svg = draw("A & B", "box AP", &[(group.name.clone(), points)]);
+        assert_eq!((svg.matches("<polyline").count(), svg.matches("<polygon").count()), (1, 1));
+        assert!(svg.contains("A &amp; B") && svg.contains("x&lt;y") && svg.ends_with("</svg>\n"));
+        assert!(super::points(&group, Metric::Segm).unwrap_err().to_string().contains("mask AP"));
+        assert!(parse_group("name").is_err() && parse_group("name=").is_err());
+    }
+}
