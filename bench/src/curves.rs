@@ -262,7 +262,8 @@ mod tests {
         let svg = draw("A & B", "box AP", &[(group.name.clone(), points)]);
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<polygon").count()), (1, 1));
         assert!(svg.contains("A &amp; B") && svg.contains("x&lt;y") && svg.ends_with("</svg>\n"));
-        assert!(super::points(&group, Metric::Segm).unwrap_err().to_string().contains("mask AP"));
+        let missing = super::points(&group, Metric::Segm).expect_err("no mask AP was written");
+        assert!(missing.to_string().contains("mask AP"));
         assert!(parse_group("name").is_err() && parse_group("name=").is_err());
     }
 }
