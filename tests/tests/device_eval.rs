@@ -188,6 +188,7 @@ fn detections_in_fp16_are_those_of_f32() {
     drop(evaluator);
     let before = device.counts().allocations;
     let mut evaluator = trained.evaluator(&backend, trainer.state());
+    evaluator.keep_images(&backend);
     let places = 4 * trained.data().shapes.len() as u64;
     let made = device.counts().allocations - before;
     assert_eq!(

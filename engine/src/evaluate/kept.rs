@@ -22,11 +22,16 @@ pub(super) struct KeptInputs {
 }
 
 impl KeptInputs {
-    /// Keeps nothing yet, and never anything unless `keeps`.
-    pub(super) fn new(backend: &Backend, keeps: bool) -> Self {
+    /// Keeps nothing.
+    pub(super) fn nothing() -> Self {
+        Self { device: None, batches: HashMap::new(), bytes: 0, most: None }
+    }
+
+    /// Keeps what runs from now on.
+    pub(super) fn on(backend: &Backend) -> Self {
         let device = match backend {
-            Backend::Device(device) if keeps => Some(device.clone()),
-            _ => None,
+            Backend::Device(device) => Some(device.clone()),
+            Backend::Cpu => None,
         };
         Self { device, batches: HashMap::new(), bytes: 0, most: None }
     }

@@ -104,8 +104,12 @@ impl Evaluator {
         let room = (config.eval.batch_size, data.slot_shape().pixels);
         let detector = Detector::new(config, &data.shapes, classes, room, backend, state)?;
         let set = Arc::new(EvaluationSet::new(config, data));
-        let kept = KeptInputs::new(backend, config.eval.keep_images);
-        Ok(Self { set, detector, kept })
+        Ok(Self { set, detector, kept: KeptInputs::nothing() })
+    }
+
+    /// From now on images that were detected on stay on the device, for the next evaluation.
+    pub fn keep_images(&mut self, backend: &Backend) {
+        self.kept = KeptInputs::on(backend);
     }
 
     /// Detection ends early with [`EngineError::Interrupted`] once this flag is set: on the CPU
@@ -184,7 +188,7 @@ impl Evaluator {
     }
 
     /// Runs the model on a batch of one padded shape, given by positions in the data set. On a
-    /// device its images are kept there for the next time, as far as there is room.
+    /// device its images may be kept there for the next time, as far as there is room.
     fn detect_batch(
         &mut self,
         state: &mut ModelState,

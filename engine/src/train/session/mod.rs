@@ -393,6 +393,9 @@ fn prepare(
     let classes = classes_of(trainer.params());
     let mut evaluator = Evaluator::new(config, val, classes, backend, trainer.state())?;
     evaluator.interrupt_by(stop.clone());
+    if config.eval.keep_images {
+        evaluator.keep_images(backend);
+    }
     if options.observer.is_some() {
         trainer.warm_up()?;
         evaluator.warm_up(trainer.state())?;
