@@ -10,7 +10,7 @@ use device::{Device, DeviceError, Target};
 use engine::model::Division;
 use engine::train::Trainer;
 use graph::exec::device::Prepared;
-use kernels::Role;
+use kernels::{Precision, Role};
 use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
@@ -101,7 +101,9 @@ fn summed(trainer: &mut Trainer) -> (usize, usize) {
         let summed = sums.map(|node| program.desc(node.inputs[0]));
         // Losses are summed too, in another role.
         let buckets = summed.filter(|desc| desc.role == Role::Gradient);
-        buckets.fold((0, 0), |(count, bytes), desc| (count + 1, bytes + desc.cuda_bytes()))
+        buckets.fold((0, 0), |(count, bytes), desc| {
+            (count + 1, bytes + desc.gpu_bytes(Precision::Fp16))
+        })
     };
     programs.iter().map(of).max().unwrap_or((0, 0))
 }

@@ -1,6 +1,6 @@
 //! `bench ops` on a GPU: each case is compared with the CPU reference, then timed with events.
 
-use device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
+use device::{Device, DeviceError, DevicePtr, Event, Pinned, Precision, Stream};
 use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
 use kernels::on_device::OpRun;
@@ -31,7 +31,7 @@ pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyh
     let clock = Clock::new(device)?;
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for case in cases {
-        let checked = match check_on_device(case, device, LARGE_FLOPS) {
+        let checked = match check_on_device(case, device, Precision::Fp16, LARGE_FLOPS) {
             Ok(report) => report,
             Err(fault) => {
                 say!("FAILED {fault}");
@@ -95,7 +95,14 @@ impl<'a> Clock<'a> {
 
     fn median_ms(&self, case: &OpCase, repeats: usize) -> anyhow::Result<f64> {
         let Self { device, stream, .. } = self;
-        let run = OpRun::new(*device, *stream, case.op.as_ref(), &case.inputs, &case.updates)?;
+        let run = OpRun::new(
+            *device,
+            *stream,
+            device.gpu(),
+            case.op.as_ref(),
+            &case.inputs,
+            &case.updates,
+        )?;
         run.launch()?;
         let mut ms = Vec::with_capacity(repeats);
         for _ in 0..repeats {

@@ -1,5 +1,5 @@
-//! `bench curves`: AP over the steps of several runs, grouped by what differs between them: the mean
-//! of each group, and the extent of its runs.
+//! `bench curves`: AP over the steps of several runs, grouped by what differs between them: the
+//! mean of each group, and the extent of its runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

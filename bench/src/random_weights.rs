@@ -48,7 +48,7 @@ pub(crate) fn trainer(
     data: &DataSet,
     backend: &Backend,
 ) -> anyhow::Result<Trainer> {
-    trainer_of(config, data, backend, Division::alone(&config.train, &backend.target()))
+    trainer_of(config, data, backend, Division::alone(&config.train, &backend.target(config)))
 }
 
 /// The same, with steps divided like this.

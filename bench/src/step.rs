@@ -74,7 +74,7 @@ pub(crate) fn run(args: &StepArgs, open: OpenDevice, group: &GroupOfOne) -> anyh
         false => args.device.open_with(open)?,
     };
     let backend = opened.map_or(Backend::Cpu, Backend::Device);
-    let division = args.all_reduce.division(&config, &backend.target())?;
+    let division = args.all_reduce.division(&config, &backend.target(&config))?;
     let progress = Progress::loud();
     let data = match args.padded {
         Some(Padded(shape)) => full_size::open(&mut config, shape, &progress)?,

@@ -1,6 +1,6 @@
 //! What an op costs in the element types of a device.
 
-use kernels::{Op, TensorDesc};
+use kernels::{Op, Precision, TensorDesc};
 
 /// FLOPs of an op, and bytes in the device's element types.
 pub(crate) fn on_device(
@@ -13,6 +13,6 @@ pub(crate) fn on_device(
     // The op counts bytes of the CPU's types; most are half as long here.
     let tensors = || inputs.iter().chain(outputs).chain(updates);
     let on_cpu: usize = tensors().map(|t| t.cpu_bytes()).sum();
-    let here: usize = tensors().map(|t| t.cuda_bytes()).sum();
+    let here: usize = tensors().map(|t| t.gpu_bytes(Precision::Fp16)).sum();
     (cost.flops as f64, cost.bytes as f64 * here as f64 / on_cpu.max(1) as f64)
 }

@@ -14,7 +14,7 @@ use kernels::case::normal;
 use kernels::on_device::device_bytes;
 use kernels::ops::linear::{Linear, LinearInputs};
 use kernels::ops::sum::Sum;
-use kernels::{Role, TensorDesc};
+use kernels::{Precision, Role, TensorDesc};
 
 const STEPS: u32 = 5;
 
@@ -44,7 +44,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let mut x = normal(&TensorDesc::new(Role::Activation, &[16, 32]), 0, 1.0);
     for step in 1..=STEPS {
         x = normal(&x.desc, step, 1.0);
-        executor.write_input(0, "x", &device_bytes(&x))?;
+        executor.write_input(0, "x", &device_bytes(Precision::Fp16, &x))?;
         executor.submit(0)?;
     }
     executor.until_done(STEPS)?;

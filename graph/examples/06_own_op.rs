@@ -12,7 +12,7 @@ use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal
 use kernels::check;
 use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
-use kernels::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use kernels::{BackwardRule, Cost, DType, Op, OpError, Precision, Role, Sink, Source, TensorDesc};
 
 /// `y = max(x, 0)`, elementwise.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         // The backward rule is the derivative: finite differences along random directions.
         let gradient = check_gradients(&case)?;
         // The launches compute what the CPU computes, forward and backward.
-        let report = check_on_device(&case, &device, u64::MAX)?;
+        let report = check_on_device(&case, &device, Precision::Fp16, u64::MAX)?;
         let ops = report.ops;
         writeln!(out, "{case}: gradient off by {gradient:.0e}; {ops} ops agree on the device")?;
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use kernels::ops::all_reduce::AllReduce;
 use kernels::ops::bucket::{EmptyBucket, FillBucket};
-use kernels::{Role, TensorDesc};
+use kernels::{Precision, Role, TensorDesc};
 
 use crate::{GraphError, Program, TensorId};
 
@@ -32,8 +32,9 @@ pub fn all_reduce_buckets(
     bucket_bytes: usize,
 ) -> Result<Vec<TensorId>, GraphError> {
     let ready = by_readiness(program, grads);
-    let bytes =
-        |id: &TensorId| TensorDesc::new(Role::Gradient, &program.desc(*id).shape).cuda_bytes();
+    let bytes = |id: &TensorId| {
+        TensorDesc::new(Role::Gradient, &program.desc(*id).shape).gpu_bytes(Precision::Fp16)
+    };
     let bytes: Vec<usize> = ready.iter().map(bytes).collect();
     let mut sums: Vec<(TensorId, TensorId)> = Vec::with_capacity(ready.len());
     for range in partition(&bytes, bucket_bytes) {

@@ -10,7 +10,7 @@ use half::f16;
 use kernels::case::compare_with_reference;
 use kernels::cpu::{HostData, HostTensor};
 use kernels::on_cpu::run_updating;
-use kernels::{DType, TensorDesc};
+use kernels::{DType, Precision, TensorDesc};
 
 use crate::exec::{Look, Seen};
 use crate::report::node_cost;
@@ -38,6 +38,8 @@ pub struct Checked {
 
 /// Compares the first node of each op at each shape.
 pub struct NodeCheck<'a> {
+    /// What the program is planned in.
+    precision: Precision,
     /// References of more FLOPs than this are skipped.
     most_flops: u64,
     /// Called with the name of each node before it runs.
@@ -50,11 +52,12 @@ pub struct NodeCheck<'a> {
 }
 
 impl<'a> NodeCheck<'a> {
-    /// A check that skips references of more than `most_flops`, and calls `tell` with the name of
+    /// A check of a program in `precision` that skips references of more than `most_flops`, and
+    /// calls `tell` with the name of
     /// each node before it runs.
-    pub fn new(most_flops: u64, tell: impl FnMut(&str) + 'a) -> Self {
+    pub fn new(precision: Precision, most_flops: u64, tell: impl FnMut(&str) + 'a) -> Self {
         let (places, of_node) = (BTreeMap::new(), BTreeMap::new());
-        Self { most_flops, tell: Box::new(tell), checked: vec![], places, of_node }
+        Self { precision, most_flops, tell: Box::new(tell), checked: vec![], places, of_node }
     }
 
     /// Each op at each shape, in order of first appearance.
@@ -96,7 +99,7 @@ impl Look for NodeCheck<'_> {
 
     fn see(&mut self, program: &Program, seen: Seen) {
         let place = self.of_node[&seen.node];
-        self.checked[place].verdict = match compare(program, &seen) {
+        self.checked[place].verdict = match compare(program, self.precision, &seen) {
             Ok(error) => Verdict::Agrees(error),
             Err(reason) => Verdict::Differs(reason),
         };
@@ -114,21 +117,25 @@ fn key(program: &Program, node: NodeId) -> String {
 }
 
 /// The largest error as a share of the tolerance; a description of the fault if it exceeds 1.
-fn compare(program: &Program, seen: &Seen) -> Result<f64, String> {
+fn compare(program: &Program, precision: Precision, seen: &Seen) -> Result<f64, String> {
     let op = program.nodes()[seen.node.index()].op.as_ref();
     let mut updates = seen.before.clone();
-    let inputs = op.rounded_inputs(&seen.inputs);
+    let inputs = match precision {
+        Precision::Fp16 => op.rounded_inputs(&seen.inputs),
+        _ => seen.inputs.clone(),
+    };
     let mut expected =
         run_updating(op, &inputs, &mut updates).map_err(|fault| fault.to_string())?;
     expected.append(&mut updates);
-    expected.iter_mut().for_each(overflow);
+    expected.iter_mut().for_each(|tensor| overflow(precision, tensor));
     let got: Vec<HostTensor> = seen.outputs.iter().chain(&seen.after).cloned().collect();
-    compare_with_reference(op, &seen.inputs, &got, &expected, seen.after.len())
+    compare_with_reference(op, precision, &seen.inputs, &got, &expected, seen.after.len())
 }
 
 /// Turns values beyond fp16 into infinities: a gradient may overflow, and the step is then skipped.
-fn overflow(tensor: &mut HostTensor) {
-    if let (HostData::F32(values), DType::F16) = (&mut tensor.data, tensor.desc.role.cuda_dtype()) {
+fn overflow(precision: Precision, tensor: &mut HostTensor) {
+    let dtype = tensor.desc.role.gpu_dtype(precision);
+    if let (HostData::F32(values), DType::F16) = (&mut tensor.data, dtype) {
         for value in values {
             if f16::from_f32(*value).is_infinite() {
                 *value = f32::INFINITY.copysign(*value);

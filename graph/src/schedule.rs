@@ -129,7 +129,7 @@ impl Schedule {
     /// [`GraphError::UnorderedUpdate`] if state is read after its update, or updated twice.
     pub fn gpu_streams(program: &Program, gpu: &Gpu) -> Result<Self, GraphError> {
         let streams = streams::on_gpu(program, gpu);
-        let mut after = streams::readers_to_wait_for(program, &streams);
+        let mut after = streams::readers_to_wait_for(program, gpu, &streams);
         let mut started = Vec::new();
         for (i, stream) in streams.iter().enumerate() {
             match *stream {

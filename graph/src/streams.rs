@@ -46,8 +46,8 @@ pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
         })
         .collect();
     let paths = Paths::new(program, gpu);
-    let bytes = |t: &TensorId| program.desc(*t).cuda_bytes();
-    let limit = largest_output(program) / LARGEST_BY;
+    let bytes = |t: &TensorId| program.desc(*t).gpu_bytes(gpu.precision);
+    let limit = largest_output(program, gpu) / LARGEST_BY;
     for (i, node) in program.nodes().iter().enumerate() {
         let leaves_room = !node.op.on_tensor_cores() || {
             let outputs = node.outputs.first().map_or(0, |t| program.desc(*t).len());
@@ -65,16 +65,21 @@ pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
 
 /// For each node of the main stream the nodes beside it that it waits for, so that no large tensor
 /// stays in memory only for them: those that read one that the main stream no longer reads.
-pub(crate) fn readers_to_wait_for(program: &Program, streams: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn readers_to_wait_for(
+    program: &Program,
+    gpu: &Gpu,
+    streams: &[usize],
+) -> Vec<Vec<usize>> {
     let nodes = program.nodes();
     let mut last = vec![0; program.tensors().len()];
     for (i, node) in nodes.iter().enumerate().filter(|(i, _)| streams[*i] != BESIDE) {
         node.inputs.iter().for_each(|t| last[t.index()] = i);
     }
-    let limit = largest_output(program) / LARGEST_BY;
+    let limit = largest_output(program, gpu) / LARGEST_BY;
     let mut waits = vec![vec![]; nodes.len()];
     for (i, node) in nodes.iter().enumerate().filter(|(i, _)| streams[*i] == BESIDE) {
-        let large = node.inputs.iter().filter(|t| program.desc(**t).cuda_bytes() > limit);
+        let large =
+            node.inputs.iter().filter(|t| program.desc(**t).gpu_bytes(gpu.precision) > limit);
         let Some(free) = large.map(|t| last[t.index()].max(i) + 1).max() else { continue };
         if let Some(next) = (free..nodes.len()).find(|next| streams[*next] == MAIN) {
             waits[next].push(i);
@@ -117,9 +122,9 @@ fn return_late(program: &Program, us: &[f64], streams: &mut [usize]) {
 }
 
 /// Bytes of the largest tensor that a node makes.
-fn largest_output(program: &Program) -> usize {
+fn largest_output(program: &Program, gpu: &Gpu) -> usize {
     let outputs = program.nodes().iter().flat_map(|node| &node.outputs);
-    outputs.map(|t| program.desc(*t).cuda_bytes()).max().unwrap_or(0)
+    outputs.map(|t| program.desc(*t).gpu_bytes(gpu.precision)).max().unwrap_or(0)
 }
 
 /// Per tensor: is it read before the update, and not only to sum it over ranks?
@@ -184,7 +189,8 @@ fn duration_us(program: &Program, node: &Node, gpu: &Gpu) -> f64 {
     let cost = node_cost(program, node);
     let flops = if node.op.on_tensor_cores() { TENSOR_FLOPS } else { FLOPS };
     let of_gpu = gpu.multiprocessors as f64;
-    let bytes = node.inputs.iter().chain(&node.outputs).map(|t| program.desc(*t).cuda_bytes());
+    let bytes =
+        node.inputs.iter().chain(&node.outputs).map(|t| program.desc(*t).gpu_bytes(gpu.precision));
     let bytes = bytes.sum::<usize>() as f64;
     START_US + (cost.flops as f64 / flops / of_gpu).max(bytes / BYTES / of_gpu)
 }
@@ -278,7 +284,7 @@ mod tests {
         chain(&mut p, made, 1);
         chain(&mut p, made, 1);
         chain(&mut p, large, 1);
-        let waits = readers_to_wait_for(&p, &[MAIN, BESIDE, MAIN, MAIN]);
+        let waits = readers_to_wait_for(&p, &Gpu::a100(), &[MAIN, BESIDE, MAIN, MAIN]);
         assert_eq!(waits, [vec![], vec![], vec![], vec![1]]);
     }
 }

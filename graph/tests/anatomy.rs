@@ -15,7 +15,7 @@ use kernels::cpu::{CpuArgs, HostTensor};
 use kernels::ops::accumulate::Accumulate;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
-use kernels::{Op, OpError, Role, TensorDesc};
+use kernels::{Op, OpError, Precision, Role, TensorDesc};
 
 const LEN: usize = 700;
 
@@ -150,7 +150,7 @@ fn measured_steps_are_steps_like_any_other() {
                 2 => drop(executor.submit_on_one_stream(&one, &mut watch).expect("a launch")),
                 3 => drop(executor.submit_with_stamps(&stamped, &mut watch).expect("a launch")),
                 4 => {
-                    let mut check = NodeCheck::new(u64::MAX, |_| ());
+                    let mut check = NodeCheck::new(Precision::Fp16, u64::MAX, |_| ());
                     executor.submit_watched(0, &mut check).expect("launches");
                     assert!(check.checked().len() < 10 && check.worst() < 1.0);
                 }
@@ -200,7 +200,8 @@ fn spans_keep_to_streams_and_waits() {
 fn a_wrong_kernel_is_found_by_name() {
     let mut run = Run::on(EmulatedDevice::new(Order::Given), true);
     let told = RefCell::new(vec![]);
-    let mut check = NodeCheck::new(u64::MAX, |name| told.borrow_mut().push(name.to_string()));
+    let mut check =
+        NodeCheck::new(Precision::Fp16, u64::MAX, |name| told.borrow_mut().push(name.to_string()));
     run.write().submit_watched(0, &mut check).expect("launches");
     assert_eq!(told.borrow().len(), 11);
     assert_eq!(told.borrow()[1], "planted.wrong#1");
@@ -213,7 +214,7 @@ fn a_wrong_kernel_is_found_by_name() {
     // The same op at the same shapes is looked at once.
     assert_eq!(check.checked().len(), 4);
 
-    let mut bounded = NodeCheck::new(LEN as u64, |_| ());
+    let mut bounded = NodeCheck::new(Precision::Fp16, LEN as u64, |_| ());
     run.write().submit_watched(0, &mut bounded).expect("launches");
     let skipped = |c: &&graph::check::Checked| matches!(c.verdict, Verdict::Skipped(_));
     let skipped: Vec<_> = bounded.checked().iter().filter(skipped).collect();
@@ -228,7 +229,7 @@ fn a_wrong_kernel_is_found_by_name() {
 fn a_fault_is_told_with_its_node() {
     let planted = Planted { fault_in: Some("relu_mask_f16".into()), ..Planted::default() };
     let mut run = Run::on(EmulatedDevice::new(Order::Given).with_planted(planted), false);
-    let mut check = NodeCheck::new(u64::MAX, |_| ());
+    let mut check = NodeCheck::new(Precision::Fp16, u64::MAX, |_| ());
     let error = run.write().submit_watched(0, &mut check).expect_err("a fault").to_string();
     assert!(error.starts_with("model.relu_mask#1: kernel `relu_mask_f16`"), "{error}");
     assert_eq!(check.checked().len(), 2, "what ran before it was looked at");

@@ -19,7 +19,7 @@ use kernels::ops::publish::Publish;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
 use kernels::ops::upsample_add::UpsampleAdd;
-use kernels::{Role, TensorDesc};
+use kernels::{Precision, Role, TensorDesc};
 
 use crate::common::random::{Rng, streams};
 
@@ -261,7 +261,13 @@ impl Bench {
             found.map_or_else(|| self.arena + planned().expect("a value") as u64, |(_, ptr)| *ptr)
         };
         let buffers = |ids: &[TensorId]| -> Vec<Buffer<'_>> {
-            ids.iter().map(|id| Buffer { desc: program.desc(*id), ptr: address(id) }).collect()
+            ids.iter()
+                .map(|id| Buffer {
+                    desc: program.desc(*id),
+                    ptr: address(id),
+                    precision: Precision::Fp16,
+                })
+                .collect()
         };
         let mut list = LaunchList::default();
         for launch in prepared.schedule.launches() {
@@ -290,10 +296,10 @@ impl Bench {
         let kept = prepared.program.kept().iter().zip(truth);
         kept.into_iter().any(|(t, want)| {
             let desc = prepared.program.desc(*t);
-            let mut bytes = vec![0; desc.cuda_bytes()];
+            let mut bytes = vec![0; desc.gpu_bytes(Precision::Fp16)];
             let offset = prepared.plan.offset(*t).expect("kept") as u64;
             self.device.download(self.stream, self.arena + offset, &mut bytes).expect("no fault");
-            host_tensor(desc, &bytes).as_f32() != want
+            host_tensor(Precision::Fp16, desc, &bytes).as_f32() != want
         })
     }
 }

@@ -9,7 +9,7 @@ use graph::program::Pass;
 use graph::{Program, StateSet};
 use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
-use kernels::{Op, OpError, Role, TensorDesc};
+use kernels::{Op, OpError, Precision, Role, TensorDesc};
 
 const LEN: usize = 300;
 
@@ -27,12 +27,16 @@ impl Op for SumOverRanks {
     }
 
     fn cuda_workspace_bytes(&self, _: &Gpu, i: &[TensorDesc], _: &[TensorDesc]) -> usize {
-        i[0].cuda_bytes()
+        i[0].gpu_bytes(Precision::Fp16)
     }
 
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
         let [x, y] = [args.inputs[0], args.outputs[0]];
-        let copy = DeviceCopy { to: args.workspace.ptr, from: x.ptr, bytes: x.desc.cuda_bytes() };
+        let copy = DeviceCopy {
+            to: args.workspace.ptr,
+            from: x.ptr,
+            bytes: x.desc.gpu_bytes(Precision::Fp16),
+        };
         let sum = AllReduce { to: y.ptr, from: copy.to, len: y.len(), dtype: y.dtype() };
         vec![Task::Copy(copy), Task::AllReduce(sum)]
     }

@@ -75,13 +75,29 @@ fn build() -> Result<(), Error> {
         .iter()
         .map(|(folder, extension)| files(folder, extension))
         .collect::<Result<_, _>>()?;
-    let sources = sources.concat();
+    let mut sources = sources.concat();
+    let mut again = Vec::new();
+    for source in &sources {
+        let text = fs::read_to_string(source)?;
+        for real in reals(&text).filter(|real| *real != "fp16") {
+            let name = object_name(source, &kernels).replace(".o", &format!("-{real}.cpp"));
+            let wrapper = out.join(name);
+            fs::write(&wrapper, where_real_is(real, source, &text))?;
+            again.push(wrapper);
+        }
+    }
     let mut common = hash_text(&flags.join(" "));
+    let in_fp16 = |text: String| reals(&text).any(|real| real == "fp16");
+    sources.retain(|source| fs::read_to_string(source).is_ok_and(in_fp16));
+    sources.extend(again);
     for (folder, extension) in [(&headers, "cuh"), (&runtime, "h"), (&ops, "cuh"), (&probe, "cuh")]
     {
         common = hash(&files(folder, extension)?, common)?;
     }
-    let object = |source: &Path| out.join(object_name(source, &kernels));
+    let object = |source: &Path| match source.strip_prefix(&out) {
+        Ok(wrapper) => out.join(wrapper).with_extension("o"),
+        Err(_) => out.join(object_name(source, &kernels)),
+    };
     let compile = Compile { compiler: &compiler, flags: &flags, common };
     compile.all(&sources, &object)?;
     let library = out.join("libemulated_kernels.so");
@@ -116,6 +132,25 @@ fn compiler() -> Result<cc::Tool, Error> {
             Err(Error::other(format!("the C++ compiler `{path}` does not run, install g++ ({e})")))
         }
     }
+}
+
+/// What `real` is in a source: the names in `REALS(fp16, fp32)`, or fp16.
+fn reals(text: &str) -> impl Iterator<Item = &str> {
+    let list = text.lines().find_map(|line| line.strip_prefix("REALS(")?.split_once(')'));
+    list.map_or("fp16", |(names, _)| names).split(',').map(str::trim)
+}
+
+/// A file that includes a source where `real` is a float, in a namespace of its own: functions of
+/// the same name are not those of the source itself. It has the source's hash, to be compiled again
+/// with it.
+fn where_real_is(real: &str, source: &Path, text: &str) -> String {
+    let products = if real == "tf32" { "#define PRODUCTS_IN_TF32\n" } else { "" };
+    format!(
+        "// {:x}\n#define REAL_IS_FLOAT\n{products}#define EMULATED_REAL \"{real}\"\n\
+         #include \"platform.cuh\"\nnamespace {real} {{\n#include \"{}\"\n}}\n",
+        hash_text(text),
+        source.display()
+    )
 }
 
 struct Compile<'a> {

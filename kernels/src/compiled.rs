@@ -1,10 +1,11 @@
 //! The compiled kernels in this library, and the GPU that runs them.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use device::DeviceError;
 use device::cuda::CudaDevice;
 use device::manifest::Compiled;
+use device::{DeviceError, Launch, Precision};
 
 #[rustfmt::skip]
 #[path = "../../ptx/mod.rs"]
@@ -17,6 +18,27 @@ pub fn kernels() -> &'static Compiled {
         Compiled::new(ptx::MANIFEST, ptx::TEXTS).unwrap_or_else(|e| panic!("ptx/{e}"))
     });
     &KERNELS
+}
+
+/// A launch of the same kernel in another precision than fp16: the one that was compiled for it, or
+/// the kernel itself where element types do not matter, or are told by its name already.
+///
+/// Panics if the kernel is of fp16 alone: an op that has no other is no part of such a program.
+pub(crate) fn in_precision(precision: Precision, launch: Launch) -> Launch {
+    static NAMES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+        let sources = kernels().manifest().sources.iter();
+        sources.flat_map(|source| &source.kernels).map(|kernel| kernel.name.as_str()).collect()
+    });
+    let names = precision.served_by().iter().map(|by| by.kernel_name(launch.kernel));
+    match names.filter_map(|name| NAMES.get(name.as_str()).copied()).next() {
+        Some(kernel) => Launch { kernel, ..launch },
+        None => {
+            let alone = precision != Precision::Fp16 && NAMES.contains(launch.kernel);
+            let alone = alone && launch.kernel.contains("_f16");
+            assert!(!alone, "{} has no kernel of {precision:?}", launch.kernel);
+            launch
+        }
+    }
 }
 
 /// Opens the GPU of this number with the kernels of all ops.

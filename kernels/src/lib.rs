@@ -88,7 +88,7 @@ pub mod resize;
 pub mod signs;
 pub mod update;
 
-pub use device::tensor::{DType, Role, TensorDesc};
+pub use device::tensor::{DType, Precision, Role, TensorDesc};
 pub use error::OpError;
 pub use finish::Finish;
 pub use op::{BackwardRule, BackwardStep, Cost, Op, OpRef, Sink, Source, workspace_bytes};

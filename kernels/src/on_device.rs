@@ -3,8 +3,10 @@
 use half::f16;
 
 use crate::cpu::{HostData, HostTensor};
-use crate::{DType, Op, OpError, TensorDesc};
-use device::{Buffer, Device, DeviceError, DevicePtr, LaunchArgs, Pinned, Stream, Task, Workspace};
+use crate::{DType, Op, OpError, Precision, TensorDesc};
+use device::{
+    Buffer, Device, DeviceError, DevicePtr, Gpu, LaunchArgs, Pinned, Stream, Task, Workspace,
+};
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +22,9 @@ pub enum RunError {
     NoLaunches,
 }
 
-/// Memory of `tensor` as CUDA devices hold it: floats in the type of its role.
-pub fn device_bytes(tensor: &HostTensor) -> Vec<u8> {
-    match (&tensor.data, tensor.desc.role.cuda_dtype()) {
+/// Memory of `tensor` as a GPU holds it: floats in the type of its role.
+pub fn device_bytes(precision: Precision, tensor: &HostTensor) -> Vec<u8> {
+    match (&tensor.data, tensor.desc.role.gpu_dtype(precision)) {
         (HostData::F32(values), DType::F16) => {
             values.iter().flat_map(|v| f16::from_f32(*v).to_ne_bytes()).collect()
         }
@@ -30,10 +32,10 @@ pub fn device_bytes(tensor: &HostTensor) -> Vec<u8> {
     }
 }
 
-/// The tensor that `bytes` of a CUDA device hold, floats widened to f32.
-pub fn host_tensor(desc: &TensorDesc, bytes: &[u8]) -> HostTensor {
+/// The tensor that `bytes` of a GPU hold, floats widened to f32.
+pub fn host_tensor(precision: Precision, desc: &TensorDesc, bytes: &[u8]) -> HostTensor {
     let mut tensor = HostTensor::poisoned(desc.clone());
-    match (&mut tensor.data, desc.role.cuda_dtype()) {
+    match (&mut tensor.data, desc.role.gpu_dtype(precision)) {
         (HostData::F32(values), DType::F16) => {
             for (value, pair) in values.iter_mut().zip(bytes.chunks_exact(2)) {
                 *value = f16::from_ne_bytes([pair[0], pair[1]]).to_f32();
@@ -44,9 +46,9 @@ pub fn host_tensor(desc: &TensorDesc, bytes: &[u8]) -> HostTensor {
     tensor
 }
 
-/// `tensor` with its values rounded to what a CUDA device holds.
-pub fn rounded(tensor: &HostTensor) -> HostTensor {
-    host_tensor(&tensor.desc, &device_bytes(tensor))
+/// `tensor` with its values rounded to what a GPU holds.
+pub fn rounded(precision: Precision, tensor: &HostTensor) -> HostTensor {
+    host_tensor(precision, &tensor.desc, &device_bytes(precision, tensor))
 }
 
 /// Runs one op. Outputs start poisoned (all bits set: NaN, or -1), so that one that is not written
@@ -60,7 +62,7 @@ pub fn run_updating(
     inputs: &[HostTensor],
     updates: &mut [HostTensor],
 ) -> Result<Vec<HostTensor>, RunError> {
-    let run = OpRun::new(device, device.stream()?, op, inputs, updates)?;
+    let run = OpRun::new(device, device.stream()?, device.gpu(), op, inputs, updates)?;
     run.launch()?;
     updates.clone_from_slice(&run.updates()?);
     Ok(run.outputs()?)
@@ -75,35 +77,38 @@ pub struct OpRun<'a> {
 }
 
 impl<'a> OpRun<'a> {
-    /// Brings the tensors to the device; outputs start poisoned. Launches nothing yet.
+    /// Brings the tensors to the device; outputs start poisoned. Launches nothing yet. `gpu` is the
+    /// device's, in the precision of the run.
     ///
     /// # Errors
     /// As [`run_updating`].
     pub fn new(
         device: &'a dyn Device,
         stream: Stream,
+        gpu: &Gpu,
         op: &dyn Op,
         inputs: &[HostTensor],
         updates: &[HostTensor],
     ) -> Result<Self, RunError> {
+        let precision = gpu.precision;
         let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
         let (input_descs, update_descs) = (descs(inputs), descs(updates));
         let output_descs = op.infer(&input_descs, &update_descs)?;
-        let mut memory = Memory { device, stream, owned: vec![], staging: vec![] };
+        let mut memory = Memory { device, stream, precision, owned: vec![], staging: vec![] };
         let mut upload = |list: &[HostTensor]| -> Result<Vec<DevicePtr>, DeviceError> {
-            list.iter().map(|t| memory.upload(&device_bytes(t))).collect()
+            list.iter().map(|t| memory.upload(&device_bytes(precision, t))).collect()
         };
         let (input_ptrs, update_ptrs) = (upload(inputs)?, upload(updates)?);
-        let poison = |desc: &TensorDesc| vec![0xFFu8; desc.cuda_bytes()];
+        let poison = |desc: &TensorDesc| vec![0xFFu8; desc.gpu_bytes(precision)];
         let output_ptrs: Vec<_> =
             output_descs.iter().map(|d| memory.upload(&poison(d))).collect::<Result<_, _>>()?;
-        let bytes = op.cuda_workspace_bytes(device.gpu(), &input_descs, &output_descs);
+        let bytes = op.cuda_workspace_bytes(gpu, &input_descs, &output_descs);
         let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
         let tasks = op.tasks(&LaunchArgs {
-            gpu: device.gpu(),
-            inputs: buffers(&input_descs, &input_ptrs),
-            outputs: buffers(&output_descs, &output_ptrs),
-            updates: buffers(&update_descs, &update_ptrs),
+            gpu,
+            inputs: buffers(precision, &input_descs, &input_ptrs),
+            outputs: buffers(precision, &output_descs, &output_ptrs),
+            updates: buffers(precision, &update_descs, &update_ptrs),
             workspace,
         });
         let work = output_descs.iter().chain(&update_descs).any(|d| !d.is_empty());
@@ -141,14 +146,19 @@ impl<'a> OpRun<'a> {
     }
 }
 
-fn buffers<'a>(descs: &'a [TensorDesc], ptrs: &[DevicePtr]) -> Vec<Buffer<'a>> {
-    descs.iter().zip(ptrs).map(|(desc, &ptr)| Buffer { desc, ptr }).collect()
+fn buffers<'a>(
+    precision: Precision,
+    descs: &'a [TensorDesc],
+    ptrs: &[DevicePtr],
+) -> Vec<Buffer<'a>> {
+    descs.iter().zip(ptrs).map(|(desc, &ptr)| Buffer { desc, ptr, precision }).collect()
 }
 
 /// Device memory of one run, released at its end.
 struct Memory<'a> {
     device: &'a dyn Device,
     stream: Stream,
+    precision: Precision,
     owned: Vec<DevicePtr>,
     staging: Vec<Pinned>,
 }
@@ -167,9 +177,9 @@ impl Memory<'_> {
     }
 
     fn download(&self, desc: &TensorDesc, ptr: DevicePtr) -> Result<HostTensor, DeviceError> {
-        let mut bytes = vec![0; desc.cuda_bytes()];
+        let mut bytes = vec![0; desc.gpu_bytes(self.precision)];
         self.device.download(self.stream, ptr, &mut bytes)?;
-        Ok(host_tensor(desc, &bytes))
+        Ok(host_tensor(self.precision, desc, &bytes))
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs, Target, Task};
 
+use crate::compiled::in_precision;
 use crate::cpu::{CpuArgs, HostTensor};
 use crate::{Finish, OpError, TensorDesc};
 
@@ -112,7 +113,8 @@ pub trait Op: Any + Debug + Send + Sync {
         None
     }
 
-    /// The CUDA kernels that do the work, to run in this order. Every element of every output is
+    /// The CUDA kernels that do the work, to run in this order, under their names in fp16. Every
+    /// element of every output is
     /// overwritten. Grids depend on shapes alone, never on values. An op without launches runs only
     /// on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -120,9 +122,11 @@ pub trait Op: Any + Debug + Send + Sync {
         vec![]
     }
 
-    /// What a node of this op becomes on a GPU: its launches, unless it is another kind of task.
+    /// What a node of this op becomes on a GPU: its launches, of the kernels for the GPU's
+    /// precision, unless it is another kind of task.
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
-        self.launches(args).into_iter().map(Task::Launch).collect()
+        let launches = self.launches(args).into_iter();
+        launches.map(|launch| Task::Launch(in_precision(args.gpu.precision, launch))).collect()
     }
 
     /// Inputs under which the reference rounds where a GPU does, if the op rounds on the way to its

@@ -211,6 +211,7 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
         ("--hop-us=-1", "--hop-us -1: must be above 0"),
         ("--padded 801x1344", "must be multiples of input.size_divisor, which is 32"),
         ("--set train.micro_steps=2", "add --set train.micro_steps=1"),
+        ("--set train.precision=fp32", "add --set train.precision=fp16"),
         ("--preset nothing", "nothing"),
     ] {
         let told = refused(&place, &format!("--plan {wrong}"));

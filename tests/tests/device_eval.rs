@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use configs::Config;
+use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use dali::score::Rle;
 use device::Device;
@@ -206,6 +206,22 @@ fn detections_in_fp16_are_those_of_f32() {
     let kept = evaluator.detect(trainer.state(), &images, &quiet).expect("detections");
     assert_eq!(device.counts().uploads, before.uploads, "nothing is copied to the device");
     assert_eq!(kept, got, "the same bits from the device's own copy");
+    drop(evaluator);
+    detections_in_floats(trained, &images, &wanted);
+}
+
+/// In fp32 detections are the CPU's but for the order of sums, and in tf32 nearly.
+fn detections_in_floats(mut trained: Trained, images: &[usize], wanted: &[ImageDetections]) {
+    for (precision, bound) in [(Precision::Fp32, 1e-5), (Precision::Tf32, SCORE_BOUND)] {
+        trained.config.train.precision = precision;
+        let (_, backend) = emulated(Order::Random(4));
+        let mut trainer = trained.trainer(&backend);
+        let mut evaluator = trained.evaluator(&backend, trainer.state());
+        let got = evaluator.detect(trainer.state(), images, &Progress::quiet());
+        let (count, worst, masks) = matched(wanted, &got.expect("detections"));
+        println!("{precision:?}: {count} detections, scores at most {worst:.2e} apart, {masks:.4}");
+        assert!(count >= 7 && worst < bound && masks > 0.95, "{precision:?}: {worst} {masks}");
+    }
 }
 
 /// An image that is `times` as wide: the same content side by side.

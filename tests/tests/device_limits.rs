@@ -10,7 +10,7 @@ use device::{DevicePtr, Gpu, Launch, Target, Touch};
 use engine::model::{
     ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
-use engine::runtime::imagined_addresses;
+use engine::runtime::{imagined_addresses, precision_of};
 use graph::capture::Work;
 use graph::exec::device::{Place, Prepared};
 use kernels::compiled::kernels;
@@ -64,7 +64,7 @@ impl Memory {
     fn of(prepared: &Prepared, state: &dyn Fn(&str) -> Option<DevicePtr>) -> Self {
         let range = |start: DevicePtr, bytes: usize| (start, start + bytes as DevicePtr);
         let states = prepared.program.states().map(|(_, tensor)| {
-            range(state(&tensor.name).expect("an address"), tensor.desc.cuda_bytes())
+            range(state(&tensor.name).expect("an address"), prepared.target.bytes(&tensor.desc))
         });
         let whole =
             [range(ARENA, prepared.plan.arena_bytes()), range(INPUTS, prepared.input_bytes())];
@@ -158,7 +158,7 @@ fn spec(config: &Config, images: usize, padded: ImageSize) -> ModelSpec<'_> {
         images,
         padded,
         slot,
-        target: Target::Gpu(Gpu::a100()),
+        target: Target::Gpu(Gpu::a100().in_precision(precision_of(config))),
         part: Part::whole(),
         inject: Inject::default(),
     }
@@ -177,7 +177,7 @@ fn prepare(spec: &ModelSpec<'_>, detection: bool) -> Prepared {
 
 /// The works of a program, each a node's launches, and the memory that they may reach.
 fn works(prepared: &Prepared) -> (Vec<Work>, Memory) {
-    let state = imagined_addresses(&prepared.program);
+    let state = imagined_addresses(prepared);
     let place = Place { arena: ARENA, inputs: INPUTS, state: &state };
     let list = prepared.launches(&place).expect("all state has addresses");
     (list.works().to_vec(), Memory::of(prepared, &state))
@@ -217,6 +217,15 @@ fn check_batches(name: &str, set: &[&str], batches: &[usize]) {
 #[test]
 fn launches_of_mask_rcnn_r50_fit_a_gpu() {
     check("torchvision_r50", &[]);
+}
+
+/// Kernels of floats, and tensors of twice the bytes.
+#[test]
+fn launches_in_fp32_and_tf32_fit_a_gpu() {
+    for precision in ["fp32", "tf32"] {
+        let set = format!("train.precision={precision}");
+        check_batches("torchvision_r50", &[&set], &BATCHES[..1]);
+    }
 }
 
 /// Kernels that read value by value are an order of magnitude slower than those that read chunks.

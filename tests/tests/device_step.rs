@@ -24,6 +24,26 @@ fn a_step_in_fp16_is_that_of_f32() {
 }
 
 #[test]
+fn a_step_in_fp32_is_that_of_the_cpu() {
+    step::a_step_in_fp32_is_that_of_the_cpu(&emulated);
+}
+
+#[test]
+fn a_step_of_a_resnet_in_fp32_is_that_of_the_cpu() {
+    step::a_step_of_a_resnet_in_fp32_is_that_of_the_cpu(&emulated);
+}
+
+#[test]
+fn a_step_in_tf32_is_that_of_the_cpu() {
+    step::a_step_in_tf32_is_that_of_the_cpu(&emulated);
+}
+
+#[test]
+fn three_steps_in_floats_are_those_of_the_cpu() {
+    step::three_steps_in_floats_are_those_of_the_cpu(&emulated);
+}
+
+#[test]
 fn a_step_by_mlperfs_rules_is_that_of_f32() {
     step::a_step_by_mlperfs_rules_is_that_of_f32(&emulated);
 }

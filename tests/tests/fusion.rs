@@ -39,7 +39,7 @@ fn step(off: &[Fused]) -> Prepared {
 
 /// Number of kernels that a step launches, by name.
 fn kernels(step: &Prepared) -> BTreeMap<&'static str, usize> {
-    let state = imagined_addresses(&step.program);
+    let state = imagined_addresses(step);
     let place = Place { arena: 1 << 44, inputs: 1 << 43, state: &state };
     let list = step.launches(&place).expect("all state has addresses");
     let mut kernels = BTreeMap::new();

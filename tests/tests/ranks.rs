@@ -196,7 +196,7 @@ fn one_rank_that_sums_makes_the_step_of_one_that_does_not() {
         let [plain, sums] = [false, true].map(|reducing| {
             let device = EmulatedDevice::group(Order::Random(3), 1).remove(0);
             let backend = Backend::Device(Arc::new(device));
-            let division = Division::alone(&run.config.train, &backend.target());
+            let division = Division::alone(&run.config.train, &backend.target(&run.config));
             let division = if reducing { division.reducing() } else { division };
             let mut trainer =
                 Trainer::of_rank(&run.config, &run.data, &backend, division, Arc::default())

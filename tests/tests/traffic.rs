@@ -108,9 +108,9 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
 /// ones.
 fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<CountedLaunch> {
     let gpu = Gpu { multiprocessors, ..Gpu::a100() };
-    let device = EmulatedDevice::new(Order::Given).with_gpu(gpu).counting();
+    let device = EmulatedDevice::new(Order::Given).with_gpu(gpu.clone()).counting();
     let stream = device.stream().unwrap();
-    let run = OpRun::new(&device, stream, op.as_ref(), inputs, &[]).unwrap();
+    let run = OpRun::new(&device, stream, &gpu, op.as_ref(), inputs, &[]).unwrap();
     run.launch().unwrap();
     run.outputs().unwrap();
     device.take_counted()

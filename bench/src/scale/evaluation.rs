@@ -47,9 +47,10 @@ pub(super) fn project(
     let tasks = calibration.tasks(detection.works(detection.capacity));
     let whole_ms = simulate(&tasks).iter().map(|span| span.end).fold(0.0, f64::max);
     let model_ms = whole_ms * of_real_shapes(&detection.gpu);
+    let target = &detection.prepared.target;
     let bytes = |program: &Program, kind: TensorKind, keeps: &dyn Fn(&str) -> bool| -> f64 {
         let tensors = program.tensors().iter().filter(|t| t.kind == kind && keeps(&t.name));
-        tensors.map(|t| t.desc.cuda_bytes() as f64).sum()
+        tensors.map(|t| target.bytes(&t.desc) as f64).sum()
     };
     let results = |name: &str| name.starts_with("det_") || name == "mask_probs";
     // Within the GPU a copy reads and writes.

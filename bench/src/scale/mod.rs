@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
-use configs::Config;
+use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use device::Gpu;
 
@@ -179,6 +179,12 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     ensure!(
         config.train.micro_steps == 1,
         "a step of several graphs is not planned: add --set train.micro_steps=1"
+    );
+    ensure!(
+        config.train.precision == Precision::Fp16,
+        "a step in {} is not planned: its products are not made for speed; add --set \
+         train.precision=fp16",
+        config.train.precision.name()
     );
     let images = args.images.unwrap_or(config.train.images_per_group);
     let shape = padded(args, &config)?;

@@ -111,8 +111,8 @@ impl Model {
     fn of(program: Program, images: usize, gpu: &Gpu, capacity: f64) -> anyhow::Result<Self> {
         let program = Arc::new(program);
         let grads = buckets::gradients(&program);
-        let prepared = Prepared::new(program.clone(), Target::Gpu(gpu.clone()))?;
-        let state = imagined_addresses(&program);
+        let prepared = Prepared::new(program, Target::Gpu(gpu.clone()))?;
+        let state = imagined_addresses(&prepared);
         let launches =
             prepared.launches(&Place { arena: 1 << 44, inputs: 1 << 43, state: &state })?;
         let rates = Rates::of(gpu, Stage::Now);

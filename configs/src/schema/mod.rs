@@ -24,7 +24,7 @@ pub use model::{
 pub use optimizers::{Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
-pub use train::{BestMetric, Eval, Train};
+pub use train::{BestMetric, Eval, Precision, Train};
 
 /// A whole run: model, input, training and evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -21,6 +21,11 @@ pub struct Train {
     /// Default 2.
     #[schemars(range(min = 1, max = 4096), extend("unit" = "images"))]
     pub images_per_group: usize,
+    /// What a GPU computes in: `"fp16"` (default; activations, gradients and the weights that
+    /// kernels read are fp16, all sums fp32), or to compare with it, slowly, `"fp32"`, or `"tf32"`
+    /// (fp32 in memory, factors of matrix products rounded to 10 bits). The loss scale is then 1.
+    /// Detection with the run's weights uses it too. The CPU computes in fp32 whatever this is.
+    pub precision: Precision,
     /// Seed of weights, order, flips and sampling. Default 0.
     #[schemars(range(min = 0, max = i64::MAX))]
     pub seed: u64,
@@ -84,6 +89,7 @@ impl Default for Train {
             batch_size: 16,
             micro_steps: 1,
             images_per_group: 2,
+            precision: Precision::Fp16,
             seed: 0,
             eval_every_steps: 0,
             eval_every_epochs: 0,
@@ -100,6 +106,30 @@ impl Default for Train {
             target_mask: None,
             run_dir: "runs".to_string(),
             name: None,
+        }
+    }
+}
+
+/// What a GPU holds activations, gradients and weights in, and how it multiplies matrices of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Held in fp16, multiplied on tensor cores.
+    #[default]
+    Fp16,
+    /// Held in fp32, multiplied on tensor cores in tf32.
+    Tf32,
+    /// Held and multiplied in fp32.
+    Fp32,
+}
+
+impl Precision {
+    /// Its name as a value of `train.precision`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fp16 => "fp16",
+            Self::Tf32 => "tf32",
+            Self::Fp32 => "fp32",
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::diagram::{plan_picture, program_picture};
 use crate::model::{
     Division, ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
-use crate::runtime::imagined_addresses;
+use crate::runtime::{imagined_addresses, precision_of};
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
@@ -72,10 +72,11 @@ pub(super) struct InspectArgs {
 }
 
 impl InspectArgs {
-    fn target(&self) -> Result<Target, EngineError> {
+    fn target(&self, config: &Config) -> Result<Target, EngineError> {
+        let in_precision = |gpu: Gpu| Target::Gpu(gpu.in_precision(precision_of(config)));
         match self.device {
             Kind::Cpu => Ok(Target::Cpu),
-            Kind::Cuda => Gpu::named(&self.gpu).map(Target::Gpu).ok_or_else(|| {
+            Kind::Cuda => Gpu::named(&self.gpu).map(in_precision).ok_or_else(|| {
                 let known = Gpu::NAMES.join(", ");
                 EngineError::Usage(format!(
                     "--gpu {} is not known; choose one of {known}",
@@ -139,7 +140,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let side = |size: usize| size.next_multiple_of(config.input.size_divisor);
     let height = args.height.unwrap_or(side(config.input.min_size));
     let width = args.width.unwrap_or(side(config.input.max_size));
-    let target = args.target()?;
+    let target = args.target(&config)?;
     let ranks = Ranks { rank: 0, count: args.ranks };
     let division = Division::new(&config.train, &target, ranks, Arc::new(Alone))?;
     let spec = ModelSpec {
@@ -183,7 +184,9 @@ fn draw(
     let pass = if args.detection { "detection" } else { "a training step" };
     let on = match spec.target {
         Target::Cpu => "f32 on the CPU".to_string(),
-        Target::Gpu(_) => format!("fp16 for {}", args.gpu.to_uppercase()),
+        Target::Gpu(_) => {
+            format!("{} for {}", spec.config.train.precision.name(), args.gpu.to_uppercase())
+        }
     };
 
     let ImageSize { height, width } = spec.padded;
@@ -211,7 +214,7 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
         spec.images,
         spec.padded.height,
         spec.padded.width,
-        if target.is_cpu() { "f32" } else { "fp16" },
+        if target.is_cpu() { "f32" } else { spec.config.train.precision.name() },
         program.nodes().len(),
     );
     text += &format!(
@@ -235,7 +238,7 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
 
 /// Launches of each stream, and how many of each kernel.
 fn launch_text(prepared: &Prepared) -> Result<String, EngineError> {
-    let state = imagined_addresses(&prepared.program);
+    let state = imagined_addresses(prepared);
     let place = Place { arena: 1 << 44, inputs: 1 << 43, state: &state };
     let list = prepared.launches(&place)?;
     let [stream, works, kernels, waits] = ["stream", "nodes", "kernels", "waits"];

@@ -272,7 +272,7 @@ impl Detector {
             images,
             padded: self.shapes[shape].into(),
             slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
-            target: backend.target(),
+            target: backend.target(&self.config),
             part: Part::whole(),
             inject: Inject::default(),
         }

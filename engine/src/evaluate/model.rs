@@ -4,7 +4,7 @@ use configs::Config;
 
 use crate::error::EngineError;
 use crate::model::{ImageSize, Inject, ModelSpec, Param, Part, SlotShape, detection_program};
-use crate::runtime::{Backend, ModelState};
+use crate::runtime::{Backend, ModelState, precision_of};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
 /// What a detector needs from a model.
@@ -38,7 +38,7 @@ impl DetectionModel {
             images: 1,
             padded: ImageSize { height: side, width: side },
             slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
-            target: backend.target(),
+            target: backend.target(config),
             part: Part::whole(),
             inject: Inject::default(),
         };
@@ -53,7 +53,8 @@ impl DetectionModel {
         let state = match backend {
             Backend::Cpu => ModelState::host(state),
             Backend::Device(device) => {
-                ModelState::on_device(state, device.clone(), &[&built.program])?
+                let precision = precision_of(config);
+                ModelState::on_device(state, device.clone(), precision, &[&built.program])?
             }
         };
         Ok(Self { params: built.params, state, loaded })

@@ -41,7 +41,7 @@ pub use train_step::training_program;
 
 use configs::Config;
 use dali::order::PaddedShape;
-use device::Target;
+use device::{Precision, Target};
 use graph::Program;
 
 /// Height and width in pixels.
@@ -110,12 +110,25 @@ pub struct ModelSpec<'a> {
     pub padded: ImageSize,
     /// Capacities of the loader's slot.
     pub slot: SlotShape,
-    /// The target: with fp16 weights there are fp32 masters, and the step publishes its losses.
+    /// The target: on a GPU weights have fp32 masters, and the step publishes its losses.
     pub target: Target,
     /// The part of a step, if it has several passes or ranks.
     pub part: Part,
     /// Tensors that tests substitute for computed ones.
     pub inject: Inject,
+}
+
+impl ModelSpec<'_> {
+    /// Whether the target is a GPU in fp16, which ops of fp16 alone ask for.
+    pub(super) fn is_in_fp16(&self) -> bool {
+        self.target.gpu().is_some_and(|gpu| gpu.precision == Precision::Fp16)
+    }
+
+    /// Whether a loss scale is of use: not where gradients are f32 on a GPU. The CPU, which needs
+    /// none either, takes the same steps as a GPU in fp16.
+    pub(super) fn scales_losses(&self) -> bool {
+        self.target.is_cpu() || self.is_in_fp16()
+    }
 }
 
 /// A program, and the parameters that it declares as state.

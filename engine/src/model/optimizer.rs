@@ -58,7 +58,7 @@ pub(super) fn update(
         schedule: schedule(config),
         clip_norm: config.solver.clip_norm,
         growth_interval: config.solver.loss_scale_growth_interval as u32,
-        dynamic: config.solver.dynamic_loss_scale,
+        dynamic: config.solver.dynamic_loss_scale && net.spec.scales_losses(),
         shared_warmup: config.solver.warmup_rule == WarmupRule::SharedDelta,
         first_step: config.solver.first_schedule_step,
         count_skipped: config.solver.count_skipped_steps,

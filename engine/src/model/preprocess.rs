@@ -1,7 +1,6 @@
 //! From source pixels to the network's input, and from annotated boxes to network pixels.
 
 use configs::{BackboneKind, ChannelOrder, Fused, NormKind, ResizeFilter};
-use device::Target;
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::ops::preprocess::{Filter, Preprocess, PreprocessInputs};
@@ -30,10 +29,7 @@ fn image_channels(spec: &ModelSpec<'_>) -> usize {
         && backbone.frozen_stages >= 1
         && spec.padded.width.is_multiple_of(2)
         && spec.config.fusion.has(Fused::FourChannelStem);
-    match spec.target {
-        Target::Gpu(_) if reads_four => stem::STORED_CHANNELS,
-        _ => stem::CHANNELS,
-    }
+    if reads_four && spec.is_in_fp16() { stem::STORED_CHANNELS } else { stem::CHANNELS }
 }
 
 /// The images, resized, mirrored, normalized and padded, [N, H, W, C] with C from

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use configs::{CellRule, Fused, PostNmsScope, StrideRule};
-use device::Target;
 use graph::{GraphError, TensorId};
 use kernels::boxes::{AnchorLevel, cell_anchors, cell_anchors_detectron};
 use kernels::ops::anchors::Anchors;
@@ -185,7 +184,7 @@ impl Rpn {
         let config = &net.spec.config;
         let channels = [net.channels(self.maps[0]), config.model.fpn.channels];
         config.fusion.has(Fused::RpnHead)
-            && net.spec.target != Target::Cpu
+            && net.spec.is_in_fp16()
             && RpnHead::fits(self.maps.len(), self.anchors_per_cell, channels)
     }
 

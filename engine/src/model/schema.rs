@@ -69,7 +69,7 @@ impl Array {
     /// The array in a slot.
     fn of_slot(&self, images: usize, slot: SlotShape) -> loader::Array {
         let desc = self.desc(images, slot);
-        assert_eq!(self.role.cpu_dtype(), self.role.cuda_dtype(), "{}: one for all", self.name);
+        assert!(!self.role.follows_precision(), "{}: one for all", self.name);
         let element = match self.role.cpu_dtype() {
             DType::U8 => Element::U8,
             DType::I32 => Element::I32,

@@ -37,8 +37,8 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Plans a program whose inputs come from slots of this layout; captures it if the target is a
-    /// device.
+    /// Plans a program whose inputs come from slots of this layout, on a device in the state's
+    /// precision, and captures it there.
     ///
     /// # Errors
     /// State of another model; less free memory than the plan needs; device errors.
@@ -51,7 +51,8 @@ impl Executor {
         let program = Arc::new(program);
         match (backend, state.memory().cloned()) {
             (Backend::Device(device), Some(memory)) => {
-                let prepared = Prepared::new(program, backend.target())?;
+                let gpu = device.gpu().in_precision(memory.precision());
+                let prepared = Prepared::new(program, Target::Gpu(gpu))?;
                 same_layout(&prepared, layout);
                 let arena = state.arena(device, &[&prepared])?;
                 let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;

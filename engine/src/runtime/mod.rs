@@ -7,8 +7,9 @@ mod state;
 
 use std::sync::Arc;
 
-use device::{Device, DevicePtr, Target};
-use graph::Program;
+use configs::Config;
+use device::{Device, DevicePtr, Precision, Target};
+use graph::exec::device::Prepared;
 
 use crate::progress::counted;
 
@@ -30,11 +31,11 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The target of its programs' plans.
-    pub fn target(&self) -> Target {
+    /// The target of plans of a config's programs.
+    pub fn target(&self, config: &Config) -> Target {
         match self {
             Backend::Cpu => Target::Cpu,
-            Backend::Device(device) => Target::Gpu(device.gpu().clone()),
+            Backend::Device(device) => Target::Gpu(device.gpu().in_precision(precision_of(config))),
         }
     }
 
@@ -58,13 +59,22 @@ impl Backend {
     }
 }
 
+/// What a GPU holds the tensors of a config's programs in.
+pub fn precision_of(config: &Config) -> Precision {
+    match config.train.precision {
+        configs::Precision::Fp16 => Precision::Fp16,
+        configs::Precision::Tf32 => Precision::Tf32,
+        configs::Precision::Fp32 => Precision::Fp32,
+    }
+}
+
 /// Addresses of a program's state, laid out consecutively without a device.
-pub fn imagined_addresses(program: &Program) -> impl Fn(&str) -> Option<DevicePtr> {
+pub fn imagined_addresses(prepared: &Prepared) -> impl Fn(&str) -> Option<DevicePtr> + use<> {
     let mut next: DevicePtr = 1 << 40;
     let mut places = std::collections::BTreeMap::new();
-    for (_, tensor) in program.states() {
+    for (_, tensor) in prepared.program.states() {
         places.insert(tensor.name.clone(), next);
-        next += tensor.desc.cuda_bytes().next_multiple_of(256) as DevicePtr;
+        next += prepared.target.bytes(&tensor.desc).next_multiple_of(256) as DevicePtr;
     }
     move |name| places.get(name).copied()
 }

@@ -1,15 +1,15 @@
 //! A model's state: always readable on the host, and on the device while it trains there.
 //!
-//! On the host a weight is its f32 value, under its own name. On a device with fp16 weights that
-//! value is the master's, and the fp16 copy is derived from it. So a checkpoint does not depend on
+//! On the host a weight is its f32 value, under its own name. On a device that value is the
+//! master's, and the copy that kernels read, in fp16 or f32, is derived from it. So a checkpoint
+//! does not depend on
 //! the device that wrote it.
 
 use std::sync::Arc;
 
-use device::Device;
+use device::{Device, Precision};
 use graph::exec::device::{Prepared, SharedArena};
 use graph::{DeviceState, Program, StateSet};
-use kernels::DType;
 
 use crate::error::EngineError;
 use crate::model::{MASTER, RING, RING_STEP};
@@ -30,18 +30,20 @@ impl ModelState {
         Self { host: set, memory: None, arena: None }
     }
 
-    /// State that lives on a device, as declared by `programs`, filled from `set`.
+    /// State that lives on a device, held in `precision`, as declared by `programs`, filled from
+    /// `set`.
     ///
     /// # Errors
     /// Device errors.
     pub fn on_device(
         set: StateSet,
         device: Arc<dyn Device>,
+        precision: Precision,
         programs: &[&Program],
     ) -> Result<Self, EngineError> {
         let host = without_device_names(&set);
         let values = of_device(&host, programs);
-        let memory = DeviceState::new(device, programs, &[RING], &values)?;
+        let memory = DeviceState::in_precision(precision, device, programs, &[RING], &values)?;
         Ok(Self { host, memory: Some(Arc::new(memory)), arena: None })
     }
 
@@ -87,11 +89,12 @@ impl ModelState {
         Ok(set)
     }
 
-    /// Takes over the device's values. An fp16 copy adds nothing: it is the master, rounded, or a
+    /// Takes over the device's values. A copy that kernels read adds nothing: it is the master,
+    /// rounded, or a
     /// frozen weight that no program changes.
     fn take(&mut self, set: &StateSet) {
         for (name, tensor) in without_device_names(set).iter() {
-            if tensor.desc.role.cuda_dtype() != DType::F16 {
+            if !tensor.desc.role.follows_precision() {
                 self.host.insert(name, tensor.clone());
             }
         }

@@ -1,6 +1,6 @@
 //! The report before a run's first step.
 
-use configs::Config;
+use configs::{Config, Precision};
 
 use super::start;
 use super::trainer::Trainer;
@@ -24,10 +24,14 @@ pub(super) fn banner(
     let trained = trainer.params().iter().filter(|p| p.trained.is_some());
     let trained: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
     let mut paragraphs = vec![format!(
-        "device {}, {}, {}, batch {}, {} per epoch, \
+        "device {}{}, {}, {}, batch {}, {} per epoch, \
          {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
          {:.0} MiB for weights and optimizer\nrun directory: {}",
         backend.describe(),
+        match (backend, config.train.precision) {
+            (Backend::Cpu, _) | (_, Precision::Fp16) => String::new(),
+            (Backend::Device(_), precision) => format!(" in {}", precision.name()),
+        },
         counted(data.images.len(), "image"),
         counted(data.num_classes(), "class"),
         config.train.batch_size,

@@ -7,7 +7,6 @@ use configs::{Config, Train};
 use device::Target;
 use graph::exec::device::Prepared;
 use graph::plan::ALIGNMENT;
-use kernels::TensorDesc;
 
 use super::programs::TrainingPrograms;
 use crate::dataset::DataSet;
@@ -47,9 +46,10 @@ pub(super) fn prepare(
 pub(super) fn needed_bytes(programs: &[Prepared]) -> usize {
     let arena = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
     let inputs = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0);
-    let states = programs.iter().flat_map(|p| p.program.states()).filter(|(_, t)| t.name != RING);
-    let round = |desc: &TensorDesc| desc.cuda_bytes().next_multiple_of(ALIGNMENT);
-    let states: BTreeMap<_, _> = states.map(|(_, t)| (&t.name, round(&t.desc))).collect();
+    let round = |p: &Prepared, desc| p.target.bytes(desc).next_multiple_of(ALIGNMENT);
+    let states = programs.iter().flat_map(|p| p.program.states().map(move |(_, t)| (p, t)));
+    let states = states.filter(|(_, t)| t.name != RING);
+    let states: BTreeMap<_, _> = states.map(|(p, t)| (&t.name, round(p, &t.desc))).collect();
     let state: usize = states.values().sum();
     arena + 3 * inputs + state
 }
@@ -73,7 +73,7 @@ fn bytes_of(
     backend: &Backend,
     division: &Division,
 ) -> Result<usize, EngineError> {
-    let target = backend.target();
+    let target = backend.target(config);
     let Division { ranks, exchange, .. } = division;
     let smaller = Division::new(&config.train, &target, *ranks, exchange.clone())?;
     let division = if division.reduces_on_device() { smaller.reducing() } else { smaller };

@@ -7,7 +7,7 @@ use dali::store::Segmentation;
 use sha2::{Digest, Sha256};
 
 use super::options::SessionOptions;
-use super::trainer::Trainer;
+use super::trainer::{Trainer, initial_loss_scale, set_scale};
 use crate::checkpoint::{self, Override};
 use crate::classes::{describe_classes, stored_classes};
 use crate::dataset::DataSet;
@@ -64,6 +64,8 @@ pub(super) struct Resumed {
     /// Identity of its training data, if it states one.
     data: Option<String>,
     categories: Vec<(String, u64)>,
+    /// Its loss scale was that of another precision.
+    rescales: bool,
     /// All changes accepted so far, this time's among them.
     pub(super) overrides: Vec<Override>,
 }
@@ -91,6 +93,7 @@ impl Resumed {
             overrides: meta.overrides,
             data: meta.data,
             categories: meta.categories,
+            rescales: saved.train.precision != config.train.precision,
         };
         let found = differences(&saved, config, resumed.categories.len())?;
         resumed.accept(&found, options)?;
@@ -151,10 +154,17 @@ impl Resumed {
     pub(super) fn restore(
         &self,
         trainer: &mut Trainer,
+        config: &Config,
         options: &SessionOptions,
     ) -> Result<(), EngineError> {
         let Self { path, steps_done, .. } = self;
-        trainer.state().change(|state| checkpoint::restore(path, state))?;
+        trainer.state().change(|state| {
+            checkpoint::restore(path, state)?;
+            if self.rescales {
+                set_scale(state, initial_loss_scale(config, &options.backend));
+            }
+            Ok(())
+        })?;
         trainer.resume_at(*steps_done);
         options.progress.say(&format!("resuming after step {steps_done} from {}", path.display()));
         Ok(())
@@ -307,6 +317,7 @@ mod tests {
         for change in [
             "train.seed=1",
             "train.batch_size=32",
+            "train.precision=tf32",
             "solver.learning_rate=0.5",
             "model.kind=faster_rcnn",
             "model.fpn.channels=32",

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use configs::{Config, LossWeights};
+use device::Precision;
 use graph::capture::CapturedGraph;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
@@ -18,7 +19,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
 use crate::model::{Division, Param, step_layout, weight_of};
-use crate::runtime::{Backend, ModelState};
+use crate::runtime::{Backend, ModelState, precision_of};
 use crate::weights::{LoadReport, initial_state};
 
 /// Runs training steps.
@@ -61,7 +62,7 @@ impl Trainer {
     /// A config that describes no program, weights that cannot be loaded, or a device that fails or
     /// has too little memory.
     pub fn new(config: &Config, data: &DataSet, backend: &Backend) -> Result<Self, EngineError> {
-        let division = Division::alone(&config.train, &backend.target());
+        let division = Division::alone(&config.train, &backend.target(config));
         Self::of_rank(config, data, backend, division, Arc::default())
     }
 
@@ -77,7 +78,8 @@ impl Trainer {
         division: Division,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, EngineError> {
-        let mut programs = TrainingPrograms::build(config, data, &backend.target(), &division)?;
+        let mut programs =
+            TrainingPrograms::build(config, data, &backend.target(config), &division)?;
         if let Backend::Cpu = backend {
             check_fit_on_cpu(&programs.built, config, data, &division)?;
         }
@@ -87,7 +89,7 @@ impl Trainer {
         let params = std::mem::take(&mut first.params);
         let eps = config.model.backbone.norm_eps;
         let mut state = initial_state(&first.program, &params, config.train.seed, eps);
-        set_scale(&mut state, config.solver.initial_loss_scale);
+        set_scale(&mut state, initial_loss_scale(config, backend));
         let loaded = start::load(config, &data.categories(), &params, &mut state)?;
         let (steps, state) = make_steps(programs, state, backend, &division, config, data)?;
         let feed = Feed::new(config, data, backend, &division)?;
@@ -349,11 +351,12 @@ fn make_steps(
     let Some(layout) = built.first().and_then(|b| b.ring.clone()) else {
         panic!("a program for a device has a ring")
     };
-    let prepared = prepare(built, &backend.target())?;
+    let prepared = prepare(built, &backend.target(config))?;
     let free = device.memory().map_err(graph::GraphError::from)?.free;
     check_fit(needed_bytes(&prepared), free, config, data, backend, division)?;
     let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
-    let mut state = ModelState::on_device(state, device.clone(), &programs)?;
+    let precision = precision_of(config);
+    let mut state = ModelState::on_device(state, device.clone(), precision, &programs)?;
     let needed = needed_bytes(&prepared);
     let slot = step_layout(division, data.slot_shape())?;
     let steps =
@@ -367,7 +370,15 @@ fn weighted_sum(weights: &LossWeights, losses: &[(&'static str, f32)]) -> f32 {
     losses.iter().map(|(name, value)| weight_of(weights, name) * value).sum()
 }
 
-fn set_scale(state: &mut StateSet, scale: f32) {
+/// Where gradients are f32 on a GPU, nothing needs a scale.
+pub(super) fn initial_loss_scale(config: &Config, backend: &Backend) -> f32 {
+    match backend.target(config).gpu().map(|gpu| gpu.precision) {
+        Some(Precision::Tf32 | Precision::Fp32) => 1.0,
+        Some(Precision::Fp16) | None => config.solver.initial_loss_scale,
+    }
+}
+
+pub(super) fn set_scale(state: &mut StateSet, scale: f32) {
     if let Some(t) = state.get_mut("loss_scale") {
         t.as_f32_mut()[0] = scale;
     }

@@ -1,22 +1,24 @@
 //! The result of compiling a set of sources: PTX, the manifest, and the counts of its hot kernels.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use device::Precision;
 use device::architecture::Architecture;
 use device::manifest::{Kernel, Manifest, Source};
 use serde::Serialize;
 
 use crate::child::Links;
 use crate::files::Files;
-use crate::ptx::{Entry, compiler_version, entries};
+use crate::ptx::{Entry, compiler_version, entries, renamed};
 use crate::ptxas::{SPILLS_ALLOWED, resources, spill_fault};
 use crate::sass::record::Record;
 use crate::sass::{self, Measured, PLAIN, Sm, hot};
 use crate::set::Set;
-use crate::sources::{HEADERS, architectures, find, sha256, source_sha256, stem};
+use crate::sources::{HEADERS, architectures, find, reals, sha256, source_sha256, stem};
 use crate::toolkit::{NVDISASM_VERSION, Toolkit, VERSION};
 use crate::{Fault, child, read};
 
@@ -36,7 +38,7 @@ pub struct Compiled {
     pub record: Record,
 }
 
-/// The compiled result of one source for one architecture.
+/// The compiled result of one source for one architecture and one element type.
 struct One {
     source: Source,
     ptx: String,
@@ -56,9 +58,11 @@ pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fa
     let mut todo = Vec::new();
     for path in find(root, set.sources)? {
         let text = read(&root.join(&path))?;
-        let fault = |fault| Fault(format!("{path}: {fault}"));
-        let list = architectures(&text).map_err(fault)?;
-        todo.extend(list.into_iter().map(|architecture| (path.clone(), architecture)));
+        let fault = |e: &dyn Display| Fault(format!("{path}: {e}"));
+        let list = architectures(&text).map_err(|e| fault(&e))?;
+        for real in reals(&text).map_err(|e| fault(&e))? {
+            todo.extend(list.iter().map(|architecture| (path.clone(), *architecture, real)));
+        }
     }
     let todo = Mutex::new(todo.iter());
     let done = Mutex::new(Vec::new());
@@ -66,8 +70,8 @@ pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fa
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let next = || todo.lock().ok().and_then(|mut todo| todo.next());
-                while let Some((path, architecture)) = next() {
-                    let result = compiler.source(path, *architecture);
+                while let Some((path, architecture, real)) = next() {
+                    let result = compiler.source(path, *architecture, *real);
                     if let Ok(mut done) = done.lock() {
                         done.push(result);
                     }
@@ -86,7 +90,10 @@ pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fa
     if !faults.is_empty() {
         return Err(Fault(faults.join("\n")));
     }
-    let key = |one: &One| (one.source.path.clone(), one.source.architecture);
+    let key = |one: &One| {
+        let Source { path, architecture, real, .. } = &one.source;
+        (path.clone(), *architecture, real.name())
+    };
     compiled.sort_by_key(key);
     gathered(compiled, set)
 }
@@ -137,7 +144,12 @@ fn embedding(ptx: &Files) -> String {
          pub(super) const TEXTS: &[(&str, &str)] = &[\n",
     );
     for name in ptx.keys() {
-        text.push_str(&format!("    (\"{name}\", include_str!(\"{name}\")),\n"));
+        let line = format!("    (\"{name}\", include_str!(\"{name}\")),\n");
+        text.push_str(&if line.len() <= 101 {
+            line
+        } else {
+            format!("    (\n        \"{name}\",\n        include_str!(\"{name}\"),\n    ),\n")
+        });
     }
     text.push_str("];\n");
     text
@@ -162,12 +174,18 @@ impl Compiler<'_> {
     }
 
     /// One source: its manifest entry, its PTX, and the counts of its hot kernels.
-    fn source(&self, path: &str, architecture: Architecture) -> Result<One, Fault> {
+    fn source(
+        &self,
+        path: &str,
+        architecture: Architecture,
+        real: Precision,
+    ) -> Result<One, Fault> {
         let text = read(&self.root.join(path))?;
         let name = stem(path);
         let own = self.root.join(path).parent().map(Path::to_path_buf).unwrap_or_default();
         let mut options = vec![format!("--gpu-architecture={architecture}")];
         options.extend(FLAGS.map(String::from));
+        options.extend(macros(real).iter().map(|name| format!("--define-macro={name}")));
         let folders = [own, self.root.join(HEADERS)].into_iter().chain(self.toolkit.includes());
         let folders = folders.map(|folder| self.linked(&folder));
         options.extend(folders.map(|folder| format!("--include-path={}", folder.display())));
@@ -177,7 +195,7 @@ impl Compiler<'_> {
         if !compiled.log.is_empty() {
             eprintln!("{path}: {}", compiled.log);
         }
-        let ptx = compiled.ptx;
+        let ptx = renamed(&compiled.ptx, real)?;
         if compiler_version(&ptx) != Some(VERSION) {
             let found = compiler_version(&ptx).unwrap_or("unknown");
             return Err(Fault(format!("the toolkit's version is {found}; it must be {VERSION}")));
@@ -188,16 +206,18 @@ impl Compiler<'_> {
         let read = |path: &str| fs::read_to_string(self.root.join(path)).ok();
         let sha256_of_source = source_sha256(path, &read)
             .ok_or_else(|| Fault(format!("{path}: vanished while it was compiled")))?;
-        let file = format!("{architecture}/{name}.ptx");
+        let file = format!("{architecture}/{}.ptx", file_name(name, real));
         let source = Source {
             path: path.to_string(),
             architecture,
+            real,
             sha256: sha256_of_source,
             kernels: self.kernels(path, &file, &ptx, architecture)?,
             ptx: file,
             ptx_sha256: sha256(ptx.as_bytes()),
         };
-        let hot = if self.set.counted { hot(&ptx) } else { vec![] };
+        let is_counted = self.set.counted && real == Precision::Fp16;
+        let hot = if is_counted { hot(&ptx) } else { vec![] };
         let measured = self.measured(&source, &hot)?;
         Ok(One { source, ptx, measured })
     }
@@ -255,6 +275,23 @@ impl Compiler<'_> {
     }
 }
 
+/// The macros that tell a source what `real` is: platform.cuh.
+fn macros(real: Precision) -> &'static [&'static str] {
+    match real {
+        Precision::Fp16 => &[],
+        Precision::Fp32 => &["REAL_IS_FLOAT"],
+        Precision::Tf32 => &["REAL_IS_FLOAT", "PRODUCTS_IN_TF32"],
+    }
+}
+
+/// The name of a source's PTX: that of the source, with what `real` is behind it.
+fn file_name(source: &str, real: Precision) -> String {
+    match real {
+        Precision::Fp16 => source.to_string(),
+        real => format!("{source}_{}", real.name()),
+    }
+}
+
 /// Checks for a path of this machine in the PTX, which would differ on the next.
 fn foreign_path(path: &str, ptx: &str, options: &[String]) -> Option<Fault> {
     let folders = options.iter().filter_map(|option| option.strip_prefix("--include-path="));
@@ -262,13 +299,14 @@ fn foreign_path(path: &str, ptx: &str, options: &[String]) -> Option<Fault> {
     Some(Fault(format!("{path}: its PTX names {found}; use no __FILE__ or assert in kernels")))
 }
 
-/// Checks for a kernel that two sources define.
+/// Checks for a kernel that two sources define, or one for two element types.
 fn duplicate(manifest: &Manifest) -> Option<Fault> {
-    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut first: BTreeMap<&str, (&str, Precision)> = BTreeMap::new();
     for source in &manifest.sources {
         for kernel in &source.kernels {
             let (name, path) = (&kernel.name, &source.path);
-            if let Some(other) = first.insert(name, path).filter(|other| other != path) {
+            let own = (path.as_str(), source.real);
+            if let Some((other, _)) = first.insert(name, own).filter(|other| *other != own) {
                 return Some(Fault(format!(
                     "{path}: {other} has a kernel `{name}` too; rename it"
                 )));
@@ -291,14 +329,17 @@ pub fn manifest_text(manifest: &Manifest) -> Result<String, Fault> {
     for (i, source) in manifest.sources.iter().enumerate() {
         text.push_str(if i == 0 { "\n    {" } else { ",\n    {" });
         let architecture = source.architecture.to_string();
+        let real = source.real.name().to_string();
         let fields = [
             ("path", &source.path),
             ("architecture", &architecture),
+            ("real", &real),
             ("sha256", &source.sha256),
             ("ptx", &source.ptx),
             ("ptx_sha256", &source.ptx_sha256),
         ];
-        for (name, value) in fields {
+        let is_said = |name: &str| name != "real" || source.real != Precision::Fp16;
+        for (name, value) in fields.into_iter().filter(|(name, _)| is_said(name)) {
             text.push_str(&format!("\n      \"{name}\": {},", json(value)?));
         }
         let kernels = source.kernels.iter().map(|k| Ok(format!("\n        {}", json(k)?)));
@@ -327,6 +368,7 @@ mod tests {
         let source = |path: &str, kernels| Source {
             path: path.into(),
             architecture: Architecture::COMPUTE_80,
+            real: if path == "a" { Precision::Fp16 } else { Precision::Tf32 },
             sha256: "1".into(),
             ptx: "a.ptx".into(),
             ptx_sha256: "2".into(),

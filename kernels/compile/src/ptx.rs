@@ -1,5 +1,7 @@
 //! The kernels of a PTX file, from its text.
 
+use device::Precision;
+
 use crate::Fault;
 
 /// A kernel of a PTX file.
@@ -30,6 +32,35 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
+}
+
+/// A PTX text whose kernels are named after what `real` was: [`Precision::kernel_name`]. What the
+/// compiler derived from their names, such as shared variables, keeps its own.
+///
+/// # Errors
+/// As for [`entries`].
+pub fn renamed(ptx: &str, real: Precision) -> Result<String, Fault> {
+    let mut text = ptx.to_string();
+    for Entry { name, .. } in entries(ptx)? {
+        let now = real.kernel_name(&name);
+        text = text.replace(&format!(".entry {name}("), &format!(".entry {now}("));
+        text = replace_word(&text, &format!("{name}_param_"), &format!("{now}_param_"));
+    }
+    Ok(text)
+}
+
+/// `text` with `now` where `before` stands at the beginning of a word.
+fn replace_word(text: &str, before: &str, now: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
+    let mut done = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(before) {
+        let begins = !rest[..at].ends_with(is_word);
+        done += &rest[..at];
+        done += if begins { now } else { before };
+        rest = &rest[at + before.len()..];
+    }
+    done + rest
 }
 
 /// The compiler's version, from the header of a PTX text: `12.2.140`.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use device::architecture::{Architecture, NoArchitecture};
+use device::{NoPrecision, Precision};
 use sha2::{Digest, Sha256};
 
 use crate::Fault;
@@ -70,6 +71,20 @@ pub fn architectures(text: &str) -> Result<Vec<Architecture>, NoArchitecture> {
     match list.and_then(|rest| rest.split_once(')')) {
         Some((names, _)) => names.split(',').map(|name| name.trim().parse()).collect(),
         None => Ok(vec![Architecture::COMPUTE_80]),
+    }
+}
+
+/// What `real` is in a source, which is compiled once for each: the names in `REALS(fp16, fp32)`,
+/// by
+/// default fp16.
+///
+/// # Errors
+/// A name that is not a precision.
+pub fn reals(text: &str) -> Result<Vec<Precision>, NoPrecision> {
+    let list = text.lines().find_map(|line| line.strip_prefix("REALS("));
+    match list.and_then(|rest| rest.split_once(')')) {
+        Some((names, _)) => names.split(',').map(|name| name.trim().parse()).collect(),
+        None => Ok(vec![Precision::Fp16]),
     }
 }
 
@@ -180,6 +195,15 @@ mod tests {
         assert_eq!(architectures("// ARCHITECTURES(compute_90a)").unwrap(), both[..1]);
         let fault = architectures("ARCHITECTURES(sm_90a)").unwrap_err();
         assert!(fault.to_string().starts_with("`sm_90a` is not an architecture"), "{fault}");
+    }
+
+    #[test]
+    fn a_source_names_what_its_reals_are() {
+        let both = [Precision::Fp16, Precision::Fp32];
+        assert_eq!(reals("a\nREALS(fp16, fp32)\n").unwrap(), both);
+        assert_eq!(reals("// REALS(fp16, fp32)").unwrap(), both[..1]);
+        let fault = reals("REALS(f32)").unwrap_err();
+        assert_eq!(fault.to_string(), "`f32` is not one of fp16, tf32, fp32");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use bytemuck::Pod;
 
-use crate::{DType, Gpu, TensorDesc};
+use crate::{DType, Gpu, Precision, TensorDesc};
 
 /// Address in a device's memory.
 pub type DevicePtr = u64;
@@ -243,12 +243,19 @@ pub struct Buffer<'a> {
     pub desc: &'a TensorDesc,
     /// First element.
     pub ptr: DevicePtr,
+    /// What decides its element type.
+    pub precision: Precision,
 }
 
 impl Buffer<'_> {
     /// Element type in device memory.
     pub fn dtype(&self) -> DType {
-        self.desc.role.cuda_dtype()
+        self.desc.role.gpu_dtype(self.precision)
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> usize {
+        self.desc.gpu_bytes(self.precision)
     }
 
     /// Extent of a dimension, as [`TensorDesc::dim`].
@@ -282,7 +289,7 @@ impl Buffer<'_> {
     }
 
     fn touch(&self, access: Access) -> Arg {
-        Arg::Buffer(Touch { ptr: self.ptr, bytes: self.desc.cuda_bytes(), access })
+        Arg::Buffer(Touch { ptr: self.ptr, bytes: self.bytes(), access })
     }
 }
 

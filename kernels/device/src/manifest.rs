@@ -10,6 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Precision;
 use crate::architecture::{Architecture, Capability};
 
 /// Why a manifest is invalid.
@@ -34,7 +35,7 @@ pub struct Manifest {
     pub sources: Vec<Source>,
 }
 
-/// One CUDA source, compiled for one architecture.
+/// One CUDA source, compiled for one architecture and one element type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -42,6 +43,9 @@ pub struct Source {
     pub path: String,
     /// Its target architecture.
     pub architecture: Architecture,
+    /// What `real` is, as [`Precision::name`] names it; absent for fp16.
+    #[serde(default, with = "real", skip_serializing_if = "is_fp16")]
+    pub real: Precision,
     /// Hash of the source and of everything that it includes.
     pub sha256: String,
     /// The file beside the manifest, `compute_80/sum.ptx`.
@@ -78,6 +82,25 @@ pub struct Resources {
     pub spill_store_bytes: u32,
     /// Spill loads.
     pub spill_load_bytes: u32,
+}
+
+fn is_fp16(real: &Precision) -> bool {
+    *real == Precision::Fp16
+}
+
+/// A precision by its name in kernels.
+mod real {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::Precision;
+
+    pub(super) fn serialize<S: Serializer>(real: &Precision, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(real.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Precision, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
 }
 
 impl Manifest {

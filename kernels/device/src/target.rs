@@ -2,15 +2,15 @@
 //!
 //! A device reports its own [`Gpu`]; the named ones are for planning without a device.
 
-use crate::TensorDesc;
 use crate::architecture::Capability;
+use crate::tensor::{Precision, TensorDesc};
 
 /// The target of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The CPU reference: f32 throughout.
     Cpu,
-    /// A GPU: fp16 where [`crate::Role::cuda_dtype`] says so.
+    /// A GPU, with the element types of [`Gpu::precision`].
     Gpu(Gpu),
 }
 
@@ -19,7 +19,7 @@ impl Target {
     pub fn bytes(&self, desc: &TensorDesc) -> usize {
         match self {
             Target::Cpu => desc.cpu_bytes(),
-            Target::Gpu(_) => desc.cuda_bytes(),
+            Target::Gpu(gpu) => desc.gpu_bytes(gpu.precision),
         }
     }
 
@@ -50,6 +50,8 @@ pub struct Gpu {
     pub shared_bytes: usize,
     /// L2 cache, in bytes.
     pub l2_bytes: usize,
+    /// What the plan's tensors are held in; a device itself says fp16.
+    pub precision: Precision,
 }
 
 impl Gpu {
@@ -72,7 +74,13 @@ impl Gpu {
             multiprocessors,
             shared_bytes: shared_kib << 10,
             l2_bytes: l2_mib << 20,
+            precision: Precision::Fp16,
         })
+    }
+
+    /// The same GPU for plans in this precision.
+    pub fn in_precision(&self, precision: Precision) -> Self {
+        Self { precision, ..self.clone() }
     }
 
     /// The A100 of [`Gpu::named`]: the oldest GPU that runs the kernels.

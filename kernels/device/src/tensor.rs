@@ -1,6 +1,8 @@
-//! Descriptions of tensors: shape and role. The device maps the role to an element type.
+//! Descriptions of tensors: shape and role. The device maps the role to an element type, on a GPU
+//! by the precision of the plan.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// Element type of a tensor in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,16 +28,81 @@ impl DType {
     }
 }
 
+/// What a GPU holds feature maps, their gradients and the weights that kernels read in, and how it
+/// multiplies matrices of them. Sums are in fp32 always.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Held in fp16, multiplied on tensor cores.
+    #[default]
+    Fp16,
+    /// Held in f32; tensor cores round the factors of products to 10 bits of mantissa.
+    Tf32,
+    /// Held in f32, multiplied in f32.
+    Fp32,
+}
+
+impl Precision {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fp16, Self::Tf32, Self::Fp32];
+
+    /// Its name, in sources, names of kernels and configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fp16 => "fp16",
+            Self::Tf32 => "tf32",
+            Self::Fp32 => "fp32",
+        }
+    }
+
+    /// The precisions whose kernels serve this one, the first that a kernel has: those of products
+    /// alone differ between tf32 and fp32.
+    pub fn served_by(self) -> &'static [Self] {
+        match self {
+            Self::Fp16 => &[],
+            Self::Tf32 => &[Self::Tf32, Self::Fp32],
+            Self::Fp32 => &[Self::Fp32],
+        }
+    }
+
+    /// The name that a kernel of fp16, or of no element type, has in this precision, if its source
+    /// is compiled for it: `relu_mask_f16` is `relu_mask_fp32`, `scale_weights` is
+    /// `scale_weights_fp32`.
+    pub fn kernel_name(self, fp16: &str) -> String {
+        match (self, fp16.contains(FP16_NAME)) {
+            (Self::Fp16, _) => fp16.to_string(),
+            (_, true) => fp16.replacen(FP16_NAME, self.name(), 1),
+            (_, false) => format!("{fp16}_{}", self.name()),
+        }
+    }
+}
+
+const FP16_NAME: &str = "f16";
+
+/// A name that is not a precision.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not one of fp16, tf32, fp32")]
+pub struct NoPrecision(String);
+
+impl FromStr for Precision {
+    type Err = NoPrecision;
+
+    /// From [`Self::name`].
+    fn from_str(name: &str) -> Result<Self, NoPrecision> {
+        let found = Self::ALL.into_iter().find(|precision| precision.name() == name);
+        found.ok_or_else(|| NoPrecision(name.to_string()))
+    }
+}
+
 /// The purpose of a tensor. Decides its element type on each device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Source pixels as bytes (u8 everywhere).
     Pixels,
-    /// Feature maps, logits: fp16 on CUDA.
+    /// Feature maps, logits: on a GPU as the [`Precision`] says.
     Activation,
-    /// Gradients of activations: fp16 on CUDA.
+    /// Gradients of activations: likewise.
     Gradient,
-    /// Weights as the kernels read them: fp16 on CUDA.
+    /// Weights as the kernels read them: likewise.
     Weight,
     /// Weight gradients, reduced over images (fp32 before the cast for the all-reduce).
     WeightGradient,
@@ -67,13 +134,18 @@ impl Role {
         }
     }
 
-    /// Element type on CUDA: fp16 for feature maps, their gradients and the weights that kernels
-    /// read; otherwise as on the CPU.
-    pub fn cuda_dtype(self) -> DType {
-        match self {
-            Role::Activation | Role::Gradient | Role::Weight => DType::F16,
-            other => other.cpu_dtype(),
+    /// Element type on a GPU: fp16 in that precision for feature maps, their gradients and the
+    /// weights that kernels read; otherwise as on the CPU.
+    pub fn gpu_dtype(self, precision: Precision) -> DType {
+        match precision {
+            Precision::Fp16 if self.follows_precision() => DType::F16,
+            _ => self.cpu_dtype(),
         }
+    }
+
+    /// True if the precision decides its element type on a GPU; any other role's is the CPU's.
+    pub fn follows_precision(self) -> bool {
+        matches!(self, Role::Activation | Role::Gradient | Role::Weight)
     }
 }
 
@@ -107,9 +179,9 @@ impl TensorDesc {
         self.len() * self.role.cpu_dtype().size_bytes()
     }
 
-    /// Bytes on CUDA.
-    pub fn cuda_bytes(&self) -> usize {
-        self.len() * self.role.cuda_dtype().size_bytes()
+    /// Bytes on a GPU.
+    pub fn gpu_bytes(&self, precision: Precision) -> usize {
+        self.len() * self.role.gpu_dtype(precision).size_bytes()
     }
 
     /// Extent of dimension `dim`; negative counts from the end.
@@ -122,5 +194,33 @@ impl TensorDesc {
 impl fmt::Debug for TensorDesc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}{:?}", self.role, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_precision_decides_three_roles_alone() {
+        let dtypes = |role: Role| Precision::ALL.map(|precision| role.gpu_dtype(precision));
+        for role in [Role::Activation, Role::Gradient, Role::Weight] {
+            assert_eq!(dtypes(role), [DType::F16, DType::F32, DType::F32]);
+        }
+        assert_eq!(dtypes(Role::WeightGradient), [DType::F32; 3]);
+        assert_eq!(dtypes(Role::Index), [DType::I32; 3]);
+    }
+
+    #[test]
+    fn kernels_are_named_after_the_precision() {
+        let names = |fp16: &str| Precision::ALL.map(|precision| precision.kernel_name(fp16));
+        assert_eq!(
+            names("max_pool_f16x8"),
+            ["max_pool_f16x8", "max_pool_tf32x8", "max_pool_fp32x8"]
+        );
+        assert_eq!(names("sgd"), ["sgd", "sgd_tf32", "sgd_fp32"]);
+        assert_eq!("tf32".parse(), Ok(Precision::Tf32));
+        let fault = "f32".parse::<Precision>().unwrap_err();
+        assert_eq!(fault.to_string(), "`f32` is not one of fp16, tf32, fp32");
     }
 }

@@ -23,7 +23,7 @@
 #define DEVICE inline
 #define KERNEL(threads)                                                                            \
   static_assert((threads) >= 1 && (threads) <= 1024 && (threads) % 32 == 0, "threads of a block"); \
-  extern "C" void
+  EMULATED_LINKAGE void
 #define KERNEL_BLOCKS(threads, blocks) KERNEL(threads)
 
 // ---------------------------------------------------------------- vector types and fp16
@@ -264,6 +264,13 @@ void copy_async_wait(int pending);
 void load_matrix_x4(unsigned (&r)[4], const void* row, bool transposed, const char* file, int line);
 void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                       const char* file, int line);
+void multiply_16x8x8_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                          const char* file, int line);
+inline unsigned to_tf32(float value) {
+  const unsigned bits = __float_as_uint(value);
+  // Half of the last bit that is kept; infinity and NaN stay.
+  return (bits >> 23 & 0xff) == 0xff ? bits & ~0x1fffu : (bits + 0x1000u) & ~0x1fffu;
+}
 uint64_t global_timer();
 
 // ---------------------------------------------------------------- atomics on integers
@@ -290,6 +297,8 @@ struct Kernel {
   Place place;
 };
 bool add_kernel(const Kernel& kernel);
+// The name of a kernel where `real` is this: in place of f16, or behind it.
+const char* name_where_real_is(const char* real, const char* name);
 template <class... A, size_t... I>
 void call_with(void (*function)(), void** arguments, std::index_sequence<I...>) {
   ((void (*)(A...))function)(*(std::remove_cv_t<A>*)arguments[I]...);
@@ -309,8 +318,17 @@ bool add(const char* name, void (*function)(A...), Place place) {
 }  // namespace emulated
 
 #define EMULATED_HERE (::emulated::Place{__FILE__, __LINE__})
+#ifdef EMULATED_REAL
+// The source is compiled once more, in a namespace: see build.rs.
+#define EMULATED_LINKAGE
+#define EMULATED_NAME(kernel) ::emulated::name_where_real_is(EMULATED_REAL, #kernel)
+#else
+#define EMULATED_LINKAGE extern "C"
+#define EMULATED_NAME(kernel) #kernel
+#endif
 #define EXPORT(kernel) \
-  static const bool exported_##kernel = ::emulated::add(#kernel, kernel, EMULATED_HERE);
+  static const bool exported_##kernel = \
+      ::emulated::add(EMULATED_NAME(kernel), kernel, EMULATED_HERE);
 #define SHARED(T, name, count)      \
   static const char name##_key = 0; \
   T* const name = (T*)::emulated::shared(&name##_key, sizeof(T) * (count), EMULATED_HERE)

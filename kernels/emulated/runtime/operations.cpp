@@ -146,6 +146,47 @@ void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsign
   memcpy(d, out.d, 16);
 }
 
+struct Tf32Product {
+  unsigned a[4], b[2];
+  float c[4];
+};
+static float float_of(unsigned bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+// A product of two numbers of 11 bits is exact in fp32, which the sum rounds in order of k.
+static void multiply_tf32_meeting(const Lanes& lanes, const void*) {
+  float a[16][8], b[8][8];
+  for (unsigned l = 0; l < 32; l++) {
+    const Tf32Product& in = lanes.in<Tf32Product>(l);
+    const unsigned g = l / 4, t = l % 4;
+    for (unsigned r = 0; r < 4; r++) a[g + 8 * (r & 1)][t + 4 * (r >> 1)] = float_of(in.a[r]);
+    for (unsigned r = 0; r < 2; r++) b[t + 4 * r][g] = float_of(in.b[r]);
+  }
+  for (unsigned l = 0; l < 32; l++) {
+    for (unsigned e = 0; e < 4; e++) {
+      const unsigned row = l / 4 + 8 * (e / 2), column = 2 * (l % 4) + e % 2;
+      float sum = lanes.in<Tf32Product>(l).c[e];
+      for (unsigned k = 0; k < 8; k++) sum = fmaf(a[row][k], b[k][column], sum);
+      lanes.out<Sums>(l).d[e] = sum;
+    }
+  }
+}
+void multiply_16x8x8_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                          const char* file, int line) {
+  const Place place{file, line};
+  if (block->counter) count_instruction(MMA, place);
+  Tf32Product in;
+  memcpy(in.a, a, 16);
+  in.b[0] = b0;
+  in.b[1] = b1;
+  memcpy(in.c, d, 16);
+  Sums out;
+  collective(0xffffffffu, &in, &out, multiply_tf32_meeting, nullptr, place);
+  memcpy(d, out.d, 16);
+}
+
 // ---------------------------------------------------------------- the clock
 uint64_t global_timer() {
   timespec now;

@@ -207,7 +207,7 @@ fn conv_arg(shape: &Shape) -> Arg {
 
 #[cfg(test)]
 mod tests {
-    use device::{Buffer, Gpu, LaunchArgs, Workspace};
+    use device::{Buffer, Gpu, LaunchArgs, Precision, Workspace};
     use kernels::Role;
     use kernels::ops::conv2d::Conv2d;
     use kernels::{Op, TensorDesc};
@@ -235,7 +235,9 @@ mod tests {
             }
             let outputs = [(desc(&y, Role::Activation), 6 << 40)];
             let buffers = |list: &'static [(TensorDesc, u64)]| -> Vec<Buffer<'static>> {
-                list.iter().map(|(desc, ptr)| Buffer { desc, ptr: *ptr }).collect()
+                list.iter()
+                    .map(|(desc, ptr)| Buffer { desc, ptr: *ptr, precision: Precision::Fp16 })
+                    .collect()
             };
             let args = LaunchArgs {
                 gpu: &Gpu::h100(),

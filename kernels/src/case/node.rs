@@ -3,8 +3,8 @@
 
 use super::ORDER_FLOOR;
 use super::on_device::{device_floor, worst};
-use crate::Op;
 use crate::cpu::HostTensor;
+use crate::{Op, Precision};
 
 /// Compares a device's outputs, then its `num_updates` updates, with those of the reference on the
 /// same inputs, as [`super::check_on_device`] does. Returns the largest error as a share of the
@@ -14,6 +14,7 @@ use crate::cpu::HostTensor;
 /// A sentence that names the first tensor with an element outside its tolerance.
 pub fn compare_with_reference(
     op: &dyn Op,
+    precision: Precision,
     inputs: &[HostTensor],
     got: &[HostTensor],
     expected: &[HostTensor],
@@ -22,10 +23,11 @@ pub fn compare_with_reference(
     assert_eq!(got.len(), expected.len(), "outputs and updates of {}", op.name());
     let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
     let (inputs, outputs) = (descs(inputs), descs(&expected[..expected.len() - num_updates]));
-    let floor = ORDER_FLOOR + device_floor(op, op.cost(&inputs, &outputs).flops, &outputs);
+    let floor =
+        ORDER_FLOOR + device_floor(op, precision, op.cost(&inputs, &outputs).flops, &outputs);
     let mut largest = 0.0f64;
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
-        let error = worst(got, expected, floor)
+        let error = worst(got, expected, precision, floor)
             .map_err(|reason| format!("output {i} {:?}: {reason}", expected.desc))?;
         largest = largest.max(error);
     }

@@ -1,12 +1,12 @@
 //! A case on a device against the CPU reference: forward, and every op of the backward rule.
 
-use device::{Device, DeviceError, Stream};
+use device::{Device, DeviceError, Gpu, Stream};
 
 use super::{CaseError, OpCase, output_weights, resolve};
 use crate::cpu::{HostData, HostTensor};
 use crate::on_cpu;
 use crate::on_device::{OpRun, RunError, rounded};
-use crate::{DType, Op, Sink, TensorDesc};
+use crate::{DType, Op, Precision, Sink, TensorDesc};
 
 /// The result of a case on a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -25,6 +25,15 @@ const F32_RELATIVE: f64 = 4e-6;
 /// square. Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum.
 /// Twice the error of the A100 model on the emulated device.
 pub const CUT_FLOOR: f64 = 2e-8;
+/// Tolerance of an op in f32 where only the order of sums is another, in units of the output's root
+/// mean square.
+const FP32_FLOOR: f64 = 5e-6;
+/// Tolerance of a sum of products in tf32, in units of the output's root mean square. Each factor
+/// is
+/// off by up to 2^-11 of itself, at random: sums by 3e-4 of their root mean square, and the worst
+/// of
+/// 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square counts too.
+const TF32_FLOOR: f64 = 6e-3;
 /// Half of the smallest positive fp16.
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
 
@@ -34,18 +43,24 @@ const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
 /// Integers and bitmaps must be equal. A float may be off by `relative * |reference|`, plus
 /// [`OpCase::device_floor`] times the root mean square of the output; where tensor cores sum, the
 /// floor grows with the length of the sums. Both runs must agree in every
-/// bit. `large` ops, of more than this many FLOPs, run once.
+/// bit. `large` ops, of more than this many FLOPs, run once. In f32 the floors of fp16 do not
+/// count;
+/// with products in tf32 they have one of their own.
 ///
 /// # Errors
 /// The first fault found, as [`CaseError::Device`].
 pub fn check_on_device(
     case: &OpCase,
     device: &dyn Device,
+    precision: Precision,
     large: u64,
 ) -> Result<DeviceReport, CaseError> {
     let mut case = case.clone();
     for tensor in case.inputs.iter_mut().chain(&mut case.updates) {
-        *tensor = rounded(tensor);
+        *tensor = rounded(precision, tensor);
+    }
+    if precision != Precision::Fp16 {
+        case.device_floor = FP32_FLOOR; // that of a case is for rounding to fp16
     }
     let failed = |e: DeviceError| CaseError::Device {
         case: case.to_string(),
@@ -55,9 +70,11 @@ pub fn check_on_device(
     };
     // One for all runs: a device keeps its streams for its lifetime.
     let stream = device.stream().map_err(failed)?;
-    let mut check = Check { case: &case, device, stream, large, report: DeviceReport::default() };
-    let outputs: Vec<HostTensor> =
-        check.compare(case.op.as_ref(), &case.inputs, &case.updates)?.iter().map(rounded).collect();
+    let gpu = device.gpu().in_precision(precision);
+    let report = DeviceReport::default();
+    let mut check = Check { case: &case, device, gpu, stream, large, report };
+    let outputs = check.compare(case.op.as_ref(), &case.inputs, &case.updates)?;
+    let outputs: Vec<_> = outputs.iter().map(|y| rounded(precision, y)).collect();
     check.backward(&outputs)?;
     Ok(check.report)
 }
@@ -65,6 +82,7 @@ pub fn check_on_device(
 struct Check<'a> {
     case: &'a OpCase,
     device: &'a dyn Device,
+    gpu: Gpu,
     stream: Stream,
     large: u64,
     report: DeviceReport,
@@ -73,12 +91,12 @@ struct Check<'a> {
 impl Check<'_> {
     /// Every step of the backward rule, on the reference's results of the earlier steps.
     fn backward(&mut self, outputs: &[HostTensor]) -> Result<(), CaseError> {
-        let case = self.case;
+        let (case, precision) = (self.case, self.gpu.precision);
         let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
         let rule = case.op.backward(&descs(&case.inputs), &descs(outputs));
         let grads: Vec<_> = (0u32..)
             .zip(outputs)
-            .map(|(i, y)| output_weights(&y.desc, i).map(|w| rounded(&w)))
+            .map(|(i, y)| output_weights(&y.desc, i).map(|w| rounded(precision, &w)))
             .collect();
         let mut temps: Vec<Option<HostTensor>> = Vec::new();
         for step in &rule.steps {
@@ -88,7 +106,7 @@ impl Check<'_> {
             for (target, result) in step.outputs.iter().zip(&results) {
                 if let Sink::Temp(i) = *target {
                     temps.resize(temps.len().max(i + 1), None);
-                    temps[i] = Some(rounded(result));
+                    temps[i] = Some(rounded(precision, result));
                 }
             }
         }
@@ -111,7 +129,7 @@ impl Check<'_> {
         let mut expected_updates = updates.to_vec();
         let expected = on_cpu::run_updating(op, inputs, &mut expected_updates)?;
         let run = || -> Result<Vec<HostTensor>, RunError> {
-            let run = OpRun::new(self.device, self.stream, op, inputs, updates)?;
+            let run = OpRun::new(self.device, self.stream, &self.gpu, op, inputs, updates)?;
             run.launch()?;
             let mut outputs = run.outputs()?;
             outputs.append(&mut run.updates()?);
@@ -121,7 +139,8 @@ impl Check<'_> {
         let descs: Vec<_> = inputs.iter().map(|t| t.desc.clone()).collect();
         let outputs: Vec<_> = expected.iter().map(|t| t.desc.clone()).collect();
         let flops = op.cost(&descs, &outputs).flops;
-        let floor = self.case.device_floor + device_floor(op, flops, &outputs);
+        let precision = self.gpu.precision;
+        let floor = self.case.device_floor + device_floor(op, precision, flops, &outputs);
         if flops <= self.large {
             let again = run().map_err(|e| fail(e.to_string()))?;
             if let Some(i) = got.iter().zip(&again).position(|(a, b)| a.bytes() != b.bytes()) {
@@ -131,7 +150,7 @@ impl Check<'_> {
         for (i, (got, expected)) in
             got.iter().zip(expected.iter().chain(&expected_updates)).enumerate()
         {
-            let worst = worst(got, expected, floor)
+            let worst = worst(got, expected, precision, floor)
                 .map_err(|reason| fail(format!("output {i} {:?}: {reason}", expected.desc)))?;
             self.report.worst = self.report.worst.max(worst);
         }
@@ -142,21 +161,35 @@ impl Check<'_> {
 
 /// What rounding on the way, and truncation in tensor cores, may add to the floor of an op of
 /// `flops` operations.
-pub(super) fn device_floor(op: &dyn Op, flops: u64, outputs: &[TensorDesc]) -> f64 {
+pub(super) fn device_floor(
+    op: &dyn Op,
+    precision: Precision,
+    flops: u64,
+    outputs: &[TensorDesc],
+) -> f64 {
     let products = match outputs.first() {
         Some(output) if op.on_tensor_cores() => flops / (2 * output.len().max(1) as u64),
         _ => 0,
     };
-    op.device_rounding() + CUT_FLOOR * products as f64
+    match precision {
+        Precision::Fp16 => op.device_rounding() + CUT_FLOOR * products as f64,
+        Precision::Tf32 if products > 0 => TF32_FLOOR + CUT_FLOOR * products as f64,
+        Precision::Tf32 | Precision::Fp32 => 0.0,
+    }
 }
 
 /// The largest error as a share of the tolerance, at most 1.
-pub(super) fn worst(got: &HostTensor, expected: &HostTensor, floor: f64) -> Result<f64, String> {
+pub(super) fn worst(
+    got: &HostTensor,
+    expected: &HostTensor,
+    precision: Precision,
+    floor: f64,
+) -> Result<f64, String> {
     match (&got.data, &expected.data) {
         (HostData::I32(g), HostData::I32(e)) => equal(g, e),
         (HostData::U8(g), HostData::U8(e)) => equal(g, e),
         (HostData::F32(g), HostData::F32(e)) => {
-            let half = expected.desc.role.cuda_dtype() == DType::F16;
+            let half = expected.desc.role.gpu_dtype(precision) == DType::F16;
             close(g, e, floor, half)
         }
         _ => Err("another element type".into()),

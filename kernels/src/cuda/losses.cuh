@@ -6,7 +6,7 @@
 // order changes nothing: a launch less than counting first. What that reads (8 bytes a row) comes
 // from L2; launches of at most one block a multiprocessor keep it in proportion to the rows.
 #pragma once
-#include "platform.cuh"
+#include "real.cuh"
 #include "reduce.cuh"
 
 // Groups counted at a time. No batch of today has more; one that does takes several rounds.
@@ -27,8 +27,8 @@ static_assert(sizeof(LossRows) == 48, "the launches build it");
 // Gradient that reaches a loss, [1]: the loss scale in fp32, or a tensor of half. One is null.
 struct LossGradient {
   const float* wide;
-  const half* narrow;
-  DEVICE float load() const { return wide ? *wide : __half2float(*narrow); }
+  const real* narrow;
+  DEVICE float load() const { return wide ? *wide : to_float(*narrow); }
 };
 static_assert(sizeof(LossGradient) == 16, "the launches build it");
 

@@ -12,7 +12,7 @@ constexpr int LINES = 2 * TILE;         // rows, then columns of a tile
 // Gradients g [M, pooled, pooled, C] of RoIs [M, 4], listed by image and level: of each its row,
 // and what it reaches of the map's rows and columns.
 struct RoiGradients {
-  const half* g;
+  const real* g;
   const float4* rois;
   const int4* reaches;
   const int *starts, *lens;
@@ -63,7 +63,7 @@ DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float* weight
 
 // Adds a RoI's gradient to this thread's pixels.
 template <int W>
-DEVICE void add_roi(const half* g, const float* weights, const unsigned* sets, const Tile& tile,
+DEVICE void add_roi(const real* g, const float* weights, const unsigned* sets, const Tile& tile,
                     int bins, int channels, float (&sum)[TILE_PIXELS][W]) {
   const float* row_weights = weights + tile.row * bins;
   const float* column_weights = weights + (TILE + tile.column) * bins;
@@ -112,7 +112,7 @@ DEVICE void add_rois(const RoiGradients& of, const Pyramid& maps, const Tile& ti
       __syncthreads();
       for (int i = 0; i < min(BATCH, rank.all - batch) && channel < maps.channels; i++) {
         const uint64_t row = shared.hits[batch + i];
-        const half* g = of.g + row * bins * bins * maps.channels + channel;
+        const real* g = of.g + row * bins * bins * maps.channels + channel;
         add_roi<W>(g, shared.weights + i * LINES * bins, shared.sets[i], tile, bins, maps.channels,
                    sum);
       }
@@ -124,7 +124,7 @@ DEVICE void add_rois(const RoiGradients& of, const Pyramid& maps, const Tile& ti
 // ---------------------------------------------------------------- patches
 // Gradients g [N * per_image, 9 * C] of the 3x3 patches at anchors idx [N, per_image]; -1: none.
 struct PatchGradients {
-  const half* g;
+  const real* g;
   const int* idx;
   int per_image, anchors_per_cell;
 };
@@ -160,7 +160,7 @@ DEVICE void add_patches(const PatchGradients& of, const Pyramid& maps, const Til
     for (int i = 0; i < rank.all && channel < maps.channels; i++) {
       const int r = tile.y + tile.row - shared.ys[i] + 1;
       if (r < 0 || r > 2) continue;
-      const half* line = of.g + ((uint64_t)shared.rows[i] * 9 + 3 * r) * maps.channels + channel;
+      const real* line = of.g + ((uint64_t)shared.rows[i] * 9 + 3 * r) * maps.channels + channel;
       for (int j = 0; j < TILE_PIXELS; j++) {
         const int c = tile.x + tile.column + j - shared.xs[i] + 1;
         if (c < 0 || c > 2) continue;
@@ -180,7 +180,7 @@ DEVICE void store_pixels(const Pyramid& maps, const Tile& tile, int channel,
                          const float (&sum)[TILE_PIXELS][W]) {
   const int y = tile.y + tile.row;
   if (channel >= maps.channels || y >= tile.height) return;
-  half* line = maps.map[tile.level] +
+  real* line = maps.map[tile.level] +
                ((uint64_t)tile.image * tile.height + y) * tile.width * maps.channels + channel;
   for (int j = 0; j < TILE_PIXELS; j++) {
     const int x = tile.x + tile.column + j;

@@ -1,7 +1,7 @@
 // Where boxes and patches fall on the maps of a pyramid: samples of RoIAlign, tiles of the maps,
 // and lists in order.
 #pragma once
-#include "platform.cuh"
+#include "real.cuh"
 #include "reduce.cuh"
 
 constexpr int MAX_LEVELS = 8;  // maps of a pyramid
@@ -9,7 +9,7 @@ constexpr int MAX_LEVELS = 8;  // maps of a pyramid
 // Maps [N, height, width, C] of each level. `first_block` is each level's first block where a
 // launch has a block for each tile of each image of each map.
 struct Pyramid {
-  half* map[MAX_LEVELS];
+  real* map[MAX_LEVELS];
   int height[MAX_LEVELS], width[MAX_LEVELS], first_block[MAX_LEVELS];
   float scale[MAX_LEVELS];  // feature pixels per network pixel
   int levels, images, channels, padding;

@@ -3,7 +3,7 @@
 // Maps are NHWC, so channels are contiguous: W = 8 moves 16 bytes of halves at once and needs a
 // multiple of 8 channels; W = 1 serves every other number.
 #pragma once
-#include "platform.cuh"
+#include "real.cuh"
 
 constexpr int WIDE = 8;  // halves in 16 bytes
 

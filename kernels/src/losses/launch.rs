@@ -51,7 +51,7 @@ impl LossRows<'_> {
 }
 
 /// The gradient that reaches a loss, as `LossGradient` of the kernels: the loss scale is f32, a
-/// gradient that ops computed is fp16.
+/// gradient that ops computed is in the precision's.
 pub(crate) fn loss_gradient(grad_output: Buffer<'_>) -> Arg {
     let (wide, narrow) = match grad_output.dtype() {
         DType::F16 => (Arg::Null, grad_output.read()),
@@ -71,7 +71,7 @@ pub(crate) fn partial_bytes(blocks: usize) -> usize {
     blocks * size_of::<f32>()
 }
 
-/// The kernels take logits as halves.
-pub(crate) fn assert_half(logits: &TensorDesc) {
-    assert_eq!(logits.role.cuda_dtype(), DType::F16, "{logits:?}: losses read fp16 logits");
+/// The kernels take logits in the precision's element type.
+pub(crate) fn assert_real(logits: &TensorDesc) {
+    assert!(logits.role.follows_precision(), "{logits:?}: losses read activations");
 }

@@ -8,7 +8,7 @@ use emulated::{CountedLaunch, EmulatedDevice, Order};
 use engine::model::Inject;
 use graph::report::node_cost;
 use graph::{Node, Program};
-use kernels::{Cost, DType};
+use kernels::{Cost, DType, Precision};
 
 use super::folder;
 use super::program::{OnDevice, SQUARE, build, images, inputs};
@@ -34,9 +34,9 @@ pub fn counted_products(config: &Config) -> Vec<CountedNode> {
     let store = images(place.path());
     let device = Arc::new(EmulatedDevice::new(Order::Given).counting());
     let target = Target::Gpu(device.gpu().clone());
-    let (mut built, state) = build(&store, config, SQUARE, target, Inject::default());
+    let (mut built, state) = build(&store, config, SQUARE, target.clone(), Inject::default());
     keep_counts(&mut built.program);
-    let mut step = OnDevice::of(vec![(built, state)], device.clone());
+    let mut step = OnDevice::of(vec![(built, state)], &target, device.clone());
     inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| step.write(0, name, bytes));
     device.take_counted();
     step.run(0);
@@ -50,7 +50,8 @@ pub fn counted_products(config: &Config) -> Vec<CountedNode> {
     let works = step.executor.launch_lists()[0].works();
     let products = prepared.schedule.launches().iter().filter_map(|place| {
         let node = &program.nodes()[place.node.index()];
-        let output_bytes = node.outputs.iter().map(|t| program.desc(*t).cuda_bytes() as u64).sum();
+        let output_bytes =
+            node.outputs.iter().map(|t| program.desc(*t).gpu_bytes(Precision::Fp16) as u64).sum();
         let images = |index: usize| step.read(0, &count_name(index)).as_i32()[0];
         let name = program.node_name(place.node);
         let work = works.iter().find(|work| work.name == name)?;
@@ -80,6 +81,7 @@ fn count_name(node: usize) -> String {
 
 /// The input of a product that says how many images hold data: the only one of integers.
 fn count_of(program: &Program, node: &Node) -> Option<graph::TensorId> {
-    let is_count = |t: &&graph::TensorId| program.desc(**t).role.cuda_dtype() == DType::I32;
+    let is_count =
+        |t: &&graph::TensorId| program.desc(**t).role.gpu_dtype(Precision::Fp16) == DType::I32;
     node.inputs.iter().find(is_count).copied()
 }

@@ -14,8 +14,10 @@ use tempfile::TempDir;
 
 pub use counted::{CountedNode, counted_products};
 pub use first::{
-    a_step_by_mlperfs_rules_is_that_of_f32, a_step_in_fp16_is_that_of_f32, two_shapes_alternate,
-    what_lies_behind_the_counts_changes_nothing,
+    a_step_by_mlperfs_rules_is_that_of_f32, a_step_in_fp16_is_that_of_f32,
+    a_step_in_fp32_is_that_of_the_cpu, a_step_in_tf32_is_that_of_the_cpu,
+    a_step_of_a_resnet_in_fp32_is_that_of_the_cpu, three_steps_in_floats_are_those_of_the_cpu,
+    two_shapes_alternate, what_lies_behind_the_counts_changes_nothing,
 };
 pub use fusion::{fusions_change_rounding_alone, signs_change_no_bit};
 pub use training::{
@@ -32,8 +34,12 @@ pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
 pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.
-pub const CHECKS: [Check; 12] = [
+pub const CHECKS: [Check; 16] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
+    ("first step in fp32", a_step_in_fp32_is_that_of_the_cpu),
+    ("first step of a ResNet in fp32", a_step_of_a_resnet_in_fp32_is_that_of_the_cpu),
+    ("first step in tf32", a_step_in_tf32_is_that_of_the_cpu),
+    ("three steps in fp32 and tf32", three_steps_in_floats_are_those_of_the_cpu),
     ("MLPerf's rules against f32", a_step_by_mlperfs_rules_is_that_of_f32),
     ("bytes behind the counts", what_lies_behind_the_counts_changes_nothing),
     ("two shapes in turn", two_shapes_alternate),

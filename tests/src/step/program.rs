@@ -7,11 +7,11 @@ use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::Store;
 use dali::synthetic::SyntheticOptions;
-use device::{Device, Target};
+use device::{Device, Precision, Target};
 use engine::model::{
     BuiltProgram, ImageSize, Inject, ModelSpec, Part, SlotShape, training_layout, training_program,
 };
-use engine::runtime::ModelState;
+use engine::runtime::{ModelState, precision_of};
 use engine::weights::initial_state;
 use graph::exec::device::{Prepared, SharedArena};
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
@@ -144,14 +144,19 @@ impl OnDevice {
         inject: Inject,
         device: Arc<dyn Device>,
     ) -> Self {
-        let target = Target::Gpu(device.gpu().clone());
+        let gpu = device.gpu().in_precision(precision_of(config));
+        let target = Target::Gpu(gpu);
         let build = |shape| build(store, config, shape, target.clone(), inject.clone());
-        Self::of(shapes.iter().map(|shape| build(*shape)).collect(), device)
+        Self::of(shapes.iter().map(|shape| build(*shape)).collect(), &target, device)
     }
 
-    /// Programs, with the state that each starts from, on a device.
-    pub(super) fn of(built: Vec<(BuiltProgram, StateSet)>, device: Arc<dyn Device>) -> Self {
-        let target = Target::Gpu(device.gpu().clone());
+    /// Programs for the target, with the state that each starts from, on a device.
+    pub(super) fn of(
+        built: Vec<(BuiltProgram, StateSet)>,
+        target: &Target,
+        device: Arc<dyn Device>,
+    ) -> Self {
+        let precision = target.gpu().map_or_else(Precision::default, |gpu| gpu.precision);
         let mut first = None;
         let mut prepared = Vec::new();
         for (built, state) in built {
@@ -161,7 +166,8 @@ impl OnDevice {
         }
         let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
         let state = first.expect("a shape");
-        let state = ModelState::on_device(state, device.clone(), &programs).expect("memory");
+        let state = ModelState::on_device(state, device.clone(), precision, &programs);
+        let state = state.expect("memory");
         let all: Vec<_> = prepared.iter().collect();
         let arena = Arc::new(SharedArena::new(device.clone(), &all).expect("memory"));
         let memory = state.memory().expect("on the device").clone();

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use compile::sass::record::{Record, RecordedPtx};
 use compile::sass::{Sm, hot};
 use compile::set::{SETS, Set};
-use compile::sources::{architectures, exported, sha256, source_sha256};
+use compile::sources::{architectures, exported, reals, sha256, source_sha256};
+use device::Precision;
 use device::manifest::{Manifest, Source};
 
 use super::files::File;
@@ -36,12 +37,19 @@ fn set_faults(set: &Set, texts: &BTreeMap<&str, &str>) -> Vec<String> {
     let is_source =
         |path: &str| path.starts_with(&format!("{}/", set.sources)) && path.ends_with(".cu");
     for (path, text) in texts.iter().filter(|(path, _)| is_source(path)) {
-        for architecture in architectures(text).unwrap_or_default() {
-            let is_it = |s: &&Source| s.path == *path && s.architecture == architecture;
+        let reals = reals(text).unwrap_or_default();
+        let each = |architecture| reals.iter().map(move |real| (architecture, *real));
+        for (architecture, real) in
+            architectures(text).unwrap_or_default().into_iter().flat_map(each)
+        {
+            let is_it =
+                |s: &&Source| s.path == *path && s.architecture == architecture && s.real == real;
             match manifest.sources.iter().find(is_it) {
                 Some(source) => faults.extend(source_faults(&listed, source, text, texts)),
                 None => {
-                    faults.push(format!("{path}: is not in {listed} for {architecture}; {MEND}"))
+                    let real = real.name();
+                    let what = format!("{architecture} and {real}");
+                    faults.push(format!("{path}: is not in {listed} for {what}; {MEND}"));
                 }
             }
         }
@@ -84,7 +92,9 @@ fn source_faults(
         faults
             .push(format!("{path}: it, or a header of it, changed since it was compiled; {MEND}"));
     }
-    for kernel in exported(text) {
+    // Which of them a source leaves out where `real` is float, the launches would tell.
+    let promised = if source.real == Precision::Fp16 { exported(text) } else { vec![] };
+    for kernel in promised {
         if !source.kernels.iter().any(|compiled| compiled.name == kernel) {
             faults.push(format!("{path}: exports `{kernel}`, which {listed} lacks; {MEND}"));
         }
@@ -105,7 +115,8 @@ fn sass_faults(folder: &str, manifest: &Manifest, texts: &BTreeMap<&str, &str>) 
     let mut faults = Vec::new();
     for source in &manifest.sources {
         let ptx = texts.get(format!("{folder}{}", source.ptx).as_str());
-        let hot = ptx.map(|text| hot(text)).unwrap_or_default();
+        let counted = ptx.filter(|_| source.real == Precision::Fp16);
+        let hot = counted.map(|text| hot(text)).unwrap_or_default();
         match record.sources.iter().find(|recorded| recorded.ptx == source.ptx) {
             Some(recorded) => faults.extend(counts_faults(&sass, source, recorded, &hot)),
             None if hot.is_empty() => {}

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dali::loader::SlotLayout;
+use device::{Device, Precision, Target};
+use graph::exec::device::Prepared;
 use graph::finite::FirstNonFinite;
 use graph::{CpuExecutor, DeviceExecutor, GraphError};
 
@@ -27,7 +29,8 @@ impl Replay {
     pub fn run(&self, path: &Path, backend: &Backend) -> Result<Finding, EngineError> {
         let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
         let (train, passes) = (&self.config.train, self.batches.len());
-        let Some(division) = Division::in_passes(train, &backend.target(), passes) else {
+        let Some(division) = Division::in_passes(train, &backend.target(&self.config), passes)
+        else {
             return Err(fault(format!("its {passes} batches do not make up a step")));
         };
         let layout = step_layout(&division, self.slot)?;
@@ -47,7 +50,9 @@ impl Replay {
         let step = Step { built, names, layout: &layout, batches: &batches };
         let losses = match backend {
             Backend::Cpu => step.on_cpu(&state, &mut look)?,
-            Backend::Device(_) => step.on_device(&state, backend, &mut look)?,
+            Backend::Device(device) => {
+                step.on_device(&state, device, &backend.target(&self.config), &mut look)?
+            }
         };
         Ok(Finding { losses, non_finite: look.found().cloned() })
     }
@@ -59,7 +64,7 @@ impl Replay {
             images: part.division.images,
             padded: self.padded,
             slot: self.slot,
-            target: backend.target(),
+            target: backend.target(&self.config),
             part,
             inject: Inject::default(),
         };
@@ -126,13 +131,14 @@ impl Step<'_> {
     fn on_device(
         mut self,
         state: &graph::StateSet,
-        backend: &Backend,
+        device: &Arc<dyn Device>,
+        target: &Target,
         look: &mut FirstNonFinite,
     ) -> Result<Losses, EngineError> {
-        let Backend::Device(device) = backend else { panic!("called for a device") };
-        let prepared = prepare(std::mem::take(&mut self.built), &backend.target())?;
+        let prepared = prepare(std::mem::take(&mut self.built), target)?;
+        let precision = prepared.first().map_or_else(Precision::default, Prepared::precision);
         let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
-        let mut state = ModelState::on_device(state.clone(), device.clone(), &programs)?;
+        let mut state = ModelState::on_device(state.clone(), device.clone(), precision, &programs)?;
         let arena = state.arena(device, &prepared.iter().collect::<Vec<_>>())?;
         let Some(memory) = state.memory() else { panic!("the state is on the device") };
         let mut executor = DeviceExecutor::new(device.clone(), prepared, arena, memory)?;

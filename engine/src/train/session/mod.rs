@@ -91,7 +91,7 @@ impl Session {
         let (mut overrides, mut owes_evaluation) = (Vec::new(), false);
         if let Some(resumed) = resumed {
             let steps = config.train.steps;
-            resumed.restore(&mut trainer, &options)?;
+            resumed.restore(&mut trainer, &config, &options)?;
             owes_evaluation = team.share("the evaluations before", || {
                 let steps_done = trainer.steps_done();
                 if let Some(note) = best.resume(&run, steps_done)? {
@@ -413,7 +413,7 @@ fn prepare(
 /// # Errors
 /// Ranks that cannot share a batch.
 fn division(config: &Config, options: &SessionOptions) -> Result<Division, EngineError> {
-    let (team, target) = (&options.team, options.backend.target());
+    let (team, target) = (&options.team, options.backend.target(config));
     let mut division = Division::new(&config.train, &target, team.ranks(), team.exchange())?;
     division.local_ranks = team.local_ranks();
     Ok(division)

@@ -1,17 +1,20 @@
 //! A step that stops at each node, so that its inputs and outputs can be inspected.
 
 use device::{Device, DevicePtr, Pinned, Stream};
-use kernels::TensorDesc;
 use kernels::cpu::HostTensor;
 use kernels::on_device::host_tensor;
+use kernels::{Precision, TensorDesc};
 
 use super::{DeviceExecutor, DeviceState, Place, Prepared};
 use crate::exec::{Look, Seen};
 use crate::{GraphError, Program, TensorId, TensorKind};
 
-/// Where the tensors of a program lie, by index.
+/// Where the tensors of a program lie, by index, and what they are held in.
 #[derive(Debug)]
-pub(super) struct Homes(Vec<Option<Home>>);
+pub(super) struct Homes {
+    of: Vec<Option<Home>>,
+    precision: Precision,
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Home {
@@ -34,7 +37,8 @@ impl Prepared {
                 TensorKind::Value => self.plan.offset(id).map(|o| at(place.arena, o)),
             }
         };
-        Homes(self.program.tensors().iter().enumerate().map(home).collect())
+        let of = self.program.tensors().iter().enumerate().map(home).collect();
+        Homes { of, precision: self.precision() }
     }
 }
 
@@ -49,8 +53,8 @@ impl Homes {
     ) -> Result<Vec<HostTensor>, GraphError> {
         let read = |id: &TensorId| {
             let desc: &TensorDesc = program.desc(*id);
-            let mut bytes = vec![0; desc.cuda_bytes()];
-            match self.0[id.index()] {
+            let mut bytes = vec![0; desc.gpu_bytes(self.precision)];
+            match self.of[id.index()] {
                 Some(Home::Memory(ptr)) => device.download(stream, ptr, &mut bytes)?,
                 Some(Home::Mapped(pinned)) => {
                     device.synchronize()?;
@@ -58,7 +62,7 @@ impl Homes {
                 }
                 None => unreachable!("a node's tensor without memory was refused at the start"),
             }
-            Ok(host_tensor(desc, &bytes))
+            Ok(host_tensor(self.precision, desc, &bytes))
         };
         ids.iter().map(read).collect()
     }

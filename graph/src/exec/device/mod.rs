@@ -100,7 +100,8 @@ pub struct DeviceExecutor {
 impl DeviceExecutor {
     /// Captures the programs. `arena` and `state` must have been made with all of them.
     ///
-    /// Panics if a program was planned for another GPU than this device.
+    /// Panics if a program was planned for another GPU than this device, or another precision than
+    /// the state's.
     ///
     /// # Errors
     /// Work that cannot be captured; device errors.
@@ -111,8 +112,8 @@ impl DeviceExecutor {
         state: &DeviceState,
     ) -> Result<Self, GraphError> {
         for prepared in &programs {
-            let planned = prepared.target.gpu();
-            assert_eq!(planned, Some(device.gpu()), "a plan for another target");
+            let planned = device.gpu().in_precision(state.precision());
+            assert_eq!(prepared.target.gpu(), Some(&planned), "a plan for another target");
         }
         let bytes = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0).max(ALIGNMENT);
         let buffer = || -> Result<InputBuffer, GraphError> {
@@ -267,10 +268,10 @@ impl DeviceExecutor {
         let value = prepared.plan.offset(id).map(|o| self.arena.ptr + o as DevicePtr);
         let input = prepared.input_offset(id).map(|o| self.inputs + o as DevicePtr);
         let desc = prepared.program.desc(id);
-        let mut bytes = vec![0; desc.cuda_bytes()];
+        let mut bytes = vec![0; prepared.target.bytes(desc)];
         let ptr = value.or(input).ok_or_else(unknown)?;
         self.device.download(self.main, ptr, &mut bytes)?;
-        Ok(host_tensor(desc, &bytes))
+        Ok(host_tensor(prepared.precision(), desc, &bytes))
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use device::{Buffer, DevicePtr, LaunchArgs, Target, Workspace};
-use kernels::TensorDesc;
+use kernels::{Precision, TensorDesc};
 
 use crate::capture::{Body, LaunchList, Work};
 use crate::plan::ALIGNMENT;
@@ -69,6 +69,11 @@ impl Prepared {
         Self { program, target, schedule, plan, inputs, input_bytes }
     }
 
+    /// What a GPU holds the program's tensors in.
+    pub fn precision(&self) -> Precision {
+        self.target.gpu().map_or(Precision::Fp32, |gpu| gpu.precision)
+    }
+
     /// Bytes of all inputs, each aligned.
     pub fn input_bytes(&self) -> usize {
         self.input_bytes
@@ -78,7 +83,7 @@ impl Prepared {
     pub fn input_range(&self, name: &str) -> Option<Range<usize>> {
         let id = self.program.find(name)?;
         let offset = self.input_offset(id)?;
-        Some(offset..offset + self.program.desc(id).cuda_bytes())
+        Some(offset..offset + self.target.bytes(self.program.desc(id)))
     }
 
     /// Place of an input in an input buffer.
@@ -133,7 +138,7 @@ impl Prepared {
             TensorKind::Value => in_arena,
         };
         let missing = || GraphError::MissingState(tensor.name.clone());
-        Ok(Buffer { desc, ptr: ptr.ok_or_else(missing)? })
+        Ok(Buffer { desc, ptr: ptr.ok_or_else(missing)?, precision: self.precision() })
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::{Device, DevicePtr, Pinned, Stream};
-use kernels::TensorDesc;
 use kernels::on_device::{device_bytes, host_tensor};
+use kernels::{Precision, TensorDesc};
 
 use crate::plan::ALIGNMENT;
 use crate::{GraphError, Program, StateSet};
@@ -19,6 +19,7 @@ const STAGING_BYTES: usize = 64 << 20;
 pub struct DeviceState {
     device: Arc<dyn Device>,
     stream: Stream,
+    precision: Precision,
     memory: DevicePtr,
     bytes: usize,
     entries: BTreeMap<String, Entry>,
@@ -43,6 +44,20 @@ impl DeviceState {
         mapped: &[&str],
         values: &StateSet,
     ) -> Result<Self, GraphError> {
+        Self::in_precision(Precision::Fp16, device, programs, mapped, values)
+    }
+
+    /// [`Self::new`] for programs that are planned in another precision.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn in_precision(
+        precision: Precision,
+        device: Arc<dyn Device>,
+        programs: &[&Program],
+        mapped: &[&str],
+        values: &StateSet,
+    ) -> Result<Self, GraphError> {
         let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
         let mut bytes = 0;
         for program in programs {
@@ -53,10 +68,10 @@ impl DeviceState {
                 }
                 let desc = tensor.desc.clone();
                 let (ptr, pinned) = if mapped.contains(&tensor.name.as_str()) {
-                    let pinned = device.alloc_pinned(desc.cuda_bytes())?;
+                    let pinned = device.alloc_pinned(desc.gpu_bytes(precision))?;
                     (pinned.device_ptr, Some(pinned))
                 } else {
-                    bytes += desc.cuda_bytes().next_multiple_of(ALIGNMENT);
+                    bytes += desc.gpu_bytes(precision).next_multiple_of(ALIGNMENT);
                     (bytes as DevicePtr, None)
                 };
                 entries.insert(tensor.name.clone(), Entry { desc, ptr, pinned });
@@ -64,13 +79,18 @@ impl DeviceState {
         }
         let memory = device.alloc(bytes)?;
         for entry in entries.values_mut().filter(|e| e.pinned.is_none()) {
-            let taken = entry.desc.cuda_bytes().next_multiple_of(ALIGNMENT) as DevicePtr;
+            let taken = entry.desc.gpu_bytes(precision).next_multiple_of(ALIGNMENT) as DevicePtr;
             entry.ptr = memory + entry.ptr - taken;
         }
         let stream = device.stream()?;
-        let state = Self { device, stream, memory, bytes, entries };
+        let state = Self { device, stream, precision, memory, bytes, entries };
         state.upload(values)?;
         Ok(state)
+    }
+
+    /// What the device holds the state in.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Bytes of device memory.
@@ -119,7 +139,7 @@ impl DeviceState {
             let mut tensor = values.get(name).ok_or_else(missing)?.clone();
             // The set may hold a weight under the name of its host value: the master.
             tensor.desc = entry.desc.clone();
-            let mut bytes = device_bytes(&tensor);
+            let mut bytes = device_bytes(self.precision, &tensor);
             if let Some(pinned) = entry.pinned {
                 self.device.write_pinned(pinned, 0, &bytes);
                 continue;
@@ -150,12 +170,12 @@ impl DeviceState {
     pub fn download(&self, values: &mut StateSet) -> Result<(), GraphError> {
         self.device.synchronize()?;
         for (name, entry) in &self.entries {
-            let mut bytes = vec![0; entry.desc.cuda_bytes()];
+            let mut bytes = vec![0; entry.desc.gpu_bytes(self.precision)];
             match entry.pinned {
                 Some(pinned) => self.device.read_pinned(pinned, 0, &mut bytes),
                 None => self.device.download(self.stream, entry.ptr, &mut bytes)?,
             }
-            values.insert(name, host_tensor(&entry.desc, &bytes));
+            values.insert(name, host_tensor(self.precision, &entry.desc, &bytes));
         }
         Ok(())
     }

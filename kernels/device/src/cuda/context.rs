@@ -7,7 +7,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{DriverError, result};
 
 use crate::architecture::Capability;
-use crate::{DeviceError, DeviceMemory, Gpu};
+use crate::{DeviceError, DeviceMemory, Gpu, Precision};
 
 /// CUDA 12.2, whose PTX the kernels are compiled to; driver 535 brought it.
 const OLDEST_CUDA: i32 = 12020;
@@ -51,6 +51,7 @@ impl Context {
             multiprocessors: size(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             shared_bytes: size(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             l2_bytes: size(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+            precision: Precision::Fp16,
         };
         // SAFETY: as above; the context is released once, in `drop`.
         let raw = unsafe { result::primary_ctx::retain(device) }

@@ -15,7 +15,7 @@ mod variants;
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 
 use super::ConvShape;
-use crate::{DType, Finish};
+use crate::{DType, Finish, Role};
 use plan::Plan;
 use variants::{FORWARD, MASKED, NEAREST, RPN_HEAD, STEM};
 
@@ -56,10 +56,11 @@ fn read(buffer: Option<Buffer<'_>>) -> Arg {
     buffer.map_or(Arg::Null, |b| b.read())
 }
 
-/// The products read and write activations, their gradients and weights in half.
-fn check_half(buffers: &[Buffer<'_>]) {
+/// The products read and write activations, their gradients and weights, in one element type.
+fn check_reals(buffers: &[Buffer<'_>]) {
     for buffer in buffers {
-        assert_eq!(buffer.dtype(), DType::F16, "{:?} in a matrix product", buffer.desc);
+        let desc = buffer.desc;
+        assert!(desc.role.follows_precision(), "{desc:?} in a matrix product");
     }
 }
 
@@ -70,11 +71,11 @@ pub(crate) struct Extras<'a> {
     pub scale: Option<Buffer<'a>>,
     /// Summand per output channel, f32.
     pub bias: Option<Buffer<'a>>,
-    /// Summand per output element, half.
+    /// Summand per output element, as the output.
     pub residual: Option<Buffer<'a>>,
     /// Height and width of the residual, if each position reads its nearest.
     pub nearest: Option<[usize; 2]>,
-    /// Where it is not positive the result is 0: an activation in half, or its signs; not beside a
+    /// Where it is not positive the result is 0: an activation, or its signs; not beside a
     /// scale or a smaller residual.
     pub mask: Option<Buffer<'a>>,
     /// Negative results become 0.
@@ -99,7 +100,7 @@ pub(crate) fn forward(
     [x, w, y]: [Buffer<'_>; 3],
     extras: Extras<'_>,
 ) -> Vec<Launch> {
-    check_half(&[x, w, y]);
+    check_reals(&[x, w, y]);
     let (table, reduce) = match (extras.mask, extras.nearest) {
         (Some(_), _) => (MASKED, "conv2d_reduce_gradient_f16"),
         (None, Some(_)) => (NEAREST, "conv2d_reduce_nearest_f16"),
@@ -164,10 +165,10 @@ fn before_count(launch: Launch, extras: &Extras<'_>) -> Launch {
     }
 }
 
-/// A mask in half, or as signs: one of two arguments.
+/// A mask as an activation, or as signs: one of two arguments.
 fn masked(launch: Launch, mask: Option<Buffer<'_>>) -> Launch {
-    let of = |dtype| mask.filter(|mask| mask.dtype() == dtype);
-    launch.arg(read(of(DType::F16))).arg(read(of(DType::I32)))
+    let of = |signs| mask.filter(|mask| (mask.dtype() == DType::I32) == signs);
+    launch.arg(read(of(false))).arg(read(of(true)))
 }
 
 /// The last arguments of a forward pass: signs, the kernels' `struct Nearest`, or none.
@@ -204,39 +205,41 @@ fn reduce_half(
 }
 
 /// Bytes of the scaled weights at the start of the workspace of [`grad_input`].
-fn scaled_bytes(s: &ConvShape, scaled: bool) -> usize {
-    if scaled { (s.filters * s.filter_len() * 2).next_multiple_of(256) } else { 0 }
+fn scaled_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
+    let weight_bytes = Role::Weight.gpu_dtype(gpu.precision).size_bytes();
+    if scaled { (s.filters * s.filter_len() * weight_bytes).next_multiple_of(256) } else { 0 }
 }
 
 /// Scratch of [`grad_input`], `scaled` with a scale.
 pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
-    scaled_bytes(s, scaled) + padded::workspace_bytes(s) + Plan::grad_input(gpu, s).partial_bytes()
+    let product = padded::workspace_bytes(gpu, s) + Plan::grad_input(gpu, s).partial_bytes();
+    scaled_bytes(gpu, s, scaled) + product
 }
 
 /// `dx = relu(conv_transposed(g * scale, w) + bias + residual)` where `mask` is positive, from `g`,
-/// `w` to `dx`. The scale is of the K channels of `g`, and multiplied into the weights, in half: a
-/// rounding of 2^-11 for a product.
+/// `w` to `dx`. The scale is of the K channels of `g`, and multiplied into the weights, in
+/// fp16 a rounding of 2^-11 for a product.
 pub(crate) fn grad_input(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
     [g, w, dx]: [Buffer<'_>; 3],
     extras: Extras<'_>,
 ) -> Vec<Launch> {
-    check_half(&[g, w, dx]);
+    check_reals(&[g, w, dx]);
     let (plan, workspace) = (Plan::grad_input(args.gpu, s), &args.workspace);
-    let scaled = scaled_bytes(s, extras.scale.is_some());
+    let scaled = scaled_bytes(args.gpu, s, extras.scale.is_some());
     let (gradient, pad) = padded::gradient(args, s, g, scaled);
-    let offset = scaled + padded::workspace_bytes(s);
+    let offset = scaled + padded::workspace_bytes(args.gpu, s);
     let scale_weights = extras.scale.map(|scale| {
         Launch::over("conv2d_scale_weights_f16", s.filters * s.filter_len().div_ceil(CHUNK))
             .arg(w.read())
             .arg(scale.read())
-            .arg(workspace.piece(0, w.len() * 2, Access::Write))
+            .arg(workspace.piece(0, w.bytes(), Access::Write))
             .int(s.filters)
             .int(s.filter_len())
     });
     let weights = match extras.scale {
-        Some(_) => workspace.piece(0, w.len() * 2, Access::Read),
+        Some(_) => workspace.piece(0, w.bytes(), Access::Read),
         None => w.read(),
     };
     let product = plan
@@ -266,7 +269,7 @@ pub(crate) fn grad_input(
 pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> usize {
     let plan = Plan::grad_weight(gpu, s, bias_grad);
     let sums = if bias_grad { plan.row_sum_bytes(s.filters) } else { 0 };
-    padded::workspace_bytes(s) + plan.partial_bytes() + sums
+    padded::workspace_bytes(gpu, s) + plan.partial_bytes() + sums
 }
 
 /// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32, and
@@ -277,12 +280,12 @@ pub(crate) fn grad_weight(
     [x, g, dw]: [Buffer<'_>; 3],
     extras: Extras<'_>,
 ) -> Vec<Launch> {
-    check_half(&[x, g]);
+    check_reals(&[x, g]);
     assert_eq!(dw.dtype(), DType::F32, "{:?} in a matrix product", dw.desc);
     let plan = Plan::grad_weight(args.gpu, s, extras.bias_grad.is_some());
     let workspace = &args.workspace;
     let (gradient, pad) = padded::gradient(args, s, g, 0);
-    let offset = padded::workspace_bytes(s);
+    let offset = padded::workspace_bytes(args.gpu, s);
     let row_sums = |db: Buffer<'_>, access| match plan.row_sum_bytes(s.filters) {
         0 => db.write(),
         bytes => workspace.piece(offset + plan.partial_bytes(), bytes, access),

@@ -2,16 +2,18 @@
 //! chunks. Cost: the gradient is read and written once more, which is little beside a product that
 //! is gathered value by value: it has few columns.
 
-use device::{Access, Arg, Buffer, Launch, LaunchArgs};
+use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, Precision};
 
 use super::CHUNK;
 use super::variants::MAX_TAPS;
 use crate::matmul::ConvShape;
 
 /// True if kernels run on a padded copy of the gradient `[N,P,Q,K]`.
-pub(super) fn is_padded(s: &ConvShape) -> bool {
+pub(super) fn is_padded(gpu: &Gpu, s: &ConvShape) -> bool {
+    // The kernels of other precisions gather in any case.
+    let in_chunks = gpu.precision == Precision::Fp16;
     let has_bits = s.kernel_h.max(s.kernel_w) <= MAX_TAPS;
-    s.channels.is_multiple_of(CHUNK) && !s.filters.is_multiple_of(CHUNK) && has_bits
+    in_chunks && s.channels.is_multiple_of(CHUNK) && !s.filters.is_multiple_of(CHUNK) && has_bits
 }
 
 /// Bytes of the copy.
@@ -20,8 +22,8 @@ fn copy_bytes(s: &ConvShape) -> usize {
 }
 
 /// Scratch of the copy, 0 if there is none.
-pub(super) fn workspace_bytes(s: &ConvShape) -> usize {
-    if is_padded(s) { copy_bytes(s).next_multiple_of(256) } else { 0 }
+pub(super) fn workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
+    if is_padded(gpu, s) { copy_bytes(s).next_multiple_of(256) } else { 0 }
 }
 
 /// What the products read in place of `g`, and the launch that copies it, to `offset` of the
@@ -32,7 +34,7 @@ pub(super) fn gradient(
     g: Buffer<'_>,
     offset: usize,
 ) -> (Arg, Option<Launch>) {
-    if !is_padded(s) {
+    if !is_padded(args.gpu, s) {
         return (g.read(), None);
     }
     let copy = |access| args.workspace.piece(offset, copy_bytes(s), access);

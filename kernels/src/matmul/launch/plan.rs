@@ -1,6 +1,6 @@
 //! How a pass is cut: its kernel, its tiles, and the splits of its reduction.
 
-use device::{Access, Arg, Gpu, Launch, Workspace};
+use device::{Access, Arg, Gpu, Launch, Precision, Workspace};
 
 use super::CHUNK;
 use super::cost::cycles;
@@ -32,7 +32,9 @@ impl Plan {
     /// The plan of least cost for an output of `len` elements: of equal ones that of the first
     /// kernel and the fewest splits. Panics if no kernel runs: each table has one that always does.
     fn new(table: &[Variant], gpu: &Gpu, problem: Problem, len: usize) -> Self {
-        let splits = (problem.k_blocks / MIN_SPLIT_K_BLOCKS).clamp(1, MAX_SPLITS);
+        // Kernels of other precisions do not split.
+        let most = if gpu.precision == Precision::Fp16 { MAX_SPLITS } else { 1 };
+        let splits = (problem.k_blocks / MIN_SPLIT_K_BLOCKS).clamp(1, most);
         let runs = |variant: &&Variant| variant.runs(gpu, &problem);
         let plans = table.iter().filter(runs).flat_map(|variant| {
             let cost = move |splits| cycles(gpu, variant, &problem, splits, len);
@@ -46,21 +48,21 @@ impl Plan {
 
     /// The forward pass, by a kernel of `FORWARD` or a table like it.
     pub(super) fn forward(table: &[Variant], gpu: &Gpu, s: &ConvShape) -> Self {
-        let (problem, len) = forward_problem(s);
+        let (problem, len) = forward_problem(gpu, s);
         Self::new(table, gpu, problem, len)
     }
 
     /// The gradient of the input: a product for each residue of both coordinates by the stride.
     pub(super) fn grad_input(gpu: &Gpu, s: &ConvShape) -> Self {
-        let (problem, len) = grad_input_problem(s);
-        let table = if is_padded(s) { GRAD_INPUT_PADDED } else { GRAD_INPUT };
+        let (problem, len) = grad_input_problem(gpu, s);
+        let table = if is_padded(gpu, s) { GRAD_INPUT_PADDED } else { GRAD_INPUT };
         Self::new(table, gpu, problem, len)
     }
 
     /// The gradient of the weights, with `bias_grad` also that of the bias.
     pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> Self {
-        let (problem, len) = grad_weight_problem(s);
-        let table = match (is_padded(s), bias_grad) {
+        let (problem, len) = grad_weight_problem(gpu, s);
+        let table = match (is_padded(gpu, s), bias_grad) {
             (false, false) => GRAD_WEIGHT,
             (true, false) => GRAD_WEIGHT_PADDED,
             (false, true) => GRAD_WEIGHT_BIAS,
@@ -94,16 +96,16 @@ impl Plan {
 }
 
 /// The forward pass, and the elements of its output.
-fn forward_problem(s: &ConvShape) -> (Problem, usize) {
-    let (rows, aligned) = (s.out_positions(), is_aligned(s));
+fn forward_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
+    let (rows, aligned) = (s.out_positions(), is_aligned(gpu, s));
     let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.channels, aligned);
     let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned };
     (problem, rows * s.filters)
 }
 
-fn grad_input_problem(s: &ConvShape) -> (Problem, usize) {
+fn grad_input_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
     let largest = s.height.div_ceil(s.stride) * s.width.div_ceil(s.stride);
-    let aligned = is_aligned(s);
+    let aligned = is_aligned(gpu, s);
     let taps = s.kernel_h.div_ceil(s.stride) * s.kernel_w.div_ceil(s.stride);
     let problem = Problem {
         extents: [s.images * largest, s.channels],
@@ -114,19 +116,21 @@ fn grad_input_problem(s: &ConvShape) -> (Problem, usize) {
     (problem, s.images * s.height * s.width * s.channels)
 }
 
-fn grad_weight_problem(s: &ConvShape) -> (Problem, usize) {
+fn grad_weight_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
     let problem = Problem {
         extents: [s.filters, s.filter_len()],
         classes: 1,
         k_blocks: s.out_positions().div_ceil(DEPTH),
-        aligned: is_aligned(s),
+        aligned: is_aligned(gpu, s),
     };
     (problem, s.filters * s.filter_len())
 }
 
 /// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to.
-fn is_aligned(s: &ConvShape) -> bool {
-    s.channels.is_multiple_of(CHUNK) && s.kernel_h.max(s.kernel_w) <= MAX_TAPS
+/// Other precisions have only the kernels that gather value by value.
+fn is_aligned(gpu: &Gpu, s: &ConvShape) -> bool {
+    let in_chunks = gpu.precision == Precision::Fp16;
+    in_chunks && s.channels.is_multiple_of(CHUNK) && s.kernel_h.max(s.kernel_w) <= MAX_TAPS
 }
 
 /// k-blocks of a reduction over taps and channels, as the kernels walk it.
@@ -246,9 +250,9 @@ mod tests {
                     out_width: width.div_ceil(stride),
                 };
                 let passes = [
-                    ("forward", FORWARD, forward_problem(&s)),
-                    ("grad_input", GRAD_INPUT, grad_input_problem(&s)),
-                    ("grad_weight", GRAD_WEIGHT, grad_weight_problem(&s)),
+                    ("forward", FORWARD, forward_problem(&gpu, &s)),
+                    ("grad_input", GRAD_INPUT, grad_input_problem(&gpu, &s)),
+                    ("grad_weight", GRAD_WEIGHT, grad_weight_problem(&gpu, &s)),
                 ];
                 for (pass, table, (problem, len)) in passes {
                     let plan = Plan::new(table, &gpu, problem, len);

@@ -37,7 +37,7 @@ const ADD: &str = "add_accumulated";
 fn check_gradients(op: &'static str, grads: &[TensorDesc]) -> Result<(), OpError> {
     for grad in grads {
         check::dtype(op, "grad_i", grad, DType::F32)?;
-        let wide = grad.role.cuda_dtype() == DType::F32;
+        let wide = !grad.role.follows_precision();
         let got = format!("{:?}", grad.role);
         check::parameter(op, "role of grad_i", wide, "one of f32 on CUDA too", got)?;
     }

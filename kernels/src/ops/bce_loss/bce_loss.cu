@@ -1,13 +1,13 @@
 // Binary cross-entropy of logits, mean by group, and its gradient; torch's
 // binary_cross_entropy_with_logits over the rows whose label is not -1.
 //
-//   logits       [M]  half        in   one per row
+//   logits       [M]  real        in   one per row
 //   labels       [M]  int         in   1, 0, or -1 (ignored)
 //   image_idx    [M]  int         in   image of the row
 //   num_images   [1]  int         in   images in use
 //   loss         [1]  float       out  forward
-//   grad_output  [1]  half/float  in   backward: gradient of the loss
-//   grad_logits  [M]  half        out  backward
+//   grad_output  [1]  real/float  in   backward: gradient of the loss
+//   grad_logits  [M]  real        out  backward
 //
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128 such
 // blocks.
@@ -18,7 +18,9 @@
 #include "platform.cuh"
 #include "losses.cuh"
 
-KERNEL(1024) bce_loss_f16(const half* RESTRICT logits, LossRows in, float* RESTRICT loss) {
+REALS(fp16, fp32)
+
+KERNEL(1024) bce_loss_f16(const real* RESTRICT logits, LossRows in, float* RESTRICT loss) {
   SHARED(int, counts, WINDOW);
   SHARED(float, scratch, 32);
   const LossGroups g = loss_groups(in);
@@ -29,7 +31,7 @@ KERNEL(1024) bce_loss_f16(const half* RESTRICT logits, LossRows in, float* RESTR
       const float weight = row_weight(in, g, row, first, counts);
       if (weight <= 0.0f) continue;
       const float target = in.labels[row] > 0 ? 1.0f : 0.0f;
-      sum += weight * bce_with_logits(__half2float(logits[row]), target).loss;
+      sum += weight * bce_with_logits(to_float(logits[row]), target).loss;
     }
   }
   sum = block_sum(sum, scratch);
@@ -38,8 +40,8 @@ KERNEL(1024) bce_loss_f16(const half* RESTRICT logits, LossRows in, float* RESTR
 EXPORT(bce_loss_f16)
 
 KERNEL(1024)
-bce_loss_grad_f16(const half* RESTRICT logits, LossRows in, LossGradient grad_output,
-                  half* RESTRICT grad_logits) {
+bce_loss_grad_f16(const real* RESTRICT logits, LossRows in, LossGradient grad_output,
+                  real* RESTRICT grad_logits) {
   SHARED(int, counts, WINDOW);
   const LossGroups g = loss_groups(in);
   const float incoming = grad_output.load();
@@ -52,9 +54,9 @@ bce_loss_grad_f16(const half* RESTRICT logits, LossRows in, LossGradient grad_ou
       float grad = 0.0f;
       if (weight > 0.0f) {
         const float target = in.labels[row] > 0 ? 1.0f : 0.0f;
-        grad = incoming * weight * bce_with_logits(__half2float(logits[row]), target).slope;
+        grad = incoming * weight * bce_with_logits(to_float(logits[row]), target).slope;
       }
-      grad_logits[row] = __float2half_rn(grad);
+      grad_logits[row] = to_real(grad);
     }
   }
 }

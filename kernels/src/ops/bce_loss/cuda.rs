@@ -3,11 +3,11 @@
 use device::{Launch, LaunchArgs};
 
 use super::BceLossInputs;
-use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
+use crate::losses::launch::{LossRows, ROW_THREADS, assert_real, blocks, loss_gradient};
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
     let inputs = BceLossInputs::of(&args.inputs);
-    assert_half(inputs.logits.desc);
+    assert_real(inputs.logits.desc);
     LossRows {
         labels: *inputs.labels,
         image_idx: *inputs.image_idx,

@@ -2,11 +2,11 @@
 //
 // fill_bucket, for each of up to 64 gradients:
 //   grad    [len]    float  in   the gradient
-//   bucket  [total]  half   out  grad times scale, at element first and on
+//   bucket  [total]  real   out  grad times scale, at element first and on
 //
 // empty_bucket, for each of up to 64 gradients:
 //   grad    [len]    float  out  the gradient
-//   bucket  [total]  half   in   its elements, at element first and on
+//   bucket  [total]  real   in   its elements, at element first and on
 //
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its gradient.
 // Cost: 6 bytes per element, 0.26 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
@@ -17,6 +17,8 @@
 // multiple of 16 bytes threads move vectors, elsewhere single elements side by side.
 #include "many_tensors.cuh"
 #include "vector.cuh"
+
+REALS(fp16, fp32)
 
 constexpr int CAPACITY = 64;  // gradients of a launch: the struct stays under 4 KiB
 constexpr int ROUNDS = 2;     // vectors of a thread
@@ -59,7 +61,7 @@ DEVICE void copy_block(TO* RESTRICT to, const FROM* RESTRICT from, float scale) 
   }
 }
 
-DEVICE bool is_aligned(const half* place) { return (uint64_t)place % (WIDE * sizeof(half)) == 0; }
+DEVICE bool is_aligned(const real* place) { return (uint64_t)place % (WIDE * sizeof(real)) == 0; }
 
 template <typename TO, typename FROM>
 DEVICE void copy_span(TO* RESTRICT to, const FROM* RESTRICT from, bool aligned, float scale,
@@ -78,17 +80,17 @@ DEVICE void copy_span(TO* RESTRICT to, const FROM* RESTRICT from, bool aligned, 
   }
 }
 
-KERNEL(THREADS) fill_bucket(const Gradients in, half* RESTRICT bucket, float scale) {
+KERNEL(THREADS) fill_bucket(const Gradients in, real* RESTRICT bucket, float scale) {
   const Span span = span_of(in);
-  half* const place = bucket + in.first[span.i] + span.first;
+  real* const place = bucket + in.first[span.i] + span.first;
   const float* const from = in.grad[span.i] + span.first;
   copy_span(place, from, is_aligned(place), scale, span.len);
 }
 EXPORT(fill_bucket)
 
-KERNEL(THREADS) empty_bucket(const Gradients in, const half* RESTRICT bucket) {
+KERNEL(THREADS) empty_bucket(const Gradients in, const real* RESTRICT bucket) {
   const Span span = span_of(in);
-  const half* const place = bucket + in.first[span.i] + span.first;
+  const real* const place = bucket + in.first[span.i] + span.first;
   copy_span(in.grad[span.i] + span.first, place, is_aligned(place), 1.0f, span.len);
 }
 EXPORT(empty_bucket)

@@ -1,6 +1,6 @@
 //! CUDA launches of `fill_bucket` and `empty_bucket`: many gradients each.
 
-use device::{Access, Arg, Buffer, DType, Launch, LaunchArgs, StructArg, Touch};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
 use super::FillBucket;
 
@@ -42,7 +42,7 @@ fn parts<'a>(
     bucket: Buffer<'a>,
     access: Access,
 ) -> impl Iterator<Item = Part> {
-    assert_eq!(bucket.dtype(), DType::F16, "{:?}", bucket.desc);
+    assert!(bucket.desc.role.follows_precision(), "{:?}", bucket.desc);
     let mut from = bucket.ptr;
     gradients.chunks(CAPACITY).map(move |some| {
         let (mut blocks, mut total) = (0, 0);
@@ -62,7 +62,7 @@ fn parts<'a>(
             .field(first)
             .field(first_block)
             .arg();
-        let bytes = total * DType::F16.size_bytes();
+        let bytes = total * bucket.dtype().size_bytes();
         let bucket = Arg::Buffer(Touch { ptr: from, bytes, access });
         from += bytes as u64;
         Part { blocks, gradients, bucket }

@@ -57,7 +57,7 @@ impl Op for FillBucket {
         check::parameter(FILL, "scale", self.scale.is_finite(), "finite", self.scale)?;
         for grad in inputs {
             check::dtype(FILL, "grad_i", grad, DType::F32)?;
-            let wide = grad.role.cuda_dtype() == DType::F32;
+            let wide = !grad.role.follows_precision();
             let got = format!("{:?}", grad.role);
             check::parameter(FILL, "role of grad_i", wide, "one of f32 on CUDA too", got)?;
         }
@@ -102,7 +102,7 @@ impl Op for EmptyBucket {
         let total = grads.iter().map(TensorDesc::len).sum();
         check::floats(EMPTY, "bucket", &inputs[0], &[total])?;
         let role = inputs[0].role;
-        let narrow = role.cuda_dtype() == DType::F16;
+        let narrow = role.follows_precision();
         let got = format!("{role:?}");
         check::parameter(EMPTY, "role of bucket", narrow, "one of fp16 on CUDA", got)?;
         Ok(grads)

@@ -1,14 +1,14 @@
 // Mask logits of each row's own class, and the gradients: a 1x1 convolution of which each row
 // keeps one channel.
 //
-//   x         [M, pixels, C]  half   in       map of a RoI
-//   w         [K, C]          half   in       a filter per class
+//   x         [M, pixels, C]  real   in       map of a RoI
+//   w         [K, C]          real   in       a filter per class
 //   b         [K]             float  in       bias
 //   labels    [M]             int    in       class of the row; above 0: it has a mask
 //   count     [1]             int    in       rows in use
-//   logits    [M, pixels]     half   out      forward: 0 in rows without a mask
-//   g         [M, pixels]     half   in       backward: gradient of the logits
-//   dx        [M, pixels, C]  half   out      backward: 0 in rows without a mask
+//   logits    [M, pixels]     real   out      forward: 0 in rows without a mask
+//   g         [M, pixels]     real   in       backward: gradient of the logits
+//   dx        [M, pixels, C]  real   out      backward: 0 in rows without a mask
 //   partials  [M, sums]       float  scratch  backward: sums of a row: C, of g, and of dx if wanted
 //   dw        [K, C]          float  out      backward: sums over the rows of a class
 //   db        [K]             float  out      backward
@@ -26,6 +26,8 @@
 #include "reduce.cuh"
 #include "vector.cuh"
 
+REALS(fp16, fp32)
+
 constexpr int WARPS = 8;
 constexpr int TOGETHER = 4;  // pixels of a warp at a time: as many loads in flight
 
@@ -35,18 +37,18 @@ DEVICE int class_of(const int* labels, const int* count, int row) {
 }
 
 template <int W>
-DEVICE void class_masks(const half* x, const half* w, const float* b, const int* labels,
-                        const int* count, half* logits, int pixels, int channels, int classes) {
+DEVICE void class_masks(const real* x, const real* w, const float* b, const int* labels,
+                        const int* count, real* logits, int pixels, int channels, int classes) {
   const int row = blockIdx.x, label = class_of(labels, count, row);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  half* to = logits + (uint64_t)row * pixels;
+  real* to = logits + (uint64_t)row * pixels;
   if (label == 0 || label >= classes) {
-    const half value = __float2half_rn(label == 0 ? 0.0f : NAN);
+    const real value = to_real(label == 0 ? 0.0f : NAN);
     for (int pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x) to[pixel] = value;
     return;
   }
-  const half* from = x + (uint64_t)row * pixels * channels;
-  const half* filter = w + (uint64_t)label * channels;
+  const real* from = x + (uint64_t)row * pixels * channels;
+  const real* filter = w + (uint64_t)label * channels;
   for (int first = warp * TOGETHER; first < pixels; first += WARPS * TOGETHER) {
     float sums[TOGETHER] = {};
     for (int channel = lane * W; channel < channels; channel += 32 * W) {
@@ -62,15 +64,15 @@ DEVICE void class_masks(const half* x, const half* w, const float* b, const int*
 #pragma unroll
     for (int p = 0; p < TOGETHER; p++) {
       const float sum = warp_sum(sums[p]);
-      if (lane == p && first + p < pixels) to[first + p] = __float2half_rn(sum + b[label]);
+      if (lane == p && first + p < pixels) to[first + p] = to_real(sum + b[label]);
     }
   }
 }
 
 #define CLASS_MASKS(name, W)                                                              \
   KERNEL(256)                                                                             \
-  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT b,           \
-       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT logits, int, \
+  name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT b,           \
+       const int* RESTRICT labels, const int* RESTRICT count, real* RESTRICT logits, int, \
        int pixels, int channels, int classes) {                                           \
     class_masks<W>(x, w, b, labels, count, logits, pixels, channels, classes);            \
   }                                                                                       \
@@ -80,14 +82,14 @@ CLASS_MASKS(class_masks_f16, 1)
 
 // Gradient of the input of one row, and what the row adds to those of its class.
 template <int W>
-DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const int* labels,
-                             const int* count, half* dx, float* partials, int pixels, int channels,
+DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const int* labels,
+                             const int* count, real* dx, float* partials, int pixels, int channels,
                              int classes, int relu, int row_sums) {
   SHARED(float, scratch, WARPS * 32 * W);
   SHARED(float, bias_scratch, WARPS * 32 * W);
   const int row = blockIdx.x, label = class_of(labels, count, row);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const half* slopes = g + (uint64_t)row * pixels;
+  const real* slopes = g + (uint64_t)row * pixels;
   const uint64_t first = (uint64_t)row * pixels * channels;
   if (label == 0 || label >= classes) {
     float zeros[W];
@@ -109,7 +111,7 @@ DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const 
 #pragma unroll 2
       for (int pixel = warp; pixel < pixels; pixel += WARPS) {
         const uint64_t at = first + (uint64_t)pixel * channels + channel;
-        const float slope = __half2float(slopes[pixel]);
+        const float slope = to_float(slopes[pixel]);
         float v[W], grad[W];
         load(v, x + at);
         for (int i = 0; i < W; i++) {
@@ -139,15 +141,15 @@ DEVICE void class_masks_grad(const half* g, const half* x, const half* w, const 
   }
   float sum = 0.0f;
   for (int pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x)
-    sum += __half2float(slopes[pixel]);
+    sum += to_float(slopes[pixel]);
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) own[channels] = sum;
 }
 
 #define CLASS_MASKS_GRAD(name, W)                                                                \
   KERNEL(256)                                                                                    \
-  name(const half* RESTRICT g, const half* RESTRICT x, const half* RESTRICT w,                   \
-       const int* RESTRICT labels, const int* RESTRICT count, half* RESTRICT dx,                 \
+  name(const real* RESTRICT g, const real* RESTRICT x, const real* RESTRICT w,                   \
+       const int* RESTRICT labels, const int* RESTRICT count, real* RESTRICT dx,                 \
        float* RESTRICT partials, int, int pixels, int channels, int classes, int relu,           \
        int row_sums) {                                                                           \
     class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes, relu,   \

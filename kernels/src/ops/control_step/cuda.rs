@@ -35,7 +35,7 @@ pub(super) fn launches(op: &ControlStep, args: &LaunchArgs<'_>) -> Vec<Launch> {
 /// The last element: the norm of all gradients.
 fn last(norms: Buffer<'_>) -> Arg {
     let bytes = size_of::<f32>();
-    let ptr = norms.ptr + (norms.desc.cuda_bytes() - bytes) as u64;
+    let ptr = norms.ptr + (norms.bytes() - bytes) as u64;
     Arg::Buffer(Touch { ptr, bytes, access: Access::Read })
 }
 

@@ -2,14 +2,14 @@
 // the maps.
 //
 // gather_patches:
-//   maps     [N, height, width, C]   half  in   feature map of each level
+//   maps     [N, height, width, C]   real  in   feature map of each level
 //   idx      [N, per_image]          int   in   anchors in the order level, y, x, cell; -1 = none
-//   patches  [N * per_image, 9 * C]  half  out  0 beyond the map and in rows without an anchor
+//   patches  [N * per_image, 9 * C]  real  out  0 beyond the map and in rows without an anchor
 //
 // gather_patches_grad:
-//   g     [N * per_image, 9 * C]  half  in   gradient of the patches
+//   g     [N * per_image, 9 * C]  real  in   gradient of the patches
 //   idx   [N, per_image]          int   in   as above
-//   maps  [N, height, width, C]   half  out  gradient of each level's map
+//   maps  [N, height, width, C]   real  out  gradient of each level's map
 //
 // Launch: a block of 256 per row; the gradient's per 8x8 tile of each map and 16 vectors of 8
 // channels (x8), or 16 channels.
@@ -19,6 +19,8 @@
 // Edges: anchors beyond the maps count as none.
 #include "platform.cuh"
 #include "map_gradients.cuh"
+
+REALS(fp16, fp32)
 
 struct Cell {
   int level, y, x;  // level -1: none
@@ -35,13 +37,13 @@ DEVICE Cell cell_of(const Pyramid& maps, int anchor, int anchors_per_cell) {
 }
 
 template <int W>
-DEVICE void gather(const Pyramid& maps, const int* idx, half* patches, int per_image,
+DEVICE void gather(const Pyramid& maps, const int* idx, real* patches, int per_image,
                    int anchors_per_cell) {
   const int row = blockIdx.x, image = row / per_image, vectors = maps.channels / W;
   const Cell cell = cell_of(maps, idx[row], anchors_per_cell);
   const int level = max(cell.level, 0), height = maps.height[level], width = maps.width[level];
-  const half* map = maps.map[level] + (uint64_t)image * height * width * maps.channels;
-  half* patch = patches + (uint64_t)row * 9 * maps.channels;
+  const real* map = maps.map[level] + (uint64_t)image * height * width * maps.channels;
+  real* patch = patches + (uint64_t)row * 9 * maps.channels;
   for (int item = threadIdx.x; item < 9 * vectors; item += blockDim.x) {
     const int place = item / vectors, channel = item % vectors * W;
     const int y = cell.y + place / 3 - 1, x = cell.x + place % 3 - 1;
@@ -70,7 +72,7 @@ DEVICE void scatter(const PatchGradients& of, const Pyramid& maps) {
 
 #define GATHER_PATCHES(suffix, W)                                                         \
   KERNEL(256)                                                                             \
-  gather_patches_##suffix(Pyramid maps, const int* RESTRICT idx, half* RESTRICT patches,  \
+  gather_patches_##suffix(Pyramid maps, const int* RESTRICT idx, real* RESTRICT patches,  \
                           int per_image, int anchors_per_cell) {                          \
     gather<W>(maps, idx, patches, per_image, anchors_per_cell);                           \
   }                                                                                       \

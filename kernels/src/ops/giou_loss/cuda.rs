@@ -3,12 +3,12 @@
 use device::{Arg, BLOCK, Launch, LaunchArgs};
 
 use super::{GiouLoss, GiouLossInputs};
-use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
+use crate::losses::launch::{LossRows, ROW_THREADS, assert_real, blocks, loss_gradient};
 
 /// What both kernels take first.
 fn read(launch: Launch, args: &LaunchArgs<'_>, weights: [f32; 4], ipg: usize) -> Launch {
     let inputs = GiouLossInputs::of(&args.inputs);
-    assert_half(inputs.deltas.desc);
+    assert_real(inputs.deltas.desc);
     let rows = LossRows {
         labels: *inputs.labels,
         image_idx: *inputs.image_idx,

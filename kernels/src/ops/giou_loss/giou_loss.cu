@@ -1,15 +1,15 @@
 // Loss 1 - GIoU of decoded boxes, by group, and its gradient; torchvision's
 // generalized_box_iou_loss (eps 1e-7) after BoxCoder.decode.
 //
-//   deltas         [M, 4]  half        in   box deltas
+//   deltas         [M, 4]  real        in   box deltas
 //   rois           [M, 4]  float       in   boxes that the deltas start from
 //   matched_boxes  [M, 4]  float       in   ground truth of the row
 //   labels         [M]     int         in   above 0: positive
 //   image_idx      [M]     int         in   image of the row
 //   num_images     [1]     int         in   images in use
 //   loss           [1]     float       out  forward
-//   grad_output    [1]     half/float  in   backward: gradient of the loss
-//   grad_deltas    [M, 4]  half        out  backward
+//   grad_output    [1]     real/float  in   backward: gradient of the loss
+//   grad_deltas    [M, 4]  real        out  backward
 //
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128
 // blocks of 256.
@@ -21,6 +21,8 @@
 // fp64, since areas cancel in the union and the slope is chosen by comparisons; positives are too
 // few for its rate to matter.
 #include "losses.cuh"
+
+REALS(fp16, fp32)
 
 constexpr double EPS = 1e-7;  // keeps the divisions finite for boxes without area
 constexpr double MAX_LOG_SCALE = 4.135166556742356;  // ln(1000 / 16): a box may grow 62.5 times
@@ -38,15 +40,15 @@ struct Decoded {
   bool free[2];    // dw and dh are below their clamp
 };
 
-DEVICE Decoded decode(const half* deltas, const float4* rois, const BoxCoding& coding, int row) {
-  const uint2 packed = *(const uint2*)(deltas + 4 * (int64_t)row);
-  const half* delta = (const half*)&packed;
+DEVICE Decoded decode(const real* deltas, const float4* rois, const BoxCoding& coding, int row) {
+  const Real4 packed = *(const Real4*)(deltas + 4 * (int64_t)row);
+  const real* delta = (const real*)&packed;
   const float4 roi = rois[row];
   const double low[2] = {roi.x, roi.y}, high[2] = {roi.z, roi.w};
   Decoded box;
   for (int axis = 0; axis < 2; axis++) {
-    const double shift = (double)__half2float(delta[axis]) / (double)coding.weights[axis];
-    const double grow = (double)__half2float(delta[axis + 2]) / (double)coding.weights[axis + 2];
+    const double shift = (double)to_float(delta[axis]) / (double)coding.weights[axis];
+    const double grow = (double)to_float(delta[axis + 2]) / (double)coding.weights[axis + 2];
     const double size = high[axis] - low[axis];
     const double centre = low[axis] + 0.5 * size + shift * size;
     box.size[axis] = size;
@@ -100,7 +102,7 @@ DEVICE Giou giou_loss(const float (&pred)[4], float4 matched) {
 }
 
 KERNEL(1024)
-giou_loss_f16(const half* RESTRICT deltas, const float4* RESTRICT rois,
+giou_loss_f16(const real* RESTRICT deltas, const float4* RESTRICT rois,
               const float4* RESTRICT matched_boxes, LossRows in, BoxCoding coding,
               float* RESTRICT loss) {
   SHARED(int, counts, WINDOW);
@@ -122,9 +124,9 @@ giou_loss_f16(const half* RESTRICT deltas, const float4* RESTRICT rois,
 EXPORT(giou_loss_f16)
 
 KERNEL(256)
-giou_loss_grad_f16(const half* RESTRICT deltas, const float4* RESTRICT rois,
+giou_loss_grad_f16(const real* RESTRICT deltas, const float4* RESTRICT rois,
                    const float4* RESTRICT matched_boxes, LossRows in, BoxCoding coding,
-                   LossGradient grad_output, half* RESTRICT grad_deltas) {
+                   LossGradient grad_output, real* RESTRICT grad_deltas) {
   SHARED(int, counts, WINDOW);
   const LossGroups g = loss_groups(in);
   const float incoming = grad_output.load();
@@ -134,11 +136,11 @@ giou_loss_grad_f16(const half* RESTRICT deltas, const float4* RESTRICT rois,
          row += gridDim.x * blockDim.x) {
       const float weight = row_weight(in, g, row, first, counts);
       if (weight < 0.0f) continue;
-      uint2 packed = make_uint2(0, 0);
+      Real4 packed = {};
       if (weight > 0.0f && in.labels[row] > 0) {
         const Decoded box = decode(deltas, rois, coding, row);
         const Giou giou = giou_loss(box.corner, matched_boxes[row]);
-        half* grad = (half*)&packed;
+        real* grad = (real*)&packed;
         for (int i = 0; i < 4; i++) {
           const int axis = i % 2;
           const double low = giou.slope[axis], high = giou.slope[axis + 2];
@@ -146,10 +148,10 @@ giou_loss_grad_f16(const half* RESTRICT deltas, const float4* RESTRICT rois,
                                : box.free[axis] ? (high - low) * box.half[axis]
                                                 : 0.0;
           const float by_delta = (float)(slope / (double)coding.weights[i]);
-          grad[i] = __float2half_rn(incoming * weight * by_delta);
+          grad[i] = to_real(incoming * weight * by_delta);
         }
       }
-      *(uint2*)(grad_deltas + 4 * (int64_t)row) = packed;
+      *(Real4*)(grad_deltas + 4 * (int64_t)row) = packed;
     }
   }
 }

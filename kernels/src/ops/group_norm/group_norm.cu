@@ -1,23 +1,23 @@
 // Group normalisation with residual and ReLU, and its gradients; torch's group_norm.
 //
 // forward:
-//   x            [N, H, W, C]        half   in       input
+//   x            [N, H, W, C]        real   in       input
 //   gamma, beta  [C]                 float  in       factor and offset of a channel
-//   residual     [N, H, W, C]        half   in       added before the ReLU, or null
+//   residual     [N, H, W, C]        real   in       added before the ReLU, or null
 //   partial      [N * chunks, 2, C]  float  scratch  sums of each chunk of positions
 //   stats        [N, groups, 2]      float  out      mean and 1 / standard deviation
-//   y            [N, H, W, C]        half   out      output
+//   y            [N, H, W, C]        real   out      output
 //
 // backward:
-//   g              [N, H, W, C]        half   in       gradient of the output, masked by the ReLU
-//   x              [N, H, W, C]        half   in       input
+//   g              [N, H, W, C]        real   in       gradient of the output, masked by the ReLU
+//   x              [N, H, W, C]        real   in       input
 //   gamma          [C]                 float  in       as above
 //   stats          [N, groups, 2]      float  in       as above
 //   partial        [N * chunks, 2, C]  float  scratch  sums of each chunk of positions
 //   corrections    [N, groups, 2]      float  scratch  what a group's mean takes from the gradient
 //   sums           [N, 2, C]           float  out      of g, and of g * normalised x
 //   dgamma, dbeta  [C]                 float  out      gradients of factor and offset
-//   dx             [N, H, W, C]        half   out      gradient of the input
+//   dx             [N, H, W, C]        real   out      gradient of the input
 //
 // Launch: passes over maps have a block of 256 per chunk of an image's positions and 32 vectors of
 // channels; group_norm_stats a block and group_norm_corrections a warp per group of an image.
@@ -28,6 +28,8 @@
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"
+
+REALS(fp16, fp32)
 
 struct Map {
   int positions, channels, groups, chunk, chunks;
@@ -65,13 +67,16 @@ DEVICE void write_sums(const Part& part, const float (&a)[W], const float (&b)[W
 }
 
 template <int W>
-DEVICE void moments(const half* x, float* partial, const Map m) {
+DEVICE void moments(const real* x, float* partial, const Map m) {
   const Part part = part_of<W>(m);
   float sums[W], squares[W], shift[W], v[W];
   clear(sums);
   clear(squares);
   if (part.walk.active) {
     load(shift, x + part.offset);
+#ifdef REAL_IS_FLOAT
+#pragma unroll 1  // more floats in flight would spill
+#endif
     for (int p = part.begin + part.walk.lane; p < part.end; p += part.walk.lanes) {
       load(v, x + part.offset + (uint64_t)p * m.channels);
       for (int i = 0; i < W; i++) {
@@ -97,8 +102,8 @@ DEVICE void factors(const float* stats, const float* gamma, const Map& m, const 
 }
 
 template <int W>
-DEVICE void normalise(const half* x, const float* gamma, const float* beta, const half* residual,
-                      const float* stats, half* y, const Map m, int relu) {
+DEVICE void normalise(const real* x, const float* gamma, const float* beta, const real* residual,
+                      const float* stats, real* y, const Map m, int relu) {
   const Part part = part_of<W>(m);
   if (!part.walk.active) return;
   float mean[W], factor[W], shift[W], v[W], r[W];
@@ -120,7 +125,7 @@ DEVICE void normalise(const half* x, const float* gamma, const float* beta, cons
 }
 
 template <int W>
-DEVICE void grad_partial(const half* g, const half* x, const float* stats, float* partial,
+DEVICE void grad_partial(const real* g, const real* x, const float* stats, float* partial,
                          const Map m) {
   const Part part = part_of<W>(m);
   float sums[W], products[W], mean[W], rstd[W], a[W], b[W];
@@ -143,8 +148,8 @@ DEVICE void grad_partial(const half* g, const half* x, const float* stats, float
 }
 
 template <int W>
-DEVICE void grad_input(const half* g, const half* x, const float* gamma, const float* stats,
-                       const float* corrections, half* dx, const Map m) {
+DEVICE void grad_input(const real* g, const real* x, const float* gamma, const float* stats,
+                       const float* corrections, real* dx, const Map m) {
   const Part part = part_of<W>(m);
   if (!part.walk.active) return;
   float mean[W], factor[W], slope[W], offset[W], a[W], b[W];
@@ -166,27 +171,27 @@ DEVICE void grad_input(const half* g, const half* x, const float* gamma, const f
 
 #define GROUP_NORM_PASSES(suffix, W)                                                              \
   KERNEL(256)                                                                                     \
-  group_norm_moments_##suffix(const half* RESTRICT x, float* RESTRICT partial, Map m) {           \
+  group_norm_moments_##suffix(const real* RESTRICT x, float* RESTRICT partial, Map m) {           \
     moments<W>(x, partial, m);                                                                    \
   }                                                                                               \
   EXPORT(group_norm_moments_##suffix)                                                             \
   KERNEL(256)                                                                                     \
-  group_norm_normalise_##suffix(const half* RESTRICT x, const float* RESTRICT gamma,              \
-                                const float* RESTRICT beta, const half* RESTRICT residual,        \
-                                const float* RESTRICT stats, half* RESTRICT y, Map m, int relu) { \
+  group_norm_normalise_##suffix(const real* RESTRICT x, const float* RESTRICT gamma,              \
+                                const float* RESTRICT beta, const real* RESTRICT residual,        \
+                                const float* RESTRICT stats, real* RESTRICT y, Map m, int relu) { \
     normalise<W>(x, gamma, beta, residual, stats, y, m, relu);                                    \
   }                                                                                               \
   EXPORT(group_norm_normalise_##suffix)                                                           \
   KERNEL(256)                                                                                     \
-  group_norm_grad_partial_##suffix(const half* RESTRICT g, const half* RESTRICT x,                \
+  group_norm_grad_partial_##suffix(const real* RESTRICT g, const real* RESTRICT x,                \
                                    const float* RESTRICT stats, float* RESTRICT partial, Map m) { \
     grad_partial<W>(g, x, stats, partial, m);                                                     \
   }                                                                                               \
   EXPORT(group_norm_grad_partial_##suffix)                                                        \
   KERNEL(256)                                                                                     \
-  group_norm_grad_input_##suffix(const half* RESTRICT g, const half* RESTRICT x,                  \
+  group_norm_grad_input_##suffix(const real* RESTRICT g, const real* RESTRICT x,                  \
                                  const float* RESTRICT gamma, const float* RESTRICT stats,        \
-                                 const float* RESTRICT corrections, half* RESTRICT dx, Map m) {   \
+                                 const float* RESTRICT corrections, real* RESTRICT dx, Map m) {   \
     grad_input<W>(g, x, gamma, stats, corrections, dx, m);                                        \
   }                                                                                               \
   EXPORT(group_norm_grad_input_##suffix)
@@ -195,25 +200,25 @@ GROUP_NORM_PASSES(f16, 1)
 
 // The moments of a group from those of its channels' chunks, each about its channel's first value.
 KERNEL(256)
-group_norm_stats(const half* RESTRICT x, const float* RESTRICT partial, float* RESTRICT stats,
+group_norm_stats(const real* RESTRICT x, const float* RESTRICT partial, float* RESTRICT stats,
                  Map m, float eps) {
   SHARED(double, scratch, 32);
   const int size = m.channels / m.groups;
   const int image = blockIdx.x / m.groups, first = blockIdx.x % m.groups * size;
-  const half* shifts = x + (uint64_t)image * m.positions * m.channels + first;
+  const real* shifts = x + (uint64_t)image * m.positions * m.channels + first;
   const float* sums = partial + (uint64_t)image * m.chunks * 2 * m.channels + first;
   const double count = (double)m.positions * size;
   double total = 0.0;
   for (int i = threadIdx.x; i < m.chunks * size; i += blockDim.x) {
     const int chunk = i / size, c = i % size, rows = min(m.chunk, m.positions - chunk * m.chunk);
-    total += (double)__half2float(shifts[c]) * rows + sums[(uint64_t)chunk * 2 * m.channels + c];
+    total += (double)to_float(shifts[c]) * rows + sums[(uint64_t)chunk * 2 * m.channels + c];
   }
   const double mean = block_sum(total, scratch) / count;
   double around = 0.0;
   for (int i = threadIdx.x; i < m.chunks * size; i += blockDim.x) {
     const int chunk = i / size, c = i % size, rows = min(m.chunk, m.positions - chunk * m.chunk);
     const float* of = sums + (uint64_t)chunk * 2 * m.channels + c;
-    const double d = mean - (double)__half2float(shifts[c]);
+    const double d = mean - (double)to_float(shifts[c]);
     around += (double)of[m.channels] - 2.0 * d * of[0] + rows * d * d;
   }
   double variance = block_sum(around, scratch) / count;

@@ -1,10 +1,10 @@
 // Gradient of the maps of a pyramid from all that reads them, RoIs of up to two heads and patches:
 // each map is written once.
 //
-//   first    [M, pooled, pooled, C]        half  in   gradient of the pooled RoIs, and their lists
-//   second   [M, pooled, pooled, C]        half  in   of another head, or null
-//   patches  [N * per_image, 9 * C]        half  in   gradient of 3x3 patches, or null
-//   maps     [N, height, width, C]         half  out  gradient of each level's map
+//   first    [M, pooled, pooled, C]        real  in   gradient of the pooled RoIs, and their lists
+//   second   [M, pooled, pooled, C]        real  in   of another head, or null
+//   patches  [N * per_image, 9 * C]        real  in   gradient of 3x3 patches, or null
+//   maps     [N, height, width, C]         real  out  gradient of each level's map
 //
 // Launch: 256 threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels;
 // roi_align_grad_lists lists the RoIs of each head before.
@@ -15,6 +15,8 @@
 // Edges: maps past the levels of the RoIs get patches alone.
 #include "platform.cuh"
 #include "map_gradients.cuh"
+
+REALS(fp16, fp32)
 
 template <int W>
 DEVICE void level_gradients(const RoiGradients& first, const RoiGradients& second,

@@ -3,7 +3,7 @@
 use device::{Access, Launch, LaunchArgs};
 
 use super::MaskBceLossInputs;
-use crate::losses::launch::{LossRows, assert_half, loss_gradient, partial_bytes};
+use crate::losses::launch::{LossRows, assert_real, loss_gradient, partial_bytes};
 use crate::{DType, TensorDesc};
 
 /// Four blocks a multiprocessor: enough loads in flight to fill the memory, few enough that
@@ -12,7 +12,7 @@ const MAX_BLOCKS: usize = 512;
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
     let inputs = MaskBceLossInputs::of(&args.inputs);
-    assert_half(inputs.mask_logits.desc);
+    assert_real(inputs.mask_logits.desc);
     assert_eq!(inputs.targets.dtype(), DType::F32, "{:?}: targets are f32", inputs.targets.desc);
     LossRows {
         labels: *inputs.labels,

@@ -1,14 +1,14 @@
 // Maximum over square windows, and its gradient; torch's max_pool2d with indices.
 //
 // max_pool:
-//   x       [N, H, W, C]  half  in   input
-//   y       [N, P, Q, C]  half  out  maxima
+//   x       [N, H, W, C]  real  in   input
+//   y       [N, P, Q, C]  real  out  maxima
 //   argmax  [N, P, Q, C]  int   out  where the maximum stands: h * W + w; or null
 //
 // max_pool_grad:
-//   g       [N, P, Q, C]  half  in   gradient of the maxima
+//   g       [N, P, Q, C]  real  in   gradient of the maxima
 //   argmax  [N, P, Q, C]  int   in   as above
-//   dx      [N, H, W, C]  half  out  sum of the windows with their maximum there
+//   dx      [N, H, W, C]  real  out  sum of the windows with their maximum there
 //
 // Launch: a block row per output row, blocks of 256 along its vectors of 8 channels (x8) or its
 // channels.
@@ -19,18 +19,20 @@
 #include "platform.cuh"
 #include "vector.cuh"
 
+REALS(fp16, fp32)
+
 struct Pool {
   int h, w, p, q, channels, kernel, stride, pad;
 };
 static_assert(sizeof(Pool) == 32, "as cuda.rs lays it out");
 
 template <int W>
-DEVICE void largest(const half* x, half* y, int* argmax, const Pool s) {
+DEVICE void largest(const real* x, real* y, int* argmax, const Pool s) {
   const int vectors = s.channels / W, item = blockIdx.y * blockDim.x + threadIdx.x;
   if (item >= s.q * vectors) return;
   const int column = item / vectors, channel = item % vectors * W;
   const int image = blockIdx.x / s.p, row = blockIdx.x % s.p;
-  const half* map = x + (uint64_t)image * s.h * s.w * s.channels + channel;
+  const real* map = x + (uint64_t)image * s.h * s.w * s.channels + channel;
   const int y_begin = max(row * s.stride - s.pad, 0);
   const int y_end = min(row * s.stride - s.pad + s.kernel, s.h);
   const int x_begin = max(column * s.stride - s.pad, 0);
@@ -65,7 +67,7 @@ DEVICE void largest(const half* x, half* y, int* argmax, const Pool s) {
 }
 
 template <int W>
-DEVICE void pass_back(const half* g, const int* argmax, half* dx, const Pool s) {
+DEVICE void pass_back(const real* g, const int* argmax, real* dx, const Pool s) {
   const int vectors = s.channels / W, item = blockIdx.y * blockDim.x + threadIdx.x;
   if (item >= s.w * vectors) return;
   const int column = item / vectors, channel = item % vectors * W;
@@ -96,26 +98,26 @@ DEVICE void pass_back(const half* g, const int* argmax, half* dx, const Pool s) 
 }
 
 KERNEL(256)
-max_pool_f16x8(const half* RESTRICT x, half* RESTRICT y, int* RESTRICT argmax, Pool pool) {
+max_pool_f16x8(const real* RESTRICT x, real* RESTRICT y, int* RESTRICT argmax, Pool pool) {
   largest<8>(x, y, argmax, pool);
 }
 EXPORT(max_pool_f16x8)
 
 KERNEL(256)
-max_pool_f16(const half* RESTRICT x, half* RESTRICT y, int* RESTRICT argmax, Pool pool) {
+max_pool_f16(const real* RESTRICT x, real* RESTRICT y, int* RESTRICT argmax, Pool pool) {
   largest<1>(x, y, argmax, pool);
 }
 EXPORT(max_pool_f16)
 
 KERNEL(256)
-max_pool_grad_f16x8(const half* RESTRICT g, const int* RESTRICT argmax, half* RESTRICT dx,
+max_pool_grad_f16x8(const real* RESTRICT g, const int* RESTRICT argmax, real* RESTRICT dx,
                     Pool pool) {
   pass_back<8>(g, argmax, dx, pool);
 }
 EXPORT(max_pool_grad_f16x8)
 
 KERNEL(256)
-max_pool_grad_f16(const half* RESTRICT g, const int* RESTRICT argmax, half* RESTRICT dx,
+max_pool_grad_f16(const real* RESTRICT g, const int* RESTRICT argmax, real* RESTRICT dx,
                   Pool pool) {
   pass_back<1>(g, argmax, dx, pool);
 }

@@ -6,7 +6,7 @@
 //   network_sizes  [N, 2]         int          in   height and width in the network's input
 //   flips          [N]            int          in   1 = mirrored
 //   num_images     [1]            int          in   images in use
-//   x              [N, H, W, C]   half         out  0 past channel 3, in the padding, unused images
+//   x              [N, H, W, C]   real         out  0 past channel 3, in the padding, unused images
 //
 // Launch: a block of 256 per 256 pixels of an output row.
 // Cost: 12 cached source values and 2 * C bytes written per pixel; memory-bound (12 images of
@@ -16,6 +16,8 @@
 // Edges: sizes that do not fit the buffers give 0, never a fault.
 #include "platform.cuh"
 #include "vector.cuh"
+
+REALS(fp16, fp32)
 
 struct Transform {
   float mean[3], std[3], scale;
@@ -68,10 +70,10 @@ struct Bilinear {
 
 template <typename Filter, typename T>
 DEVICE void preprocess(const Filter& filter, const T* pixels, const int* source_sizes,
-                       const int* network_sizes, const int* flips, const int* num_images, half* x,
+                       const int* network_sizes, const int* flips, const int* num_images, real* x,
                        const Transform& t) {
-  SHARED(uint4, staged, PIXELS * MAX_CHANNELS * sizeof(half) / sizeof(uint4));
-  half* values = (half*)staged;
+  SHARED(Real8, staged, PIXELS * MAX_CHANNELS / WIDE);
+  real* values = (real*)staged;
   const int image = blockIdx.x / t.height, row = blockIdx.x % t.height;
   const int first = blockIdx.y * PIXELS, column = first + threadIdx.x;
   const int source_h = source_sizes[2 * image], source_w = source_sizes[2 * image + 1];
@@ -88,13 +90,13 @@ DEVICE void preprocess(const Filter& filter, const T* pixels, const int* source_
     for (int i = 0; i < 3; i++) out[i] = (value[i] * t.scale - t.mean[i]) / t.std[i];
   }
   for (int i = 0; i < MAX_CHANNELS; i++)
-    if (i < t.channels) values[t.channels * threadIdx.x + i] = __float2half_rn(out[i]);
+    if (i < t.channels) values[t.channels * threadIdx.x + i] = to_real(out[i]);
   __syncthreads();
   const int count = min(PIXELS, t.width - first) * t.channels;
-  half* to = x + ((uint64_t)blockIdx.x * t.width + first) * t.channels;
+  real* to = x + ((uint64_t)blockIdx.x * t.width + first) * t.channels;
   // Rows of a multiple of 8 values begin at multiples of 16 bytes.
   if (t.width * t.channels % WIDE == 0) {
-    if ((int)threadIdx.x < count / WIDE) ((uint4*)to)[threadIdx.x] = staged[threadIdx.x];
+    if ((int)threadIdx.x < count / WIDE) ((Real8*)to)[threadIdx.x] = staged[threadIdx.x];
   } else {
     for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = values[i];
   }
@@ -156,7 +158,7 @@ DEVICE void pil_pixel(const uint8_t* base, int row, int column, const int (&sour
 KERNEL(256)
 preprocess_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_sizes,
               const int* RESTRICT network_sizes, const int* RESTRICT flips,
-              const int* RESTRICT num_images, half* RESTRICT x, Transform transform) {
+              const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
   preprocess(Bilinear{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
 }
 EXPORT(preprocess_u8)
@@ -174,7 +176,7 @@ struct Pil {
 KERNEL(256)
 preprocess_pil_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_sizes,
                   const int* RESTRICT network_sizes, const int* RESTRICT flips,
-                  const int* RESTRICT num_images, half* RESTRICT x, Transform transform) {
+                  const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
   preprocess(Pil{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
 }
 EXPORT(preprocess_pil_u8)
@@ -182,7 +184,7 @@ EXPORT(preprocess_pil_u8)
 KERNEL(256)
 preprocess_f32(const float* RESTRICT pixels, const int* RESTRICT source_sizes,
                const int* RESTRICT network_sizes, const int* RESTRICT flips,
-               const int* RESTRICT num_images, half* RESTRICT x, Transform transform) {
+               const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
   preprocess(Bilinear{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
 }
 EXPORT(preprocess_f32)

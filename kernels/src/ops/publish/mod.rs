@@ -26,7 +26,7 @@ use device::{Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{DType, Op, OpError, Role, TensorDesc};
+use crate::{DType, Op, OpError, Precision, Role, TensorDesc};
 
 pub use cases::cases;
 
@@ -53,7 +53,7 @@ impl Op for Publish {
         check::parameter(NAME, "number of inputs", n <= MAX_INPUTS, &most, n)?;
         check::arity(NAME, "updates", updates, 2)?;
         for input in inputs {
-            let dtype = input.role.cuda_dtype();
+            let dtype = input.role.gpu_dtype(Precision::Fp16);
             let ok = matches!(dtype, DType::F32 | DType::I32);
             let got = format!("{dtype:?} ({:?})", input.role);
             check::parameter(NAME, "type of an input on CUDA", ok, "F32 or I32", got)?;

@@ -1,11 +1,11 @@
 // RoIAlign over a feature pyramid; torchvision's roi_align and MultiScaleRoIAlign.
 //
-//   maps       [N, height, width, C]   half   in   feature map of each level
+//   maps       [N, height, width, C]   real   in   feature map of each level
 //   rois       [M, 4]                  float  in   x1, y1, x2, y2 in network pixels
 //   image_idx  [M]                     int    in   image of the RoI
 //   levels     [M]                     int    in   level that the RoI is pooled from
 //   count      [1]                     int    in   RoIs in use
-//   y          [M, pooled, pooled, C]  half   out  0 in rows past the count and of no image
+//   y          [M, pooled, pooled, C]  real   out  0 in rows past the count and of no image
 //
 // Launch: a block of 256 per row; a warp has 256 channels of a bin.
 // Cost: some 9 neighbours of a bin, 2 * C bytes each, mostly cached; bound by L2 and latency (512
@@ -18,6 +18,8 @@
 #include "platform.cuh"
 #include "roi.cuh"
 #include "vector.cuh"
+
+REALS(fp16, fp32)
 
 struct RoiTap {
   int row;
@@ -88,11 +90,11 @@ DEVICE void fill_taps(const TapTable& table, const RoiAxes& axes, const RoiGrid&
 
 template <int W>
 DEVICE void align(const Pyramid& maps, const float4* rois, const int* image_idx, const int* levels,
-                  const int* count, half* y, const RoiGrid& grid, int capacity) {
+                  const int* count, real* y, const RoiGrid& grid, int capacity) {
   DYNAMIC_SHARED(shared);
   const int row = blockIdx.x, image = image_idx[row], level = levels[row];
   const int bins = grid.pooled, vectors = maps.channels / W, items = bins * bins * vectors;
-  half* out = y + (uint64_t)row * items * W;
+  real* out = y + (uint64_t)row * items * W;
   const bool used =
       row < *count && image >= 0 && image < maps.images && level >= 0 && level < maps.levels;
   const TapTable table = tap_table(grid, capacity, shared);
@@ -106,18 +108,18 @@ DEVICE void align(const Pyramid& maps, const float4* rois, const int* image_idx,
   const float scale = maps.scale[level];
   const RoiAxes axes = roi_axes(rois[row], scale, height, width, grid);
   fill_taps(table, axes, grid, capacity);
-  const half* map = maps.map[level] + (uint64_t)image * height * width * maps.channels;
+  const real* map = maps.map[level] + (uint64_t)image * height * width * maps.channels;
   for (int item = threadIdx.x; item < items; item += blockDim.x) {
     const int bin = item / vectors, rows = bin / bins, columns = bins + bin % bins;
     const RoiTap* row_taps = table.taps + table.first[rows];
     const RoiTap* column_taps = table.taps + table.first[columns];
     const int row_count = table.count[rows], column_count = table.count[columns];
-    const half* from = map + item % vectors * W;
+    const real* from = map + item % vectors * W;
     float sum[W], v[W];
     clear(sum);
     for (int r = 0; r < row_count; r++) {
       const RoiTap row_tap = row_taps[r];
-      const half* line = from + (uint64_t)row_tap.row * width * maps.channels;
+      const real* line = from + (uint64_t)row_tap.row * width * maps.channels;
       for (int c = 0; c < column_count; c++) {
         const RoiTap column_tap = column_taps[c];
         const float weight = row_tap.weight * column_tap.weight;
@@ -131,7 +133,7 @@ DEVICE void align(const Pyramid& maps, const float4* rois, const int* image_idx,
 
 KERNEL(256)
 roi_align_f16x8(Pyramid maps, const float4* RESTRICT rois, const int* RESTRICT image_idx,
-                const int* RESTRICT levels, const int* RESTRICT count, half* RESTRICT y,
+                const int* RESTRICT levels, const int* RESTRICT count, real* RESTRICT y,
                 RoiGrid grid, int capacity) {
   align<8>(maps, rois, image_idx, levels, count, y, grid, capacity);
 }
@@ -139,7 +141,7 @@ EXPORT(roi_align_f16x8)
 
 KERNEL(256)
 roi_align_f16(Pyramid maps, const float4* RESTRICT rois, const int* RESTRICT image_idx,
-              const int* RESTRICT levels, const int* RESTRICT count, half* RESTRICT y, RoiGrid grid,
+              const int* RESTRICT levels, const int* RESTRICT count, real* RESTRICT y, RoiGrid grid,
               int capacity) {
   align<1>(maps, rois, image_idx, levels, count, y, grid, capacity);
 }

@@ -1,14 +1,14 @@
 // Gradient of RoIAlign by the feature maps, without atomics: each tile of each map adds the RoIs
 // that reach it, in registers.
 //
-//   g             [M, pooled, pooled, C]  half   in       gradient of the pooled values
+//   g             [M, pooled, pooled, C]  real   in       gradient of the pooled values
 //   rois          [M, 4]                  float  in       x1, y1, x2, y2 in network pixels
 //   image_idx     [M]                     int    in       image of the RoI
 //   levels        [M]                     int    in       level that the RoI is pooled from
 //   count         [1]                     int    in       RoIs in use
 //   reaches       [M, 4]                  int    scratch  what each RoI reaches, in lists
 //   starts, lens  [N * levels]            int    scratch  where a list begins, and its RoIs
-//   maps          [N, height, width, C]   half   out      gradient of each level's map
+//   maps          [N, height, width, C]   real   out      gradient of each level's map
 //
 // Launch: roi_align_grad_lists: a block of 1,024 per image and level; roi_align_grad_tiles: 256
 // threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels.
@@ -21,6 +21,8 @@
 // tile make the weights of 8 RoIs at a time.
 #include "platform.cuh"
 #include "map_gradients.cuh"
+
+REALS(fp16, fp32)
 
 constexpr int LIST_BLOCK = 1024;
 // First and last feature row (or column) that a RoI may reach, in the two halves of an int; a

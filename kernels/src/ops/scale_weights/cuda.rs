@@ -1,6 +1,6 @@
 //! CUDA launches of `scale_weights`: many tensors each.
 
-use device::{Arg, Buffer, DType, Launch, LaunchArgs, StructArg};
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 /// Tensors of a launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
@@ -10,8 +10,8 @@ const BLOCK_ELEMENTS: usize = 4096;
 
 pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (weights, scales) = args.inputs.split_at(args.outputs.len());
-    let halves = weights.iter().chain(&args.outputs).all(|w| w.dtype() == DType::F16);
-    assert!(halves, "weights that are not in half");
+    let mut all = weights.iter().chain(&args.outputs);
+    assert!(all.all(|w| w.desc.role.follows_precision()), "weights that no kernel reads");
     let parts = weights.chunks(CAPACITY).zip(scales.chunks(CAPACITY));
     parts.zip(args.outputs.chunks(CAPACITY)).map(|((w, s), out)| launch(w, s, out)).collect()
 }

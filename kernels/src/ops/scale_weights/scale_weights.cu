@@ -1,8 +1,8 @@
 // Filters times a factor of each, for up to 64 tensors; w * scale.view(-1, 1, 1, 1).
 //
-//   w       [K, filter]  half   in   filters, `filter` values each
+//   w       [K, filter]  real   in   filters, `filter` values each
 //   scale   [K]          float  in   factor of a filter
-//   scaled  [K, filter]  half   out  w * scale
+//   scaled  [K, filter]  real   out  w * scale
 //
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its tensor.
 // Cost: 4 bytes per element, 94 MB for the trained stages of ResNet-50; memory-bound.
@@ -11,14 +11,16 @@
 #include "many_tensors.cuh"
 #include "vector.cuh"
 
+REALS(fp16, fp32)
+
 constexpr int CAPACITY = 64;  // tensors of a launch: the struct stays under 4 KiB
 constexpr int BLOCK_ELEMENTS = 4096;
 
 // The tensors of a launch. Equal to the struct that cuda.rs builds.
 struct Weights {
-  const half* w[CAPACITY];
+  const real* w[CAPACITY];
   const float* scale[CAPACITY];
-  half* scaled[CAPACITY];
+  real* scaled[CAPACITY];
   int len[CAPACITY];          // elements
   int filter[CAPACITY];       // elements of a filter
   int first_block[CAPACITY];  // past the last tensor, the blocks of the launch

@@ -1,23 +1,25 @@
 // Takes one of several groups of columns of each row, and its gradient.
 //
 // select_columns:
-//   x      [M, columns]  half/float  in   groups of width columns
+//   x      [M, columns]  real/float  in   groups of width columns
 //   index  [M]           int         in   group of each row
-//   y      [M, width]    half/float  out  the group's columns
+//   y      [M, width]    real/float  out  the group's columns
 //
 // select_columns_backward:
-//   grad_output  [M, width]    half  in   gradient of y
+//   grad_output  [M, width]    real  in   gradient of y
 //   index        [M]           int   in   as above
-//   grad_x       [M, columns]  half  out  0 but in the row's group
+//   grad_x       [M, columns]  real  out  0 but in the row's group
 //
 // Launch: a thread per element of y; backward one per 8 elements of grad_x (a 16-byte store);
 // blocks of 256.
 // Cost: backward 4 MB of stores at 6,144 x 324; memory-bound.
 // Numerics: copies.
 // Edges: an index that names no group gives zeros.
-#include "platform.cuh"
+#include "real.cuh"
 
-constexpr int VECTOR = 8;  // halves in a 16-byte store
+REALS(fp16, fp32)
+
+constexpr int VECTOR = 8;  // halves in a 16-byte store, floats in two
 
 // First column of the group that `index` names; -1 if none.
 DEVICE int first_column(int index, int width, int columns, int modulo) {
@@ -36,6 +38,7 @@ DEVICE void select(const T* RESTRICT x, const int* RESTRICT index, T* RESTRICT y
   y[i] = first < 0 ? T(0.0f) : x[row * columns + first + i % width];
 }
 
+#ifndef REAL_IS_FLOAT
 KERNEL(256)
 select_columns_f16(const half* RESTRICT x, const int* RESTRICT index, half* RESTRICT y, int width,
                    int columns, int modulo, uint64_t len) {
@@ -49,22 +52,23 @@ select_columns_f32(const float* RESTRICT x, const int* RESTRICT index, float* RE
   select(x, index, y, width, columns, modulo, len);
 }
 EXPORT(select_columns_f32)
+#endif
 
 KERNEL(256)
-select_columns_backward_f16(const half* RESTRICT grad_output, const int* RESTRICT index,
-                            half* RESTRICT grad_x, int width, int columns, int modulo,
+select_columns_backward_f16(const real* RESTRICT grad_output, const int* RESTRICT index,
+                            real* RESTRICT grad_x, int width, int columns, int modulo,
                             uint64_t len) {
   const uint64_t first = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
   if (first >= len) return;
   uint64_t row = first / columns;
   int column = (int)(first % columns);
   int selected = first_column(index[row], width, columns, modulo);
-  uint4 words;
-  half* values = (half*)&words;
+  Real8 words;
+  real* values = (real*)&words;
 #pragma unroll  // the words stay in registers
   for (int i = 0; i < VECTOR; i++) {
     const bool own = selected >= 0 && column >= selected && column < selected + width;
-    values[i] = own ? grad_output[row * width + column - selected] : __float2half_rn(0.0f);
+    values[i] = own ? grad_output[row * width + column - selected] : to_real(0.0f);
     column++;
     if (column == columns && first + i + 1 < len) {
       column = 0;
@@ -73,7 +77,7 @@ select_columns_backward_f16(const half* RESTRICT grad_output, const int* RESTRIC
     }
   }
   if (first + VECTOR <= len) {
-    *(uint4*)(grad_x + first) = words;
+    *(Real8*)(grad_x + first) = words;
   } else {
 #pragma unroll
     for (int i = 0; i < VECTOR; i++)

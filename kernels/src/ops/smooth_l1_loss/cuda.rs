@@ -4,11 +4,11 @@ use device::{Launch, LaunchArgs};
 
 use super::SmoothL1LossInputs;
 use crate::DType;
-use crate::losses::launch::{LossRows, ROW_THREADS, assert_half, blocks, loss_gradient};
+use crate::losses::launch::{LossRows, ROW_THREADS, assert_real, blocks, loss_gradient};
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
     let inputs = SmoothL1LossInputs::of(&args.inputs);
-    assert_half(inputs.pred.desc);
+    assert_real(inputs.pred.desc);
     assert_eq!(inputs.target.dtype(), DType::F32, "{:?}: targets are f32", inputs.target.desc);
     LossRows {
         labels: *inputs.labels,

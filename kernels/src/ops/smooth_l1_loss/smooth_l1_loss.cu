@@ -1,14 +1,14 @@
 // Smooth L1 loss of box deltas, by group, and its gradient: the sum over positive rows over the
 // number of sampled rows.
 //
-//   pred         [M, 4]  half        in   predicted deltas
+//   pred         [M, 4]  real        in   predicted deltas
 //   target       [M, 4]  float       in   deltas to the ground truth
 //   labels       [M]     int         in   above 0: positive; -1: not sampled
 //   image_idx    [M]     int         in   image of the row
 //   num_images   [1]     int         in   images in use
 //   loss         [1]     float       out  forward
-//   grad_output  [1]     half/float  in   backward: gradient of the loss
-//   grad_pred    [M, 4]  half        out  backward: 0 in rows that are not positive
+//   grad_output  [1]     real/float  in   backward: gradient of the loss
+//   grad_pred    [M, 4]  real        out  backward: 0 in rows that are not positive
 //
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128 such
 // blocks.
@@ -22,25 +22,27 @@
 #include "platform.cuh"
 #include "losses.cuh"
 
+REALS(fp16, fp32)
+
 // Losses of a row's four deltas.
 struct Deltas {
   Element of[4];
 };
 
-DEVICE Deltas row_deltas(const half* pred, const float* target, int row, float beta) {
-  const uint2 packed = *(const uint2*)(pred + 4 * (uint64_t)row);
+DEVICE Deltas row_deltas(const real* pred, const float* target, int row, float beta) {
+  const Real4 packed = *(const Real4*)(pred + 4 * (uint64_t)row);
   const float4 wanted = *(const float4*)(target + 4 * (uint64_t)row);
-  const half* got = (const half*)&packed;
+  const real* got = (const real*)&packed;
   Deltas d;
-  d.of[0] = smooth_l1(__half2float(got[0]) - wanted.x, beta);
-  d.of[1] = smooth_l1(__half2float(got[1]) - wanted.y, beta);
-  d.of[2] = smooth_l1(__half2float(got[2]) - wanted.z, beta);
-  d.of[3] = smooth_l1(__half2float(got[3]) - wanted.w, beta);
+  d.of[0] = smooth_l1(to_float(got[0]) - wanted.x, beta);
+  d.of[1] = smooth_l1(to_float(got[1]) - wanted.y, beta);
+  d.of[2] = smooth_l1(to_float(got[2]) - wanted.z, beta);
+  d.of[3] = smooth_l1(to_float(got[3]) - wanted.w, beta);
   return d;
 }
 
 KERNEL(1024)
-smooth_l1_loss_f16(const half* RESTRICT pred, const float* RESTRICT target, LossRows in, float beta,
+smooth_l1_loss_f16(const real* RESTRICT pred, const float* RESTRICT target, LossRows in, float beta,
                    float* RESTRICT loss) {
   SHARED(int, counts, WINDOW);
   SHARED(float, scratch, 32);
@@ -61,8 +63,8 @@ smooth_l1_loss_f16(const half* RESTRICT pred, const float* RESTRICT target, Loss
 EXPORT(smooth_l1_loss_f16)
 
 KERNEL(1024)
-smooth_l1_loss_grad_f16(const half* RESTRICT pred, const float* RESTRICT target, LossRows in,
-                        float beta, LossGradient grad_output, half* RESTRICT grad_pred) {
+smooth_l1_loss_grad_f16(const real* RESTRICT pred, const float* RESTRICT target, LossRows in,
+                        float beta, LossGradient grad_output, real* RESTRICT grad_pred) {
   SHARED(int, counts, WINDOW);
   const LossGroups g = loss_groups(in);
   const float incoming = grad_output.load();
@@ -72,13 +74,13 @@ smooth_l1_loss_grad_f16(const half* RESTRICT pred, const float* RESTRICT target,
          row += gridDim.x * blockDim.x) {
       const float weight = row_weight(in, g, row, first, counts);
       if (weight < 0.0f) continue;
-      uint2 packed = make_uint2(0, 0);
+      Real4 packed = {};
       if (weight > 0.0f && in.labels[row] > 0) {
         const Deltas d = row_deltas(pred, target, row, beta);
-        half* grad = (half*)&packed;
-        for (int i = 0; i < 4; i++) grad[i] = __float2half_rn(incoming * weight * d.of[i].slope);
+        real* grad = (real*)&packed;
+        for (int i = 0; i < 4; i++) grad[i] = to_real(incoming * weight * d.of[i].slope);
       }
-      *(uint2*)(grad_pred + 4 * (uint64_t)row) = packed;
+      *(Real4*)(grad_pred + 4 * (uint64_t)row) = packed;
     }
   }
 }

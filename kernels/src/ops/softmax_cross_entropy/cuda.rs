@@ -5,7 +5,7 @@ use device::{Access, Launch, LaunchArgs};
 use super::SoftmaxCrossEntropyInputs;
 use crate::TensorDesc;
 use crate::losses::launch::{
-    LossRows, MAX_BLOCKS, ROW_THREADS, assert_half, blocks, loss_gradient, partial_bytes,
+    LossRows, MAX_BLOCKS, ROW_THREADS, assert_real, blocks, loss_gradient, partial_bytes,
 };
 
 /// A warp works on a row.
@@ -13,7 +13,7 @@ const ROWS_A_BLOCK: usize = ROW_THREADS as usize / 32;
 
 fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
     let inputs = SoftmaxCrossEntropyInputs::of(&args.inputs);
-    assert_half(inputs.logits.desc);
+    assert_real(inputs.logits.desc);
     LossRows {
         labels: *inputs.labels,
         image_idx: *inputs.image_idx,

@@ -1,14 +1,14 @@
 // Softmax cross-entropy, mean by group, and its gradient; torch's cross_entropy over the rows whose
 // label is not -1.
 //
-//   logits       [M, classes]  half        in       a column per class
+//   logits       [M, classes]  real        in       a column per class
 //   labels       [M]           int         in       class, or -1 (ignored)
 //   image_idx    [M]           int         in       image of the row
 //   num_images   [1]           int         in       images in use
 //   partials     [blocks]      float       scratch  sum of each block
 //   loss         [1]           float       out      forward
-//   grad_output  [1]           half/float  in       backward: gradient of the loss
-//   grad_logits  [M, classes]  half        out      backward
+//   grad_output  [1]           real/float  in       backward: gradient of the loss
+//   grad_logits  [M, classes]  real        out      backward
 //
 // Launch: a warp per row, at most 128 blocks of 32 warps; softmax_cross_entropy_total adds the
 // partial sums.
@@ -19,22 +19,24 @@
 #include "platform.cuh"
 #include "losses.cuh"
 
+REALS(fp16, fp32)
+
 // The greatest logit of a row, and the sum of exp(logit - greatest).
 struct Exponentials {
   float greatest, sum;
 };
 
-DEVICE Exponentials exponentials(const half* row, int classes, int lane) {
+DEVICE Exponentials exponentials(const real* row, int classes, int lane) {
   float greatest = -INFINITY;
-  for (int c = lane; c < classes; c += 32) greatest = fmaxf(greatest, __half2float(row[c]));
+  for (int c = lane; c < classes; c += 32) greatest = fmaxf(greatest, to_float(row[c]));
   greatest = warp_max(greatest);
   float sum = 0.0f;
-  for (int c = lane; c < classes; c += 32) sum += expf(__half2float(row[c]) - greatest);
+  for (int c = lane; c < classes; c += 32) sum += expf(to_float(row[c]) - greatest);
   return {greatest, warp_sum(sum)};
 }
 
 KERNEL(1024)
-softmax_cross_entropy_f16(const half* RESTRICT logits, LossRows in, int classes,
+softmax_cross_entropy_f16(const real* RESTRICT logits, LossRows in, int classes,
                           float* RESTRICT partials) {
   SHARED(int, counts, WINDOW);
   SHARED(float, scratch, 32);
@@ -46,11 +48,11 @@ softmax_cross_entropy_f16(const half* RESTRICT logits, LossRows in, int classes,
     for (int row = blockIdx.x * warps + threadIdx.x / 32; row < g.rows; row += gridDim.x * warps) {
       const float weight = row_weight(in, g, row, first, counts);
       if (weight <= 0.0f) continue;
-      const half* x = logits + (uint64_t)row * classes;
+      const real* x = logits + (uint64_t)row * classes;
       const Exponentials e = exponentials(x, classes, lane);
       const int label = in.labels[row];
       // A label that is no class shows as NaN.
-      const float truth = label < classes ? __half2float(x[label]) : NAN;
+      const float truth = label < classes ? to_float(x[label]) : NAN;
       if (lane == 0) sum += weight * (logf(e.sum) + e.greatest - truth);
     }
   }
@@ -66,8 +68,8 @@ softmax_cross_entropy_total(const float* RESTRICT partials, int count, float* RE
 EXPORT(softmax_cross_entropy_total)
 
 KERNEL(1024)
-softmax_cross_entropy_grad_f16(const half* RESTRICT logits, LossRows in, int classes,
-                               LossGradient grad_output, half* RESTRICT grad_logits) {
+softmax_cross_entropy_grad_f16(const real* RESTRICT logits, LossRows in, int classes,
+                               LossGradient grad_output, real* RESTRICT grad_logits) {
   SHARED(int, counts, WINDOW);
   const LossGroups g = loss_groups(in);
   const float incoming = grad_output.load();
@@ -77,18 +79,18 @@ softmax_cross_entropy_grad_f16(const half* RESTRICT logits, LossRows in, int cla
     for (int row = blockIdx.x * warps + threadIdx.x / 32; row < in.rows; row += gridDim.x * warps) {
       const float weight = row_weight(in, g, row, first, counts);
       if (weight < 0.0f) continue;
-      const half* x = logits + (uint64_t)row * classes;
-      half* grad = grad_logits + (uint64_t)row * classes;
+      const real* x = logits + (uint64_t)row * classes;
+      real* grad = grad_logits + (uint64_t)row * classes;
       if (weight == 0.0f) {
-        for (int c = lane; c < classes; c += 32) grad[c] = __float2half_rn(0.0f);
+        for (int c = lane; c < classes; c += 32) grad[c] = to_real(0.0f);
         continue;
       }
       const Exponentials e = exponentials(x, classes, lane);
       const int label = in.labels[row];
       for (int c = lane; c < classes; c += 32) {
-        const float probability = expf(__half2float(x[c]) - e.greatest) / e.sum;
+        const float probability = expf(to_float(x[c]) - e.greatest) / e.sum;
         const float slope = probability - (c == label ? 1.0f : 0.0f);
-        grad[c] = __float2half_rn(incoming * weight * slope);
+        grad[c] = to_real(incoming * weight * slope);
       }
     }
   }

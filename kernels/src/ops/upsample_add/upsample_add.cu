@@ -1,14 +1,14 @@
 // Top-down step of a feature pyramid, lateral + interpolate(top, "nearest"), and its gradient.
 //
 // upsample_add:
-//   lateral  [N, H, W, C]              half  in   the finer map
-//   top      [N, small_h, small_w, C]  half  in   the coarser map
-//   y        [N, H, W, C]              half  out  row Y reads row floor(Y * small_h / H) of top
+//   lateral  [N, H, W, C]              real  in   the finer map
+//   top      [N, small_h, small_w, C]  real  in   the coarser map
+//   y        [N, H, W, C]              real  out  row Y reads row floor(Y * small_h / H) of top
 //
 // upsample_grad:
-//   g      [N, H, W, C]              half  in   gradient of y
-//   other  [N, small_h, small_w, C]  half  in   gradient that is added, or null
-//   dtop   [N, small_h, small_w, C]  half  out  sum over the outputs that read a position (+ other)
+//   g      [N, H, W, C]              real  in   gradient of y
+//   other  [N, small_h, small_w, C]  real  in   gradient that is added, or null
+//   dtop   [N, small_h, small_w, C]  real  out  sum over the outputs that read a position (+ other)
 //
 // Launch: a block row per output row, blocks of 256 along its vectors of 8 channels (x8) or its
 // channels.
@@ -18,6 +18,8 @@
 #include "platform.cuh"
 #include "vector.cuh"
 
+REALS(fp16, fp32)
+
 // Extents of the large and the small map, channels of a pixel.
 struct Sizes {
   int big_h, big_w, small_h, small_w, channels;
@@ -25,7 +27,7 @@ struct Sizes {
 static_assert(sizeof(Sizes) == 20, "as cuda.rs lays it out");
 
 template <int W>
-DEVICE void add(const half* lateral, const half* top, half* y, const Sizes s) {
+DEVICE void add(const real* lateral, const real* top, real* y, const Sizes s) {
   const int vectors = s.channels / W, item = blockIdx.y * blockDim.x + threadIdx.x;
   if (item >= s.big_w * vectors) return;
   const int column = item / vectors, channel = item % vectors * W;
@@ -48,7 +50,7 @@ DEVICE int first_reader(int i, int inputs, int outputs) {
 }
 
 template <int W>
-DEVICE void gather(const half* g, const half* other, half* dtop, const Sizes s) {
+DEVICE void gather(const real* g, const real* other, real* dtop, const Sizes s) {
   const int vectors = s.channels / W, item = blockIdx.y * blockDim.x + threadIdx.x;
   if (item >= s.small_w * vectors) return;
   const int column = item / vectors, channel = item % vectors * W;
@@ -59,7 +61,7 @@ DEVICE void gather(const half* g, const half* other, half* dtop, const Sizes s) 
   float sum[W], v[W];
   clear(sum);
   for (int y = first_reader(row, s.small_h, s.big_h); y < y_end; y++) {
-    const half* line = g + ((uint64_t)image * s.big_h + y) * s.big_w * s.channels + channel;
+    const real* line = g + ((uint64_t)image * s.big_h + y) * s.big_w * s.channels + channel;
     for (int x = x_begin; x < x_end; x++) {
       load(v, line + (uint64_t)x * s.channels);
       for (int i = 0; i < W; i++) sum[i] += v[i];
@@ -74,28 +76,28 @@ DEVICE void gather(const half* g, const half* other, half* dtop, const Sizes s) 
 }
 
 KERNEL(256)
-upsample_add_f16x8(const half* RESTRICT lateral, const half* RESTRICT top, half* RESTRICT y,
+upsample_add_f16x8(const real* RESTRICT lateral, const real* RESTRICT top, real* RESTRICT y,
                    Sizes sizes) {
   add<8>(lateral, top, y, sizes);
 }
 EXPORT(upsample_add_f16x8)
 
 KERNEL(256)
-upsample_add_f16(const half* RESTRICT lateral, const half* RESTRICT top, half* RESTRICT y,
+upsample_add_f16(const real* RESTRICT lateral, const real* RESTRICT top, real* RESTRICT y,
                  Sizes sizes) {
   add<1>(lateral, top, y, sizes);
 }
 EXPORT(upsample_add_f16)
 
 KERNEL(256)
-upsample_grad_f16x8(const half* RESTRICT g, const half* RESTRICT other, half* RESTRICT dtop,
+upsample_grad_f16x8(const real* RESTRICT g, const real* RESTRICT other, real* RESTRICT dtop,
                     Sizes sizes) {
   gather<8>(g, other, dtop, sizes);
 }
 EXPORT(upsample_grad_f16x8)
 
 KERNEL(256)
-upsample_grad_f16(const half* RESTRICT g, const half* RESTRICT other, half* RESTRICT dtop,
+upsample_grad_f16(const real* RESTRICT g, const real* RESTRICT other, real* RESTRICT dtop,
                   Sizes sizes) {
   gather<1>(g, other, dtop, sizes);
 }

@@ -45,7 +45,7 @@ impl Op for WeightedLosses {
         for (i, input) in inputs.iter().enumerate() {
             let tensor = ["loss_i", "weight", "stop"][(i + 1).saturating_sub(n)];
             check::floats(NAME, tensor, input, &[1])?;
-            let wide = input.role.cuda_dtype() == DType::F32;
+            let wide = !input.role.follows_precision() && input.role.cpu_dtype() == DType::F32;
             let got = format!("{tensor} of {:?}", input.role);
             check::parameter(NAME, "role of an input", wide, "one of f32 on CUDA too", got)?;
         }

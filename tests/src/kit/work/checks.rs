@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use device::{Access, Arg, Device, DeviceError, Launch, Touch};
+use device::{Access, Arg, Device, DeviceError, Launch, Precision, Touch};
 use graph::capture::{LaunchList, Work, capture};
 use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
@@ -93,7 +93,7 @@ pub(super) fn ops(items: &mut Items, most: u64) {
     let device = items.device();
     for case in &cases {
         items.item(&case.to_string(), |_| {
-            let report = check_on_device(case, device.as_ref(), LARGE_FLOPS);
+            let report = check_on_device(case, device.as_ref(), Precision::Fp16, LARGE_FLOPS);
             let report = report.map_err(|fault| fault.to_string())?;
             Ok(json!({"ops": report.ops, "worst": report.worst}))
         });

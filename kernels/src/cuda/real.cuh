@@ -1,0 +1,33 @@
+// `real`: the element type of activations, their gradients and the weights that kernels read; half,
+// or float. Arithmetic is in fp32 either way.
+#pragma once
+#include "platform.cuh"
+
+// REALS(fp16, fp32): what `real` is in a source, which is compiled once for each. fp16: half. fp32:
+// float, with REAL_IS_FLOAT defined. tf32: also float, with PRODUCTS_IN_TF32 defined beside it, for
+// sources of matrix products. Kernels of the second and third have its name in place of f16, or
+// behind theirs. Only the tools that compile read it; a source without it is compiled for fp16.
+#define REALS(...)
+
+#ifdef REAL_IS_FLOAT
+
+typedef float real;
+struct alignas(16) Real4 {  // four side by side
+  float of[4];
+};
+struct alignas(16) Real8 {
+  float of[8];
+};
+#define to_float(value) (value)
+#define to_real(value) (value)
+
+#else
+
+typedef half real;
+typedef uint2 Real4;
+typedef uint4 Real8;
+// Macros, as with functions the compiler would make other machine code.
+#define to_float(value) __half2float(value)
+#define to_real(value) __float2half_rn(value)
+
+#endif
