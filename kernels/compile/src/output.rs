@@ -381,6 +381,7 @@ mod tests {
         manifest.sources[1].kernels.push(kernel("k"));
         assert_eq!(duplicate(&manifest).unwrap().0, "b: a has a kernel `k` too; rename it");
         manifest.sources[1].path = "a".into();
+        manifest.sources[1].real = Precision::Fp16;
         manifest.sources[1].architecture = Architecture::COMPUTE_90A;
         assert!(duplicate(&manifest).is_none(), "one source for two architectures");
     }
