@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{BAD_CONFIG, Place};
+use common::{BAD_CONFIG, DIVERGED, Place};
 use serde_json::Value;
 
 /// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps an epoch.
@@ -172,7 +172,29 @@ fn runs_that_reach_their_targets_are_scored() {
         let last = place.text(&format!("out/runs/result_{i}/last_checkpoint"));
         assert_eq!(last, "checkpoints/step_00000003\n");
     }
-    place.bad(&run, BAD_CONFIG, &["result_0.txt", "is the log of an earlier run", "--out"]);
+    place.bad(&run, BAD_CONFIG, &["result_0.txt", "is of an earlier run", "--out"]);
+    // Before the runs that there is room for.
+    place.bad(&format!("{run} --first 2"), BAD_CONFIG, &["result_2.txt", "another --first"]);
+    assert!(!place.join("out/runs/result_3").exists());
+    let said = place.run(&run.replace("--runs 3", "--first 3"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let events = events(&place.text("out/results/box/maskrcnn/result_3.txt"));
+    assert_eq!(events[at(&events, "seed")].1, 10, "as if all had been made at once");
+}
+
+#[test]
+fn a_run_that_diverges_is_followed_by_the_next() {
+    let place = place();
+    let wild = "--set solver.learning_rate=1e6 --set solver.warmup_steps=0 --set train.steps=30";
+    let said = place.run(&format!("{RUN} --runs 2 {wild}"));
+    assert_eq!(said.code, DIVERGED, "{}", said.err);
+    assert!(said.err.contains("result_0.txt missed its targets"), "{}", said.err);
+    assert_eq!(said.out.matches("aborted").count(), 2, "{}", said.out);
+    for i in 0..2 {
+        let events = events(&place.text(&format!("out/results/box/maskrcnn/result_{i}.txt")));
+        let stop = events.last().expect("events");
+        assert_eq!((stop.0.as_str(), &stop.2["status"]), ("run_stop", &"aborted".into()));
+    }
 }
 
 #[test]
@@ -185,6 +207,10 @@ fn a_run_that_cannot_be_timed_is_refused() {
         place.bad(&format!("{RUN} --set {set}"), BAD_CONFIG, &[words]);
     }
     assert!(!place.join("out").exists(), "a refused run leaves nothing");
+    let none = RUN.replace("short.toml", "mlperf_8");
+    place.bad(&none, BAD_CONFIG, &["names no train data"]);
+    let left = ["out/results", "out/runs/result_0"].map(|path| place.join(path).exists());
+    assert_eq!(left, [false, false], "its clock did not start: there was no run");
     let words = RUN.replace("--system box", "--system ../box");
     let said = place.run(&words);
     assert!(said.code == 2 && said.err.contains("it names files"), "{}", said.err);

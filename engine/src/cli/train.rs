@@ -211,7 +211,14 @@ fn train(
         super::print(&format!("{summary}\n"))?;
     }
     let written = evaluation.write(&run.join("inference"));
-    let drawn = draw(&mut session, &run, draw_images, &progress);
+    let drawn = match draw(&mut session, &run, draw_images, &progress) {
+        // The run itself has ended as it should.
+        Err(EngineError::Interrupted) => {
+            progress.say("interrupted: no pictures were drawn; the run is complete");
+            Ok(())
+        }
+        drawn => drawn,
+    };
     session.finish()?;
     written.and(drawn)?;
     for name in ["report.json", "report.html"] {

@@ -79,6 +79,7 @@ mod tests {
             path: PathBuf::from("result_0.txt"),
             global_batch,
             status: Status::Unfinished,
+            platform: None,
             minutes: 0.0,
             epochs: evaluations.len() as f64,
             train_samples: 117_266,
@@ -96,6 +97,10 @@ mod tests {
         let bad = [(1.0, [0.17, 0.17]), (2.0, [0.1, 0.1])];
         let text = Compared::new(run(96, &bad)).expect("a curve").to_string();
         assert!(text.contains("0.020  below") && text.contains("from epoch 2 on"), "{text}");
+        // Past the published epochs a run stays where it was to end.
+        let late = [(14.0, [0.378, 0.341]), (15.0, [0.0, 0.0])];
+        let text = Compared::new(run(96, &late)).expect("a curve").to_string();
+        assert!(text.contains("from epoch 15 on"), "{text}");
         assert!(Compared::new(run(48, &good)).unwrap_err().to_string().contains("96 and 256"));
         assert!(Compared::new(run(96, &[])).unwrap_err().to_string().contains("no eval_accuracy"));
     }

@@ -10,6 +10,9 @@ use serde_json::Value;
 use super::format::{BENCHMARK, TOKEN};
 use crate::error::EngineError;
 
+/// Box and mask AP that end a run by the rules.
+const TARGETS: [f64; 2] = [0.377, 0.339];
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -30,6 +33,8 @@ pub struct RunLog {
     pub global_batch: usize,
     /// How it ended.
     pub status: Status,
+    /// The system's name, if it is stated.
+    pub platform: Option<String>,
     /// Minutes from `run_start` to `run_stop`; 0 without the latter.
     pub minutes: f64,
     /// Epoch of the last `eval_accuracy`; 0 without one.
@@ -58,7 +63,8 @@ impl RunLog {
     ///
     /// # Errors
     /// [`EngineError::Io`], or [`EngineError::Usage`] with file and line: an event that is no JSON,
-    /// one that lacks what it must have, another benchmark, or a log without its beginning.
+    /// one that lacks what it must have or that comes twice, another benchmark, or a log without
+    /// its beginning. A last line without its end is one that is still being written.
     pub fn read(path: &Path) -> Result<Self, EngineError> {
         let bytes = std::fs::read(path).map_err(crate::run_dir::io(path))?;
         let text = String::from_utf8_lossy(&bytes);
@@ -66,10 +72,14 @@ impl RunLog {
             EngineError::Usage(format!("{}, line {line}: {what}", path.display()))
         };
         let mut reading = Reading::default();
+        let whole_lines = text.matches('\n').count();
         for (i, line) in text.lines().enumerate() {
             let Some((_, event)) = line.split_once(TOKEN) else { continue };
-            let event: Event = serde_json::from_str(event.trim())
-                .map_err(|e| fault(i + 1, format!("is no event: {e}")))?;
+            let event: Event = match serde_json::from_str(event.trim()) {
+                Ok(event) => event,
+                Err(_) if i == whole_lines => break,
+                Err(why) => return Err(fault(i + 1, format!("is no event: {}", reason(&why)))),
+            };
             reading.take(&event).map_err(|what| fault(i + 1, what))?;
         }
         let whole = |what: &str| {
@@ -78,13 +88,21 @@ impl RunLog {
                 path.display()
             ))
         };
-        let global_batch = reading.global_batch.ok_or_else(|| whole("global_batch_size"))?;
+        if reading.is_initializing && reading.start.is_none() {
+            return Err(EngineError::Usage(format!(
+                "{} has no run_start: its clock has not started. Look again later; a run that \
+                 ended so is none",
+                path.display()
+            )));
+        }
         let start = reading.start.ok_or_else(|| whole("run_start"))?;
+        let global_batch = reading.global_batch.ok_or_else(|| whole("global_batch_size"))?;
         let (status, stop) = reading.stop.unwrap_or((Status::Unfinished, start));
         Ok(Self {
             path: path.to_path_buf(),
             global_batch,
             status,
+            platform: reading.platform,
             minutes: (stop - start) / 60_000.0,
             epochs: reading.epochs,
             train_samples: reading.train_samples.unwrap_or(TRAIN_IMAGES),
@@ -102,23 +120,39 @@ impl fmt::Display for RunLog {
             Status::Unfinished => "unfinished",
         };
         // The last batch of an epoch is not full, but counts as a step of the reference.
-        let steps = self.train_samples.div_ceil(self.global_batch);
-        let images = self.epochs * (steps * self.global_batch) as f64;
+        let steps = self.train_samples.div_ceil(self.global_batch) as f64;
+        let images = self.epochs * steps * self.global_batch as f64;
+        let minutes = match self.status {
+            Status::Unfinished => "-".to_string(),
+            _ => format!("{:.3}", self.minutes),
+        };
         let [bbox, segm] = self.ap;
         write!(
             f,
-            "{}  {status}  {:.3} minutes  {} epochs  {images:.0} images  box AP {bbox:.4}  mask AP \
-             {segm:.4}",
+            "{}  {status}  {minutes} minutes  {} epochs  {images:.0} images  box AP {bbox:.4}  \
+             mask AP {segm:.4}",
             self.path.display(),
-            self.minutes,
             self.epochs
-        )
+        )?;
+        if self.status == Status::Success && (bbox < TARGETS[0] || segm < TARGETS[1]) {
+            let [bbox, segm] = TARGETS;
+            write!(f, "  (MLPerf's targets are {bbox} and {segm})")?;
+        }
+        Ok(())
     }
+}
+
+/// What a parser says, without its place: the line was one of its own.
+fn reason(fault: &serde_json::Error) -> String {
+    let text = fault.to_string();
+    text.split_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_string())
 }
 
 /// What was read so far.
 #[derive(Debug, Default)]
 struct Reading {
+    is_initializing: bool,
+    platform: Option<String>,
     global_batch: Option<usize>,
     start: Option<f64>,
     stop: Option<(Status, f64)>,
@@ -143,7 +177,18 @@ impl Reading {
                 let images = event.value.as_u64().ok_or_else(|| lacks("a number"))?;
                 self.train_samples = Some(images as usize);
             }
+            "init_start" => self.is_initializing = true,
+            "submission_platform" => self.platform = event.value.as_str().map(String::from),
+            "run_start" if self.start.is_some() => {
+                return Err("is a second run_start: give the log of each run by itself".into());
+            }
             "run_start" => self.start = Some(event.time_ms),
+            "run_stop" if self.stop.is_some() => {
+                return Err("is a second run_stop: give the log of each run by itself".into());
+            }
+            "run_stop" if self.start.is_none_or(|start| start > event.time_ms) => {
+                return Err("run_stop comes before run_start".into());
+            }
             "run_stop" => {
                 let status = match event.metadata["status"].as_str() {
                     Some("success") => Status::Success,
@@ -155,9 +200,12 @@ impl Reading {
             // The score may arrive after the run was stopped by an earlier one.
             "eval_accuracy" if self.stop.is_none() => {
                 let epoch = event.metadata["epoch_num"].as_f64();
-                self.epochs = epoch.ok_or_else(|| lacks("epoch_num"))?;
+                let epoch = epoch.filter(|epoch| (0.0..=1e6).contains(epoch));
+                self.epochs = epoch.ok_or_else(|| lacks("an epoch_num from 0 on"))?;
                 for (ap, name) in self.ap.iter_mut().zip(["BBOX", "SEGM"]) {
-                    *ap = event.value[name].as_f64().ok_or_else(|| lacks(name))?;
+                    // -1 is undefined.
+                    let value = event.value[name].as_f64().filter(|ap| (-1.0..=1.0).contains(ap));
+                    *ap = value.ok_or_else(|| lacks(&format!("a {name} of at most 1")))?;
                 }
                 self.evaluations.push((self.epochs, self.ap));
             }

@@ -40,7 +40,8 @@ impl Score {
     /// Scores runs: three or more; a submission has five.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for fewer, or for runs of different global batches.
+    /// [`EngineError::Usage`] for fewer, for runs of different global batches or systems, or for a
+    /// log that is given twice.
     pub fn new(runs: Vec<RunLog>) -> Result<Self, EngineError> {
         if runs.len() < 3 {
             return Err(EngineError::Usage(format!(
@@ -58,6 +59,22 @@ impl Score {
                 other.path.display(),
                 other.global_batch
             )));
+        }
+        if let Some(other) = runs.iter().find(|run| run.platform != first.platform) {
+            let name = |run: &RunLog| run.platform.clone().unwrap_or("no name".into());
+            return Err(EngineError::Usage(format!(
+                "{} is of system {}, {} of {}: runs of one submission have one",
+                first.path.display(),
+                name(first),
+                other.path.display(),
+                name(other)
+            )));
+        }
+        let mut paths: Vec<_> = runs.iter().map(|run| &run.path).collect();
+        paths.sort();
+        if let Some(twice) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
+            let path = twice[0].display();
+            return Err(EngineError::Usage(format!("{path} is given twice: a run counts once")));
         }
         let scored = scored(&runs);
         Ok(Self { runs, scored })
@@ -189,11 +206,17 @@ mod tests {
             "{text}"
         );
 
+        assert!(!text.contains("MLPerf's targets"), "{text}");
+
         runs[3].status = Status::Unfinished;
         let score = Score::new(runs.clone()).expect("a score");
         assert_eq!(score.scored, Scored::NotConverged);
         runs[4].global_batch = 48;
         assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("of 48"));
+        runs[4] = RunLog { platform: Some("other".into()), ..runs[0].clone() };
+        assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("system no name"));
+        runs[4] = runs[0].clone();
+        assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("given twice"));
         assert!(Score::new(runs[..2].to_vec()).unwrap_err().to_string().contains("at least 3"));
     }
 
@@ -216,15 +239,34 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("result_0.txt");
         for (text, words) in [
-            ("nothing\n", "has no global_batch_size"),
+            ("nothing\n", "has no run_start"),
             ("ok\n:::MLLOG {\"key\": 3}\n", "line 2: is no event"),
             (
                 ":::MLLOG {\"time_ms\": 1, \"key\": \"submission_benchmark\", \"value\": \"ssd\"}\n",
                 "not of maskrcnn",
             ),
             (
+                ":::MLLOG {\"time_ms\": 1, \"key\": \"run_start\"}\n\
+                 :::MLLOG {\"time_ms\": 1, \"key\": \"run_stop\", \"metadata\": {}}\n",
+                "line 2: run_stop without a status",
+            ),
+            (
                 ":::MLLOG {\"time_ms\": 1, \"key\": \"run_stop\", \"metadata\": {}}\n",
-                "run_stop without a status",
+                "run_stop comes before run_start",
+            ),
+            (
+                ":::MLLOG {\"time_ms\": 1, \"key\": \"run_start\"}\n\
+                 :::MLLOG {\"time_ms\": 2, \"key\": \"run_start\"}\n",
+                "line 2: is a second run_start",
+            ),
+            (
+                ":::MLLOG {\"time_ms\": 1, \"key\": \"eval_accuracy\", \"metadata\": \
+                 {\"epoch_num\": 1}, \"value\": {\"BBOX\": 37.7, \"SEGM\": 33.9}}\n",
+                "eval_accuracy without a BBOX of at most 1",
+            ),
+            (
+                ":::MLLOG {\"time_ms\": 1, \"key\": \"init_start\"}\n:::MLLOG {\"time_",
+                "its clock has not started",
             ),
         ] {
             std::fs::write(&path, text).expect("room");

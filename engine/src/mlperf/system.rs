@@ -31,6 +31,17 @@ const BY_HAND: [&str; 14] = [
     "hw_notes",
 ];
 
+/// Fields that a run decides: what stood there before is of an earlier one.
+const OF_THE_RUN: [&str; 7] = [
+    "accelerators_per_node",
+    "division",
+    "framework",
+    "number_of_nodes",
+    "status",
+    "submitter",
+    "system_name",
+];
+
 /// A system's description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct System(Map<String, Value>);
@@ -85,7 +96,8 @@ impl System {
     }
 
     /// Writes the description into the folder `out`. Of a description that is there, every field
-    /// that is filled in is kept. Returns where it is, and the fields that are still empty.
+    /// that is filled in is kept, but for those that a run decides. Returns where it is, and the
+    /// fields that are still empty.
     ///
     /// # Errors
     /// [`EngineError::Usage`] for a file that is no description; [`EngineError::Io`].
@@ -101,7 +113,8 @@ impl System {
                     path.display()
                 ))
             })?;
-            self.0.extend(before.into_iter().filter(|(_, value)| !is_empty(value)));
+            let stays = |name: &str| !OF_THE_RUN.contains(&name);
+            self.0.extend(before.into_iter().filter(|(name, v)| stays(name) && !is_empty(v)));
         }
         let text = serde_json::to_vec_pretty(&self.0).map_err(std::io::Error::other);
         write_whole(&path, &text.map_err(io(&path))?)?;
@@ -196,6 +209,11 @@ mod tests {
         let (_, empty) = here().write(out.path()).expect("written");
         assert!(!empty.contains(&"cooling".to_string()));
         assert!(std::fs::read_to_string(&path).expect("a file").contains("\"air\""));
+        let other = Submission { org: "theirs".into(), is_closed: false, ..submission.clone() };
+        System::here(&other, 2, 8).write(out.path()).expect("written");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        let kept = ["\"theirs\"", "\"open\"", "\"air\""].iter().all(|word| text.contains(word));
+        assert!(kept && !text.contains("\"ours\""), "{text}");
         std::fs::write(&path, "[]").expect("room");
         let fault = here().write(out.path()).expect_err("no description").to_string();
         assert!(fault.contains("box.json") && fault.contains("remove it"), "{fault}");

@@ -48,6 +48,7 @@ pub struct Timer {
     log: LogWriter,
     config: Config,
     began: Instant,
+    has_started: bool,
     has_stopped: bool,
 }
 
@@ -72,7 +73,7 @@ impl Timer {
         log.event(Kind::Start, "init_start", Value::Null, json!({}))?;
         log.fact("seed", config.train.seed)?;
         let began = Instant::now();
-        Ok(Self { log, config: config.clone(), began, has_stopped: false })
+        Ok(Self { log, config: config.clone(), began, has_started: false, has_stopped: false })
     }
 
     /// Writes lines for the log's reader.
@@ -83,12 +84,15 @@ impl Timer {
         self.log.text(text)
     }
 
-    /// The run ended with a fault.
+    /// The run ended with a fault. If its clock never ran, there was no run, and its log goes.
     ///
     /// # Errors
-    /// A line that cannot be written.
+    /// A line that cannot be written, or a log that cannot be removed.
     pub fn abort(&mut self) -> Result<(), EngineError> {
-        self.stop(false)
+        match self.has_started {
+            true => self.stop(false),
+            false => self.log.discard(),
+        }
     }
 
     /// Hyper-parameters, then the clock starts.
@@ -120,6 +124,7 @@ impl Timer {
         }
         log.event(Kind::End, "init_stop", Value::Null, json!({}))?;
         log.event(Kind::Start, "run_start", Value::Null, json!({}))?;
+        self.has_started = true;
         let [train_samples, eval_samples] = images;
         log.fact("train_samples", train_samples)?;
         log.fact("eval_samples", eval_samples)

@@ -1,6 +1,6 @@
 //! Writes the log of a timed run, as `mlperf_logging.mllog` does.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -30,6 +30,7 @@ impl Kind {
 /// A log that grows by whole lines.
 #[derive(Debug)]
 pub(super) struct LogWriter {
+    path: PathBuf,
     file: AppendFile,
 }
 
@@ -48,7 +49,19 @@ impl LogWriter {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(crate::run_dir::io(parent))?;
         }
-        Ok(Self { file: AppendFile::open(path)? })
+        Ok(Self { path: path.to_path_buf(), file: AppendFile::open(path)? })
+    }
+
+    /// Removes the log, and its folders that hold nothing else.
+    pub(super) fn discard(&self) -> Result<(), EngineError> {
+        std::fs::remove_file(&self.path).map_err(crate::run_dir::io(&self.path))?;
+        // Of the benchmark, the system, and all results.
+        for folder in self.path.ancestors().skip(1).take(3) {
+            if std::fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Writes lines that are no events.

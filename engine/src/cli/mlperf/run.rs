@@ -1,8 +1,10 @@
 //! `onegraph mlperf run`.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
@@ -43,7 +45,11 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
-    /// Seed of the first run, the next ones count on; by default the clock's.
+    /// Number of the first run: to make those that are missing after an interruption.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=99))]
+    first: u16,
+    /// Seed of run 0, the next ones count on; by default the clock's.
     #[arg(long, value_name = "SEED")]
     seed: Option<u32>,
     /// Do not clear the cache of files before each run; its log says so.
@@ -82,6 +88,23 @@ fn parse_name(text: &str) -> Result<String, String> {
     }
 }
 
+impl RunArgs {
+    /// The numbers of the runs.
+    fn numbers(&self) -> Range<usize> {
+        let first = usize::from(self.first);
+        first..first + usize::from(self.runs)
+    }
+
+    /// The folder of a run.
+    fn run_folder(&self, number: usize) -> PathBuf {
+        self.out.join("runs").join(run_name(number))
+    }
+}
+
+fn run_name(number: usize) -> String {
+    format!("result_{number}")
+}
+
 pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     let config = Config::load(&args.config, &args.set)?;
     check(&config)?;
@@ -105,6 +128,17 @@ fn check(config: &Config) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// Runs of one command, on devices that are opened once.
+struct Series<'a> {
+    args: &'a RunArgs,
+    config: &'a Config,
+    rank: &'a Rank<'a>,
+    stop: &'a Stop,
+    seed: u32,
+    submission: Submission,
+    opened: Option<(Backend, Team)>,
+}
+
 /// All runs, one after the other.
 fn timed_runs(
     args: &RunArgs,
@@ -112,62 +146,140 @@ fn timed_runs(
     rank: &Rank<'_>,
     stop: &Stop,
 ) -> Result<Outcome, EngineError> {
-    let first_seed = args.seed.unwrap_or_else(|| {
-        // Truncated: any number will do.
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u32)
-    });
-    let mut submission = Submission {
+    let submission = Submission {
         org: args.org.clone(),
         system: args.system.clone(),
         status: args.status.name().to_string(),
         is_closed: true,
     };
-    let mut opened = None;
-    let mut logs = Vec::new();
-    for number in 0..usize::from(args.runs) {
-        let seed = first_seed.wrapping_add(number as u32);
-        // The seed of the clock is the first rank's.
-        let seed = match rank.group().broadcast("the seed", &seed.to_le_bytes())?.try_into() {
-            Ok(bytes) => u32::from_le_bytes(bytes),
-            Err(_) => return Err(EngineError::RankLost("the first rank sent no seed".into())),
-        };
-        rank.progress.say(&format!("run {} of {}, seed {seed}", number + 1, args.runs));
-        let mut config = config.clone();
-        config.train.seed = u64::from(seed);
-        config.train.run_dir = args.out.join("runs").display().to_string();
-        submission.is_closed = config.mlperf_deviations(false)?.iter().all(|d| d.is_allowed);
-        let cleared = clear(args, &config, rank);
-        let path = submission.result(&args.out, number);
-        let mut timer = match rank.group().is_first() {
-            true => Some(Timer::begin(&path, &submission, cleared, &config)?),
-            false => None,
-        };
-        // On the first run's clock of initialization.
-        let (backend, team) = match &opened {
-            Some(opened) => opened,
-            None => opened.insert(rank.open(&args.device, &config)?),
-        };
-        if let Some(timer) = &mut timer {
-            let is_device = matches!(backend, Backend::Device(_));
-            let notes = notes(&config.mlperf_deviations(is_device)?, cleared);
-            timer.note(&notes)?;
-            if number == 0 {
-                rank.progress.say(&notes);
-                describe(args, &submission, rank, backend)?;
+    if rank.group().is_first() {
+        refuse_earlier(args, &submission)?;
+    }
+    // That of the clock is the first rank's.
+    let seed = args.seed.unwrap_or_else(|| {
+        // Truncated: any number will do.
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u32)
+    });
+    let seed = match rank.group().broadcast("the seed", &seed.to_le_bytes())?.try_into() {
+        Ok(bytes) => u32::from_le_bytes(bytes),
+        Err(_) => return Err(EngineError::RankLost("the first rank sent no seed".into())),
+    };
+    let mut series = Series { args, config, rank, stop, seed, submission, opened: None };
+    let (mut logs, mut diverged, mut outcome) = (Vec::new(), None, Outcome::Done);
+    for number in args.numbers() {
+        let log = series.submission.result(&args.out, number);
+        let ended = match series.run(number) {
+            Err(fault @ EngineError::Diverged { .. }) => {
+                rank.progress.say(&format!("{fault}\n{} missed its targets", log.display()));
+                diverged = Some(fault);
+                Outcome::Done
             }
+            ended => ended?,
+        };
+        if ended == Outcome::Interrupted {
+            rank.progress.say(&format!(
+                "interrupted: {} ends as aborted, and a timed run is not resumed; move it and {} \
+                 away, and make the runs that are missing with --first {number}",
+                log.display(),
+                args.run_folder(number).display()
+            ));
+            outcome = ended;
+            break;
         }
-        let timer = timer.map(|timer| Arc::new(Mutex::new(timer)));
-        let name = format!("result_{number}");
-        let outcome = timed_run(config, &name, rank, (backend, team), timer, stop)?;
-        if outcome == Outcome::Interrupted {
-            return Ok(outcome);
+        logs.push(log);
+        if number + 1 < args.numbers().end && series.is_interrupted()? {
+            let next = number + 1;
+            rank.progress.say(&format!("interrupted; make the other runs with --first {next}"));
+            outcome = Outcome::Interrupted;
+            break;
         }
-        logs.push(path);
     }
     if rank.group().is_first() {
         conclude(&logs)?;
     }
-    Ok(Outcome::Done)
+    diverged.map_or(Ok(outcome), Err)
+}
+
+/// Nothing of an earlier run is written over, which is told before the first run and not hours
+/// later.
+fn refuse_earlier(args: &RunArgs, submission: &Submission) -> Result<(), EngineError> {
+    for number in args.numbers() {
+        for earlier in [submission.result(&args.out, number), args.run_folder(number)] {
+            if earlier.exists() {
+                return Err(EngineError::Usage(format!(
+                    "{} is of an earlier run: give another --out, move it away, or number the runs \
+                     from another --first",
+                    earlier.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Series<'_> {
+    /// One run. A fault before its clock starts leaves no log of it.
+    fn run(&mut self, number: usize) -> Result<Outcome, EngineError> {
+        let (args, rank) = (self.args, self.rank);
+        let seed = self.seed.wrapping_add(number as u32);
+        let place = number - args.numbers().start + 1;
+        rank.progress.say(&format!("run {place} of {}, seed {seed}", args.runs));
+        let mut config = self.config.clone();
+        config.train.seed = u64::from(seed);
+        config.train.run_dir = args.out.join("runs").display().to_string();
+        let deviations = config.mlperf_deviations(false)?;
+        self.submission.is_closed = deviations.iter().all(|deviation| deviation.is_allowed);
+        let cleared = clear(args, &config, rank);
+        let path = self.submission.result(&args.out, number);
+        let timer = match rank.group().is_first() {
+            true => Some(Timer::begin(&path, &self.submission, cleared, &config)?),
+            false => None,
+        };
+        let timer = timer.map(|timer| Arc::new(Mutex::new(timer)));
+        let ended = self.timed(number, config, cleared, timer.as_ref());
+        self.stop.end_at_once();
+        if let (Err(_), Some(timer)) = (&ended, &timer) {
+            // The fault of the run is told.
+            let _ = lock(timer).abort();
+        }
+        ended
+    }
+
+    /// What is on the clock of the initialization, and the run.
+    fn timed(
+        &mut self,
+        number: usize,
+        config: Config,
+        cleared: Cleared,
+        timer: Option<&Arc<Mutex<Timer>>>,
+    ) -> Result<Outcome, EngineError> {
+        let (args, rank) = (self.args, self.rank);
+        let (backend, team) = match &self.opened {
+            Some(opened) => opened,
+            None => self.opened.insert(rank.open(&args.device, &config)?),
+        };
+        if let Some(timer) = timer {
+            let is_device = matches!(backend, Backend::Device(_));
+            let notes = notes(&config.mlperf_deviations(is_device)?, cleared, args.keep_caches);
+            lock(timer).note(&notes)?;
+            if number == args.numbers().start {
+                rank.progress.say(&notes);
+                describe(args, &self.submission, rank, backend)?;
+            }
+        }
+        timed_run(config, number, rank, (backend, team), timer.cloned(), self.stop)
+    }
+
+    /// Whether a signal has come between two runs.
+    fn is_interrupted(&self) -> Result<bool, EngineError> {
+        let here = self.stop.flag().load(Ordering::SeqCst);
+        let Some((_, team)) = &self.opened else { return Ok(here) };
+        team.share("whether to go on", || Ok(here))
+    }
+}
+
+fn lock(timer: &Mutex<Timer>) -> MutexGuard<'_, Timer> {
+    timer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Clears the cache of this host's files, once for all of its ranks.
@@ -183,14 +295,14 @@ fn clear(args: &RunArgs, config: &Config, rank: &Rank<'_>) -> Cleared {
 /// One run.
 fn timed_run(
     config: Config,
-    name: &str,
+    number: usize,
     rank: &Rank<'_>,
     (backend, team): (&Backend, &Team),
     timer: Option<Arc<Mutex<Timer>>>,
     stop: &Stop,
 ) -> Result<Outcome, EngineError> {
     let path = team.share("the run directory", || {
-        let run = RunDir::create(Path::new(&config.train.run_dir), name)?;
+        let run = RunDir::create(Path::new(&config.train.run_dir), &run_name(number))?;
         Ok(run.path().to_path_buf())
     })?;
     let run = match team.is_first() {
@@ -211,18 +323,19 @@ fn timed_run(
         team: team.clone(),
         observer: Some(observer),
     };
-    let ended = Session::new(config, options).and_then(|mut session| {
-        stop.finish_first();
-        let (outcome, _) = session.run()?;
-        session.finish()?;
-        Ok(outcome)
-    });
-    stop.end_at_once();
-    if let (Err(_), Some(timer)) = (&ended, &timer) {
-        // The fault of the run is told.
-        let _ = timer.lock().unwrap_or_else(PoisonError::into_inner).abort();
-    }
-    ended
+    let mut session = match Session::new(config, options) {
+        Ok(session) => session,
+        Err(fault) => {
+            if team.is_first() {
+                RunDir::of_another(&path).discard_if_empty();
+            }
+            return Err(fault);
+        }
+    };
+    stop.finish_first();
+    let (outcome, _) = session.run()?;
+    session.finish()?;
+    Ok(outcome)
 }
 
 /// Watches on the ranks that write no log.
@@ -236,7 +349,7 @@ impl Observer for Nobody {
 }
 
 /// What the reader of a log should know: every deviation from the reference, with its clause.
-fn notes(deviations: &[Deviation], cleared: Cleared) -> String {
+fn notes(deviations: &[Deviation], cleared: Cleared, keeps_caches: bool) -> String {
     let mut text = String::from("deviations from the reference (training_rules.adoc):");
     for Deviation { what, clause, is_allowed } in deviations {
         let verdict = if *is_allowed { "allowed" } else { "NOT ALLOWED in the closed division" };
@@ -245,8 +358,11 @@ fn notes(deviations: &[Deviation], cleared: Cleared) -> String {
     }
     let _ = write!(text, "\n{}", cleared.describe());
     if cleared == Cleared::Nothing {
-        text += ", which the rules ask for (Data State at Start of Run): run as root, or clear it \
-                 before";
+        let mend = match keeps_caches {
+            true => "leave out --keep-caches",
+            false => "run as root, or clear it before",
+        };
+        let _ = write!(text, ", which the rules ask for (Data State at Start of Run): {mend}");
     }
     text
 }
