@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 /// Size of the drawing, and its margins: left, right, top, bottom.
 const SIZE: [f64; 2] = [720.0, 400.0];
-const MARGINS: [f64; 4] = [56.0, 16.0, 40.0, 44.0];
+const MARGINS: [f64; 4] = [56.0, 16.0, 48.0, 44.0];
 /// Room for a line of the legend.
 const LEGEND_LINE: f64 = 18.0;
 /// Colours of the groups: apart for most eyes, dark enough on white.
@@ -63,9 +63,9 @@ struct Group {
 
 fn parse_group(text: &str) -> Result<Group, String> {
     let (name, runs) = text.split_once('=').ok_or("expected NAME=RUN[,RUN..]")?;
-    let runs: Vec<PathBuf> =
-        runs.split(',').filter(|run| !run.is_empty()).map(Into::into).collect();
-    match name.is_empty() || runs.is_empty() {
+    let runs: Vec<PathBuf> = runs.split(',').map(Into::into).collect();
+    let is_named = !name.is_empty() && !name.contains(|c: char| c == '|' || c.is_control());
+    match !is_named || runs.iter().any(|run| run.as_os_str().is_empty()) {
         true => Err("expected NAME=RUN[,RUN..]".into()),
         false => Ok(Group { name: name.to_string(), runs }),
     }
@@ -84,17 +84,15 @@ pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
     say!("| | runs | step | box AP (least to most) | mask AP (least to most) |");
     say!("|---|---|---|---|---|");
     for group in &args.groups {
-        let cell = |metric| -> anyhow::Result<(u64, String)> {
-            let points = points(group, metric)?;
-            let last = points.last().context("an evaluation")?;
-            let extent = match group.runs.len() {
-                1 => String::new(),
-                _ => format!(" ({:.3} to {:.3})", last.least, last.most),
-            };
-            Ok((last.step, format!("{:.3}{extent}", last.mean)))
+        let last = |metric| Some((*points(group, metric).ok()?.last()?, group.runs.len()));
+        let (bbox, segm) = (last(Metric::Bbox), last(Metric::Segm));
+        let Some((Point { step, .. }, runs)) = bbox.or(segm) else {
+            // What is missing.
+            points(group, Metric::Bbox)?;
+            continue;
         };
-        let ((step, bbox), (_, segm)) = (cell(Metric::Bbox)?, cell(Metric::Segm)?);
-        say!("| {} | {} | {step} | {bbox} | {segm} |", group.name, group.runs.len());
+        let [bbox, segm] = [bbox, segm].map(|last| last.map_or("-".to_string(), cell));
+        say!("| {} | {runs} | {step} | {bbox} | {segm} |", group.name);
     }
     let Some(path) = &args.svg else { return Ok(()) };
     let curves = args.groups.iter().map(|group| {
@@ -106,6 +104,14 @@ pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
     let curves = curves.collect::<anyhow::Result<Vec<_>>>()?;
     let svg = draw(&args.title, args.metric.name(), &curves);
     engine::run_dir::write_whole(path, svg.as_bytes()).with_context(|| path.display().to_string())
+}
+
+/// The last scores of so many runs, for the table.
+fn cell((Point { mean, least, most, .. }, runs): (Point, usize)) -> String {
+    match runs {
+        1 => format!("{mean:.3}"),
+        _ => format!("{mean:.3} ({least:.3} to {most:.3})"),
+    }
 }
 
 /// The scores at the steps that all runs of a group were evaluated at.
@@ -139,6 +145,10 @@ fn scores(run: &Path, metric: Metric) -> anyhow::Result<BTreeMap<u64, f64>> {
         .collect();
     let name = metric.name();
     ensure!(!scores.is_empty(), "{}: no evaluation has a {name}", path.display());
+    // -1 is undefined.
+    if let Some((step, ap)) = scores.iter().find(|(_, ap)| !(-1.0..=1.0).contains(*ap)) {
+        bail!("{}: the {name} of step {step} is {ap}, no fraction", path.display());
+    }
     Ok(scores)
 }
 
@@ -147,7 +157,7 @@ fn draw(title: &str, score: &str, curves: &[(String, Vec<Point>)]) -> String {
     let [width, height] = SIZE;
     let [left, right, top, bottom] = MARGINS;
     let all = || curves.iter().flat_map(|(_, points)| points);
-    let last_step = all().map(|p| p.step).max().unwrap_or(1) as f64;
+    let last_step = all().map(|p| p.step).max().unwrap_or(1).max(1) as f64;
     // The next tenth above the highest.
     let highest = (all().map(|p| p.most).fold(0.0, f64::max) * 10.0 + 1e-9).ceil().max(1.0) / 10.0;
     let x = |step: u64| left + step as f64 / last_step * (width - left - right);
@@ -157,7 +167,7 @@ fn draw(title: &str, score: &str, curves: &[(String, Vec<Point>)]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {whole}\" \
          width=\"{width}\" height=\"{whole}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{left}\" y=\"24\" font-size=\"15\">{}</text>\n",
+         <text x=\"{left}\" y=\"20\" font-size=\"15\">{}</text>\n",
         escaped(title)
     );
     // Writing to a string cannot fail.
@@ -223,7 +233,8 @@ fn curve(points: &[Point], colour: &str, x: &dyn Fn(u64) -> f64, y: &dyn Fn(f64)
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    plain.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -264,6 +275,11 @@ mod tests {
         assert!(svg.contains("A &amp; B") && svg.contains("x&lt;y") && svg.ends_with("</svg>\n"));
         let missing = super::points(&group, Metric::Segm).expect_err("no mask AP was written");
         assert!(missing.to_string().contains("mask AP"));
-        assert!(parse_group("name").is_err() && parse_group("name=").is_err());
+        for bad in ["name", "name=", "=run", "a=b,,c", "a|b=c"] {
+            assert!(parse_group(bad).is_err(), "{bad}");
+        }
+        let wild = Group { name: "x".into(), runs: vec![run_of(folder.path(), "c", &[(0, 37.7)])] };
+        let fault = super::points(&wild, Metric::Bbox).expect_err("percent").to_string();
+        assert!(fault.contains("step 0 is 37.7, no fraction"), "{fault}");
     }
 }
