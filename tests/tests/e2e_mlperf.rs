@@ -209,6 +209,8 @@ fn a_run_that_cannot_be_timed_is_refused() {
     assert!(!place.join("out").exists(), "a refused run leaves nothing");
     let none = RUN.replace("short.toml", "mlperf_8");
     place.bad(&none, BAD_CONFIG, &["names no train data"]);
+    let partial = format!("{RUN} --set train.steps=4");
+    place.bad(&partial, BAD_CONFIG, &["train.steps is 4", "has 3 steps", "set train.steps=6"]);
     let left = ["out/results", "out/runs/result_0"].map(|path| place.join(path).exists());
     assert_eq!(left, [false, false], "its clock did not start: there was no run");
     let words = RUN.replace("--system box", "--system ../box");

@@ -101,7 +101,7 @@ fn two_ranks_write_the_log_of_a_timed_run() {
         let set = format!(
             "mlperf run micro --out {out} --system box --org ours --seed 3 --keep-caches \
              --device cpu --set train.target_box=0 --set train.target_mask=0 \
-             --set train.eval_every_epochs=1 --set train.images_per_group=1"
+             --set train.eval_every_epochs=1 --set train.images_per_group=1 --set train.steps=8"
         );
         let said = run(&place, ranks, &set);
         assert_eq!(said.code, 0, "{}", said.err);

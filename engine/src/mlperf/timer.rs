@@ -163,7 +163,8 @@ impl Timer {
 impl Observer for Timer {
     fn see(&mut self, event: &Event<'_>) -> Result<(), EngineError> {
         match *event {
-            Event::Prepared { train_images, val_images, passes } => {
+            Event::Prepared { train_images, val_images, passes, steps_per_epoch } => {
+                check_epochs(self.config.train.steps, steps_per_epoch)?;
                 self.start(passes, [train_images, val_images])
             }
             Event::EpochBegins(epoch) => self.interval(Kind::Start, "epoch_start", epoch),
@@ -176,6 +177,18 @@ impl Observer for Timer {
             Event::Decided { is_target_reached } => self.stop(is_target_reached),
         }
     }
+}
+
+/// A run ends with an epoch, as its images are counted by epochs.
+fn check_epochs(steps: u64, steps_per_epoch: u64) -> Result<(), EngineError> {
+    if steps.is_multiple_of(steps_per_epoch) {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "train.steps is {steps}, and an epoch has {steps_per_epoch} steps: a timed run is of whole \
+         epochs; set train.steps={}",
+        steps.next_multiple_of(steps_per_epoch)
+    )))
 }
 
 /// Its name in the rules.

@@ -17,6 +17,8 @@ pub enum Event<'a> {
         val_images: usize,
         /// Passes of each rank in a step.
         passes: usize,
+        /// Steps of an epoch.
+        steps_per_epoch: u64,
     },
     /// An epoch begins; the first is 1.
     EpochBegins(u64),

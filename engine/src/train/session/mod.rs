@@ -404,6 +404,7 @@ fn prepare(
         train_images: data.images.len(),
         val_images: evaluator.set().images().len(),
         passes: trainer.passes(),
+        steps_per_epoch: trainer.batches_per_epoch(),
     })?;
     Ok((trainer, evaluator))
 }
