@@ -53,8 +53,7 @@ pub struct NodeCheck<'a> {
 
 impl<'a> NodeCheck<'a> {
     /// A check of a program in `precision` that skips references of more than `most_flops`, and
-    /// calls `tell` with the name of
-    /// each node before it runs.
+    /// calls `tell` with the name of each node before it runs.
     pub fn new(precision: Precision, most_flops: u64, tell: impl FnMut(&str) + 'a) -> Self {
         let (places, of_node) = (BTreeMap::new(), BTreeMap::new());
         Self { precision, most_flops, tell: Box::new(tell), checked: vec![], places, of_node }

@@ -2,8 +2,7 @@
 //!
 //! On the host a weight is its f32 value, under its own name. On a device that value is the
 //! master's, and the copy that kernels read, in fp16 or f32, is derived from it. So a checkpoint
-//! does not depend on
-//! the device that wrote it.
+//! does not depend on the device that wrote it.
 
 use std::sync::Arc;
 
@@ -90,8 +89,7 @@ impl ModelState {
     }
 
     /// Takes over the device's values. A copy that kernels read adds nothing: it is the master,
-    /// rounded, or a
-    /// frozen weight that no program changes.
+    /// rounded, or a frozen weight that no program changes.
     fn take(&mut self, set: &StateSet) {
         for (name, tensor) in without_device_names(set).iter() {
             if !tensor.desc.role.follows_precision() {
