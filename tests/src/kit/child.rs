@@ -9,9 +9,11 @@ use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use signal_hook::consts::SIGINT;
 
 /// Polling interval for a silent child.
 const TICK: Duration = Duration::from_millis(20);
@@ -59,6 +61,7 @@ pub(super) fn run(
     limit: Limit,
     mut watch: impl FnMut(Event<'_>) -> ControlFlow<String>,
 ) -> Result<Ended, String> {
+    hear_interrupts();
     let program = command.get_program().to_string_lossy().into_owned();
     let at = |e: std::io::Error| format!("{program} does not start: {e}");
     let (reader, writer) = std::io::pipe().map_err(at)?;
@@ -107,6 +110,21 @@ pub(super) fn run(
     }
     drain(&receiver, &mut lines, &mut watch);
     Ok(Ended { status, stopped, lines })
+}
+
+/// A child of a process that ignores SIGINT, as a script's background job does, ignores it too, and
+/// would miss the notice; one of a process that answers it does not. The answer here is none.
+fn hear_interrupts() {
+    static HEARS: Once = Once::new();
+    HEARS.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        if mask & 1 << (SIGINT - 1) != 0 {
+            // Where it fails, the child is stopped without notice.
+            let _ = signal_hook::flag::register(SIGINT, Arc::default());
+        }
+    });
 }
 
 /// Signals the child's group, which may be gone already.
