@@ -129,7 +129,7 @@ impl Metrics {
         self.window.retain(|record| record.step <= step);
         let Some(file) = &mut self.file else { return Ok(()) };
         let path = file.path().to_path_buf();
-        forget_after(&path, step, false)?;
+        forget_after(&path, step, |_| false)?;
         // The file of this name is another one now.
         *file = AppendFile::open(&path)?;
         Ok(())
@@ -232,27 +232,29 @@ impl Medians {
 }
 
 /// Drops the records after `step` from a metrics file: a run that resumes there repeats those
-/// steps. A truncated last line is dropped too, and the evaluation of `step` if `again`, since it
-/// is repeated. Returns whether there is an evaluation of `step`.
+/// steps. A truncated last line is dropped too, and the evaluation of `step` if `again` says of it
+/// that it is repeated.
 ///
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be written.
-pub fn forget_after(path: &Path, step: u64, again: bool) -> Result<bool, EngineError> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Ok(false) };
-    let mut is_evaluated = false;
+pub fn forget_after(
+    path: &Path,
+    step: u64,
+    mut again: impl FnMut(&serde_json::Value) -> bool,
+) -> Result<(), EngineError> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
     let mut is_kept = |line: &&str| {
         let Ok(record) = serde_json::from_str::<serde_json::Value>(line) else { return false };
         let of = record["step"].as_u64();
         let evaluates_step = of == Some(step) && record.get("loss").is_none();
-        is_evaluated |= evaluates_step && !again;
-        of.is_some_and(|of| of <= step) && !(evaluates_step && again)
+        of.is_some_and(|of| of <= step) && !(evaluates_step && again(&record))
     };
     let kept = text.lines().filter(&mut is_kept);
     let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
     if kept != text {
         write_whole(path, kept.as_bytes())?;
     }
-    Ok(is_evaluated)
+    Ok(())
 }
 
 /// Hours, minutes, seconds.
@@ -326,10 +328,19 @@ mod tests {
         let evaluation = "{\"step\":2,\"bbox\":{}}\n".to_string();
         let lines = [step(1), step(2), evaluation, step(3), "{\"step\":4,\"lo".into()];
         std::fs::write(&path, lines.concat()).expect("a file");
-        assert!(forget_after(&path, 2, false).expect("the file is there"), "it is evaluated");
+        let mut evaluations = Vec::new();
+        let see = |again: bool, evaluations: &mut Vec<_>| {
+            let seen = |record: &serde_json::Value| {
+                evaluations.push(record.clone());
+                again
+            };
+            forget_after(&path, 2, seen).expect("the file is there");
+        };
+        see(false, &mut evaluations);
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..3].concat());
-        assert!(!forget_after(&path, 2, true).expect("the file is there"), "it is to be again");
+        see(true, &mut evaluations);
+        assert_eq!(evaluations, vec![serde_json::json!({"step": 2, "bbox": {}}); 2]);
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..2].concat());
-        forget_after(&folder.path().join("none"), 2, false).expect("a run without metrics");
+        forget_after(&folder.path().join("none"), 2, |_| false).expect("a run without metrics");
     }
 }

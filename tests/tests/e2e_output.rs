@@ -141,6 +141,13 @@ fn a_target_ends_the_run_and_the_report_says_so() {
     let report = place.json("runs/micro/report.json");
     assert_eq!((&report["steps"], &report["target_reached"]), (&3.into(), &true.into()));
     assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000003");
+    // The run has ended, whoever resumes it; another target lets it go on.
+    place.good("train --resume runs/micro");
+    assert_eq!(place.json("runs/micro/report.json")["state"], "target_reached");
+    assert_eq!(place.json("runs/micro/report.json")["steps"], 3);
+    place.good("train --resume runs/micro --set train.steps=4 --target mask=1.0");
+    let resumed = place.json("runs/micro/report.json");
+    assert_eq!((&resumed["steps"], &resumed["target_reached"]), (&4.into(), &false.into()));
     place.good(&micro("--set train.eval_every_steps=3 --target box=0.0,mask=1.0"));
     let report = place.json("runs/micro-2/report.json");
     assert_eq!((&report["steps"], &report["target_reached"]), (&10.into(), &false.into()));

@@ -111,6 +111,11 @@ fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
     assert_eq!(best["checkpoint"], "checkpoints/step_00000002");
     assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000002", "step_00000008"]);
     assert_eq!(place.json("runs/micro/report.json")["steps"], 8);
+    place.good("train --resume runs/micro");
+    assert_eq!(place.json("runs/micro/report.json")["state"], "no_improvement");
+    assert_eq!(place.json("runs/micro/report.json")["steps"], 8, "patience is still at its end");
+    place.good("train --resume runs/micro --set train.patience=4");
+    assert_eq!(place.json("runs/micro/report.json")["steps"], 10);
 }
 
 #[test]

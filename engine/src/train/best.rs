@@ -46,6 +46,9 @@ struct Saved {
     /// Evaluations since the best score.
     #[serde(default)]
     without_improvement: u64,
+    /// Step of the last evaluation.
+    #[serde(default)]
+    last_step: u64,
 }
 
 /// The best scores so far.
@@ -58,6 +61,7 @@ pub(super) struct Best {
     /// The best first.
     kept: Vec<Score>,
     without_improvement: u64,
+    last_step: u64,
 }
 
 impl Best {
@@ -70,7 +74,15 @@ impl Best {
         };
         let (patience, keep) = (config.train.patience, config.train.keep_best);
         let kind = Kind { metric, data: data.to_string() };
-        Self { kind, patience, keep, best: None, kept: vec![], without_improvement: 0 }
+        Self {
+            kind,
+            patience,
+            keep,
+            best: None,
+            kept: vec![],
+            without_improvement: 0,
+            last_step: 0,
+        }
     }
 
     /// Reads what the run recorded, without scores of steps after `steps_done`, which run again,
@@ -109,11 +121,13 @@ impl Best {
         self.kept.retain(|score| run.join(&checkpoint::folder(score.step)).is_dir());
         let best = Some(saved.best).filter(is_past);
         self.without_improvement = if best.is_some() { saved.without_improvement } else { 0 };
+        self.last_step = saved.last_step;
         self.best = best.or(self.kept.first().copied());
         Ok(None)
     }
 
-    /// Records the scores of `step`, whose checkpoint exists.
+    /// Records the scores of `step`, whose checkpoint exists. An evaluation that comes again counts
+    /// once.
     ///
     /// # Errors
     /// [`EngineError::Io`] if `best.json` cannot be written.
@@ -125,7 +139,8 @@ impl Best {
     ) -> Result<(), EngineError> {
         let Some(ap) = self.ap(evaluation) else { return Ok(()) };
         let score = Score { step, ap };
-        self.without_improvement += 1;
+        self.without_improvement += u64::from(step != self.last_step);
+        self.last_step = step;
         if self.best.is_none_or(|best| ap > best.ap || best.step == step) {
             (self.best, self.without_improvement) = (Some(score), 0);
         }
@@ -137,8 +152,8 @@ impl Best {
         let Some(best) = self.best else { return Ok(()) };
         let checkpoint = self.kept.first().map(|first| checkpoint::folder(first.step));
         let (kept, without_improvement) = (self.kept.clone(), self.without_improvement);
-        let kind = Some(self.kind.clone());
-        let saved = Saved { kind, best, checkpoint, kept, without_improvement };
+        let (kind, last_step) = (Some(self.kind.clone()), self.last_step);
+        let saved = Saved { kind, best, checkpoint, kept, without_improvement, last_step };
         let json = serde_json::to_vec(&saved).map_err(std::io::Error::other);
         run.write(FILE, &json.map_err(crate::run_dir::io(&run.join(FILE)))?)?;
         Ok(())

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use configs::{Config, Difference, Schedule};
+use configs::{Config, Difference, Schedule, Train};
 use dali::store::Segmentation;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::options::SessionOptions;
+use super::scores::recorded_targets_reached;
 use super::trainer::{Trainer, initial_loss_scale, set_scale};
 use crate::checkpoint::{self, Override};
 use crate::classes::{describe_classes, stored_classes};
@@ -170,14 +172,37 @@ impl Resumed {
         Ok(())
     }
 
-    /// Removes later steps from the log of a run of `total` steps. Returns whether the evaluation
-    /// of the last step done is recorded; that of the last step of all comes again.
+    /// Removes later steps from the log of a run, and tells what it says of the last step done. Its
+    /// evaluation comes again if it is that of the last step of all, `train.steps`, or if it ended
+    /// the run: it met the targets, or the patience `is_exhausted`.
     ///
     /// # Errors
     /// Files that cannot be written.
-    pub(super) fn forget_later(&self, run: &RunDir, total: u64) -> Result<bool, EngineError> {
-        forget_after(&run.join("metrics.jsonl"), self.steps_done, self.steps_done >= total)
+    pub(super) fn forget_later(
+        &self,
+        run: &RunDir,
+        train: &Train,
+        is_exhausted: bool,
+    ) -> Result<Recorded, EngineError> {
+        let mut found = Recorded::Nothing;
+        forget_after(&run.join("metrics.jsonl"), self.steps_done, |evaluation| {
+            let ends = is_exhausted || recorded_targets_reached(train, evaluation);
+            found = if ends { Recorded::Ending } else { Recorded::Evaluation };
+            ends || self.steps_done >= train.steps
+        })?;
+        Ok(found)
     }
+}
+
+/// What the log says of the step that a run resumes after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Recorded {
+    /// It was not evaluated, or that was interrupted.
+    Nothing,
+    /// It was evaluated.
+    Evaluation,
+    /// It was evaluated, and that ends the run by the config of now.
+    Ending,
 }
 
 /// The differences between a checkpoint's config and the one that resumes it, each with whether it

@@ -5,7 +5,7 @@ use std::time::Instant;
 use configs::Train;
 use dali::score::Summary;
 use image::RgbImage;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::journal::{EncodedPicture, Journal};
 use super::shown::{DRAWN_SCORE, Shown, defined, stats_json};
@@ -109,18 +109,24 @@ fn compared(set: &EvaluationSet, evaluation: &Evaluation) -> Result<RgbImage, En
 }
 
 /// AP by class name; undefined ones are null.
-fn classes_json(summary: &Summary) -> serde_json::Value {
+fn classes_json(summary: &Summary) -> Value {
     let classes = summary.per_category.iter();
     classes.map(|(name, ap)| (name.clone(), defined(*ap))).collect()
 }
 
 /// Whether the config sets targets and all are met.
 pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
-    let met = |target: Option<f64>, summary: Option<&Summary>| {
-        target.map(|t| summary.is_some_and(|s| s.ap() >= t))
-    };
-    let box_met = met(train.target_box, evaluation.bbox.as_ref());
-    let mask_met = met(train.target_mask, evaluation.segm.as_ref());
-    let asked = box_met.is_some() || mask_met.is_some();
-    asked && box_met.unwrap_or(true) && mask_met.unwrap_or(true)
+    let (bbox, segm) = (evaluation.bbox.as_ref(), evaluation.segm.as_ref());
+    are_met(train, bbox.map(Summary::ap), segm.map(Summary::ap))
+}
+
+/// [`targets_reached`] of an evaluation's line in `metrics.jsonl`.
+pub(super) fn recorded_targets_reached(train: &Train, record: &Value) -> bool {
+    are_met(train, record["bbox"]["AP"].as_f64(), record["segm"]["AP"].as_f64())
+}
+
+fn are_met(train: &Train, bbox: Option<f64>, segm: Option<f64>) -> bool {
+    let targets = [(train.target_box, bbox), (train.target_mask, segm)];
+    let mut asked = targets.iter().filter_map(|(target, ap)| Some(((*target)?, *ap))).peekable();
+    asked.peek().is_some() && asked.all(|(target, ap)| ap.is_some_and(|ap| ap >= target))
 }

@@ -17,7 +17,7 @@ use super::journal::Journal;
 use super::observer::Event;
 use super::options::{Outcome, SessionOptions};
 use super::report::{Report, State};
-use super::resume::{self, Resumed};
+use super::resume::{self, Recorded, Resumed};
 use super::saver::{Saver, due};
 use super::totals::Totals;
 use super::trainer::Trainer;
@@ -52,8 +52,8 @@ pub struct Session {
     divergence: Divergence,
     totals: Totals,
     report: Report,
-    /// Whether the run resumed at a step whose evaluation was interrupted or never begun.
-    owes_evaluation: bool,
+    /// What the log says of the step that the run resumed after.
+    resumed: Option<Recorded>,
     /// Whether the observer knows how the run ends.
     is_decided: bool,
     /// Loss scale of the step before.
@@ -88,17 +88,16 @@ impl Session {
         let identity = resume::identity_of(&data);
         let val_identity = resume::identity_of(evaluator.set().data());
         let mut best = Best::new(&config, &val_identity);
-        let (mut overrides, mut owes_evaluation) = (Vec::new(), false);
+        let (mut overrides, mut recorded) = (Vec::new(), None);
         if let Some(resumed) = resumed {
-            let steps = config.train.steps;
             resumed.restore(&mut trainer, &config, &options)?;
-            owes_evaluation = team.share("the evaluations before", || {
+            recorded = Some(team.share("the evaluations before", || {
                 let steps_done = trainer.steps_done();
                 if let Some(note) = best.resume(&run, steps_done)? {
                     progress.say(&note);
                 }
-                Ok(!resumed.forget_later(&run, steps)?)
-            })?;
+                resumed.forget_later(&run, &config.train, best.is_exhausted())
+            })?);
             overrides = resumed.overrides;
         }
         agreement::check_data(&team, &identity, &val_identity, trainer.state())?;
@@ -124,7 +123,7 @@ impl Session {
             saver,
             evaluating: None,
             reporting: None,
-            owes_evaluation,
+            resumed: recorded,
             is_decided: false,
             last_scale: None,
             unwritten: None,
@@ -214,10 +213,8 @@ impl Session {
         let bar = self.options.progress.bar("training", total);
         let mut ended = (Outcome::Done, None);
         let resumed_at = self.trainer.steps_done();
-        let owes_evaluation = std::mem::take(&mut self.owes_evaluation) && resumed_at < total;
-        if owes_evaluation
-            && self.evaluation_due(resumed_at)
-            && let Some(end) = self.evaluate_again()?
+        if resumed_at < total
+            && let Some(end) = self.evaluate_first(resumed_at)?
         {
             return Ok(end);
         }
@@ -249,6 +246,23 @@ impl Session {
         }
         bar.finish_and_clear();
         Ok(self.settled()?.unwrap_or(ended))
+    }
+
+    /// Evaluates `step`, which the run resumes after, if that is owed or ended the run. Returns how
+    /// the run ends, if it does.
+    fn evaluate_first(&mut self, step: u64) -> Result<Option<End>, EngineError> {
+        match self.resumed.take() {
+            Some(Recorded::Nothing) if self.evaluation_due(step) => self.evaluate_again(),
+            None | Some(Recorded::Nothing | Recorded::Evaluation) => Ok(None),
+            Some(Recorded::Ending) => {
+                self.journal.say(&format!(
+                    "step {step} ended the run and is evaluated again: to train on, give other \
+                     targets (--target) or a longer train.patience"
+                ));
+                let end = self.evaluate_again()?;
+                if end.is_some() { Ok(end) } else { self.settled() }
+            }
+        }
     }
 
     /// Runs the next step, records it, and returns its number.
