@@ -328,18 +328,19 @@ mod tests {
         let evaluation = "{\"step\":2,\"bbox\":{}}\n".to_string();
         let lines = [step(1), step(2), evaluation, step(3), "{\"step\":4,\"lo".into()];
         std::fs::write(&path, lines.concat()).expect("a file");
-        let mut evaluations = Vec::new();
-        let see = |again: bool, evaluations: &mut Vec<_>| {
-            let seen = |record: &serde_json::Value| {
-                evaluations.push(record.clone());
+        let evaluations_seen = |again: bool| {
+            let mut seen = Vec::new();
+            let see = |evaluation: &serde_json::Value| {
+                seen.push(evaluation.clone());
                 again
             };
-            forget_after(&path, 2, seen).expect("the file is there");
+            forget_after(&path, 2, see).expect("the file is there");
+            seen
         };
-        see(false, &mut evaluations);
+        let evaluated = [serde_json::json!({"step": 2, "bbox": {}})];
+        assert_eq!(evaluations_seen(false), evaluated);
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..3].concat());
-        see(true, &mut evaluations);
-        assert_eq!(evaluations, vec![serde_json::json!({"step": 2, "bbox": {}}); 2]);
+        assert_eq!(evaluations_seen(true), evaluated, "it was kept");
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..2].concat());
         forget_after(&folder.path().join("none"), 2, |_| false).expect("a run without metrics");
     }

@@ -126,7 +126,9 @@ pub(super) fn recorded_targets_reached(train: &Train, record: &Value) -> bool {
 }
 
 fn are_met(train: &Train, bbox: Option<f64>, segm: Option<f64>) -> bool {
-    let targets = [(train.target_box, bbox), (train.target_mask, segm)];
-    let mut asked = targets.iter().filter_map(|(target, ap)| Some(((*target)?, *ap))).peekable();
-    asked.peek().is_some() && asked.all(|(target, ap)| ap.is_some_and(|ap| ap >= target))
+    let met = |target: Option<f64>, ap: Option<f64>| {
+        target.is_none_or(|target| ap.is_some_and(|ap| ap >= target))
+    };
+    let asked = train.target_box.or(train.target_mask).is_some();
+    asked && met(train.target_box, bbox) && met(train.target_mask, segm)
 }

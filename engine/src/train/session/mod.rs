@@ -53,7 +53,7 @@ pub struct Session {
     totals: Totals,
     report: Report,
     /// What the log says of the step that the run resumed after.
-    resumed: Option<Recorded>,
+    recorded: Option<Recorded>,
     /// Whether the observer knows how the run ends.
     is_decided: bool,
     /// Loss scale of the step before.
@@ -123,7 +123,7 @@ impl Session {
             saver,
             evaluating: None,
             reporting: None,
-            resumed: recorded,
+            recorded,
             is_decided: false,
             last_scale: None,
             unwritten: None,
@@ -251,7 +251,7 @@ impl Session {
     /// Evaluates `step`, which the run resumes after, if that is owed or ended the run. Returns how
     /// the run ends, if it does.
     fn evaluate_first(&mut self, step: u64) -> Result<Option<End>, EngineError> {
-        match self.resumed.take() {
+        match self.recorded.take() {
             Some(Recorded::Nothing) if self.evaluation_due(step) => self.evaluate_again(),
             None | Some(Recorded::Nothing | Recorded::Evaluation) => Ok(None),
             Some(Recorded::Ending) => {
