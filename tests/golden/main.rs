@@ -22,6 +22,7 @@ mod nms;
 mod rois;
 mod solver;
 mod support;
+mod weights_names;
 
 #[test]
 fn golden_conv2d() {
@@ -191,4 +192,9 @@ fn golden_mlperf_model_inputs_losses() {
 #[test]
 fn golden_mlperf_model_eval() {
     mlperf_model::eval();
+}
+
+#[test]
+fn golden_weights_names() {
+    weights_names::run();
 }

@@ -11,7 +11,9 @@ use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::paste::paste_mask;
 
-use crate::convert::{Ran, built_in, count, floats, host, index, numbers, repeated};
+use crate::convert::{
+    Ran, built_in, count, flag, floats, host, index, numbered, numbers, repeated,
+};
 use crate::mlperf_ops::image_size;
 use crate::support::{Case, Report};
 
@@ -149,11 +151,14 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
     let op = RoiAlign {
         pooled,
         sampling_ratio: case.usize("sampling_ratio"),
-        aligned: false,
+        aligned: flag(case, "aligned"),
         spatial_scales: numbers(case, "scales").iter().map(|v| *v as f32).collect(),
     };
-    let maps: Vec<_> =
-        (0..4).map(|level| case.sibling("pooler_7").f32(&format!("feat{level}"))).collect();
+    let with_maps = |of: &Case<'_>| of.name().starts_with("pooler") && of.has("feat0");
+    let source = Some(case).filter(with_maps).or_else(|| case.siblings().find(with_maps));
+    let source = source.expect("a case with maps");
+    let maps: Vec<_> = numbered(source, "feat").iter().map(|name| source.f32(name)).collect();
+    assert_eq!(maps.len(), op.spatial_scales.len(), "{}", case.name());
     let mut inputs: Vec<_> = maps.iter().map(|map| host(Role::Activation, map)).collect();
     let levels = case.i32("level").data;
     inputs.extend([
@@ -164,9 +169,7 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
     ]);
     let ran = Ran::new(case.name(), op, inputs);
     report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
-    if !case.has("dfeat0") {
-        return;
-    }
+    let gradients = numbered(case, "dfeat");
     // dy is sin(i) by the flat index of [R, C, P, P], here channels last.
     let channels = case.f32("y").shape[3];
     let bins = pooled * pooled;
@@ -177,8 +180,7 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
         })
         .map(|at| at.sin() as f32)
         .collect();
-    for level in 0..4 {
-        let want = case.f32(&format!("dfeat{level}")).data;
-        report.close(case.name(), "dfeat", &ran.grad(&dy, level).data, &want);
+    for (level, name) in gradients.iter().enumerate() {
+        report.close(case.name(), name, &ran.grad(&dy, level).data, &case.f32(name).data);
     }
 }

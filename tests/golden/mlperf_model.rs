@@ -12,7 +12,7 @@ use kernels::paste::paste_mask;
 use serde_json::Value;
 
 use crate::convert::index;
-use crate::model_setup::{Build, Fixture, Loaded, numbers, pairs, row};
+use crate::model_setup::{Build, Fixture, Loaded, number, numbers, pairs, row, stated, usizes};
 use crate::model_train::{Sampled, gradient, rpn_outputs, tolerance};
 use crate::support::{Case, Family, Report, golden_dir, need};
 
@@ -160,41 +160,34 @@ fn observed(model: &Reference) -> Loaded {
 /// The preset's conventions with every size of the metadata.
 fn config(meta: Case<'_>, sgd: Case<'_>) -> Config {
     let mut c = Config::load("mlperf_r50", &[]).expect("the preset loads");
-    let usizes = |v: &Value| numbers(v).iter().map(|x| *x as usize).collect::<Vec<_>>();
     let images = meta.attribute("raw_wh").as_array().expect("a list").len();
-    c.model.backbone.blocks = usizes(meta.attribute("layers"));
-    c.model.backbone.stem_channels = meta.usize("w");
-    c.model.backbone.width = meta.usize("w");
-    c.model.fpn.channels = meta.usize("fpn");
-    c.model.anchors.sizes = numbers(meta.attribute("sizes")).iter().map(|x| *x as f32).collect();
+    stated(&mut c, meta, sgd, images);
+    c.input.size_divisor = meta.usize("size_divisible");
+    let mean = numbers(meta.attribute("pixel_mean_bgr"));
+    c.input.mean = [0, 1, 2].map(|i| mean[i] as f32);
     let rpn = meta.attribute("rpn");
-    let number = |v: &Value, key: &str| v[key].as_f64().unwrap_or_else(|| panic!("{key}"));
     let (pre, of_level) = (usizes(&rpn["pre_nms_per_level"]), usizes(&rpn["post_nms_per_level"]));
     [c.model.rpn.pre_nms_top_n_train, c.model.rpn.pre_nms_top_n_test] = [pre[0], pre[1]];
     c.model.rpn.post_nms_top_n_level_train = Some(of_level[0]);
     c.model.rpn.post_nms_top_n_level_test = Some(of_level[1]);
     c.model.rpn.post_nms_top_n_train = number(rpn, "fpn_post_nms_train_per_batch") as usize;
     c.model.rpn.post_nms_top_n_test = number(rpn, "fpn_post_nms_test_per_image") as usize;
-    c.model.rpn.batch_size_per_image = number(rpn, "batch") as usize;
     let roi = meta.attribute("roi");
-    c.model.roi.batch_size_per_image = number(roi, "batch") as usize;
-    c.model.detections.score_threshold = number(roi, "score_thresh") as f32;
-    c.model.detections.per_image = number(roi, "detections") as usize;
-    let hidden = meta.usize("rep");
-    c.model.box_head.hidden = vec![hidden, hidden];
-    c.model.mask_head.channels = usizes(meta.attribute("mask"));
-    c.model.mask_head.deconv_channels = c.model.mask_head.channels[0];
-    c.input.min_size = meta.usize("min_size");
-    c.input.max_size = meta.usize("max_size");
+    let (box_pool, mask_pool) = (usizes(&roi["box_pool"]), usizes(&roi["mask_pool"]));
+    c.model.box_head.pooled = box_pool[0];
+    c.model.mask_head.pooled = mask_pool[0];
+    c.model.roi.sampling_ratio = box_pool[1];
+    assert_eq!(mask_pool[1], box_pool[1], "both heads sample alike");
+    assert_eq!(number(roi, "mask_resolution") as usize, 2 * mask_pool[0]);
+    // The reference's deconvolution has as many outputs as the last of the convolutions.
+    c.model.mask_head.deconv_channels = *c.model.mask_head.channels.last().expect("a convolution");
     let warmup = sgd.attribute("warmup");
     let (base, steps) = (sgd.float("base_lr"), warmup[1].as_f64().expect("steps"));
     c.solver.learning_rate = base;
+    c.solver.gamma = sgd.float("gamma");
     c.solver.warmup_steps = steps as u64;
     c.solver.warmup_factor = 1.0 - steps * warmup[2].as_f64().expect("a factor") / base;
     c.solver.milestones = usizes(sgd.attribute("steps")).iter().map(|m| *m as u64).collect();
-    c.solver.dynamic_loss_scale = false;
-    c.train.batch_size = images;
-    c.train.images_per_group = images;
     c
 }
 
@@ -305,6 +298,7 @@ pub(crate) fn inputs_losses() {
     let (want, rates) = (sgd.f64("losses_f64_f64"), sgd.f64("lr_weight_bias_f64").data);
     let columns = sgd.attribute("columns").as_array().expect("a list");
     let columns: Vec<&str> = columns.iter().filter_map(|v| v.as_str()).collect();
+    let factors = [1.0, sgd.float("bias_lr_factor") as f32];
     let mut loaded = model.training(observing());
     for step in 0..want.shape[0] {
         loaded.executor.run(&mut loaded.state);
@@ -316,7 +310,7 @@ pub(crate) fn inputs_losses() {
         }
         let control = loaded.executor.f32("control").expect("kept");
         let control = kernels::ops::control_step::Control::read(control);
-        let got = [1.0, 2.0].map(|factor| control.rate(factor));
+        let got = factors.map(|factor| control.rate(factor));
         report.close("sgd5", "rates", &got, &rates[2 * step..2 * step + 2]);
     }
     let parameters = sgd.attribute("parameters").as_array().expect("a list");

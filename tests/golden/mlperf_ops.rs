@@ -16,7 +16,9 @@ use kernels::ops::match_anchors::MatchAnchors;
 use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 use kernels::ops::roi_levels::RoiLevels;
 
-use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbers, repeated};
+use crate::convert::{
+    Ran, built_in, count, flag, floats, host, index, numbered, numbers, repeated,
+};
 use crate::mlperf_maps;
 use crate::support::{Case, Family, Report};
 
@@ -68,22 +70,33 @@ pub(crate) fn image_size(case: Case<'_>) -> ImageSize {
     ImageSize { width: wh[0] as i32, height: wh[1] as i32 }
 }
 
-const SIZES: [f32; 5] = [32.0, 64.0, 128.0, 256.0, 512.0];
-const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
+/// A list among the attributes, or the reference's where a case does not state it.
+fn stated(case: Case<'_>, name: &str, reference: &[f32]) -> Vec<f32> {
+    match case.attributes().get(name) {
+        Some(_) => numbers(case, name).iter().map(|v| *v as f32).collect(),
+        None => reference.to_vec(),
+    }
+}
+
+/// The anchors' levels on the padded image, from the finest.
+fn levels_of(case: Case<'_>) -> Vec<AnchorLevel> {
+    let strides = stated(case, "strides", &[4.0, 8.0, 16.0, 32.0, 64.0]);
+    let sizes = stated(case, "sizes", &[32.0, 64.0, 128.0, 256.0, 512.0]);
+    let ratios = stated(case, "ratios", &[0.5, 1.0, 2.0]);
+    assert_eq!(strides.len(), sizes.len(), "{}: one size a level", case.name());
+    let padded = numbers(case, "padded_wh");
+    let of_level = |(&stride, &size): (&f32, &f32)| {
+        let [width, height] = [0, 1].map(|i| (padded[i] as usize).div_ceil(stride as usize));
+        let cells = cell_anchors_detectron(stride, &[size], &ratios);
+        AnchorLevel { height, width, stride_h: stride, stride_w: stride, cells }
+    };
+    strides.iter().zip(&sizes).map(of_level).collect()
+}
 
 /// The anchors of the padded image, and how many each level has.
 fn anchors_of(case: Case<'_>) -> (Vec<f32>, Vec<i32>) {
-    let padded = numbers(case, "padded_wh");
-    let mut side = [padded[0] as usize / 4, padded[1] as usize / 4];
-    let mut levels = Vec::new();
-    for (level, size) in SIZES.iter().enumerate() {
-        let stride = (4 << level) as f32;
-        let cells = cell_anchors_detectron(stride, &[*size], &RATIOS);
-        let [width, height] = side;
-        levels.push(AnchorLevel { height, width, stride_h: stride, stride_w: stride, cells });
-        side = side.map(|v| v.div_ceil(2));
-    }
-    let counts = levels.iter().map(|l| (3 * l.height * l.width) as i32).collect();
+    let levels = levels_of(case);
+    let counts = levels.iter().map(|l| (l.cells.len() * l.height * l.width) as i32).collect();
     let ran = Ran::new(case.name(), Anchors { levels }, vec![]);
     (ran.f32(0).to_vec(), counts)
 }
@@ -116,8 +129,7 @@ fn visibility(case: Case<'_>, anchors: &[f32]) -> Vec<u8> {
 
 fn all_anchors(report: &mut Report, case: Case<'_>) {
     let (anchors, counts) = anchors_of(case);
-    for (level, size) in SIZES.iter().enumerate() {
-        let cells = cell_anchors_detectron((4 << level) as f32, &[*size], &RATIOS);
+    for (level, AnchorLevel { cells, .. }) in levels_of(case).iter().enumerate() {
         let name = format!("cell_anchors_l{level}");
         report.exact(case.name(), &name, cells.as_flattened(), &case.f32(&name).data);
     }
@@ -193,8 +205,9 @@ fn suppression(report: &mut Report, case: Case<'_>) {
 
 /// Boxes far apart, each of a level of its own, so that the order stays the list's.
 fn top_n(report: &mut Report, case: Case<'_>) {
-    let lists = [0, 1].map(|i| case.f32(&format!("objectness_{i}")).data);
-    let rows = lists[0].len().max(lists[1].len());
+    let names = numbered(case, "objectness_");
+    let lists: Vec<_> = names.iter().map(|name| case.f32(name).data).collect();
+    let (images, rows) = (lists.len(), lists.iter().map(Vec::len).max().unwrap_or(0));
     let mut scores = Vec::new();
     for list in &lists {
         scores.extend(list);
@@ -205,20 +218,22 @@ fn top_n(report: &mut Report, case: Case<'_>) {
         let post_top_n = case.usize(post_top_n);
         let op =
             NmsProposals { threshold: 0.7, post_top_n, level_top_n: None, plus_one: true, scope };
-        let boxes = vec![[0.0, 0.0, 9.0, 9.0]; 2 * rows];
+        let boxes = vec![[0.0, 0.0, 9.0, 9.0]; images * rows];
+        let of_each = 0..rows as i32;
         let inputs = vec![
-            floats(Role::Box, &[2, rows, 4], boxes.concat()),
-            floats(Role::Score, &[2, rows], scores.clone()),
-            index(&[rows], (0..rows as i32).collect()),
-            index(&[2, rows], (0..rows as i32).chain(0..rows as i32).collect()),
+            floats(Role::Box, &[images, rows, 4], boxes.concat()),
+            floats(Role::Score, &[images, rows], scores.clone()),
+            index(&[rows], of_each.clone().collect()),
+            index(&[images, rows], (0..images).flat_map(|_| of_each.clone()).collect()),
         ];
         let ran = Ran::new(case.name(), op, inputs);
         let capacity = ran.shape(2)[1];
-        [0, 1].map(|i| ran.i32(2)[i * capacity..][..ran.i32(3)[i] as usize].to_vec())
+        let of_image = |i| ran.i32(2)[i * capacity..][..ran.i32(3)[i] as usize].to_vec();
+        (0..images).map(of_image).collect::<Vec<_>>()
     };
-    let train = kept(ProposalScope::Batch { images: 2 }, "train_top_n_per_batch");
+    let train = kept(ProposalScope::Batch { images }, "train_top_n_per_batch");
     let test = kept(ProposalScope::Image, "test_top_n_per_image");
-    for i in 0..2 {
+    for i in 0..images {
         for (what, got) in [("train_keep", &train[i]), ("test_keep", &test[i])] {
             let name = format!("{what}_{i}");
             report.exact(case.name(), &name, got, &case.i32(&name).data);

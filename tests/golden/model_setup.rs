@@ -99,7 +99,7 @@ impl GoldenModel {
         let meta = weights.case("state_dict");
         let images = pairs(meta.attribute("imgs"));
         let network = pairs(meta.attribute("image_sizes_hw"));
-        let config = config(meta, images.len());
+        let config = config(meta, inputs.case("sgd5"), images.len());
         let classes = meta.usize("classes") - 1;
         Some(Self { config, inputs, weights: tensors, classes, images, network })
     }
@@ -262,54 +262,64 @@ pub(crate) fn numbers(value: &Value) -> Vec<f64> {
 }
 
 /// torchvision's conventions with every size of the metadata.
-fn config(meta: Case<'_>, images: usize) -> Config {
+fn config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
     let mut c = Config::load("torchvision_r50", &[]).expect("the preset loads");
-    let usizes = |v: &Value| numbers(v).iter().map(|x| *x as usize).collect::<Vec<_>>();
-    let backbone = &mut c.model.backbone;
-    backbone.blocks = usizes(meta.attribute("layers"));
-    backbone.stem_channels = meta.usize("w");
-    backbone.width = meta.usize("w");
-    backbone.norm_eps = meta.float("eps_frozen_bn");
-    backbone.frozen_stages = 0;
-    c.model.fpn.channels = meta.usize("fpn");
-    c.model.anchors.sizes = numbers(meta.attribute("sizes")).iter().map(|x| *x as f32).collect();
+    stated(&mut c, meta, sgd, images);
+    c.model.backbone.norm_eps = meta.float("eps_frozen_bn");
+    c.model.backbone.frozen_stages = 0;
     let rpn = meta.attribute("rpn");
-    let float = |v: &Value, key: &str| v[key].as_f64().unwrap_or_else(|| panic!("{key}"));
     let (pre, post) = (usizes(&rpn["pre_nms"]), usizes(&rpn["post_nms"]));
-    c.model.rpn.pre_nms_top_n_train = pre[0];
-    c.model.rpn.pre_nms_top_n_test = pre[1];
-    c.model.rpn.post_nms_top_n_train = post[0];
-    c.model.rpn.post_nms_top_n_test = post[1];
-    c.model.rpn.nms_threshold = float(rpn, "nms") as f32;
-    c.model.rpn.batch_size_per_image = float(rpn, "batch") as usize;
-    c.model.rpn.positive_fraction = float(rpn, "pos_fraction") as f32;
-    c.model.rpn.fg_iou = float(rpn, "fg") as f32;
-    c.model.rpn.bg_iou = float(rpn, "bg") as f32;
-    let roi = meta.attribute("roi");
-    c.model.roi.batch_size_per_image = float(roi, "batch") as usize;
-    c.model.roi.positive_fraction = float(roi, "pos_fraction") as f32;
-    c.model.roi.fg_iou = float(roi, "fg") as f32;
-    c.model.roi.bg_iou = float(roi, "bg") as f32;
-    let weights = numbers(&roi["weights"]);
-    c.model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
-    c.model.detections.score_threshold = float(roi, "score_thresh") as f32;
-    c.model.detections.nms_threshold = float(roi, "nms") as f32;
-    c.model.detections.per_image = float(roi, "detections") as usize;
-    let hidden = meta.usize("rep");
-    c.model.box_head.hidden = vec![hidden, hidden];
-    c.model.mask_head.channels = usizes(meta.attribute("mask"));
+    [c.model.rpn.pre_nms_top_n_train, c.model.rpn.pre_nms_top_n_test] = [pre[0], pre[1]];
+    [c.model.rpn.post_nms_top_n_train, c.model.rpn.post_nms_top_n_test] = [post[0], post[1]];
     c.model.mask_head.deconv_channels = meta.usize("mdim");
-    c.input.min_size = meta.usize("min_size");
-    c.input.max_size = meta.usize("max_size");
     c.input.flip_probability = 0.0;
-    c.solver.learning_rate = meta.float("lr");
-    c.solver.momentum = 0.9;
-    c.solver.weight_decay = 1e-4;
+    c.solver.learning_rate = sgd.float("lr");
     c.solver.warmup_steps = 0;
     c.solver.milestones.clear();
     c.solver.clip_norm = 0.0;
+    c
+}
+
+/// Takes over what the metadata of both golden models state by the same names.
+pub(crate) fn stated(c: &mut Config, meta: Case<'_>, sgd: Case<'_>, images: usize) {
+    let model = &mut c.model;
+    model.backbone.blocks = usizes(meta.attribute("layers"));
+    model.backbone.stem_channels = meta.usize("w");
+    model.backbone.width = meta.usize("w");
+    model.fpn.channels = meta.usize("fpn");
+    model.anchors.sizes = numbers(meta.attribute("sizes")).iter().map(|x| *x as f32).collect();
+    let rpn = meta.attribute("rpn");
+    model.rpn.nms_threshold = number(rpn, "nms") as f32;
+    model.rpn.batch_size_per_image = number(rpn, "batch") as usize;
+    model.rpn.positive_fraction = number(rpn, "pos_fraction") as f32;
+    model.rpn.fg_iou = number(rpn, "fg") as f32;
+    model.rpn.bg_iou = number(rpn, "bg") as f32;
+    let roi = meta.attribute("roi");
+    model.roi.batch_size_per_image = number(roi, "batch") as usize;
+    model.roi.positive_fraction = number(roi, "pos_fraction") as f32;
+    model.roi.fg_iou = number(roi, "fg") as f32;
+    model.roi.bg_iou = number(roi, "bg") as f32;
+    let weights = numbers(&roi["weights"]);
+    model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
+    model.detections.score_threshold = number(roi, "score_thresh") as f32;
+    model.detections.nms_threshold = number(roi, "nms") as f32;
+    model.detections.per_image = number(roi, "detections") as usize;
+    let hidden = meta.usize("rep");
+    model.box_head.hidden = vec![hidden, hidden];
+    model.mask_head.channels = usizes(meta.attribute("mask"));
+    c.input.min_size = meta.usize("min_size");
+    c.input.max_size = meta.usize("max_size");
+    c.solver.momentum = sgd.float("momentum");
+    c.solver.weight_decay = sgd.float("weight_decay");
     c.solver.dynamic_loss_scale = false;
     c.train.batch_size = images;
     c.train.images_per_group = images;
-    c
+}
+
+pub(crate) fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("{key} in {value}"))
+}
+
+pub(crate) fn usizes(value: &Value) -> Vec<usize> {
+    numbers(value).iter().map(|x| *x as usize).collect()
 }

@@ -169,9 +169,9 @@ impl<'a> Case<'a> {
         value.as_f64().unwrap_or_else(|| panic!("{}: {name} is {value}", self.name))
     }
 
-    /// Another case of its family.
-    pub(crate) fn sibling(&self, name: &str) -> Case<'a> {
-        self.family.case(name)
+    /// The cases of its family.
+    pub(crate) fn siblings(&self) -> impl Iterator<Item = Case<'a>> {
+        self.family.cases()
     }
 
     /// Whether the case has this tensor.

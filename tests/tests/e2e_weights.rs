@@ -36,9 +36,9 @@ fn a_run_is_not_evaluated_as_another_model() {
     let said = place.run("eval --run runs/micro");
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(!said.err.contains("changed"), "{}", said.err);
-    assert!(said.err.contains("parameters loaded, 0 re-initialised, 0 missing"), "{}", said.err);
+    assert!(said.err.contains("parameters loaded, 0 initialised, 0 missing"), "{}", said.err);
     let said = place.run(&format!("predict --run runs/micro --out p {images}"));
-    assert!(said.err.contains("parameters loaded, 0 re-initialised, 0 missing"), "{}", said.err);
+    assert!(said.err.contains("parameters loaded, 0 initialised, 0 missing"), "{}", said.err);
 }
 
 /// Weights under another config fit by shape, and mean another model.
@@ -63,6 +63,23 @@ fn what_changed_since_training_is_told() {
                 "model.kind: \"mask_rcnn\" -> \"faster_rcnn\"",
             ]
         );
+    }
+}
+
+/// A score of some images, or of those that were trained on, is told as one.
+#[test]
+fn what_is_scored_is_told() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=1"));
+    for (set, told) in [
+        ("", "scoring all 8 images of "),
+        ("--set eval.max_images=3", "scoring 3 of 8 images (eval.max_images=3) of "),
+        ("--set eval.train_set=true", ", the training images (eval.train_set=true)\n"),
+    ] {
+        let said = place.run(&format!("eval --run runs/micro {set}"));
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.err.contains(told), "{set}: {}", said.err);
+        assert_eq!(said.err.contains("training images"), set.contains("train_set"), "{}", said.err);
     }
 }
 
@@ -93,8 +110,8 @@ fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
     place.bad(&from("weights", wide), FAILED, &gap);
     assert!(!place.join("runs/next").exists(), "a run that never began left its directory");
     for (key, more, told) in [
-        ("weights", "", "0 re-initialised, 0 missing, 0 mismatched; 0 tensors unexpected"),
-        ("weights", "--set model.num_classes=6", "6 re-initialised, 0 missing, 6 mismatched"),
+        ("weights", "", "0 initialised, 0 missing, 0 mismatched; 0 tensors unexpected"),
+        ("weights", "--set model.num_classes=6", "6 initialised, 0 missing, 6 mismatched"),
         ("weights", &format!("{wide} --allow-partial"), "0 missing, 6 mismatched"),
         ("backbone.weights", wide, "0 missing, 0 mismatched; 0 tensors unexpected"),
     ] {
@@ -121,6 +138,6 @@ fn the_log_names_every_parameter_that_was_not_loaded() {
     assert_eq!(said.code, 0, "{}", said.err);
     for name in ["rpn.head.conv.0.0.bias", "roi_heads.mask_predictor.mask_fcn_logits.bias"] {
         let line = said.err.lines().find(|l| l.contains(name) && l.contains(" DEBUG "));
-        assert!(line.is_some_and(|l| l.contains("re-initialised")), "{name}\n{}", said.err);
+        assert!(line.is_some_and(|l| l.contains("initialised")), "{name}\n{}", said.err);
     }
 }

@@ -165,8 +165,10 @@ fn misfit(train: &Train, units: usize, ranks: usize, on_cpu: bool) -> EngineErro
     };
     EngineError::OfAllRanks(format!(
         "{ranks} ranks cannot share a batch of {batch} images in whole groups of {group}{micro} \
-         (train.batch_size, train.images_per_group): start {} ranks, or change the batch",
-        fitting.join(", ")
+         (train.batch_size, train.images_per_group): start {} rank{}, take smaller groups, or \
+         change the batch",
+        fitting.join(", "),
+        if fitting.len() == 1 { "" } else { "s" }
     ))
 }
 

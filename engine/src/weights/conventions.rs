@@ -6,12 +6,9 @@ use configs::{
 };
 
 use super::container::Container;
-use super::dialect::Dialect;
+use super::dialect::{Dialect, EPS};
 use super::file::WeightsFile;
 use super::published;
-
-/// What torchvision's and detectron2's frozen batch norms add to the variance.
-const EPS: f64 = 1e-5;
 
 /// How the model of a config differs in detection from every model that the other project builds
 /// from the same tensors; empty if tensors are all that is to be exchanged.
@@ -117,6 +114,13 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
                     .to_string(),
             );
         }
+    }
+    let eps = config.model.backbone.norm_eps;
+    if file.dialect() == Dialect::Detectron && file.has_statistics() && eps > EPS {
+        lines.push(format!(
+            "warning: the norms of this file add {EPS} to the variance, the config's {eps}: set \
+             model.backbone.norm_eps={EPS}"
+        ));
     }
     // Those of onegraph itself are safetensors.
     let is_torchvisions = file.dialect() == Dialect::Torchvision

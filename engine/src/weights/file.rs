@@ -1,7 +1,6 @@
 //! A file of weights, whatever its form and names: its tensors under torchvision's names of today.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -21,6 +20,7 @@ pub struct WeightsFile {
     container: Container,
     dialect: Dialect,
     tensors: BTreeMap<String, Values>,
+    pixels: Option<[[f32; 3]; 2]>,
     categories: Option<Vec<(String, u64)>>,
     notes: Vec<String>,
 }
@@ -37,22 +37,19 @@ impl WeightsFile {
     /// variances below 0.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };
-        let kind = fs::metadata(path).map_err(|e| fault(e.to_string()))?;
-        if !kind.is_file() {
-            return Err(fault("it is not a regular file".into()));
-        }
-        let bytes = fs::read(path).map_err(|e| fault(e.to_string()))?;
+        let bytes = dali::file::read(path).map_err(|e| fault(e.to_string()))?;
         published::check(path, &bytes).map_err(&fault)?;
         let contents = container::read(&bytes).map_err(&fault)?;
         let translated = dialect::translate(contents.tensors).map_err(&fault)?;
-        let dialect::Translated { dialect, tensors, notes } = translated;
+        let dialect::Translated { dialect, tensors, pixels, notes } = translated;
         for (name, (_, values)) in &tensors {
             check(name, values).map_err(&fault)?;
         }
         let categories = contents.categories.as_deref().map(categories).transpose();
         let categories = categories.map_err(&fault)?;
         let container = contents.container;
-        Ok(Self { path: path.to_path_buf(), container, dialect, tensors, categories, notes })
+        let path = path.to_path_buf();
+        Ok(Self { path, container, dialect, tensors, pixels, categories, notes })
     }
 
     /// Where the file is.
@@ -103,8 +100,19 @@ impl WeightsFile {
         self.tensors.get(name)
     }
 
-    /// Shapes and values by name, with the statistics of norms that a file of Detectron lacks, for
-    /// norms that add `norm_eps` to the variance.
+    /// detectron2's mean and standard deviation of the pixels, 0..255, in its order of channels, if
+    /// the file has them.
+    pub(super) fn pixels(&self) -> Option<[[f32; 3]; 2]> {
+        self.pixels
+    }
+
+    /// Whether its norms have statistics.
+    pub(super) fn has_statistics(&self) -> bool {
+        dialect::has_statistics(&self.tensors)
+    }
+
+    /// Shapes and values by name; those of Caffe2's names with the statistics that their norms lack
+    /// where the model's add `norm_eps` to the variance.
     pub fn tensors(&self, norm_eps: f64) -> BTreeMap<String, Values> {
         let mut tensors = self.tensors.clone();
         if self.dialect == Dialect::Detectron {

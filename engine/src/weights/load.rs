@@ -5,34 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use configs::Config;
 use graph::StateSet;
 
+use super::agreement::warnings;
 use super::container::Values;
 use super::conventions::contradictions;
+use super::extent::Extent;
 use super::file::WeightsFile;
 use super::layout::{from_torchvision, torchvision_shape};
-use super::names::{BODY, depends_on_classes, part};
+use super::names::{BODY, part};
 use super::report::{LoadReport, Mismatch};
 use crate::model::Param;
-
-/// What a file is to fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// The body of the backbone and nothing else: from a classifier, or from a whole detector.
-    Backbone,
-    /// The whole model.
-    Model,
-    /// The whole model except for what depends on its classes, as the file's are others.
-    AllButClasses,
-}
-
-impl Extent {
-    fn holds(self, name: &str) -> bool {
-        match self {
-            Extent::Backbone => name.starts_with(BODY),
-            Extent::Model => true,
-            Extent::AllButClasses => !depends_on_classes(name),
-        }
-    }
-}
 
 /// Loads the parameters that the file is to fill; the others keep their values. The caller judges
 /// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].
@@ -48,6 +29,7 @@ pub fn load_weights(
     let tensors = file.tensors(config.model.backbone.norm_eps);
     let mut report = weights_from_tensors(&tensors, extent, params, state);
     report.notes.extend(file.notes().iter().cloned().chain(contradictions(file, config)));
+    report.notes.extend(warnings(file, extent, config));
     report.log(file.path());
     report
 }

@@ -1,12 +1,15 @@
 //! Weights: initial values, the state of a model, and its exchange with other projects.
 //!
 //! `container` reads and writes forms of files (`pickle` is below two of them), `dialect` names and
-//! class rows; what comes out has torchvision's names. `conventions` says what tensors do not.
+//! class rows; what comes out has torchvision's names. `conventions` says what tensors do not, and
+//! `agreement` whether that forbids to take them.
 
+mod agreement;
 mod container;
 mod conventions;
 mod dialect;
 mod export;
+mod extent;
 mod file;
 mod finetune;
 mod init;
@@ -17,14 +20,16 @@ mod pickle;
 mod published;
 mod report;
 
+pub use agreement::check_agreement;
 pub use container::{CATEGORIES, Container, Values};
 pub use conventions::{detectron2_settings, differences};
 pub use dialect::Dialect;
 pub use export::{ExportForm, export_weights, save_weights};
+pub use extent::Extent;
 pub use file::WeightsFile;
 pub use finetune::{MappedClasses, map_classes};
 pub use layout::{from_torchvision, to_torchvision};
-pub use load::{Extent, load_weights, weights_from_tensors};
+pub use load::{load_weights, weights_from_tensors};
 pub use published::{PUBLISHED, Published};
 pub use report::{LoadReport, Mismatch, Named, Tolerance};
 

@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 7] = [
+pub const PUBLISHED: [Published; 9] = [
     Published {
         what: "ResNet-50 on ImageNet, torchvision (for torchvision_r50)",
         url: "https://download.pytorch.org/models/resnet50-0676ba61.pth",
@@ -32,11 +32,20 @@ pub const PUBLISHED: [Published; 7] = [
         url: "https://download.pytorch.org/models/fasterrcnn_resnet50_fpn_coco-258fb6c6.pth",
     },
     Published {
-        what: "ResNet-50 on ImageNet, MSRA in Caffe2's names (for mlperf_r50)",
+        what: "ResNet-50 on ImageNet, MSRA's from Detectron, as MLPerf's reference takes it \
+               (for mlperf_r50; append .md5sum for its MD5)",
+        url: "https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA/R-50.pkl",
+    },
+    Published {
+        what: "ResNet-101 on ImageNet, MSRA's from Detectron (append .md5sum for its MD5)",
+        url: "https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA/R-101.pkl",
+    },
+    Published {
+        what: "ResNet-50 on ImageNet, MSRA's from detectron2, with the statistics of its norms",
         url: "https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA/R-50.pkl",
     },
     Published {
-        what: "ResNet-101 on ImageNet, MSRA in Caffe2's names",
+        what: "ResNet-101 on ImageNet, MSRA's from detectron2, with the statistics of its norms",
         url: "https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA/R-101.pkl",
     },
     Published {
@@ -88,7 +97,7 @@ pub(super) fn is_without_epsilon(path: &Path) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::{PUBLISHED, check, is_without_epsilon, promised};
+    use super::{PUBLISHED, Published, check, is_without_epsilon, promised};
 
     #[test]
     fn the_checksum_in_a_name_is_verified() {
@@ -100,6 +109,22 @@ mod tests {
             assert_eq!(promised(Path::new(name)), None, "{name}");
         }
         assert_eq!(promised(Path::new("r-0676ba61.safetensors")), None, "it was converted");
+    }
+
+    /// MLPerf's reference takes Detectron's file; detectron2's is another by the same name.
+    #[test]
+    fn the_script_fetches_mlperfs_backbone_from_its_published_address() {
+        let script = include_str!("../../../configs/launch/fetch-coco.sh");
+        let is_mlperfs = |file: &&Published| file.what.contains("mlperf_r50");
+        let of_mlperf: Vec<_> = PUBLISHED.iter().filter(is_mlperfs).collect();
+        let [file] = of_mlperf[..] else { panic!("{of_mlperf:?}") };
+        let (folder, name) = file.url.rsplit_once('/').unwrap();
+        assert!(folder.ends_with("/detectron/ImageNetPretrained/MSRA"), "{folder}");
+        assert!(script.contains(&format!("\"{name} {folder}\"")), "{folder}");
+        let page = include_str!("../../../docs/weights.md");
+        for file in PUBLISHED {
+            assert!(page.contains(&format!(" {} |", file.url)), "{} is not in the page", file.url);
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl LoadReport {
     pub fn describe(&self) -> String {
         let initial: Vec<Named> = self.initial().map(|(n, s)| (n.into(), s.to_vec())).collect();
         let mut text = format!(
-            "{} parameters loaded, {} re-initialised, {} missing, {} mismatched; {} tensors \
+            "{} parameters loaded, {} initialised, {} missing, {} mismatched; {} tensors \
              unexpected",
             self.loaded.len(),
             initial.len(),
@@ -77,7 +77,7 @@ impl LoadReport {
         }
         let mismatched: Vec<String> = self.mismatched.iter().map(Mismatch::describe).collect();
         for (kind, names) in [
-            ("re-initialised", names(&initial)),
+            ("initialised", names(&initial)),
             ("missing", names(&self.missing)),
             ("mismatched", mismatched),
             ("unexpected", names(&self.unexpected)),
@@ -94,7 +94,7 @@ impl LoadReport {
 
     /// A row for each part of the model or of the file, with the number of its tensors by outcome.
     fn table(&self) -> String {
-        const OUTCOMES: [&str; 4] = ["loaded", "re-initialised", "missing", "unexpected"];
+        const OUTCOMES: [&str; 4] = ["loaded", "initialised", "missing", "unexpected"];
         let mut parts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
         let mut count = |name, outcome: usize| parts.entry(part(name)).or_default()[outcome] += 1;
         self.loaded.iter().for_each(|name| count(name, 0));
@@ -120,7 +120,7 @@ impl LoadReport {
         let log = |kind: &str, (name, shape): (&str, &[usize])| {
             tracing::debug!(name, ?shape, "{kind}");
         };
-        self.initial().for_each(|tensor| log("re-initialised", tensor));
+        self.initial().for_each(|tensor| log("initialised", tensor));
         for Mismatch { name, model, file } in &self.mismatched {
             tracing::debug!(name, ?model, ?file, "mismatched");
         }
@@ -176,7 +176,7 @@ fn names(list: &[Named]) -> Vec<String> {
 }
 
 /// The first names, and how many more there are.
-fn few(names: &[String]) -> String {
+pub(super) fn few(names: &[String]) -> String {
     let shown = names[..names.len().min(LISTED)].join(", ");
     match names.len().saturating_sub(LISTED) {
         0 => shown,

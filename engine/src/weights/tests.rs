@@ -7,9 +7,11 @@ use configs::Config;
 use graph::StateSet;
 use tempfile::TempDir;
 
+use super::container::pickled::{Python, pickled};
+use super::conventions::contradictions;
 use super::{
-    Dialect, ExportForm, Extent, LoadReport, Tolerance, Values, WeightsFile, export_weights,
-    initial_state, load_weights, map_classes, save_weights, weights_from_tensors,
+    Dialect, ExportForm, Extent, LoadReport, Tolerance, Values, WeightsFile, check_agreement,
+    export_weights, initial_state, load_weights, map_classes, save_weights, weights_from_tensors,
 };
 use crate::classes::NO_CATEGORY;
 use crate::model::{
@@ -336,85 +338,194 @@ fn a_model_comes_back_from_every_form_bitwise() {
     }
 }
 
-/// Detectron's name of a parameter of the backbone; none of its statistics.
-fn detectron(name: &str) -> Option<String> {
-    let name = name.strip_prefix("backbone.body.")?;
-    let (module, value) = name.rsplit_once('.')?;
-    if module == "conv1" {
-        return Some("conv1_w".into());
-    }
-    let end = match value {
-        "weight" => "s",
-        "bias" => "b",
-        _ => return None,
-    };
-    if module == "bn1" {
-        return Some(format!("res_conv1_bn_{end}"));
-    }
-    let (stage, rest) = module.strip_prefix("layer")?.split_once('.')?;
-    let (block, layer) = rest.split_once('.')?;
-    let stage = stage.parse::<usize>().ok()? + 1;
-    let (branch, is_norm) = match layer {
-        "downsample.0" => ("1", false),
-        "downsample.1" => ("1", true),
-        _ => (
-            ["2a", "2b", "2c"][usize::from(layer.as_bytes().last()? - b'1')],
-            layer.starts_with("bn"),
-        ),
-    };
-    let end = if is_norm { format!("bn_{end}") } else { "w".to_string() };
-    Some(format!("res{stage}_{block}_branch{branch}_{end}"))
-}
-
-/// As `R-50.pkl`: a backbone under Detectron's names, without statistics, and a classifier.
-#[test]
-fn a_backbone_of_detectron_keeps_the_scales_of_its_norms() {
-    let set = ["model.backbone.norm_eps=1e-5"];
-    let mut from = model("torchvision_r50", &set, 3, 1);
-    let scales = |state: &mut StateSet, seed: f32| {
-        let names: Vec<String> = state.iter().map(|(name, _)| name.to_string()).collect();
-        for name in names.iter().filter(|name| name.starts_with("backbone.body")) {
-            let Some(tensor) = state.get_mut(name) else { continue };
-            let is_scale = name.contains(".bn") || name.contains("downsample.1");
-            if is_scale && name.ends_with(".weight") {
-                let values = tensor.as_f32_mut().iter_mut().zip(1u8..);
-                values.for_each(|(v, i)| *v = (f32::from(i) * seed).sin());
+/// Names of the 53 convolutions of an R-50 and of their norms, Caffe2's and ours.
+fn convolutions() -> Vec<[String; 4]> {
+    let stem = ["conv1", "res_conv1", "conv1", "bn1"].map(String::from);
+    let mut all = vec![stem];
+    for (stage, blocks) in [(2, 3), (3, 4), (4, 6), (5, 3)] {
+        for block in 0..blocks {
+            for (branch, conv, norm) in [
+                ("branch1", "downsample.0", "downsample.1"),
+                ("branch2a", "conv1", "bn1"),
+                ("branch2b", "conv2", "bn2"),
+                ("branch2c", "conv3", "bn3"),
+            ] {
+                let theirs = format!("res{stage}_{block}_{branch}");
+                let ours = |layer: &str| format!("layer{}.{block}.{layer}", stage - 1);
+                if block == 0 || branch != "branch1" {
+                    all.push([theirs.clone(), theirs, ours(conv), ours(norm)]);
+                }
             }
         }
+    }
+    all
+}
+
+/// The tensors of `R-50.pkl` for the body of a model whose norms add 1e-5 to the variance, as
+/// Detectron publishes it, or detectron2 (its issue 1688 lists the keys). Detectron's converter
+/// (`tools/pickle_caffe_blobs.py`) fuses the norms, and gives every convolution a bias.
+fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String, Values> {
+    let saved = saved(from);
+    let get = |name: String| match from.1.get(&name).filter(|_| name.starts_with("folded/")) {
+        Some(folded) => (vec![folded.as_f32().len()], folded.as_f32().to_vec()),
+        None => saved[&name].clone(),
     };
-    scales(&mut from.1, 0.7);
-    let saved = saved(&from);
-    let mut file: BTreeMap<String, Values> = saved
-        .iter()
-        .filter_map(|(name, values)| Some((detectron(name)?, values.clone())))
-        .collect();
-    assert_eq!(file.len(), 53 * 3, "convolutions, scales and shifts");
-    file.insert("conv1_b".into(), (vec![2], vec![0.5; 2]));
-    file.insert("fc1000_w".into(), (vec![1, 2], vec![0.5; 2]));
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("R-50.safetensors");
-    write(&path, &file);
-    let read = WeightsFile::open(&path).unwrap();
-    assert!(read.dialect() == Dialect::Detectron && read.is_backbone());
-    let set: Vec<String> = NARROW.iter().chain(&set).map(|s| s.to_string()).collect();
-    for (preset, warned) in [("mlperf_r50", false), ("torchvision_r50", true)] {
-        let config = Config::load(preset, &set).unwrap();
-        // The parameters of both are the same.
-        let (built, mut state) = model("torchvision_r50", &[], 3, 2);
-        let report = load_weights(&read, Extent::Backbone, &config, &built.params, &mut state);
-        assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
-        assert_eq!(report.loaded.len(), 53 * 5);
-        let notes = report.notes.join("; ");
-        assert!(notes.contains("left out, as Detectron does: `conv1_b`"), "{notes}");
-        assert_eq!(notes.contains("blue first") && notes.contains("1x1"), warned, "{notes}");
-        assert!(report.describe().contains("unexpected: `fc1000_w`"), "{}", report.describe());
-        super::fold(&mut state, &built.params, config.model.backbone.norm_eps);
-        for norm in ["bn1", "layer1.0.bn2", "layer4.2.bn3", "layer2.0.downsample.1"] {
-            let get = |state: &StateSet, name: &str| state.get(name).unwrap().as_f32().to_vec();
-            let scale = get(&state, &format!("folded/backbone.body.{norm}.scale"));
-            assert_eq!(scale, get(&from.1, &format!("backbone.body.{norm}.weight")), "{norm}");
+    let mut file: BTreeMap<String, Values> = BTreeMap::new();
+    for [conv, norm, our_conv, our_norm] in convolutions() {
+        let weight = get(format!("backbone.body.{our_conv}.weight"));
+        if is_detectrons || conv == "conv1" {
+            let channels = weight.0[0];
+            file.insert(format!("{conv}_b"), (vec![channels], vec![0.0; channels]));
+        }
+        file.insert(format!("{conv}_w"), weight);
+        let parts: &[[&str; 3]] = match is_detectrons {
+            true => &[["s", "folded/", "scale"], ["b", "folded/", "shift"]],
+            false => &[
+                ["gamma", "", "weight"],
+                ["beta", "", "bias"],
+                ["running_mean", "", "running_mean"],
+                ["running_var", "", "running_var"],
+            ],
+        };
+        for [theirs, folder, ours] in parts {
+            let values = get(format!("{folder}backbone.body.{our_norm}.{ours}"));
+            file.insert(format!("{norm}_bn_{theirs}"), values);
         }
     }
+    file.insert("fc1000_w".into(), (vec![10, 64], vec![0.5; 640]));
+    file.insert("fc1000_b".into(), (vec![10], vec![0.5; 10]));
+    file
+}
+
+/// Both published kinds of `R-50.pkl` give every MLPerf preset the same body, whose norms compute
+/// what they did.
+#[test]
+fn both_published_r50s_fill_the_mlperf_presets() {
+    let mut from = model("torchvision_r50", &[], 3, 1);
+    for [.., norm] in convolutions() {
+        for what in ["weight", "bias", "running_mean", "running_var"] {
+            let tensor = from.1.get_mut(&format!("backbone.body.{norm}.{what}")).unwrap();
+            let wave = |i: u8| (f32::from(i) * 0.7).sin();
+            // Where the variance is next to nothing, what is added to it shows.
+            let power = if what == "running_var" { 8 } else { 1 };
+            let values = tensor.as_f32_mut().iter_mut().zip(1u8..);
+            values.for_each(|(v, i)| *v = wave(i).powi(power));
+        }
+    }
+    super::fold(&mut from.1, &from.0.params, 1e-5);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("R-50.pkl");
+    for (is_detectrons, python, count) in [(true, Python::Two, 214), (false, Python::Three, 268)] {
+        let tensors = r50(&from, is_detectrons);
+        assert_eq!(tensors.len(), count);
+        for wrappers in [&[][..], &["blobs"]] {
+            std::fs::write(&path, pickled(&tensors, python, wrappers)).unwrap();
+            let read = WeightsFile::open(&path).unwrap();
+            assert!(read.dialect() == Dialect::Detectron && read.is_backbone());
+            assert_eq!(read.has_statistics(), !is_detectrons);
+        }
+        let read = WeightsFile::open(&path).unwrap();
+        let presets = configs::preset_names();
+        let presets: Vec<_> = presets.filter(|name| name.starts_with("mlperf")).collect();
+        assert!(presets.len() > 5 && presets.contains(&"mlperf_r50"), "{presets:?}");
+        for preset in presets.into_iter().chain(["torchvision_r50"]) {
+            let set: Vec<String> = NARROW.iter().map(|s| s.to_string()).collect();
+            let config = Config::load(preset, &set).unwrap();
+            let eps = config.model.backbone.norm_eps;
+            let (built, mut state) = model(preset, &[], 3, 2);
+            let report = load_weights(&read, Extent::Backbone, &config, &built.params, &mut state);
+            assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+            assert_eq!(report.loaded.len(), 53 * 5);
+            assert_eq!(report.unexpected.len(), 2, "the classifier: {:?}", report.unexpected);
+            let notes = report.notes.join("; ");
+            assert!(notes.contains("left out, as Detectron does: `conv1_b`"), "{notes}");
+            assert_eq!(notes.contains("and 50 more"), is_detectrons, "{notes}");
+            let warned = preset == "torchvision_r50";
+            assert_eq!(notes.contains("blue first") && notes.contains("1x1"), warned, "{notes}");
+            super::fold(&mut state, &built.params, eps);
+            for [.., norm] in convolutions() {
+                for what in ["scale", "shift"] {
+                    let name = format!("folded/backbone.body.{norm}.{what}");
+                    let [got, want] = [&state, &from.1].map(|s| s.get(&name).unwrap().as_f32());
+                    let largest = want.iter().fold(0.0f32, |all, v| all.max(v.abs()));
+                    let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-7 * largest;
+                    let same = got.iter().zip(want).all(near);
+                    assert!(same && (eps < 1e-5 || got == want), "{preset}: {name}");
+                    assert!(!is_detectrons || what == "shift" || got == want, "{preset}: {name}");
+                }
+            }
+        }
+    }
+    let mut config = Config::load("mlperf_r50", &[]).unwrap();
+    config.model.backbone.norm_eps = 1e-3;
+    let warned = contradictions(&WeightsFile::open(&path).unwrap(), &config).join("; ");
+    assert!(warned.contains("set model.backbone.norm_eps=0.00001"), "{warned}");
+}
+
+/// What no tensor of a detectron2 file tells is refused where the config has it otherwise.
+#[test]
+fn models_of_detectron2_are_taken_by_configs_that_compute_as_it_does() {
+    let from = model("torchvision_r50", &[], 3, 1);
+    let (folder, path) = exported(&from, Dialect::Detectron2, "a.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let stored = safetensors::SafeTensors::deserialize(&bytes).unwrap().tensors();
+    let values = |bytes: &[u8]| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
+    let mut file: BTreeMap<String, Values> =
+        stored.into_iter().map(|(n, v)| (n, (v.shape().to_vec(), values(v.data())))).collect();
+    // As `model_final_f10217.pkl` has them.
+    file.insert("pixel_mean".into(), (vec![3, 1, 1], vec![103.53, 116.28, 123.675]));
+    file.insert("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3]));
+    let path = folder.path().join("model_final_f10217.pkl");
+    std::fs::write(&path, pickled(&file, Python::Three, &["model"])).unwrap();
+    let file = WeightsFile::open(&path).unwrap();
+    let check = |extent, preset, set: &[&str]| {
+        let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+        let checked = check_agreement(&file, extent, &Config::load(preset, &set).unwrap());
+        checked.map_or_else(|e| e.to_string(), |()| "taken".into())
+    };
+    let of_body = [
+        "pixels in RGB less [123.675, 116.28, 103.53] over [58.395, 57.12, 57.375]",
+        "where the file's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
+        "model.backbone.stride_in_1x1",
+    ];
+    let of_heads = [
+        "model.roi.aligned",
+        "model.roi.sampling_ratio",
+        "input.resize_filter",
+        "model.anchors.stride_rule",
+        "anchors rounded",
+    ];
+    let whole = check(Extent::Model, "torchvision_r50", &[]);
+    let body = check(Extent::Backbone, "torchvision_r50", &[]);
+    assert!(of_body.iter().all(|told| whole.contains(told) && body.contains(told)), "{whole}");
+    assert!(of_heads.iter().all(|told| whole.contains(told) && !body.contains(told)), "{whole}");
+    assert!(whole.contains("model_final_f10217.pkl has detectron2's names"), "{whole}");
+    assert_eq!(check(Extent::Model, "torchvision_r50", &["model.names_only=true"]), "taken");
+    let set = [
+        "input.channel_order=bgr",
+        "input.mean=[103.53,116.28,123.675]",
+        "input.std=[1,1,1]",
+        "input.pixel_scale=1",
+        "input.resize_filter=pil",
+        "model.backbone.stride_in_1x1=true",
+        "model.anchors.stride_rule=nominal",
+        "model.roi.aligned=true",
+        "model.roi.sampling_ratio=0",
+    ];
+    assert_eq!(check(Extent::Backbone, "torchvision_r50", &set), "taken");
+    let left = check(Extent::Model, "torchvision_r50", &set);
+    assert!(left.contains("this config has: anchors rounded to whole pixels"), "{left}");
+    // MLPerf's mean is another, and its order the same.
+    let mlperf = check(Extent::Model, "mlperf_r50", &[]);
+    assert!(mlperf.contains("BGR less [102.98, 115.947, 122.772] over [1.0"), "{mlperf}");
+    let report = load_weights(
+        &file,
+        Extent::Backbone,
+        &Config::load("torchvision_r50", &[]).unwrap(),
+        &[],
+        &mut StateSet::new(),
+    );
+    assert!(report.notes.join("; ").contains("warning: taken by name alone"), "{report:?}");
 }
 
 #[test]

@@ -4,6 +4,8 @@
 mod array;
 mod legacy;
 mod numpy;
+#[cfg(test)]
+pub(super) mod pickled;
 mod state_dict;
 mod tensors;
 mod torch;
@@ -55,7 +57,16 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     if tensors.is_empty() {
         return Err("it holds no tensors".into());
     }
-    Ok(Contents { container, tensors, categories })
+    Ok(Contents { container, tensors: unwrapped(tensors), categories })
+}
+
+/// The tensors without what `DistributedDataParallel` puts before all names.
+fn unwrapped(tensors: BTreeMap<String, Values>) -> BTreeMap<String, Values> {
+    const PARALLEL: &str = "module.";
+    if !tensors.keys().all(|name| name.starts_with(PARALLEL)) {
+        return tensors;
+    }
+    tensors.into_iter().map(|(name, values)| (name[PARALLEL.len()..].to_string(), values)).collect()
 }
 
 /// The form of a file, from its first bytes.

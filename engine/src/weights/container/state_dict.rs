@@ -9,8 +9,6 @@ use crate::weights::pickle::{Id, Pickle};
 /// Keys under which training scripts and model zoos put the state dict: torchvision's references
 /// and detectron2, Lightning, Detectron.
 const WRAPPERS: [&str; 3] = ["model", "state_dict", "blobs"];
-/// What `DistributedDataParallel` puts before all names.
-const PARALLEL: &str = "module.";
 
 /// Tensors by name, and how to read each: `array` gives what a value stands for, or `None` if it is
 /// no tensor.
@@ -25,9 +23,8 @@ pub(super) fn tensors<'a>(
     let entries = state_dict(pickle)?;
     let mut budget = Budget::of(file_bytes);
     let mut tensors = BTreeMap::new();
-    let is_parallel = entries.iter().all(|(name, _)| name.starts_with(PARALLEL));
     for (name, value) in entries {
-        let name = name.strip_prefix(PARALLEL).filter(|_| is_parallel).unwrap_or(&name);
+        let name = name.as_str();
         // Those that Caffe2's solver kept.
         if is_batch_counter(name) || name.ends_with("_momentum") {
             continue;

@@ -8,6 +8,7 @@ use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+use super::pickled::{Python, pickled};
 use super::write::torch_bytes;
 use super::{Container, Contents, Values, read, safetensors_bytes};
 
@@ -75,34 +76,33 @@ fn numpys_arrays_are_read_from_pickles_of_every_protocol() {
     }
 }
 
-/// A dict of one array as Python 2 wrote it: names and data are `str`, by pickletools.
-fn python_2(name: &str, values: &[f32]) -> Vec<u8> {
-    let short = |text: &[u8]| [&[b'U', text.len() as u8], text].concat();
-    let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    [
-        b"\x80\x02}q\x01".to_vec(),
-        short(b"blobs"),
-        b"q\x02}q\x03".to_vec(),
-        short(name.as_bytes()),
-        b"cnumpy.core.multiarray\n_reconstruct\nq\x05cnumpy\nndarray\nq\x06K\x00\x85".to_vec(),
-        short(b"b"),
-        b"\x87R(K\x01".to_vec(),
-        [b'K', values.len() as u8, 0x85].to_vec(),
-        b"cnumpy\ndtype\n".to_vec(),
-        short(b"f4"),
-        b"K\x00K\x01\x87R(K\x03".to_vec(),
-        short(b"<"),
-        b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89".to_vec(),
-        short(&data),
-        b"tbss.".to_vec(),
-    ]
-    .concat()
+#[test]
+fn a_pickle_of_either_python_is_read_as_detectron_wrote_it() {
+    let values = (vec![3], vec![0.5, -2.0, 1e-40]);
+    // The second array's type refers to the first's; its 700 bytes have another kind of count.
+    let long = (vec![175], (0u8..175).map(f32::from).collect());
+    let arrays = [("conv1_w".to_string(), values), ("conv1_b".to_string(), long)].into();
+    for (python, wrappers) in [(Python::Two, &["blobs"][..]), (Python::Three, &[])] {
+        let contents = read(&pickled(&arrays, python, wrappers)).unwrap();
+        assert_eq!(contents.tensors, arrays, "{python:?}");
+    }
 }
 
 #[test]
-fn a_pickle_of_python_2_is_read_as_detectron_wrote_it() {
-    let contents = read(&python_2("conv1_w", &[0.5, -2.0, 1e-40])).unwrap();
-    assert_eq!(tensor(&contents, "conv1_w"), (vec![3], vec![0.5, -2.0, 1e-40]));
+fn names_of_a_parallel_model_are_unwrapped_in_every_form() {
+    let tensors = |names: [&str; 2]| -> Vec<(String, Values)> {
+        names.map(|name| (name.to_string(), (vec![1], vec![0.5]))).into()
+    };
+    let wrapped = tensors(["module.conv1.weight", "module.bn1.bias"]);
+    let mixed = tensors(["module.conv1.weight", "bn1.bias"]);
+    for is_torch in [true, false] {
+        let write = if is_torch { torch_bytes } else { safetensors_bytes };
+        let names = |tensors| -> Vec<String> {
+            read(&write(tensors, None).unwrap()).unwrap().tensors.into_keys().collect()
+        };
+        assert_eq!(names(&wrapped), ["bn1.bias", "conv1.weight"]);
+        assert_eq!(names(&mixed), ["bn1.bias", "module.conv1.weight"], "not of all");
+    }
 }
 
 #[test]

@@ -1,13 +1,28 @@
-//! Detectron's and Caffe2's names of a ResNet: `conv1_w`, `res_conv1_bn_s`, `res2_0_branch2a_w`,
-//! `res2_0_branch1_bn_b`, `fc1000_w`, as in `R-50.pkl`. Norms are a scale and a shift alone.
+//! Caffe2's names of a ResNet, as the two published kinds of `R-50.pkl` have them: `conv1_w`,
+//! `res2_0_branch2a_w`, `fc1000_w`. The norms of Detectron's file are a scale and a shift alone,
+//! `res_conv1_bn_s` and `_bn_b`; detectron2's copy has their statistics, `res_conv1_bn_gamma`,
+//! `_bn_beta`, `_bn_running_mean` and `_bn_running_var`.
 
 use std::collections::BTreeMap;
 
-use super::{Dialect, Translated};
+use super::{Dialect, EPS, Translated};
 use crate::weights::container::Values;
+use crate::weights::report::few;
 
 /// Tensors of the backbone begin so in our names, without the prefix of a detector.
 const STEM: &str = "conv1.weight";
+/// Endings of a norm's tensors, and ours; `rm` and `riv` as detectron2 reads them.
+const NORM: [(&str, &str); 8] = [
+    ("_bn_s", "weight"),
+    ("_bn_gamma", "weight"),
+    ("_bn_b", "bias"),
+    ("_bn_beta", "bias"),
+    ("_bn_rm", "running_mean"),
+    ("_bn_running_mean", "running_mean"),
+    ("_bn_riv", VARIANCE),
+    ("_bn_running_var", VARIANCE),
+];
+const VARIANCE: &str = "running_var";
 
 /// Whether a tensor has a name of Detectron.
 pub(super) fn is_name(name: &str) -> bool {
@@ -17,12 +32,10 @@ pub(super) fn is_name(name: &str) -> bool {
 /// Our name: that of torchvision's classifier, without a prefix. `None` for what this model has no
 /// place for.
 fn ours(name: &str) -> Option<String> {
-    let (module, value, is_norm) = if let Some(module) = name.strip_suffix("_bn_s") {
-        (module, "weight", true)
-    } else if let Some(module) = name.strip_suffix("_bn_b") {
-        (module, "bias", true)
-    } else {
-        (name.strip_suffix("_w")?, "weight", false)
+    let norm = NORM.iter().find_map(|(end, value)| Some((name.strip_suffix(end)?, *value)));
+    let (module, value, is_norm) = match norm {
+        Some((module, value)) => (module, value, true),
+        None => (name.strip_suffix("_w")?, "weight", false),
     };
     if (module, is_norm) == ("conv1", false) {
         return Some(STEM.into());
@@ -55,28 +68,52 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
         let of = name.strip_suffix("_b").map(|module| format!("{module}_w"));
         of.and_then(|weight| ours(&weight)).is_some()
     };
+    let is_cut = stored.keys().any(|name| name.ends_with("_bn_gamma"));
     let (biases, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
         stored.into_iter().partition(|(name, _)| is_bias(name));
     let tensors = super::renamed(kept, |name| ours(name).unwrap_or_else(|| name.to_string()))?;
-    let mut notes = vec![
-        "the norms of Detectron have no statistics: mean 0 and a variance that leaves their scale \
-         as it is"
-            .to_string(),
-    ];
+    let mut notes = Vec::new();
+    if !has_statistics(&tensors) {
+        if is_cut {
+            return Err(
+                "its norms have `_bn_gamma` and no `_bn_running_var`: get the whole file".into()
+            );
+        }
+        notes.push(
+            "the norms of Detectron have no statistics: mean 0 and a variance that leaves their \
+             scale as it is"
+                .to_string(),
+        );
+    }
     if !biases.is_empty() {
         let names: Vec<String> = biases.keys().map(|name| format!("`{name}`")).collect();
-        let names = names.join(", ");
-        notes.push(format!("left out, as Detectron does: {names}"));
+        notes.push(format!("left out, as Detectron does: {}", few(&names)));
     }
-    Ok(Translated { dialect: Dialect::Detectron, tensors, notes })
+    Ok(Translated { dialect: Dialect::Detectron, tensors, pixels: None, notes })
 }
 
-/// Gives each norm that lacks them the statistics that leave its scale bitwise as it is: mean 0 and
-/// variance 1 - `eps`, rounded to f32.
+/// Whether norms have their statistics, as in detectron2's file.
+pub(in crate::weights) fn has_statistics(tensors: &BTreeMap<String, Values>) -> bool {
+    tensors.keys().any(|name| name.ends_with(VARIANCE))
+}
+
+/// Makes each norm compute what it does in its file, for a model whose norms add `eps` to the
+/// variance.
 ///
-/// The fold `scale / sqrt(variance + eps)` is exact although the variance is rounded: that moves
-/// the square root by at most 2^-26, and f32 has 2^-25 and more to either side of each number.
+/// Without statistics the scale stays bitwise as it is: mean 0 and variance 1 - `eps`, rounded to
+/// f32. The fold `scale / sqrt(variance + eps)` is exact although the variance is rounded: that
+/// moves the square root by at most 2^-26, and f32 has 2^-25 and more to either side of each
+/// number. With statistics, which are for norms that add [`EPS`], the variance takes up what `eps`
+/// lacks of that.
 pub(in crate::weights) fn fill_statistics(tensors: &mut BTreeMap<String, Values>, eps: f64) {
+    if has_statistics(tensors) {
+        let lacking = (EPS - eps).max(0.0);
+        let variances = tensors.iter_mut().filter(|(name, _)| name.ends_with(VARIANCE));
+        for value in variances.flat_map(|(_, (_, values))| values) {
+            *value = (f64::from(*value) + lacking) as f32;
+        }
+        return;
+    }
     let norm = |name: &str| {
         let module = name.strip_suffix(".weight")?;
         let last = module.rsplit('.').next()?;
@@ -89,7 +126,7 @@ pub(in crate::weights) fn fill_statistics(tensors: &mut BTreeMap<String, Values>
         .collect();
     for (module, shape) in norms {
         let len = shape.iter().product();
-        for (what, value) in [("running_mean", 0.0), ("running_var", (1.0 - eps) as f32)] {
+        for (what, value) in [("running_mean", 0.0), (VARIANCE, (1.0 - eps) as f32)] {
             let name = format!("{module}.{what}");
             tensors.entry(name).or_insert_with(|| (shape.clone(), vec![value; len]));
         }

@@ -107,6 +107,8 @@ fn body(module: &str, to_ours: bool) -> Option<String> {
 
 /// The tensors under our names, with the background first and its dead rows 0.
 pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, String> {
+    let constant = |name: &str| stored.get(name)?.1.as_slice().try_into().ok();
+    let pixels = constant("pixel_mean").zip(constant("pixel_std")).map(|(mean, std)| [mean, std]);
     let is_constant = |name: &str| CONSTANTS.iter().any(|constant| name.starts_with(constant));
     let weights = stored.into_iter().filter(|(name, _)| !is_constant(name)).collect();
     let mut tensors = super::renamed(weights, ours)?;
@@ -135,12 +137,12 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
         if notes.is_empty() {
             notes.push(
                 "the background has no rows for boxes and masks in detectron2; nothing reads \
-                 them, and they are re-initialised to 0"
+                 them, and they are 0"
                     .into(),
             );
         }
     }
-    Ok(Translated { dialect: Dialect::Detectron2, tensors, notes })
+    Ok(Translated { dialect: Dialect::Detectron2, tensors, pixels, notes })
 }
 
 /// Parameters under detectron2's names, with the background last and without its dead rows.

@@ -9,8 +9,11 @@ use std::collections::BTreeMap;
 
 use super::container::Values;
 
-pub(super) use detectron::fill_statistics;
+pub(super) use detectron::{fill_statistics, has_statistics};
 pub(super) use detectron2::from_ours as detectron2_from_ours;
+
+/// What torchvision's and detectron2's frozen batch norms add to the variance.
+pub(super) const EPS: f64 = 1e-5;
 
 /// Whose names a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub enum Dialect {
     Torchvision,
     /// detectron2's: the background is the last class, and has no rows for boxes and masks.
     Detectron2,
-    /// Those of Detectron and Caffe2, read for the backbone: norms have no statistics.
+    /// Those of Detectron and Caffe2, read for the backbone; Detectron's norms have no statistics.
     Detectron,
 }
 
@@ -39,6 +42,8 @@ impl Dialect {
 pub(super) struct Translated {
     pub(super) dialect: Dialect,
     pub(super) tensors: BTreeMap<String, Values>,
+    /// detectron2's mean and standard deviation of the pixels, 0..255, in its order of channels.
+    pub(super) pixels: Option<[[f32; 3]; 2]>,
     /// What the user should know.
     pub(super) notes: Vec<String>,
 }
@@ -55,7 +60,7 @@ pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, 
         detectron2::to_ours(stored)
     } else {
         let tensors = renamed(stored, torchvision::current)?;
-        Ok(Translated { dialect: Dialect::Torchvision, tensors, notes: vec![] })
+        Ok(Translated { dialect: Dialect::Torchvision, tensors, pixels: None, notes: vec![] })
     }
 }
 

@@ -51,6 +51,12 @@ fn detectron2s_names_are_ours_and_back() {
     assert_eq!(ours("res3.1.conv2.norm.weight", "stem.conv1.weight"), "layer2.1.bn2.weight");
     assert_eq!(ours("stem.conv1.norm.bias", "stem.conv1.weight"), "bn1.bias");
     assert_eq!(ours("stem.fc.bias", "stem.conv1.weight"), "fc.bias");
+    let mut file = named(&["backbone.bottom_up.x"]);
+    file.insert("pixel_mean".into(), (vec![3, 1, 1], vec![103.53, 116.28, 123.675]));
+    assert_eq!(translate(file.clone()).unwrap().pixels, None, "half of them");
+    file.insert("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3]));
+    let pixels = translate(file).unwrap().pixels;
+    assert_eq!(pixels, Some([[103.53, 116.28, 123.675], [1.0; 3]]));
     for constant in ["pixel_mean", "proposal_generator.anchor_generator.cell_anchors.0"] {
         assert_eq!(ours(constant, "backbone.bottom_up.x"), "", "{constant} is no weight");
     }
@@ -75,7 +81,7 @@ fn the_background_moves_from_the_last_row_to_the_first() {
     .into();
     let translated = translate(file.clone()).unwrap();
     assert_eq!(translated.dialect, Dialect::Detectron2);
-    assert!(translated.notes[0].contains("re-initialised to 0"), "{:?}", translated.notes);
+    assert!(translated.notes[0].contains("and they are 0"), "{:?}", translated.notes);
     let get = |name: &str| translated.tensors[name].clone();
     let (shape, weight) = get("roi_heads.box_predictor.cls_score.weight");
     assert_eq!((shape, weight), (vec![4, 2], vec![7.0, 8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
@@ -96,24 +102,35 @@ fn the_background_moves_from_the_last_row_to_the_first() {
     assert!(refusal.contains("share"), "{refusal}");
 }
 
-/// As the ResNets of Detectron's model zoo name them (`R-50.pkl`).
+/// As the ResNets of Detectron's and detectron2's model zoos name them (`R-50.pkl`).
 #[test]
-fn detectrons_names_are_ours() {
+fn caffe2s_names_are_ours() {
     for (theirs, own) in [
         ("conv1_w", "conv1.weight"),
         ("res_conv1_bn_s", "bn1.weight"),
         ("res_conv1_bn_b", "bn1.bias"),
+        ("res_conv1_bn_gamma", "bn1.weight"),
+        ("res_conv1_bn_running_mean", "bn1.running_mean"),
         ("res2_0_branch1_w", "layer1.0.downsample.0.weight"),
         ("res2_0_branch1_bn_s", "layer1.0.downsample.1.weight"),
+        ("res2_0_branch1_bn_running_var", "layer1.0.downsample.1.running_var"),
         ("res3_3_branch2a_w", "layer2.3.conv1.weight"),
         ("res4_22_branch2b_bn_b", "layer3.22.bn2.bias"),
+        ("res4_22_branch2b_bn_beta", "layer3.22.bn2.bias"),
+        ("res4_22_branch2b_bn_rm", "layer3.22.bn2.running_mean"),
+        ("res4_22_branch2b_bn_riv", "layer3.22.bn2.running_var"),
         ("res5_2_branch2c_bn_s", "layer4.2.bn3.weight"),
         ("fc1000_w", "fc1000_w"),
         ("res2_0_branch2d_w", "res2_0_branch2d_w"),
         ("res1_0_branch1_w", "res1_0_branch1_w"),
     ] {
-        assert_eq!(ours(theirs, "res2_0_branch2b_w"), own);
+        let beside = ["res2_0_branch2b_w", "res2_0_branch2b_bn_running_var"];
+        assert_eq!(ours(theirs, beside[usize::from(theirs.contains("gamma"))]), own);
     }
+    let cut = translate(named(&["conv1_w", "res_conv1_bn_gamma"])).unwrap_err();
+    assert!(cut.contains("`_bn_gamma` and no `_bn_running_var`"), "{cut}");
+    let both = ["res_conv1_bn_gamma", "res_conv1_bn_s", "res_conv1_bn_riv", "conv1_w"];
+    assert!(translate(named(&both)).unwrap_err().contains("`bn1.weight` twice"));
     // Biases of convolutions are left out by name.
     let translated = translate(named(&["conv1_w", "conv1_b", "res2_0_branch2a_b", "pred_b"]));
     let translated = translated.unwrap();

@@ -1,0 +1,112 @@
+//! Whether a model of detectron2 may be taken for the config's: tensors alone do not tell.
+
+use configs::{BackboneKind, ChannelOrder, Config};
+
+use super::conventions::differences;
+use super::dialect::Dialect;
+use super::extent::Extent;
+use super::file::WeightsFile;
+use crate::error::EngineError;
+
+/// Mean and standard deviation of the pixels, 0..255, in detectron2's defaults: blue first.
+const DEFAULT_PIXELS: [[f32; 3]; 2] = [[103.53, 116.28, 123.675], [1.0; 3]];
+
+/// Constants of pixels that differ by less are the same: presets have three digits.
+const PIXEL_TOLERANCE: f32 = 0.01;
+
+/// Checks that what `file` fills of the config's model computes what it did in detectron2, unless
+/// `model.names_only` accepts that it does not. Files of other names pass.
+///
+/// # Errors
+/// [`EngineError::Usage`] with each difference.
+pub fn check_agreement(
+    file: &WeightsFile,
+    extent: Extent,
+    config: &Config,
+) -> Result<(), EngineError> {
+    let found = disagreements(file, extent, config);
+    if found.is_empty() || config.model.names_only {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "{} has detectron2's names, and by its defaults detectron2's models do not have what this \
+         config has: {}; set the config as the weights were trained, and take them for what still \
+         differs with --names-only (model.names_only=true)",
+        file.path().display(),
+        found.join("; ")
+    )))
+}
+
+/// What to say of weights under detectron2's names that are taken, one line each.
+pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    let found = disagreements(file, extent, config);
+    if !found.is_empty() {
+        let found = found.join("; ");
+        lines.push(format!(
+            "warning: taken by name alone: by its defaults detectron2 does not have what this \
+             config has: {found}"
+        ));
+    }
+    if file.dialect() == Dialect::Detectron2 && file.is_backbone() {
+        lines.push(
+            "warning: the file does not say for which images its backbone is, nor where that \
+             strides: check input and model.backbone.stride_in_1x1"
+                .to_string(),
+        );
+    }
+    lines
+}
+
+/// What the config has, and the model of detectron2 whose tensors the file holds has not: by its
+/// constants of pixels if it has them, else by detectron2's defaults.
+fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
+    // A backbone alone may be a converted one of any project's conventions.
+    if file.dialect() != Dialect::Detectron2 || file.is_backbone() {
+        return vec![];
+    }
+    let (model, is_whole) = (&config.model, extent != Extent::Backbone);
+    let mut found: Vec<String> = pixels(file, config).into_iter().collect();
+    if model.backbone.kind == BackboneKind::Resnet && !model.backbone.stride_in_1x1 {
+        found.push("the stride in the 3x3 (model.backbone.stride_in_1x1)".into());
+    }
+    if is_whole && !model.roi.aligned {
+        found.push("RoIAlign not shifted by half a pixel (model.roi.aligned)".into());
+    }
+    let ratio = model.roi.sampling_ratio;
+    if is_whole && ratio != 0 {
+        found.push(format!(
+            "RoIAlign of {ratio} x {ratio} samples a bin at any size of the RoI \
+             (model.roi.sampling_ratio)"
+        ));
+    }
+    let of_part = |what: &String| is_whole || what.contains("(model.backbone.");
+    found.extend(differences(config, Dialect::Detectron2).into_iter().filter(of_part));
+    found
+}
+
+/// The config's pixels, if those of the file are others.
+fn pixels(file: &WeightsFile, config: &Config) -> Option<String> {
+    let input = &config.input;
+    let ours = [input.mean, input.std].map(|values| values.map(|value| value / input.pixel_scale));
+    let theirs = file.pixels().unwrap_or(DEFAULT_PIXELS);
+    let is_blue_first = input.channel_order == ChannelOrder::Bgr;
+    // In photographs blue is the darkest channel and red the lightest.
+    let [blue, _, red] = theirs[0];
+    let is_theirs = if blue == red { is_blue_first } else { blue < red };
+    let far = |(a, b): (&f32, &f32)| (a - b).abs() > PIXEL_TOLERANCE;
+    let are_others = ours.as_flattened().iter().zip(theirs.as_flattened()).any(far);
+    let described = |[mean, std]: [[f32; 3]; 2], is_blue_first: bool| {
+        let order = if is_blue_first { "BGR" } else { "RGB" };
+        let rounded = |values: [f32; 3]| values.map(|value| (value * 1e3).round() / 1e3);
+        format!("{order} less {:?} over {:?}", rounded(mean), rounded(std))
+    };
+    let whose = if file.pixels().is_some() { "the file's are" } else { "detectron2's are" };
+    (are_others || is_theirs != is_blue_first).then(|| {
+        format!(
+            "pixels in {}, where {whose} in {} (input)",
+            described(ours, is_blue_first),
+            described(theirs, is_theirs)
+        )
+    })
+}

@@ -1,0 +1,25 @@
+//! How much of a model a file is to fill.
+
+use super::names::{BODY, depends_on_classes};
+
+/// What a file is to fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The body of the backbone and nothing else: from a classifier, or from a whole detector.
+    Backbone,
+    /// The whole model.
+    Model,
+    /// The whole model except for what depends on its classes, as the file's are others.
+    AllButClasses,
+}
+
+impl Extent {
+    /// Whether a parameter of this name is to be filled.
+    pub(super) fn holds(self, name: &str) -> bool {
+        match self {
+            Extent::Backbone => name.starts_with(BODY),
+            Extent::Model => true,
+            Extent::AllButClasses => !depends_on_classes(name),
+        }
+    }
+}

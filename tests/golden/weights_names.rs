@@ -1,0 +1,46 @@
+//! `d2_c2_names.json`: which parameter each blob of Caffe2's ResNet-50 is, by detectron2's own
+//! converter.
+
+use std::collections::BTreeMap;
+
+use engine::weights::{Dialect, Values, WeightsFile};
+use safetensors::{Dtype, tensor::TensorView};
+use serde_json::Value;
+
+use crate::support::{golden_dir, need};
+
+/// Each blob ends where the parameter of detectron2's name ends that its converter gives the blob.
+pub(crate) fn run() {
+    let Some(path) = need(golden_dir().join("d2_c2_names.json")) else { return };
+    let text = std::fs::read(path).expect("a file");
+    let tables: Value = serde_json::from_slice(&text).expect("JSON");
+    let unused = tables["imagenet_unused_in_mask_rcnn_R_50_FPN_3x"].as_array().expect("a list");
+    for (table, count) in
+        [("r50_bn_gamma_beta_running", 265), ("r50_bn_s_b_rm_riv", 265), ("r50_bn_s_b", 159)]
+    {
+        let names = tables[table].as_object().expect("an object").iter();
+        let names = names.filter(|(blob, _)| !unused.contains(&Value::from(blob.as_str())));
+        let (blobs, theirs): (Vec<&str>, Vec<&str>) =
+            names.map(|(blob, name)| (blob.as_str(), name.as_str().expect("a name"))).unzip();
+        assert_eq!(blobs.len(), count, "{table}");
+        let (ours, theirs) = (read(&blobs, Dialect::Detectron), read(&theirs, Dialect::Detectron2));
+        assert_eq!(theirs.len(), count, "{table}");
+        for (name, value) in &theirs {
+            assert_eq!(ours.get(name), Some(value), "{table}: {name}");
+        }
+    }
+}
+
+/// A file of these names, whose i-th tensor is the number i, under our names.
+fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
+    let numbers: Vec<[u8; 4]> =
+        (1u16..).map(|i| f32::from(i).to_le_bytes()).take(names.len()).collect();
+    let view = |number| TensorView::new(Dtype::F32, vec![1], number).expect("four bytes");
+    let views = names.iter().zip(&numbers).map(|(name, number)| (*name, view(&number[..])));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), safetensors::serialize(views, None).expect("sound"))
+        .expect("a file");
+    let read = WeightsFile::open(file.path()).expect("sound");
+    assert_eq!(read.dialect(), dialect);
+    read.tensors(1e-5)
+}
