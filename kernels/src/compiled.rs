@@ -14,8 +14,9 @@ mod ptx;
 /// The kernels of all ops.
 pub fn kernels() -> &'static Compiled {
     static KERNELS: LazyLock<Compiled> = LazyLock::new(|| {
+        let texts = include_bytes!(concat!(env!("OUT_DIR"), "/ptx.zst"));
         // A test compares the folder with its manifest, so no build that passed it panics.
-        Compiled::new(ptx::MANIFEST, ptx::TEXTS).unwrap_or_else(|e| panic!("ptx/{e}"))
+        Compiled::packed(ptx::MANIFEST, texts, ptx::MACHINE).unwrap_or_else(|e| panic!("ptx/{e}"))
     });
     &KERNELS
 }
@@ -45,12 +46,15 @@ pub(crate) fn in_precision(precision: Precision, launch: Launch) -> Launch {
 ///
 /// # Errors
 /// As for [`CudaDevice::open`].
-pub fn open(ordinal: usize) -> Result<CudaDevice, DeviceError> {
-    CudaDevice::open(ordinal, &[kernels()])
+pub fn open(ordinal: usize, notice: fn(&str)) -> Result<CudaDevice, DeviceError> {
+    CudaDevice::open(ordinal, &[kernels()], notice)
 }
 
 #[cfg(test)]
 mod tests {
+    use device::architecture::Capability;
+    use device::manifest::Source;
+
     use super::*;
 
     #[test]
@@ -64,8 +68,22 @@ mod tests {
                 assert!(text.contains(&format!(".entry {}(", kernel.name)), "{}", kernel.name);
             }
         }
-        for (file, _) in ptx::TEXTS {
-            assert!(sources.iter().any(|source| source.ptx == *file), "{file}");
+    }
+
+    /// Each GPU that machine code is shipped for loads all of its kernels without a compiler.
+    #[test]
+    fn machine_code_is_that_of_the_ptx() {
+        for (major, minor) in [(8, 0), (8, 6), (8, 9), (9, 0)] {
+            let gpu = Capability { major, minor };
+            for source in &kernels().manifest().sources {
+                let code = kernels().machine_code(source, gpu);
+                let code = code.unwrap_or_else(|| panic!("{} has none for {gpu}", source.ptx));
+                assert!(code.starts_with(b"\x7fELF"), "{}", source.ptx);
+                let stale = Source { ptx_sha256: "0".into(), ..source.clone() };
+                assert_eq!(kernels().machine_code(&stale, gpu), None, "of other PTX");
+            }
         }
+        let later = Capability { major: 10, minor: 0 };
+        assert_eq!(kernels().machine_code(&kernels().manifest().sources[0], later), None);
     }
 }

@@ -18,7 +18,7 @@ fn device() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
     // All devices of a GPU share its context, and who waits for it spoils another's capture.
     static ONE_TEST: Mutex<()> = Mutex::new(());
     let turn = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
-    match kernels::compiled::open(0) {
+    match kernels::compiled::open(0, |_| ()) {
         Ok(device) => Some((turn, device)),
         Err(DeviceError::Absent(why)) => {
             println!("SKIPPED: {why}");
@@ -168,7 +168,7 @@ fn launches_that_do_not_fit_are_refused() {
         assert!(matches!(fault, DeviceError::Kernel { .. }), "{fault}");
         fault.to_string()
     };
-    assert!(refused(Launch::over("no_such_kernel", 1)).contains("no such kernel"));
+    assert!(refused(Launch::over("no_such_kernel", 1)).contains("no compiled kernel"));
     assert!(refused(Launch::over("relu_mask_f16", 1).int(1)).contains("1 arguments for 4"));
     let mut launch = relu_mask(work.dy, work.y, work.g);
     launch.grid[1] = 1 << 17;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::{Fault, read};
+use crate::Fault;
 
-/// Names (relative to the folder) and texts of all files in a folder.
-pub type Files = BTreeMap<String, String>;
+/// Names (relative to the folder) and contents of all files in a folder.
+pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// The current contents of the folder; empty if it does not exist.
 ///
@@ -29,7 +29,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Files) -> Result<(), Fault> 
         if entry.file_type().map_err(fault)?.is_dir() {
             collect(&entry.path(), &format!("{name}/"), files)?;
         } else {
-            files.insert(name, read(&entry.path())?);
+            files.insert(name, fs::read(entry.path()).map_err(fault)?);
         }
     }
     Ok(())
@@ -62,10 +62,15 @@ pub fn differences(folder: &str, compiled: &Files, present: &Files) -> Vec<Strin
         match present.get(name) {
             None => sentences.push(format!("{folder}/{name} is missing")),
             Some(old) if old != text => {
-                let (line, was, is) = first_difference(old, text);
+                let place = match (std::str::from_utf8(old), std::str::from_utf8(text)) {
+                    (Ok(old), Ok(text)) => {
+                        let (line, was, is) = first_difference(old, text);
+                        format!(": line {line} is `{was}` and should be `{is}`")
+                    }
+                    _ => String::new(),
+                };
                 sentences.push(format!(
-                    "{folder}/{name} differs from what its source compiles to: line {line} is \
-                     `{was}` and should be `{is}`"
+                    "{folder}/{name} differs from what its source compiles to{place}"
                 ));
             }
             Some(_) => {}
@@ -94,7 +99,7 @@ mod tests {
     use super::*;
 
     fn files(list: &[(&str, &str)]) -> Files {
-        list.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect()
+        list.iter().map(|(name, text)| (name.to_string(), text.as_bytes().to_vec())).collect()
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn settle(folder: &Path, name: &str, compiled: Compiled, task: Task) -> Result<O
         Task::WriteWorse(_) => true,
     };
     let mut made = compiled.files;
-    made.insert(Record::FILE.into(), record.text()?);
+    made.insert(Record::FILE.into(), record.text()?.into_bytes());
     let mut differences = files::differences(name, &made, &present);
     if !(worse.is_empty() && unrecorded.is_empty()) {
         // The sentences on figures say more than one about the first different line.
@@ -144,7 +144,8 @@ mod tests {
         let measured = Measured { kernel: "k".into(), target: Sm::Sm80, counts };
         let mut record = Record::default();
         record.add("a.ptx", "1", &[measured]);
-        Compiled { files: [("a.ptx".into(), instructions.to_string())].into(), record }
+        let text = instructions.to_string().into_bytes();
+        Compiled { files: [("a.ptx".into(), text)].into(), record }
     }
 
     /// A temporary folder with a result of 90 instructions.
@@ -169,7 +170,8 @@ mod tests {
         let accepted =
             settle(&folder, "ptx", compiled(91), Task::WriteWorse("wider loads")).unwrap();
         assert!(accepted.written && accepted.worse == refused.worse);
-        let text = &files::present(&folder).unwrap()[Record::FILE];
+        let text =
+            String::from_utf8(files::present(&folder).unwrap()[Record::FILE].clone()).unwrap();
         assert!(text.contains("\"accepted\":\"wider loads\""), "{text}");
         assert_eq!(settle(&folder, "ptx", compiled(91), Task::Check).unwrap(), Outcome::default());
         let fault = settle(&folder, "ptx", compiled(91), Task::WriteWorse("again")).unwrap_err();

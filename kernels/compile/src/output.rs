@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use device::Precision;
 use device::architecture::Architecture;
+use device::archive::{Packed, pack};
 use device::manifest::{Kernel, Manifest, Source};
 use serde::Serialize;
 
@@ -29,10 +30,13 @@ const FLAGS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 /// NVRTC and the assembler take about equally long, and wait for each other's files.
 const THREADS: usize = 2;
 
+/// The best ratio that takes seconds, not minutes.
+const ZSTD_LEVEL: i32 = 19;
+
 /// The compiled result of all sources in a set.
 #[derive(Debug)]
 pub struct Compiled {
-    /// The manifest, the PTX, and the Rust that embeds them.
+    /// The manifest, the PTX, the machine code, and the Rust that embeds them.
     pub files: Files,
     /// The counts of the hot kernels.
     pub record: Record,
@@ -43,6 +47,8 @@ struct One {
     source: Source,
     ptx: String,
     measured: Vec<Measured>,
+    /// The machine code for each GPU, of a set that is shipped.
+    codes: Vec<(Sm, Vec<u8>)>,
 }
 
 /// Compiles all sources of a set.
@@ -111,8 +117,13 @@ fn gathered(compiled: Vec<One>, set: &Set) -> Result<Compiled, Fault> {
         flags: FLAGS.map(String::from).to_vec(),
         sources: Vec::new(),
     };
-    for One { source, ptx, measured } in compiled {
-        files.insert(source.ptx.clone(), ptx);
+    let mut machine: BTreeMap<&str, Vec<Packed>> = BTreeMap::new();
+    for One { source, ptx, measured, codes } in compiled {
+        for (gpu, bytes) in codes {
+            let (name, made_from) = (source.ptx.clone(), source.ptx_sha256.clone());
+            machine.entry(gpu.name()).or_default().push(Packed { name, made_from, bytes });
+        }
+        files.insert(source.ptx.clone(), ptx.into_bytes());
         if !measured.is_empty() {
             record.add(&source.ptx, &source.ptx_sha256, &measured);
         }
@@ -126,22 +137,49 @@ fn gathered(compiled: Vec<One>, set: &Set) -> Result<Compiled, Fault> {
         let file = "kernels/compile/src/sass/mod.rs";
         return Err(Fault(format!("{file}: there is no kernel `{name}` to count in")));
     }
-    files.insert(EMBEDDING.into(), embedding(&files));
-    files.insert(Manifest::FILE.into(), manifest_text(&manifest)?);
+    let embedding = match set.counted {
+        true => {
+            for (gpu, codes) in &machine {
+                let fault = |e| Fault(format!("packing the machine code of {gpu}: {e}"));
+                let packed = zstd::bulk::compress(&pack(codes), ZSTD_LEVEL).map_err(fault)?;
+                files.insert(format!("{gpu}.zst"), packed);
+            }
+            archives(machine.keys())
+        }
+        false => texts(&files),
+    };
+    files.insert(EMBEDDING.into(), embedding.into_bytes());
+    files.insert(Manifest::FILE.into(), manifest_text(&manifest)?.into_bytes());
     Ok(Compiled { files, record })
 }
 
 /// The Rust that embeds a folder.
 const EMBEDDING: &str = "mod.rs";
 
+/// The head of a module with the manifest's text.
+const HEAD: &str = "\
+//! The files of this folder as constants. `compile-kernels` writes all of it.
+
+/// The manifest's text.
+pub(super) const MANIFEST: &str = include_str!(\"manifest.json\");
+
+";
+
+/// A module with the manifest's text, and the machine code for each GPU.
+fn archives<'a>(gpus: impl Iterator<Item = &'a &'a str>) -> String {
+    let lines = gpus.map(|gpu| format!("    (\"{gpu}\", include_bytes!(\"{gpu}.zst\")),\n"));
+    format!(
+        "{HEAD}/// The machine code for each GPU: an archive of `device::archive`.\n\
+         pub(super) const MACHINE: &[(&str, &[u8])] = &[\n{}];\n",
+        lines.collect::<String>()
+    )
+}
+
 /// A module with the manifest's text, and the name and text of each PTX file.
-fn embedding(ptx: &Files) -> String {
-    let mut text = String::from(
-        "//! The files of this folder as constants. `compile-kernels` writes all of it.\n\n\
-         /// The manifest's text.\n\
-         pub(super) const MANIFEST: &str = include_str!(\"manifest.json\");\n\n\
-         /// Name and text of each PTX file.\n\
-         pub(super) const TEXTS: &[(&str, &str)] = &[\n",
+fn texts(ptx: &Files) -> String {
+    let mut text = format!(
+        "{HEAD}/// Name and text of each PTX file.\n\
+         pub(super) const TEXTS: &[(&str, &str)] = &[\n"
     );
     for name in ptx.keys() {
         let line = format!("    (\"{name}\", include_str!(\"{name}\")),\n");
@@ -219,7 +257,14 @@ impl Compiler<'_> {
         let is_counted = self.set.counted && real == Precision::Fp16;
         let hot = if is_counted { hot(&ptx) } else { vec![] };
         let measured = self.measured(&source, &hot)?;
-        Ok(One { source, ptx, measured })
+        let shipped = Sm::running(architecture).filter(|_| self.set.counted);
+        let code = |gpu| {
+            let cubin = self.cubin(&source.ptx, gpu);
+            let read = fs::read(&cubin);
+            Ok((gpu, read.map_err(|e| Fault(format!("{}: {e}", cubin.display())))?))
+        };
+        let codes = shipped.map(code).collect::<Result<_, Fault>>()?;
+        Ok(One { source, ptx, measured, codes })
     }
 
     /// Where the assembler leaves its output for a PTX file and a GPU.

@@ -41,6 +41,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod architecture;
+pub mod archive;
 pub mod cuda;
 mod exchange;
 pub mod launch;
@@ -52,6 +53,7 @@ pub mod target;
 pub mod task;
 pub mod tensor;
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 pub use exchange::{Alone, Exchange};
@@ -101,6 +103,17 @@ impl Ranks {
     pub const ALONE: Self = Self { rank: 0, count: 1 };
 }
 
+/// Which of the kernels that wait for a multiprocessor comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Fills what others leave.
+    Low,
+    /// Between the two.
+    Normal,
+    /// Waits for nothing but running blocks.
+    High,
+}
+
 /// Counts of the requests to a device since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -127,6 +140,8 @@ pub struct ModuleLoad {
     pub path: String,
     /// The device's result.
     pub result: Result<(), DeviceError>,
+    /// How its kernels differ from what plans assume, a sentence each.
+    pub remarks: Vec<String>,
 }
 
 /// Memory of a device.
@@ -175,8 +190,9 @@ pub enum DeviceError {
 
 /// A device that runs launches.
 ///
-/// Handles belong to the device that made them; a foreign one panics. Memory is released by
-/// [`Device::free`] or with the device.
+/// Handles belong to the device that made them; a foreign or released one panics. Memory is
+/// released by [`Device::free`], streams, events and graphs by [`Device::free_stream`] and its
+/// siblings, and whatever is left with the device.
 pub trait Device: Debug + Send + Sync {
     /// Name and driver, for reports.
     fn name(&self) -> String;
@@ -228,11 +244,22 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors, or [`DeviceError::NotCapturable`].
     fn pinned_buffer(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError>;
 
-    /// A new stream.
+    /// A new stream of normal priority.
     ///
     /// # Errors
     /// Driver errors.
-    fn stream(&self) -> Result<Stream, DeviceError>;
+    fn stream(&self) -> Result<Stream, DeviceError> {
+        self.stream_with(Priority::Normal)
+    }
+
+    /// A new stream. A kernel that is captured on it keeps its priority.
+    ///
+    /// # Errors
+    /// Driver errors.
+    fn stream_with(&self, priority: Priority) -> Result<Stream, DeviceError>;
+
+    /// Releases a stream, without waiting: its work still runs.
+    fn free_stream(&self, stream: Stream);
 
     /// A new event.
     ///
@@ -246,6 +273,9 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors.
     fn timing_event(&self) -> Result<Event, DeviceError>;
 
+    /// Releases an event, without waiting. Work that waits for it still does.
+    fn free_event(&self, event: Event);
+
     /// Milliseconds from one recorded event of [`Device::timing_event`] to another. Waits for the
     /// second.
     ///
@@ -253,9 +283,9 @@ pub trait Device: Debug + Send + Sync {
     /// Driver errors, or [`DeviceError::NotCapturable`].
     fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError>;
 
-    /// Loads every module of kernels that is not loaded yet. If one fails, the others are still
-    /// tried.
-    fn load_kernels(&self) -> Vec<ModuleLoad>;
+    /// Loads the modules of these kernels that are not loaded yet, or those of all kernels. If one
+    /// fails, the others are still tried. A capture can contain no load: it comes before.
+    fn load_kernels(&self, wanted: Option<&BTreeSet<&str>>) -> Vec<ModuleLoad>;
 
     /// Records `event` after all work on `stream` so far.
     ///
@@ -346,6 +376,9 @@ pub trait Device: Debug + Send + Sync {
     /// The reason, if the capture is invalid.
     fn end_capture(&self, stream: Stream) -> Result<GraphHandle, DeviceError>;
 
+    /// Releases a graph, without waiting: a replay in flight still ends.
+    fn free_graph(&self, graph: GraphHandle);
+
     /// Runs a captured graph on a stream.
     ///
     /// # Errors
@@ -357,6 +390,10 @@ pub trait Device: Debug + Send + Sync {
     /// # Errors
     /// An error of earlier work, if it is already known.
     fn idle(&self) -> Result<(), DeviceError>;
+
+    /// Gives up a device that hangs: from here on every call that would reach it fails, and none
+    /// waits for it, the releases of memory among them.
+    fn give_up(&self);
 
     /// The counts so far.
     fn counts(&self) -> Counts;

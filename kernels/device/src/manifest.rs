@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
 use crate::Precision;
 use crate::architecture::{Architecture, Capability};
+use crate::archive::{Packed, unpack};
 
 /// Why a manifest is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,11 +148,26 @@ impl Manifest {
     }
 }
 
-/// PTX files with their manifest, as embedded in a binary.
+/// Compiled kernels with their manifest, as embedded in a binary.
 #[derive(Debug)]
 pub struct Compiled {
     manifest: Manifest,
-    texts: &'static [(&'static str, &'static str)],
+    texts: Texts,
+    machine: Vec<Machine>,
+}
+
+#[derive(Debug)]
+enum Texts {
+    Plain(&'static [(&'static str, &'static str)]),
+    Packed(&'static [u8], OnceLock<BTreeMap<String, String>>),
+}
+
+/// Machine code for one GPU, unpacked when it is first asked for.
+#[derive(Debug)]
+struct Machine {
+    runs_on: Architecture,
+    packed: &'static [u8],
+    codes: OnceLock<BTreeMap<String, Packed>>,
 }
 
 impl Compiled {
@@ -166,8 +183,30 @@ impl Compiled {
         let there = |source: &&Source| texts.iter().any(|(name, _)| *name == source.ptx);
         match manifest.sources.iter().find(|source| !there(source)) {
             Some(source) => Err(error(Manifest::FILE, &format!("{} is missing", source.ptx))),
-            None => Ok(Self { manifest, texts }),
+            None => Ok(Self { manifest, texts: Texts::Plain(texts), machine: vec![] }),
         }
+    }
+
+    /// From the manifest's text and archives: one of all PTX files, and one of machine code for
+    /// each GPU (`sm_80`, `sm_90a`).
+    ///
+    /// # Errors
+    /// Text that is not a manifest, or a GPU that has no such name.
+    pub fn packed(
+        manifest: &str,
+        ptx: &'static [u8],
+        machine: &[(&str, &'static [u8])],
+    ) -> Result<Self, ManifestError> {
+        let machine = machine.iter().map(|(gpu, packed)| {
+            let runs_on = gpu.replace("sm_", "compute_").parse();
+            let runs_on = runs_on.map_err(|e| error(gpu, &e))?;
+            Ok(Machine { runs_on, packed, codes: OnceLock::new() })
+        });
+        Ok(Self {
+            manifest: Manifest::parse(manifest)?,
+            texts: Texts::Packed(ptx, OnceLock::new()),
+            machine: machine.collect::<Result<_, _>>()?,
+        })
     }
 
     /// The manifest.
@@ -177,10 +216,41 @@ impl Compiled {
 
     /// The PTX of a source of this manifest.
     ///
-    /// Panics if the source belongs to another.
-    pub fn ptx(&self, source: &Source) -> &'static str {
-        let found = self.texts.iter().find(|(name, _)| *name == source.ptx);
-        found.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx)).1
+    /// Panics if the source belongs to another, or the archive lacks it: a test looks at each.
+    pub fn ptx(&self, source: &Source) -> &str {
+        let found = match &self.texts {
+            Texts::Plain(texts) => {
+                texts.iter().find(|(name, _)| *name == source.ptx).map(|(_, text)| *text)
+            }
+            Texts::Packed(packed, texts) => {
+                let texts = texts.get_or_init(|| {
+                    let text =
+                        |file: Packed| Some((file.name, String::from_utf8(file.bytes).ok()?));
+                    unpack(packed).unwrap_or_default().into_iter().filter_map(text).collect()
+                });
+                texts.get(&source.ptx).map(String::as_str)
+            }
+        };
+        found.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx))
+    }
+
+    /// The machine code of a source for a GPU of this capability, as it is loaded. None if it is
+    /// not there, or was assembled from another PTX.
+    pub fn machine_code(&self, source: &Source, gpu: Capability) -> Option<&[u8]> {
+        let machine = self.machine.iter().find(|machine| machine.serves(gpu))?;
+        let codes = machine.codes.get_or_init(|| {
+            let files = unpack(machine.packed).unwrap_or_default().into_iter();
+            files.map(|file| (file.name.clone(), file)).collect()
+        });
+        let code = codes.get(&source.ptx).filter(|code| code.made_from == source.ptx_sha256)?;
+        Some(&code.bytes)
+    }
+}
+
+impl Machine {
+    /// Machine code runs on later GPUs of the same major version, unlike PTX.
+    fn serves(&self, gpu: Capability) -> bool {
+        self.runs_on.runs_on(gpu) && self.runs_on.capability.major == gpu.major
     }
 }
 

@@ -65,7 +65,9 @@ impl Gpu {
     pub fn named(name: &str) -> Option<Self> {
         let (major, multiprocessors, shared_kib, l2_mib) = match name {
             "a100" => (8, 108, 163, 40),
-            "h100" | "h200" => (9, 132, 227, 50),
+            "h100" => (9, 132, 227, 50),
+            // All six stacks of memory, and the slices of L2 that belong to them.
+            "h200" => (9, 132, 227, 60),
             _ => return None,
         };
         Some(Self {
@@ -109,6 +111,8 @@ mod tests {
         }
         assert_eq!(Gpu::named("v100"), None);
         assert_eq!(Gpu::a100().multiprocessors, 108);
+        let l2_mib = Gpu::NAMES.map(|name| Gpu::named(name).unwrap().l2_bytes >> 20);
+        assert_eq!(l2_mib, [40, 50, 60]);
         assert!(Gpu::a100().capability < Gpu::h100().capability);
     }
 }

@@ -93,6 +93,37 @@ KERNEL(64) planted_forgotten_wait(const float* RESTRICT from, float* RESTRICT to
 }
 EXPORT(planted_forgotten_wait)
 
+// Sums of 16 bytes a thread over steps, each read from the place that another thread has filled.
+template <bool early>
+DEVICE void ring_of_one(const float* from, float* to, int steps) {
+  SHARED(float4, stage, 64);
+  const unsigned t = threadIdx.x;
+  const auto fill = [&](int step) {
+    if (step < steps) copy_async_16(&stage[t], from + 4 * (64 * step + t));  // bug: early fill
+    copy_async_commit();
+  };
+  float sum = 0;
+  fill(0);
+  for (int step = 0; step < steps; step++) {
+    copy_async_wait<0>();
+    __syncthreads();
+    if (early) fill(step + 1);
+    sum += stage[63 - t].x;
+    __syncthreads();
+    if (!early) fill(step + 1);
+  }
+  copy_async_wait<0>();
+  to[t] = sum;
+}
+KERNEL(64) planted_ring_of_one(const float* RESTRICT from, float* RESTRICT to, int steps) {
+  ring_of_one<false>(from, to, steps);
+}
+EXPORT(planted_ring_of_one)
+KERNEL(64) planted_early_fill(const float* RESTRICT from, float* RESTRICT to, int steps) {
+  ring_of_one<true>(from, to, steps);
+}
+EXPORT(planted_early_fill)
+
 KERNEL(32) planted_misaligned_ldmatrix(unsigned* RESTRICT out, int shift) {
   SHARED_2D(half, rows, 33, 8);
   for (int i = 0; i < 8; i++) rows[threadIdx.x][i] = __float2half((float)i);

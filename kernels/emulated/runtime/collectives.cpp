@@ -191,7 +191,11 @@ void copy_async_16(const char* file, int line, void* to, const void* from, int v
     count_lane(COPY_FROM_GLOBAL, place, from, valid, 16);
   }
   Fiber& me = running_fiber();
-  me.copies.push_back({to, from, valid, me.group, place});
+  // Hardware lands a copy at any time until it is waited for.
+  Block& b = running_block();
+  const bool lands = b.random && next_random(b) >> 63;
+  if (lands) copy_16(to, from, valid);
+  me.copies.push_back({to, from, valid, me.group, place, lands});
 }
 void copy_async_commit() { running_fiber().group++; }
 void copy_async_wait(int pending) {
@@ -199,7 +203,7 @@ void copy_async_wait(int pending) {
   size_t done = 0;
   for (; done < me.copies.size() && me.copies[done].group < me.group - pending; done++) {
     const AsyncCopy& copy = me.copies[done];
-    copy_16(copy.to, copy.from, copy.valid);
+    if (!copy.landed) copy_16(copy.to, copy.from, copy.valid);
   }
   me.copies.erase(me.copies.begin(), me.copies.begin() + (ptrdiff_t)done);
 }

@@ -158,7 +158,7 @@ static void entry() {
   }
 }
 
-static uint64_t next_random(Block& b) {
+uint64_t next_random(Block& b) {
   b.random ^= b.random << 13;
   b.random ^= b.random >> 7;
   b.random ^= b.random << 17;

@@ -16,12 +16,15 @@
 namespace emulated {
 enum class State : uint8_t { FRESH, RUNS, AT_BARRIER, AT_WARP, DONE };
 
-// An asynchronous copy happens when it is waited for: who forgets to wait reads what was there.
+// An asynchronous copy happens when it is waited for: who forgets to wait reads what was there. In
+// a random order half of the copies happen at once: who fills a place too early spoils what others
+// read there.
 struct AsyncCopy {
   void* to;
   const void* from;
   int valid, group;
   Place place;
+  bool landed;
 };
 
 // A thread of the block. What every switch needs lies together in its first cache lines.
@@ -102,6 +105,7 @@ inline Fiber& running_fiber() { return *static_cast<Fiber*>(current); }
 // Runs all threads of a block to their end, or to the first fault.
 void run_block(Block& block);
 void copy_16(void* to, const void* from, int valid);
+uint64_t next_random(Block& block);
 // Empties shared memory before a block runs, and looks at its red zones afterwards.
 void clear_shared(Block& block);
 void check_shared(Block& block);

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use device::{
     AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
-    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Ranks, Stream, Task, Upload,
+    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Priority, Ranks, Stream, Task, Upload,
 };
 
 use crate::capture::{Capture, Graph};
 use crate::command::Command;
 use crate::counted::CountedLaunch;
 use crate::library::{Way, kernel_names, source};
-use crate::memory::{Memory, TOTAL_BYTES};
+use crate::memory::Memory;
 use crate::planted::Planted;
 use crate::queue::{Item, Next, Queues, Ticket};
 use crate::ranks::Member;
@@ -50,15 +50,29 @@ struct Inner {
     memory: Memory,
     pinned: Vec<(DevicePtr, usize)>,
     queues: Queues,
-    events: Vec<Option<Ticket>>,
+    /// What each event marks, if it was recorded.
+    events: BTreeMap<u32, Option<Ticket>>,
+    events_made: u32,
     /// When each timing event was reached.
     stamps: BTreeMap<u32, Option<Instant>>,
-    graphs: Vec<Arc<Graph>>,
+    /// `None` once released.
+    graphs: Vec<Option<Arc<Graph>>>,
     capture: Option<Capture>,
     counts: Counts,
     counted: Vec<CountedLaunch>,
     random: u64,
     fault: Option<DeviceError>,
+}
+
+/// What was made on a device and not released yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alive {
+    /// Captured graphs.
+    pub graphs: usize,
+    /// Streams.
+    pub streams: usize,
+    /// Events.
+    pub events: usize,
 }
 
 impl EmulatedDevice {
@@ -95,6 +109,12 @@ impl EmulatedDevice {
         self
     }
 
+    /// A device of so much memory.
+    pub fn with_memory(self, bytes: usize) -> Self {
+        self.lock().memory.total = bytes;
+        self
+    }
+
     /// Sums products as tensor cores do: a group of products and the running sum are aligned to the
     /// largest and truncated, not rounded. By default each sum is rounded to nearest.
     pub fn with_tensor_core_sums(mut self) -> Self {
@@ -123,6 +143,16 @@ impl EmulatedDevice {
     pub fn with_os_threads(mut self, threads: u32) -> Self {
         self.os_threads = threads.max(1);
         self
+    }
+
+    /// What is alive now.
+    pub fn alive(&self) -> Alive {
+        let inner = self.lock();
+        Alive {
+            graphs: inner.graphs.iter().flatten().count(),
+            streams: inner.queues.alive(),
+            events: inner.events.len(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -222,8 +252,18 @@ impl EmulatedDevice {
 impl Inner {
     fn checked(&self, stream: Stream) -> usize {
         let s = stream.0 as usize;
-        assert!(s < self.queues.len(), "{stream:?} is not of this device");
+        assert!(self.queues.is_alive(s), "{stream:?} is not of this device");
         s
+    }
+
+    fn event(&mut self, event: Event) -> &mut Option<Ticket> {
+        let found = self.events.get_mut(&event.0);
+        found.unwrap_or_else(|| panic!("{event:?} is not of this device"))
+    }
+
+    fn graph(&self, graph: GraphHandle) -> Arc<Graph> {
+        let found = self.graphs.get(graph.0 as usize).and_then(Option::as_ref);
+        found.unwrap_or_else(|| panic!("{graph:?} is not of this device")).clone()
     }
 
     fn not_capturing(&self, what: &'static str) -> Result<(), DeviceError> {
@@ -254,8 +294,11 @@ impl Device for EmulatedDevice {
     }
 
     fn memory(&self) -> Result<DeviceMemory, DeviceError> {
-        let used = self.lock().memory.used() + self.staging_bytes.load(Ordering::Relaxed);
-        Ok(DeviceMemory { free: TOTAL_BYTES - used, total: TOTAL_BYTES })
+        let (used, total) = {
+            let memory = &self.lock().memory;
+            (memory.used() + self.staging_bytes.load(Ordering::Relaxed), memory.total)
+        };
+        Ok(DeviceMemory { free: total.saturating_sub(used), total })
     }
 
     fn alloc(&self, bytes: usize) -> Result<DevicePtr, DeviceError> {
@@ -300,14 +343,29 @@ impl Device for EmulatedDevice {
         Ok(PinnedBuffer::new(StagingMemory::new(bytes, &self.staging_bytes)))
     }
 
-    fn stream(&self) -> Result<Stream, DeviceError> {
+    /// Priorities change no order that a program may rely on: work that nothing orders runs in any.
+    fn stream_with(&self, _priority: Priority) -> Result<Stream, DeviceError> {
         Ok(Stream(self.lock().queues.add_stream() as u32))
+    }
+
+    fn free_stream(&self, stream: Stream) {
+        let mut inner = self.lock();
+        let s = inner.checked(stream);
+        inner.queues.free(s);
     }
 
     fn event(&self) -> Result<Event, DeviceError> {
         let mut inner = self.lock();
-        inner.events.push(None);
-        Ok(Event(inner.events.len() as u32 - 1))
+        let event = inner.events_made;
+        inner.events_made += 1;
+        inner.events.insert(event, None);
+        Ok(Event(event))
+    }
+
+    fn free_event(&self, event: Event) {
+        let mut inner = self.lock();
+        inner.event(event);
+        inner.events.remove(&event.0);
     }
 
     fn timing_event(&self) -> Result<Event, DeviceError> {
@@ -328,9 +386,13 @@ impl Device for EmulatedDevice {
         Ok(1e3 * at(end).duration_since(at(start)).as_secs_f32())
     }
 
-    fn load_kernels(&self) -> Vec<ModuleLoad> {
-        let sources: BTreeSet<String> = kernel_names().iter().map(|name| source(name)).collect();
-        let load = |path: String| ModuleLoad { result: self.planted.load(&path), path };
+    fn load_kernels(&self, wanted: Option<&BTreeSet<&str>>) -> Vec<ModuleLoad> {
+        let is_wanted = |name: &&String| wanted.is_none_or(|names| names.contains(name.as_str()));
+        let names = kernel_names();
+        let sources: BTreeSet<String> =
+            names.iter().filter(is_wanted).map(|name| source(name)).collect();
+        let load =
+            |path: String| ModuleLoad { result: self.planted.load(&path), path, remarks: vec![] };
         let of_training = sources.into_iter().filter(|path| path.starts_with("kernels/src/"));
         of_training.map(load).collect()
     }
@@ -338,6 +400,7 @@ impl Device for EmulatedDevice {
     fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError> {
         let mut inner = self.lock();
         let s = inner.checked(stream);
+        inner.event(event);
         if inner.stamps.contains_key(&event.0) {
             inner.not_capturing("a timing event")?;
             inner.queues.push(s, Item::Run(Command::Stamp(event.0)));
@@ -348,7 +411,7 @@ impl Device for EmulatedDevice {
                 if let Some(capture) = &mut inner.capture {
                     capture.forget(event.0);
                 }
-                inner.events[event.0 as usize] = inner.queues.last(s);
+                *inner.event(event) = inner.queues.last(s);
             }
         }
         Ok(())
@@ -357,13 +420,14 @@ impl Device for EmulatedDevice {
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
         let mut inner = self.lock();
         let s = inner.checked(stream);
+        let marked = *inner.event(event);
         match &mut inner.capture {
             Some(capture) if capture.holds_event(event.0) => capture.wait(s, event.0),
             Some(capture) if capture.holds(s) => {
                 return Err(DeviceError::NotCapturable("a wait for work outside the capture"));
             }
             _ => {
-                if let Some(ticket) = inner.events[event.0 as usize] {
+                if let Some(ticket) = marked {
                     inner.queues.push(s, Item::Wait(ticket));
                 }
             }
@@ -478,8 +542,14 @@ impl Device for EmulatedDevice {
             panic!("no capture began on {stream:?}");
         };
         let graph = capture.finish()?;
-        inner.graphs.push(Arc::new(graph));
+        inner.graphs.push(Some(Arc::new(graph)));
         Ok(GraphHandle(inner.graphs.len() as u32 - 1))
+    }
+
+    fn free_graph(&self, graph: GraphHandle) {
+        let mut inner = self.lock();
+        inner.graph(graph);
+        inner.graphs[graph.0 as usize] = None;
     }
 
     fn replay(&self, graph: GraphHandle, stream: Stream) -> Result<(), DeviceError> {
@@ -487,7 +557,7 @@ impl Device for EmulatedDevice {
         inner.not_capturing("a replay")?;
         let s = inner.checked(stream);
         inner.counts.graph_launches += 1;
-        let graph = inner.graphs[graph.0 as usize].clone();
+        let graph = inner.graph(graph);
         inner.queues.push(s, Item::Replay(graph));
         Ok(())
     }
@@ -496,6 +566,11 @@ impl Device for EmulatedDevice {
         let mut inner = self.lock();
         self.advance(&mut inner);
         inner.fault.clone().map_or(Ok(()), Err)
+    }
+
+    fn give_up(&self) {
+        let (call, reason) = ("choosing the GPU".into(), "it was given up, as it hangs".into());
+        self.lock().fault.get_or_insert(DeviceError::Driver { call, reason });
     }
 
     fn counts(&self) -> Counts {

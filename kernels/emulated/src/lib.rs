@@ -28,7 +28,7 @@ mod ranks;
 mod staging;
 
 pub use counted::{CountedLaunch, Operation, Requests, Site};
-pub use emulated::{EmulatedDevice, Order};
+pub use emulated::{Alive, EmulatedDevice, Order};
 pub use library::kernel_names;
 pub use planted::Planted;
 

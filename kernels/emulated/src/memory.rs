@@ -8,15 +8,23 @@ use crate::counted::Site;
 use crate::library::{self, Block, Way};
 
 /// Total memory of the emulated device: small enough to expose a runaway test.
-pub(crate) const TOTAL_BYTES: usize = 6 << 30;
+const TOTAL_BYTES: usize = 6 << 30;
 /// Buffers up to this size are compared before and after a launch that only reads them.
 const WATCHED_BYTES: usize = 1 << 20;
 
 /// Live allocations by address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Memory {
     blocks: BTreeMap<DevicePtr, usize>,
     used: usize,
+    /// How much there is.
+    pub(crate) total: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { blocks: BTreeMap::new(), used: 0, total: TOTAL_BYTES }
+    }
 }
 
 impl Memory {
@@ -25,7 +33,7 @@ impl Memory {
     }
 
     pub(crate) fn alloc(&mut self, bytes: usize) -> Result<DevicePtr, DeviceError> {
-        let free = TOTAL_BYTES - self.used;
+        let free = self.total.saturating_sub(self.used);
         let refused = DeviceError::OutOfMemory { wanted: bytes, free };
         if bytes > free {
             return Err(refused);

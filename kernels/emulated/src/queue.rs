@@ -41,6 +41,7 @@ struct Stream {
     last: Option<Ticket>,
     /// A graph in execution at the head of the queue: which nodes are done.
     running: Option<Vec<bool>>,
+    freed: bool,
 }
 
 impl Queues {
@@ -49,8 +50,17 @@ impl Queues {
         self.streams.len() - 1
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.streams.len()
+    pub(crate) fn is_alive(&self, stream: usize) -> bool {
+        self.streams.get(stream).is_some_and(|stream| !stream.freed)
+    }
+
+    pub(crate) fn alive(&self) -> usize {
+        self.streams.iter().filter(|stream| !stream.freed).count()
+    }
+
+    /// Gives up a stream, whose work still runs.
+    pub(crate) fn free(&mut self, stream: usize) {
+        self.streams[stream].freed = true;
     }
 
     pub(crate) fn push(&mut self, stream: usize, item: Item) {

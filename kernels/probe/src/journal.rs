@@ -1,6 +1,5 @@
 //! The results, on the screen and in a file that is complete after every variant.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -125,15 +124,15 @@ impl Journal {
         let Some(file) = &self.file else { return Ok(()) };
         let mut all = self.head.clone();
         all["results"] = self.results.clone().into();
-        let beside = file.with_extension("part");
-        fs::write(&beside, format!("{all:#}\n"))
-            .and_then(|()| fs::rename(&beside, file))
+        dali::file::write(file, |out| writeln!(out, "{all:#}"))
             .with_context(|| format!("writing {}", file.display()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn figures() -> Figures {

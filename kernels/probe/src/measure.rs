@@ -46,7 +46,8 @@ pub struct Figures {
 
 /// Opens a GPU with the kernels of training and the variants.
 fn open(ordinal: usize) -> anyhow::Result<CudaDevice> {
-    Ok(CudaDevice::open(ordinal, &[kernels::compiled::kernels(), compiled::variants()])?)
+    let sets = [kernels::compiled::kernels(), compiled::variants()];
+    Ok(CudaDevice::open(ordinal, &sets, |sentence| eprintln!("{sentence}"))?)
 }
 
 /// Runs a candidate for the sm_90a descriptors: one sentence on what was read, if it was not what

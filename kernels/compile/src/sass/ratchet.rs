@@ -73,10 +73,10 @@ fn changes(old: &RecordedKernel, new: &RecordedKernel) -> (Vec<String>, Vec<Stri
 ///
 /// # Errors
 /// A file that is not a record: its contents must not be lost.
-pub fn recorded(text: Option<&String>) -> Result<Record, Fault> {
+pub fn recorded(text: Option<&Vec<u8>>) -> Result<Record, Fault> {
     let Some(text) = text else { return Ok(Record::default()) };
     let folder = KERNELS.folder;
-    Record::parse(text)
+    Record::parse(&String::from_utf8_lossy(text))
         .map_err(|fault| Fault(format!("{folder}/{fault}; take the file from the last commit")))
 }
 
@@ -236,7 +236,7 @@ mod tests {
         old.add("b.ptx", "2", &[]);
         let text = old.text().unwrap();
         assert_eq!(text.lines().filter(|line| line.contains("\"name\"")).count(), 2, "{text}");
-        assert_eq!(recorded(Some(&text)).unwrap(), old);
+        assert_eq!(recorded(Some(&text.into_bytes())).unwrap(), old);
         assert_eq!(recorded(None).unwrap(), Record::default());
         let fault = recorded(Some(&"{}".into())).unwrap_err();
         assert!(fault.0.starts_with("ptx/sass.json: missing field `assembler`"), "{fault}");

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{DriverError, result};
@@ -23,6 +24,7 @@ pub(super) struct Context {
     pub(super) name: String,
     /// The GPU as planning sees it.
     pub(super) gpu: Gpu,
+    is_given_up: AtomicBool,
 }
 
 // SAFETY: a context is a handle; the driver lets any thread make it current and use it, at the same
@@ -57,13 +59,25 @@ impl Context {
         let raw = unsafe { result::primary_ctx::retain(device) }
             .or_fault(|| format!("opening GPU {ordinal} ({name})"))?;
         let name = format!("{name}, driver for CUDA {}", version_text(version));
-        Ok(Arc::new(Self { device, raw, name, gpu }))
+        Ok(Arc::new(Self { device, raw, name, gpu, is_given_up: AtomicBool::new(false) }))
     }
 
     /// Makes the context current on this thread; every use of a handle starts with this.
+    ///
+    /// # Errors
+    /// Driver errors, and any use of a GPU that was given up: releases skip what does not bind.
     pub(super) fn bind(&self) -> Result<(), DeviceError> {
+        if self.is_given_up.load(Ordering::SeqCst) {
+            let reason = "it was given up, as it hangs".into();
+            return Err(DeviceError::Driver { call: "choosing the GPU".into(), reason });
+        }
         // SAFETY: the context is alive until `self` is dropped.
         unsafe { result::ctx::set_current(self.raw) }.or_fault(|| "choosing the GPU".into())
+    }
+
+    /// Lets nothing reach the GPU any more.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::SeqCst);
     }
 
     /// Waits for all work.
@@ -83,6 +97,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if self.is_given_up.load(Ordering::SeqCst) {
+            return;
+        }
         // SAFETY: retained once, in `open`; every handle that needs the context holds an `Arc` of
         // it, so none is left. A device that failed has nothing left to report to.
         let _ = unsafe { result::primary_ctx::release(self.device) };
@@ -195,8 +212,13 @@ fn absent(what: &str) -> DeviceError {
 fn no_driver(error: DriverError) -> DeviceError {
     DeviceError::Absent(format!(
         "the NVIDIA driver finds no usable GPU: {}; see what nvidia-smi and CUDA_VISIBLE_DEVICES \
-         say, or use --device cpu",
-        reason(error)
+         say, or use --device cpu{}",
+        reason(error),
+        match error.0 {
+            sys::CUresult::CUDA_ERROR_STUB_LIBRARY =>
+                ". LD_LIBRARY_PATH names the `stubs` folder of a CUDA toolkit: take it out",
+            _ => "",
+        }
     ))
 }
 

@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, through the installed driver.
 //!
 //! The driver library is loaded when a device is opened: one build serves machines with and without
-//! a GPU, and a missing driver or GPU is reported in one sentence. The driver compiles the kernels'
-//! PTX for the GPU that it finds, and caches the code.
+//! a GPU, and a missing driver or GPU is reported in one sentence. Kernels are machine code for the
+//! GPU; where there is none, the driver compiles their PTX, and caches the code.
 
 mod args;
 mod context;
@@ -13,7 +13,7 @@ mod ordinal;
 mod staging;
 mod stream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use staging::StagingMemory;
 use crate::manifest::Compiled;
 use crate::{
     AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
-    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Ranks, Stream,
+    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Priority, Ranks, Stream,
 };
 
 /// Short compared with a step, long compared with a read of pinned memory.
@@ -53,10 +53,10 @@ pub struct CudaDevice {
 
 #[derive(Debug, Default)]
 struct State {
-    graphs: Vec<Arc<stream::Graph>>,
-    events: Vec<Arc<stream::Event>>,
-    streams: Vec<Arc<stream::Stream>>,
-    /// `None` once released.
+    /// Here and below: `None` once released.
+    graphs: Vec<Option<Arc<stream::Graph>>>,
+    events: Vec<Option<Arc<stream::Event>>>,
+    streams: Vec<Option<Arc<stream::Stream>>>,
     pinned: Vec<Option<Arc<PinnedMemory>>>,
     allocations: BTreeMap<DevicePtr, Allocation>,
     /// The stream that replayed last.
@@ -68,14 +68,19 @@ struct State {
 
 impl CudaDevice {
     /// Opens the GPU with this number, as `CUDA_VISIBLE_DEVICES` counts them. Launches find kernels
-    /// by name in the first set that contains them.
+    /// by name in the first set that contains them. `notice` is told, once, before the driver has
+    /// to compile kernels, as it may take half a minute.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] with one sentence if there is no such GPU, or no driver that can run
     /// the kernels; never a panic.
-    pub fn open(ordinal: usize, kernels: &[&'static Compiled]) -> Result<Self, DeviceError> {
+    pub fn open(
+        ordinal: usize,
+        kernels: &[&'static Compiled],
+        notice: fn(&str),
+    ) -> Result<Self, DeviceError> {
         let context = Context::open(ordinal)?;
-        let kernels = Kernels::new(&context, kernels);
+        let kernels = Kernels::new(&context, kernels, notice);
         Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context })
     }
 
@@ -108,15 +113,16 @@ impl CudaDevice {
     /// results, and nothing can be summed or replayed any more.
     ///
     /// # Errors
-    /// NCCL's own errors, or another thread that does not come back from a call into NCCL.
+    /// NCCL's own errors, or a call into NCCL that does not come back within a second.
     pub fn abort(&self) -> Result<(), DeviceError> {
-        self.group.get().map_or(Ok(()), Communicator::abort)
+        let graphs = || self.lock().graphs.iter_mut().filter_map(Option::take).collect::<Vec<_>>();
+        self.group.get().map_or(Ok(()), |group| group.abort(graphs))
     }
 
     fn new_event(&self, timing: bool) -> Result<Event, DeviceError> {
         let event = Arc::new(stream::Event::new(&self.context, timing)?);
         let mut state = self.lock();
-        state.events.push(event);
+        state.events.push(Some(event));
         Ok(Event(state.events.len() as u32 - 1))
     }
 
@@ -128,12 +134,12 @@ impl CudaDevice {
 
 impl State {
     fn stream(&self, stream: Stream) -> Arc<stream::Stream> {
-        let found = self.streams.get(stream.0 as usize);
+        let found = self.streams.get(stream.0 as usize).and_then(Option::as_ref);
         found.unwrap_or_else(|| panic!("{stream:?} is not of this device")).clone()
     }
 
     fn event(&self, event: Event) -> Arc<stream::Event> {
-        let found = self.events.get(event.0 as usize);
+        let found = self.events.get(event.0 as usize).and_then(Option::as_ref);
         found.unwrap_or_else(|| panic!("{event:?} is not of this device")).clone()
     }
 
@@ -153,6 +159,12 @@ impl State {
     fn not_capturing(&self, what: &'static str) -> Result<(), DeviceError> {
         if self.capture.is_some() { Err(DeviceError::NotCapturable(what)) } else { Ok(()) }
     }
+}
+
+/// Gives up what a handle stands for. Panics if it is not of this device, or was released before.
+fn release<T>(slots: &mut [Option<T>], handle: u32) {
+    let released = slots.get_mut(handle as usize).and_then(Option::take);
+    assert!(released.is_some(), "handle {handle} is not of this device");
 }
 
 impl Device for CudaDevice {
@@ -232,11 +244,15 @@ impl Device for CudaDevice {
         Ok(PinnedBuffer::new(StagingMemory::new(&self.context, bytes)?))
     }
 
-    fn stream(&self) -> Result<Stream, DeviceError> {
-        let stream = Arc::new(stream::Stream::new(&self.context)?);
+    fn stream_with(&self, priority: Priority) -> Result<Stream, DeviceError> {
+        let stream = Arc::new(stream::Stream::new(&self.context, priority)?);
         let mut state = self.lock();
-        state.streams.push(stream);
+        state.streams.push(Some(stream));
         Ok(Stream(state.streams.len() as u32 - 1))
+    }
+
+    fn free_stream(&self, stream: Stream) {
+        release(&mut self.lock().streams, stream.0);
     }
 
     fn event(&self) -> Result<Event, DeviceError> {
@@ -245,6 +261,10 @@ impl Device for CudaDevice {
 
     fn timing_event(&self) -> Result<Event, DeviceError> {
         self.new_event(true)
+    }
+
+    fn free_event(&self, event: Event) {
+        release(&mut self.lock().events, event.0);
     }
 
     fn elapsed_ms(&self, start: Event, end: Event) -> Result<f32, DeviceError> {
@@ -257,8 +277,8 @@ impl Device for CudaDevice {
         end.ms_since(&start)
     }
 
-    fn load_kernels(&self) -> Vec<ModuleLoad> {
-        self.kernels.load_all()
+    fn load_kernels(&self, wanted: Option<&BTreeSet<&str>>) -> Vec<ModuleLoad> {
+        self.kernels.load_all(wanted)
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DeviceError> {
@@ -398,9 +418,6 @@ impl Device for CudaDevice {
     fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         let mut state = self.lock();
         state.not_capturing("a second capture")?;
-        // The driver may wait for the GPU while loading a module, which no capture can contain. A
-        // module that fails to load is reported at the first launch of one of its kernels.
-        self.kernels.load_all();
         state.stream(stream).begin_capture()?;
         state.capture = Some(stream);
         Ok(())
@@ -411,8 +428,13 @@ impl Device for CudaDevice {
         assert_eq!(state.capture, Some(stream), "no capture began on {stream:?}");
         state.capture = None;
         let graph = state.stream(stream).end_capture()?;
-        state.graphs.push(Arc::new(graph));
+        state.graphs.push(Some(Arc::new(graph)));
         Ok(GraphHandle(state.graphs.len() as u32 - 1))
+    }
+
+    fn free_graph(&self, graph: GraphHandle) {
+        // It may be gone already, with its group.
+        drop(self.lock().graphs[graph.0 as usize].take());
     }
 
     fn replay(&self, graph: GraphHandle, stream: Stream) -> Result<(), DeviceError> {
@@ -420,14 +442,14 @@ impl Device for CudaDevice {
             let mut state = self.lock();
             state.not_capturing("a replay")?;
             state.counts.graph_launches += 1;
-            let found = state.graphs.get(graph.0 as usize);
+            // A group that was left took the graphs with it.
+            self.group.get().map_or(Ok(()), Communicator::check)?;
+            let found = state.graphs.get(graph.0 as usize).and_then(Option::as_ref);
             let found = found.unwrap_or_else(|| panic!("{graph:?} is not of this device"));
             let (found, stream) = (found.clone(), state.stream(stream));
             state.replayed = Some(stream.clone());
             (found, stream)
         };
-        // A graph of a group that was left holds addresses that are no more.
-        self.group.get().map_or(Ok(()), Communicator::check)?;
         stream.replay(&graph)
     }
 
@@ -437,6 +459,10 @@ impl Device for CudaDevice {
         let stream = self.lock().replayed.clone();
         stream.map_or(Ok(()), |stream| stream.check())?;
         self.group.get().map_or(Ok(()), Communicator::check)
+    }
+
+    fn give_up(&self) {
+        self.context.give_up();
     }
 
     fn counts(&self) -> Counts {
@@ -458,7 +484,7 @@ mod tests {
     /// The error that users see without a GPU; never a panic.
     #[test]
     fn a_machine_without_a_gpu_is_told_so_in_one_sentence() {
-        match CudaDevice::open(0, &[]) {
+        match CudaDevice::open(0, &[], |_| ()) {
             Ok(device) => println!("SKIPPED: there is a GPU here ({})", device.name()),
             Err(DeviceError::Absent(sentence)) => {
                 println!("{sentence}");
@@ -468,6 +494,6 @@ mod tests {
             Err(other) => panic!("{other}"),
         }
         // No machine has that many.
-        assert!(matches!(CudaDevice::open(1 << 20, &[]), Err(DeviceError::Absent(_))));
+        assert!(matches!(CudaDevice::open(1 << 20, &[], |_| ()), Err(DeviceError::Absent(_))));
     }
 }

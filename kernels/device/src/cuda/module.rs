@@ -1,90 +1,172 @@
-//! Kernels: PTX compiled by the driver, found by name.
+//! Kernels: machine code for this GPU, or PTX that the driver compiles, found by name.
 #![allow(unsafe_code)]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, c_void};
+use std::num::NonZero;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
 
 use cudarc::driver::sys::{self, CUfunction_attribute_enum as Attribute, CUjit_option_enum as Jit};
 use cudarc::driver::{DriverError, result};
 
 use super::context::{Context, OrFault, reason};
-use crate::manifest::{Compiled, Kernel, Source};
+use crate::manifest::{Compiled, Kernel, Resources, Source};
 use crate::{DeviceError, ModuleLoad};
 
-/// Compiled kernels; each module is JIT-compiled when one of its kernels is first requested.
-#[derive(Debug)]
+/// Threads that have the driver compile PTX.
+const MAX_THREADS: usize = 8;
+
+/// Compiled kernels; the module of each is loaded when one of its kernels is first wanted.
 pub(super) struct Kernels {
     context: Arc<Context>,
     sets: Vec<&'static Compiled>,
     loaded: Mutex<HashMap<&'static str, Arc<Function>>>,
+    /// Told before the driver compiles, which takes a while.
+    notice: fn(&str),
+    noticed: Once,
 }
 
+/// A source, and the set that holds it.
+type Member = (&'static Compiled, &'static Source);
+
 impl Kernels {
-    pub(super) fn new(context: &Arc<Context>, sets: &[&'static Compiled]) -> Self {
-        Self { context: context.clone(), sets: sets.to_vec(), loaded: Mutex::default() }
+    pub(super) fn new(
+        context: &Arc<Context>,
+        sets: &[&'static Compiled],
+        notice: fn(&str),
+    ) -> Self {
+        let (context, sets) = (context.clone(), sets.to_vec());
+        Self { context, sets, loaded: Mutex::default(), notice, noticed: Once::new() }
     }
 
     /// A kernel by name, for the newest architecture that the GPU runs.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Function>, DeviceError> {
-        let mut loaded = self.lock();
-        if let Some(function) = loaded.get(name) {
+        if let Some(function) = self.lock().get(name) {
             return Ok(function.clone());
         }
-        let capability = self.context.gpu.capability;
-        let found = self.sets.iter().find_map(|set| {
-            let (source, _) = set.manifest().kernel(name, capability)?;
-            Some((set, source))
-        });
-        let Some((set, source)) = found else {
+        let Some(member) = self.member(name) else {
+            let capability = self.context.gpu.capability;
             let reason = format!("no compiled kernel of this name runs on sm_{capability}");
             return Err(fault(name, &reason));
         };
-        self.load(set, source, &mut loaded)?;
-        loaded.get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
+        self.load(member)?;
+        self.lock().get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
     }
 
-    /// JIT-compiles the remaining modules of the first set, the one that training runs. Tries all
-    /// of them, even if one fails.
-    pub(super) fn load_all(&self) -> Vec<ModuleLoad> {
-        let mut loaded = self.lock();
-        let capability = self.context.gpu.capability;
-        let mut loads = Vec::new();
-        for set in self.sets.iter().take(1) {
-            let manifest = set.manifest();
-            for source in manifest.for_gpu(capability) {
-                let missing = |kernel: &&Kernel| !loaded.contains_key(kernel.name.as_str());
-                let result = match source.kernels.iter().find(missing) {
-                    Some(_) => self.load(set, source, &mut loaded),
-                    None => Ok(()),
-                };
-                loads.push(ModuleLoad { path: source.path.clone(), result });
+    /// Loads what is missing of these kernels, or of all kernels of the first set, the one that
+    /// training runs. Tries all modules, even if one fails; those without machine code for this GPU
+    /// on several threads.
+    pub(super) fn load_all(&self, wanted: Option<&BTreeSet<&str>>) -> Vec<ModuleLoad> {
+        let members: Vec<Member> = match wanted {
+            Some(names) => names.iter().filter_map(|name| self.member(name)).collect(),
+            None => {
+                let first = self.sets.iter().take(1);
+                let capability = self.context.gpu.capability;
+                first.flat_map(|s| s.manifest().for_gpu(capability).map(|m| (*s, m))).collect()
+            }
+        };
+        let mut missing: Vec<Member> = Vec::new();
+        for member in members {
+            let is_there = missing.iter().any(|(_, other)| ptr::eq(*other, member.1));
+            if !is_there && !self.is_loaded(member) {
+                missing.push(member);
             }
         }
-        loads
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
+        let share = missing.len().div_ceil(threads).max(1);
+        thread::scope(|scope| {
+            let load = |part: &[Member]| part.iter().map(|m| self.told(*m)).collect::<Vec<_>>();
+            let parts: Vec<_> =
+                missing.chunks(share).map(|part| scope.spawn(move || load(part))).collect();
+            parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+        })
     }
 
-    /// Adds the kernels of a module that no newer architecture has.
-    fn load(
-        &self,
-        set: &'static Compiled,
-        source: &'static Source,
-        loaded: &mut HashMap<&'static str, Arc<Function>>,
-    ) -> Result<(), DeviceError> {
-        let module = Arc::new(Module::new(&self.context, &source.path, set.ptx(source))?);
+    /// Where a kernel is for the newest architecture that the GPU runs.
+    fn member(&self, name: &str) -> Option<Member> {
+        let capability = self.context.gpu.capability;
+        self.sets.iter().find_map(|set| {
+            let (source, _) = set.manifest().kernel(name, capability)?;
+            Some((*set, source))
+        })
+    }
+
+    fn is_loaded(&self, (_, source): Member) -> bool {
+        let loaded = self.lock();
+        source.kernels.iter().all(|kernel| loaded.contains_key(kernel.name.as_str()))
+    }
+
+    fn told(&self, member: Member) -> ModuleLoad {
+        let path = member.1.path.clone();
+        match self.load(member) {
+            Ok(remarks) => ModuleLoad { path, result: Ok(()), remarks },
+            Err(fault) => ModuleLoad { path, result: Err(fault), remarks: vec![] },
+        }
+    }
+
+    /// Adds the kernels of a module that no newer architecture has. Returns what is remarkable
+    /// about them.
+    fn load(&self, (set, source): Member) -> Result<Vec<String>, DeviceError> {
+        let module = Arc::new(self.module(set, source)?);
+        let mut remarks = Vec::new();
         for kernel in &source.kernels {
             let best = set.manifest().kernel(&kernel.name, self.context.gpu.capability);
-            if best.is_some_and(|(best, _)| std::ptr::eq(best, source)) {
-                loaded.insert(&kernel.name, Arc::new(module.function(kernel)?));
+            if best.is_some_and(|(best, _)| ptr::eq(best, source)) {
+                let function = module.function(kernel)?;
+                remarks.extend(self.remark(kernel, function.resources));
+                self.lock().insert(&kernel.name, Arc::new(function));
             }
         }
-        Ok(())
+        Ok(remarks)
+    }
+
+    /// The machine code for this GPU, if it is shipped and the driver takes it; else the driver
+    /// compiles the PTX.
+    fn module(&self, set: &Compiled, source: &Source) -> Result<Module, DeviceError> {
+        let code = set.machine_code(source, self.context.gpu.capability);
+        if let Some(module) = code.and_then(|code| Module::of_code(&self.context, code)) {
+            return Ok(module);
+        }
+        self.noticed.call_once(|| {
+            (self.notice)(&format!("compiling kernels for this GPU, once: {NO_CODE}"));
+        });
+        Module::of_ptx(&self.context, &source.path, set.ptx(source))
+    }
+
+    /// How a kernel differs from what plans assume: they count on the registers that the manifest
+    /// tells, and local memory in a hot loop is slow.
+    fn remark(&self, kernel: &Kernel, [registers, local_bytes]: [u32; 2]) -> Option<String> {
+        let planned = planned(kernel, self.context.gpu.capability.major)?;
+        let wanted = [planned.registers, planned.stack_bytes];
+        ([registers, local_bytes] != wanted).then(|| {
+            format!(
+                "kernel `{}` takes {registers} registers and {local_bytes} bytes of local memory, \
+                 and was planned with {} and {}",
+                kernel.name, wanted[0], wanted[1]
+            )
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Arc<Function>>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernels").field("loaded", &self.lock().len()).finish_non_exhaustive()
+    }
+}
+
+/// Why the driver has to compile.
+const NO_CODE: &str = "this program has no machine code for it that the driver takes";
+
+/// A kernel's resources on a GPU of this major version, if it was assembled for one.
+fn planned(kernel: &Kernel, major: u32) -> Option<Resources> {
+    let prefix = format!("sm_{major}");
+    kernel.on.iter().find(|(gpu, _)| gpu.starts_with(&prefix)).map(|(_, planned)| *planned)
 }
 
 fn fault(kernel: &str, reason: &str) -> DeviceError {
@@ -105,7 +187,18 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    fn new(context: &Arc<Context>, path: &str, ptx: &str) -> Result<Self, DeviceError> {
+    /// None if the driver does not take the code: it is for another GPU, or a newer driver.
+    fn of_code(context: &Arc<Context>, code: &[u8]) -> Option<Self> {
+        context.bind().ok()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the image is an object file of the assembler's, which tells its own length, and
+        // outlives the call.
+        let made = unsafe { sys::cuModuleLoadData(&mut raw, code.as_ptr().cast()) };
+        made.result().ok()?;
+        Some(Self { raw, context: context.clone() })
+    }
+
+    fn of_ptx(context: &Arc<Context>, path: &str, ptx: &str) -> Result<Self, DeviceError> {
         context.bind()?;
         let failed = |reason: String| DeviceError::Driver {
             call: format!("compiling the PTX of {path} for this GPU"),
@@ -151,7 +244,16 @@ impl Module {
         // SAFETY: as above.
         unsafe { result::function::set_function_attribute(raw, attribute, bytes) }
             .or_fault(|| format!("giving `{}` {bytes} bytes of shared memory", kernel.name))?;
-        Ok(Function { raw, kernel, _module: self.clone() })
+        let count = |attribute| {
+            // SAFETY: as above.
+            let count = unsafe { result::function::get_function_attribute(raw, attribute) };
+            Ok(count.map_err(failed)?.max(0) as u32)
+        };
+        let resources = [
+            count(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            count(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        ];
+        Ok(Function { raw, kernel, resources, _module: self.clone() })
     }
 }
 
@@ -171,6 +273,8 @@ pub(super) struct Function {
     raw: sys::CUfunction,
     /// Its manifest entry.
     pub(super) kernel: &'static Kernel,
+    /// Registers, and bytes of local memory, of a thread.
+    resources: [u32; 2],
     /// Keeps the code alive.
     _module: Arc<Module>,
 }

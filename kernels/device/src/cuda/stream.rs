@@ -1,7 +1,7 @@
 //! Streams, events and captured graphs.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,16 @@ use cudarc::driver::{DriverError, result};
 use super::context::{Context, OrFault, reason};
 use super::memory::PinnedMemory;
 use super::module::Function;
-use crate::{DeviceCopy, DeviceError, DevicePtr, Launch};
+use crate::{DeviceCopy, DeviceError, DevicePtr, Launch, Priority};
+
+/// The driver's number of a priority. Greater ones have lower numbers: today's GPUs have 0 to -5.
+fn number_of(priority: Priority, least: c_int, greatest: c_int) -> c_int {
+    match priority {
+        Priority::Low => least,
+        Priority::Normal => least + (greatest - least) / 2,
+        Priority::High => greatest,
+    }
+}
 
 /// A queue of work.
 #[derive(Debug)]
@@ -31,10 +40,18 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     /// A stream that runs concurrently with all others, including the null stream.
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
+    pub(super) fn new(context: &Arc<Context>, priority: Priority) -> Result<Self, DeviceError> {
         context.bind()?;
-        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
-            .or_fault(|| "making a stream".into())?;
+        let (mut least, mut greatest, mut raw) = (0, 0, ptr::null_mut());
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the first call writes two numbers, the second one handle.
+        let made = unsafe {
+            sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest).result().and_then(|()| {
+                let number = number_of(priority, least, greatest);
+                sys::cuStreamCreateWithPriority(&mut raw, flags, number).result()
+            })
+        };
+        made.or_fault(|| "making a stream".into())?;
         Ok(Self { raw, context: context.clone() })
     }
 
@@ -181,10 +198,13 @@ impl Stream {
             return Err(DeviceError::Driver { call: call(), reason });
         }
         let mut exec = ptr::null_mut();
+        // Kernels keep the priorities of the streams that they were captured on; by default all
+        // would take that of the stream that replays.
+        let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
         // SAFETY: the graph is alive until it is destroyed, once, after it was instantiated; what
         // was instantiated does not need it.
         let made = unsafe {
-            let made = sys::cuGraphInstantiateWithFlags(&mut exec, captured, 0).result();
+            let made = sys::cuGraphInstantiateWithFlags(&mut exec, captured, flags.into()).result();
             made.and(result::graph::destroy(captured))
         };
         made.or_fault(|| "instantiating a graph".into())?;
@@ -292,5 +312,20 @@ impl Drop for Graph {
             // SAFETY: the handle is of `end_capture`, and given up once.
             let _ = unsafe { result::graph::exec_destroy(exec.0) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greater_priorities_have_lower_numbers() {
+        let numbers = |least, greatest| {
+            [Priority::Low, Priority::Normal, Priority::High].map(|p| number_of(p, least, greatest))
+        };
+        assert_eq!(numbers(0, -5), [0, -2, -5]);
+        assert_eq!(numbers(0, -2), [0, -1, -2]);
+        assert_eq!(numbers(0, 0), [0; 3], "a GPU without priorities");
     }
 }

@@ -122,8 +122,10 @@ DEVICE void compare_chunk(const Box* chunk, int count, const Setting& setting, u
 }
 
 // NMS of `count` boxes in order; returns how many are kept (those past per_image are not written).
-DEVICE int suppress(const Box* RESTRICT boxes, const uint64_t* keys, int count,
-                    const Setting& setting, uint64_t* removed, uint64_t* RESTRICT kept_keys) {
+// The kernel wrote the boxes itself, so they are not RESTRICT: a compiler may read such data
+// through the cache that its stores do not reach.
+DEVICE int suppress(const Box* boxes, const uint64_t* keys, int count, const Setting& setting,
+                    uint64_t* removed, uint64_t* RESTRICT kept_keys) {
   SHARED(Box, chunk, NMS_CHUNK);
   SHARED(uint64_t, rivals, NMS_CHUNK);
   SHARED(uint64_t, survivors, 1);

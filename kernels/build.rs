@@ -1,0 +1,30 @@
+//! Packs the PTX of all kernels into one compressed file, which the library embeds.
+
+use std::error::Error;
+use std::path::Path;
+use std::{env, fs};
+
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+#[allow(dead_code, unreachable_pub)] // unpacking is the library's part
+#[path = "device/src/archive.rs"]
+mod archive;
+
+/// The folder of compiled kernels, and that of their PTX.
+const FOLDER: &str = "../ptx";
+const PTX: &str = "compute_80";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={FOLDER}");
+    println!("cargo::rerun-if-changed=device/src/archive.rs");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(Path::new(FOLDER).join(PTX))? {
+        let path = entry?.path();
+        let name = format!("{PTX}/{}", path.file_name().unwrap_or_default().to_string_lossy());
+        files.push(archive::Packed { name, made_from: "-".into(), bytes: fs::read(path)? });
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    let packed = compress_to_vec(archive::pack(&files).as_slice(), CompressionLevel::Fastest);
+    fs::write(Path::new(&env::var("OUT_DIR")?).join("ptx.zst"), packed)?;
+    Ok(())
+}

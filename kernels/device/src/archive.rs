@@ -1,0 +1,49 @@
+//! Files of compiled kernels in one: compressed by zstd, as a program embeds them.
+//!
+//! A line a file (`name hash length`), an empty line, then the files' bytes in this order. A build
+//! script includes this source as it is.
+
+use std::io::Read;
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// Its name, without white space.
+    pub name: String,
+    /// Hash of what it was made from; `-` for none.
+    pub made_from: String,
+    /// Its contents.
+    pub bytes: Vec<u8>,
+}
+
+/// The files in one piece, not yet compressed.
+pub fn pack(files: &[Packed]) -> Vec<u8> {
+    let line = |file: &Packed| format!("{} {} {}\n", file.name, file.made_from, file.bytes.len());
+    let head: String = files.iter().map(line).collect();
+    let bytes = files.iter().flat_map(|file| file.bytes.iter().copied());
+    head.into_bytes().into_iter().chain([b'\n']).chain(bytes).collect()
+}
+
+/// The files of a compressed archive.
+///
+/// # Errors
+/// What is wrong with bytes that are none.
+pub fn unpack(compressed: &[u8]) -> Result<Vec<Packed>, String> {
+    let mut all = Vec::new();
+    let mut decoder =
+        ruzstd::decoding::StreamingDecoder::new(compressed).map_err(|e| e.to_string())?;
+    decoder.read_to_end(&mut all).map_err(|e| e.to_string())?;
+    let end = all.windows(2).position(|pair| pair == b"\n\n").ok_or("it has no list of files")?;
+    let head = std::str::from_utf8(&all[..end]).map_err(|e| e.to_string())?;
+    let mut rest = &all[end + 2..];
+    let mut file = |line: &str| {
+        let (name, others) = line.split_once(' ')?;
+        let (made_from, len) = others.split_once(' ')?;
+        let (bytes, after) = rest.split_at_checked(len.parse().ok()?)?;
+        rest = after;
+        let (name, made_from) = (name.into(), made_from.into());
+        Some(Packed { name, made_from, bytes: bytes.to_vec() })
+    };
+    let files: Option<Vec<_>> = head.lines().map(&mut file).collect();
+    files.filter(|_| rest.is_empty()).ok_or_else(|| "its list of files does not fit them".into())
+}

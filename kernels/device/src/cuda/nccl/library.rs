@@ -1,0 +1,217 @@
+//! NCCL itself: a library of C functions, loaded at run time.
+//!
+//! Not through cudarc: it looks for names of the library that the runtime package does not install
+//! (`libnccl.so.2` is the only one there), and panics where a function is missing.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+
+use crate::DeviceError;
+
+/// Names of the library, the runtime package's first.
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+/// NCCL 2.16, the first for CUDA 12, which the driver that is asked for brings.
+pub(super) const OLDEST: c_int = 21600;
+
+/// `ncclSum`.
+pub(super) const SUM: c_int = 0;
+/// `ncclFloat16`.
+pub(super) const HALF: c_int = 6;
+/// `ncclFloat32`.
+pub(super) const FLOAT: c_int = 7;
+/// `ncclSuccess` and `ncclInProgress`, which are no faults.
+const FINE: [c_int; 2] = [0, 7];
+
+/// A communicator's handle; null once it is given up.
+pub(super) type Raw = *mut c_void;
+
+/// What identifies a group: `ncclUniqueId`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UniqueId(pub(super) [u8; 128]);
+
+/// The functions of NCCL.
+#[derive(Debug)]
+pub(super) struct Library {
+    pub(super) version: c_int,
+    pub(super) get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
+    pub(super) init_rank: unsafe extern "C" fn(*mut Raw, c_int, UniqueId, c_int) -> c_int,
+    pub(super) all_reduce: unsafe extern "C" fn(
+        *const c_void,
+        *mut c_void,
+        usize,
+        c_int,
+        c_int,
+        Raw,
+        sys::CUstream,
+    ) -> c_int,
+    pub(super) async_error: unsafe extern "C" fn(Raw, *mut c_int) -> c_int,
+    pub(super) abort: unsafe extern "C" fn(Raw) -> c_int,
+    pub(super) error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+    pub(super) last_error: unsafe extern "C" fn(Raw) -> *const c_char,
+    /// Keeps the functions loaded.
+    pub(super) _library: libloading::Library,
+}
+
+/// The library that is installed, loaded once.
+pub(super) fn library() -> Result<&'static Library, DeviceError> {
+    static LIBRARY: OnceLock<Result<Library, DeviceError>> = OnceLock::new();
+    LIBRARY.get_or_init(|| Library::open(&NAMES)).as_ref().map_err(Clone::clone)
+}
+
+impl Library {
+    fn open(names: &[&str]) -> Result<Self, DeviceError> {
+        // SAFETY: loads NVIDIA's library, if there is one, whose initialisers ask nothing of the
+        // process.
+        let found = names.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok());
+        let Some(found) = found else {
+            return Err(absent(&format!("is not found ({})", NAMES[0])));
+        };
+        let mut version = 0;
+        // SAFETY: the function has had this signature in every version of NCCL.
+        match unsafe { found.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion") } {
+            // SAFETY: it writes one number.
+            Ok(get_version) => unsafe { get_version(&mut version) },
+            Err(_) => return Err(absent("does not say its version")),
+        };
+        check_version(version)?;
+        // SAFETY: these are the signatures of NCCL 2, which newer versions only add to.
+        unsafe { Self::functions(found, version) }
+            .map_err(|_| absent(&format!("{} lacks functions", version_text(version))))
+    }
+
+    /// # Safety
+    /// The library must be NCCL 2: the types here are those of its functions.
+    unsafe fn functions(
+        library: libloading::Library,
+        version: c_int,
+    ) -> Result<Self, libloading::Error> {
+        // SAFETY: the caller says so.
+        unsafe {
+            Ok(Self {
+                version,
+                get_unique_id: *library.get(b"ncclGetUniqueId")?,
+                init_rank: *library.get(b"ncclCommInitRank")?,
+                all_reduce: *library.get(b"ncclAllReduce")?,
+                async_error: *library.get(b"ncclCommGetAsyncError")?,
+                abort: *library.get(b"ncclCommAbort")?,
+                error_string: *library.get(b"ncclGetErrorString")?,
+                last_error: *library.get(b"ncclGetLastError")?,
+                _library: library,
+            })
+        }
+    }
+
+    /// An error for a result that is one.
+    pub(super) fn check(
+        &self,
+        result: c_int,
+        raw: Raw,
+        call: impl FnOnce() -> String,
+    ) -> Result<(), DeviceError> {
+        if FINE.contains(&result) {
+            return Ok(());
+        }
+        // SAFETY: the functions take any result, and a communicator or null; they return null or
+        // text that lives until the next call into the library.
+        let texts = unsafe { [text((self.error_string)(result)), text((self.last_error)(raw))] };
+        Err(fault(call(), texts))
+    }
+}
+
+/// # Safety
+/// Null, or a text that ends with a zero.
+unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller says so.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// One sentence of NCCL's name for an error and its detail, which may be empty.
+fn fault(call: String, [name, detail]: [String; 2]) -> DeviceError {
+    let detail = detail.lines().map(str::trim).find(|line| !line.is_empty());
+    let detail = detail.map(|line| format!(" ({line})")).unwrap_or_default();
+    let reason = format!("{name}{detail}; run it with NCCL_DEBUG=INFO for more");
+    DeviceError::Driver { call, reason }
+}
+
+fn absent(what: &str) -> DeviceError {
+    DeviceError::Absent(format!(
+        "NCCL, which several GPUs need, {what}; install {} or newer (apt-get install libnccl2), or \
+         name its folder in LD_LIBRARY_PATH",
+        version_text(OLDEST)
+    ))
+}
+
+/// NCCL counts 2.16.2 as 21602; before 2.9 it counted 2.8.4 as 2804.
+pub(super) fn major_minor(version: c_int) -> (u32, u32) {
+    let version = version.unsigned_abs();
+    let scale = if version < 10_000 { 10 } else { 100 };
+    (version / (100 * scale), version / 100 % scale)
+}
+
+fn version_text(version: c_int) -> String {
+    let (major, minor) = major_minor(version);
+    format!("{major}.{minor}")
+}
+
+fn check_version(version: c_int) -> Result<(), DeviceError> {
+    if version >= OLDEST {
+        return Ok(());
+    }
+    Err(absent(&format!("is version {}", version_text(version))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sentence;
+    use super::super::{call, nccl_id};
+    use super::*;
+    use crate::Ranks;
+
+    /// The error that users see without NCCL; never a panic.
+    #[test]
+    fn a_machine_without_nccl_is_told_so_in_one_sentence() {
+        let said = sentence(&Library::open(&["libnccl-that-nobody-has.so"]).expect_err("none"));
+        let wanted = "NCCL, which several GPUs need, is not found (libnccl.so.2); install 2.16 or \
+                      newer (apt-get install libnccl2), or name its folder in LD_LIBRARY_PATH";
+        assert_eq!(said, wanted);
+        match nccl_id() {
+            Ok(id) => assert_ne!(id, [0; 128], "there is NCCL here, and it makes identifiers"),
+            Err(error) => println!("{}", sentence(&error)),
+        }
+    }
+
+    #[test]
+    fn a_library_that_is_not_nccl_is_refused() {
+        let said = sentence(&Library::open(&["libc.so.6"]).expect_err("another library"));
+        assert!(said.contains("does not say its version; install 2.16"), "{said}");
+    }
+
+    #[test]
+    fn versions_older_than_2_16_are_refused() {
+        assert_eq!(check_version(21602), Ok(()));
+        assert_eq!(check_version(22907), Ok(()));
+        assert_eq!([21602, 23004].map(major_minor), [(2, 16), (2, 30)]);
+        for (version, name) in [(2804, "2.8"), (21003, "2.10"), (21599, "2.15"), (0, "0.0")] {
+            let said = sentence(&check_version(version).expect_err("too old"));
+            assert!(said.contains(&format!("is version {name}; install 2.16")), "{said}");
+        }
+    }
+
+    #[test]
+    fn faults_are_one_sentence() {
+        let of = |detail: &str| {
+            sentence(&fault(call(Ranks { rank: 1, count: 4 }), ["bad".into(), detail.into()]))
+        };
+        let wanted = "joining a group of GPUs as rank 1 of 4: bad; run it with NCCL_DEBUG=INFO for \
+                      more";
+        assert_eq!(of(""), wanted);
+        assert!(of("\n  no interface\nmore\n").contains(": bad (no interface); run it"));
+    }
+}

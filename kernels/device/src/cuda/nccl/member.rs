@@ -1,0 +1,224 @@
+//! A communicator that can be left while another thread is inside of NCCL.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::library::{Library, Raw};
+use crate::DeviceError;
+
+/// How long a call into NCCL may keep a rank from leaving the group, and NCCL may take to leave it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A communicator; null once it is given up.
+#[derive(Debug)]
+pub(super) struct Handle(Raw);
+
+// SAFETY: a communicator belongs to no thread; the mutex around it keeps threads apart.
+unsafe impl Send for Handle {}
+
+/// A communicator that any thread may leave, even while another is inside of NCCL.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) library: &'static Library,
+    handle: Mutex<Handle>,
+    /// Set before the communicator is given up, which may take a while.
+    has_left: AtomicBool,
+}
+
+impl Member {
+    pub(super) fn new(library: &'static Library, raw: Raw) -> Self {
+        Self { library, handle: Mutex::new(Handle(raw)), has_left: AtomicBool::new(false) }
+    }
+
+    /// Reports a fault of an earlier sum. A thread inside of NCCL has none to report yet.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        if self.has_left.load(Ordering::SeqCst) {
+            return Err(left());
+        }
+        let handle = match self.handle.try_lock() {
+            Ok(handle) => handle,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        let raw = self.raw(&handle)?;
+        let mut fault = 0;
+        // SAFETY: the communicator is alive as long as the lock is held; one number is written.
+        let result = unsafe { (self.library.async_error)(raw, &mut fault) };
+        let call = || "summing over the ranks".to_string();
+        self.library.check(result, raw, call)?;
+        self.library.check(fault, raw, call)
+    }
+
+    /// Lets nothing begin any more. True for the first caller, who then gives the group up.
+    pub(super) fn begin_to_leave(&self) -> bool {
+        !self.has_left.swap(true, Ordering::SeqCst)
+    }
+
+    /// Gives the communicator up, once, on a thread of its own that has called `prepare`: what NCCL
+    /// waits for, this thread does not.
+    pub(super) fn leave(
+        &self,
+        prepare: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
+    ) -> Result<(), DeviceError> {
+        let fault = |reason: String| DeviceError::Driver { call: LEAVING.into(), reason };
+        let handle = self.take().ok_or_else(|| fault("another thread is inside of NCCL".into()))?;
+        let (library, (sender, receiver)) = (self.library, mpsc::channel());
+        let give_up = move || {
+            // All of it moves here, not the pointer alone.
+            let handle = handle;
+            let ended = prepare().and_then(|()| {
+                // SAFETY: the handle was taken out of its place, so it is given up once, and no
+                // other thread is using it.
+                let result = unsafe { (library.abort)(handle.0) };
+                library.check(result, ptr::null_mut(), || LEAVING.into())
+            });
+            drop(sender.send(ended));
+        };
+        let spawned = thread::Builder::new().name("nccl abort".into()).spawn(give_up);
+        spawned.map_err(|e| fault(e.to_string()))?;
+        let seconds = PATIENCE.as_secs_f32();
+        receiver
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| Err(fault(format!("NCCL has not left it within {seconds} s"))))
+    }
+
+    /// The communicator, unless another thread stays inside of NCCL with it.
+    fn take(&self) -> Option<Handle> {
+        const LOOKS: u32 = 100;
+        for _ in 0..LOOKS {
+            let mut handle = match self.handle.try_lock() {
+                Ok(handle) => handle,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    thread::sleep(PATIENCE / LOOKS);
+                    continue;
+                }
+            };
+            return Some(std::mem::replace(&mut *handle, Handle(ptr::null_mut())));
+        }
+        None
+    }
+
+    pub(super) fn raw(&self, handle: &Handle) -> Result<Raw, DeviceError> {
+        if handle.0.is_null() { Err(left()) } else { Ok(handle.0) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Handle> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const LEAVING: &str = "leaving the group of GPUs";
+
+/// The error of a use after the end.
+fn left() -> DeviceError {
+    let call = "summing over the ranks".to_string();
+    DeviceError::Driver { call, reason: "the group was left".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{c_char, c_int, c_void};
+    use std::sync::Arc;
+
+    use cudarc::driver::sys;
+
+    use super::super::library::{OLDEST, UniqueId};
+    use super::super::tests::sentence;
+    use super::*;
+
+    /// An abort that does not return, as NCCL's while a graph holds a sum.
+    extern "C" fn never(_: Raw) -> c_int {
+        loop {
+            thread::park();
+        }
+    }
+
+    extern "C" fn at_once(_: Raw) -> c_int {
+        0
+    }
+
+    extern "C" fn no_fault(_: Raw, fault: *mut c_int) -> c_int {
+        // SAFETY: the caller gives one number to write.
+        unsafe { *fault = 0 };
+        0
+    }
+
+    /// A member whose library has these functions, and is never asked for others.
+    fn member(abort: extern "C" fn(Raw) -> c_int) -> Arc<Member> {
+        extern "C" fn unused_id(_: *mut UniqueId) -> c_int {
+            1
+        }
+        extern "C" fn unused_init(_: *mut Raw, _: c_int, _: UniqueId, _: c_int) -> c_int {
+            1
+        }
+        extern "C" fn unused_sum(
+            _: *const c_void,
+            _: *mut c_void,
+            _: usize,
+            _: c_int,
+            _: c_int,
+            _: Raw,
+            _: sys::CUstream,
+        ) -> c_int {
+            1
+        }
+        extern "C" fn no_text(_: c_int) -> *const c_char {
+            ptr::null()
+        }
+        extern "C" fn no_detail(_: Raw) -> *const c_char {
+            ptr::null()
+        }
+        // SAFETY: any library that is there; none of its functions is called.
+        let some = unsafe { libloading::Library::new("libc.so.6") }.expect("libc");
+        let library = Box::leak(Box::new(Library {
+            version: OLDEST,
+            get_unique_id: unused_id,
+            init_rank: unused_init,
+            all_reduce: unused_sum,
+            async_error: no_fault,
+            abort,
+            error_string: no_text,
+            last_error: no_detail,
+            _library: some,
+        }));
+        Arc::new(Member::new(library, ptr::without_provenance_mut(16)))
+    }
+
+    #[test]
+    fn a_group_is_left_in_bounded_time_whatever_nccl_does() {
+        let member = member(never);
+        assert_eq!(member.check(), Ok(()));
+        let (sender, receiver) = mpsc::channel();
+        let leaver = member.clone();
+        assert!(member.begin_to_leave() && !member.begin_to_leave(), "only once");
+        thread::spawn(move || sender.send(leaver.leave(|| Ok(()))));
+        // The step's thread is told at once, while NCCL still waits.
+        assert_eq!(member.check(), Err(left()));
+        let ended = receiver.recv_timeout(60 * PATIENCE).expect("it returns");
+        assert!(sentence(&ended.expect_err("still inside")).contains("not left it within 1 s"));
+    }
+
+    #[test]
+    fn a_thread_inside_of_nccl_blocks_neither_a_check_nor_the_end() {
+        let member = member(at_once);
+        let inside = member.lock();
+        assert_eq!(member.check(), Ok(()));
+        let leaver = member.clone();
+        let ended = thread::spawn(move || leaver.leave(|| Ok(()))).join().expect("no panic");
+        assert!(sentence(&ended.expect_err("it is inside")).contains("inside of NCCL"));
+        drop(inside);
+    }
+
+    #[test]
+    fn a_group_that_was_left_sums_nothing() {
+        let member = member(at_once);
+        assert_eq!(member.leave(|| Ok(())), Ok(()));
+        assert_eq!(member.raw(&member.lock()), Err(left()));
+        assert_eq!(member.check(), Err(left()));
+    }
+}

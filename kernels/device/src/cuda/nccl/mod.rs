@@ -1,0 +1,218 @@
+//! Sums over the ranks of a run, through NVIDIA's library NCCL.
+#![allow(unsafe_code)]
+
+mod library;
+mod member;
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::context::Context;
+use super::memory::Allocation;
+use super::stream::Stream;
+use crate::{AllReduce, DType, DeviceError, Priority, Ranks};
+
+use library::{FLOAT, HALF, Library, SUM, UniqueId, library, major_minor};
+use member::Member;
+
+/// The variable that NCCL reads for sums inside the switch (NVLink SHARP).
+const NVLS: &str = "NCCL_NVLS_ENABLE";
+/// The variable by which NCCL 2.22 and newer put off the connections of an algorithm to its first
+/// use, which would be inside of a capture.
+const LATE_CONNECTIONS: &str = "NCCL_RUNTIME_CONNECT";
+
+/// How a device joins its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NcclOptions {
+    /// Lets NCCL sum inside the switch.
+    pub nvls: bool,
+    /// Time limit for all ranks to join.
+    pub timeout: Duration,
+}
+
+/// What identifies a group of ranks: made by one of them, and given to [`super::CudaDevice::join`]
+/// by all.
+///
+/// # Errors
+/// [`DeviceError::Absent`] with one sentence if NCCL is missing or too old; NCCL's own errors.
+pub fn nccl_id() -> Result<[u8; 128], DeviceError> {
+    let library = library()?;
+    let mut id = UniqueId([0; 128]);
+    // SAFETY: the function writes one identifier, to memory that holds one.
+    let result = unsafe { (library.get_unique_id)(&mut id) };
+    library.check(result, ptr::null_mut(), || "opening a group of GPUs".into())?;
+    Ok(id.0)
+}
+
+/// Major and minor version of the NCCL that is installed.
+///
+/// # Errors
+/// [`DeviceError::Absent`] with one sentence if it is missing or too old.
+pub fn nccl_version() -> Result<(u32, u32), DeviceError> {
+    Ok(major_minor(library()?.version))
+}
+
+/// Environment variables that a process needs before it joins a group. NCCL reads them once, so
+/// whoever starts the process sets them, or the process itself before it starts a thread.
+pub fn nccl_variables(nvls: bool) -> Vec<(&'static str, &'static str)> {
+    let switch = (!nvls).then_some((NVLS, "0"));
+    std::iter::once((LATE_CONNECTIONS, "0")).chain(switch).collect()
+}
+
+/// NCCL reads its variables before it starts.
+fn check_variables(nvls: bool, is_set: impl Fn(&str) -> bool) -> Result<(), DeviceError> {
+    match nccl_variables(nvls).into_iter().find(|(name, _)| !is_set(name)) {
+        Some((name, value)) => Err(DeviceError::Driver {
+            call: "joining a group of GPUs".into(),
+            reason: format!("{name} is not set; start each rank with {name}={value}"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// This rank's end of a group.
+#[derive(Debug)]
+pub(super) struct Communicator {
+    pub(super) ranks: Ranks,
+    member: Member,
+    context: Arc<Context>,
+}
+
+impl Communicator {
+    /// Joins the group, and makes a first sum over it.
+    pub(super) fn join(
+        context: &Arc<Context>,
+        ranks: Ranks,
+        id: &[u8; 128],
+        options: &NcclOptions,
+    ) -> Result<Self, DeviceError> {
+        let library = library()?;
+        check_variables(options.nvls, |name| std::env::var_os(name).is_some())?;
+        let (context, id) = (context.clone(), UniqueId(*id));
+        let (sender, receiver) = mpsc::channel();
+        // NCCL waits for the other ranks without a limit. A thread that waits for ever ends with
+        // the process; if they come too late, what it sends is dropped.
+        let start = move || drop(sender.send(Self::start(library, context, ranks, id)));
+        let call = || call(ranks);
+        let spawned = thread::Builder::new().name("nccl join".into()).spawn(start);
+        spawned.map_err(|e| DeviceError::Driver { call: call(), reason: e.to_string() })?;
+        receiver.recv_timeout(options.timeout).unwrap_or_else(|_| {
+            let seconds = options.timeout.as_secs();
+            let reason = format!("not all ranks joined within {seconds} s");
+            Err(DeviceError::Driver { call: call(), reason })
+        })
+    }
+
+    fn start(
+        library: &'static Library,
+        context: Arc<Context>,
+        ranks: Ranks,
+        id: UniqueId,
+    ) -> Result<Self, DeviceError> {
+        context.bind()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the GPU's context is current on this thread, and NCCL takes the GPU from there;
+        // it writes one handle.
+        let result =
+            unsafe { (library.init_rank)(&mut raw, ranks.count as c_int, id, ranks.rank as c_int) };
+        library.check(result, ptr::null_mut(), || call(ranks))?;
+        let communicator = Self { ranks, member: Member::new(library, raw), context };
+        // The first sum is the first launch: better here than in the middle of a capture.
+        let context = &communicator.context;
+        let stream = Stream::new(context, Priority::Normal)?;
+        let [from, to] = [Allocation::new(context, 4)?, Allocation::new(context, 4)?];
+        let sum = AllReduce { to: to.ptr, from: from.ptr, len: 1, dtype: DType::F32 };
+        communicator.all_reduce(&stream, &sum)?;
+        stream.download(to.ptr, &mut [0; 4])?;
+        communicator.check()?;
+        Ok(communicator)
+    }
+
+    /// Enqueues a sum. The caller has found both ranges inside of allocations.
+    pub(super) fn all_reduce(&self, stream: &Stream, sum: &AllReduce) -> Result<(), DeviceError> {
+        let call = || format!("summing {} elements over {} ranks", sum.len, self.ranks.count);
+        let dtype = match sum.dtype {
+            DType::F16 => HALF,
+            DType::F32 => FLOAT,
+            other => {
+                let reason = format!("{other:?} is not added up");
+                return Err(DeviceError::Driver { call: call(), reason });
+            }
+        };
+        if sum.len == 0 {
+            return Ok(());
+        }
+        let handle = self.member.lock();
+        let raw = self.member.raw(&handle)?;
+        self.context.bind()?;
+        let (from, to) = (sum.from as *const c_void, sum.to as *mut c_void);
+        let library = self.member.library;
+        // SAFETY: communicator and stream are alive, and of the context that is current. Both
+        // ranges are inside of allocations, which are released only once the device's work is done;
+        // the lock keeps other threads from giving the communicator up meanwhile.
+        let result =
+            unsafe { (library.all_reduce)(from, to, sum.len, dtype, SUM, raw, stream.raw()) };
+        library.check(result, raw, call)
+    }
+
+    /// Reports a fault of an earlier sum, if it is already known. Never waits.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        self.member.check()
+    }
+
+    /// Ends the sums that wait for other ranks, with undefined results, and leaves the group.
+    ///
+    /// `graphs` are those that hold sums: NCCL waits here until they are destroyed. The driver
+    /// destroys one that is running once it has ended, which NCCL brings about.
+    pub(super) fn abort<G: Send + 'static>(
+        &self,
+        graphs: impl FnOnce() -> G,
+    ) -> Result<(), DeviceError> {
+        if !self.member.begin_to_leave() {
+            return Ok(());
+        }
+        let (context, graphs) = (self.context.clone(), graphs());
+        self.member.leave(move || {
+            drop(graphs);
+            context.bind()
+        })
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // Not by ncclCommDestroy, which may wait for the other ranks. The device has dropped its
+        // graphs and waited for its work, and a fault has nobody left to go to.
+        let _ = self.abort(|| ());
+    }
+}
+
+fn call(Ranks { rank, count }: Ranks) -> String {
+    format!("joining a group of GPUs as rank {rank} of {count}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a user reads: one line.
+    pub(super) fn sentence(error: &DeviceError) -> String {
+        let sentence = error.to_string();
+        assert!(!sentence.contains('\n'), "{sentence}");
+        sentence
+    }
+
+    #[test]
+    fn nccl_starts_with_its_variables() {
+        let none = |_: &str| false;
+        let said = sentence(&check_variables(true, none).expect_err("undecided"));
+        assert!(said.ends_with("start each rank with NCCL_RUNTIME_CONNECT=0"), "{said}");
+        assert_eq!(check_variables(true, |name| name == LATE_CONNECTIONS), Ok(()));
+        let said = sentence(&check_variables(false, |n| n != NVLS).expect_err("undecided"));
+        assert!(said.ends_with("start each rank with NCCL_NVLS_ENABLE=0"), "{said}");
+        assert_eq!(check_variables(false, |_| true), Ok(()));
+    }
+}
