@@ -44,7 +44,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::collections::BTreeSet;
+
 use device::{Device, DeviceError, DevicePtr, Event, GraphHandle, Launch, Stream, Task};
+
+use crate::stream_roles::priority;
 
 /// The body of a piece of work.
 #[derive(Debug, Clone, PartialEq)]
@@ -201,6 +205,11 @@ impl LaunchList {
         self.works.iter().flat_map(Work::kernels)
     }
 
+    /// Names of these kernels.
+    pub fn kernel_names(&self) -> BTreeSet<&str> {
+        self.kernels().map(|launch| launch.kernel).collect()
+    }
+
     /// The first work that cannot be captured.
     fn check(&self) -> Result<(), CaptureError> {
         for work in &self.works {
@@ -219,39 +228,50 @@ impl LaunchList {
 /// the capture.
 pub fn capture(device: &dyn Device, list: &LaunchList) -> Result<CapturedGraph, CaptureError> {
     list.check()?;
-    let streams: Vec<Stream> =
-        (0..list.streams()).map(|_| device.stream()).collect::<Result<_, _>>()?;
-    let recorder = Recorder { device, streams: &streams, marks: marks(device, list)? };
-    let start = device.event()?;
-    device.begin_capture(streams[0])?;
-    let recorded = recorder.record(list, start);
+    // A module that does not load is reported by the launch of one of its kernels.
+    device.load_kernels(Some(&list.kernel_names()));
+    let mut recorder = Recorder { device, streams: vec![], events: vec![] };
+    for s in 0..list.streams() {
+        recorder.streams.push(device.stream_with(priority(s))?);
+    }
+    let (origin, streams) = (recorder.streams[0], recorder.streams.len());
+    let marks = recorder.marks(list)?;
+    device.begin_capture(origin)?;
+    let recorded = recorder.record(list, &marks);
     // Always end the capture, even after an error: the device would stay in capture mode.
-    let ended = device.end_capture(streams[0]);
+    let ended = device.end_capture(origin);
     recorded?;
     let kernels = list.kernels().count();
-    Ok(CapturedGraph { handle: ended?, kernels, streams: streams.len() })
+    Ok(CapturedGraph { handle: ended?, kernels, streams })
 }
 
-/// An event for each piece of work that other work waits for.
-fn marks(device: &dyn Device, list: &LaunchList) -> Result<Vec<Option<Event>>, DeviceError> {
-    let mut marks = vec![None; list.works.len()];
-    for &wait in list.works.iter().flat_map(|w| &w.waits) {
-        if marks[wait].is_none() {
-            marks[wait] = Some(device.event()?);
-        }
-    }
-    Ok(marks)
-}
-
+/// The streams and events of a capture: its graph outlives them.
 struct Recorder<'a> {
     device: &'a dyn Device,
-    streams: &'a [Stream],
-    marks: Vec<Option<Event>>,
+    streams: Vec<Stream>,
+    events: Vec<Event>,
 }
 
 impl Recorder<'_> {
-    fn record(&self, list: &LaunchList, start: Event) -> Result<(), CaptureError> {
-        let device = self.device;
+    fn event(&mut self) -> Result<Event, DeviceError> {
+        let event = self.device.event()?;
+        self.events.push(event);
+        Ok(event)
+    }
+
+    /// An event for each piece of work that other work waits for.
+    fn marks(&mut self, list: &LaunchList) -> Result<Vec<Option<Event>>, DeviceError> {
+        let mut marks = vec![None; list.works.len()];
+        for &wait in list.works.iter().flat_map(|w| &w.waits) {
+            if marks[wait].is_none() {
+                marks[wait] = Some(self.event()?);
+            }
+        }
+        Ok(marks)
+    }
+
+    fn record(&mut self, list: &LaunchList, marks: &[Option<Event>]) -> Result<(), CaptureError> {
+        let (device, start) = (self.device, self.event()?);
         device.record(start, self.streams[0])?;
         for stream in &self.streams[1..] {
             device.wait(*stream, start)?;
@@ -259,19 +279,26 @@ impl Recorder<'_> {
         for (position, work) in list.works.iter().enumerate() {
             let name_it = |source| CaptureError::Work { work: work.name.clone(), source };
             let stream = self.streams[work.stream];
-            for event in work.waits.iter().filter_map(|w| self.marks[*w]) {
+            for event in work.waits.iter().filter_map(|w| marks[*w]) {
                 device.wait(stream, event)?;
             }
             work.tasks().try_for_each(|task| task.submit(device, stream)).map_err(name_it)?;
-            if let Some(event) = self.marks[position] {
+            if let Some(event) = marks[position] {
                 device.record(event, stream)?;
             }
         }
-        for stream in &self.streams[1..] {
-            let end = device.event()?;
-            device.record(end, *stream)?;
+        for beside in 1..self.streams.len() {
+            let end = self.event()?;
+            device.record(end, self.streams[beside])?;
             device.wait(self.streams[0], end)?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        self.streams.iter().for_each(|stream| self.device.free_stream(*stream));
+        self.events.iter().for_each(|event| self.device.free_event(*event));
     }
 }

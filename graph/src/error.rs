@@ -82,6 +82,14 @@ pub enum GraphError {
         /// The shape found.
         got: String,
     },
+    /// An arena that the system has no memory for.
+    #[error("the system does not give {} GiB of memory: {reason}", .bytes >> 30)]
+    NoMemory {
+        /// Bytes of the plan.
+        bytes: usize,
+        /// The system's reason.
+        reason: String,
+    },
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -110,11 +110,12 @@ pub mod prune;
 pub mod report;
 pub mod schedule;
 pub mod state;
+mod stream_roles;
 pub mod streams;
 pub mod timeline;
 
 pub use error::GraphError;
-pub use exec::{CpuExecutor, DeviceExecutor, DeviceState};
+pub use exec::{CpuArena, CpuExecutor, DeviceExecutor, DeviceState};
 pub use plan::Plan;
 pub use program::{Node, NodeId, Program, Tensor, TensorId, TensorKind};
 pub use schedule::Schedule;

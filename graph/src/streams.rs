@@ -7,14 +7,7 @@ use crate::program::Pass;
 use crate::report::node_cost;
 use crate::{Node, Program, TensorId};
 
-/// The stream of the longest path: forward pass, activation gradients, update.
-pub const MAIN: usize = 0;
-/// The stream of weight gradients.
-pub const WEIGHT_GRADIENTS: usize = 1;
-/// The stream of small nodes that the main one need not wait for.
-pub const BESIDE: usize = 2;
-/// The stream of sums over ranks.
-pub const COMMUNICATION: usize = 3;
+pub use crate::stream_roles::{BESIDE, COMMUNICATION, MAIN, WEIGHT_GRADIENTS};
 
 /// FLOPs of a multiprocessor in a microsecond, on tensor cores and without, and bytes that it
 /// moves: what an A100 reaches. Only ratios matter: the model tells long paths from short ones.

@@ -93,6 +93,7 @@ impl Drop for Stamps {
     fn drop(&mut self) {
         // A failing device has already reported its error.
         let _ = self.device.free(self.memory);
+        self.device.free_stream(self.stream);
     }
 }
 
@@ -141,6 +142,8 @@ impl StampCost {
         }
         let times = download(device, stream, memory, stamps);
         device.free(memory)?;
+        device.free_graph(graph.handle);
+        device.free_stream(stream);
         Ok(Self::of(&times?))
     }
 

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use device::{Counts, Device, Gpu, Launch, LaunchArgs, Target};
-use emulated::{EmulatedDevice, Order};
+use emulated::{Alive, EmulatedDevice, Order};
+use graph::capture::capture;
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::plan::ALIGNMENT;
 use graph::program::Pass;
@@ -158,6 +159,29 @@ fn a_hundred_steps_leave_nothing_behind() {
     assert_eq!(handles(&device), (stream + 1, event + 1), "numbers of handles are consecutive");
     drop(executor);
     assert_eq!(free(&device), all, "pinned memory counts too");
+    let of_this_test = Alive { graphs: 0, streams: 2, events: 2 };
+    assert_eq!(device.alive(), of_this_test, "those of the capture too");
+}
+
+/// Graph and stream are given up while a replay is in flight: it ends, and nothing else uses them.
+#[test]
+fn what_is_released_still_ends_its_work() {
+    let device = Arc::new(EmulatedDevice::new(Order::Random(3)));
+    let (_, mut executor) = executor_on(device.clone(), 1);
+    let stream = device.stream().expect("a stream");
+    executor.write_input(0, "a", &bytes(&halves(1))).expect("an input");
+    executor.write_input(0, "b", &bytes(&halves(1))).expect("an input");
+    executor.submit(0).expect("a launch");
+    executor.until_done(1).expect("no fault");
+    let list = &executor.launch_lists()[0];
+    let graph = capture(device.as_ref(), list).expect("a capture").handle;
+    device.replay(graph, stream).expect("a launch");
+    device.free_graph(graph);
+    device.free_stream(stream);
+    device.synchronize().expect("no fault");
+    assert_eq!(executor.done(), 2, "the replay counted");
+    let again = AssertUnwindSafe(|| device.replay(graph, stream));
+    assert!(catch_unwind(again).is_err(), "both are gone");
 }
 
 /// `relu_mask` that writes past its output.
@@ -243,7 +267,6 @@ fn state_is_sent_in_few_large_copies() {
 /// The schedule knows the waits; without them the device finds two launches that race.
 #[test]
 fn a_wait_that_is_missing_is_found_at_capture() {
-    use graph::capture::capture;
     let (device, _) = executor(Order::Given, 1);
     let shared: Arc<dyn Device> = device.clone();
     let prepared = Prepared::new(program(), target()).expect("a schedule");

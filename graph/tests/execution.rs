@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use graph::{CpuExecutor, GraphError, Program, StateSet};
+use device::Target;
+use graph::exec::device::Prepared;
+use graph::{CpuArena, CpuExecutor, GraphError, Program, StateSet};
 use kernels::{Role, TensorDesc};
 
 use crate::common::interpreter::naive;
@@ -13,7 +15,10 @@ use crate::common::{panic_message, tensor, vector};
 
 fn executor(sample: &Sample) -> CpuExecutor {
     let program = Arc::new(sample.program.clone());
-    let mut executor = CpuExecutor::new(program, &sample.state).expect("bound");
+    fed(CpuExecutor::new(program, &sample.state).expect("bound"), sample)
+}
+
+fn fed(mut executor: CpuExecutor, sample: &Sample) -> CpuExecutor {
     for (name, values) in &sample.inputs {
         executor.input_mut(name).expect("declared").as_f32_mut().copy_from_slice(values);
     }
@@ -61,6 +66,30 @@ fn no_result_depends_on_what_the_arena_held() {
         });
         assert_eq!(outcomes[0], outcomes[1], "seed {seed}");
         assert_eq!(outcomes[0], outcomes[2], "seed {seed}");
+    }
+}
+
+/// Programs that take turns in one arena give what each gives alone, also after another has run.
+#[test]
+fn programs_in_one_arena_do_not_disturb_one_another() {
+    for seed in 0..40 {
+        let samples = [0, 1, 2].map(|i| sample(3 * seed + i, 5 + seed as usize + 9 * i as usize));
+        let arena = CpuArena::default();
+        let mut shared = samples.each_ref().map(|sample| {
+            let program = Arc::new(sample.program.clone());
+            let prepared = Prepared::new(program, Target::Cpu).expect("a schedule");
+            fed(CpuExecutor::in_arena(prepared, &sample.state, &arena).expect("bound"), sample)
+        });
+        let plans = shared.iter().map(|executor| executor.plan().arena_bytes());
+        assert_eq!(Some(arena.bytes()), plans.max(), "seed {seed}");
+        for turn in [0, 1, 2, 1, 0, 2, 0] {
+            shared[turn].run(&mut samples[turn].state.clone());
+        }
+        for (shared, sample) in shared.iter().zip(&samples) {
+            let mut alone = executor(sample);
+            alone.run(&mut sample.state.clone());
+            assert_eq!(kept_bits(shared), kept_bits(&alone), "seed {seed}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use device::{Device, Gpu, Target};
 use emulated::{EmulatedDevice, Order, Planted};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
-use graph::{Program, StateSet};
+use graph::{GraphError, Program, StateSet};
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{Role, TensorDesc};
 use tracing::field::{Field, Visit};
@@ -52,10 +52,10 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The log of planning and capturing one ReLU mask on `device`.
-fn log_of(device: EmulatedDevice) -> Vec<String> {
+/// The log of planning and capturing one ReLU mask on `device`, and how the capture ended.
+fn log_of(device: EmulatedDevice) -> (Vec<String>, Result<(), GraphError>) {
     let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), || {
+    let ended = tracing::subscriber::with_default(lines.clone(), || {
         let mut program = Program::new();
         let x = program.input("x", TensorDesc::new(Role::Gradient, &[64]));
         let y = program.apply1(ReluMask, [x, x]).expect("shapes that fit");
@@ -65,16 +65,16 @@ fn log_of(device: EmulatedDevice) -> Vec<String> {
         let prepared = Prepared::new(Arc::new(program), target).expect("a schedule");
         let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
         let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-        DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state"))
-            .expect("a captured step");
+        DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state")).map(|_| ())
     });
     let lines = lines.0.lock().expect("no panic");
-    lines.clone()
+    (lines.clone(), ended)
 }
 
 #[test]
 fn a_program_on_a_device_is_logged() {
-    let lines = log_of(EmulatedDevice::new(Order::Given).with_gpu(Gpu::h100()));
+    let (lines, ended) = log_of(EmulatedDevice::new(Order::Given).with_gpu(Gpu::h100()));
+    ended.expect("a captured step");
     let starts =
         ["planned a program", "loaded the kernels", "chose relu_mask_f16", "captured a graph"];
     for start in starts {
@@ -85,8 +85,17 @@ fn a_program_on_a_device_is_logged() {
 
 #[test]
 fn a_module_that_does_not_load_is_named() {
-    let planted = Planted { broken_module: Some("max_pool".into()), ..Planted::default() };
-    let lines = log_of(EmulatedDevice::new(Order::Given).with_planted(planted));
-    let named = |line: &&String| line.contains("did not load") && line.contains("max_pool");
+    let log_of = |module: &str| {
+        let planted = Planted { broken_module: Some(module.into()), ..Planted::default() };
+        log_of(EmulatedDevice::new(Order::Given).with_planted(planted))
+    };
+    let (lines, ended) = log_of("relu_mask");
+    let named = |line: &&String| line.contains("did not load") && line.contains("relu_mask");
     assert!(lines.iter().any(|line| named(&line)), "{lines:?}");
+    let fault = ended.expect_err("its kernel is launched").to_string();
+    assert!(fault.contains("relu_mask") && fault.contains("planted"), "{fault}");
+    // A module of which nothing is launched is not loaded.
+    let (lines, ended) = log_of("max_pool");
+    ended.expect("a captured step");
+    assert!(!lines.iter().any(|line| line.contains("max_pool")), "{lines:?}");
 }

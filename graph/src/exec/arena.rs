@@ -1,21 +1,61 @@
-//! The arena: one allocation, divided into the disjoint slices that a plan gives to a launch.
+//! The arena: one mapping of memory, divided into the disjoint slices that a plan gives a launch.
 #![allow(unsafe_code)]
 
-use bytemuck::{Pod, Zeroable};
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::GraphError;
 
 /// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A cache line: plan offsets are multiples of it, so they are aligned in memory too.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Unit([u8; 64]);
+/// Memory for the values of programs that run one at a time on the CPU; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct CpuArena(Arc<Mutex<Arena>>);
 
-/// Memory of all values of a program.
+impl CpuArena {
+    /// Makes room for a plan of `bytes`. What the arena holds may be lost; no page is taken before
+    /// it is written.
+    ///
+    /// # Errors
+    /// [`GraphError::NoMemory`].
+    pub fn reserve(&self, bytes: usize) -> Result<(), GraphError> {
+        let mut arena = self.lock();
+        if arena.bytes < bytes {
+            *arena = Arena::new(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Overwrites everything with `byte`: tests use it to show that a run reads nothing that it did
+    /// not write. 0xFF makes every f32 NaN.
+    pub fn poison(&self, byte: u8) {
+        self.lock().bytes_mut().fill(byte);
+    }
+
+    /// The memory, for one run. A run that panics leaves nothing that another one reads.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Arena> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory of all values of a program. Plan offsets are multiples of a cache line, and a mapping
+/// begins with a page, so every value is aligned.
 #[derive(Debug)]
 pub(super) struct Arena {
-    memory: Vec<Unit>,
+    memory: NonNull<u8>,
+    bytes: usize,
 }
+
+// SAFETY: the arena owns its mapping, which belongs to no thread.
+unsafe impl Send for Arena {}
 
 /// A slice of the arena: offset and length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,24 +64,58 @@ pub(super) struct Piece {
     pub(super) bytes: usize,
 }
 
+impl Default for Arena {
+    /// No memory, aligned as if there were some.
+    fn default() -> Self {
+        Self { memory: NonNull::<u64>::dangling().cast(), bytes: 0 }
+    }
+}
+
 impl Arena {
-    /// An arena of `bytes`, filled with 0xFF: every f32 in it is NaN until it is written.
-    pub(super) fn new(bytes: usize) -> Self {
-        let units = bytes.div_ceil(size_of::<Unit>());
-        let mut memory = Vec::with_capacity(units);
-        ask_for_huge_pages(&mut memory);
-        memory.resize(units, Unit([0xFF; 64]));
-        Self { memory }
+    /// An arena of `bytes`, all zero; the system provides each page when it is written first.
+    fn new(bytes: usize) -> Result<Self, GraphError> {
+        if bytes == 0 {
+            return Ok(Self::default());
+        }
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping, at an address of the system's choice, affects no other memory.
+        let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, flags) };
+        let no_memory = |reason: String| GraphError::NoMemory { bytes, reason };
+        let mapped = mapped.map_err(|e| no_memory(e.to_string()))?;
+        let memory = NonNull::new(mapped.cast()).ok_or_else(|| no_memory("no address".into()))?;
+        let arena = Self { memory, bytes };
+        arena.ask_for_huge_pages();
+        Ok(arena)
     }
 
-    /// Overwrites everything with `byte`.
-    pub(super) fn fill(&mut self, byte: u8) {
-        self.memory.fill(Unit([byte; 64]));
+    /// Products walk columns of matrices, and each row of one is a page away. Where the system has
+    /// no huge pages, nothing changes.
+    fn ask_for_huge_pages(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let skip = self.memory.as_ptr().align_offset(HUGE_PAGE);
+            let Some(whole) = self.bytes.checked_sub(skip).map(|len| len / HUGE_PAGE * HUGE_PAGE)
+            else {
+                return;
+            };
+            // SAFETY: the range lies within the mapping, and the advice changes neither its
+            // contents nor who may use it.
+            let _ = unsafe {
+                madvise(self.memory.add(skip).as_ptr().cast(), whole, Advice::LinuxHugepage)
+            };
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is that long, initialised by the system, and owned by `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.bytes) }
     }
 
     /// One slice, to read.
     pub(super) fn read(&self, piece: Piece) -> &[u8] {
-        &bytemuck::cast_slice(&self.memory)[piece.offset..piece.offset + piece.bytes]
+        // SAFETY: the mapping is that long, initialised by the system, and owned by `self`.
+        let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.bytes) };
+        &bytes[piece.offset..piece.offset + piece.bytes]
     }
 
     /// Slices to read and slices to write, at once.
@@ -52,7 +126,7 @@ impl Arena {
         read: &[Piece],
         write: &[Piece],
     ) -> (Vec<&[u8]>, Vec<&mut [u8]>) {
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.memory);
+        let bytes = self.bytes_mut();
         for piece in read.iter().chain(write) {
             assert!(piece.offset + piece.bytes <= bytes.len(), "{piece:?} outside the arena");
         }
@@ -75,22 +149,12 @@ impl Arena {
     }
 }
 
-/// Asks for huge pages under the memory that the vector has reserved: products walk columns of
-/// matrices, and each row of one is a page away. Where the system has none, nothing changes.
-fn ask_for_huge_pages(memory: &mut Vec<Unit>) {
-    #[cfg(target_os = "linux")]
-    {
-        let len = size_of_val(memory.spare_capacity_mut());
-        let start = memory.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        let skip = start.align_offset(HUGE_PAGE);
-        let Some(whole) = len.checked_sub(skip).map(|len| len / HUGE_PAGE * HUGE_PAGE) else {
-            return;
-        };
-        // SAFETY: the range lies within the memory that the vector has reserved, and the advice
-        // changes neither its contents nor who may use it.
-        let _ = unsafe {
-            rustix::mm::madvise(start.add(skip).cast(), whole, rustix::mm::Advice::LinuxHugepage)
-        };
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: the mapping is of `new`; nothing borrows it any more, and it ends once.
+            let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
+        }
     }
 }
 
@@ -100,27 +164,41 @@ fn overlap(a: &Piece, b: &Piece) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arena, Piece};
+    use super::{Arena, CpuArena, Piece};
 
     #[test]
     fn pieces_are_the_bytes_that_were_asked_for() {
-        let mut arena = Arena::new(64);
+        let mut arena = Arena::new(64).expect("memory");
         let (a, b) = (Piece { offset: 0, bytes: 8 }, Piece { offset: 32, bytes: 4 });
         let (_, mut write) = arena.split(&[], &[a, b]);
         write[0].fill(1);
         write[1].fill(2);
         assert_eq!(arena.read(a), [1; 8]);
         assert_eq!(arena.read(b), [2; 4]);
-        assert_eq!(arena.read(Piece { offset: 8, bytes: 4 }), [0xFF; 4]);
+        assert_eq!(arena.read(Piece { offset: 8, bytes: 4 }), [0; 4]);
     }
 
     #[test]
     fn an_overlap_is_refused() {
         let (a, b) = (Piece { offset: 0, bytes: 8 }, Piece { offset: 4, bytes: 8 });
         let refused = std::panic::catch_unwind(|| {
-            let mut arena = Arena::new(64);
+            let mut arena = Arena::new(64).expect("memory");
             let _ = arena.split(&[a], &[b]);
         });
         assert!(refused.is_err());
+    }
+
+    /// It grows to the largest plan and stays there; an empty plan needs none of it.
+    #[test]
+    fn an_arena_is_as_large_as_the_largest_plan() {
+        let arena = CpuArena::default();
+        let sizes = [0, 4096, 100, 1 << 20].map(|bytes| {
+            arena.reserve(bytes).expect("memory");
+            arena.bytes()
+        });
+        assert_eq!(sizes, [0, 4096, 4096, 1 << 20]);
+        let refused = arena.reserve(usize::MAX / 2).expect_err("more than any machine has");
+        assert!(refused.to_string().contains("GiB of memory"), "{refused}");
+        assert_eq!(arena.bytes(), 1 << 20, "what there was is still there");
     }
 }

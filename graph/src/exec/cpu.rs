@@ -1,5 +1,6 @@
 //! The CPU executor: f32, launches in order, memory planned once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,7 +9,8 @@ use device::Target;
 use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
 
-use super::arena::{Arena, Piece};
+use super::arena::{Arena, CpuArena, Piece};
+use super::device::Prepared;
 use super::{Look, Seen};
 use crate::{GraphError, Plan, Program, Schedule, StateSet, TensorId, TensorKind};
 
@@ -18,7 +20,9 @@ pub struct CpuExecutor {
     program: Arc<Program>,
     schedule: Schedule,
     plan: Plan,
-    arena: Arena,
+    arena: CpuArena,
+    /// Kept values of the last run: another program may have had the arena since.
+    kept: BTreeMap<TensorId, HostTensor>,
     inputs: Vec<Option<HostTensor>>,
     states: Vec<Option<usize>>,
     bindings: Vec<Binding>,
@@ -85,14 +89,29 @@ impl Binding {
 }
 
 impl CpuExecutor {
-    /// Plans and allocates a program whose state lives in `state`.
+    /// Plans a program whose state lives in `state`, in an arena of its own, where every f32 is NaN
+    /// until it is written.
     ///
     /// # Errors
-    /// State missing from the set or of another shape; state read after its update.
+    /// As for [`Self::in_arena`]; state read after its update.
     pub fn new(program: Arc<Program>, state: &StateSet) -> Result<Self, GraphError> {
-        let schedule = Schedule::new(&program, &Target::Cpu)?;
-        let plan = Plan::new(&program, &schedule, &Target::Cpu);
-        plan.log(&program, &schedule);
+        let arena = CpuArena::default();
+        let executor = Self::in_arena(Prepared::new(program, Target::Cpu)?, state, &arena)?;
+        arena.poison(0xFF);
+        Ok(executor)
+    }
+
+    /// A planned program whose state lives in `state`, and whose values are in `arena` while it
+    /// runs.
+    ///
+    /// # Errors
+    /// State missing from the set or of another shape; no memory.
+    pub fn in_arena(
+        prepared: Prepared,
+        state: &StateSet,
+        arena: &CpuArena,
+    ) -> Result<Self, GraphError> {
+        let Prepared { program, schedule, plan, .. } = prepared;
         let states = state.bind(&program)?;
         let inputs = program
             .tensors()
@@ -102,8 +121,22 @@ impl CpuExecutor {
         let bind = |i| Binding::new(&program, &schedule, &plan, &states, i);
         let bindings = (0..schedule.launches().len()).map(bind).collect();
         let seconds = vec![0.0; program.nodes().len()];
-        let arena = Arena::new(plan.arena_bytes());
-        Ok(Self { program, schedule, plan, arena, inputs, states, bindings, seconds, runs: 0 })
+        let kept = program.kept_names().into_iter().filter(|(_, id)| plan.offset(*id).is_some());
+        let kept = kept.map(|(_, id)| (id, HostTensor::poisoned(program.desc(id).clone())));
+        let kept = kept.collect();
+        arena.reserve(plan.arena_bytes())?;
+        Ok(Self {
+            program,
+            schedule,
+            plan,
+            arena: arena.clone(),
+            kept,
+            inputs,
+            states,
+            bindings,
+            seconds,
+            runs: 0,
+        })
     }
 
     /// The program.
@@ -199,11 +232,8 @@ impl CpuExecutor {
                 got: format!("{:?} ({desc:?})", desc.role.cpu_dtype()),
             });
         }
-        match (&self.inputs[id.index()], self.plan.offset(id)) {
-            (Some(input), _) => Ok(input.bytes()),
-            (None, Some(offset)) => Ok(self.arena.read(Piece { offset, bytes: desc.cpu_bytes() })),
-            (None, None) => Err(unknown()),
-        }
+        let found = self.inputs[id.index()].as_ref().or(self.kept.get(&id));
+        found.map(HostTensor::bytes).ok_or_else(unknown)
     }
 
     /// Runs the program once. Results never depend on the arena's previous contents.
@@ -220,16 +250,29 @@ impl CpuExecutor {
     pub fn run_while(&mut self, state: &mut StateSet, go_on: impl Fn() -> bool) -> bool {
         let bound = state.is_bound(&self.program, &self.states);
         assert!(bound, "the state set is not laid out as the one that the executor was made with");
+        let arena = self.arena.clone();
+        let mut arena = arena.lock();
         for position in 0..self.schedule.launches().len() {
             if !go_on() {
                 return false;
             }
             let started = Instant::now();
-            self.launch(position, state);
+            self.launch(position, state, &mut arena);
             self.seconds[position] += started.elapsed().as_secs_f64();
         }
-        self.runs += 1;
+        self.finish(&arena);
         true
+    }
+
+    /// Takes the kept values out of the arena.
+    fn finish(&mut self, arena: &Arena) {
+        for (id, tensor) in &mut self.kept {
+            if let Some(offset) = self.plan.offset(*id) {
+                let piece = Piece { offset, bytes: tensor.desc.cpu_bytes() };
+                tensor.bytes_mut().copy_from_slice(arena.read(piece));
+            }
+        }
+        self.runs += 1;
     }
 
     /// Like [`Self::run`]; `look` sees the nodes that it asks for.
@@ -238,26 +281,27 @@ impl CpuExecutor {
     pub fn run_watched(&mut self, state: &mut StateSet, look: &mut dyn Look) {
         let bound = state.is_bound(&self.program, &self.states);
         assert!(bound, "the state set is not laid out as the one that the executor was made with");
-        let program = self.program.clone();
+        let (program, arena) = (self.program.clone(), self.arena.clone());
+        let mut arena = arena.lock();
         for position in 0..self.schedule.launches().len() {
             let node = self.schedule.launches()[position].node;
             if !look.wants(&program, node) {
-                self.launch(position, state);
+                self.launch(position, state, &mut arena);
                 continue;
             }
             let of = &program.nodes()[node.index()];
             let (inputs, before) =
-                (self.copies(&of.inputs, state), self.copies(&of.updates, state));
-            self.launch(position, state);
+                (self.copies(&of.inputs, state, &arena), self.copies(&of.updates, state, &arena));
+            self.launch(position, state, &mut arena);
             let (outputs, after) =
-                (self.copies(&of.outputs, state), self.copies(&of.updates, state));
+                (self.copies(&of.outputs, state, &arena), self.copies(&of.updates, state, &arena));
             look.see(&program, Seen { node, inputs, before, outputs, after });
         }
-        self.runs += 1;
+        self.finish(&arena);
     }
 
     /// The current contents of tensors of the launch that runs next or has just run.
-    fn copies(&self, ids: &[TensorId], state: &StateSet) -> Vec<HostTensor> {
+    fn copies(&self, ids: &[TensorId], state: &StateSet, arena: &Arena) -> Vec<HostTensor> {
         let copy = |id: &TensorId| {
             let desc = self.program.desc(*id);
             match (self.states[id.index()], &self.inputs[id.index()], self.plan.offset(*id)) {
@@ -266,7 +310,7 @@ impl CpuExecutor {
                 (None, None, Some(offset)) => {
                     let mut tensor = HostTensor::poisoned(desc.clone());
                     let piece = Piece { offset, bytes: desc.cpu_bytes() };
-                    tensor.bytes_mut().copy_from_slice(self.arena.read(piece));
+                    tensor.bytes_mut().copy_from_slice(arena.read(piece));
                     tensor
                 }
                 // An output that nothing reads has no memory of its own.
@@ -276,10 +320,9 @@ impl CpuExecutor {
         ids.iter().map(copy).collect()
     }
 
-    /// Overwrites every value of the last run with `byte`, including kept ones: tests use it to
-    /// show that a run reads nothing that it did not write.
+    /// Overwrites what the arena holds ([`CpuArena::poison`]).
     pub fn poison_arena(&mut self, byte: u8) {
-        self.arena.fill(byte);
+        self.arena.poison(byte);
     }
 
     /// Mean seconds per run of each node, in launch order.
@@ -298,11 +341,11 @@ impl CpuExecutor {
         self.runs = 0;
     }
 
-    fn launch(&mut self, position: usize, state: &mut StateSet) {
+    fn launch(&self, position: usize, state: &mut StateSet, arena: &mut Arena) {
         let program = &*self.program;
         let node = &program.nodes()[self.schedule.launches()[position].node.index()];
         let binding = &self.bindings[position];
-        let (read, mut write) = self.arena.split(&binding.read, &binding.write);
+        let (read, mut write) = arena.split(&binding.read, &binding.write);
         let workspace: &mut [f32] = match write.pop_if(|_| binding.has_scratch) {
             Some(bytes) => cast_slice_mut(bytes),
             None => &mut [],

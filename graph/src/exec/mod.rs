@@ -5,6 +5,7 @@ mod cpu;
 pub mod device;
 mod look;
 
+pub use arena::CpuArena;
 pub use cpu::CpuExecutor;
 pub use device::{DeviceExecutor, DeviceState};
 pub use look::{Look, Seen};

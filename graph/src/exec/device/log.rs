@@ -9,18 +9,19 @@ use super::Prepared;
 use crate::GraphError;
 use crate::capture::{CapturedGraph, LaunchList, capture};
 
-/// Logs the modules of kernels. The capture would load them anyway.
-pub(super) fn modules(device: &dyn Device) {
-    if !tracing::enabled!(tracing::Level::DEBUG) {
-        return;
-    }
+/// Loads the kernels of all lists at once, and logs it.
+pub(super) fn modules(device: &dyn Device, lists: &[LaunchList]) {
     let started = Instant::now();
-    let loads = device.load_kernels();
+    let names = lists.iter().flat_map(LaunchList::kernel_names).collect();
+    let loads = device.load_kernels(Some(&names));
     let load_ms = started.elapsed().as_secs_f64() * 1e3;
     tracing::debug!(modules = loads.len(), load_ms, "loaded the kernels");
     for load in &loads {
         if let Err(fault) = &load.result {
             tracing::info!(path = load.path, %fault, "a module of kernels did not load");
+        }
+        for remark in &load.remarks {
+            tracing::info!(path = load.path, "{remark}");
         }
     }
 }

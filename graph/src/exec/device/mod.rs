@@ -54,6 +54,14 @@ impl SharedArena {
     /// Device errors.
     pub fn new(device: Arc<dyn Device>, programs: &[&Prepared]) -> Result<Self, GraphError> {
         let bytes = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
+        Self::of_bytes(device, bytes)
+    }
+
+    /// An arena for plans of up to `bytes`.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn of_bytes(device: Arc<dyn Device>, bytes: usize) -> Result<Self, GraphError> {
         let ptr = device.alloc(bytes)?;
         Ok(Self { device, ptr, bytes })
     }
@@ -141,7 +149,7 @@ impl DeviceExecutor {
             .map(|p| whole_step(p, &place, &ends))
             .collect::<Result<Vec<_>, GraphError>>()?;
         programs.iter().zip(&lists).for_each(|(program, list)| log::kernels(program, list));
-        log::modules(device.as_ref());
+        log::modules(device.as_ref(), &lists);
         let graphs = lists
             .iter()
             .map(|list| log::captured(device.as_ref(), list))
@@ -245,12 +253,18 @@ impl DeviceExecutor {
     /// # Panics
     /// If `step` was not submitted: it would never be done.
     pub fn until_done(&self, step: u32) -> Result<(), GraphError> {
+        self.until_done_within(step, PATIENCE)
+    }
+
+    fn until_done_within(&self, step: u32, limit: Duration) -> Result<(), GraphError> {
         assert!(!is_before(self.submitted, step), "step {step} of {}", self.submitted);
         let started = Instant::now();
         while !self.is_done(step) {
             self.device.idle()?;
-            if started.elapsed() > PATIENCE {
-                return Err(GraphError::Hangs { step, seconds: PATIENCE.as_secs() });
+            if started.elapsed() > limit {
+                // Whoever reports this drops the executor first, which would wait for the step.
+                self.device.give_up();
+                return Err(GraphError::Hangs { step, seconds: limit.as_secs() });
             }
         }
         Ok(())
@@ -288,6 +302,13 @@ impl Drop for DeviceExecutor {
             let _ = self.device.free(ptr);
         }
         let _ = self.device.free_pinned(self.done);
+        self.graphs.iter().for_each(|graph| self.device.free_graph(graph.handle));
+        for InputBuffer { filled, free, .. } in &self.buffers {
+            self.device.free_event(*filled);
+            self.device.free_event(*free);
+        }
+        self.device.free_stream(self.main);
+        self.device.free_stream(self.copies);
     }
 }
 

@@ -79,6 +79,11 @@ impl Prepared {
         self.input_bytes
     }
 
+    /// Copies of the inputs: on a GPU two buffers and the step's own.
+    pub fn input_places(&self) -> usize {
+        if self.target.is_cpu() { 1 } else { 3 }
+    }
+
     /// The range of an input in an input buffer; `None` if the program has no such input.
     pub fn input_range(&self, name: &str) -> Option<Range<usize>> {
         let id = self.program.find(name)?;

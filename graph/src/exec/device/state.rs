@@ -188,5 +188,6 @@ impl Drop for DeviceState {
         for pinned in self.entries.values().filter_map(|e| e.pinned) {
             let _ = self.device.free_pinned(pinned);
         }
+        self.device.free_stream(self.stream);
     }
 }

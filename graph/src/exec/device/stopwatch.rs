@@ -13,9 +13,6 @@ use device::{Device, DevicePtr, Event, Pinned, Stream};
 use crate::GraphError;
 use crate::plan::ALIGNMENT;
 
-/// Bytes of one copy: more than the L2 cache of any supported GPU, so a measurement finds nothing
-/// in the cache from the one before.
-const LEAD_BYTES: usize = 64 << 20;
 /// Maximum number of copies before a measurement.
 const MAX_COPIES: usize = 64;
 /// Event pairs used to estimate the cost of one.
@@ -32,6 +29,7 @@ pub struct Stopwatch {
     recorded: usize,
     copies: usize,
     lead: DevicePtr,
+    /// More than the L2 cache holds, so a measurement finds nothing in it from the one before.
     other_data: Pinned,
     began: Instant,
     /// Milliseconds that the host took to enqueue the last measurement.
@@ -55,18 +53,27 @@ impl Stopwatch {
     pub fn new(device: Arc<dyn Device>, pieces: usize) -> Result<Self, GraphError> {
         let start = device.timing_event()?;
         let marks = (0..=pieces).map(|_| device.timing_event()).collect::<Result<_, _>>()?;
-        let lead = device.alloc(LEAD_BYTES)?;
-        let other_data = device.alloc_pinned(LEAD_BYTES)?;
-        let began = Instant::now();
-        let (recorded, copies, host_ms) = (0, 1, 0.0);
-        Ok(Self { device, start, marks, recorded, copies, lead, other_data, began, host_ms })
+        let more_than_l2 = device.gpu().l2_bytes / 2 * 3;
+        let lead = device.alloc(more_than_l2)?;
+        let other_data = device.alloc_pinned(more_than_l2)?;
+        Ok(Self {
+            device,
+            start,
+            marks,
+            recorded: 0,
+            copies: 1,
+            lead,
+            other_data,
+            began: Instant::now(),
+            host_ms: 0.0,
+        })
     }
 
     /// Begins a measurement: the lead, then the first mark.
     pub(super) fn begin(&mut self, stream: Stream) -> Result<(), GraphError> {
         self.device.record(self.start, stream)?;
         for _ in 0..self.copies {
-            self.device.upload(stream, self.lead, self.other_data, 0, LEAD_BYTES)?;
+            self.device.upload(stream, self.lead, self.other_data, 0, self.other_data.bytes)?;
         }
         self.began = Instant::now();
         self.recorded = 0;
@@ -152,5 +159,6 @@ impl Drop for Stopwatch {
         // A failing device has already reported its error.
         let _ = self.device.free(self.lead);
         let _ = self.device.free_pinned(self.other_data);
+        self.marks.iter().chain([&self.start]).for_each(|event| self.device.free_event(*event));
     }
 }

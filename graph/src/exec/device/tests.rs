@@ -1,4 +1,4 @@
-//! Wrap-around of the executor's step counter.
+//! The executor's step counter, and a device that hangs.
 
 use std::sync::Arc;
 
@@ -10,23 +10,43 @@ use kernels::{Role, TensorDesc};
 use super::*;
 use crate::{Program, StateSet};
 
-/// After 2^32 steps, the next ones still read their own inputs and are waited for.
-#[test]
-fn the_count_of_steps_goes_round() {
+/// An executor of y = relu'(x) * x, which is `x` where it is positive.
+fn executor(device: &Arc<dyn Device>) -> DeviceExecutor {
     let mut program = Program::new();
     let desc = TensorDesc::new(Role::Gradient, &[5]);
     let x = program.input("x", desc);
     let y = program.apply1(ReluMask, [x, x]).expect("shapes that fit");
     program.keep("y", y);
     let prepared = Prepared::new(Arc::new(program), Target::Gpu(Gpu::a100())).expect("a schedule");
+    let none = StateSet::new();
+    let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &none).expect("none");
+    let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
+    let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &state);
+    executor.expect("a capture").with_staging().expect("memory")
+}
+
+/// A step that never ends is reported, and nothing waits for it afterwards.
+#[test]
+fn a_device_that_hangs_is_given_up() {
+    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));
+    let mut executor = executor(&device);
+    // Nothing was launched, so nothing ends.
+    let step = executor.close_step().expect("no fault");
+    let hangs = executor.until_done_within(step, Duration::from_millis(20));
+    assert!(matches!(hangs, Err(GraphError::Hangs { step: 1, .. })), "{hangs:?}");
+    let waits = device.counts().host_waits;
+    drop(executor);
+    assert_eq!(device.counts().host_waits, waits, "no wait of the host");
+    let said = device.synchronize().expect_err("it is not asked any more").to_string();
+    assert!(said.contains("given up"), "{said}");
+}
+
+/// After 2^32 steps, the next ones still read their own inputs and are waited for.
+#[test]
+fn the_count_of_steps_goes_round() {
     for seed in 1..4 {
         let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Random(seed)));
-        let none = StateSet::new();
-        let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &none);
-        let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-        let programs = vec![prepared.clone()];
-        let executor = DeviceExecutor::new(device.clone(), programs, arena, &state.expect("none"));
-        let mut executor = executor.expect("a capture").with_staging().expect("memory");
+        let mut executor = executor(&device);
         executor.submitted = u32::MAX - 1;
         device.write_pinned(executor.done, 0, &executor.submitted.to_ne_bytes());
         let mut numbers = vec![];

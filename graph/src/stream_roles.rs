@@ -1,0 +1,21 @@
+//! What runs on each stream of a GPU, and which comes first: for schedules and captures alike.
+
+use device::Priority;
+
+/// The stream of the longest path: forward pass, activation gradients, update.
+pub const MAIN: usize = 0;
+/// The stream of weight gradients.
+pub const WEIGHT_GRADIENTS: usize = 1;
+/// The stream of small nodes that the main one need not wait for.
+pub const BESIDE: usize = 2;
+/// The stream of sums over ranks.
+pub const COMMUNICATION: usize = 3;
+
+/// What is waited for longest comes first: other ranks, then the longest path of this one.
+pub(crate) fn priority(stream: usize) -> Priority {
+    match stream {
+        COMMUNICATION => Priority::High,
+        WEIGHT_GRADIENTS => Priority::Low,
+        _ => Priority::Normal,
+    }
+}
