@@ -13,6 +13,9 @@ use serde_json::value::RawValue;
 use super::types::{Category, Dataset, Image};
 use crate::error::DaliError;
 
+/// What to do with annotations of other forms.
+const CONVERT: &str = "YOLO, VOC, LabelMe and other formats must be converted to COCO first";
+
 #[derive(Deserialize)]
 struct Sections<'a> {
     #[serde(borrow)]
@@ -35,7 +38,11 @@ pub fn read(path: &Path) -> Result<Dataset, DaliError> {
 
 /// What the annotation file at `path` holds.
 pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
-    std::fs::read(path).map_err(DaliError::io("read the annotations", path))
+    if path.is_dir() {
+        let fault = format!("is a folder; give the file of annotations. {CONVERT}");
+        return Err(coco_fault(path, fault));
+    }
+    crate::file::read(path).map_err(DaliError::io("read the annotations", path))
 }
 
 /// [`read`] of a file that was read before; `path` names it in errors.
@@ -50,8 +57,11 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
                 .to_string(),
         ));
     }
-    let sections: Sections<'_> = serde_json::from_slice(text)
-        .map_err(|error| coco_fault(path, format!("is not COCO JSON: {error}")))?;
+    let sections: Sections<'_> = serde_json::from_slice(text).map_err(|error| {
+        let begins = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let mend = if begins { String::new() } else { format!(". {CONVERT}") };
+        coco_fault(path, format!("is not COCO JSON: {error}{mend}"))
+    })?;
     let images = entries(path, "images", sections.images.as_deref())?;
     let annotations = entries(path, "annotations", sections.annotations.as_deref())?;
     let categories = entries(path, "categories", sections.categories.as_deref())?;
@@ -111,7 +121,14 @@ fn entry_fault(
     let id = value.and_then(|value| value.get("id").map(|id| format!(" (id {id})")));
     let message = error.to_string();
     // The position counts from the start of the entry and would mislead.
-    let message = message.split(" at line ").next().unwrap_or(&message).to_string();
+    let mut message = message.split(" at line ").next().unwrap_or(&message).to_string();
+    if message.starts_with("invalid type: string") && message.ends_with("expected u64") {
+        message += "; an id must be a whole number: renumber the ids of the file";
+    }
+    let is_lvis = raw.get().contains("\"coco_url\"");
+    if is_lvis && message == "missing field `file_name`" {
+        message += ", as in LVIS; add it: the folder and the name at the end of `coco_url`";
+    }
     DaliError::CocoEntry {
         path: path.to_path_buf(),
         entry: format!("{section}[{idx}]{}", id.unwrap_or_default()),

@@ -4,7 +4,7 @@ use hotcoco::mask;
 use hotcoco::types::Rle;
 
 use super::options::Masks;
-use super::report::DropReason;
+use super::report::{DropReason, Finding};
 use crate::coco::{Annotation, RunCounts, Segmentation};
 use crate::store::{NewObject, NewSegmentation};
 
@@ -16,6 +16,14 @@ const CLIP_TOLERANCE: f64 = 1e-3;
 /// A vertex may lie this many pixels outside the image: masks are drawn along every edge, so a far
 /// vertex would take hours. The longest side that a JPEG can have.
 const MAX_OUTSIDE: f32 = 65_536.0;
+/// A box fits its mask if each edge is at most this many pixels from the mask's ..
+const EDGE_TOLERANCE: f64 = 2.0;
+/// .. or they overlap this much (IoU): COCO's own do, by far.
+const MIN_OVERLAP: f64 = 0.5;
+/// An area fits its mask's if it is at most this many times larger or smaller ..
+const AREA_FACTOR: f64 = 2.0;
+/// .. or at most this many pixels from it.
+const AREA_TOLERANCE: f64 = 32.0;
 /// Three vertices.
 const MIN_RING_VALUES: usize = 6;
 
@@ -23,10 +31,18 @@ const MIN_RING_VALUES: usize = 6;
 #[derive(Debug)]
 pub(super) struct Cleaned {
     pub(super) object: NewObject,
-    /// Whether its box extended past the image.
-    pub(super) clipped: bool,
-    /// Whether polygon rings of fewer than three vertices were removed.
-    pub(super) ring_trimmed: bool,
+    /// What was changed or looks wrong.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// A valid mask.
+struct Mask {
+    segmentation: NewSegmentation,
+    /// Pixels.
+    area: u64,
+    /// x, y, width, height of what it covers, perhaps beyond the image.
+    extent: [f64; 4],
+    finding: Option<Finding>,
 }
 
 /// Checks `annotation` of an image of this height and width.
@@ -39,23 +55,39 @@ pub(super) fn clean(
     [height, width]: [u32; 2],
     masks: Masks,
 ) -> Result<Cleaned, DropReason> {
-    let (bbox_xywh, clipped) = clean_box(annotation.bbox.as_deref(), height, width)?;
-    let (segmentation, mask_area, ring_trimmed) = match segmentation_of(annotation) {
-        None if masks == Masks::Optional => {
-            (NewSegmentation::Polygons(vec![]), box_area(bbox_xywh), false)
-        }
+    let given = annotation.bbox.as_deref().filter(|bbox| !bbox.is_empty());
+    let mut boxed = given.map(|bbox| clean_box(bbox, height, width)).transpose()?;
+    let mask = match segmentation_of(annotation) {
+        None if masks == Masks::Optional => None,
         None => return Err(DropReason::NoSegmentation),
-        Some(Segmentation::Polygons(rings)) => clean_polygons(rings, height, width)?,
+        Some(Segmentation::Polygons(rings)) => Some(clean_polygons(rings, height, width)?),
         Some(Segmentation::Runs { size, counts }) => {
-            let (segmentation, area) = clean_runs(*size, counts, height, width)?;
-            (segmentation, area, false)
+            Some(clean_runs(*size, counts, height, width)?)
         }
     };
-    if mask_area == 0 {
+    if mask.as_ref().is_some_and(|mask| mask.area == 0) {
         return Err(DropReason::EmptyMask);
     }
+    let mut findings: Vec<Finding> = mask.iter().filter_map(|mask| mask.finding).collect();
+    if let (None, Some(mask)) = (boxed, &mask) {
+        findings.push(Finding::MadeBox);
+        let ([x, y, w, h], _) = clean_box(&mask.extent, height, width)?;
+        boxed = Some(([x, y, w, h], false));
+    }
+    let (bbox_xywh, clipped) = boxed.ok_or(DropReason::BadBox)?;
+    findings.extend(clipped.then_some(Finding::ClippedBox));
+    let mask_area = mask.as_ref().map_or(box_area(bbox_xywh), |mask| mask.area) as f64;
+    if let (Some(given), Some(mask)) = (given, &mask) {
+        let fits = fits(given, mask.extent, height, width);
+        findings.extend((!fits).then_some(Finding::UnfitBox));
+    }
+    if mask.is_some() && annotation.area.is_some_and(|area| !is_near(area, mask_area)) {
+        findings.push(Finding::FarArea);
+    }
     let area = annotation.area.filter(|area| *area >= 0.0 && (*area as f32).is_finite());
-    let area = area.unwrap_or(mask_area as f64);
+    let area = area.unwrap_or(mask_area);
+    let segmentation =
+        mask.map_or_else(|| NewSegmentation::Polygons(vec![]), |mask| mask.segmentation);
     let object = NewObject {
         annotation_id: annotation.id,
         label,
@@ -64,7 +96,39 @@ pub(super) fn clean(
         bbox_xywh,
         segmentation,
     };
-    Ok(Cleaned { object, clipped, ring_trimmed })
+    Ok(Cleaned { object, findings })
+}
+
+/// Whether an area as given is about that of the mask.
+fn is_near(area: f64, of_mask: f64) -> bool {
+    let factor = of_mask / area;
+    area > 0.0
+        && ((1.0 / AREA_FACTOR..=AREA_FACTOR).contains(&factor)
+            || (area - of_mask).abs() <= AREA_TOLERANCE)
+}
+
+/// Whether a box as given, perhaps beyond the image, bounds what a mask covers, in the image or
+/// beyond it too.
+fn fits(bbox: &[f64], extent: [f64; 4], height: u32, width: u32) -> bool {
+    let &[x, y, w, h] = bbox else { return false };
+    let corners = |[x, y, w, h]: [f64; 4]| [x, y, x + w, y + h];
+    let bbox = corners([x, y, w, h]);
+    let whole = corners(extent);
+    let limits = [width, height, width, height].map(f64::from);
+    let mut inside = whole;
+    inside.iter_mut().zip(limits).for_each(|(value, limit)| *value = value.clamp(0.0, limit));
+    [whole, inside].iter().any(|mask| {
+        bbox.iter().zip(mask).all(|(a, b)| (a - b).abs() <= EDGE_TOLERANCE)
+            || overlap(bbox, *mask) >= MIN_OVERLAP
+    })
+}
+
+/// The IoU of two boxes, given by corners.
+fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
+    let side = |low: usize| (a[low + 2].min(b[low + 2]) - a[low].max(b[low])).max(0.0);
+    let area = |c: [f64; 4]| (c[2] - c[0]) * (c[3] - c[1]);
+    let both = side(0) * side(1);
+    both / (area(a) + area(b) - both)
 }
 
 /// The segmentation; `None` also for an empty list of polygons.
@@ -78,12 +142,9 @@ fn box_area([_, _, width, height]: [f32; 4]) -> u64 {
     (f64::from(width) * f64::from(height)).round().max(1.0) as u64
 }
 
-fn clean_box(
-    bbox: Option<&[f64]>,
-    height: u32,
-    width: u32,
-) -> Result<([f32; 4], bool), DropReason> {
-    let &[x, y, w, h] = bbox.unwrap_or_default() else { return Err(DropReason::BadBox) };
+/// The box clipped to the image, and whether it extended past it.
+fn clean_box(bbox: &[f64], height: u32, width: u32) -> Result<([f32; 4], bool), DropReason> {
+    let &[x, y, w, h] = bbox else { return Err(DropReason::BadBox) };
     if ![x, y, w, h].iter().all(|value| value.is_finite()) {
         return Err(DropReason::BadBox);
     }
@@ -104,13 +165,8 @@ fn clean_box(
     Ok(([x as f32, y as f32, w as f32, h as f32], !inside))
 }
 
-/// The polygons to keep, the area of their union in COCO's rasterization, and whether rings were
-/// removed.
-fn clean_polygons(
-    rings: &[Vec<f32>],
-    height: u32,
-    width: u32,
-) -> Result<(NewSegmentation, u64, bool), DropReason> {
+/// The polygons to keep; their area is that of their union in COCO's rasterization.
+fn clean_polygons(rings: &[Vec<f32>], height: u32, width: u32) -> Result<Mask, DropReason> {
     let inside = -MAX_OUTSIDE..=height.max(width) as f32 + MAX_OUTSIDE;
     let good = |ring: &&Vec<f32>| {
         ring.len() >= MIN_RING_VALUES
@@ -124,17 +180,22 @@ fn clean_polygons(
     let wide: Vec<Vec<f64>> =
         kept.iter().map(|ring| ring.iter().map(|&value| f64::from(value)).collect()).collect();
     let union = mask::fr_polys(&wide, height, width).map_err(|_| DropReason::BadPolygon)?;
-    let ring_trimmed = kept.len() < rings.len();
-    Ok((NewSegmentation::Polygons(kept), mask::area(&union), ring_trimmed))
+    let finding = (kept.len() < rings.len()).then_some(Finding::RemovedRings);
+    let values = |axis: usize| wide.iter().flat_map(move |ring| ring[axis..].iter().step_by(2));
+    let least = |axis| values(axis).copied().fold(f64::INFINITY, f64::min);
+    let most = |axis| values(axis).copied().fold(f64::NEG_INFINITY, f64::max);
+    let extent = [least(0), least(1), most(0) - least(0), most(1) - least(1)];
+    let segmentation = NewSegmentation::Polygons(kept);
+    Ok(Mask { segmentation, area: mask::area(&union), extent, finding })
 }
 
-/// Plain runs that cover the whole image, and their area.
+/// Plain runs that cover the whole image.
 fn clean_runs(
     size: [u32; 2],
     counts: &RunCounts,
     height: u32,
     width: u32,
-) -> Result<(NewSegmentation, u64), DropReason> {
+) -> Result<Mask, DropReason> {
     if size != [height, width] {
         return Err(DropReason::RunsSize);
     }
@@ -159,6 +220,7 @@ fn clean_runs(
         }
     }
     let rle = Rle { h: height, w: width, counts: runs };
-    let area = mask::area(&rle);
-    Ok((NewSegmentation::Runs(rle.counts), area))
+    let (area, extent) = (mask::area(&rle), mask::to_bbox(&rle));
+    let finding = (missing > 0).then_some(Finding::ShortRuns);
+    Ok(Mask { segmentation: NewSegmentation::Runs(rle.counts), area, extent, finding })
 }

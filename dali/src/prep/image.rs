@@ -6,7 +6,7 @@ use std::path::Path;
 use super::annotation;
 use super::group::ImageTask;
 use super::options::PrepOptions;
-use super::report::DropReason;
+use super::report::{DropReason, Finding};
 use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
 use crate::error::DaliError;
 use crate::store::{NewObject, PixelEncoding, SourceRow};
@@ -18,10 +18,8 @@ pub(super) struct Prepared {
     pub(super) source: SourceRow,
     pub(super) objects: Vec<NewObject>,
     pub(super) dropped: Vec<(DropReason, u64)>,
-    /// Annotation ids with a clipped box.
-    pub(super) clipped: Vec<u64>,
-    /// Annotation ids that lost a polygon ring.
-    pub(super) ring_trimmed: Vec<u64>,
+    /// By annotation id.
+    pub(super) findings: Vec<(Finding, u64)>,
     pub(super) exif_rotated: bool,
 }
 
@@ -63,17 +61,18 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
         source,
         objects: Vec::with_capacity(task.annotations.len()),
         dropped: Vec::new(),
-        clipped: Vec::new(),
-        ring_trimmed: Vec::new(),
+        findings: Vec::new(),
         exif_rotated: info.exif_orientation.is_some(),
     };
     for (label, annotation) in &task.annotations {
         let size = [image.height, image.width];
         match annotation::clean(annotation, *label, size, options.masks) {
-            Ok(cleaned) => {
-                prepared.objects.push(cleaned.object);
-                prepared.clipped.extend(cleaned.clipped.then_some(annotation.id));
-                prepared.ring_trimmed.extend(cleaned.ring_trimmed.then_some(annotation.id));
+            Ok(annotation::Cleaned { object, mut findings }) => {
+                if prepared.objects.iter().any(|earlier| is_copy(earlier, &object)) {
+                    findings.push(Finding::Copy);
+                }
+                prepared.findings.extend(findings.into_iter().map(|f| (f, annotation.id)));
+                prepared.objects.push(object);
             }
             Err(reason) => prepared.dropped.push((reason, annotation.id)),
         }
@@ -81,12 +80,15 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
     Ok(prepared)
 }
 
-/// Reads a file that is one: a pipe would wait for a writer, and a device never ends.
+/// Whether an object is another one under its own id.
+fn is_copy(a: &NewObject, b: &NewObject) -> bool {
+    (a.label, a.bbox_xywh) == (b.label, b.bbox_xywh)
+        && (a.crowd, &a.segmentation) == (b.crowd, &b.segmentation)
+}
+
+/// Reads a file that is one, and no larger than an image can be.
 fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> {
-    let meta = std::fs::metadata(path)?;
-    if !meta.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
+    let meta = crate::file::regular(path)?;
     // No format takes more bytes a pixel than a PNG of 16 bits and alpha; the rest is metadata.
     let limit = (options.max_image_pixels as u64).saturating_mul(8).saturating_add(64 << 20);
     if meta.len() > limit {

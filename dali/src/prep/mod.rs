@@ -11,13 +11,12 @@ pub mod padding;
 mod report;
 mod source;
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rayon::prelude::*;
 
 pub use options::{EmptyImages, Masks, PrepOptions};
-pub use report::{DropReason, Noted, PrepReport, ShapeSpan};
+pub use report::{DropReason, Finding, Noted, PrepReport, ShapeSpan};
 pub use source::source_key;
 
 use crate::coco;
@@ -84,15 +83,15 @@ pub fn run(
         progress(Progress { stage: Stage::Images, done, total: tasks.len() });
     }
     check_masks(options, &report, writer.num_annotations())?;
-    check_something_left(options, &report, &sizes, tasks.len())?;
+    check_something_left(options, &report, &sizes, tasks.len(), writer.num_annotations())?;
 
     progress(Progress { stage: Stage::Finishing, done: 0, total: 1 });
     report.bytes = writer.bytes();
-    let header = writer.finish()?;
+    report.num_annotations = writer.num_annotations();
+    let header = writer.finish(report.doubts())?;
     progress(Progress { stage: Stage::Finishing, done: 1, total: 1 });
     report.out = options.out.clone();
     report.num_images = header.num_images;
-    report.num_annotations = header.num_annotations;
     report.num_crowd = header.num_crowd;
     report.num_without_mask = header.num_without_mask;
     report.num_empty_images = header.num_empty_images;
@@ -132,8 +131,9 @@ fn store_image(
     for &(reason, annotation_id) in &prepared.dropped {
         report.dropped.entry(reason).or_default().note(annotation_id);
     }
-    prepared.clipped.iter().for_each(|&id| report.clipped_boxes.note(id));
-    prepared.ring_trimmed.iter().for_each(|&id| report.removed_rings.note(id));
+    for &(finding, annotation_id) in &prepared.findings {
+        report.findings.entry(finding).or_default().note(annotation_id);
+    }
     if prepared.exif_rotated {
         report.exif_rotated.note(task.image.id);
     }
@@ -176,17 +176,20 @@ fn check_something_left(
     report: &PrepReport,
     sizes: &[(u32, u32)],
     num_tasks: usize,
+    num_stored: usize,
 ) -> Result<(), DaliError> {
-    if !sizes.is_empty() {
+    let (dropped, reasons) = (report.num_dropped(), report.dropped_by_reason());
+    let fault = if sizes.is_empty() {
+        format!(
+            "of {num_tasks} images {} were unreadable and {} had no objects; {dropped} \
+             annotations were dropped{reasons}",
+            report.bad_images.len(),
+            report.num_dropped_empty_images,
+        )
+    } else if num_stored == 0 && dropped > 0 {
+        format!("all {dropped} annotations were dropped{reasons}")
+    } else {
         return Ok(());
-    }
-    let reasons: BTreeMap<_, _> =
-        report.dropped.iter().map(|(reason, noted)| (reason.to_string(), noted.count)).collect();
-    let fault = format!(
-        "of {num_tasks} images {} were unreadable and {} without objects; annotations dropped: \
-         {reasons:?}",
-        report.bad_images.len(),
-        report.num_dropped_empty_images,
-    );
+    };
     Err(DaliError::NothingLeft { path: options.annotations.clone(), fault })
 }

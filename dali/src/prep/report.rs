@@ -56,6 +56,45 @@ impl fmt::Display for DropReason {
     }
 }
 
+/// What was changed or looks wrong about an annotation that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Finding {
+    /// Its box was clipped to the image.
+    ClippedBox,
+    /// It lost polygon rings of fewer than three vertices.
+    RemovedRings,
+    /// It has no box, and got that of its mask.
+    MadeBox,
+    /// Its runs end before its image does; the rest is background.
+    ShortRuns,
+    /// Its box is not that of its mask.
+    UnfitBox,
+    /// Its area is not that of its mask.
+    FarArea,
+    /// An earlier annotation of its image has the same category, box and mask.
+    Copy,
+}
+
+impl Finding {
+    /// Whether it is more likely a mistake in the file than a matter of form.
+    fn is_doubt(self) -> bool {
+        matches!(self, Finding::UnfitBox | Finding::FarArea | Finding::Copy)
+    }
+
+    /// What was done, and to what.
+    fn words(self) -> [&'static str; 2] {
+        match self {
+            Finding::ClippedBox => ["clipped", "boxes that extend past their image"],
+            Finding::RemovedRings => ["removed", "rings of under 3 vertices"],
+            Finding::MadeBox => ["made", "boxes from masks, as the file has none"],
+            Finding::ShortRuns => ["completed", "RLE shorter than its image"],
+            Finding::UnfitBox => ["check", "boxes that do not fit their mask"],
+            Finding::FarArea => ["check", "areas far from their mask's"],
+            Finding::Copy => ["check", "objects that repeat another under their own id"],
+        }
+    }
+}
+
 /// A count, with the first few ids it counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Noted {
@@ -74,11 +113,19 @@ impl Noted {
     }
 }
 
-impl fmt::Display for Noted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Noted {
+    /// The count, of how many unless that is 0, and the ids.
+    fn of(&self, all: usize) -> String {
         let ids: Vec<String> = self.first_ids.iter().map(u64::to_string).collect();
         let more = if self.count > ids.len() { ", ..." } else { "" };
-        write!(f, "{} (id {}{more})", self.count, ids.join(", "))
+        let of = if all > 0 { format!(" of {all}") } else { String::new() };
+        format!("{}{of} (id {}{more})", self.count, ids.join(", "))
+    }
+}
+
+impl fmt::Display for Noted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.of(0))
     }
 }
 
@@ -133,10 +180,8 @@ pub struct PrepReport {
     pub num_categories: usize,
     /// Annotations dropped, by reason.
     pub dropped: BTreeMap<DropReason, Noted>,
-    /// Annotations whose box was clipped to the image.
-    pub clipped_boxes: Noted,
-    /// Annotations that lost polygon rings of fewer than three vertices.
-    pub removed_rings: Noted,
+    /// Annotations that were changed or look wrong.
+    pub findings: BTreeMap<Finding, Noted>,
     /// Images with an EXIF rotation, which is not applied.
     pub exif_rotated: Noted,
     /// Images whose file an image of a lower id has too.
@@ -159,6 +204,36 @@ impl PrepReport {
     /// Annotations dropped, for any reason.
     pub fn num_dropped(&self) -> usize {
         self.dropped.values().map(|noted| noted.count).sum()
+    }
+
+    /// The annotations dropped, as the end of a sentence: `: 3 have no segmentation`.
+    pub(super) fn dropped_by_reason(&self) -> String {
+        let reasons = self.dropped.iter().map(|(reason, noted)| format!("{reason}: {noted}"));
+        let reasons: Vec<String> = reasons.collect();
+        if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+    }
+
+    /// What whoever trains on the data should know each time: annotations that were dropped, and
+    /// those that look wrong.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if self.num_dropped() > 0 {
+            let (count, reasons) = (self.num_dropped(), self.dropped_by_reason());
+            doubts.push(format!("{count} annotations were dropped{reasons}"));
+        }
+        let findings = self.findings.iter().filter(|(finding, _)| finding.is_doubt());
+        doubts.extend(findings.map(|(finding, noted)| self.line(*finding, noted)));
+        doubts
+    }
+
+    fn line(&self, finding: Finding, noted: &Noted) -> String {
+        let [_, what] = finding.words();
+        let of = if finding.is_doubt() { self.num_annotations } else { 0 };
+        let more = match finding {
+            Finding::UnfitBox => "; a box is [x, y, width, height] in pixels of the image",
+            _ => "",
+        };
+        format!("{what}: {}{more}", noted.of(of))
     }
 
     /// Drops an image that cannot be read, along with its annotations.
@@ -192,11 +267,9 @@ impl PrepReport {
                 writeln!(f, "    {reason}")?;
             }
         }
-        if self.clipped_boxes.count > 0 {
-            writeln!(f, "  clipped      boxes of annotations: {}", self.clipped_boxes)?;
-        }
-        if self.removed_rings.count > 0 {
-            writeln!(f, "  removed      rings of under 3 vertices: {}", self.removed_rings)?;
+        for (finding, noted) in &self.findings {
+            let [done, _] = finding.words();
+            writeln!(f, "  {done:<12} {}", self.line(*finding, noted))?;
         }
         if self.shared_files.count > 0 {
             writeln!(f, "  shared       the file of an earlier image: {}", self.shared_files)?;
@@ -222,7 +295,7 @@ impl fmt::Display for PrepReport {
         )?;
         let boxes = match self.num_without_mask {
             0 => String::new(),
-            count => format!(", {count} with a box alone"),
+            count => format!(", {count} without a mask"),
         };
         let (all, crowd) = (self.num_annotations, self.num_crowd);
         writeln!(f, "  annotations  {all} ({crowd} crowd{boxes})")?;

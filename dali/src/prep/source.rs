@@ -16,16 +16,11 @@ const CHUNK: usize = 1 << 20;
 /// that decide what is stored. An edited annotation file counts as a new one. Reads all of it.
 ///
 /// # Errors
-/// [`DaliError::Io`] if the annotation file cannot be read; [`DaliError::Coco`] if it is a pipe or
-/// the like, which can be read only once.
+/// [`DaliError::Io`] if the annotation file is none or cannot be read.
 pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
     let path = &options.annotations;
-    let meta = std::fs::metadata(path).map_err(DaliError::io("read the annotations", path))?;
-    if !meta.is_file() && !meta.is_dir() {
-        let fault = "is not a regular file, and is read more than once; save it as one".into();
-        return Err(DaliError::Coco { path: path.clone(), fault });
-    }
-    let content = content_of(path).map_err(DaliError::io("read the annotations", path))?;
+    let content = crate::file::regular(path).and_then(|_| content_of(path));
+    let content = content.map_err(DaliError::io("read the annotations", path))?;
     Ok(key_of(options, &content))
 }
 

@@ -1,9 +1,14 @@
 //! The scores of each class as aligned text.
 
+use std::cmp::Ordering;
+
 use super::analysis::ClassScores;
+use crate::plain;
 
 /// From this many classes on, the table has two columns of them.
 const TWO_COLUMNS: usize = 24;
+/// Best and worst classes of a short table.
+const ENDS: usize = 10;
 /// Longest name that is not cut, in characters.
 const NAME_WIDTH: usize = 24;
 
@@ -12,11 +17,32 @@ const NAME_WIDTH: usize = 24;
 /// classes come in two columns, read downwards.
 #[must_use]
 pub fn class_table(classes: &[ClassScores]) -> String {
-    let longest = classes.iter().map(|class| class.name.chars().count()).max();
+    let columns = if classes.len() >= TWO_COLUMNS { 2 } else { 1 };
+    table(&classes.iter().collect::<Vec<_>>(), columns)
+}
+
+/// As [`class_table`]; of more than 20 classes the 10 of the highest AP, and beside them the 10 of
+/// the lowest.
+#[must_use]
+pub fn short_class_table(classes: &[ClassScores]) -> String {
+    if classes.len() <= 2 * ENDS {
+        return class_table(classes);
+    }
+    let mut shown: Vec<&ClassScores> = classes.iter().filter(|c| c.ap.is_some()).collect();
+    shown.sort_by(|a, b| b.ap.partial_cmp(&a.ap).unwrap_or(Ordering::Equal));
+    if shown.len() > 2 * ENDS {
+        shown.drain(ENDS..shown.len() - ENDS);
+    }
+    let others = classes.len() - shown.len();
+    format!("{}\n.. and {others} other classes, which the report lists", table(&shown, 2))
+}
+
+fn table(classes: &[&ClassScores], columns: usize) -> String {
+    let names: Vec<String> = classes.iter().map(|class| plain(&class.name)).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max();
     let width = longest.unwrap_or(0).clamp("class".len(), NAME_WIDTH);
     let head = format!("{:<width$} objects    AP   AP50  AR100", "class");
-    let mut cells = classes.iter().map(|class| line(class, width));
-    let columns = if classes.len() >= TWO_COLUMNS { 2 } else { 1 };
+    let mut cells = classes.iter().zip(&names).map(|(class, name)| line(class, name, width));
     let rows = classes.len().div_ceil(columns).max(1);
     let mut lines = vec![String::new(); rows + 1];
     for column in 0..columns {
@@ -30,11 +56,11 @@ pub fn class_table(classes: &[ClassScores]) -> String {
     lines.join("\n").trim_end().to_string()
 }
 
-fn line(class: &ClassScores, width: usize) -> String {
-    let is_long = class.name.chars().count() > width;
+fn line(class: &ClassScores, name: &str, width: usize) -> String {
+    let is_long = name.chars().count() > width;
     let name: String = match is_long {
-        true => class.name.chars().take(width - 1).chain(['~']).collect(),
-        false => class.name.clone(),
+        true => name.chars().take(width - 1).chain(['~']).collect(),
+        false => name.to_string(),
     };
     let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let (ap, ap50, ar) = (number(class.ap), number(class.ap50), number(class.ar));
@@ -45,7 +71,7 @@ fn line(class: &ClassScores, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn table(names: &[&str]) -> String {
+    fn classes(names: &[&str]) -> Vec<ClassScores> {
         let class = |(i, name): (usize, &&str)| {
             let score = (i > 0).then_some(0.25);
             let (ap, ap50, ap75, ar) = (score, score.map(|s| 2.0 * s), score, score);
@@ -59,7 +85,34 @@ mod tests {
                 precision: vec![],
             }
         };
-        class_table(&names.iter().enumerate().map(class).collect::<Vec<_>>())
+        names.iter().enumerate().map(class).collect()
+    }
+
+    fn table(names: &[&str]) -> String {
+        class_table(&classes(names))
+    }
+
+    #[test]
+    fn a_short_table_has_the_best_and_the_worst_classes() {
+        let names: Vec<String> = (0..80).map(|i| format!("c{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut many = classes(&names);
+        for (i, class) in many.iter_mut().enumerate().skip(1) {
+            class.ap = Some(i as f64 / 100.0);
+        }
+        let drawn = short_class_table(&many);
+        let lines: Vec<&str> = drawn.lines().collect();
+        assert_eq!(lines.len(), 12, "{drawn}");
+        assert!(lines[1].starts_with("c79 ") && lines[1].contains("|  c10 "), "{drawn}");
+        assert!(lines[10].starts_with("c70 ") && lines[10].contains("|  c1 "), "{drawn}");
+        assert_eq!(lines[11], ".. and 60 other classes, which the report lists");
+        assert_eq!(short_class_table(&many[..20]), class_table(&many[..20]));
+        let undefined: Vec<ClassScores> = classes(&["none"; 30]).into_iter().take(1).collect();
+        let few: Vec<ClassScores> =
+            many[..12].iter().chain(undefined.iter().cycle().take(18)).cloned().collect();
+        assert!(
+            short_class_table(&few).ends_with(".. and 19 other classes, which the report lists")
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Detections: COCO's results format, read and checked against the annotations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use hotcoco::{Annotation, Segmentation};
@@ -11,6 +11,11 @@ use super::error::ScoreError;
 use super::ground_truth::{GroundTruth, check_segmentation, rle_size};
 use super::json::{self, Entries, Entry};
 use super::rle::Rle;
+
+/// Unknown ids that a message names.
+const FIRST_IDS: usize = 8;
+/// A box of which less than this share lies in its image is counted.
+const MIN_INSIDE: f64 = 0.75;
 
 /// One detected object.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +39,8 @@ pub struct Results {
     pub(super) iou_type: IouType,
     /// Number of detections dropped because the annotations lack their category, by category.
     pub(super) left_out: BTreeMap<u64, usize>,
+    /// What looks wrong about a file, in sentences.
+    pub(super) doubts: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -63,7 +70,7 @@ impl Results {
     ///
     /// # Errors
     /// [`ScoreError::Read`]; [`ScoreError::Detections`] naming the entry that is broken or does
-    /// not fit `gt`, and for an empty list.
+    /// not fit `gt`, categories that `gt` lacks, and for an empty list.
     pub fn from_file(
         file: &Path,
         gt: &GroundTruth,
@@ -88,7 +95,9 @@ impl Results {
             true => IouType::Bbox,
             false => IouType::Segm,
         };
-        Self::build(raw, gt, iou_type, area_of).map_err(fail)
+        check_categories(&raw, gt).map_err(fail)?;
+        let doubts = doubts(&raw, gt);
+        Ok(Self { doubts, ..Self::build(raw, gt, iou_type, area_of).map_err(fail)? })
     }
 
     /// Checks detections in memory. Sizes are those of the scored geometry: masks for
@@ -128,6 +137,7 @@ impl Results {
             annotations: Vec::with_capacity(raw.len()),
             iou_type,
             left_out: BTreeMap::new(),
+            doubts: Vec::new(),
         };
         for (i, detection) in raw.into_iter().enumerate() {
             let category_id = detection.category_id;
@@ -165,7 +175,7 @@ impl RawDetection {
             format!("names image_id {}, which the annotations do not have", self.image_id)
         })?;
         let bbox = match &self.bbox {
-            Some(bbox) if self.has_box() => Some(json::check_bbox(bbox)?),
+            Some(bbox) if self.has_box() => Some(check_sides(json::check_bbox(bbox)?)?),
             _ => None,
         };
         if let Some(segmentation) = &self.segmentation {
@@ -196,6 +206,63 @@ impl RawDetection {
             ..Annotation::default()
         })
     }
+}
+
+/// Why a file's categories are not those of the annotations.
+fn check_categories(raw: &[RawDetection], gt: &GroundTruth) -> Result<(), String> {
+    let unknown = || raw.iter().map(|d| d.category_id).filter(|id| !gt.has_category(*id));
+    let ids: BTreeSet<u64> = unknown().collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let first: Vec<String> = ids.iter().take(FIRST_IDS).map(u64::to_string).collect();
+    let more = if ids.len() > FIRST_IDS { ", .." } else { "" };
+    let theirs = gt.coco().dataset.categories.iter().map(|category| category.id);
+    Err(format!(
+        "{} of {} detections have a category_id that the annotations do not have: {}{more}; give \
+         the annotations' ids ({} to {}), not indices of classes",
+        unknown().count(),
+        raw.len(),
+        first.join(", "),
+        theirs.clone().min().unwrap_or(0),
+        theirs.max().unwrap_or(0)
+    ))
+}
+
+fn check_sides(bbox: [f64; 4]) -> Result<[f64; 4], String> {
+    let [_, _, w, h] = bbox;
+    if w >= 0.0 && h >= 0.0 {
+        return Ok(bbox);
+    }
+    Err(format!("has a box of {w} x {h} pixels; a box is [x, y, width, height]"))
+}
+
+/// What looks wrong about a file that can be scored.
+fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
+    let mut seen = HashSet::with_capacity(raw.len());
+    let (mut outside, mut copies) = (0, 0);
+    for detection in raw {
+        let Some(&[x, y, w, h]) = detection.bbox.as_deref() else { continue };
+        let (rows, columns) = gt.image_size(detection.image_id).unwrap_or_default();
+        let side = |low: f64, length: f64, limit: u32| {
+            ((low + length).min(f64::from(limit)) - low.max(0.0)).max(0.0)
+        };
+        let is_sized = rows > 0 && columns > 0;
+        outside +=
+            usize::from(is_sized && side(x, w, columns) * side(y, h, rows) < MIN_INSIDE * w * h);
+        let what = (detection.image_id, detection.category_id);
+        copies +=
+            usize::from(!seen.insert((what, [x, y, w, h, detection.score].map(f64::to_bits))));
+    }
+    let of = raw.len();
+    let outside = (outside > 0).then(|| {
+        format!(
+            "{outside} of {of} boxes extend past their image by over a quarter of their area; a \
+             box is [x, y, width, height] in pixels of the image"
+        )
+    });
+    let copies = (copies > 0).then(|| format!("{copies} of {of} detections repeat another one"));
+    outside.into_iter().chain(copies).collect()
 }
 
 /// Why a detection's mask does not fit its image; completes a sentence that names the detection.

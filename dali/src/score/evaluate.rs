@@ -91,7 +91,8 @@ pub(super) fn scored(
             hotcoco::IouType::Segm
         }
     };
-    let notes = left_out_note(&results);
+    let mut notes = left_out_note(&results);
+    notes.extend(results.doubts);
     let detections = COCO::from_dataset(Dataset {
         images: gt.coco().dataset.images.clone(),
         annotations: results.annotations,

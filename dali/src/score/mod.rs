@@ -19,7 +19,7 @@ mod tests;
 pub use analysis::{
     Analysis, ClassScores, ErrorKind, ImageScores, analyze, evaluate_files_by_class,
 };
-pub use class_table::class_table;
+pub use class_table::{class_table, short_class_table};
 pub use detections::{Detection, Results};
 pub use error::ScoreError;
 pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};

@@ -1,7 +1,5 @@
 //! Writing detections in COCO's results format.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -74,7 +72,7 @@ fn write_all<'a>(
             reason: format!("detection {i} {why}"),
         })?;
     }
-    write_renamed(path, |out| {
+    crate::file::write(path, |out| {
         let mut separator = "[";
         for (i, detection) in detections.iter().enumerate() {
             out.write_all(separator.as_bytes())?;
@@ -141,32 +139,4 @@ impl Serialize for Compressed<'_> {
         map.serialize_entry("counts", &self.0.to_leb())?;
         map.end()
     }
-}
-
-fn write_renamed(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut beside = name.to_owned();
-    beside.push(format!(".{}.partial", std::process::id()));
-    let beside = folder.join(beside);
-    let written = (|| {
-        let mut out = BufWriter::new(File::create(&beside)?);
-        write(&mut out)?;
-        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    })();
-    if written.is_err() {
-        // Report the first error; do not leave our temporary file behind.
-        let _ = std::fs::remove_file(&beside);
-        return written;
-    }
-    // The rename is durable only once the directory is on disk.
-    File::open(folder)?.sync_all()
 }

@@ -231,16 +231,46 @@ fn sizes_of_a_file_with_both_are_the_boxes() {
 }
 
 #[test]
-fn unknown_categories_are_left_out_and_told() {
+fn unknown_categories_of_a_file_are_refused() {
     let folder = Folder::new();
     let stray = r#", {"image_id": 5, "category_id": 77, "bbox": [0, 0, 1, 1], "score": 1}]"#;
     let dt = folder.file("dt.json", &PERFECT.replacen("0.8}]", &format!("0.8}}{stray}"), 1));
-    let summary = evaluate_files(&folder.file("gt.json", GT), &dt, None).expect("sound");
-    assert_eq!(summary.ap(), 1.0);
+    let fault = evaluate_files(&folder.file("gt.json", GT), &dt, None);
+    let fault = fault.expect_err("it is refused").to_string();
+    let words = "1 of 3 detections have a category_id that the annotations do not have: 77; give \
+                 the annotations' ids (3 to 8), not indices of classes";
+    assert!(fault.contains("dt.json") && fault.contains(words), "{fault}");
+    // A model of more classes than the data has is scored.
+    let gt = GroundTruth::from_file(&folder.file("gt.json", GT)).expect("sound");
+    let mut stray = detection(5, [0.0, 0.0, 1.0, 1.0], 1.0);
+    stray.category_id = 77;
+    let summary = evaluate(&gt, &[stray], IouType::Bbox).expect("sound");
     assert_eq!(
         summary.notes,
         ["1 detections name category_id 77, which the annotations do not have, and were left out"]
     );
+}
+
+#[test]
+fn boxes_beyond_their_image_and_copies_are_counted() {
+    let folder = Folder::new();
+    let gt = folder.file("gt.json", GT);
+    let notes = |entries: &[&str]| {
+        let entry = |text: &&str| {
+            format!(r#"{{"image_id": 5, "category_id": 3, "bbox": {text}, "score": 0.5}}"#)
+        };
+        let entries: Vec<String> = entries.iter().map(entry).collect();
+        let file = folder.file("dt.json", &format!("[{}]", entries.join(",")));
+        evaluate_files(&gt, &file, Some(IouType::Bbox)).map(|summary| summary.notes)
+    };
+    // In an image of 20 x 30 (height x width).
+    let none: [&str; 0] = [];
+    assert_eq!(notes(&["[0, 0, 30, 20]", "[-1, -1, 32, 22]"]).expect("sound"), none);
+    let found = notes(&["[10, 10, 30, 20]", "[2, 2, 4, 4]", "[2, 2, 4, 4]"]).expect("sound");
+    assert!(found[0].starts_with("1 of 3 boxes extend past their image"), "{found:?}");
+    assert_eq!(found[1..], ["1 of 3 detections repeat another one"]);
+    let fault = notes(&["[9, 9, -4, 4]"]).expect_err("it is refused").to_string();
+    assert!(fault.contains("detection 0 has a box of -4 x 4 pixels"), "{fault}");
 }
 
 #[test]

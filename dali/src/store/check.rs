@@ -52,7 +52,10 @@ fn check_header(header: &Header) -> Result<(), String> {
     }
     // The version alone, set back, would turn the checksums of the images off.
     if header.version == OLDEST_VERSION && header.files.contains_key(format::SOURCES) {
-        return Err(format!("it is of version {OLDEST_VERSION}, which has no {}", format::SOURCES));
+        return Err(format!(
+            "its format is version {OLDEST_VERSION}, which has no {}",
+            format::SOURCES
+        ));
     }
     if header.categories.is_empty() {
         return Err("it has no category".into());
@@ -136,7 +139,7 @@ pub(super) fn check_file(
     Ok(())
 }
 
-/// Checks every index, label and size, and the counts and capacities in the header.
+/// Checks every index, label and size, and the counts and capacities in the header. Reads no mask.
 pub(super) fn check_records(
     dir: &Path,
     header: &Header,
@@ -163,11 +166,10 @@ pub(super) fn check_records(
             ..Capacities::default()
         };
         for object in objects {
-            let parts =
-                check_object(header, image, object, &mut next, tables).map_err(|fault| {
-                    let id = object.annotation_id;
-                    fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
-                })?;
+            let parts = check_object(header, object, &mut next, tables).map_err(|fault| {
+                let id = object.annotation_id;
+                fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
+            })?;
             num_crowd += usize::from(object.crowd != 0);
             num_without_mask += usize::from(parts.is_empty());
             if object.crowd == 0 {
@@ -211,6 +213,28 @@ pub(super) fn check_records(
     Ok(())
 }
 
+/// Checks the runs of records that [`check_records`] has passed.
+pub(super) fn check_runs(dir: &Path, tables: &Tables<'_>) -> Result<(), DaliError> {
+    for image in tables.images {
+        let pixels = u64::from(image.height) * u64::from(image.width);
+        let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects);
+        let objects = objects.into_iter().flatten();
+        for object in objects.filter(|object| object.kind == format::KIND_RUNS) {
+            let parts = in_bounds(object.first_part, object.num_parts.into(), tables.parts);
+            let runs = parts
+                .into_iter()
+                .flatten()
+                .filter_map(|part| in_bounds(part.offset, part.len, tables.runs));
+            if runs.flatten().map(|run| u64::from(*run)).sum::<u64>() != pixels {
+                let fault =
+                    format!("annotation {}: its runs do not cover the image", object.annotation_id);
+                return Err(fault_in(dir, format::OBJECTS, fault));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Where the next records and values begin: all lie in order and without overlap, so a store takes
 /// no more memory than its files have bytes.
 #[derive(Default)]
@@ -242,7 +266,6 @@ fn check_image(image: &ImageRow, tables: &Tables<'_>) -> Result<(), &'static str
 /// Checks one object and returns its parts.
 fn check_object<'a>(
     header: &Header,
-    image: &ImageRow,
     object: &ObjectRow,
     next: &mut Next,
     tables: &Tables<'a>,
@@ -272,16 +295,11 @@ fn check_object<'a>(
         }
         format::KIND_RUNS => {
             let [part] = parts else { return Err("runs in other than one part") };
-            let runs = in_bounds(part.offset, part.len, tables.runs)
-                .ok_or("its runs lie outside runs.bin")?;
+            in_bounds(part.offset, part.len, tables.runs).ok_or("its runs lie outside runs.bin")?;
             if part.offset != next.run {
                 return Err("its runs do not follow the previous object's");
             }
             next.run += part.len;
-            let sum: u64 = runs.iter().map(|&run| u64::from(run)).sum();
-            if sum != u64::from(image.height) * u64::from(image.width) {
-                return Err("its runs do not cover the image");
-            }
         }
         _ => return Err("an unknown kind of segmentation"),
     }

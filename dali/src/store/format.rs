@@ -134,6 +134,9 @@ pub struct Header {
     /// What it was made from, [`crate::prep::source_key`]; absent in stores of older programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// What its maker found in the sources that whoever uses it should know, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
     /// SHA-256 of the header without the seal; absent in version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,

@@ -64,10 +64,7 @@ impl Store {
 
     /// Whether image `idx` has the pixels of `file`.
     fn has_pixels_of(&self, idx: usize, file: &Path) -> Result<bool, String> {
-        if std::fs::metadata(file).is_ok_and(|meta| !meta.is_file()) {
-            return Err("is not a regular file".into());
-        }
-        let bytes = std::fs::read(file).map_err(|e| format!("cannot be read: {e}"))?;
+        let bytes = crate::file::read(file).map_err(|e| format!("cannot be read: {e}"))?;
         let said = |fault: DecodeFault| fault.to_string();
         let info = decode::probe(&bytes).map_err(said)?;
         let record = self.image(idx);

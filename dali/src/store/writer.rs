@@ -111,6 +111,7 @@ impl StoreWriter {
                 capacities: Capacities::default(),
                 files: Default::default(),
                 source: Some(source),
+                doubts: Vec::new(),
                 seal: None,
             },
         })
@@ -164,11 +165,12 @@ impl StoreWriter {
         self.data_files().iter().map(|file| file.info.bytes).sum()
     }
 
-    /// Flushes everything to disk, makes it read-only and renames it into place.
+    /// Flushes everything to disk, makes it read-only and renames it into place; the header keeps
+    /// what is doubtful about its sources.
     ///
     /// # Errors
     /// [`DaliError::Io`] if writing fails; nothing stands at `out` then that was not there.
-    pub(crate) fn finish(mut self) -> Result<Header, DaliError> {
+    pub(crate) fn finish(mut self, doubts: Vec<String>) -> Result<Header, DaliError> {
         let dir = self.temporary.path().to_path_buf();
         for file in self.data_files_mut() {
             file.close()?;
@@ -176,6 +178,7 @@ impl StoreWriter {
         let files =
             self.data_files().iter().map(|file| (file.name.to_string(), file.info)).collect();
         self.header.files = files;
+        self.header.doubts = doubts;
         let mut header = DataFile::create(&dir, format::HEADER)?;
         let failed = |error: serde_json::Error| DaliError::io("write", &header.path)(error.into());
         self.header = self.header.sealed().map_err(failed)?;

@@ -147,7 +147,9 @@ fn numbers(value: &Value, at: String, found: &mut Vec<String>) {
 fn far_vertices_are_dropped() {
     let mut fixture = Fixture::new();
     let far = json!([[2.0, 1.0, 1e30, 1.0, 6.0, 5.0]]);
-    fixture.json["annotations"][0]["segmentation"] = far;
+    let mut annotation = crate::fixture::annotation(101, 7, 90);
+    annotation["segmentation"] = far;
+    fixture.add_annotation(annotation);
     let report = fixture.prep().unwrap();
-    assert_eq!((report.num_annotations, report.num_dropped()), (0, 1));
+    assert_eq!((report.num_annotations, report.num_dropped()), (1, 1));
 }

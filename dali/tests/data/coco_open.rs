@@ -43,6 +43,7 @@ fn train_counts_and_pixels() {
     let counts = (report.num_images, report.num_annotations, report.num_crowd);
     assert_eq!(counts, (70, 684, 8), "{report}");
     assert_eq!((report.num_dropped(), report.num_categories), (0, 80), "{report}");
+    assert!(report.findings.is_empty(), "COCO's own are sound: {report}");
     let last = &store.header().categories[79];
     assert_eq!((last.name.as_str(), last.coco_id, last.label), ("toothbrush", 90, 80));
     store.verify_all().unwrap();

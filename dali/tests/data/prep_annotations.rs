@@ -1,6 +1,6 @@
 //! What prep does with each kind of annotation, good and bad.
 
-use dali::prep::DropReason;
+use dali::prep::{DropReason, Finding};
 use dali::store::{Capacities, Segmentation};
 use serde_json::{Value, json};
 
@@ -34,11 +34,12 @@ fn all_forms_of_masks_reach_the_store() {
     fixture.add_annotation(runs(102, 0, [10, 20], json!(SQUARE_RUNS)));
     fixture.add_annotation(runs(103, 1, [10, 20], json!(SQUARE_RUNS)));
     fixture.add_annotation(runs(104, 0, [10, 20], json!(SQUARE_TEXT)));
-    // Trailing zeros may be left out.
+    // Trailing zeros may be left out; that is told.
     fixture.add_annotation(runs(105, 0, [10, 20], json!(SQUARE_RUNS[..8])));
     let report = fixture.prep().unwrap();
     assert_eq!((report.num_annotations, report.num_crowd), (6, 1));
     assert_eq!(report.num_dropped(), 0, "{report}");
+    assert_eq!(report.findings[&Finding::ShortRuns].first_ids, [105]);
 
     let store = fixture.store();
     assert_eq!(store.image(0).objects, 0..6);
@@ -102,10 +103,100 @@ fn boxes_out_of_the_image_are_clipped_and_others_kept_as_given() {
     fixture.add_annotation(altered(101, |a| a["bbox"] = json!([-3.0, 4.0, 8.0, 100.0])));
     fixture.add_annotation(altered(102, |a| a["bbox"] = json!([15.3, 4.1, 4.70001, 5.9])));
     let report = fixture.prep().unwrap();
-    assert_eq!(report.clipped_boxes.first_ids, [101]);
+    assert_eq!(report.findings[&Finding::ClippedBox].first_ids, [101]);
     let store = fixture.store();
     assert_eq!(store.object(1).bbox_xywh, [0.0, 4.0, 5.0, 6.0]);
     assert_eq!(store.object(2).bbox_xywh, [15.3, 4.1, 4.70001, 5.9]);
+}
+
+/// Each is a mistake that exporters make; no box of COCO's own is told of (`coco_open.rs`).
+#[test]
+fn boxes_that_do_not_fit_their_mask_are_told() {
+    let ring = json!([[12.0, 2.0, 18.0, 2.0, 18.0, 5.0, 12.0, 5.0]]);
+    for (name, bbox, segmentation) in [
+        ("x1, y1, x2, y2", json!([12.0, 2.0, 18.0, 5.0]), ring.clone()),
+        ("in widths of the image", json!([0.6, 0.1, 0.3, 0.15]), ring.clone()),
+        ("y, x, height, width", json!([2.0, 12.0, 3.0, 6.0]), ring.clone()),
+        ("centre, width, height", json!([15.0, 3.5, 6.0, 3.0]), ring.clone()),
+        (
+            "a polygon of y, x",
+            json!([12.0, 2.0, 6.0, 3.0]),
+            json!([[2.0, 8.0, 2.0, 10.0, 5.0, 10.0, 5.0, 8.0]]),
+        ),
+        (
+            "a mask of another object",
+            json!([12.0, 5.0, 6.0, 4.0]),
+            json!({"size": [10, 20], "counts": SQUARE_RUNS}),
+        ),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.add_annotation(altered(101, |a| {
+            (a["bbox"], a["segmentation"]) = (bbox.clone(), segmentation.clone());
+        }));
+        let report = fixture.prep().unwrap().to_string();
+        let told = "boxes that do not fit their mask: 1 of 2 (id 101); a box is [x, y, width";
+        // A box that leaves the image or lies outside it is told of, too.
+        let is_dropped = report.contains("box without extent inside the image: 1 (id 101)");
+        assert!(report.contains(told) || is_dropped, "{name}: {report}");
+    }
+    // What extends past the image, as its box does; and a box of whole pixels.
+    for bbox in [json!([15.0, 5.0, 10.0, 10.0]), json!([15.0, 5.0, 5.0, 5.0])] {
+        let mut fixture = Fixture::new();
+        fixture.add_annotation(altered(101, |a| {
+            a["bbox"] = bbox.clone();
+            a["segmentation"] = json!([[15.0, 5.0, 25.0, 5.0, 25.0, 15.0, 15.0, 15.0]]);
+            a["area"] = json!(25.0);
+        }));
+        let report = fixture.prep().unwrap();
+        assert!(!report.findings.contains_key(&Finding::UnfitBox), "{report}");
+    }
+}
+
+#[test]
+fn wrong_areas_and_copies_are_told() {
+    let mut fixture = Fixture::new();
+    for (id, area) in [(101, 0.0), (102, -5.0), (103, 1e9), (104, 20.0)] {
+        fixture.add_annotation(altered(id, |a| {
+            a["category_id"] = json!(90);
+            a["bbox"] = json!([id - 101, 1.0, 4.0, 4.0]);
+            a["area"] = json!(area);
+        }));
+    }
+    fixture.add_annotation(annotation(105, 7, 90));
+    let report = fixture.prep().unwrap();
+    assert_eq!(report.findings[&Finding::FarArea].first_ids, [101, 102, 103]);
+    assert_eq!(report.findings[&Finding::Copy].first_ids, [103, 105], "{report}");
+    let store = fixture.store();
+    assert_eq!(store.header().doubts.len(), 2, "{:?}", store.header().doubts);
+}
+
+#[test]
+fn a_missing_box_is_that_of_the_mask() {
+    let mut fixture = Fixture::new();
+    fixture.add_annotation(altered(101, |a| {
+        a.as_object_mut().unwrap().remove("bbox");
+    }));
+    fixture.add_annotation(altered(102, |a| {
+        a["bbox"] = json!([]);
+        a["segmentation"] = json!({"size": [10, 20], "counts": SQUARE_RUNS});
+    }));
+    let report = fixture.prep().unwrap();
+    assert_eq!(report.findings[&Finding::MadeBox].first_ids, [101, 102]);
+    let store = fixture.store();
+    assert_eq!(store.object(1).bbox_xywh, [2.0, 1.0, 4.0, 4.0]);
+    assert_eq!(store.object(2).bbox_xywh, [2.0, 1.0, 4.0, 4.0]);
+}
+
+#[test]
+fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
+    let mut fixture = Fixture::new();
+    fixture.json["annotations"][0]["bbox"] = json!([1.0, 2.0]);
+    let message = fixture.prep_error();
+    assert_says(&message, &["annotations.json", "all 1 annotations were dropped", "(id 100)"]);
+    assert!(!fixture.store_path().exists());
+    // None to begin with is no fault: images to detect on.
+    fixture.json["annotations"] = json!([]);
+    assert_eq!(fixture.prep().unwrap().num_empty_images, 1);
 }
 
 #[test]
@@ -117,7 +208,7 @@ fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
         a.as_object_mut().unwrap().remove("area");
     }));
     let report = fixture.prep().unwrap();
-    assert_eq!(report.removed_rings.first_ids, [101]);
+    assert_eq!(report.findings[&Finding::RemovedRings].first_ids, [101]);
     let store = fixture.store();
     assert_eq!(store.object(1).area, 16.0);
     assert_eq!(store.object(1).segmentation, store.object(0).segmentation);
@@ -132,6 +223,12 @@ fn faults_of_the_file_name_the_entry() {
     };
     let message = broken(&|json| json["annotations"][0]["image_id"] = json!("seven"));
     assert_says(&message, &["annotations.json", "annotations[0] (id 100)", "seven"]);
+    assert_says(&message, &["an id must be a whole number"]);
+    let message = broken(&|json| {
+        json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
+            "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
+    });
+    assert_says(&message, &["missing field `file_name`, as in LVIS; add it"]);
     let message = broken(&|json| json["annotations"][0]["iscrowd"] = json!(2));
     assert_says(&message, &["annotations[0] (id 100)", "iscrowd"]);
     let message = broken(&|json| json["annotations"][0]["segmentation"] = json!({"size": [1, 2]}));
@@ -168,4 +265,12 @@ fn json_that_is_cut_off_is_named() {
     std::fs::write(fixture.annotations_path(), &text[..text.len() / 2]).unwrap();
     let error = dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();
     assert_says(&error, &["annotations.json", "not COCO JSON", "column"]);
+    assert!(!error.contains("YOLO"), "{error}");
+    std::fs::write(fixture.annotations_path(), "path: ../coco8\ntrain: images/train").unwrap();
+    let error = dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();
+    assert_says(&error, &["annotations.json", "not COCO JSON", "YOLO, VOC"]);
+    let mut options = fixture.options();
+    options.annotations = fixture.images();
+    let error = dali::prep::run(&options, &mut |_| ()).unwrap_err().to_string();
+    assert_says(&error, &["images: is a folder; give the file of annotations. YOLO"]);
 }

@@ -1,0 +1,171 @@
+//! Single files: read only if they are files, and written whole.
+
+use std::fs::{self, File, Metadata};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::unfinished::Undisturbed;
+
+/// What is known of a regular file.
+///
+/// # Errors
+/// Anything else: a pipe would be waited for, and a device never ends.
+pub fn regular(path: &Path) -> io::Result<Metadata> {
+    match fs::metadata(path)? {
+        meta if meta.is_file() => Ok(meta),
+        _ => Err(io::Error::other("it is not a regular file")),
+    }
+}
+
+/// The bytes of a regular file.
+///
+/// # Errors
+/// As for [`regular`]; a file that cannot be read.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    regular(path).and_then(|_| fs::read(path))
+}
+
+/// Writes what `fill` gives to `path`. A reader of a regular file sees the old contents or the new,
+/// never a mix; a link stays, and the file that it leads to is replaced. What is no regular file (a
+/// pipe, a device, standard output) is written into.
+///
+/// # Errors
+/// A directory; whatever the system refuses, and then a regular file is as it was before.
+pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    match Target::of(path)? {
+        Target::Open(file) => filled(file, fill).map(drop),
+        Target::Named(path) => replace(&path, fill),
+    }
+}
+
+/// What a path leads to.
+enum Target {
+    /// Something to write into.
+    Open(File),
+    /// A regular file or none, by a name that is no link.
+    Named(PathBuf),
+}
+
+impl Target {
+    fn of(path: &Path) -> io::Result<Self> {
+        let meta = match fs::metadata(path) {
+            Err(fault) if fault.kind() == ErrorKind::NotFound => {
+                return Ok(Self::Named(end_of_links(path)));
+            }
+            meta => meta?,
+        };
+        if meta.is_dir() {
+            return Err(io::Error::other("it is a directory; name a file"));
+        }
+        // Not opened anew: the file that output was redirected to has one position for both, and a
+        // socket has no name.
+        if let Ok(open) = io::stdout().as_fd().try_clone_to_owned().map(File::from)
+            && open.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (meta.dev(), meta.ino()))
+        {
+            io::stdout().flush()?;
+            return Ok(Self::Open(open));
+        }
+        match meta.is_file() {
+            true => path.canonicalize().map(Self::Named),
+            false => File::options().write(true).open(path).map(Self::Open),
+        }
+    }
+}
+
+/// Where a path leads at whose end there is no file yet.
+fn end_of_links(path: &Path) -> PathBuf {
+    let mut path = path.to_path_buf();
+    while let Ok(to) = fs::read_link(&path) {
+        path = path.with_file_name("").join(to);
+    }
+    path
+}
+
+fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    // Process ids collide between containers.
+    let random = RandomState::new().build_hasher().finish();
+    let beside = folder.join(format!(".{random:016x}.partial"));
+    let undisturbed = Undisturbed::begin();
+    let file = File::create_new(&beside)?;
+    let mark = undisturbed.mark(&beside);
+    let written = filled(file, fill).and_then(|file| file.sync_all());
+    drop(mark);
+    let replaced = written.and_then(|()| fs::rename(&beside, path));
+    if replaced.is_err() {
+        // Whatever stopped the writing is more useful than a fault here.
+        let _ = fs::remove_file(&beside);
+        return replaced;
+    }
+    // So that a power cut does not undo the rename; some file systems cannot sync a folder.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
+}
+
+fn filled(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<File> {
+    let mut out = BufWriter::new(file);
+    fill(&mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    fn put(path: &Path, text: &str) -> io::Result<()> {
+        write(path, |out| out.write_all(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_link_stays_and_its_file_is_replaced_or_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("inner")).expect("a folder");
+        fs::write(at("inner/old"), "old").expect("a file");
+        // The second leads to the first, which leads to a file or to none.
+        for (to, links) in [("inner/old", ["a", "b"]), ("inner/none", ["c", "d"])] {
+            symlink(to, at(links[0])).expect("a link");
+            symlink(links[0], at(links[1])).expect("a link");
+            let held = File::open(at(to));
+            put(&at(links[1]), "new").expect("written");
+            assert!(links.iter().all(|link| at(link).is_symlink()));
+            assert_eq!(fs::read(at(to)).expect("a file"), b"new");
+            // Who had the old file open reads the old text: the file was replaced, not cut.
+            let old = held.map(|file| io::read_to_string(file).expect("text"));
+            assert!(old.is_ok_and(|old| old == "old") == (to == "inner/old"));
+        }
+        let names = |name: &str| fs::read_dir(at(name)).expect("a folder").count();
+        assert_eq!((names("inner"), names(".")), (2, 5), "nothing else is left");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_written_into_and_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (pipe, null) = (folder.path().join("pipe"), folder.path().join("null"));
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        symlink("/dev/null", &null).expect("a link");
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).expect("text")
+        });
+        put(&pipe, "through").expect("written");
+        assert_eq!(reader.join().expect("no panic"), "through");
+        put(&null, "nowhere").expect("written");
+        assert!(null.is_symlink() && regular(&null).is_err());
+        for odd in [&pipe, &null, Path::new("/dev/zero"), folder.path()] {
+            let refused = read(odd).expect_err("not a file").to_string();
+            assert!(refused.contains("not a regular file"), "{refused}");
+        }
+        let refused = put(folder.path(), "text").expect_err("a directory").to_string();
+        assert!(refused.contains("is a directory"), "{refused}");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+    }
+}
