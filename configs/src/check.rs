@@ -6,6 +6,7 @@ use toml::{Table, Value};
 use crate::ConfigError;
 use crate::keys::{Key, is_short_for, key};
 use crate::shape::{Shape, join};
+use crate::synonyms::{Synonym, synonym};
 
 /// Below this similarity (0 to 1) a suggestion would puzzle more than it helps. One wrong letter in
 /// three (`rpm` for `rpn`) still passes.
@@ -121,6 +122,10 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], root: &Shape
     let suggestion = match elsewhere.as_slice() {
         _ if likeness >= MIN_SIMILARITY => join(prefix, alike),
         [only] => only.clone(),
+        _ if let Some(synonym) = synonym(name) => match synonym {
+            Synonym::Key(key) => key.to_string(),
+            Synonym::NoKey(why) => return why.to_string(),
+        },
         _ => {
             let names: Vec<_> = fields.iter().map(|(known, _)| *known).collect();
             let table = if prefix.is_empty() { "a config".into() } else { format!("[{prefix}]") };

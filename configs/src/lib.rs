@@ -25,11 +25,15 @@ pub mod mlperf;
 mod presets;
 mod schema;
 mod shape;
+mod synonyms;
 mod validate;
 
 pub use differences::Difference;
 pub use document::reference;
 pub use error::ConfigError;
 pub use keys::{Key, key, keys, keys_of_table, similar_keys};
+pub use load::HALF_THE_RUN;
+pub use merge::{Origin, Origins};
 pub use presets::{preset, preset_names};
 pub use schema::*;
+pub use synonyms::{Synonym, synonym};

@@ -1,13 +1,12 @@
 //! From a path and overrides to a checked [`Config`], and back to TOML.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::check::check_layer;
-use crate::merge::Layers;
+use crate::merge::{Layers, Origin, Origins};
 use crate::presets::{names_listed, preset_of_path};
 use crate::shape::Shape;
 use crate::{Config, ConfigError};
@@ -16,6 +15,8 @@ use crate::{Config, ConfigError};
 const EXTENDS: &str = "extends";
 /// The file name in messages about overrides.
 const SET: &str = "--set";
+/// The origin of a warm-up that was cut along with the run.
+pub const HALF_THE_RUN: &str = "half of train.steps";
 
 impl Config {
     /// Reads a config file and the files that it extends, then applies `key=value` overrides.
@@ -31,14 +32,28 @@ impl Config {
         Ok(Self::load_with_origins(path, overrides)?.0)
     }
 
-    /// As [`Config::load`], with the file (or `--set`) of each dotted key that is set.
+    /// As [`Config::load`], with what sets each dotted key that is set.
     ///
     /// # Errors
     /// Any [`ConfigError`].
     pub fn load_with_origins(
         path: impl AsRef<Path>,
         overrides: &[String],
-    ) -> Result<(Self, BTreeMap<String, String>), ConfigError> {
+    ) -> Result<(Self, Origins), ConfigError> {
+        let (mut config, mut origins) = Self::load_as_written(path, overrides)?;
+        fit_warmup(&mut config, &mut origins);
+        Ok((config, origins))
+    }
+
+    /// As [`Config::load_with_origins`], but no warm-up is cut: for a run that has begun, and for
+    /// one by a benchmark's rules.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn load_as_written(
+        path: impl AsRef<Path>,
+        overrides: &[String],
+    ) -> Result<(Self, Origins), ConfigError> {
         load_layers(Source::find(path.as_ref())?, overrides)
     }
 
@@ -124,10 +139,7 @@ impl Source {
     }
 }
 
-fn load_layers(
-    source: Source,
-    overrides: &[String],
-) -> Result<(Config, BTreeMap<String, String>), ConfigError> {
+fn load_layers(source: Source, overrides: &[String]) -> Result<(Config, Origins), ConfigError> {
     let shape = Shape::of_config();
     let label = source.label.clone();
     let mut layers = Layers::default();
@@ -150,6 +162,18 @@ fn load_layers(
             Err(ConfigError::Invalid { file, key, problem })
         }
     }
+}
+
+/// Halves a warm-up that would not end, if `train.steps` was cut after it was set.
+fn fit_warmup(config: &mut Config, origins: &mut Origins) {
+    let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
+    let steps = layer("train.steps");
+    if config.warmup_ends() || layer("solver.warmup_steps") >= steps {
+        return;
+    }
+    config.solver.warmup_steps = config.train.steps / 2;
+    let origin = Origin { file: HALF_THE_RUN.into(), layer: steps };
+    origins.insert("solver.warmup_steps".into(), origin);
 }
 
 /// The source and everything it extends, parsed, the source first.

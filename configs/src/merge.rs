@@ -7,22 +7,39 @@ use toml::{Table, Value};
 use crate::check::NONE;
 use crate::shape::{Shape, join};
 
+/// What sets a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The file, the preset or `--set`.
+    pub file: String,
+    /// Its place among those that were merged, from 1; a later one replaces values.
+    pub layer: usize,
+}
+
+/// What sets each dotted key that is set and not a table.
+pub type Origins = BTreeMap<String, Origin>;
+
 /// The merged tables of several files, and the file of each value.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
     /// The merged table.
     pub(crate) table: Table,
-    /// File (or `--set`) of each dotted key that is not a table.
-    pub(crate) origins: BTreeMap<String, String>,
+    pub(crate) origins: Origins,
+    /// The layers so far; all of `--set` are one.
+    files: Vec<String>,
 }
 
 impl Layers {
     /// Applies a checked layer: tables merge, anything else replaces, `"none"` unsets an optional
     /// value.
     pub(crate) fn push(&mut self, file: &str, table: Table, shape: &Shape) {
-        let Self { table: base, origins } = self;
+        let Self { table: base, origins, files } = self;
+        if files.last().is_none_or(|last| last != file) {
+            files.push(file.to_string());
+        }
+        let layer = files.len();
         merge("", base, table, shape, &mut |key| {
-            origins.insert(key, file.to_string());
+            origins.insert(key, Origin { file: file.to_string(), layer });
         });
     }
 
@@ -31,8 +48,8 @@ impl Layers {
         let inside = format!("{key}.");
         self.origins
             .get(key)
-            .or_else(|| self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, f)| f))
-            .map(String::as_str)
+            .or_else(|| self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, o)| o))
+            .map(|origin| origin.file.as_str())
     }
 }
 

@@ -42,7 +42,7 @@ fn every_key_has_a_meaning_and_a_default_that_loads() {
 #[test]
 fn a_printed_config_shows_every_key_and_reads_back() {
     for name in preset_names() {
-        let config = Config::load(name, &["train.name=a \"b\"\nc".into()]).unwrap();
+        let config = Config::load(name, &["train.run_dir=a \"b\"\nc".into()]).unwrap();
         let text = config.to_commented_toml().unwrap();
         assert_eq!(Config::from_toml("printed", &text).unwrap(), config, "{name}:\n{text}");
         let batch_size = "# Images per step, over all ranks and micro-steps. Default 16.\n\
@@ -78,8 +78,9 @@ fn each_value_of_a_config_has_a_file_that_set_it() {
     let texts = ["train.seed=3".to_string()];
     let (config, origins) = Config::load_with_origins("quickstart", &texts).unwrap();
     assert_eq!(config, Config::load("quickstart", &texts).unwrap());
-    assert_eq!(origins.get("train.seed").map(String::as_str), Some("--set"));
-    assert_eq!(origins.get("train.steps").map(String::as_str), Some("preset quickstart"));
-    assert_eq!(origins.get("train.batch_size").map(String::as_str), Some("preset tiny"));
+    let file = |key| origins.get(key).map(|origin| origin.file.as_str());
+    assert_eq!(file("train.seed"), Some("--set"));
+    assert_eq!(file("train.steps"), Some("preset quickstart"));
+    assert_eq!(file("train.batch_size"), Some("preset tiny"));
     assert_eq!(origins.get("eval.batch_size"), None);
 }

@@ -38,6 +38,16 @@ fn a_key_in_the_wrong_table_is_pointed_to_the_right_one() {
         "my.toml: unknown key `train.learning_rate`; did you mean `solver.learning_rate`?"
     );
     assert_eq!(fault("steps = 5"), "my.toml: unknown key `steps`; did you mean `train.steps`?");
+    // Names of other projects.
+    assert_eq!(
+        fault("[train]\nimgsz = 640"),
+        "my.toml: unknown key `train.imgsz`; did you mean `input.min_size`?"
+    );
+    assert_eq!(
+        fault("[train]\nepochs = 12"),
+        "my.toml: unknown key `train.epochs`; onegraph counts steps: set train.steps; `onegraph \
+         train` says how many epochs they are"
+    );
 }
 
 #[test]
@@ -237,6 +247,7 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("faster_r50", "train.target_mask=0.3", "train.target_mask", "no masks"),
     ("tiny", "train.run_dir=", "train.run_dir", "empty"),
     ("tiny", "train.name=a/b", "train.name", "slash"),
+    ("tiny", "train.name=a\nb", "train.name", "control character"),
     ("tiny", "eval.batch_size=0", "eval.batch_size", "at least 1"),
 ];
 

@@ -24,6 +24,9 @@ pub struct Model {
     /// Parameters that a weights file lacks, or holds in another shape, keep their initial values
     /// instead of ending the run; `--allow-partial` sets it. Default false.
     pub allow_partial: bool,
+    /// Weights under detectron2's names are taken although its models compute something else, and
+    /// what differs is listed; `--names-only` sets it. Default false.
+    pub names_only: bool,
     /// The body.
     pub backbone: Backbone,
     /// The feature pyramid.

@@ -24,6 +24,9 @@ pub struct RanksConfig {
     /// Let NCCL use NVLink SHARP, which sums in the switch; two runs may then differ in the last
     /// bits. Default false.
     pub nvls: bool,
+    /// Let GPUs of different models train together, at the pace of the slowest; the bits of a run
+    /// then depend on which rank has which. Default false: they are refused.
+    pub mixed_gpus: bool,
 }
 
 impl Default for RanksConfig {
@@ -34,6 +37,7 @@ impl Default for RanksConfig {
             stall_seconds: 1800,
             join_timeout_seconds: 300,
             nvls: false,
+            mixed_gpus: false,
         }
     }
 }

@@ -42,7 +42,8 @@ pub struct Solver {
     /// Cosine: learning rate of the last step. Default 0.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub min_learning_rate: f64,
-    /// Steps of linear warm-up. Default 1000; 0 is none.
+    /// Steps of linear warm-up. Default 1000; 0 is none. Where a later file or `--set` cuts
+    /// `train.steps` so short that it would not end, it is half of them.
     #[schemars(range(min = 0, max = 1_000_000_000), extend("unit" = "steps"))]
     pub warmup_steps: u64,
     /// Learning rate at the start of warm-up, as a share of the full rate, 0 to 1. Default 0.001.

@@ -1,5 +1,6 @@
 //! Range and consistency checks: each error names its key and the fix.
 
+mod effects;
 mod limits;
 mod model;
 mod optimizers;

@@ -98,6 +98,9 @@ fn seed(check: &mut Check, key: &str, seed: u64) {
 fn solver(config: &Config, check: &mut Check) {
     let solver = &config.solver;
     check.positive("solver.learning_rate", solver.learning_rate);
+    check.require(solver.learning_rate as f32 > 0.0, "solver.learning_rate", || {
+        format!("is {:e}, which is 0 in f32; give at least 1e-38", solver.learning_rate)
+    });
     check.require((0.0..1.0).contains(&solver.momentum), "solver.momentum", || {
         format!("is {}; it must be at least 0 and below 1", solver.momentum)
     });
@@ -178,10 +181,12 @@ fn train(config: &Config, check: &mut Check) {
     check.text("train.run_dir", &train.run_dir);
     if let Some(name) = &train.name {
         check.text("train.name", name);
-        let plain = !name.contains(['/', '\\']) && name != "." && name != "..";
+        let is_odd = |c: char| c.is_control() || matches!(c, '/' | '\\');
+        let plain = !name.contains(is_odd) && name != "." && name != "..";
         check.require(plain, "train.name", || {
             format!(
-                "is \"{name}\"; it names a folder inside train.run_dir, so it cannot contain a slash"
+                "is {name:?}; it names a folder inside train.run_dir, so it has no slash and \
+                 no control character"
             )
         });
     }

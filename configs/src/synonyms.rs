@@ -1,0 +1,91 @@
+//! What people of other projects call a key, and what onegraph has instead.
+
+/// Names, and the key that they mean, or else a sentence (which begins with "onegraph").
+const SYNONYMS: &[(&[&str], &str)] = &[
+    (
+        &["epochs", "epoch", "max_epochs", "num_epochs"],
+        "onegraph counts steps: set train.steps; `onegraph train` says how many epochs they are",
+    ),
+    (&["max_iter", "max_iters", "iterations", "max_steps"], "train.steps"),
+    (&["batch", "bs", "ims_per_batch", "samples_per_gpu"], "train.batch_size"),
+    (&["accumulate", "accumulation_steps", "grad_accum"], "train.micro_steps"),
+    (&["lr", "lr0", "base_lr"], "solver.learning_rate"),
+    (&["lrf", "min_lr", "eta_min"], "solver.min_learning_rate"),
+    (&["warmup", "warmup_iters", "warmup_epochs"], "solver.warmup_steps"),
+    (&["scheduler", "lr_scheduler", "lr_policy", "cos_lr"], "solver.schedule"),
+    (&["adam", "adamw"], "onegraph has no Adam: solver.optimizer is sgd, novograd or lars"),
+    (&["wd"], "solver.weight_decay"),
+    (&["clip", "grad_clip", "clip_grad", "max_grad_norm"], "solver.clip_norm"),
+    (
+        &["ema", "model_ema"],
+        "onegraph has no moving average of weights; train.keep_best keeps the best checkpoint",
+    ),
+    (&["freeze", "freeze_at", "frozen"], "model.backbone.frozen_stages"),
+    (&["early_stop", "early_stopping"], "train.patience"),
+    (&["amp", "fp16", "bf16", "half", "mixed_precision", "dtype"], "train.precision"),
+    (
+        &["workers", "num_workers"],
+        "onegraph has no worker processes: threads of the process decode, and \
+         RAYON_NUM_THREADS says how many",
+    ),
+    (&["imgsz", "img_size", "input_size", "short_side"], "input.min_size"),
+    (
+        &["augment", "augmentation", "mosaic", "mixup", "copy_paste", "multiscale"],
+        "onegraph has no augmentation but a horizontal flip: input.flip_probability",
+    ),
+    (&["flip", "hflip", "fliplr"], "input.flip_probability"),
+    (&["nc", "classes", "num_class"], "model.num_classes"),
+    (&["pretrained", "load_from", "init", "checkpoint"], "model.weights"),
+    (&["conf", "conf_thres", "score_thresh"], "model.detections.score_threshold"),
+    (&["iou", "iou_thres", "nms", "nms_thresh"], "model.detections.nms_threshold"),
+    (&["max_det", "detections_per_image"], "model.detections.per_image"),
+    (&["eval_interval", "eval_period", "val_interval"], "train.eval_every_steps"),
+    (&["save_period", "checkpoint_period"], "train.checkpoint_every_steps"),
+    (&["output_dir", "project", "work_dir"], "train.run_dir"),
+    (
+        &["device", "gpu", "gpus"],
+        "onegraph has no key for the device: it is an option, `onegraph train --device`",
+    ),
+    (&["resume"], "onegraph has no key to resume: `onegraph train --resume RUN` does"),
+];
+
+/// What a name of other projects means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Synonym {
+    /// The key of this name.
+    Key(&'static str),
+    /// No key, for the reason that this sentence gives.
+    NoKey(&'static str),
+}
+
+/// What a name without its table means elsewhere, if anything.
+pub fn synonym(name: &str) -> Option<Synonym> {
+    let (_, answer) = SYNONYMS.iter().find(|(names, _)| names.contains(&name))?;
+    Some(match crate::key(answer) {
+        Some(_) => Synonym::Key(answer),
+        None => Synonym::NoKey(answer),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_means_a_key_or_says_why_none() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (names, answer) in SYNONYMS {
+            assert!(crate::key(answer).is_some() || answer.starts_with("onegraph "), "{answer}");
+            for name in *names {
+                assert!(seen.insert(name), "{name} twice");
+                let is_name = |key: &crate::Key| key.name.rsplit('.').next() == Some(name);
+                assert!(!crate::keys().iter().any(is_name), "{name} is a key's own name");
+            }
+        }
+        for name in ["epochs", "freeze", "workers", "early_stop", "imgsz", "amp", "augment", "ema"]
+        {
+            assert!(synonym(name).is_some(), "{name}");
+        }
+        assert_eq!(synonym("batchsize"), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! What a new run is refused or warned for: sound values that together do not do what they say.
+
+use crate::{BackboneKind, BoxLoss, Config, ConfigError, NormKind, Optimizer, Origins, Schedule};
+
+/// Keys that mean something only under some value of another key.
+struct Idle {
+    /// The keys, or tables of keys (`solver.lars.`).
+    keys: &'static [&'static str],
+    /// The key that decides.
+    switch: &'static str,
+    applies: fn(&Config) -> bool,
+}
+
+const IDLE: &[Idle] = &[
+    Idle {
+        keys: &["solver.milestones", "solver.gamma"],
+        switch: "solver.schedule",
+        applies: |c| c.solver.schedule == Schedule::Cosine,
+    },
+    Idle {
+        keys: &["solver.min_learning_rate"],
+        switch: "solver.schedule",
+        applies: |c| c.solver.schedule == Schedule::Multistep,
+    },
+    Idle {
+        keys: &["solver.momentum"],
+        switch: "solver.optimizer",
+        applies: |c| c.solver.optimizer == Optimizer::Novograd,
+    },
+    Idle {
+        keys: &["solver.novograd."],
+        switch: "solver.optimizer",
+        applies: |c| c.solver.optimizer != Optimizer::Novograd,
+    },
+    Idle {
+        keys: &["solver.lars."],
+        switch: "solver.optimizer",
+        applies: |c| c.solver.optimizer != Optimizer::Lars,
+    },
+    Idle {
+        keys: &[
+            "model.backbone.blocks",
+            "model.backbone.stem_channels",
+            "model.backbone.width",
+            "model.backbone.stride_in_1x1",
+        ],
+        switch: "model.backbone.kind",
+        applies: |c| c.model.backbone.kind == BackboneKind::Small,
+    },
+    Idle {
+        keys: &["model.backbone.stage_channels"],
+        switch: "model.backbone.kind",
+        applies: |c| c.model.backbone.kind == BackboneKind::Resnet,
+    },
+    Idle {
+        keys: &["model.backbone.norm_groups"],
+        switch: "model.backbone.norm",
+        applies: |c| c.model.backbone.norm != NormKind::GroupNorm,
+    },
+    Idle {
+        keys: &["model.box_head.beta"],
+        switch: "model.box_head.loss",
+        applies: |c| c.model.box_head.loss == BoxLoss::Giou,
+    },
+    Idle {
+        keys: &["model.mask_head.", "model.detections.mask_threshold"],
+        switch: "model.kind",
+        applies: |c| !c.model.kind.has_masks(),
+    },
+    Idle {
+        keys: &["model.allow_partial"],
+        switch: "model.weights",
+        applies: |c| c.model.weights.is_none() && c.model.backbone.weights.is_none(),
+    },
+];
+
+impl Config {
+    /// Whether the learning rate reaches its full value before the run ends.
+    pub(crate) fn warmup_ends(&self) -> bool {
+        self.solver.warmup_steps < self.train.steps.saturating_add(self.solver.first_schedule_step)
+    }
+
+    /// What a user should know before a new run with this config: a sentence for each value that
+    /// does nothing or not what it says. `origins` are the config's.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for what cannot be meant: a warm-up that never ends, or an input
+    /// mean that no pixel has.
+    pub fn advice(&self, origins: &Origins) -> Result<Vec<String>, ConfigError> {
+        let refuse = |key: &str, problem| {
+            let file = origins.get(key).map_or("config".into(), |origin| origin.file.clone());
+            Err(ConfigError::Invalid { file, key: key.into(), problem })
+        };
+        let (solver, input, steps) = (&self.solver, &self.input, self.train.steps);
+        if !self.warmup_ends() {
+            return refuse(
+                "solver.warmup_steps",
+                format!(
+                    "is {}, but train.steps is {steps}, so the learning rate never reaches \
+                 solver.learning_rate; shorten the warm-up, or train longer",
+                    solver.warmup_steps
+                ),
+            );
+        }
+        let white = 255.0 * input.pixel_scale;
+        // As written, 255 and 1/255 do not multiply to 1.
+        if input.mean.iter().any(|mean| !(0.0..=1.001 * white).contains(mean)) {
+            return refuse(
+                "input.mean",
+                format!(
+                    "is {:?}, but pixels lie between 0 and {white} (255 x input.pixel_scale); scale \
+                 the mean and input.std, or set input.pixel_scale to what they are for",
+                    input.mean
+                ),
+            );
+        }
+        let mut advice = self.idle(origins)?;
+        let late = solver.milestones.iter().filter(|milestone| **milestone >= steps).count();
+        if late > 0 && solver.schedule == Schedule::Multistep {
+            advice.push(format!(
+                "{late} of the {} solver.milestones lie at or beyond train.steps = {steps}: the \
+                 learning rate does not fall there",
+                solver.milestones.len()
+            ));
+        }
+        if let (Some(rate), Some(batch)) =
+            (origins.get("solver.learning_rate"), origins.get("train.batch_size"))
+            && rate.layer < batch.layer
+        {
+            advice.push(format!(
+                "solver.learning_rate = {} ({}) was not changed along with train.batch_size = {} \
+                 ({}): it usually follows the batch in proportion",
+                solver.learning_rate, rate.file, self.train.batch_size, batch.file
+            ));
+        }
+        let data = &self.data;
+        let is_same = (data.train_store.is_some() && data.train_store == data.val_store)
+            || (data.train_annotations.is_some()
+                && (&data.train_annotations, &data.train_images)
+                    == (&data.val_annotations, &data.val_images));
+        if is_same && !self.eval.train_set {
+            advice.push(
+                "the validation data is the training data: its AP says nothing about new images"
+                    .into(),
+            );
+        }
+        Ok(advice)
+    }
+
+    /// A sentence for each key that was set, after its switch or along with it, and is not read.
+    fn idle(&self, origins: &Origins) -> Result<Vec<String>, ConfigError> {
+        let changed = Config::default().differences(self)?;
+        let layer = |key: &str| origins.get(key).map_or(0, |origin| origin.layer);
+        let mut sentences = Vec::new();
+        for Idle { keys, switch, .. } in IDLE.iter().filter(|idle| (idle.applies)(self)) {
+            let is_one = |key: &str| {
+                keys.iter().any(|k| key == *k || (k.ends_with('.') && key.starts_with(k)))
+            };
+            for change in changed.iter().filter(|change| is_one(&change.key)) {
+                if layer(&change.key) >= layer(switch) {
+                    sentences.push(format!(
+                        "{} = {} has no effect with {switch} = {}",
+                        change.key,
+                        change.to,
+                        self.value(switch)?
+                    ));
+                }
+            }
+        }
+        Ok(sentences)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, preset_names};
+
+    fn advice(preset: &str, set: &[&str]) -> Result<Vec<String>, String> {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        let (config, origins) =
+            Config::load_with_origins(preset, &set).map_err(|fault| fault.to_string())?;
+        config.advice(&origins).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn presets_need_no_advice() {
+        for name in preset_names() {
+            assert_eq!(advice(name, &[]), Ok(vec![]), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_the_mend() {
+        for (preset, set, words) in [
+            (
+                "micro",
+                &["solver.warmup_steps=1000", "train.steps=4"][..],
+                "--set: `solver.warmup_steps` is 1000, but train.steps is 4, so the learning rate \
+                 never reaches solver.learning_rate; shorten the warm-up, or train longer",
+            ),
+            ("tiny", &["solver.warmup_steps=90000"], "`solver.warmup_steps` is 90000"),
+            ("micro", &["input.mean=[123.7,116.3,103.5]"], "between 0 and 1 (255"),
+            ("mlperf_r50", &["input.mean=[-1,0,0]"], "between 0 and 255 (255"),
+            ("micro", &["solver.learning_rate=1e-60"], "is 1e-60, which is 0 in f32"),
+        ] {
+            let fault = advice(preset, set).expect_err(words);
+            assert!(fault.contains(words), "{fault}");
+        }
+        // The mean of white images.
+        for pixel_scale in ["0.00392156862745098", "1"] {
+            let mean = if pixel_scale == "1" { "255" } else { "1" };
+            let mean = format!("input.mean=[{mean}, 0, 0]");
+            let scale = format!("input.pixel_scale={pixel_scale}");
+            assert_eq!(advice("micro", &[&mean, &scale]), Ok(vec![]));
+        }
+    }
+
+    /// A run cut short by `--set`, or by a file that extends the one with the warm-up.
+    #[test]
+    fn a_warmup_is_cut_along_with_the_run() {
+        let warmup = |preset: &str, set: &str| {
+            let (config, origins) =
+                Config::load_with_origins(preset, &[set.to_string()]).expect("a config");
+            let origin = origins.get("solver.warmup_steps").map(|o| o.file.clone());
+            (config.solver.warmup_steps, origin.unwrap_or_default())
+        };
+        let half = |steps: u64| (steps, "half of train.steps".to_string());
+        assert_eq!(warmup("tiny", "train.steps=60"), half(30));
+        assert_eq!(warmup("torchvision_r50", "train.steps=1000"), half(500));
+        assert_eq!(warmup("micro", "train.steps=1"), half(0));
+        assert_eq!(warmup("tiny", "train.steps=1001"), (1000, String::new()));
+        assert_eq!(warmup("micro", "train.steps=6"), (5, "preset micro".into()));
+        assert_eq!(advice("tiny", &["train.steps=10"]), Ok(vec![]));
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/effects");
+        std::fs::create_dir_all(&folder).expect("room");
+        let file = folder.join("mine.toml");
+        std::fs::write(&file, "extends = \"quickstart\"\n[train]\nsteps = 100").expect("room");
+        let file = file.to_string_lossy();
+        assert_eq!(warmup(&file, "train.seed=1"), half(50));
+        // A run that has begun keeps what it had.
+        let (again, _) =
+            Config::load_as_written("tiny", &["train.steps=60".into()]).expect("a config");
+        assert_eq!(again.solver.warmup_steps, 1000);
+    }
+
+    #[test]
+    fn values_without_effect_are_told() {
+        for (preset, set, words) in [
+            ("quickstart", &["solver.milestones=[5]"][..], "has no effect with solver.schedule"),
+            ("micro", &["solver.min_learning_rate=0.001"], "\"multistep\""),
+            ("micro", &["solver.optimizer=novograd", "solver.momentum=0.5"], "solver.momentum"),
+            ("micro", &["solver.novograd.beta1=0.5"], "solver.optimizer = \"sgd\""),
+            ("micro", &["solver.lars.trust_coefficient=0.5"], "solver.optimizer = \"sgd\""),
+            ("micro", &["model.backbone.width=32"], "model.backbone.kind = \"small\""),
+            ("micro", &["model.box_head.loss=giou", "model.box_head.beta=0.5"], "\"giou\""),
+            ("faster_r50", &["model.detections.mask_threshold=0.4"], "\"faster_rcnn\""),
+            ("faster_r50", &["model.mask_head.channels=[8]"], "\"faster_rcnn\""),
+            ("micro", &["model.allow_partial=true"], "model.weights = \"none\""),
+            ("torchvision_r50", &["train.steps=200000", "solver.milestones=[9,300000]"], "1 of"),
+            (
+                "torchvision_r50",
+                &["train.batch_size=2"],
+                "solver.learning_rate = 0.02 (preset torchvision_r50) was not changed along with \
+                 train.batch_size = 2 (--set)",
+            ),
+            (
+                "tiny",
+                &["data.train_store=a", "data.val_store=a"],
+                "the validation data is the training data",
+            ),
+        ] {
+            let found = advice(preset, set).expect("advice");
+            assert!(found.len() == 1 && found[0].contains(words), "{set:?}: {found:?}");
+        }
+        // A preset's value is not the user's, who changes the switch after it.
+        for (preset, set) in [
+            ("torchvision_r50", &["solver.schedule=cosine"][..]),
+            ("tiny", &["model.kind=faster_rcnn", "model.box_head.loss=giou"]),
+            ("torchvision_r50", &["train.batch_size=2", "solver.learning_rate=0.0025"]),
+            ("tiny", &["data.train_store=a", "data.val_store=a", "eval.train_set=true"]),
+        ] {
+            assert_eq!(advice(preset, set), Ok(vec![]), "{set:?}");
+        }
+    }
+}
