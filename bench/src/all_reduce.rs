@@ -111,7 +111,7 @@ fn summed(trainer: &mut Trainer) -> (usize, usize) {
 /// The median step time of a bench of the same step.
 fn read(file: &Path, figures: &Value) -> anyhow::Result<f64> {
     let name = file.display();
-    let text = std::fs::read(file).with_context(|| format!("--against {name}"))?;
+    let text = dali::file::read(file).with_context(|| format!("--against {name}"))?;
     let other: Value =
         serde_json::from_slice(&text).with_context(|| format!("--against {name}"))?;
     for key in ["preset", "batch_size", "padded", "device"] {

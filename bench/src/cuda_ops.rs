@@ -12,8 +12,6 @@ use crate::work;
 
 /// Ops of more FLOPs than this are checked in one run instead of two.
 const LARGE_FLOPS: u64 = 20_000_000_000;
-/// More than the L2 cache of any GPU that the kernels run on.
-const FLUSH_BYTES: usize = 64 << 20;
 
 /// Checks and times every case; failures are listed under `failed`.
 pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyhow::Result<Value> {
@@ -83,13 +81,14 @@ struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     fn new(device: &'a dyn Device) -> Result<Self, DeviceError> {
+        let more_than_l2 = device.gpu().l2_bytes / 2 * 3;
         Ok(Self {
             device,
             stream: device.stream()?,
             start: device.timing_event()?,
             end: device.timing_event()?,
-            flushed: device.alloc(FLUSH_BYTES)?,
-            other_data: device.alloc_pinned(FLUSH_BYTES)?,
+            flushed: device.alloc(more_than_l2)?,
+            other_data: device.alloc_pinned(more_than_l2)?,
         })
     }
 
@@ -106,7 +105,8 @@ impl<'a> Clock<'a> {
         run.launch()?;
         let mut ms = Vec::with_capacity(repeats);
         for _ in 0..repeats {
-            device.upload(*stream, self.flushed, self.other_data, 0, FLUSH_BYTES)?;
+            let other_data = self.other_data;
+            device.upload(*stream, self.flushed, other_data, 0, other_data.bytes)?;
             device.record(self.start, *stream)?;
             run.launch()?;
             device.record(self.end, *stream)?;

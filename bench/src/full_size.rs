@@ -13,7 +13,7 @@ use engine::progress::Progress;
 const FOLDER: &str = "runs/data/bench";
 /// The long side of a COCO image, which determines the cost of decoding and copying.
 const LONG_SIDE: usize = 640;
-/// Whole batches of 2, 4, 8, 12 and 16.
+/// Images, or the next number of whole batches: no batch is drawn short.
 const IMAGES: usize = 48;
 /// COCO's number of classes, for a config that leaves it to the data.
 const CLASSES: usize = 80;
@@ -49,11 +49,12 @@ pub(crate) fn open(
     let long = shape.height.max(shape.width);
     let source = |side: usize| (side * LONG_SIDE).div_ceil(long) as u32;
     let (height, width) = (source(shape.height), source(shape.width));
-    let out = Path::new(FOLDER).join(format!("{height}x{width}-{IMAGES}"));
+    let count = IMAGES.next_multiple_of(config.train.batch_size);
+    let out = Path::new(FOLDER).join(format!("{height}x{width}-{count}"));
     if !out.join("store").is_dir() {
-        let (count, seed, out) = (IMAGES, 0, out.clone());
+        let (seed, out) = (0, out.clone());
         let options = SyntheticOptions { count, seed, height, width, out, overwrite: true };
-        let title = format!("drawing {IMAGES} images of {height}x{width}");
+        let title = format!("drawing {count} images of {height}x{width}");
         progress.during(&title, |report| generate(&options, report))?;
     }
     let store = out.join("store").display().to_string();

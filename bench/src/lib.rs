@@ -15,6 +15,7 @@ mod cuda_ops;
 mod curves;
 mod data;
 mod full_size;
+mod group;
 mod history;
 mod infer;
 mod nodes;
@@ -30,8 +31,9 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use engine::cli::{OpenDevice, open_gpu, open_gpu_in_group};
+use clap::{CommandFactory, Parser, Subcommand};
+use engine::EngineError;
+use engine::cli::{OpenDevice, failed, open_gpu, open_gpu_in_group, refuse_ranks, start_threads};
 use kernels::isa::Isa;
 
 pub use all_reduce::GroupOfOne;
@@ -67,6 +69,26 @@ enum What {
     History(history::HistoryArgs),
 }
 
+impl What {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str {
+        match self {
+            What::Ops(_) => "ops",
+            What::Nodes(_) => "nodes",
+            What::Infer(_) => "infer",
+            What::Plan(_) => "plan",
+            What::Data(_) => "data",
+            What::Curves(_) => "curves",
+            What::History(_) => "history",
+        }
+    }
+}
+
+/// The command line, as clap describes it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     main_on(open_gpu, GroupOfOne { open: open_gpu_in_group, through: "nccl" })
@@ -76,17 +98,27 @@ pub fn main() -> ExitCode {
 /// in a group of one rank.
 pub fn main_on(open: OpenDevice, group: GroupOfOne) -> ExitCode {
     let cli = Cli::parse();
-    let result = Isa::chosen().map_err(Into::into).and_then(|_| run(&cli, open, &group));
+    let result = Isa::chosen()
+        .map_err(Into::into)
+        .and_then(|_| Ok(start_threads()?))
+        .and_then(|()| run(&cli, open, &group));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => match error.downcast_ref() {
+            // Of several ranks the first one alone tells what befell all.
+            Some(fault @ (EngineError::OfAllRanks(_) | EngineError::Ranks { .. })) => failed(fault),
+            _ => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
     }
 }
 
 fn run(cli: &Cli, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
+    if let Some(what) = &cli.what {
+        refuse_ranks(&format!("bench {}", what.name()))?;
+    }
     match &cli.what {
         None => step::run(&cli.step, open, group),
         Some(What::Ops(args)) => ops::run(args, open),

@@ -4,19 +4,23 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use configs::Config;
+use configs::{Config, Data};
+use dali::order::PaddedShape;
 use device::Counts;
-use engine::cli::{DeviceArgs, OpenDevice};
+use engine::EngineError;
+use engine::cli::{DeviceArgs, OpenDevice, Rank, in_group};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::progress::Progress;
 use engine::runtime::Backend;
-use engine::train::Trainer;
+use engine::team::Team;
+use engine::train::{Trainer, check_config, check_model};
 use graph::CpuExecutor;
 use serde_json::{Value, json};
 
 use crate::all_reduce::{AllReduceArgs, GroupOfOne};
 use crate::full_size::{self, Padded};
+use crate::group::{self, GroupArgs};
 use crate::parts::{anatomy, print_parts};
 use crate::random_weights;
 use crate::report::{commit, cpu, driver, gemm_gflops, percentile, write_json};
@@ -32,9 +36,10 @@ pub(crate) struct StepArgs {
     /// Stop after so many seconds, with the steps made by then.
     #[arg(long)]
     seconds: Option<f64>,
-    /// Config file, or the name of a preset.
-    #[arg(long, default_value = "quickstart")]
-    preset: String,
+    /// Config file, or the name of a preset. By default quickstart on the CPU, and on GPUs
+    /// torchvision_r50 with 12 images a GPU, drawn to fill 800x1344 unless data is set.
+    #[arg(long)]
+    preset: Option<String>,
     /// Change a value of the config.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -44,6 +49,8 @@ pub(crate) struct StepArgs {
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    group: GroupArgs,
     #[command(flatten)]
     all_reduce: AllReduceArgs,
     #[command(flatten)]
@@ -66,46 +73,112 @@ struct Asked {
     host_waits: f64,
 }
 
+/// What is measured by default.
+const ON_CPU: &str = "quickstart";
+const ON_GPU: &str = "torchvision_r50";
+/// Images of a GPU, and their shape, with that preset.
+const GPU_IMAGES: usize = 12;
+const GPU_PADDED: PaddedShape = PaddedShape { height: 800, width: 1344 };
+
+impl StepArgs {
+    fn preset(&self, on_gpu: bool) -> &str {
+        self.preset.as_deref().unwrap_or(if on_gpu { ON_GPU } else { ON_CPU })
+    }
+
+    /// The config of a bench by this many ranks.
+    fn config(&self, on_gpu: bool, ranks: usize) -> anyhow::Result<Config> {
+        let mut set = self.set.clone();
+        if on_gpu && self.preset.is_none() {
+            set.insert(0, format!("train.batch_size={}", GPU_IMAGES * ranks));
+        }
+        Ok(Config::load(self.preset(on_gpu), &set)?)
+    }
+
+    /// The shape that drawn images fill, unless the config's own data is trained on.
+    fn padded(&self, config: &Config, on_gpu: bool) -> Option<PaddedShape> {
+        let is_usual = on_gpu && self.preset.is_none() && config.data == Data::default();
+        self.padded.map(|Padded(shape)| shape).or(is_usual.then_some(GPU_PADDED))
+    }
+}
+
 pub(crate) fn run(args: &StepArgs, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
-    let mut config = Config::load(&args.preset, &args.set)?;
-    let opened = match args.all_reduce.is_asked() {
-        true => args.device.open_with(|| (group.open)(&config))?,
-        false => args.device.open_with(open)?,
+    // The ranks meet before it is known what they run on; both defaults meet alike.
+    let config = args.config(false, 1)?;
+    let measured = in_group(&args.group.ranks, &args.device, &config, |rank| {
+        measure(args, rank, &config, open, group).map_err(of_engine)
+    });
+    Ok(measured?)
+}
+
+/// The part of one rank.
+fn measure(
+    args: &StepArgs,
+    rank: &Rank<'_>,
+    config: &Config,
+    open: OpenDevice,
+    group: &GroupOfOne,
+) -> anyhow::Result<()> {
+    let ranks = rank.group().ranks();
+    group::check(&args.group, ranks, args.all_reduce.is_asked(), args.seconds.is_some())?;
+    let (backend, team) = opened(args, rank, config, open, group)?;
+    let on_gpu = matches!(backend, Backend::Device(_));
+    let mut config = args.config(on_gpu, ranks)?;
+    check_config(&team, &config)?;
+    let division = match ranks {
+        1 => args.all_reduce.division(&config, &backend.target(&config))?,
+        _ => group::division(&config, &backend, &team)?,
     };
-    let backend = opened.map_or(Backend::Cpu, Backend::Device);
-    let division = args.all_reduce.division(&config, &backend.target(&config))?;
-    let progress = Progress::loud();
-    let data = match args.padded {
-        Some(Padded(shape)) => full_size::open(&mut config, shape, &progress)?,
-        None => DataSet::open(&config, Split::Train, &progress)?,
+    let progress = rank.progress();
+    let data = data_of(args, &mut config, on_gpu, &team, &progress)?;
+    let alone = match args.group.efficiency {
+        true => group::alone(&config, &team, |config| {
+            let mut trainer = random_weights::trainer(config, &data, &backend)?;
+            Ok(figures(&time(args, &mut trainer, &backend, &Team::alone(), &progress)?.records))
+        })?,
+        false => None,
     };
     let mut trainer = random_weights::trainer_of(&config, &data, &backend, division)?;
+    check_model(&team, &data, trainer.state())?;
     let shapes: Vec<String> = data.shapes.iter().map(ToString::to_string).collect();
     let name = match &backend {
         Backend::Cpu => cpu(),
         Backend::Device(device) => device.name(),
     };
-    say!(
-        "{name} | commit {} | preset {} | batch {} | padded {} | needs {:.0} MiB",
-        commit(),
-        args.preset,
-        config.train.batch_size,
-        shapes.join(" "),
-        trainer.memory().bytes() as f64 / (1 << 20) as f64,
-    );
-    let timed = time(args, &mut trainer, &backend, &progress)?;
+    if team.is_first() {
+        let batch = config.train.batch_size;
+        let bytes = trainer.memory().bytes();
+        let on = if ranks > 1 { format!(" on {ranks} ranks") } else { String::new() };
+        let (preset, shapes) = (args.preset(on_gpu), shapes.join(" "));
+        say!(
+            "{name} | commit {} | preset {preset} | batch {batch}{on} | padded {shapes} | needs \
+             {:.0} MiB",
+            commit(),
+            bytes as f64 / (1 << 20) as f64,
+        );
+    }
+    let timed = time(args, &mut trainer, &backend, &team, &progress)?;
     let mut value = figures(&timed.records);
+    if ranks > 1 {
+        let through = if on_gpu { group.through } else { "mpi" };
+        group::gather(&team, through, alone, &mut value)?;
+    }
+    if !team.is_first() {
+        return Ok(());
+    }
     value["steps_asked"] = args.steps.into();
     value["peak_bytes"] = trainer.memory().bytes().into();
     value["device"] = name.into();
-    value["driver"] = driver().filter(|_| matches!(backend, Backend::Device(_))).into();
+    value["driver"] = driver().filter(|_| on_gpu).into();
     value["commit"] = commit().into();
-    value["preset"] = args.preset.clone().into();
+    value["preset"] = args.preset(on_gpu).into();
     value["batch_size"] = config.train.batch_size.into();
     value["padded"] = shapes.into();
     print_figures(&value);
-    args.all_reduce.tell(&config, group, &mut trainer, &mut value)?;
+    match ranks {
+        1 => args.all_reduce.tell(&config, group, &mut trainer, &mut value)?,
+        _ => group::print(&value),
+    }
     match backend {
         Backend::Cpu => of_cpu(&mut trainer, timed.records.len(), &mut value)?,
         Backend::Device(_) => of_device(&trainer, &timed.asked, &mut value),
@@ -113,18 +186,62 @@ pub(crate) fn run(args: &StepArgs, open: OpenDevice, group: &GroupOfOne) -> anyh
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
 }
 
+/// The device of this rank, and its connection to the others.
+fn opened(
+    args: &StepArgs,
+    rank: &Rank<'_>,
+    config: &Config,
+    open: OpenDevice,
+    group: &GroupOfOne,
+) -> anyhow::Result<(Backend, Team)> {
+    if rank.group().ranks() > 1 {
+        return Ok(rank.open(&args.device, config)?);
+    }
+    let device = match args.all_reduce.is_asked() {
+        true => args.device.open_with(|| (group.open)(config))?,
+        false => args.device.open_with(open)?,
+    };
+    Ok((device.map_or(Backend::Cpu, Backend::Device), Team::alone()))
+}
+
+/// What is trained on: drawn once on each host.
+fn data_of(
+    args: &StepArgs,
+    config: &mut Config,
+    on_gpu: bool,
+    team: &Team,
+    progress: &Progress,
+) -> Result<DataSet, EngineError> {
+    let padded = args.padded(config, on_gpu);
+    team.first_of_host_first("the data of a host", || match padded {
+        Some(shape) => full_size::open(config, shape, progress).map_err(of_engine),
+        None => DataSet::open(config, Split::Train, progress),
+    })
+}
+
+/// An error for the command line, in the words of its whole chain.
+fn of_engine(fault: anyhow::Error) -> EngineError {
+    match fault.downcast() {
+        Ok(fault) => fault,
+        Err(fault) => EngineError::Usage(format!("{fault:#}")),
+    }
+}
+
 /// Makes the steps: warm-up first, then with the clock running.
 fn time(
     args: &StepArgs,
     trainer: &mut Trainer,
     backend: &Backend,
+    team: &Team,
     progress: &Progress,
 ) -> anyhow::Result<Timed> {
     let bar = progress.bar("steps", args.warmup + args.steps);
-    for _ in 0..args.warmup {
+    for step in 0..args.warmup {
+        team.set_doing(step + 1, "warming up");
         trainer.step(args.warmup)?;
         bar.inc(1);
     }
+    team.meet("the end of the warm-up")?;
     trainer.cpu_executors().iter_mut().for_each(CpuExecutor::reset_timers);
     let counts = || match backend {
         Backend::Cpu => Counts::default(),
@@ -136,6 +253,7 @@ fn time(
     trainer.restart_clock();
     let started = Instant::now();
     while (records.len() as u64) < args.steps && started.elapsed().as_secs_f64() < limit {
+        team.set_doing(args.warmup + 1 + records.len() as u64, "measuring");
         records.push(trainer.step(args.warmup + args.steps)?);
         bar.inc(1);
     }

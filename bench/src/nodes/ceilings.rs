@@ -32,7 +32,7 @@ impl Ceilings {
             return Ok(Peak::of(device).map(|peak| Self { peak, source }));
         };
         let name = path.display().to_string();
-        let text = std::fs::read(path).with_context(|| name.clone())?;
+        let text = dali::file::read(path).with_context(|| name.clone())?;
         let Measured { copy_gb_per_s, fp16_tflops } =
             serde_json::from_slice(&text).with_context(|| name.clone())?;
         anyhow::ensure!(
