@@ -28,9 +28,6 @@ const BYE: Duration = Duration::from_secs(1);
 /// How long survivors of a loss wait for one another when they leave.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// The longest message.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 30;
-
 /// Called when a rank is lost.
 pub(crate) type OnLoss = Box<dyn FnOnce(&Lost) + Send>;
 
@@ -207,7 +204,7 @@ impl Control {
     /// did when the loss was noticed.
     pub(crate) fn check(&self, with: usize, what: &str) -> Result<(), RanksError> {
         let lost = |lost: &Lost| Lost { doing: waiting(with, what), ..lost.clone() };
-        self.lost().map_or(Ok(()), |found| Err(RanksError::Lost(lost(found))))
+        self.lost().map_or(Ok(()), |found| Err(RanksError::Lost(Box::new(lost(found)))))
     }
 
     fn matching(&self, from: usize, what: &str, message: Message) -> Result<Vec<u8>, RanksError> {
@@ -223,14 +220,14 @@ impl Control {
 
     /// Says that this rank ends, and waits a moment until the others have read it. After a loss
     /// all survivors wait for one another instead: a launcher kills the rest when the first ends.
-    pub(crate) fn leave(&self, error: Option<&str>) {
+    pub(crate) fn leave(&self, fault: Option<(u8, &str)>) {
         let mut state = self.state();
         if std::mem::replace(&mut state.leaving, true) {
             return;
         }
         drop(state);
         let lost = self.lost().map(|lost| lost.rank);
-        let frame = Frame::Leave(error.map(str::to_owned));
+        let frame = Frame::Leave(fault.map(|(code, error)| (code, error.to_owned())));
         let peers = || (0..self.peers.len()).filter(|&peer| self.peers[peer].is_some());
         let send_all = || peers().for_each(|peer| self.send(peer, &frame));
         let Some(lost) = lost else {
@@ -279,8 +276,9 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Notes the loss of a rank, tells the others, and wakes whoever waits.
-    fn lose(&self, rank: usize, why: &str) {
+    /// Notes the loss of a rank, which ended with `code` if it said so, tells the others, and wakes
+    /// whoever waits.
+    fn lose(&self, rank: usize, why: &str, code: Option<u8>) {
         let mut state = self.state();
         if state.leaving || state.losing || state.news[rank].left {
             return;
@@ -293,7 +291,7 @@ impl Control {
         drop(state);
         let host = self.members[rank].host.clone();
         let (seen_by, why) = (self.rank, why.to_owned());
-        let lost = Lost { rank, host, step, last, why, seen_by, doing };
+        let lost = Lost { rank, host, step, last, why, code, seen_by, doing };
         self.relay(&lost);
         let lost = self.lost.get_or_init(|| lost);
         let callback = self.state().on_loss.take();
@@ -309,8 +307,8 @@ impl Control {
         if self.rank != 0 && lost.rank != 0 {
             return;
         }
-        let Lost { rank, step, last, why, .. } = lost.clone();
-        let frame = Frame::Lost { rank, step, last, why };
+        let Lost { rank, step, last, why, code, .. } = lost.clone();
+        let frame = Frame::Lost { rank, step, last, why, code };
         (0..self.peers.len()).for_each(|peer| self.send(peer, &frame));
         self.flush();
     }
@@ -347,7 +345,7 @@ impl Control {
                 },
             }
         };
-        self.lose(from, &why);
+        self.lose(from, &why, None);
         let mut state = self.state();
         (state.news[from].left, state.news[from].bye) = (true, true);
         drop(state);
@@ -363,9 +361,6 @@ impl Control {
             Frame::Piece { what, last, bytes } => {
                 let mut state = self.state();
                 let news = &mut state.news[from];
-                if news.pieces.len() + bytes.len() > MAX_MESSAGE_BYTES {
-                    return Err("it sent a message that is too long".into());
-                }
                 news.pieces.extend(bytes);
                 if last {
                     let bytes = std::mem::take(&mut news.pieces);
@@ -380,9 +375,9 @@ impl Control {
                 self.send(from, &Frame::Bye);
                 self.changed.notify_all();
             }
-            Frame::Leave(Some(error)) => {
+            Frame::Leave(Some((code, error))) => {
                 self.send(from, &Frame::Bye);
-                self.lose(from, &format!("it ended with: {error}"));
+                self.lose(from, &format!("it ended with: {error}"), Some(code));
                 self.state().news[from].left = true;
                 self.changed.notify_all();
             }
@@ -390,11 +385,11 @@ impl Control {
                 self.state().news[from].bye = true;
                 self.changed.notify_all();
             }
-            Frame::Lost { rank, step, last, why } if rank < self.members.len() => {
+            Frame::Lost { rank, step, last, why, code } if rank < self.members.len() => {
                 let mut state = self.state();
                 (state.news[rank].step, state.news[rank].doing) = (step, last);
                 drop(state);
-                self.lose(rank, &why);
+                self.lose(rank, &why, code);
             }
             other => return Err(format!("it sent {other:?}")),
         }
@@ -463,7 +458,8 @@ impl Control {
                 let heard = peer.heard_ms.load(Ordering::SeqCst);
                 let silent = Duration::from_millis(self.now_ms().saturating_sub(heard));
                 if silent > limit && !left[rank] {
-                    self.lose(rank, &format!("no sign of life for {:.1} s", silent.as_secs_f64()));
+                    let why = format!("no sign of life for {:.1} s", silent.as_secs_f64());
+                    self.lose(rank, &why, None);
                     return;
                 }
             }

@@ -25,12 +25,9 @@ pub enum RanksError {
     /// The ranks are at different places of the program.
     #[error("{0}")]
     Diverged(String),
-    /// A message is longer than may be sent.
-    #[error("{0}")]
-    TooLong(String),
     /// Another rank is gone.
     #[error("{0}")]
-    Lost(Lost),
+    Lost(Box<Lost>),
     /// MPI did not start, or disagrees with the launcher.
     #[error("{0}")]
     Mpi(String),

@@ -7,7 +7,7 @@
 use crate::host::Member;
 
 /// The protocol and its version: other bytes are no rank, or one of another version.
-pub const GREETING: [u8; 10] = *b"onegraph\x01\x00";
+pub const GREETING: [u8; 10] = *b"onegraph\x02\x00";
 
 /// Bytes of the random number in a greeting.
 pub(crate) const NONCE_BYTES: usize = 16;
@@ -70,8 +70,8 @@ pub enum Frame {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// The rank ends: in order, or with an error.
-    Leave(Option<String>),
+    /// The rank ends: in order, or with an exit code and an error.
+    Leave(Option<(u8, String)>),
     /// The other side has read that this one leaves.
     Bye,
     /// A rank is gone.
@@ -84,6 +84,8 @@ pub enum Frame {
         last: String,
         /// How it was noticed.
         why: String,
+        /// The exit code that it ended with, if it said so.
+        code: Option<u8>,
     },
 }
 
@@ -128,13 +130,15 @@ impl Frame {
                 put_text(out, what);
                 out.extend(bytes);
             }
-            Self::Leave(error) => {
-                out.extend([7, u8::from(error.is_some())]);
-                put_text(out, error.as_deref().unwrap_or_default());
+            Self::Leave(fault) => {
+                out.extend([7, u8::from(fault.is_some())]);
+                let (code, text) = fault.as_ref().map_or((0, ""), |(code, text)| (*code, text));
+                out.push(code);
+                put_text(out, text);
             }
             Self::Bye => out.push(8),
-            Self::Lost { rank, step, last, why } => {
-                out.push(9);
+            Self::Lost { rank, step, last, why, code } => {
+                out.extend([9, u8::from(code.is_some()), code.unwrap_or(0)]);
                 put_number(out, *rank as u64);
                 put_number(out, *step);
                 put_text(out, last);
@@ -170,16 +174,20 @@ impl Frame {
             },
             7 => {
                 let failed = fields.flag()?;
-                let error = fields.text()?;
-                Self::Leave(failed.then_some(error))
+                let fault = (fields.byte()?, fields.text()?);
+                Self::Leave(failed.then_some(fault))
             }
             8 => Self::Bye,
-            9 => Self::Lost {
-                rank: fields.size()?,
-                step: fields.number()?,
-                last: fields.text()?,
-                why: fields.text()?,
-            },
+            9 => {
+                let (is_told, code) = (fields.flag()?, fields.byte()?);
+                Self::Lost {
+                    rank: fields.size()?,
+                    step: fields.number()?,
+                    last: fields.text()?,
+                    why: fields.text()?,
+                    code: is_told.then_some(code),
+                }
+            }
             _ => return None,
         };
         fields.0.is_empty().then_some(frame)
@@ -216,6 +224,10 @@ impl Fields<'_> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take().map(|[byte]| byte)
     }
 
     fn flag(&mut self) -> Option<bool> {
@@ -270,9 +282,10 @@ mod tests {
             Frame::Piece { what: "scores".into(), last: true, bytes: vec![0, 255, 3] },
             Frame::Piece { what: String::new(), last: false, bytes: Vec::new() },
             Frame::Leave(None),
-            Frame::Leave(Some("out of disk".into())),
+            Frame::Leave(Some((4, "out of disk".into()))),
             Frame::Bye,
-            Frame::Lost { rank: 1, step: 2, last: "x".into(), why: "é".into() },
+            Frame::Lost { rank: 1, step: 2, last: "x".into(), why: "é".into(), code: None },
+            Frame::Lost { rank: 3, step: 0, last: "".into(), why: "x".into(), code: Some(255) },
         ]
     }
 
@@ -320,15 +333,15 @@ mod tests {
             read += usize::from(Frame::parse(&bytes).is_some());
         }
         assert!((1000..20_000).contains(&read), "{read} of the changed frames are frames");
-        let red = Frame::Leave(Some("\u{1b}[31mred".into()));
+        let red = Frame::Leave(Some((1, "\u{1b}[31mred".into())));
         let parsed = Frame::parse(&red.to_bytes()[4..]);
-        assert_eq!(parsed, Some(Frame::Leave(Some("?[31mred".into()))));
+        assert_eq!(parsed, Some(Frame::Leave(Some((1, "?[31mred".into())))));
     }
 
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        let long = Frame::Leave(Some("é".repeat(MAX_TEXT_BYTES)));
-        let Some(Frame::Leave(Some(text))) = Frame::parse(&long.to_bytes()[4..]) else {
+        let long = Frame::Leave(Some((1, "é".repeat(MAX_TEXT_BYTES))));
+        let Some(Frame::Leave(Some((_, text)))) = Frame::parse(&long.to_bytes()[4..]) else {
             panic!("it is a frame");
         };
         assert_eq!(text, "é".repeat(MAX_TEXT_BYTES / 2));

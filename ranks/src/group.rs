@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::control::{Control, MAX_MESSAGE_BYTES};
+use crate::control::Control;
 use crate::error::RanksError;
 use crate::frame::{Frame, MAX_PIECE_BYTES};
 use crate::host::Member;
@@ -224,11 +224,11 @@ impl Group {
         }
     }
 
-    /// Ends this rank's part: in order, or with an error, which the others quote. Waits at most a
-    /// second until they have read it. Nothing may follow but drop.
-    pub fn leave(&self, error: Option<&str>) {
+    /// Ends this rank's part: in order, or with its exit code and an error, which the others quote.
+    /// Waits at most a second until they have read it. Nothing may follow but drop.
+    pub fn leave(&self, fault: Option<(u8, &str)>) {
         if let Some(control) = &self.0.control {
-            control.leave(error);
+            control.leave(fault);
         }
     }
 
@@ -258,15 +258,9 @@ impl Group {
     }
 }
 
-/// Queues a message, in pieces.
+/// Queues a message of any length, in pieces.
 fn send(control: &Control, to: usize, what: &str, bytes: &[u8]) -> Result<(), RanksError> {
     control.check(to, what)?;
-    if bytes.len() > MAX_MESSAGE_BYTES {
-        return Err(RanksError::TooLong(format!(
-            "{what}: {} bytes are more than the {MAX_MESSAGE_BYTES} that ranks can send at once",
-            bytes.len()
-        )));
-    }
     let mut pieces = bytes.chunks(MAX_PIECE_BYTES).peekable();
     loop {
         let bytes = pieces.next().unwrap_or_default().to_vec();

@@ -15,6 +15,8 @@ pub struct Lost {
     pub last: String,
     /// How it was noticed.
     pub why: String,
+    /// The exit code that it ended with, if it ended by itself and said so.
+    pub code: Option<u8>,
     /// The rank that reports the loss.
     pub seen_by: usize,
     /// What that rank was doing, such as "waiting for the gradients".
@@ -23,7 +25,7 @@ pub struct Lost {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, host, step, last, why, seen_by, doing } = self;
+        let Self { rank, host, step, last, why, seen_by, doing, .. } = self;
         if rank == seen_by {
             return write!(
                 f,
@@ -50,6 +52,7 @@ mod tests {
             step: 12,
             last: String::new(),
             why: "its connection closed".into(),
+            code: None,
             seen_by: 0,
             doing: "waiting for the gradients".into(),
         };

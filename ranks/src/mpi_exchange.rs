@@ -212,7 +212,7 @@ fn wait<T>(group: &Group, answer: &Receiver<T>, what: &str) -> Result<T, RanksEr
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(lost) = group.lost() {
-            return Err(RanksError::Lost(lost));
+            return Err(RanksError::Lost(Box::new(lost)));
         }
         if Instant::now() > deadline {
             let seconds = LIMIT.as_secs();

@@ -1,8 +1,8 @@
 //! One rank of a run as a process, for tests: it takes steps of which each waits for all ranks.
 //!
 //! `rank-under-test STEPS TIMEOUT_MS [FAIL_AT]`: the last rank fails at step `FAIL_AT`. Each step
-//! is a line on the standard output, an error one on the other. It ends with 8 if another rank is
-//! lost, else with 1 after an error.
+//! is a line on the standard output, an error one on the other. It ends with 1 after an error, with
+//! the code of a rank that left with one, and with 8 if another rank is lost otherwise.
 //!
 //! With the feature `mpi` and `RANK_UNDER_TEST_MPI` set, a step exchanges values over MPI.
 
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
             ExitCode::from(*code)
         }
     };
-    group.leave(result.as_ref().err().map(|(error, _)| error.as_str()));
+    group.leave(result.as_ref().err().map(|(error, code)| (*code, error.as_str())));
     if result.is_ok() {
         println!("done");
     }
@@ -57,7 +57,10 @@ type Step = Box<dyn Fn(u64) -> Result<(), RanksError>>;
 
 fn take_steps(group: &Group, steps: u64, fail_at: Option<u64>) -> Result<(), (String, u8)> {
     let coded = |error: RanksError| {
-        let code = if matches!(error, RanksError::Lost(_)) { 8 } else { 1 };
+        let code = match &error {
+            RanksError::Lost(lost) => lost.code.unwrap_or(8),
+            _ => 1,
+        };
         (error.to_string(), code)
     };
     let (step_with_others, finish) = parts(group).map_err(coded)?;
@@ -126,7 +129,9 @@ mod over_mpi {
         exchange.exchange(&send, &mut receive);
         if let Some(fault) = exchange.fault() {
             assert!(received.iter().flatten().all(|value| value.is_nan()), "{fault}");
-            return Err(group.lost().map_or(RanksError::Mpi(fault), RanksError::Lost));
+            return Err(group
+                .lost()
+                .map_or(RanksError::Mpi(fault), |lost| RanksError::Lost(Box::new(lost))));
         }
         for (from, values) in received.iter().enumerate() {
             assert!(values.iter().all(|found| *found == value(from, me)), "from rank {from}");

@@ -155,7 +155,8 @@ fn ranks_at_different_operations_are_told_so() {
             0 => group.gather("the scores", &[]).map(|_| ()),
             _ => group.barrier("the checkpoint"),
         };
-        group.leave(result.as_ref().err().map(ToString::to_string).as_deref());
+        let fault = result.as_ref().err().map(ToString::to_string);
+        group.leave(fault.as_deref().map(|fault| (1, fault)));
         result
     });
     let Err(RanksError::Diverged(error)) = &results[0] else { panic!("{results:?}") };

@@ -93,7 +93,7 @@ fn another_version_is_refused_by_name() {
     let mut greeting = GREETING;
     greeting[8] = 9;
     run.connect().write_all(&greeting).expect("written");
-    run.line("it speaks version 9 of the protocol, and this rank version 1");
+    run.line("it speaks version 9 of the protocol, and this rank version 2");
     run.starts();
 }
 
