@@ -6,8 +6,9 @@
 # DIR gets train2017.zip, val2017.zip, annotations_trainval2017.zip and R-50.pkl (20 GB), what they
 # hold (20 GB), and train.store and val.store (20 GB). A file has its name only once its MD5 is
 # right; a run that ended early goes on where it was. --mirror replaces the hosts, and has the files
-# side by side; --sums is a file in md5sum's format in place of the sums below; --no-prep stops
-# before the stores. ONEGRAPH_BIN names the program. Needs curl, unzip and md5sum.
+# side by side, R-50.pkl.md5sum among them; --sums is a file in md5sum's format in place of the sums
+# below; --no-prep stops before the stores. ONEGRAPH_BIN names the program. Needs curl, unzip and
+# md5sum.
 #
 # Tried against a local server with small files (tests/tests/fetch_script.rs), not against the
 # hosts themselves.
@@ -23,13 +24,13 @@ files=(
     "annotations_trainval2017.zip $coco/annotations"
     "val2017.zip $coco/zips"
     "train2017.zip $coco/zips"
-    "R-50.pkl https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA"
+    "R-50.pkl https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA"
 )
-# COCO's as its users publish them; that of the weights as a public MLPerf script has it.
+# COCO's as its users publish them. The host of the weights publishes theirs beside them, as
+# R-50.pkl.md5sum: that tells a file that was cut off or damaged on the way.
 sums='f4bbac642086de4f52a3fdda2de5fa2c  annotations_trainval2017.zip
 442b8da7639aecaf257c1dceb8ba8c80  val2017.zip
-cced6f7f71b7629ddf16f17bbcfab6b2  train2017.zip
-6652b4a9c782d82bb3d42118be74d79b  R-50.pkl'
+cced6f7f71b7629ddf16f17bbcfab6b2  train2017.zip'
 
 readonly TRIES=5 # of a file, each where the one before ended
 
@@ -68,19 +69,30 @@ fi
 mkdir -p -- "$dir"
 cd -- "$dir"
 
-# is_right FILE NAME: whether the file has the sum of this name.
+# sum_of NAME URL: the MD5 of the file, known or published beside it.
+sum_of() {
+    local sum
+    sum=$(awk -v name="$1" '$2 == name || $2 == "*" name { print $1 }' <<<"$sums")
+    if [[ -z $sum ]]; then
+        sum=$(curl --fail --location --silent --show-error --retry "$TRIES" -- "$2.md5sum") ||
+            die "$2.md5sum: not fetched; run this again, or give the MD5 of $1 with --sums"
+        sum=${sum%%[[:space:]]*}
+    fi
+    [[ $sum =~ ^[0-9a-f]{32}$ ]] || die "\`$sum\` is no MD5 of $1; give it with --sums"
+    printf '%s' "$sum"
+}
+
+# is_right FILE SUM
 is_right() {
-    local wanted
-    wanted=$(awk -v name="$2" '$2 == name || $2 == "*" name { print $1 }' <<<"$sums")
-    [[ -n $wanted ]] || die "no MD5 is known of $2; add its line to the file of --sums"
-    [[ $(md5sum <"$1") == "$wanted "* ]]
+    [[ $(md5sum <"$1") == "$2 "* ]]
 }
 
 # fetch NAME FOLDER_URL
 fetch() {
-    local name=$1 url=${mirror:-$2}/$1
+    local name=$1 url=${mirror:-$2}/$1 sum
     [[ ! -e $name ]] || return 0
-    if [[ ! -s $name.part ]] || ! is_right "$name.part" "$name"; then
+    sum=$(sum_of "$name" "$url")
+    if [[ ! -s $name.part ]] || ! is_right "$name.part" "$sum"; then
         printf 'fetching %s\n' "$url"
         for ((try = 1; ; try++)); do
             curl --fail --location --silent --show-error --continue-at - \
@@ -88,9 +100,9 @@ fetch() {
             ((try < TRIES)) || die "$url: not fetched whole in $TRIES tries; run this again"
             sleep 1
         done
-        is_right "$name.part" "$name" || {
+        is_right "$name.part" "$sum" || {
             rm -- "$name.part"
-            die "$url: its MD5 is not the known one, so it was removed; run this again"
+            die "$url: its MD5 is not the published one, so it was removed; run this again"
         }
     fi
     mv -- "$name.part" "$name"

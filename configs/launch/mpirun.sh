@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Starts `onegraph train` under Open MPI 4.1, one rank per GPU, on this host or on several.
+# Starts onegraph under Open MPI 4.1, one rank per GPU, on this host or on several: any command
+# after `--`, or `onegraph train`.
 #
+#   mpirun.sh [-n RANKS] [-H HOST:RANKS,HOST:RANKS..] -- COMMAND [ARGUMENTS]
 #   mpirun.sh [-n RANKS] [-H HOST:RANKS,HOST:RANKS..] CONFIG [OPTIONS OF onegraph train]
 #   mpirun.sh -n 8 mlperf_r50 --resume auto
-#   mpirun.sh -H a:8,b:8 mlperf_r50 --resume auto
+#   mpirun.sh -H a:8,b:8 -- mlperf run mlperf_128 --out submission --org ORG --system NAME
+#   ONEGRAPH_BIN=bench mpirun.sh -H a:8,b:8 -- --steps 500
 #
 # Without -H, hosts are those of OMPI_MCA_orte_default_hostfile (Kubeflow sets it), else this one;
 # without -n there are as many ranks as slots, or GPUs of this host. Several hosts need ssh from
@@ -21,16 +24,20 @@ die() {
     exit 2
 }
 
+usage='usage: mpirun.sh [-n RANKS] [-H HOST:RANKS,..] CONFIG [OPTIONS], or .. -- COMMAND [ARGUMENTS]'
 ranks='' hosts=()
 while getopts n:H: option; do
     case $option in
     n) ranks=$OPTARG ;;
     H) IFS=, read -ra hosts <<<"$OPTARG" ;;
-    *) die 'usage: mpirun.sh [-n RANKS] [-H HOST:RANKS,..] CONFIG [OPTIONS]' ;;
+    *) die "$usage" ;;
     esac
 done
+# getopts takes `--` away, so that the last word before the rest tells of it.
+command=(train)
+[[ ${*:OPTIND-1:1} != -- ]] || command=()
 shift $((OPTIND - 1))
-(($#)) || die 'no config; usage: mpirun.sh [-n RANKS] [-H HOST:RANKS,..] CONFIG [OPTIONS]'
+(($#)) || die "no config and no command; $usage"
 program=$(command -v "${ONEGRAPH_BIN:-onegraph}") ||
     die "${ONEGRAPH_BIN:-onegraph}: not found; put onegraph on PATH, or its path in ONEGRAPH_BIN"
 program=$(realpath "$program")
@@ -92,7 +99,8 @@ done < <(compgen -e)
 options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-6}")
 
 # A session of its own: Ctrl-C in a terminal reaches this script alone.
-setsid mpirun -np "$ranks" --bind-to none "${options[@]}" "$program" train "$@" </dev/null &
+setsid mpirun -np "$ranks" --bind-to none "${options[@]}" "$program" "${command[@]}" "$@" \
+    </dev/null &
 mpirun=$!
 asked=''
 leave() {
