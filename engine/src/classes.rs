@@ -3,6 +3,8 @@
 //! A class is an index from 1; 0 is the background. Lists hold each class's name and COCO id, in
 //! that order.
 
+use dali::plain;
+
 /// Name in memory of a class that no category has: NUL, which no category is named.
 pub const NO_CATEGORY: &str = "\0";
 /// What torchvision calls such a class, and checkpoints too. A category may have this name.
@@ -95,7 +97,7 @@ pub fn describe_classes(classes: &[(String, u64)]) -> String {
         .iter()
         .enumerate()
         .filter(|(_, (name, _))| name != NO_CATEGORY)
-        .map(|(i, (name, id))| format!("{} {name} (id {id})", i + 1))
+        .map(|(i, (name, id))| format!("{} {} (id {id})", i + 1, plain(name)))
         .collect();
     let text = match named.as_slice() {
         [first @ .., last] if first.len() > FIRST => {

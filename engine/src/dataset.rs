@@ -4,9 +4,11 @@ mod inclusive;
 mod made;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use configs::{Config, Data, EmptyImages, ResizeRounding};
+use dali::DaliError;
 use dali::order::{PaddedShape, Rounding, choose_shapes, resized_size};
 use dali::store::Store;
 
@@ -51,15 +53,38 @@ impl DataSet {
     /// # Errors
     /// A config without data, or any fault in the files.
     pub fn open(config: &Config, split: Split, progress: &Progress) -> Result<Self, EngineError> {
-        let store = Arc::new(made::open(config, split, progress)?);
+        Self::of_store(config, split, progress, Store::open)
+    }
+
+    /// The same without a look at the values of masks, of a store that the config names:
+    /// [`Store::verify_masks`] is left to the caller.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub(crate) fn open_index(
+        config: &Config,
+        split: Split,
+        progress: &Progress,
+    ) -> Result<Self, EngineError> {
+        Self::of_store(config, split, progress, Store::open_index)
+    }
+
+    fn of_store(
+        config: &Config,
+        split: Split,
+        progress: &Progress,
+        open: fn(&Path) -> Result<Store, DaliError>,
+    ) -> Result<Self, EngineError> {
+        let store = Arc::new(made::open(config, split, progress, open)?);
         check_masks(config, &store)?;
         if !store.has_checksums() {
             let path = store.path().display();
             progress.say(&format!(
-                "store {path}: of version 1, so its pixels are unverified; run `onegraph prep` \
-                 again"
+                "store {path}: an older onegraph wrote it without checksums of its pixels; run \
+                 `onegraph prep` again"
             ));
         }
+        warn(config, split, &store, progress);
         let images = select(&config.data, split, &store, progress)?;
         let size = |i: &usize| {
             let record = store.image(*i);
@@ -89,8 +114,8 @@ impl DataSet {
             return Ok(classes);
         }
         Err(EngineError::Usage(format!(
-            "model.num_classes is {classes}, but the data has {found} classes: set it to 0 to \
-             take the data's"
+            "model.num_classes is {classes}, but the dataset has {found} classes; set it to 0 to \
+             take the dataset's"
         )))
     }
 
@@ -121,6 +146,24 @@ impl DataSet {
     }
 }
 
+/// Says what is odd about the store of a split.
+fn warn(config: &Config, split: Split, store: &Store, progress: &Progress) {
+    let (header, path) = (store.header(), store.path().display());
+    if split == Split::Val && header.num_annotations == header.num_crowd {
+        progress.say(&format!(
+            "warning: store {path}: no object to evaluate on, so every score will be undefined (-1)"
+        ));
+    }
+    let (classes, found) = (config.model.num_classes, header.categories.len());
+    let last = header.categories.iter().map(|category| category.coco_id).max().unwrap_or(0);
+    if split == Split::Train && classes > found && classes as u64 != last {
+        progress.say(&format!(
+            "warning: model.num_classes is {classes}, but the dataset has {found} classes; do not \
+             count the background, or set it to 0 to take the dataset's"
+        ));
+    }
+}
+
 /// A model with masks needs one for every object.
 fn check_masks(config: &Config, store: &Store) -> Result<(), EngineError> {
     let without = store.header().num_without_mask;
@@ -128,7 +171,7 @@ fn check_masks(config: &Config, store: &Store) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
-        "{without} of {} objects in {} have a box alone, and mask_rcnn needs masks: set \
+        "{without} of {} objects in {} have no mask, which mask_rcnn needs; set \
          model.kind=faster_rcnn, or make the store again without --boxes",
         store.header().num_annotations,
         store.path().display()

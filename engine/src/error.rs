@@ -17,6 +17,10 @@ pub enum EngineError {
     /// The device does not exist, or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A device that does not end a step. Nothing waits for it any more, so the process must not
+    /// end by exit handlers, which would.
+    #[error("{0}: the GPU hangs; see what nvidia-smi says of it, and dmesg for an Xid")]
+    Hangs(GraphError),
     /// A bad config.
     #[error("{0}")]
     Config(#[from] configs::ConfigError),
@@ -96,6 +100,14 @@ pub enum EngineError {
     /// Another rank of the run is gone.
     #[error("{0}")]
     RankLost(String),
+    /// Another rank of the run has ended with a fault of its own.
+    #[error("{sentence}")]
+    RankFailed {
+        /// Which, where and why.
+        sentence: String,
+        /// Its exit code.
+        code: u8,
+    },
     /// Nothing can be run, as all ranks have found; the first one tells.
     #[error("{0}")]
     OfAllRanks(String),
@@ -108,6 +120,9 @@ pub enum EngineError {
     /// A signal asked for the end before the work was done.
     #[error("interrupted")]
     Interrupted,
+    /// The timed runs make no score.
+    #[error("no score: {0}")]
+    NoScore(String),
     /// The user's request is inconsistent.
     #[error("{0}")]
     Usage(String),
@@ -116,7 +131,13 @@ pub enum EngineError {
 impl From<RanksError> for EngineError {
     fn from(error: RanksError) -> Self {
         match error {
-            RanksError::Lost(lost) => EngineError::RankLost(lost.to_string()),
+            RanksError::Lost(lost) => {
+                let sentence = lost.to_string();
+                match lost.code {
+                    Some(code) => EngineError::RankFailed { sentence, code },
+                    None => EngineError::RankLost(sentence),
+                }
+            }
             RanksError::Differs(sentence) => EngineError::OfAllRanks(sentence),
             other => EngineError::Usage(other.to_string()),
         }
@@ -140,6 +161,7 @@ impl From<GraphError> for EngineError {
             GraphError::Device(fault) | GraphError::Capture(CaptureError::Device(fault)) => {
                 EngineError::Device(fault)
             }
+            hangs @ GraphError::Hangs { .. } => EngineError::Hangs(hangs),
             other => EngineError::Graph(other),
         }
     }

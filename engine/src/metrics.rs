@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::append::AppendFile;
 use crate::error::EngineError;
-use crate::run_dir::write_whole;
+use crate::run_dir::replace;
 
 /// The record of one training step.
 #[derive(Debug, Clone, Serialize)]
@@ -252,7 +252,7 @@ pub fn forget_after(
     let kept = text.lines().filter(&mut is_kept);
     let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
     if kept != text {
-        write_whole(path, kept.as_bytes())?;
+        replace(path, kept.as_bytes())?;
     }
     Ok(())
 }

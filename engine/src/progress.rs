@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
+use dali::plain;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::level_filters::LevelFilter;
 
@@ -37,10 +38,9 @@ impl Progress {
         if self.quiet {
             return;
         }
-        let text = match self.rank {
-            Some(rank) => text.lines().map(|line| format!("rank {rank}: {line}\n")).collect(),
-            None => format!("{text}\n"),
-        };
+        let rank = self.rank.map(|rank| format!("rank {rank}: ")).unwrap_or_default();
+        let lines = text.split('\n').map(|line| format!("{rank}{}\n", plain(line)));
+        let text: String = lines.collect();
         // A closed terminal is no reason to end a long training run. One write, so that the lines
         // of ranks do not mix.
         let _ = std::io::stderr().write_all(text.as_bytes());

@@ -1,12 +1,10 @@
 //! The directory of a run: config, log, metrics, checkpoints, pictures, report.
 
-use std::fs::{self, File};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dali::unfinished::Unfinished;
 use dali::{DaliError, Lock, Owner};
 
 use crate::error::EngineError;
@@ -45,11 +43,13 @@ impl RunDir {
     /// # Errors
     /// [`EngineError::Usage`] if it is not a run directory.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
-        if path.join("config.toml").is_file() {
+        if path.join("config.toml").is_file() || path.join("last_checkpoint").is_file() {
             return Ok(Self { path: path.to_path_buf(), lock: None });
         }
-        let message = format!("{} is not a run directory: it has no config.toml", path.display());
-        Err(EngineError::Usage(message))
+        Err(EngineError::Usage(format!(
+            "{} is not a run directory: it has neither config.toml nor last_checkpoint",
+            path.display()
+        )))
     }
 
     /// The last run of this name in `parent` that has saved a checkpoint; runs of one name are
@@ -83,10 +83,7 @@ impl RunDir {
     /// [`EngineError::Usage`] naming the process that has taken it over; [`EngineError::Io`] if the
     /// directory is gone.
     pub fn check_lock(&self) -> Result<(), EngineError> {
-        if !self.path.is_dir() {
-            let gone = std::io::Error::new(ErrorKind::NotFound, "the run directory is gone");
-            return Err(io(&self.path)(gone));
-        }
+        self.check_there()?;
         let checked = self.lock.as_ref().map_or(Ok(()), |lock| lock.check());
         checked.map_err(|fault| self.taken(fault))
     }
@@ -128,18 +125,40 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Writes a file atomically: to a temporary file, synced, renamed.
+    /// Writes a file as [`dali::file::write`] does.
     ///
     /// # Errors
-    /// [`EngineError::Io`] names the file.
+    /// [`EngineError::Io`] names the file, or says that the directory is gone.
     pub fn write(&self, name: &str, contents: &[u8]) -> Result<PathBuf, EngineError> {
+        self.check_there()?;
         let path = self.path.join(name);
-        write_whole(&path, contents)?;
+        replace(&path, contents)?;
         Ok(path)
+    }
+
+    /// Makes a folder inside, if missing.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the folder, or says that the directory is gone.
+    pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, EngineError> {
+        self.check_there()?;
+        let path = self.path.join(name);
+        make_one(&path)?;
+        Ok(path)
+    }
+
+    /// A directory that is removed or moved away is never made again: what is written then would
+    /// be no run.
+    fn check_there(&self) -> Result<(), EngineError> {
+        if self.path.is_dir() {
+            return Ok(());
+        }
+        let gone = std::io::Error::new(ErrorKind::NotFound, "the run directory is gone");
+        Err(io(&self.path)(gone))
     }
 }
 
-/// Writes a file atomically: a reader sees the old contents or the new, never a mix.
+/// Writes a file as [`dali::file::write`] does, and the folder that it lies in, if missing.
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file.
@@ -147,26 +166,15 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(io(parent))?;
     }
-    // Process ids collide between containers.
-    let random = RandomState::new().build_hasher().finish();
-    let mut beside = path.as_os_str().to_os_string();
-    beside.push(format!(".tmp-{random:016x}"));
-    let beside = PathBuf::from(beside);
-    let mark = Unfinished::mark(&beside);
-    let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(contents)?;
-        file.sync_all()
-    });
-    if let Err(fault) = written {
-        // Whatever stopped the writing is more useful than a fault here.
-        let _ = fs::remove_file(&beside);
-        return Err(io(path)(fault));
-    }
-    drop(mark);
-    fs::rename(&beside, path).map_err(|fault| {
-        let _ = fs::remove_file(&beside);
-        io(path)(fault)
-    })
+    replace(path, contents)
+}
+
+/// The same in a folder that exists.
+///
+/// # Errors
+/// [`EngineError::Io`] names the file.
+pub(crate) fn replace(path: &Path, contents: &[u8]) -> Result<(), EngineError> {
+    dali::file::write(path, |out| out.write_all(contents)).map_err(io(path))
 }
 
 /// Creates a directory and its parents, if missing.
@@ -182,6 +190,17 @@ pub(crate) fn make_dir(path: &Path) -> Result<(), EngineError> {
         let message = format!("the directory cannot be made: {e}");
         io(path)(std::io::Error::new(e.kind(), message))
     })
+}
+
+/// Creates a directory in one that exists, if missing.
+///
+/// # Errors
+/// [`EngineError::Io`] names it.
+pub(crate) fn make_one(path: &Path) -> Result<(), EngineError> {
+    match fs::create_dir(path) {
+        Err(fault) if fault.kind() != ErrorKind::AlreadyExists => Err(io(path)(fault)),
+        _ => Ok(()),
+    }
 }
 
 /// Names the file in an I/O error.
@@ -242,5 +261,10 @@ mod tests {
         std::fs::rename(&path, parent.path().join("moved")).expect("a rename");
         let gone = again.check_lock().expect_err("gone").to_string();
         assert!(gone.contains("the run directory is gone"), "{gone}");
+        for made in [again.write("best.json", b"{}"), again.folder("inference")] {
+            let gone = made.expect_err("gone").to_string();
+            assert!(gone.contains("the run directory is gone"), "{gone}");
+        }
+        assert!(!path.exists(), "it was made again");
     }
 }

@@ -19,7 +19,7 @@ use safetensors::{Dtype, SafeTensors};
 use crate::classes::stored_classes;
 use crate::error::EngineError;
 use crate::model::{Param, is_transient};
-use crate::run_dir::{io, write_whole};
+use crate::run_dir::{io, make_one, replace};
 use crate::weights::save_weights;
 
 pub(crate) use meta::hex_digest;
@@ -85,7 +85,8 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<Saved
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent);
     let mark = Unfinished::mark(&beside);
-    fs::create_dir_all(&beside).map_err(io(&beside))?;
+    // Not the run's own folder: one that was removed or moved away stays so.
+    [&parent, &beside].into_iter().try_for_each(|folder| make_one(folder))?;
     let (bytes, weights_sha256) = write_files(&beside, &done, snapshot).inspect_err(|_| {
         // The fault that stopped the writing is more useful than another one here.
         let _ = fs::remove_dir_all(&beside);
@@ -99,7 +100,7 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<Saved
     }
     fs::rename(&beside, &done).map_err(io(&done))?;
     File::open(&parent).and_then(|dir| dir.sync_all()).map_err(io(&parent))?;
-    write_whole(&run.join("last_checkpoint"), format!("checkpoints/{name}\n").as_bytes())?;
+    replace(&run.join("last_checkpoint"), format!("checkpoints/{name}\n").as_bytes())?;
     remove_unfinished(&parent);
     remove_old(&parent, keep, &name);
     tracing::info!(step = snapshot.steps_done, bytes, path = %done.display(), "wrote a checkpoint");
@@ -113,16 +114,16 @@ fn write_files(
     done: &Path,
     snapshot: &Snapshot<'_>,
 ) -> Result<(usize, String), EngineError> {
-    let files = [
-        (MODEL, save_weights(snapshot.params, snapshot.state, snapshot.categories)?),
-        (STATE, serialize_state(snapshot.state, done)?),
-        (CONFIG, snapshot.config.as_bytes().to_vec()),
-    ];
-    let mut sha256 = BTreeMap::new();
-    for (file, bytes) in &files {
+    let (mut sha256, mut written) = (BTreeMap::new(), 0);
+    // One after the other: each takes as much memory as the weights, or more.
+    let mut write = |file: &str, bytes: &[u8]| {
         sha256.insert(file.to_string(), hex_digest(bytes));
-        write_whole(&dir.join(file), bytes)?;
-    }
+        written += bytes.len();
+        replace(&dir.join(file), bytes)
+    };
+    write(MODEL, &save_weights(snapshot.params, snapshot.state, snapshot.categories)?)?;
+    write(STATE, &serialize_state(snapshot.state, done)?)?;
+    write(CONFIG, snapshot.config.as_bytes())?;
     let weights = sha256[MODEL].clone();
     let meta = Meta {
         format: meta::FORMAT,
@@ -136,14 +137,14 @@ fn write_files(
     let json = meta
         .sealed()
         .map_err(|e| EngineError::Checkpoint { path: done.to_path_buf(), reason: e.to_string() })?;
-    write_whole(&dir.join(META), &json)?;
-    Ok((files.iter().map(|(_, bytes)| bytes.len()).sum(), weights))
+    replace(&dir.join(META), &json)?;
+    Ok((written, weights))
 }
 
 /// The checkpoint that `run/last_checkpoint` names.
 ///
 /// # Errors
-/// [`EngineError::Checkpoint`] if the run has none.
+/// [`EngineError::Checkpoint`] if the run names none.
 pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
     let pointer = run.join("last_checkpoint");
     let name = fs::read_to_string(&pointer).map_err(|fault| match fault.kind() {
@@ -155,7 +156,13 @@ pub fn last(run: &Path) -> Result<PathBuf, EngineError> {
         },
         _ => io(&pointer)(fault),
     })?;
-    Ok(run.join(name.trim()))
+    match name.trim() {
+        "" => {
+            let reason = format!("it is empty{MEND}");
+            Err(EngineError::Checkpoint { path: pointer, reason })
+        }
+        name => Ok(run.join(name)),
+    }
 }
 
 /// Reads and verifies a checkpoint's metadata and files; also returns the config that it was
@@ -207,9 +214,13 @@ pub fn weights_path(checkpoint: &Path) -> PathBuf {
 }
 
 fn serialize_state(state: &StateSet, path: &Path) -> Result<Vec<u8>, EngineError> {
-    let state = state.without(is_transient);
-    let views = state_views(&state).and_then(|views| safetensors::serialize(views, None));
-    views.map_err(|e| EngineError::Checkpoint { path: path.to_path_buf(), reason: e.to_string() })
+    let serialize = |mut views: Vec<(&str, TensorView<'_>)>| {
+        views.retain(|(name, _)| !is_transient(name));
+        safetensors::serialize(views, None)
+    };
+    state_views(state)
+        .and_then(serialize)
+        .map_err(|e| EngineError::Checkpoint { path: path.to_path_buf(), reason: e.to_string() })
 }
 
 /// The tensors of a state set, for a safetensors file.

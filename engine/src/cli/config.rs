@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use clap::Args;
 use configs::mlperf::Recipe;
-use configs::{Config, Key, key, keys, keys_of_table, preset_names, similar_keys};
+use configs::{
+    Config, HALF_THE_RUN, Key, Origins, Synonym, key, keys, keys_of_table, preset_names,
+    similar_keys, synonym,
+};
 
 use crate::EngineError;
 use crate::progress::columns;
@@ -28,21 +31,34 @@ pub(super) struct ConfigArgs {
     images_per_group: Option<usize>,
 }
 
+/// The one key of a file that is not a key of the config.
+const EXTENDS: &str = "\
+extends
+
+The config file or preset whose values this file takes before its own. It stands at the top of the
+file, before the first [table]: a file is looked for beside this one, then a preset of that name,
+and either may extend another. Values of this file, and then --set, replace those; a list is
+replaced as a whole.
+
+values   the quoted name of one config file or preset, such as extends = \"torchvision_r50\"
+default  none: every key begins with its default
+";
 /// What sets a value, beside files.
 const SET: &str = "--set";
 
 /// A config with the origin of each value.
 struct Loaded {
     config: Config,
-    origins: std::collections::BTreeMap<String, String>,
+    origins: Origins,
 }
 
 impl Loaded {
     /// The value of a key, and what sets it.
     fn value(&self, key: &Key) -> Result<String, EngineError> {
         let value = self.config.value(&key.name)?;
-        Ok(match self.origins.get(&key.name) {
-            Some(set) if set == SET => format!("{value}, set by {SET}"),
+        Ok(match self.origins.get(&key.name).map(|origin| origin.file.as_str()) {
+            Some(SET) => format!("{value}, set by {SET}"),
+            Some(HALF_THE_RUN) => format!("{value}, {HALF_THE_RUN}"),
             Some(file) => format!("{value}, set in {file}"),
             None => format!("{value}, the default"),
         })
@@ -63,9 +79,10 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
     };
     let text = match &args.key {
         None => list(keys(), loaded.as_ref())?,
-        Some(name) => match key(name) {
-            Some(key) => explain(key, loaded.as_ref())?,
-            None => list(find_table(name)?, loaded.as_ref())?,
+        Some(name) if name == "extends" => EXTENDS.to_string(),
+        Some(name) => match find(name)?.as_slice() {
+            [key] => explain(key, loaded.as_ref())?,
+            keys => list(keys.iter().copied(), loaded.as_ref())?,
         },
     };
     super::print(&text)
@@ -89,11 +106,24 @@ fn derivation(recipe: &Recipe) -> String {
     )
 }
 
-/// The keys of a table.
-fn find_table(name: &str) -> Result<Vec<&'static Key>, EngineError> {
-    let found: Vec<&Key> = keys_of_table(name).collect();
-    if !found.is_empty() {
+/// The key of a name, or the keys of a table; both also by the last part of their name, or by the
+/// name that another project gives a key.
+fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
+    let last = format!(".{name}");
+    let inner = format!(".{name}.");
+    let found = [
+        key(name).into_iter().collect::<Vec<&Key>>(),
+        keys_of_table(name).collect(),
+        keys().iter().filter(|key| key.name.ends_with(&last)).collect(),
+        keys().iter().filter(|key| key.name.contains(&inner)).collect(),
+    ];
+    if let Some(found) = found.into_iter().find(|found| !found.is_empty() && !name.is_empty()) {
         return Ok(found);
+    }
+    match synonym(name) {
+        Some(Synonym::Key(name)) => return Ok(key(name).into_iter().collect()),
+        Some(Synonym::NoKey(why)) => return Err(EngineError::Usage(why.into())),
+        None => {}
     }
     let alike = similar_keys(name);
     let advice = match alike.is_empty() {

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use device::{Device, DeviceError};
 
 use crate::EngineError;
+use crate::progress::Progress;
 use crate::runtime::Backend;
 
 /// The GPU that a process uses: the first that `CUDA_VISIBLE_DEVICES` leaves visible.
@@ -73,7 +74,14 @@ pub type OpenDevice = fn() -> Result<Arc<dyn Device>, DeviceError>;
 /// # Errors
 /// As for [`device::cuda::CudaDevice::open`].
 pub fn open_gpu() -> Result<Arc<dyn Device>, DeviceError> {
-    Ok(Arc::new(kernels::compiled::open(ORDINAL)?))
+    Ok(Arc::new(kernels::compiled::open(ORDINAL, notice)?))
+}
+
+/// Says what a GPU's start has to say; of several ranks the first.
+pub(super) fn notice(sentence: &str) {
+    if ranks::Launch::from_env().is_ok_and(|launch| launch.rank == 0) {
+        Progress::loud().say(sentence);
+    }
 }
 
 /// Applies a choice to an attempt to open the GPU.

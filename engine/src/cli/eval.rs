@@ -1,24 +1,29 @@
-//! `onegraph eval`: COCO's twelve numbers, for two files or a trained model.
+//! `onegraph eval`: COCO's twelve numbers, for two files or a trained model, whose detections
+//! several ranks may share.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use configs::Config;
 use dali::score::{class_table, evaluate_files_by_class};
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;
+use super::rank::{self, Rank, RankArgs};
+use super::signals::Stop;
 use crate::EngineError;
 use crate::classes::describe_classes;
 use crate::dataset::{DataSet, Split};
 use crate::evaluate::{Evaluator, TrainedModel};
 use crate::model::classes_of;
-use crate::progress::Progress;
+use crate::run_dir::make_dir;
+use crate::train::{Outcome, check_config, check_model};
 
 #[derive(Debug, Args)]
 pub(super) struct EvalArgs {
     /// COCO annotations.
     #[arg(long, value_name = "FILE", requires = "detections")]
-    #[arg(conflicts_with_all = ["run", "weights", "set"])]
+    #[arg(conflicts_with_all = ["run", "weights", "set", "out", "ranks"])]
     gt: Option<PathBuf>,
     /// COCO results; masks are scored if the entries hold any, else boxes.
     #[arg(long, value_name = "FILE", requires = "gt")]
@@ -28,27 +33,62 @@ pub(super) struct EvalArgs {
     /// Override a value of the model's config, such as --set data.val_store=DIR.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Write the model's detections here, as COCO results: bbox.json, and segm.json of a model with
+    /// masks.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    ranks: RankArgs,
     #[command(flatten)]
     device: DeviceArgs,
 }
 
-pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
+pub(super) fn run(args: &EvalArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     if let (Some(gt), Some(detections)) = (&args.gt, &args.detections) {
+        rank::refuse_ranks("onegraph eval --gt")?;
         let (summary, classes) = evaluate_files_by_class(gt, detections)?;
         let (kind, classes) = (summary.iou_type, class_table(&classes));
-        return super::print(&format!("{summary}\n\n{kind} by class\n{classes}\n"));
+        super::print(&format!("{summary}\n\n{kind} by class\n{classes}\n"))?;
+        return Ok(Outcome::Done);
     }
-    let progress = Progress::loud();
-    let backend = args.device.open()?;
-    let model = args.model.open_to_detect(&args.set, &backend, &progress)?;
+    let config = args.model.config(&args.set)?;
+    rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
+        evaluate(args, &config, rank).map(|()| Outcome::Done)
+    })
+}
+
+/// This rank's share of the detections; the first rank scores those of all.
+fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), EngineError> {
+    let progress = rank.progress;
+    let (backend, team) = rank.open(&args.device, config)?;
+    check_config(&team, config)?;
+    let model = args.model.open(&args.set, &backend, &progress)?;
     let split = if model.config.eval.train_set { Split::Train } else { Split::Val };
-    let data = DataSet::open(&model.config, split, &progress)?;
+    let data = team.first_of_host_first("the data of a host", || {
+        DataSet::open(&model.config, split, &progress)
+    })?;
     model.check_classes(&data)?;
-    progress.say(&describe_classes(&data.categories()));
+    let classes = describe_classes(&data.categories());
+    progress.say(&match model.categories {
+        Some(_) => classes,
+        None => format!("the weights name no classes; taken in the data's order: {classes}"),
+    });
     let TrainedModel { config, params, mut state, .. } = model;
+    check_model(&team, &data, &mut state)?;
     let classes = classes_of(&params);
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
-    let evaluation = evaluator.run(&mut state, &progress)?;
+    progress.say(&evaluator.set().describe(&config));
+    if team.is_first() {
+        // Told before hours of detection.
+        evaluator.set().truth()?;
+        args.out.as_deref().map_or(Ok(()), make_dir)?;
+    }
+    team.set_doing(0, "evaluating");
+    let found = evaluator.detect_in_ranks(&mut state, &team, &progress)?;
+    if !team.is_first() {
+        return Ok(());
+    }
+    let evaluation = evaluator.set().score(&found.images()?)?;
     if evaluation.detections.is_empty()
         && let Some(why) = evaluator.why_nothing(&mut state)?
     {
@@ -61,5 +101,5 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), EngineError> {
         let classes = class_table(&analysis.classes);
         super::print(&format!("\n{name} by class\n{classes}\n"))?;
     }
-    Ok(())
+    args.out.as_deref().map_or(Ok(()), |out| evaluation.write(out))
 }

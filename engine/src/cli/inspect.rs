@@ -22,6 +22,7 @@ use crate::model::{
     Division, ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
 use crate::runtime::{imagined_addresses, precision_of};
+use crate::train::checkpoint_bytes;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
@@ -208,7 +209,7 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     let states: usize = program.states().map(|(_, t)| target.bytes(&t.desc)).sum();
     let inputs: usize = program.inputs().map(|(_, t)| target.bytes(&t.desc)).sum();
-    let places = if target.is_cpu() { 1 } else { 3 };
+    let checkpoint = checkpoint_bytes(&prepared);
     let mut text = format!(
         "{} images of {}x{}, {}: {} nodes\n",
         spec.images,
@@ -219,14 +220,18 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
     );
     text += &format!(
         "arena  {:>8.3} GiB  ({:.3} GiB at the fullest launch; {:.3} GiB if nothing shared \
-         memory)\nstate  {:>8.3} GiB\ninputs {:>8.3} GiB{}\nall    {:>8.3} GiB\n\n",
+         memory)\nstate  {:>8.3} GiB{}\ninputs {:>8.3} GiB{}\nall    {:>8.3} GiB\n\n",
         gib(plan.arena_bytes()),
         gib(plan.peak_live_bytes(schedule)),
         gib(plan.unshared_bytes()),
         gib(states),
+        match checkpoint {
+            0 => String::new(),
+            _ => format!("  (and {:.3} GiB while a checkpoint is written)", gib(checkpoint)),
+        },
         gib(inputs),
         if target.is_cpu() { "" } else { "  (three times: two buffers and the step's own)" },
-        gib(plan.arena_bytes() + states + places * inputs),
+        gib(plan.arena_bytes() + states + checkpoint + prepared.input_places() * inputs),
     );
     if !target.is_cpu() {
         text += &launch_text(&prepared)?;

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use configs::Config;
+use dali::plain;
 use device::cuda::{CudaDevice, NcclOptions, nccl_id, nccl_variables, ordinal_of};
-use device::{Alone, Device, DeviceError, Exchange, Ranks};
+use device::{Alone, Device, DeviceError, Exchange, Gpu, Ranks};
 use ranks::{Group, JoinOptions, Launch, Lost, RanksError};
 
 use super::device::DeviceArgs;
@@ -17,7 +18,7 @@ use super::exit;
 use crate::EngineError;
 use crate::progress::Progress;
 use crate::runtime::Backend;
-use crate::team::Team;
+use crate::team::{Team, own_cores};
 use crate::train::Outcome;
 
 /// Joins the other ranks. The group is that of one process if no launcher started more.
@@ -73,12 +74,12 @@ fn end_after(lost: &Lost, rank: usize, grace: Duration) {
     }
     std::thread::sleep(grace.mul_f64(1.0 - UNTOLD));
     dali::unfinished::remove_all_and(|| {
-        signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
+        signal_hook::low_level::exit(i32::from(exit::of_survivor(lost.code)));
     });
 }
 
 fn lost_sentence(lost: &Lost) -> String {
-    EngineError::from(RanksError::Lost(lost.clone())).to_string()
+    EngineError::from(RanksError::Lost(Box::new(lost.clone()))).to_string()
 }
 
 /// Opens the device of this rank, and joins it to those of the others.
@@ -95,10 +96,11 @@ pub(super) fn open(
         return device.open();
     }
     let opened = device.open_with(|| {
-        kernels::compiled::open(ordinal_of(launch.local_rank, launch.local_ranks)?)
+        let ordinal = ordinal_of(launch.local_rank, launch.local_ranks)?;
+        kernels::compiled::open(ordinal, super::device::notice)
     })?;
-    let kind = if opened.is_some() { "GPU" } else { "CPU" };
-    group.agree(&[("device", kind.to_string())])?;
+    let gpu = opened.as_ref().map(|cuda| (cuda.name(), cuda.gpu()));
+    group.agree(&facts_of_device(gpu, config.ranks.mixed_gpus))?;
     let Some(cuda) = opened else { return Ok(Backend::Cpu) };
     let cuda = Arc::new(cuda);
     let id = if group.is_first() { nccl_id()?.to_vec() } else { Vec::new() };
@@ -110,11 +112,25 @@ pub(super) fn open(
     join_nccl(&cuda, ranks, &id, config)?;
     let (lost, rank, grace) = (cuda.clone(), launch.rank, grace(config));
     group.on_loss(Box::new(move |loss| {
-        // It fails where NCCL itself hangs; then the process ends below.
-        let _ = lost.abort();
+        // The process ends below, whatever the driver and NCCL do.
+        let abort = move || drop(lost.abort());
+        let _ = std::thread::Builder::new().name("abort".into()).spawn(abort);
         end_after(loss, rank, grace);
     }));
     Ok(Backend::Device(cuda))
+}
+
+/// What the devices of all ranks must have in common. Plans, and with them the bits of a sum,
+/// follow a GPU's model.
+fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static str, String)> {
+    let Some((name, gpu)) = gpu else { return vec![("device", "CPU".into())] };
+    let mut facts = vec![("device", "GPU".to_string())];
+    if !mixed {
+        let (capability, sms) = (gpu.capability, gpu.multiprocessors);
+        let what = "GPU (ranks.mixed_gpus=true lets different ones train together)";
+        facts.push((what, format!("{name}, {capability}, {sms} SMs")));
+    }
+    facts
 }
 
 /// Starts this process anew with the variables that NCCL reads when it is loaded, if they are
@@ -134,14 +150,18 @@ pub(super) fn with_nccl_variables(
 }
 
 fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
-    let missing = nccl_variables(config.ranks.nvls).filter(|(n, _)| std::env::var_os(n).is_none());
-    let Some((name, value)) = missing else { return Ok(()) };
+    let mut missing = nccl_variables(config.ranks.nvls);
+    missing.retain(|(name, _)| std::env::var_os(name).is_none());
+    if missing.is_empty() {
+        return Ok(());
+    }
     let fault = |e: std::io::Error| DeviceError::Driver {
-        call: format!("starting the process anew with {name}={value}"),
+        call: format!("starting the process anew with {missing:?}"),
         reason: e.to_string(),
     };
     let program = std::env::current_exe().map_err(fault)?;
-    Err(fault(Command::new(program).args(std::env::args_os().skip(1)).env(name, value).exec()))
+    let arguments = std::env::args_os().skip(1);
+    Err(fault(Command::new(program).args(arguments).envs(missing.clone()).exec()))
 }
 
 /// Opens the first visible GPU in a group of one rank, through NCCL: for sums over ranks where
@@ -152,7 +172,7 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
 /// As for [`super::open_gpu`]; NCCL missing or failing.
 pub fn open_gpu_in_group(config: &Config) -> Result<Arc<dyn Device>, DeviceError> {
     start_anew_with_nccl_variables(config)?;
-    let cuda = kernels::compiled::open(super::device::ORDINAL)?;
+    let cuda = kernels::compiled::open(super::device::ORDINAL, super::device::notice)?;
     join_nccl(&cuda, Ranks::ALONE, &nccl_id()?, config)?;
     Ok(Arc::new(cuda))
 }
@@ -188,7 +208,7 @@ pub(super) fn ending_together(
     let exchange = OnceCell::new();
     let result = run(&exchange).map_err(|fault| match group.lost() {
         // Whatever failed failed for lack of that rank.
-        Some(lost) => RanksError::Lost(lost).into(),
+        Some(lost) => RanksError::Lost(Box::new(lost)).into(),
         None => fault,
     });
     let result = match result {
@@ -202,19 +222,34 @@ pub(super) fn ending_together(
         return result;
     }
     // Before it leaves: a launcher may kill the rest as soon as one has left.
-    let result = result.map_err(|fault| {
-        tell(&fault);
-        let agreed = is_of_all(&fault) || matches!(fault, EngineError::RankLost(_));
-        (super::code(&fault), (!agreed).then(|| fault.to_string()))
-    });
-    let fault = result.as_ref().err().and_then(|(_, fault)| fault.as_deref());
-    group.leave(fault);
-    result.map_err(|(code, _)| EngineError::Ranks { code })
+    let Err(fault) = &result else {
+        group.leave(None);
+        return result;
+    };
+    tell(fault);
+    let (code, sentence) = (super::code(fault), fault.to_string());
+    let agreed = is_of_all(fault) || is_loss(fault);
+    group.leave((!agreed).then_some((code, sentence.as_str())));
+    end_if_it_hangs(fault);
+    Err(EngineError::Ranks { code })
+}
+
+/// Ends the process at once after a device that hangs: handlers of the driver would wait for it.
+pub(super) fn end_if_it_hangs(fault: &EngineError) {
+    if matches!(fault, EngineError::Hangs(_)) {
+        let code = super::code(fault);
+        dali::unfinished::remove_all_and(|| signal_hook::low_level::exit(i32::from(code)));
+    }
 }
 
 /// Whether all ranks end with this, at the same place.
 fn is_of_all(fault: &EngineError) -> bool {
     matches!(fault, EngineError::Diverged { .. } | EngineError::OfAllRanks(_))
+}
+
+/// Whether another rank is the cause.
+fn is_loss(fault: &EngineError) -> bool {
+    matches!(fault, EngineError::RankLost(_) | EngineError::RankFailed { .. })
 }
 
 fn end(group: &Group, exchange: Option<&Arc<dyn Exchange>>) -> Result<(), EngineError> {
@@ -232,7 +267,7 @@ pub(super) fn watch(team: &Team, config: &Config) {
     let (rank, group) = (team.ranks().rank, team.group().clone());
     team.watch(limit, move |sentence| {
         Progress::of_rank(rank).say(&format!("error: {sentence}"));
-        group.leave(Some(sentence));
+        group.leave(Some((exit::RANK_LOST, sentence)));
         dali::unfinished::remove_all_and(|| {
             signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
         });
@@ -246,27 +281,27 @@ pub(super) fn tell(error: &EngineError) {
     let progress = match (error, launch.ranks, launch.rank) {
         // Told already, by this rank or by the first one.
         (EngineError::Ranks { .. }, ..) => return,
-        (EngineError::RankLost(_), ..) if IS_LOSS_TOLD.swap(true, Ordering::SeqCst) => return,
+        (fault, ..) if is_loss(fault) && IS_LOSS_TOLD.swap(true, Ordering::SeqCst) => {
+            return;
+        }
         (fault, _, 1..) if is_of_all(fault) => return,
         (_, 1, _) => Progress::loud(),
         (_, _, rank) => Progress::of_rank(rank),
     };
-    progress.say(&format!("error: {error}"));
+    let text = match error {
+        // One line, whatever the file's name is; others show a table, or lines of a config.
+        EngineError::Io { .. }
+        | EngineError::Data(_)
+        | EngineError::Image { .. }
+        | EngineError::Score(_) => plain(&error.to_string()),
+        other => other.to_string(),
+    };
+    progress.say(&format!("error: {text}"));
 }
 
 /// Threads of this rank: its share of the machine's cores, and no more than it is bound to.
 pub(super) fn threads_of_rank() -> usize {
-    let bound = std::thread::available_parallelism().map_or(1, |n| n.get());
-    match Launch::from_env() {
-        Ok(launch) if launch.ranks > 1 => (cores() / launch.local_ranks).clamp(1, bound),
-        _ => bound,
-    }
-}
-
-/// Cores of the machine.
-fn cores() -> usize {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    info.lines().filter(|line| line.starts_with("processor")).count().max(1)
+    own_cores(Launch::from_env().map_or(1, |launch| launch.local_ranks))
 }
 
 #[cfg(feature = "mpi")]
@@ -310,4 +345,36 @@ fn end_with_parent() {
 
 pub(super) fn cannot_start(fault: std::io::Error) -> EngineError {
     EngineError::Usage(format!("a rank cannot be started: {fault}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_of_different_models_differ_unless_they_are_allowed_to() {
+        let gpu = |name: &str| Gpu::named(name).unwrap();
+        let (a100, h100) = (gpu("a100"), gpu("h100"));
+        let facts = |gpu: &Gpu, mixed| facts_of_device(Some((gpu.name.clone(), gpu)), mixed);
+        assert_eq!(facts(&h100, false), facts(&h100, false));
+        let [(_, old), (_, new)] = [&a100, &h100].map(|gpu| facts(gpu, false).remove(1));
+        assert_eq!([old, new], ["A100, 8.0, 108 SMs", "H100, 9.0, 132 SMs"]);
+        assert_eq!(facts(&a100, true), facts(&h100, true));
+        assert_ne!(facts(&a100, true), facts_of_device(None, true));
+    }
+
+    #[test]
+    fn a_rank_ends_with_the_code_of_a_fault_that_a_restart_does_not_mend() {
+        for (told, own) in [
+            (Some(exit::BAD_DATA), exit::BAD_DATA),
+            (Some(exit::BAD_CONFIG), exit::BAD_CONFIG),
+            (Some(exit::FAILED), exit::FAILED),
+            // Another GPU may do, and the next start goes on from the checkpoint.
+            (Some(exit::NO_DEVICE), exit::RANK_LOST),
+            (Some(exit::INTERRUPTED), exit::RANK_LOST),
+            (None, exit::RANK_LOST),
+        ] {
+            assert_eq!(exit::of_survivor(told), own, "{told:?}");
+        }
+    }
 }

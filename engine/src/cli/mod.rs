@@ -24,11 +24,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use kernels::isa::Isa;
 
 pub use device::{DeviceArgs, OpenDevice, open_gpu};
 pub use launch::open_gpu_in_group;
+pub use rank::{Rank, RankArgs, in_group, refuse_ranks};
 
 use crate::EngineError;
 use crate::train::Outcome;
@@ -81,6 +82,21 @@ mod exit {
     pub(super) const INTERRUPTED: u8 = 6;
     pub(super) const NO_DEVICE: u8 = 7;
     pub(super) const RANK_LOST: u8 = 8;
+
+    /// The code of a rank after another was lost, which ended with `code` if it said so. What a
+    /// restart does not mend all ranks end with: a launcher that starts a job again after
+    /// [`RANK_LOST`] would do so for ever.
+    pub(super) fn of_survivor(code: Option<u8>) -> u8 {
+        match code {
+            Some(own @ (FAILED | BAD_CONFIG | BAD_DATA | DIVERGED)) => own,
+            _ => RANK_LOST,
+        }
+    }
+}
+
+/// The command line, as clap describes it.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the command that this process's arguments describe.
@@ -95,11 +111,15 @@ pub fn main() -> ExitCode {
     match result {
         Ok(Outcome::Interrupted) => ExitCode::from(exit::INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            launch::tell(&error);
-            ExitCode::from(code(&error))
-        }
+        Err(error) => failed(&error),
     }
+}
+
+/// Tells why a command failed; what all ranks of a run know only the first one tells.
+pub fn failed(error: &EngineError) -> ExitCode {
+    launch::tell(error);
+    launch::end_if_it_hangs(error);
+    ExitCode::from(code(error))
 }
 
 /// A store that is cut while it is in use ends the command like any bad data.
@@ -111,7 +131,7 @@ fn bus_errors() -> Result<(), EngineError> {
 fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
         Command::Train(args) => train::run(&args, stop),
-        Command::Eval(args) => eval::run(&args).map(|()| Outcome::Done),
+        Command::Eval(args) => eval::run(&args, stop),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
         Command::Export(args) => export::run(&args).map(|()| Outcome::Done),
         Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
@@ -125,7 +145,10 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
 
 /// Starts the threads of all parallel loops: one per core, shared among the ranks of a machine, or
 /// as many as the user asks for.
-fn start_threads() -> Result<(), EngineError> {
+///
+/// # Errors
+/// [`EngineError::Usage`] for a variable that is no such number, or if they do not start.
+pub fn start_threads() -> Result<(), EngineError> {
     let asked = std::env::var_os(THREADS).unwrap_or_default();
     let threads = match num_threads(&asked)? {
         0 => launch::threads_of_rank(),
@@ -179,8 +202,9 @@ fn code(error: &EngineError) -> u8 {
         | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
         EngineError::Interrupted => exit::INTERRUPTED,
-        EngineError::Device(_) => exit::NO_DEVICE,
+        EngineError::Device(_) | EngineError::Hangs(_) => exit::NO_DEVICE,
         EngineError::RankLost(_) => exit::RANK_LOST,
+        EngineError::RankFailed { code, .. } => exit::of_survivor(Some(*code)),
         EngineError::Ranks { code } => *code,
         _ => exit::FAILED,
     }

@@ -1,14 +1,14 @@
 //! `--run` or `--weights`: which trained model a command takes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
+use configs::Config;
 
 use crate::EngineError;
 use crate::evaluate::TrainedModel;
 use crate::progress::Progress;
 use crate::runtime::Backend;
-use crate::weights::{Dialect, differences};
 
 /// A trained model: of a run, or a weights file with its config.
 #[derive(Debug, Args)]
@@ -23,8 +23,8 @@ pub(super) struct ModelArgs {
     /// Config file or preset of --weights; by default the config.toml beside it.
     #[arg(long, value_name = "CONFIG", requires = "weights")]
     config: Option<PathBuf>,
-    /// Exchange the tensors with another project although its models differ from this one in what
-    /// no tensor tells.
+    /// Exchange tensors even though the other project's model computes something different; what
+    /// differs is listed.
     #[arg(long)]
     names_only: bool,
 }
@@ -35,34 +35,24 @@ impl ModelArgs {
         self.names_only
     }
 
-    /// Opens the model, to detect with it.
+    /// The config that the model is opened with.
     ///
     /// # Errors
-    /// As for [`TrainedModel::open`]; [`EngineError::Usage`] if the weights are those of a model
-    /// that the config cannot describe, unless that is accepted.
-    pub(super) fn open_to_detect(
-        &self,
-        set: &[String],
-        backend: &Backend,
-        progress: &Progress,
-    ) -> Result<TrainedModel, EngineError> {
-        let model = self.open(set, backend, progress)?;
-        let found = match model.dialect {
-            Dialect::Detectron2 => differences(&model.config, Dialect::Detectron2),
-            Dialect::Torchvision | Dialect::Detectron => vec![],
-        };
-        if found.is_empty() || self.names_only {
-            return Ok(model);
+    /// As for [`TrainedModel::config_of_run`]; [`EngineError::Usage`] without a model.
+    pub(super) fn config(&self, set: &[String]) -> Result<Config, EngineError> {
+        match (&self.run, &self.weights) {
+            (Some(run), _) => TrainedModel::config_of_run(run, set),
+            (None, Some(path)) => {
+                TrainedModel::config_of_weights(path, self.config.as_deref(), set)
+            }
+            (None, None) => Err(without_model()),
         }
-        let file = self.weights.as_deref().unwrap_or(Path::new("the file")).display();
-        Err(EngineError::Usage(format!(
-            "{file} has detectron2's names, and its models do not have what this config has: {}; \
-             --names-only takes the weights all the same",
-            found.join("; ")
-        )))
     }
 
     /// Opens the model.
+    ///
+    /// # Errors
+    /// As for [`TrainedModel::open`] and [`TrainedModel::from_weights`].
     pub(super) fn open(
         &self,
         set: &[String],
@@ -73,9 +63,15 @@ impl ModelArgs {
             (Some(run), _) => TrainedModel::open(run, set, backend, progress),
             (None, Some(path)) => {
                 let config = self.config.as_deref();
-                TrainedModel::from_weights(path, config, set, backend, progress)
+                let accepted = self.names_only.then(|| "model.names_only=true".to_string());
+                let set: Vec<String> = set.iter().cloned().chain(accepted).collect();
+                TrainedModel::from_weights(path, config, &set, backend, progress)
             }
-            (None, None) => Err(EngineError::Usage("give --run or --weights".into())),
+            (None, None) => Err(without_model()),
         }
     }
+}
+
+fn without_model() -> EngineError {
+    EngineError::Usage("give --run or --weights".into())
 }

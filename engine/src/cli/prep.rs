@@ -28,7 +28,7 @@ pub(super) struct PrepArgs {
     /// What to do with images without objects.
     #[arg(long, value_enum, default_value_t = Empty::Keep)]
     empty: Empty,
-    /// Keep objects without a mask, with their box alone: for faster_rcnn.
+    /// Keep objects that have a box but no mask, for faster_rcnn.
     #[arg(long)]
     boxes: bool,
     /// Replace an existing store.

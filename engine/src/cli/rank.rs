@@ -21,7 +21,7 @@ use crate::train::Outcome;
 
 /// How a command runs as several processes.
 #[derive(Debug, Args)]
-pub(super) struct RankArgs {
+pub struct RankArgs {
     /// Start this many processes on this machine, one per GPU; on CPUs through mpirun.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: Option<u16>,
@@ -31,7 +31,8 @@ pub(super) struct RankArgs {
 }
 
 /// This process among those of the run.
-pub(super) struct Rank<'a> {
+#[derive(Debug)]
+pub struct Rank<'a> {
     launch: &'a Launch,
     group: &'a Group,
     /// What it prints.
@@ -42,15 +43,20 @@ pub(super) struct Rank<'a> {
 
 impl Rank<'_> {
     /// The ranks of the run.
-    pub(super) fn group(&self) -> &Group {
+    pub fn group(&self) -> &Group {
         self.group
+    }
+
+    /// What it prints.
+    pub fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// Opens its device, and joins it to those of the others.
     ///
     /// # Errors
-    /// As for [`open`] and [`exchange`].
-    pub(super) fn open(
+    /// A device that cannot be opened or joined to those of the others; no MPI where CPUs need it.
+    pub fn open(
         &self,
         device: &DeviceArgs,
         config: &Config,
@@ -61,6 +67,21 @@ impl Rank<'_> {
         watch(&team, config);
         Ok((backend, team))
     }
+}
+
+/// Refuses the processes of a launcher for a `command` that each of them would do the whole of.
+///
+/// # Errors
+/// [`EngineError::OfAllRanks`] if a launcher has started more than one process.
+pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
+    let Launch { ranks, launcher, .. } = Launch::from_env()?;
+    if ranks == 1 {
+        return Ok(());
+    }
+    Err(EngineError::OfAllRanks(format!(
+        "{launcher} has started {ranks} processes, and `{command}` is the work of one: start it \
+         without a launcher"
+    )))
 }
 
 /// Runs `work` as one rank of those that a launcher has started, or starts them as the arguments
@@ -92,4 +113,19 @@ pub(super) fn in_ranks(
     ending_together(&group, |exchange| {
         work(&Rank { launch: &launch, group: &group, progress, exchange })
     })
+}
+
+/// Runs `work` as one rank of those that a launcher has started, or starts them as the arguments
+/// say; for a command that has nothing to finish when a signal comes.
+///
+/// # Errors
+/// Those of `work`; ranks that cannot be started or do not come together.
+pub fn in_group(
+    args: &RankArgs,
+    device: &DeviceArgs,
+    config: &Config,
+    work: impl FnOnce(&Rank<'_>) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
+    let stop = Stop::default();
+    in_ranks(args, device, config, &stop, |rank| work(rank).map(|()| Outcome::Done)).map(drop)
 }

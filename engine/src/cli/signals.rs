@@ -110,7 +110,7 @@ impl Stop {
         }
         let _ = saying(progress, format!("{name}: ending")).recv_timeout(PATIENCE);
         dali::unfinished::remove_all_and(|| {
-            group.leave(Some(name));
+            group.leave(Some((exit::INTERRUPTED, name)));
             signal_hook::low_level::exit(i32::from(exit::INTERRUPTED));
         });
     }

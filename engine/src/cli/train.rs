@@ -4,20 +4,22 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::error::ErrorKind;
-use configs::Config;
+use configs::{Config, Origins};
 use dali::unfinished::Unfinished;
 
 use super::device::DeviceArgs;
 use super::rank::{self, Rank, RankArgs};
 use super::signals::Stop;
 use crate::EngineError;
-use crate::draw::{picture, sheet};
+use crate::checkpoint;
+use crate::draw::{picture, png, sheet};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::team::Team;
 use crate::train::{Outcome, Session, SessionOptions};
 use crate::weights::WeightsFile;
 
+const CONFIG: &str = "config.toml";
 /// Minimum score of drawn detections.
 const DRAWN_SCORE: f32 = 0.5;
 
@@ -58,6 +60,10 @@ pub(super) struct TrainArgs {
     /// of other classes start anew.
     #[arg(long, conflicts_with = "resume")]
     finetune: bool,
+    /// Take weights under detectron2's names even though its model computes something different;
+    /// what differs is listed.
+    #[arg(long, conflicts_with = "resume")]
+    names_only: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -72,14 +78,18 @@ fn parse_target(text: &str) -> Result<Target, String> {
     let mut target = Target::default();
     for item in text.split(',') {
         let (key, value) = item.split_once('=').ok_or("expected box=AP,mask=AP")?;
+        let key = key.trim();
         let ap: f64 = value.parse().map_err(|_| format!("`{value}` is not a number"))?;
         if !(0.0..=1.0).contains(&ap) {
             return Err(format!("{ap} is not between 0 and 1"));
         }
-        match key {
-            "box" => target.bbox = Some(ap),
-            "mask" => target.mask = Some(ap),
+        let earlier = match key {
+            "box" => target.bbox.replace(ap),
+            "mask" => target.mask.replace(ap),
             other => return Err(format!("`{other}` is neither box nor mask")),
+        };
+        if earlier.is_some() {
+            return Err(format!("{key} is given twice"));
         }
     }
     Ok(target)
@@ -87,19 +97,24 @@ fn parse_target(text: &str) -> Result<Target, String> {
 
 pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     let start = Start::of(args);
-    let mut config = load(args, &start)?;
+    let (mut config, origins) = load(args, &start)?;
     if let Some(target) = args.target {
         config.train.target_box = target.bbox.or(config.train.target_box);
         config.train.target_mask = target.mask.or(config.train.target_mask);
     }
     config.model.allow_partial |= args.allow_partial;
+    config.model.names_only |= args.names_only;
     begin_from(args, &mut config)?;
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
         return Ok(Outcome::Done);
     }
+    let advice = match start {
+        Start::Resumed(_) => Vec::new(),
+        Start::New | Start::Auto => config.advice(&origins)?,
+    };
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
-        train(args, &start, config.clone(), rank, stop)
+        train(args, &start, config.clone(), &advice, rank, stop)
     })
 }
 
@@ -164,6 +179,7 @@ fn train(
     args: &TrainArgs,
     start: &Start<'_>,
     config: Config,
+    advice: &[String],
     rank: &Rank<'_>,
     stop: &Stop,
 ) -> Result<Outcome, EngineError> {
@@ -195,6 +211,9 @@ fn train(
     };
     drop(mark);
     stop.finish_first();
+    if !resume {
+        advice.iter().for_each(|text| session.warn(text));
+    }
     let (outcome, evaluation) = session.run()?;
     if !team.is_first() {
         // A signal that comes now waits for the first rank, which writes its results.
@@ -210,7 +229,7 @@ fn train(
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
-    let written = evaluation.write(&run.join("inference"));
+    let written = run.folder("inference").and_then(|folder| evaluation.write(&folder));
     let drawn = match draw(&mut session, &run, draw_images, &progress) {
         // The run itself has ended as it should.
         Err(EngineError::Interrupted) => {
@@ -254,15 +273,26 @@ fn directory(
     Ok((own.unwrap_or_else(|| RunDir::of_another(&path)), resume))
 }
 
-fn load(args: &TrainArgs, start: &Start<'_>) -> Result<Config, EngineError> {
+fn load(args: &TrainArgs, start: &Start<'_>) -> Result<(Config, Origins), EngineError> {
     let path = match (start, &args.config) {
-        (Start::Resumed(run), _) => RunDir::open(run)?.join("config.toml"),
+        (Start::Resumed(run), _) => config_of(&RunDir::open(run)?)?,
         (_, Some(config)) => PathBuf::from(config),
         (_, None) => return Err(EngineError::Usage("name a config file".into())),
     };
-    let config = Config::load(&path, &args.set)?;
+    let loaded = match start {
+        Start::Resumed(_) => Config::load_as_written(&path, &args.set)?,
+        Start::New | Start::Auto => Config::load_with_origins(&path, &args.set)?,
+    };
     tracing::info!(from = %path.display(), set = ?args.set, "resolved the config");
-    Ok(config)
+    Ok(loaded)
+}
+
+/// A run's own config, or where that is lost its last checkpoint's.
+fn config_of(run: &RunDir) -> Result<PathBuf, EngineError> {
+    match run.join(CONFIG) {
+        own if own.is_file() => Ok(own),
+        _ => Ok(checkpoint::last(run.path())?.join(CONFIG)),
+    }
 }
 
 /// The run name from the config, else the name of its file.
@@ -293,8 +323,7 @@ fn draw(
         let image = set.load(*position)?;
         pictures.push(picture(&image, detections, &names, DRAWN_SCORE));
     }
-    let path = run.join("predictions.png");
-    super::predict::save_picture(&sheet(&pictures, 4), &path)?;
+    let path = run.write("predictions.png", &png(&sheet(&pictures, 4))?)?;
     progress.say(&format!("pictures: {}", path.display()));
     Ok(())
 }

@@ -11,14 +11,15 @@ use super::Split;
 use crate::error::EngineError;
 use crate::progress::Progress;
 
-/// Opens the store of a split, which is made first if the config names no store.
+/// Opens the store of a split, by `open` or after it is made, if the config names no store.
 pub(super) fn open(
     config: &Config,
     split: Split,
     progress: &Progress,
+    open: fn(&Path) -> Result<Store, DaliError>,
 ) -> Result<Store, EngineError> {
     match location(&config.data, split)? {
-        Location::Store(dir) => Ok(Store::open(&dir)?),
+        Location::Store(dir) => Ok(open(&dir)?),
         Location::Synthetic { dir, images, seed, size } => {
             drawn(&dir, images, seed, size, progress)
         }
@@ -144,7 +145,12 @@ fn prepared(
     let out = Path::new("runs/data").join(format!("{stem}-{}", &key[..8]));
     let why = match find(&out)? {
         Some(Ok(store)) => match outdated(&store, images, &key) {
-            None => return Ok(store),
+            None => {
+                for doubt in &store.header().doubts {
+                    progress.say(&format!("warning: {}: {doubt}", annotations.display()));
+                }
+                return Ok(store);
+            }
             why => why,
         },
         Some(Err(why)) => Some(why),

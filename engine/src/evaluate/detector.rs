@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use configs::Config;
 use dali::order::PaddedShape;
-use device::DevicePtr;
+use device::{DevicePtr, Target};
+use graph::exec::device::Prepared;
 use graph::exec::{Look, Seen};
 use graph::finite::FirstNonFinite;
 use graph::{CpuExecutor, NodeId, Program};
@@ -96,7 +97,7 @@ impl Detector {
             Backend::Device(_) => shapes.len(),
         };
         for (shape, padded) in shapes[..now].iter().enumerate() {
-            detector.plan(shape, pixels.max(3 * padded.area()), state)?;
+            detector.plan(shape, room(pixels, padded), state)?;
         }
         Ok(detector)
     }
@@ -246,12 +247,14 @@ impl Detector {
         state: &mut ModelState,
     ) -> Result<Option<String>, EngineError> {
         self.check_interrupt()?;
-        let spec = self.spec(shape, 1, image.rgb.len(), &Backend::Cpu);
+        let spec = self.spec(shape, 1, image.rgb.len(), Target::Cpu);
         let program = Arc::new(detection_program(&spec)?.program);
         let mut slot = Backend::Cpu.slot(&Arc::new(detection_layout(1, spec.slot)?))?;
         fill(&mut slot, &self.config, std::slice::from_ref(image), &[image.into()])?;
+        let arena = state.cpu_arena().clone();
         let mut state = state.fetch()?.clone();
-        let mut executor = CpuExecutor::new(program, &state)?;
+        let prepared = Prepared::new(program, Target::Cpu)?;
+        let mut executor = CpuExecutor::in_arena(prepared, &state, &arena)?;
         copy_inputs(&mut executor, &slot)?;
         let mut read = Read::default();
         rayon::scope(|_| executor.run_watched(&mut state, &mut read));
@@ -264,18 +267,8 @@ impl Detector {
         }))
     }
 
-    /// The detection pass on images of a padded shape.
-    fn spec(&self, shape: usize, images: usize, pixels: usize, backend: &Backend) -> ModelSpec<'_> {
-        ModelSpec {
-            config: &self.config,
-            num_classes: self.classes,
-            images,
-            padded: self.shapes[shape].into(),
-            slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
-            target: backend.target(&self.config),
-            part: Part::whole(),
-            inject: Inject::default(),
-        }
+    fn spec(&self, shape: usize, images: usize, pixels: usize, target: Target) -> ModelSpec<'_> {
+        spec(&self.config, self.shapes[shape], self.classes, (images, pixels), target)
     }
 
     /// Plans a shape's program, or replans it for larger source images.
@@ -290,7 +283,8 @@ impl Detector {
         {
             return Ok(());
         }
-        let spec = self.spec(shape, self.batch_size, pixels, &self.backend);
+        let target = self.backend.target(&self.config);
+        let spec = self.spec(shape, self.batch_size, pixels, target);
         let program = detection_program(&spec)?.program;
         let layout = Arc::new(detection_layout(spec.images, spec.slot)?);
         // Frees the memory of the smaller one first.
@@ -300,6 +294,65 @@ impl Detector {
         self.planned[shape] = Some(Planned { executor, slot });
         Ok(())
     }
+}
+
+/// What the detection passes of a data set take beside the state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DetectionMemory {
+    /// The arena of the largest: they run one at a time.
+    pub arena_bytes: usize,
+    /// Input buffers of all padded shapes.
+    pub input_bytes: usize,
+}
+
+impl DetectionMemory {
+    /// Plans what [`Detector::new`] plans of these arguments; allocates nothing.
+    ///
+    /// # Errors
+    /// A config that describes no program.
+    pub fn plan(
+        config: &Config,
+        shapes: &[PaddedShape],
+        classes: usize,
+        (batch_size, pixels): (usize, usize),
+        backend: &Backend,
+    ) -> Result<Self, EngineError> {
+        let mut memory = Self::default();
+        for padded in shapes {
+            let (target, size) =
+                (backend.target(config), (batch_size.max(1), room(pixels, padded)));
+            let spec = spec(config, *padded, classes, size, target.clone());
+            let prepared = Prepared::new(Arc::new(detection_program(&spec)?.program), target)?;
+            memory.arena_bytes = memory.arena_bytes.max(prepared.plan.arena_bytes());
+            memory.input_bytes += prepared.input_places() * prepared.input_bytes();
+        }
+        Ok(memory)
+    }
+}
+
+/// The detection pass on so many images of a padded shape, each of so many bytes.
+fn spec(
+    config: &Config,
+    padded: PaddedShape,
+    num_classes: usize,
+    (images, pixels): (usize, usize),
+    target: Target,
+) -> ModelSpec<'_> {
+    ModelSpec {
+        config,
+        num_classes,
+        images,
+        padded: padded.into(),
+        slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
+        target,
+        part: Part::whole(),
+        inject: Inject::default(),
+    }
+}
+
+/// Bytes of source pixels that an image of a padded shape gets at first.
+fn room(pixels: usize, padded: &PaddedShape) -> usize {
+    pixels.max(3 * padded.area())
 }
 
 /// Looks at what nodes read: an output that nothing reads has no values.

@@ -43,7 +43,7 @@ impl Image {
     /// # Errors
     /// [`EngineError::Io`] or [`EngineError::Image`] names the file.
     pub fn read(path: &Path, id: u64, max_pixels: usize) -> Result<Self, EngineError> {
-        let bytes = std::fs::read(path).map_err(crate::run_dir::io(path))?;
+        let bytes = dali::file::read(path).map_err(crate::run_dir::io(path))?;
         let fault = |fault| EngineError::Image { path: path.to_path_buf(), fault };
         let info = dali::decode::probe_within(&bytes, max_pixels).map_err(fault)?;
         let (height, width) = (info.height as usize, info.width as usize);

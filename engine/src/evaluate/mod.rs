@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use configs::Config;
 use dali::score::{self, Detection, Summary};
+use device::DevicePtr;
 use rayon::prelude::*;
 
 use crate::dataset::DataSet;
@@ -24,7 +25,7 @@ use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
 
 use detector::RawDetections;
-pub use detector::{Detector, Stages};
+pub use detector::{DetectionMemory, Detector, Stages};
 pub use image::Image;
 use kept::KeptInputs;
 pub use model::DetectionModel;
@@ -36,6 +37,9 @@ pub use trained::TrainedModel;
 
 /// Batches that the model may be ahead of the thread that makes their masks.
 const AHEAD: usize = 4;
+
+/// Batches that are decoded ahead of the model.
+const DECODED_AHEAD: usize = 1;
 
 /// Scores of a model on a data set.
 #[derive(Debug, Clone)]
@@ -60,12 +64,11 @@ impl Evaluation {
         bbox.into_iter().chain(self.segm.as_ref().map(|s| ("segm", s)))
     }
 
-    /// Writes `bbox.json` and `segm.json`, COCO's results files, into `dir`.
+    /// Writes `bbox.json` and `segm.json`, COCO's results files, into the folder `dir`.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), EngineError> {
-        std::fs::create_dir_all(dir).map_err(crate::run_dir::io(dir))?;
         let files = [
             (self.bbox.is_some(), "bbox.json", score::Fields::Bbox),
             (self.segm.is_some(), "segm.json", score::Fields::Segm),
@@ -101,10 +104,23 @@ impl Evaluator {
         backend: &Backend,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
-        let room = (config.eval.batch_size, data.slot_shape().pixels);
+        let room = room(config, &data);
         let detector = Detector::new(config, &data.shapes, classes, room, backend, state)?;
         let set = Arc::new(EvaluationSet::new(config, data));
         Ok(Self { set, detector, kept: KeptInputs::nothing() })
+    }
+
+    /// What [`Self::new`] takes beside the state, on a device; on the CPU what it takes at most.
+    ///
+    /// # Errors
+    /// A config that describes no program.
+    pub fn memory(
+        config: &Config,
+        data: &DataSet,
+        classes: usize,
+        backend: &Backend,
+    ) -> Result<DetectionMemory, EngineError> {
+        DetectionMemory::plan(config, &data.shapes, classes, room(config, data), backend)
     }
 
     /// From now on images that were detected on stay on the device, for the next evaluation.
@@ -148,7 +164,8 @@ impl Evaluator {
     }
 
     /// Detections on some batches, with the positions of their images in `images`; calls `done`
-    /// after each. While the model runs on a batch, another thread makes masks of the one before.
+    /// after each. While the model runs on a batch, one thread decodes the next, and another makes
+    /// masks of the one before.
     fn detect_batches(
         &mut self,
         state: &mut ModelState,
@@ -160,7 +177,26 @@ impl Evaluator {
         let count: usize = batches.iter().map(|(_, positions)| positions.len()).sum();
         let bar = progress.bar("evaluating", count as u64);
         let config = self.detector.config().clone();
+        let set = self.set.clone();
+        let batches: Vec<(usize, Vec<usize>, Vec<usize>)> = batches
+            .into_iter()
+            .map(|(shape, positions)| {
+                let batch = positions.iter().map(|p| images[*p]).collect();
+                (shape, positions, batch)
+            })
+            .collect();
+        let not_kept = batches.iter().filter(|(.., batch)| self.kept.of(batch).is_none());
+        let not_kept: Vec<Vec<usize>> = not_kept.map(|(.., batch)| batch.clone()).collect();
         let found = std::thread::scope(|scope| {
+            let (hand, decoded) = std::sync::mpsc::sync_channel(DECODED_AHEAD);
+            scope.spawn(move || {
+                let load = |image: &usize| set.load(*image);
+                let load_all = |batch: Vec<usize>| {
+                    batch.par_iter().map(load).collect::<Result<Vec<Image>, EngineError>>()
+                };
+                // Until all are decoded, or whoever takes them has given up.
+                not_kept.into_iter().all(|batch| hand.send(load_all(batch)).is_ok())
+            });
             let (give, take) = std::sync::mpsc::sync_channel::<(Vec<usize>, RawDetections)>(AHEAD);
             let pasting = scope.spawn(move || {
                 let mut found = Vec::with_capacity(count);
@@ -169,9 +205,16 @@ impl Evaluator {
                 }
                 found
             });
-            for (shape, positions) in batches {
-                let batch: Vec<usize> = positions.iter().map(|p| images[*p]).collect();
-                let raw = self.detect_batch(state, shape, &batch)?;
+            for (shape, positions, batch) in batches {
+                let raw = match self.kept.of(&batch) {
+                    Some(kept) => self.detect_kept(state, shape, &batch, kept)?,
+                    None => {
+                        let Ok(images) = decoded.recv() else {
+                            unreachable!("each batch that is not kept is decoded")
+                        };
+                        self.detect_batch(state, shape, &batch, &images?)?
+                    }
+                };
                 bar.inc(positions.len() as u64);
                 done();
                 // The thread takes all that it is given, unless it panics.
@@ -187,28 +230,35 @@ impl Evaluator {
         found
     }
 
-    /// Runs the model on a batch of one padded shape, given by positions in the data set. On a
-    /// device its images may be kept there for the next time, as far as there is room.
+    /// Runs the model on a batch of one padded shape, given by positions in the data set, whose
+    /// inputs the device has kept.
+    fn detect_kept(
+        &mut self,
+        state: &mut ModelState,
+        shape: usize,
+        batch: &[usize],
+        kept: DevicePtr,
+    ) -> Result<RawDetections, EngineError> {
+        let data = self.set.data();
+        let sources = batch.iter().map(|image| {
+            let record = data.store.image(data.images[*image]);
+            Source::new(record.image_id, record.height as usize, record.width as usize)
+        });
+        self.detector.run_kept(shape, sources.collect(), kept, state)
+    }
+
+    /// The same for images that were decoded. On a device they may be kept there for the next time,
+    /// as far as there is room.
     fn detect_batch(
         &mut self,
         state: &mut ModelState,
         shape: usize,
         batch: &[usize],
+        images: &[Image],
     ) -> Result<RawDetections, EngineError> {
-        if let Some(kept) = self.kept.of(batch) {
-            let data = self.set.data();
-            let sources = batch.iter().map(|image| {
-                let record = data.store.image(data.images[*image]);
-                Source::new(record.image_id, record.height as usize, record.width as usize)
-            });
-            return self.detector.run_kept(shape, sources.collect(), kept, state);
-        }
-        let set = &self.set;
-        let load = |&image: &usize| set.load(image);
-        let images = batch.par_iter().map(load).collect::<Result<Vec<_>, _>>()?;
         let bytes = self.detector.buffer_bytes(shape);
         let room = self.kept.room(bytes)?;
-        let ran = self.detector.run_raw(shape, &images, room, state);
+        let ran = self.detector.run_raw(shape, images, room, state);
         match (room, &ran) {
             (Some(memory), Ok(_)) => self.kept.keep(batch, memory, bytes),
             (Some(memory), Err(_)) => self.kept.give_up(memory),
@@ -281,6 +331,11 @@ impl Evaluator {
         groups.retain(|(_, positions)| !positions.is_empty());
         groups
     }
+}
+
+/// Images of a batch, and bytes of the largest one's pixels.
+fn room(config: &Config, data: &DataSet) -> (usize, usize) {
+    (config.eval.batch_size, data.slot_shape().pixels)
 }
 
 /// Detections in the order of their positions, of `count` images.

@@ -11,6 +11,7 @@ use super::postprocess::{Found, ImageDetections};
 use super::{Evaluation, ground_truth};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::progress::counted;
 
 /// Images to evaluate on. Scoring needs no device, so a host thread can do it.
 #[derive(Debug)]
@@ -31,6 +32,20 @@ impl EvaluationSet {
         }
         let masks = config.model.kind.has_masks();
         Self { data, images, truth: OnceLock::new(), masks }
+    }
+
+    /// How many images of which set they are: a score says little without it.
+    pub fn describe(&self, config: &Config) -> String {
+        let (of, all) = (self.images.len(), self.data.images.len());
+        let count = match of == all {
+            true => format!("all {}", counted(all, "image")),
+            false => format!("{of} of {} (eval.max_images={of})", counted(all, "image")),
+        };
+        let training = match config.eval.train_set {
+            true => ", the training images (eval.train_set=true)",
+            false => "",
+        };
+        format!("scoring {count} of {}{training}", self.data.store.path().display())
     }
 
     /// The ground truth, read on first use.

@@ -1,18 +1,18 @@
 //! A trained model, as a run or a file holds it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use configs::Config;
 
 use super::model::DetectionModel;
 use crate::checkpoint;
-use crate::classes::{are_same, classes_by_number, describe_classes, why_unlike};
+use crate::classes::{are_same, classes_by_number, coco_classes, describe_classes, why_unlike};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{CATEGORIES, Dialect, Extent, Tolerance, WeightsFile};
+use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement};
 
 /// What to do about weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
@@ -35,9 +35,6 @@ pub struct TrainedModel {
     pub state: ModelState,
     /// Names of its classes with their COCO ids, from class 1, if it states them.
     pub categories: Option<Vec<(String, u64)>>,
-    /// Whose names its file has; tensors alone do not make detectron2's models ours
-    /// ([`crate::weights::differences`]).
-    pub dialect: Dialect,
 }
 
 impl TrainedModel {
@@ -52,8 +49,7 @@ impl TrainedModel {
         backend: &Backend,
         progress: &Progress,
     ) -> Result<Self, EngineError> {
-        let is_checkpoint = run.join("checkpoint.json").is_file();
-        let path = if is_checkpoint { run.to_path_buf() } else { checkpoint::last(run)? };
+        let path = checkpoint_of(run)?;
         let (meta, _) = checkpoint::open(&path)?;
         let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
@@ -66,7 +62,9 @@ impl TrainedModel {
     /// weights.
     ///
     /// # Errors
-    /// As for [`Self::open`]; [`EngineError::Usage`] without a config.
+    /// As for [`Self::open`]; [`EngineError::Usage`] without a config, and for weights under
+    /// detectron2's names that the config does not compute with as detectron2 does
+    /// ([`check_agreement`]).
     pub fn from_weights(
         path: &Path,
         config: Option<&Path>,
@@ -74,19 +72,37 @@ impl TrainedModel {
         backend: &Backend,
         progress: &Progress,
     ) -> Result<Self, EngineError> {
-        let beside = path.with_file_name("config.toml");
         let config = match config {
             Some(config) => load(config, overrides)?,
-            None if beside.is_file() => trained_with(&beside, overrides, progress)?,
-            None => {
-                let path = path.display();
-                let message = format!("no config.toml lies beside {path}: give its --config");
-                return Err(EngineError::Usage(message));
-            }
+            None => trained_with(&beside(path)?, overrides, progress)?,
         };
         let file = WeightsFile::open(path)?;
+        check_agreement(&file, Extent::Model, &config)?;
         let categories = file.categories().map(<[_]>::to_vec);
         Self::whole(config, &file, categories, backend, progress)
+    }
+
+    /// The config that [`Self::open`] reads.
+    ///
+    /// # Errors
+    /// No checkpoint, or overrides that are no config.
+    pub fn config_of_run(run: &Path, overrides: &[String]) -> Result<Config, EngineError> {
+        load(&checkpoint_of(run)?.join("config.toml"), overrides)
+    }
+
+    /// The config that [`Self::from_weights`] reads.
+    ///
+    /// # Errors
+    /// No config, or overrides that are none.
+    pub fn config_of_weights(
+        path: &Path,
+        config: Option<&Path>,
+        overrides: &[String],
+    ) -> Result<Config, EngineError> {
+        match config {
+            Some(config) => load(config, overrides),
+            None => load(&beside(path)?, overrides),
+        }
     }
 
     /// A model whose parameters all come from the file; its config then names the classes.
@@ -113,7 +129,17 @@ impl TrainedModel {
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
-        Ok(Self { config, params, state, categories, dialect: file.dialect() })
+        Ok(Self { config, params, state, categories })
+    }
+
+    /// What stands for the names of its classes, if it states none.
+    pub fn unnamed(&self) -> Option<String> {
+        let ours = self.config.model.num_classes;
+        let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());
+        let named = if is_coco { "they are taken as COCO's" } else { "they are numbered" };
+        self.categories
+            .is_none()
+            .then(|| format!("the weights name none of their {ours} classes: {named}"))
     }
 
     /// Names of its classes with their COCO ids, from class 1: those that it states, else COCO's or
@@ -148,6 +174,23 @@ impl TrainedModel {
     }
 }
 
+/// The checkpoint that is meant by a run, or by a checkpoint itself.
+fn checkpoint_of(run: &Path) -> Result<PathBuf, EngineError> {
+    let is_checkpoint = run.join("checkpoint.json").is_file();
+    if is_checkpoint { Ok(run.to_path_buf()) } else { checkpoint::last(run) }
+}
+
+/// The config beside a weights file.
+fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
+    let config = weights.with_file_name("config.toml");
+    if config.is_file() {
+        return Ok(config);
+    }
+    let weights = weights.display();
+    let message = format!("no config.toml lies beside {weights}: give its --config");
+    Err(EngineError::Usage(message))
+}
+
 /// The config for detection: what only training reads does not matter.
 fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
     let unused = UNUSED.iter().map(ToString::to_string);
@@ -164,7 +207,9 @@ fn trained_with(
 ) -> Result<Config, EngineError> {
     let config = load(path, overrides)?;
     let changes = load(path, &[])?.differences(&config)?;
-    for change in changes.iter().filter(|c| READ.iter().any(|table| c.key.starts_with(table))) {
+    let is_read =
+        |key: &str| READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only";
+    for change in changes.iter().filter(|change| is_read(&change.key)) {
         progress.say(&format!("changed since training: {change}"));
     }
     Ok(config)

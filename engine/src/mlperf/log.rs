@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::format::{BENCHMARK, TOKEN};
+use crate::checkpoint::hex_digest;
 use crate::error::EngineError;
 
 /// Box and mask AP that end a run by the rules.
@@ -35,6 +36,12 @@ pub struct RunLog {
     pub status: Status,
     /// The system's name, if it is stated.
     pub platform: Option<String>,
+    /// The seed, if it is stated.
+    pub seed: Option<u64>,
+    /// Whether it says that caches were cleared.
+    pub clears_caches: bool,
+    /// SHA-256 of the file.
+    pub digest: String,
     /// Minutes from `run_start` to `run_stop`; 0 without the latter.
     pub minutes: f64,
     /// Epoch of the last `eval_accuracy`; 0 without one.
@@ -66,7 +73,7 @@ impl RunLog {
     /// one that lacks what it must have or that comes twice, another benchmark, or a log without
     /// its beginning. A last line without its end is one that is still being written.
     pub fn read(path: &Path) -> Result<Self, EngineError> {
-        let bytes = std::fs::read(path).map_err(crate::run_dir::io(path))?;
+        let bytes = dali::file::read(path).map_err(crate::run_dir::io(path))?;
         let text = String::from_utf8_lossy(&bytes);
         let fault = |line: usize, what: String| {
             EngineError::Usage(format!("{}, line {line}: {what}", path.display()))
@@ -103,6 +110,9 @@ impl RunLog {
             global_batch,
             status,
             platform: reading.platform,
+            seed: reading.seed,
+            clears_caches: reading.clears_caches,
+            digest: hex_digest(&bytes),
             minutes: (stop - start) / 60_000.0,
             epochs: reading.epochs,
             train_samples: reading.train_samples.unwrap_or(TRAIN_IMAGES),
@@ -153,6 +163,8 @@ fn reason(fault: &serde_json::Error) -> String {
 struct Reading {
     is_initializing: bool,
     platform: Option<String>,
+    seed: Option<u64>,
+    clears_caches: bool,
     global_batch: Option<usize>,
     start: Option<f64>,
     stop: Option<(Status, f64)>,
@@ -177,6 +189,8 @@ impl Reading {
                 let images = event.value.as_u64().ok_or_else(|| lacks("a number"))?;
                 self.train_samples = Some(images as usize);
             }
+            "seed" => self.seed = event.value.as_u64(),
+            "cache_clear" => self.clears_caches = event.value == true,
             "init_start" => self.is_initializing = true,
             "submission_platform" => self.platform = event.value.as_str().map(String::from),
             "run_start" if self.start.is_some() => {

@@ -41,7 +41,7 @@ impl Score {
     ///
     /// # Errors
     /// [`EngineError::Usage`] for fewer, for runs of different global batches or systems, or for a
-    /// log that is given twice.
+    /// log or a seed that is given twice.
     pub fn new(runs: Vec<RunLog>) -> Result<Self, EngineError> {
         if runs.len() < 3 {
             return Err(EngineError::Usage(format!(
@@ -70,14 +70,43 @@ impl Score {
                 name(other)
             )));
         }
-        let mut paths: Vec<_> = runs.iter().map(|run| &run.path).collect();
-        paths.sort();
-        if let Some(twice) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-            let path = twice[0].display();
-            return Err(EngineError::Usage(format!("{path} is given twice: a run counts once")));
+        for (i, run) in runs.iter().enumerate() {
+            let path = run.path.display();
+            let earlier = &runs[..i];
+            if let Some(same) = earlier.iter().find(|other| other.digest == run.digest) {
+                let what = match same.path == run.path {
+                    true => format!("{path} is given twice"),
+                    false => format!("{path} is a copy of {}", same.path.display()),
+                };
+                return Err(EngineError::Usage(format!("{what}: a run counts once")));
+            }
+            let is_same = |other: &&RunLog| run.seed.is_some() && other.seed == run.seed;
+            if let Some(same) = earlier.iter().find(is_same) {
+                return Err(EngineError::Usage(format!(
+                    "{path} and {} have the same seed {}: each run of a submission has its own",
+                    same.path.display(),
+                    run.seed.unwrap_or_default()
+                )));
+            }
         }
         let scored = scored(&runs);
         Ok(Self { runs, scored })
+    }
+}
+
+impl Score {
+    /// Why these runs make no score of a submission; `None` if they do.
+    pub fn why_none(&self) -> Option<String> {
+        if let Some(run) = self.runs.iter().find(|run| run.status == Status::Unfinished) {
+            return Some(format!("{} is unfinished", run.path.display()));
+        }
+        match &self.scored {
+            Scored::NotConverged => Some("more than one run missed the targets".into()),
+            Scored::Olympic { verdict: Ok((_, Verdict::TooFast)), .. } => {
+                Some("the runs converge faster than the reference".into())
+            }
+            Scored::Olympic { .. } => None,
+        }
     }
 }
 
@@ -106,6 +135,13 @@ impl fmt::Display for Score {
             writeln!(f, "{run}")?;
         }
         let count = self.runs.len();
+        let tell = |f: &mut fmt::Formatter<'_>, lacking: usize, what: &str| match lacking {
+            0 => Ok(()),
+            _ => writeln!(f, "warning: {lacking} of {count} logs {what}"),
+        };
+        let of = |lacks: fn(&RunLog) -> bool| self.runs.iter().filter(|run| lacks(run)).count();
+        tell(f, of(|run| run.seed.is_none()), "state no seed")?;
+        tell(f, of(|run| !run.clears_caches), "do not say that caches were cleared (cache_clear)")?;
         let Scored::Olympic { minutes, epochs, verdict } = &self.scored else {
             return writeln!(f, "no score: more than one of {count} runs missed the targets");
         };
@@ -158,6 +194,8 @@ mod tests {
         let text = [
             event(500.0, "submission_benchmark", "\"maskrcnn\"", "{}"),
             event(600.0, "global_batch_size", "96", "{}"),
+            event(700.0, "seed", &name.replace(|c: char| !c.is_ascii_digit(), ""), "{}"),
+            event(700.0, "cache_clear", "true", "{}"),
             "Loading and preparing results...\n".into(),
             event(1000.0, "run_start", "null", "{}"),
             (1..=epochs)
@@ -206,11 +244,25 @@ mod tests {
             "{text}"
         );
 
-        assert!(!text.contains("MLPerf's targets"), "{text}");
+        assert!(!text.contains("MLPerf's targets") && !text.contains("warning"), "{text}");
+        assert_eq!(score.why_none(), None);
+        let bare = RunLog { seed: None, clears_caches: false, ..runs[0].clone() };
+        let text = Score::new(vec![bare, runs[1].clone(), runs[2].clone()]).expect("a score");
+        let text = text.to_string();
+        for part in ["warning: 1 of 3 logs state no seed", "1 of 3 logs do not say that caches"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let copy = RunLog { path: "copy".into(), ..runs[0].clone() };
+        let of_one_seed = RunLog { digest: "other".into(), ..copy.clone() };
+        for (other, words) in [(copy, "copy is a copy of"), (of_one_seed, "the same seed 0")] {
+            let fault = Score::new(vec![runs[0].clone(), runs[1].clone(), other]).unwrap_err();
+            assert!(fault.to_string().contains(words), "{fault}");
+        }
 
         runs[3].status = Status::Unfinished;
         let score = Score::new(runs.clone()).expect("a score");
         assert_eq!(score.scored, Scored::NotConverged);
+        assert!(score.why_none().expect("a reason").ends_with("result_3.txt is unfinished"));
         runs[4].global_batch = 48;
         assert!(Score::new(runs.clone()).unwrap_err().to_string().contains("of 48"));
         runs[4] = RunLog { platform: Some("other".into()), ..runs[0].clone() };
@@ -227,7 +279,10 @@ mod tests {
             let runs = epochs.iter().enumerate().map(|(i, epochs)| {
                 log(place.path(), &format!("{i}"), f64::from(*epochs), *epochs, "success")
             });
-            Score::new(runs.collect()).expect("a score").to_string()
+            let score = Score::new(runs.collect()).expect("a score");
+            let is_rejected = score.why_none().is_some();
+            assert_eq!(is_rejected, score.to_string().contains("rejected"));
+            score.to_string()
         };
         let text = of([14, 14, 14, 13, 13]);
         assert!(text.contains("13.667 epochs") && text.contains("accepted"), "{text}");

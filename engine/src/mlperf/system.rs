@@ -105,7 +105,7 @@ impl System {
         let name = self.0["system_name"].as_str().unwrap_or_default();
         let path = out.join("systems").join(format!("{name}.json"));
         if path.exists() {
-            let text = std::fs::read(&path).map_err(io(&path))?;
+            let text = dali::file::read(&path).map_err(io(&path))?;
             let before: Map<String, Value> = serde_json::from_slice(&text).map_err(|fault| {
                 EngineError::Usage(format!(
                     "{} describes no system ({fault}): mend it, or remove it to have it written \

@@ -1,7 +1,7 @@
 //! Writes the log of a timed run, as `mlperf_logging.mllog` does.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -27,11 +27,32 @@ impl Kind {
     }
 }
 
+/// The time of day of a run: that of its beginning, and what has passed since, whatever is done to
+/// the machine's clock on the way.
+#[derive(Debug)]
+struct Clock {
+    began: Instant,
+    /// Since 1970.
+    began_at: Duration,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let began_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { began: Instant::now(), began_at }
+    }
+
+    fn milliseconds(&self) -> u64 {
+        (self.began_at + self.began.elapsed()).as_millis() as u64
+    }
+}
+
 /// A log that grows by whole lines.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     path: PathBuf,
     file: AppendFile,
+    clock: Clock,
 }
 
 impl LogWriter {
@@ -49,7 +70,8 @@ impl LogWriter {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(crate::run_dir::io(parent))?;
         }
-        Ok(Self { path: path.to_path_buf(), file: AppendFile::open(path)? })
+        let (path, file) = (path.to_path_buf(), AppendFile::open(path)?);
+        Ok(Self { path, file, clock: Clock::start() })
     }
 
     /// Removes the log, and its folders that hold nothing else.
@@ -77,7 +99,7 @@ impl LogWriter {
         value: Value,
         metadata: Value,
     ) -> Result<(), EngineError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        let now = self.clock.milliseconds();
         // The fields in the order of mllog, for whoever reads the log by eye.
         let kind = kind.name();
         let line = format!(
@@ -91,5 +113,21 @@ impl LogWriter {
     /// Writes a value that belongs to the whole run.
     pub(super) fn fact(&mut self, key: &str, value: impl Into<Value>) -> Result<(), EngineError> {
         self.event(Kind::Point, key, value.into(), json!({}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As after the machine's clock was set back to 1970 by a day.
+    #[test]
+    fn a_stepped_clock_does_not_move_the_times_of_a_run() {
+        let day = Duration::from_secs(24 * 3600);
+        let began_at = Clock::start().began_at + day;
+        let clock = Clock { began: Instant::now(), began_at };
+        let first = clock.milliseconds();
+        assert!(u128::from(first) >= began_at.as_millis());
+        assert!(clock.milliseconds() >= first);
     }
 }

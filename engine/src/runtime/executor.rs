@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dali::loader::SlotLayout;
 use device::{DevicePtr, Target};
 use graph::exec::device::Prepared;
-use graph::{CpuExecutor, DeviceExecutor, Plan, Program, Schedule, TensorKind};
+use graph::{CpuExecutor, DeviceExecutor, Program};
 use kernels::cpu::HostTensor;
 
 use super::machine::{Machine, gib};
@@ -54,13 +54,17 @@ impl Executor {
                 let gpu = device.gpu().in_precision(memory.precision());
                 let prepared = Prepared::new(program, Target::Gpu(gpu))?;
                 same_layout(&prepared, layout);
-                let arena = state.arena(device, &[&prepared])?;
+                let arena = state.arena(device, prepared.plan.arena_bytes())?;
                 let executor = DeviceExecutor::new(device.clone(), vec![prepared], arena, &memory)?;
                 Ok(Executor::Device(Box::new(executor)))
             }
             _ => {
-                check_fit(planned_bytes(&program)?)?;
-                Ok(Executor::Cpu(Box::new(CpuExecutor::new(program, state.host_mut())?)))
+                let prepared = Prepared::new(program, Target::Cpu)?;
+                let arena = state.cpu_arena().clone();
+                let there = arena.bytes();
+                check_fit(prepared.plan.arena_bytes().saturating_sub(there), &prepared)?;
+                let executor = CpuExecutor::in_arena(prepared, state.host_mut(), &arena)?;
+                Ok(Executor::Cpu(Box::new(executor)))
             }
         }
     }
@@ -127,19 +131,9 @@ impl Executor {
     }
 }
 
-/// Bytes that the CPU allocates for a program beside its state: arena and inputs.
-///
-/// # Errors
-/// State that is read after its update.
-pub(crate) fn planned_bytes(program: &Program) -> Result<usize, EngineError> {
-    let schedule = Schedule::new(program, &Target::Cpu)?;
-    let inputs = program.tensors().iter().filter(|t| t.kind == TensorKind::Input);
-    let inputs: usize = inputs.map(|t| t.desc.cpu_bytes()).sum();
-    Ok(Plan::new(program, &schedule, &Target::Cpu).arena_bytes() + inputs)
-}
-
-/// Checks that a detection pass fits this machine.
-fn check_fit(needed: usize) -> Result<(), EngineError> {
+/// Checks that a detection pass fits this machine, with `more` bytes of arena than there are.
+fn check_fit(more: usize, prepared: &Prepared) -> Result<(), EngineError> {
+    let needed = more + prepared.input_bytes();
     let Some((_, free)) = Machine::here().memory else { return Ok(()) };
     if needed as u64 <= free {
         return Ok(());

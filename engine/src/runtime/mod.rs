@@ -13,7 +13,6 @@ use graph::exec::device::Prepared;
 
 use crate::progress::counted;
 
-pub(crate) use executor::planned_bytes;
 pub use executor::{Executor, Inputs};
 pub use machine::Machine;
 pub(crate) use machine::gib;

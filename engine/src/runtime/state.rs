@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use device::{Device, Precision};
-use graph::exec::device::{Prepared, SharedArena};
-use graph::{DeviceState, Program, StateSet};
+use graph::exec::device::SharedArena;
+use graph::{CpuArena, DeviceState, Program, StateSet};
 
 use crate::error::EngineError;
 use crate::model::{MASTER, RING, RING_STEP};
@@ -21,12 +21,14 @@ pub struct ModelState {
     /// Values of programs on a device. Whoever runs a program locks the state and waits for the run
     /// before unlocking it, so all programs share one arena.
     arena: Option<Arc<SharedArena>>,
+    /// The same for programs on the CPU.
+    cpu_arena: CpuArena,
 }
 
 impl ModelState {
     /// State that lives on the host.
     pub fn host(set: StateSet) -> Self {
-        Self { host: set, memory: None, arena: None }
+        Self { host: set, memory: None, arena: None, cpu_arena: CpuArena::default() }
     }
 
     /// State that lives on a device, held in `precision`, as declared by `programs`, filled from
@@ -43,7 +45,8 @@ impl ModelState {
         let host = without_device_names(&set);
         let values = of_device(&host, programs);
         let memory = DeviceState::in_precision(precision, device, programs, &[RING], &values)?;
-        Ok(Self { host, memory: Some(Arc::new(memory)), arena: None })
+        let memory = Some(Arc::new(memory));
+        Ok(Self { host, memory, arena: None, cpu_arena: CpuArena::default() })
     }
 
     /// Its place on the device.
@@ -51,7 +54,7 @@ impl ModelState {
         self.memory.as_ref()
     }
 
-    /// Memory on `device` for the values of `programs`: the existing memory if it is large enough.
+    /// Memory on `device` for plans of up to `bytes`: the existing memory if it is large enough.
     /// Results stay there until another program runs on this state.
     ///
     /// # Errors
@@ -59,14 +62,18 @@ impl ModelState {
     pub fn arena(
         &mut self,
         device: &Arc<dyn Device>,
-        programs: &[&Prepared],
+        bytes: usize,
     ) -> Result<Arc<SharedArena>, EngineError> {
-        let bytes = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
         if let Some(arena) = self.arena.as_ref().filter(|arena| arena.bytes() >= bytes) {
             return Ok(arena.clone());
         }
-        let arena = Arc::new(SharedArena::new(device.clone(), programs)?);
+        let arena = Arc::new(SharedArena::of_bytes(device.clone(), bytes)?);
         Ok(self.arena.insert(arena).clone())
+    }
+
+    /// Memory for the values of programs on the CPU.
+    pub fn cpu_arena(&self) -> &CpuArena {
+        &self.cpu_arena
     }
 
     /// The current state, copied back from the device if it lives there. Waits for the device.

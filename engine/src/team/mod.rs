@@ -1,14 +1,15 @@
 //! The ranks of a run, as its session sees them.
 
+mod cores;
 mod watchdog;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Alone, Exchange, Ranks};
 use ranks::Group;
 
+pub(crate) use cores::own_cores;
 use watchdog::Advance;
 
 use crate::error::EngineError;
@@ -147,11 +148,6 @@ impl Team {
     /// Calls `end` with a sentence once this rank has made no progress for `limit`.
     pub(crate) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
         self.advance.watch(limit, end);
-    }
-
-    /// Leaves the run; `fault` is why, unless all ranks agree to end.
-    pub fn leave(&self, fault: Option<&dyn Display>) {
-        self.group.leave(fault.map(ToString::to_string).as_deref());
     }
 }
 

@@ -5,6 +5,8 @@ use graph::StateSet;
 use kernels::compiled::kernels;
 use sha2::{Digest, Sha256};
 
+use super::resume::identity_of;
+use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::is_transient;
 use crate::provenance::commit;
@@ -15,7 +17,7 @@ use crate::team::Team;
 ///
 /// # Errors
 /// [`EngineError::OfAllRanks`] naming a rank that differs, and in what.
-pub(super) fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
+pub fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
     if team.is_alone() {
         return Ok(());
     }
@@ -32,25 +34,44 @@ pub(super) fn check_config(team: &Team, config: &Config) -> Result<(), EngineErr
     team.agree(&facts)
 }
 
-/// Compares data and state with those of the first rank.
+/// Compares the data with that of the first rank.
 ///
 /// # Errors
-/// As for [`check_config`]; device errors.
+/// As for [`check_config`].
 pub(super) fn check_data(
     team: &Team,
     training_data: &str,
     validation_data: &str,
-    state: &mut ModelState,
 ) -> Result<(), EngineError> {
-    if team.is_alone() {
-        return Ok(());
-    }
-    team.set_doing(0, "comparing data and weights");
+    team.set_doing(0, "comparing the data");
     team.agree(&[
         ("training data", training_data.to_string()),
         ("validation data", validation_data.to_string()),
-        ("weights and optimizer state", hash_of(&state.fetch()?.without(is_transient))),
     ])
+}
+
+/// Compares weights and optimizer state with those of the first rank.
+///
+/// # Errors
+/// As for [`check_config`]; device errors.
+pub(super) fn check_state(team: &Team, state: &mut ModelState) -> Result<(), EngineError> {
+    if team.is_alone() {
+        return Ok(());
+    }
+    team.set_doing(0, "comparing the weights");
+    team.agree(&[("weights and optimizer state", hash_of(&state.fetch()?.without(is_transient)))])
+}
+
+/// Compares one data set and the weights with those of the first rank.
+///
+/// # Errors
+/// As for [`check_config`]; device errors.
+pub fn check_model(team: &Team, data: &DataSet, state: &mut ModelState) -> Result<(), EngineError> {
+    if team.is_alone() {
+        return Ok(());
+    }
+    check_state(team, state)?;
+    team.agree(&[("data", identity_of(data))])
 }
 
 /// SHA-256 over names and values.

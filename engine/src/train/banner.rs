@@ -1,6 +1,6 @@
 //! The report before a run's first step.
 
-use configs::{Config, Precision};
+use configs::{Config, Precision, Train};
 
 use super::start;
 use super::trainer::Trainer;
@@ -25,8 +25,8 @@ pub(super) fn banner(
     let trained: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
     let mut paragraphs = vec![format!(
         "device {}{}, {}, {}, batch {}, {} per epoch, \
-         {:.2} M trained parameters\nmemory: needs {:.0} MiB for activations and gradients, \
-         {:.0} MiB for weights and optimizer\nrun directory: {}",
+         {:.2} M trained parameters\n{}\nmemory: needs {:.0} MiB for activations and gradients, \
+         {:.0} MiB for {}\nrun directory: {}",
         backend.describe(),
         match (backend, config.train.precision) {
             (Backend::Cpu, _) | (_, Precision::Fp16) => String::new(),
@@ -37,8 +37,13 @@ pub(super) fn banner(
         config.train.batch_size,
         counted(trainer.batches_per_epoch() as usize, "batch"),
         trained as f64 / 1e6,
+        length(config, trainer.batches_per_epoch()),
         mib(memory.arena_bytes),
         mib(memory.state_bytes),
+        match backend {
+            Backend::Cpu => "weights, optimizer and checkpoints",
+            Backend::Device(_) => "weights and optimizer",
+        },
         run.path().display(),
     )];
     if !team.is_alone() {
@@ -65,7 +70,38 @@ pub(super) fn banner(
             backbone.frozen_stages
         ));
     }
+    paragraphs.extend(never_stops(&config.train, trainer.batches_per_epoch()));
     paragraphs
+}
+
+/// How long the run and its warm-up are.
+fn length(config: &Config, steps_per_epoch: u64) -> String {
+    let (steps, warmup) = (config.train.steps, config.solver.warmup_steps);
+    let epochs = steps as f64 / steps_per_epoch as f64;
+    let digits = if epochs < 10.0 { 1 } else { 0 };
+    let warmup = match warmup {
+        0 => "no warm-up".to_string(),
+        steps => format!("warm-up of {steps}"),
+    };
+    format!("{steps} steps ({epochs:.digits$} epochs), {warmup}")
+}
+
+/// A warning if patience or targets cannot end the run early, as nothing is evaluated on the way.
+fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
+    let per_epochs = train.eval_every_epochs.saturating_mul(steps_per_epoch);
+    let is_on_the_way = |every: u64| (1..train.steps).contains(&every);
+    let key = match train {
+        _ if is_on_the_way(train.eval_every_steps) || is_on_the_way(per_epochs) => return None,
+        Train { patience: 1.., .. } => "train.patience",
+        Train { target_box: Some(_), .. } => "train.target_box",
+        Train { target_mask: Some(_), .. } => "train.target_mask",
+        _ => return None,
+    };
+    Some(format!(
+        "warning: {key} cannot end the run early, as the first evaluation comes after its last \
+         step; set train.eval_every_steps below {}",
+        train.steps
+    ))
 }
 
 /// How the ranks share the work.
@@ -95,4 +131,41 @@ fn ranks(config: &Config, trainer: &Trainer, team: &Team) -> String {
         rest = others;
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(set: &[&str]) -> Config {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        Config::load("micro", &set).expect("a config")
+    }
+
+    #[test]
+    fn steps_are_told_in_epochs_beside_the_warmup() {
+        let config = config(&["train.steps=190580"]);
+        assert_eq!(length(&config, 5), "190580 steps (38116 epochs), warm-up of 5");
+        assert_eq!(length(&config, 100_000), "190580 steps (1.9 epochs), warm-up of 5");
+    }
+
+    #[test]
+    fn a_stop_that_no_evaluation_can_bring_is_told() {
+        let told = |set: &[&str]| never_stops(&config(set).train, 8).unwrap_or_default();
+        for (set, key) in [
+            (&["train.patience=1"][..], "train.patience cannot end"),
+            (&["train.target_box=0.3", "train.eval_every_steps=10"], "train.target_box cannot"),
+            (&["train.target_mask=0.3", "train.eval_every_epochs=2"], "train.target_mask cannot"),
+        ] {
+            assert!(told(set).contains(key), "{set:?}: {}", told(set));
+        }
+        assert!(told(&["train.patience=1"]).ends_with("set train.eval_every_steps below 10"));
+        for set in [
+            &["train.eval_every_steps=10"][..],
+            &["train.patience=1", "train.eval_every_steps=9"],
+            &["train.target_box=0.3", "train.eval_every_epochs=1"],
+        ] {
+            assert_eq!(told(set), "");
+        }
+    }
 }

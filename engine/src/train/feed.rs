@@ -13,6 +13,7 @@ use crate::dataset::{DataSet, make_inclusive};
 use crate::error::EngineError;
 use crate::model::{Division, step_layout};
 use crate::runtime::{Backend, Slot, SlotMemory};
+use crate::team::own_cores;
 
 /// Slots that the loader fills ahead of the step.
 const SLOTS_AHEAD: usize = 3;
@@ -79,10 +80,7 @@ impl Feed {
         let order = Order::new(&data.sizes, &data.shapes, batch_size, seed)?;
         let threads = match backend {
             Backend::Cpu => THREADS_BESIDE_CPU,
-            Backend::Device(_) => {
-                let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-                (cores / division.local_ranks).saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
-            }
+            Backend::Device(_) => threads_beside_device(own_cores(division.local_ranks)),
         };
         let layout = Arc::new(step_layout(division, data.slot_shape())?);
         let mut feed = Self {
@@ -207,6 +205,11 @@ impl Feed {
     }
 }
 
+/// Decoding threads of a rank with so many cores.
+fn threads_beside_device(cores: usize) -> usize {
+    cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
+}
+
 /// Fills the array that the loader does not know, each image's network size, turns labels of the
 /// store into classes of the model, and corners of boxes into what the model takes them for.
 fn fill_rows(
@@ -229,5 +232,18 @@ fn fill_rows(
         }
         rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::threads_beside_device;
+
+    /// A rank with 12 cores once had one thread under a launcher that bound it to them.
+    #[test]
+    fn a_rank_decodes_on_most_of_its_cores() {
+        for (cores, threads) in [(1, 1), (2, 1), (6, 4), (12, 8), (96, 8)] {
+            assert_eq!(threads_beside_device(cores), threads, "{cores} cores");
+        }
     }
 }

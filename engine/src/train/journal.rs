@@ -1,6 +1,7 @@
 //! A run's journal: messages go to the terminal, `log.txt`, `metrics.jsonl` and TensorBoard's event
 //! file.
 
+use dali::plain;
 use dali::score::Summary;
 use image::RgbImage;
 
@@ -76,7 +77,7 @@ impl Journal {
     pub(super) fn say(&mut self, text: &str) {
         let now = jiff::Zoned::now();
         let time = now.strftime("%Y-%m-%d %H:%M:%S");
-        let lines: String = text.lines().map(|line| format!("{time} {line}\n")).collect();
+        let lines: String = text.lines().map(|line| format!("{time} {}\n", plain(line))).collect();
         self.write(|files| files.log.append(lines.as_bytes()));
         let time = now.strftime("%H:%M:%S").to_string();
         if let Some(fault) = self.gap.take() {

@@ -11,16 +11,22 @@ use graph::plan::ALIGNMENT;
 use super::programs::TrainingPrograms;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Division, RING};
-use crate::runtime::{Backend, Machine, gib, planned_bytes};
+use crate::evaluate::DetectionMemory;
+use crate::model::{BuiltProgram, Division, RING, is_transient};
+use crate::runtime::{Backend, Machine, gib};
+
+/// What a device keeps free at least, for code, captured graphs and the group of ranks.
+const KEPT_FREE: usize = 1 << 30;
+/// The part of a device's memory that it keeps free if that is more.
+const KEPT_PART: usize = 50;
 
 /// The memory that training needs, known before the first step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
-    /// Weights, momentum, counters.
+    /// Weights, momentum, counters; on the CPU also what a checkpoint takes.
     pub state_bytes: usize,
-    /// Activations, gradients, scratch, and a device's input buffers. The CPU has one arena per
-    /// padded shape, a device one for all.
+    /// Activations, gradients and scratch of one program at a time, and the input buffers of all,
+    /// evaluations included.
     pub arena_bytes: usize,
     /// Host memory that a device accesses: the source of input copies, and the ring.
     pub pinned_bytes: usize,
@@ -42,133 +48,160 @@ pub(super) fn prepare(
     built.into_iter().map(prepare).collect()
 }
 
-/// Bytes that a device needs for these programs.
-pub(super) fn needed_bytes(programs: &[Prepared]) -> usize {
-    let arena = programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0);
-    let inputs = programs.iter().map(Prepared::input_bytes).max().unwrap_or(0);
+/// Bytes of an arena for any one of these programs at a time.
+pub(super) fn arena_bytes(programs: &[Prepared]) -> usize {
+    programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0)
+}
+
+/// Bytes that these programs and their evaluations need where they run.
+pub(super) fn needed_bytes(programs: &[Prepared], evaluations: DetectionMemory) -> usize {
+    let inputs = programs.iter().map(Prepared::input_bytes);
+    // On the CPU each program has its own, on a device all share two buffers and the step's own.
+    let inputs: usize = match programs.first() {
+        Some(first) if !first.target.is_cpu() => first.input_places() * inputs.max().unwrap_or(0),
+        _ => inputs.sum(),
+    };
     let round = |p: &Prepared, desc| p.target.bytes(desc).next_multiple_of(ALIGNMENT);
     let states = programs.iter().flat_map(|p| p.program.states().map(move |(_, t)| (p, t)));
     let states = states.filter(|(_, t)| t.name != RING);
     let states: BTreeMap<_, _> = states.map(|(p, t)| (&t.name, round(p, &t.desc))).collect();
     let state: usize = states.values().sum();
-    arena + 3 * inputs + state
+    let arena = arena_bytes(programs).max(evaluations.arena_bytes);
+    arena + inputs + state + evaluations.input_bytes + programs.first().map_or(0, checkpoint_bytes)
 }
 
-/// Bytes that the CPU needs for these programs: each has its own arena and inputs; all share the
-/// state.
-fn cpu_bytes(programs: &[BuiltProgram]) -> Result<usize, EngineError> {
-    let mut states = BTreeMap::new();
-    let mut bytes = 0;
-    for BuiltProgram { program, .. } in programs {
-        bytes += planned_bytes(program)?;
-        states.extend(program.states().map(|(_, t)| (&t.name, t.desc.cpu_bytes())));
+/// Bytes that a checkpoint takes while it is written, in a program that updates on the CPU, else 0:
+/// a copy of the state, and the contents of its largest file.
+pub(crate) fn checkpoint_bytes(prepared: &Prepared) -> usize {
+    let program = &prepared.program;
+    if !prepared.target.is_cpu() || program.nodes().iter().all(|node| node.updates.is_empty()) {
+        return 0;
     }
-    Ok(bytes + states.values().sum::<usize>())
+    let states = program.states().filter(|(_, tensor)| !is_transient(&tensor.name));
+    2 * states.map(|(_, tensor)| tensor.desc.cpu_bytes()).sum::<usize>()
 }
 
-/// Bytes that a rank needs in training with this config, where the programs run.
-fn bytes_of(
-    config: &Config,
-    data: &DataSet,
-    backend: &Backend,
-    division: &Division,
-) -> Result<usize, EngineError> {
-    let target = backend.target(config);
-    let Division { ranks, exchange, .. } = division;
-    let smaller = Division::new(&config.train, &target, *ranks, exchange.clone())?;
-    let division = if division.reduces_on_device() { smaller.reducing() } else { smaller };
-    let programs = TrainingPrograms::build(config, data, &target, &division)?.built;
-    match backend {
-        Backend::Cpu => cpu_bytes(&programs),
-        Backend::Device(_) => Ok(needed_bytes(&prepare(programs, &target)?)),
-    }
+/// A run whose memory is counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted<'a> {
+    pub(super) config: &'a Config,
+    pub(super) data: &'a DataSet,
+    pub(super) backend: &'a Backend,
+    pub(super) division: &'a Division,
+    pub(super) evaluations: DetectionMemory,
 }
 
-/// Checks that the programs fit the free memory of this machine; allocates nothing.
-///
-/// # Errors
-/// [`EngineError::Usage`] with the largest batch that would fit.
-pub(super) fn check_fit_on_cpu(
-    programs: &[BuiltProgram],
-    config: &Config,
-    data: &DataSet,
-    division: &Division,
-) -> Result<(), EngineError> {
-    let Some((_, free)) = Machine::here().memory else { return Ok(()) };
-    let share = free as usize / division.local_ranks;
-    check_fit(cpu_bytes(programs)?, share, config, data, &Backend::Cpu, division)
+/// Free bytes where programs run, and how many of them plans leave alone.
+#[derive(Debug, Clone, Copy)]
+struct Free {
+    bytes: usize,
+    kept: usize,
 }
 
-/// Checks that `needed` bytes fit `free` bytes.
-///
-/// # Errors
-/// [`EngineError::Usage`] with what would fit.
-pub(super) fn check_fit(
-    needed: usize,
-    free: usize,
-    config: &Config,
-    data: &DataSet,
-    backend: &Backend,
-    division: &Division,
-) -> Result<(), EngineError> {
-    if needed <= free {
-        return Ok(());
-    }
-    let advice = advice(free, config, data, backend, division)?;
-    let what = match division.is_weighted() {
-        false => format!("a batch of {}", config.train.batch_size),
-        true => format!("a pass over {} of the {}", division.images, config.train.batch_size),
-    };
-    let shared = match division.local_ranks {
-        1 => String::new(),
-        ranks => format!(" for each of its {ranks} ranks"),
-    };
-    Err(EngineError::Usage(format!(
-        "{what} images needs {:.2} GiB on {}, which has {:.2} GiB free{shared}: {advice}",
-        gib(needed),
-        backend.describe(),
-        gib(free),
-    )))
-}
-
-/// What would fit: a smaller batch, or on the CPU, which runs group by group, smaller groups.
-fn advice(
-    free: usize,
-    config: &Config,
-    data: &DataSet,
-    backend: &Backend,
-    division: &Division,
-) -> Result<String, EngineError> {
-    let train = &config.train;
-    let unit = train.images_per_group * train.micro_steps * division.ranks.count;
-    let with = |change: &dyn Fn(&mut Train)| {
-        let mut config = config.clone();
-        change(&mut config.train);
-        config
-    };
-    let smaller = |n: usize| match backend {
-        Backend::Cpu => with(&|train| train.images_per_group = n),
-        Backend::Device(_) => with(&|train| train.batch_size = n),
-    };
-    let sizes: Vec<usize> = match backend {
-        Backend::Cpu => {
-            let groups =
-                (1..train.images_per_group).filter(|n| train.images_per_group.is_multiple_of(*n));
-            groups.collect()
+impl Counted<'_> {
+    /// Checks that planned programs and evaluations fit the free memory; allocates nothing.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] with the largest batch that would fit; a device error.
+    pub(super) fn check_fit(&self, programs: &[Prepared]) -> Result<(), EngineError> {
+        let needed = needed_bytes(programs, self.evaluations);
+        let Some(Free { bytes, kept }) = self.free()? else { return Ok(()) };
+        let usable = bytes.saturating_sub(kept);
+        if needed <= usable {
+            return Ok(());
         }
-        Backend::Device(_) => (1..train.batch_size / unit).map(|n| n * unit).collect(),
-    };
-    let key = match backend {
-        Backend::Cpu => "train.images_per_group",
-        Backend::Device(_) => "train.batch_size",
-    };
-    let fits = |n: usize| Ok(bytes_of(&smaller(n), data, backend, division)? <= free);
-    Ok(match largest(&sizes, &fits)? {
-        Some(size) => format!("{key}={size} would fit"),
-        None => "no smaller one fits either; use more train.micro_steps on a GPU, smaller images \
-                 or a smaller model"
-            .into(),
-    })
+        let (batch, division) = (self.config.train.batch_size, self.division);
+        let fits_alone = needed_bytes(programs, DetectionMemory::default()) <= usable;
+        let of_steps = match division.is_weighted() {
+            false => format!("a batch of {batch} images"),
+            true => format!("a pass over {} of the {batch} images", division.images),
+        };
+        let (what, advice) = match self.advice(usable)? {
+            Some(advice) => (of_steps, advice),
+            None if fits_alone => (
+                "a batch of detections".to_string(),
+                "lower eval.batch_size or input.max_size".to_string(),
+            ),
+            None => (
+                of_steps,
+                "no smaller batch fits either; use smaller images (input.min_size, \
+                 input.max_size) or a smaller model"
+                    .to_string(),
+            ),
+        };
+        let shared = match (self.backend, division.local_ranks) {
+            (Backend::Cpu, ranks) if ranks > 1 => format!(" for each of its {ranks} ranks"),
+            (Backend::Cpu, _) => String::new(),
+            (Backend::Device(_), _) => {
+                format!(" and keeps {:.2} GiB of it for code and graphs", gib(kept))
+            }
+        };
+        Err(EngineError::Usage(format!(
+            "{what} needs {:.2} GiB on {}, which has {:.2} GiB free{shared}: {advice}",
+            gib(needed),
+            self.backend.describe(),
+            gib(bytes),
+        )))
+    }
+
+    /// `None` where the system does not tell.
+    fn free(&self) -> Result<Option<Free>, EngineError> {
+        let Backend::Device(device) = self.backend else {
+            let memory = Machine::here().memory;
+            let share = |(_, free)| free as usize / self.division.local_ranks;
+            return Ok(memory.map(|memory| Free { bytes: share(memory), kept: 0 }));
+        };
+        let memory = device.memory().map_err(graph::GraphError::from)?;
+        let kept = KEPT_FREE.max(memory.total / KEPT_PART);
+        Ok(Some(Free { bytes: memory.free, kept }))
+    }
+
+    /// Bytes that a rank needs with these values of its config.
+    fn bytes_with(&self, change: impl Fn(&mut Train)) -> Result<usize, EngineError> {
+        let mut config = self.config.clone();
+        change(&mut config.train);
+        let target = self.backend.target(&config);
+        let Division { ranks, exchange, .. } = self.division;
+        let smaller = Division::new(&config.train, &target, *ranks, exchange.clone())?;
+        let reduces = self.division.reduces_on_device();
+        let division = if reduces { smaller.reducing() } else { smaller };
+        let programs = TrainingPrograms::build(&config, self.data, &target, &division)?.built;
+        Ok(needed_bytes(&prepare(programs, &target)?, self.evaluations))
+    }
+
+    /// What would fit `free` bytes: on the CPU, which runs group by group, smaller groups; then a
+    /// smaller batch, at last of single images.
+    fn advice(&self, free: usize) -> Result<Option<String>, EngineError> {
+        let train = &self.config.train;
+        let (batch, group) = (train.batch_size, train.images_per_group);
+        if let Backend::Cpu = self.backend {
+            // With smaller groups a step adds up more of them, which takes state.
+            for smaller in (1..group).rev().filter(|n| group.is_multiple_of(*n)) {
+                if self.bytes_with(|train| train.images_per_group = smaller)? <= free {
+                    return Ok(Some(format!("train.images_per_group={smaller} would fit")));
+                }
+            }
+        }
+        let passes = if let Backend::Cpu = self.backend { 1 } else { train.micro_steps };
+        for group in if group > 1 { vec![group, 1] } else { vec![1] } {
+            let unit = group * passes * self.division.ranks.count;
+            let sizes: Vec<usize> = (1..batch.div_ceil(unit)).map(|n| n * unit).collect();
+            let fits = |size: usize| {
+                let change = |train: &mut Train| {
+                    (train.batch_size, train.images_per_group) = (size, group);
+                };
+                Ok(self.bytes_with(change)? <= free)
+            };
+            if let Some(size) = largest(&sizes, &fits)? {
+                let of = match group == train.images_per_group {
+                    true => String::new(),
+                    false => format!(" with train.images_per_group={group}"),
+                };
+                return Ok(Some(format!("train.batch_size={size}{of} would fit")));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// The largest of ascending sizes that fits. A larger one never needs less.
@@ -185,4 +218,40 @@ fn largest(
         }
     }
     Ok(below.checked_sub(1).map(|i| sizes[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::Split;
+    use crate::progress::Progress;
+
+    /// On the CPU: smaller groups first, then smaller batches, and no advice where none helps.
+    #[test]
+    fn what_is_advised_fits_and_nothing_larger_does() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
+        let set = ["train.batch_size=8", "train.images_per_group=4", &dir].map(String::from);
+        let config = Config::load("micro", &set).expect("the preset loads");
+        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
+        let (backend, evaluations) = (&Backend::Cpu, DetectionMemory::default());
+        let division = &Division::alone(&config.train, &Target::Cpu);
+        let run = Counted { config: &config, data: &data, backend, division, evaluations };
+        let bytes = |batch: usize, group: usize| {
+            let bytes = run.bytes_with(|train| {
+                (train.batch_size, train.images_per_group) = (batch, group);
+            });
+            bytes.expect("a plan")
+        };
+        for (free, advice) in [
+            (bytes(8, 2), "train.images_per_group=2 would fit"),
+            (bytes(8, 2) - 1, "train.images_per_group=1 would fit"),
+            (bytes(8, 1) - 1, "train.batch_size=7 with train.images_per_group=1 would fit"),
+            (bytes(1, 1), "train.batch_size=1 with train.images_per_group=1 would fit"),
+            (bytes(1, 1) - 1, ""),
+        ] {
+            let told = run.advice(free).expect("plans");
+            assert_eq!(told.unwrap_or_default(), advice, "{free}");
+        }
+    }
 }

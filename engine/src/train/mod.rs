@@ -23,7 +23,9 @@ mod steps;
 mod totals;
 mod trainer;
 
+pub use agreement::{check_config, check_model};
 pub use memory::MemoryNeed;
+pub(crate) use memory::checkpoint_bytes;
 pub use observer::{Event, Observer};
 pub use options::{Outcome, SessionOptions};
 pub use replay::Replay;

@@ -19,7 +19,7 @@ use crate::run_dir::RunDir;
 
 /// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
 /// data is the same is decided by [`identity_of`], not by its path.
-const FREE: [&str; 27] = [
+const FREE: [&str; 28] = [
     "data.max_image_pixels",
     "data.synthetic.dir",
     "data.synthetic.val_images",
@@ -31,6 +31,7 @@ const FREE: [&str; 27] = [
     "data.val_store",
     "eval",
     "model.allow_partial",
+    "model.names_only",
     "ranks",
     "train.best_metric",
     "train.checkpoint_every_epochs",

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dali::score::{Analysis, Summary, class_table};
+use dali::score::{Analysis, Summary, short_class_table};
 use serde_json::{Value, json};
 
 use crate::draw::{picture_at, picture_of_truth_at};
@@ -50,7 +50,7 @@ impl Shown {
             for (image, scores) in listed.into_iter().flatten().zip(&analysis.images) {
                 image["file_name"] = file_name(scores.image_id).into();
             }
-            classes += &format!("{name} by class\n{}\n", class_table(&analysis.classes));
+            classes += &format!("{name} by class\n{}\n", short_class_table(&analysis.classes));
         }
         let most = draw_images.min(MAX_PAIRS);
         let pairs = match analyses.last() {

@@ -5,10 +5,12 @@ use std::path::Path;
 use configs::Config;
 use graph::StateSet;
 
-use crate::classes::{are_same, coco_classes, why_unlike};
+use crate::classes::{are_same, coco_classes, describe_classes, why_unlike};
 use crate::error::EngineError;
 use crate::model::{Param, classes_of};
-use crate::weights::{Extent, LoadReport, Tolerance, WeightsFile, fold, load_weights, map_classes};
+use crate::weights::{
+    Extent, LoadReport, Tolerance, WeightsFile, check_agreement, fold, load_weights, map_classes,
+};
 
 /// How a run begins that accepts what its file lacks.
 const MEND: &str = "give the config that the weights were trained with, or train what does not \
@@ -26,7 +28,8 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
 /// model. What depends on the classes starts anew if the file's are others.
 ///
 /// # Errors
-/// A file that cannot be read, or that does not fill what it should.
+/// A file that cannot be read, that is of a model which computes something else, or that does not
+/// fill what it should.
 pub(super) fn load(
     config: &Config,
     categories: &[(String, u64)],
@@ -35,9 +38,12 @@ pub(super) fn load(
 ) -> Result<Option<LoadReport>, EngineError> {
     let Some((path, asked)) = file_of(config) else { return Ok(None) };
     let file = WeightsFile::open(path)?;
+    check_agreement(&file, asked, config)?;
     let others = others(&file, categories, params);
-    let is_of_others = others.is_some() || file.num_classes() != Some(classes_of(params));
-    let maps = asked == Extent::Model && config.model.finetune && is_of_others;
+    let are_same = others.is_none()
+        && file.categories().is_some()
+        && file.num_classes() == Some(classes_of(params));
+    let maps = asked == Extent::Model && config.model.finetune && !are_same;
     let extent = match asked {
         Extent::Model if maps || others.is_some() => Extent::AllButClasses,
         other => other,
@@ -53,7 +59,7 @@ pub(super) fn load(
     if maps {
         finetune(&file, categories, params, state, &mut report);
     } else if asked == Extent::Model {
-        report.notes.extend(note(&file, others, params));
+        report.notes.extend(note(&file, others, categories, params));
     }
     fold(state, params, config.model.backbone.norm_eps);
     Ok(Some(report))
@@ -80,21 +86,30 @@ fn finetune(
 ) {
     let count = file.num_classes().unwrap_or(0);
     let stated = file.categories().map(<[_]>::to_vec);
+    let is_stated = stated.is_some();
     let Some(theirs) = stated.or_else(|| coco_classes(count)) else {
         report.notes.push(format!(
-            "the predictors start anew: the file does not say which its {count} classes are, and \
-             COCO has 80 or 90"
+            "warning: the predictors start anew: the file does not say which its {count} classes \
+             are, and COCO has 80 or 90"
         ));
         return;
     };
+    if !is_stated {
+        report.notes.push(format!("the file names no classes: its {count} are taken as COCO's"));
+    }
     let mapped = map_classes(file, &theirs, categories, params, state);
     report.left.retain(|(name, _)| !mapped.params.contains(name));
     report.loaded.extend(mapped.params.iter().cloned());
     report.notes.push(mapped.describe());
 }
 
-/// Why the predictors start anew, if they do.
-fn note(file: &WeightsFile, others: Option<String>, params: &[Param]) -> Option<String> {
+/// Why the predictors start anew, if they do, or whose classes they are taken to have.
+fn note(
+    file: &WeightsFile,
+    others: Option<String>,
+    categories: &[(String, u64)],
+    params: &[Param],
+) -> Option<String> {
     let (theirs, ours) = (file.num_classes()?, classes_of(params));
     if theirs != ours {
         return Some(format!(
@@ -102,5 +117,11 @@ fn note(file: &WeightsFile, others: Option<String>, params: &[Param]) -> Option<
              model.num_classes={theirs} would keep them"
         ));
     }
-    others.map(|why| format!("the predictors start anew: {why}"))
+    if let Some(why) = others {
+        return Some(format!("the predictors start anew: {why}"));
+    }
+    file.categories().is_none().then(|| {
+        let classes = describe_classes(categories);
+        format!("the file names no classes: its rows are taken in the data's order, {classes}")
+    })
 }

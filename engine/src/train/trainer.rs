@@ -8,17 +8,19 @@ use std::time::Instant;
 use configs::{Config, LossWeights};
 use device::Precision;
 use graph::capture::CapturedGraph;
+use graph::exec::device::Prepared;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
 use super::feed::{Batch, Feed};
-use super::memory::{MemoryNeed, check_fit, check_fit_on_cpu, needed_bytes, prepare};
-use super::programs::TrainingPrograms;
+use super::memory::{Counted, MemoryNeed, arena_bytes, checkpoint_bytes, needed_bytes, prepare};
+use super::programs::{StepPrograms, TrainingPrograms};
 use super::start;
 use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
-use crate::model::{Division, Param, step_layout, weight_of};
+use crate::model::{Division, Param, RingLayout, classes_of, step_layout, weight_of};
 use crate::runtime::{Backend, ModelState, precision_of};
 use crate::weights::{LoadReport, initial_state};
 
@@ -31,6 +33,10 @@ pub struct Trainer {
     loaded: Option<LoadReport>,
     feed: Feed,
     division: Division,
+    /// What the evaluations of the run take.
+    evaluations: DetectionMemory,
+    /// What a checkpoint takes.
+    checkpoint_bytes: usize,
     loss_weights: LossWeights,
     /// Set when this rank is asked to stop, for the others to know.
     stop: Arc<AtomicBool>,
@@ -78,20 +84,41 @@ impl Trainer {
         division: Division,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, EngineError> {
-        let mut programs =
-            TrainingPrograms::build(config, data, &backend.target(config), &division)?;
-        if let Backend::Cpu = backend {
-            check_fit_on_cpu(&programs.built, config, data, &division)?;
-        }
-        let Some(first) = programs.built.first_mut() else {
+        Self::with_evaluations(config, (data, None), backend, division, stop)
+    }
+
+    /// [`Self::of_rank`] with memory for evaluations of the second data set.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn with_evaluations(
+        config: &Config,
+        (data, val): (&DataSet, Option<&DataSet>),
+        backend: &Backend,
+        division: Division,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, EngineError> {
+        let target = backend.target(config);
+        let TrainingPrograms { mut built, shapes } =
+            TrainingPrograms::build(config, data, &target, &division)?;
+        let Some(first) = built.first_mut() else {
             return Err(EngineError::Usage("the training set contains no images".into()));
         };
         let params = std::mem::take(&mut first.params);
-        let eps = config.model.backbone.norm_eps;
-        let mut state = initial_state(&first.program, &params, config.train.seed, eps);
+        let (losses, ring) = (first.losses.clone(), first.ring.clone());
+        let evaluations = match val {
+            Some(val) => Evaluator::memory(config, val, classes_of(&params), backend)?,
+            None => DetectionMemory::default(),
+        };
+        let programs = Planned { programs: prepare(built, &target)?, shapes, losses, ring };
+        let counted = Counted { config, data, backend, division: &division, evaluations };
+        counted.check_fit(&programs.programs)?;
+        let checkpoint_bytes = checkpoint_bytes(&programs.programs[0]);
+        let (first, eps) = (&programs.programs[0].program, config.model.backbone.norm_eps);
+        let mut state = initial_state(first, &params, config.train.seed, eps);
         set_scale(&mut state, initial_loss_scale(config, backend));
         let loaded = start::load(config, &data.categories(), &params, &mut state)?;
-        let (steps, state) = make_steps(programs, state, backend, &division, config, data)?;
+        let (steps, state) = programs.make_steps(state, counted)?;
         let feed = Feed::new(config, data, backend, &division)?;
         Ok(Self {
             steps,
@@ -100,6 +127,8 @@ impl Trainer {
             loaded,
             feed,
             division,
+            evaluations,
+            checkpoint_bytes,
             loss_weights: config.loss_weights.clone(),
             stop,
             asks_to_stop: false,
@@ -327,42 +356,52 @@ impl Trainer {
     /// The memory that the run needs.
     pub fn memory(&self) -> MemoryNeed {
         MemoryNeed {
-            state_bytes: self.state.bytes(),
-            arena_bytes: self.steps.bytes(),
+            state_bytes: self.state.bytes() + self.checkpoint_bytes,
+            arena_bytes: self.steps.bytes() + self.evaluations.input_bytes,
             pinned_bytes: self.steps.pinned_bytes() + self.feed.pinned_bytes(),
         }
     }
 }
 
-/// Runs the programs, with the state where they run.
-fn make_steps(
-    programs: TrainingPrograms,
-    state: StateSet,
-    backend: &Backend,
-    division: &Division,
-    config: &Config,
-    data: &DataSet,
-) -> Result<(Box<dyn Steps>, ModelState), EngineError> {
-    let Backend::Device(device) = backend else {
-        let steps = CpuSteps::new(programs, &state, division, config.train.log_parameters)?;
-        return Ok((Box::new(steps), ModelState::host(state)));
-    };
-    let TrainingPrograms { built, shapes } = programs;
-    let Some(layout) = built.first().and_then(|b| b.ring.clone()) else {
-        panic!("a program for a device has a ring")
-    };
-    let prepared = prepare(built, &backend.target(config))?;
-    let free = device.memory().map_err(graph::GraphError::from)?.free;
-    check_fit(needed_bytes(&prepared), free, config, data, backend, division)?;
-    let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
-    let precision = precision_of(config);
-    let mut state = ModelState::on_device(state, device.clone(), precision, &programs)?;
-    let needed = needed_bytes(&prepared);
-    let slot = step_layout(division, data.slot_shape())?;
-    let steps =
-        DeviceSteps::new(device.clone(), prepared, shapes, division, layout, &slot, &mut state)?;
-    assert_eq!(steps.bytes() + state.bytes(), needed, "the need was counted wrongly");
-    Ok((Box::new(steps), state))
+/// The planned programs of a run.
+struct Planned {
+    programs: Vec<Prepared>,
+    shapes: Vec<StepPrograms>,
+    losses: Vec<&'static str>,
+    /// On a device.
+    ring: Option<RingLayout>,
+}
+
+impl Planned {
+    /// Runs the programs, with the state where they run, in an arena that evaluations share.
+    fn make_steps(
+        self,
+        state: StateSet,
+        run: Counted<'_>,
+    ) -> Result<(Box<dyn Steps>, ModelState), EngineError> {
+        let Self { programs, shapes, losses, ring } = self;
+        let Counted { config, data, backend, division, evaluations } = run;
+        let arena = arena_bytes(&programs).max(evaluations.arena_bytes);
+        let Backend::Device(device) = backend else {
+            let mut state = ModelState::host(state);
+            state.cpu_arena().reserve(arena)?;
+            let stats = config.train.log_parameters;
+            let steps = CpuSteps::new(programs, shapes, losses, division, stats, &mut state)?;
+            return Ok((Box::new(steps), state));
+        };
+        let Some(layout) = ring else { panic!("a program for a device has a ring") };
+        let all: Vec<_> = programs.iter().map(|p| p.program.as_ref()).collect();
+        let precision = precision_of(config);
+        let mut state = ModelState::on_device(state, device.clone(), precision, &all)?;
+        state.arena(device, arena)?;
+        let needed = needed_bytes(&programs, evaluations) - evaluations.input_bytes;
+        let slot = step_layout(division, data.slot_shape())?;
+        let device = device.clone();
+        let steps =
+            DeviceSteps::new(device, programs, shapes, division, layout, &slot, &mut state)?;
+        assert_eq!(steps.bytes() + state.bytes(), needed, "the need was counted wrongly");
+        Ok((Box::new(steps), state))
+    }
 }
 
 /// What training minimizes. A weight of 1 leaves the bits as they are.

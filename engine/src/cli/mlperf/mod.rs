@@ -31,7 +31,7 @@ enum Command {
     },
     /// Score the logs of several runs (result_0.txt, ..): minutes and epochs of each, their mean
     /// without the fastest and the slowest, and whether they converged no faster than the
-    /// reference.
+    /// reference. Exit code 1 if a run is unfinished, or if they make no score.
     Score {
         /// Logs with lines `:::MLLOG`, whoever wrote them.
         #[arg(required = true, value_name = "FILE")]
@@ -48,8 +48,9 @@ pub(super) fn run(args: &MlperfArgs, stop: &Stop) -> Result<Outcome, EngineError
         }
         Command::Score { logs } => {
             let runs = logs.iter().map(|path| RunLog::read(path)).collect::<Result<_, _>>()?;
-            super::print(&Score::new(runs)?.to_string())?;
-            Ok(Outcome::Done)
+            let score = Score::new(runs)?;
+            super::print(&score.to_string())?;
+            score.why_none().map_or(Ok(Outcome::Done), |why| Err(EngineError::NoScore(why)))
         }
     }
 }

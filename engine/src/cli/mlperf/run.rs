@@ -106,7 +106,8 @@ fn run_name(number: usize) -> String {
 }
 
 pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
-    let config = Config::load(&args.config, &args.set)?;
+    // The warm-up of the rules, whatever the length of the run.
+    let (config, _) = Config::load_as_written(&args.config, &args.set)?;
     check(&config)?;
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
         timed_runs(args, &config, rank, stop)

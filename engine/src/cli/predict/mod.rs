@@ -4,9 +4,12 @@ mod ids;
 mod inputs;
 mod pictures;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use dali::plain;
 use dali::score::Detection;
 
 use super::device::DeviceArgs;
@@ -17,12 +20,10 @@ use crate::draw::picture;
 use crate::evaluate::{Image, ImageDetections};
 use crate::predictor::Predictor;
 use crate::progress::{Progress, counted};
-use crate::run_dir::make_dir;
+use crate::run_dir::{io, make_dir};
 use ids::{image_ids, remark};
 use inputs::Inputs;
 use pictures::Pictures;
-
-pub(super) use pictures::save_picture;
 
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
@@ -51,12 +52,16 @@ pub(super) struct PredictArgs {
     device: DeviceArgs,
 }
 
+/// The detections of all images.
+const RESULTS: &str = "predictions.json";
+
 fn score(text: &str) -> Result<f32, String> {
     let score = text.parse::<f32>().ok().filter(|score| (0.0..=1.0).contains(score));
     score.ok_or_else(|| "a score lies between 0 and 1".to_string())
 }
 
 pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
+    super::rank::refuse_ranks("onegraph predict")?;
     let progress = Progress::loud();
     let inputs = Inputs::collect(&args.images, &args.out)?;
     let mut skips = Skips { strict: args.strict, ..Skips::default() };
@@ -68,10 +73,22 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
         progress.say(&format!("left out: {drawn} that an earlier run drew"));
     }
     make_dir(&args.out)?;
+    check_ours(&args.out.join(RESULTS))?;
     let backend = args.device.open()?;
-    let model = args.model.open_to_detect(&args.set, &backend, &progress)?;
+    let model = args.model.open(&args.set, &backend, &progress)?;
     let mut output = Output::new(args, &model.classes());
+    if let Some(unnamed) = model.unnamed() {
+        progress.say(&unnamed);
+    }
     progress.say(&describe_classes(&model.classes()));
+    let found_from = model.config.model.detections.score_threshold;
+    if args.min_score < found_from {
+        progress.say(&format!(
+            "objects are found from a score of {found_from} on: --min-score {} draws no more; lower \
+             it with --set model.detections.score_threshold=0",
+            args.min_score
+        ));
+    }
     let mut predictor = Predictor::new(model, &backend);
     let mut last = None;
     let bar = progress.bar("predicting", inputs.files.len() as u64);
@@ -99,6 +116,23 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     }
 }
 
+/// Refuses to replace detections that something else wrote: ours name the image's file.
+fn check_ours(path: &Path) -> Result<(), EngineError> {
+    if dali::file::regular(path).is_err() {
+        return Ok(());
+    }
+    let (mut head, mut file) = (Vec::new(), File::open(path).map_err(io(path))?);
+    file.by_ref().take(100).read_to_end(&mut head).map_err(io(path))?;
+    let head = String::from_utf8_lossy(&head);
+    if head.is_empty() || head == "[]\n" || head.contains(",\"file_name\":") {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "{} was not written by onegraph predict: move it away, or name another --out",
+        path.display()
+    )))
+}
+
 /// Images that cannot be read.
 #[derive(Default)]
 struct Skips {
@@ -113,7 +147,7 @@ impl Skips {
         if self.strict {
             return Err(fault);
         }
-        progress.say(&format!("skipped: {fault}"));
+        progress.say(&format!("skipped: {}", plain(&fault.to_string())));
         self.count += 1;
         self.first.get_or_insert(fault);
         Ok(())
@@ -195,7 +229,7 @@ impl<'a> Output<'a> {
             results.push(Detection { image_id: ids[position], ..result });
             files.push(self.files[position].display().to_string());
         }
-        let path = self.args.out.join("predictions.json");
+        let path = self.args.out.join(RESULTS);
         dali::score::write_results_json_with_files(&path, &results, &files)?;
         let (objects, images) =
             (counted(results.len(), "object"), counted(self.files.len(), "image"));

@@ -9,6 +9,7 @@ use image::RgbImage;
 
 use crate::EngineError;
 use crate::checkpoint::hex_digest;
+use crate::draw::png;
 use crate::run_dir::{io, write_whole};
 
 /// Bytes of a name that leave room for a number and an ending among the 255 of file systems.
@@ -58,7 +59,7 @@ impl Pictures {
             unreachable!("names do not run out")
         };
         let path = self.folder.join(&file);
-        let bytes = encoded(picture, &path)?;
+        let bytes = png(picture)?;
         // First the list: a picture that it lacks would stay for good.
         let line = format!("{}  {file}\n", hex_digest(&bytes));
         let listed = self.list.write_all(line.as_bytes());
@@ -78,20 +79,6 @@ fn listed(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.split_once("  "));
     let inside = lines.filter(|(_, name)| Path::new(name).file_name() == Some(name.as_ref()));
     inside.map(|(digest, name)| (name.to_string(), digest.to_string())).collect()
-}
-
-/// Writes a picture as PNG, atomically.
-pub(in crate::cli) fn save_picture(picture: &RgbImage, path: &Path) -> Result<(), EngineError> {
-    write_whole(path, &encoded(picture, path)?)
-}
-
-fn encoded(picture: &RgbImage, path: &Path) -> Result<Vec<u8>, EngineError> {
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    picture.write_to(&mut bytes, image::ImageFormat::Png).map_err(|e| EngineError::Io {
-        path: path.to_path_buf(),
-        source: std::io::Error::other(e),
-    })?;
-    Ok(bytes.into_inner())
 }
 
 #[cfg(test)]

@@ -83,11 +83,7 @@ impl Replay {
     /// [`EngineError::Replay`] if it is not the file of a replay.
     pub fn load(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
-        // A pipe would be waited for, and a device never ends.
-        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
-            return Err(fault("it is not a regular file".into()));
-        }
-        let bytes = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
+        let bytes = dali::file::read(path).map_err(|e| fault(e.to_string()))?;
         let not_ours = |e: &dyn std::fmt::Display| {
             fault(format!("it is not a file that a training run left for `onegraph replay` ({e})"))
         };

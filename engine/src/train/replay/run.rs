@@ -7,7 +7,7 @@ use dali::loader::SlotLayout;
 use device::{Device, Precision, Target};
 use graph::exec::device::Prepared;
 use graph::finite::FirstNonFinite;
-use graph::{CpuExecutor, DeviceExecutor, GraphError};
+use graph::{CpuArena, CpuExecutor, DeviceExecutor, GraphError};
 
 use super::{Finding, Replay};
 use crate::error::EngineError;
@@ -15,7 +15,7 @@ use crate::model::{
     BuiltProgram, Division, Inject, ModelSpec, Part, is_transient, step_layout, training_program,
 };
 use crate::runtime::{Backend, ModelState};
-use crate::train::memory::prepare;
+use crate::train::memory::{arena_bytes, prepare};
 use crate::weights::zeros;
 
 type Losses = Vec<(String, f32)>;
@@ -109,8 +109,10 @@ impl Step<'_> {
     ) -> Result<Losses, EngineError> {
         let mut state = state.clone();
         let built = std::mem::take(&mut self.built);
-        let plan = |b: BuiltProgram| CpuExecutor::new(Arc::new(b.program), &state);
-        let mut executors = built.into_iter().map(plan).collect::<Result<Vec<_>, _>>()?;
+        let arena = CpuArena::default();
+        let plan = |prepared| CpuExecutor::in_arena(prepared, &state, &arena);
+        let prepared = prepare(built, &Target::Cpu)?;
+        let mut executors = prepared.into_iter().map(plan).collect::<Result<Vec<_>, _>>()?;
         let mut losses = Losses::new();
         for (micro, bytes) in self.batches.iter().enumerate() {
             let executor = &mut executors[self.program_of(micro)];
@@ -139,7 +141,7 @@ impl Step<'_> {
         let precision = prepared.first().map_or_else(Precision::default, Prepared::precision);
         let programs: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
         let mut state = ModelState::on_device(state.clone(), device.clone(), precision, &programs)?;
-        let arena = state.arena(device, &prepared.iter().collect::<Vec<_>>())?;
+        let arena = state.arena(device, arena_bytes(&prepared))?;
         let Some(memory) = state.memory() else { panic!("the state is on the device") };
         let mut executor = DeviceExecutor::new(device.clone(), prepared, arena, memory)?;
         let mut losses = Losses::new();

@@ -100,7 +100,8 @@ impl Session {
             self.trainer.step(self.trainer.steps_done())?;
         }
         let replay = Replay::take(&mut self.trainer, &self.config, &self.data, record)?;
-        let path = self.options.run.join(&format!("replay/step_{:08}.safetensors", record.step));
+        let folder = self.options.run.folder("replay")?;
+        let path = folder.join(format!("step_{:08}.safetensors", record.step));
         replay.save(&path)?;
         let found = replay.run(&path, &self.options.backend)?;
         let first = match found.non_finite {

@@ -16,6 +16,7 @@ use super::{End, Session};
 use crate::checkpoint;
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Gathered};
+use crate::model::is_transient;
 use crate::runtime::Backend;
 use crate::train::background::{in_background, joined};
 use crate::train::divergence::Divergence;
@@ -109,7 +110,7 @@ impl Session {
     pub(super) fn evaluate_again(&mut self) -> Result<Option<End>, EngineError> {
         let started = Instant::now();
         let state = match self.options.team.is_first() {
-            true => Some(Arc::new(self.trainer.state().fetch()?.clone())),
+            true => Some(self.copy_of_state()?),
             false => None,
         };
         self.evaluate(state, started)
@@ -144,7 +145,7 @@ impl Session {
         }
         self.finish_save()?;
         self.options.team.set_doing(step, "saving");
-        let state = Arc::new(self.trainer.state().fetch()?.clone());
+        let state = self.copy_of_state()?;
         if !self.saver.has_saved(step) {
             let keep = (self.config.train.keep_checkpoints, self.best.kept_steps());
             self.saver.begin(step, state.clone(), &self.options.run, keep)?;
@@ -167,7 +168,7 @@ impl Session {
             return Ok(());
         }
         self.options.team.set_doing(step, "saving");
-        let state = Arc::new(self.trainer.state().fetch()?.clone());
+        let state = self.copy_of_state()?;
         let keep = (self.config.train.keep_checkpoints, self.best.kept_steps());
         self.saver.begin(step, state, &self.options.run, keep)?;
         match self.saver.finish() {
@@ -175,6 +176,11 @@ impl Session {
             Some(written) => self.say_saved(written),
             None => Ok(()),
         }
+    }
+
+    /// What lives across steps, for a checkpoint or to go back to.
+    fn copy_of_state(&mut self) -> Result<Arc<StateSet>, EngineError> {
+        Ok(Arc::new(self.trainer.state().fetch()?.without(is_transient)))
     }
 
     /// Waits for the checkpoint that is being written, if there is one.
@@ -338,7 +344,7 @@ impl Session {
         }
         if let Some(state) = state {
             self.trainer.state().change(|now| {
-                *now = state.clone();
+                state.iter().for_each(|(name, tensor)| now.insert(name, tensor.clone()));
                 Ok(())
             })?;
             self.journal.forget_after(step);

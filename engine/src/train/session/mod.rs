@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use configs::Config;
+use ranks::RanksError;
 
 use super::agreement;
 use super::banner::banner;
@@ -83,10 +84,7 @@ impl Session {
             resumed.check_data(&data, &resume::identity_of(&data), &options)?;
         }
         let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
-        // From here on the data itself is read.
-        evaluator.set().truth()?;
-        let identity = resume::identity_of(&data);
-        let val_identity = resume::identity_of(evaluator.set().data());
+        let (identity, val_identity) = read(&options, &data, &evaluator)?;
         let mut best = Best::new(&config, &val_identity);
         let (mut overrides, mut recorded) = (Vec::new(), None);
         if let Some(resumed) = resumed {
@@ -100,7 +98,10 @@ impl Session {
             })?);
             overrides = resumed.overrides;
         }
-        agreement::check_data(&team, &identity, &val_identity, trainer.state())?;
+        agreement::check_data(&team, &identity, &val_identity)?;
+        if options.resume {
+            agreement::check_state(&team, trainer.state())?;
+        }
         let params = trainer.params().to_vec();
         let saver = Saver::new(&config, &data, identity, overrides, params)?;
         if team.is_first() {
@@ -186,6 +187,11 @@ impl Session {
         self.journal.say(&self.totals.describe());
         self.keep_fault(reported)?;
         Ok((outcome, evaluated.evaluation))
+    }
+
+    /// Says and logs a warning.
+    pub fn warn(&mut self, text: &str) {
+        self.journal.say(&format!("warning: {text}"));
     }
 
     /// Ends the session.
@@ -278,7 +284,7 @@ impl Session {
         let step = record.step;
         if let Some(lost) = self.options.team.group().lost() {
             // What the step has summed may be anything.
-            return Err(EngineError::RankLost(lost.to_string()));
+            return Err(RanksError::Lost(Box::new(lost)).into());
         }
         if !was_to_stop {
             self.say_who_stops();
@@ -376,8 +382,13 @@ impl Session {
 fn open_data(config: &Config, options: &SessionOptions) -> Result<(DataSet, DataSet), EngineError> {
     let (team, progress) = (&options.team, &options.progress);
     team.set_doing(0, "opening its data");
+    // A clock that runs from the first look at the data begins later.
+    let of_split = match options.observer {
+        Some(_) => DataSet::open_index,
+        None => DataSet::open,
+    };
     let open = |split| {
-        team.first_of_host_first("the data of a host", || DataSet::open(config, split, progress))
+        team.first_of_host_first("the data of a host", || of_split(config, split, progress))
     };
     let data = open(Split::Train)?;
     let val = open(if config.eval.train_set { Split::Train } else { Split::Val })?;
@@ -403,7 +414,8 @@ fn prepare(
         fresh.model.backbone.weights = None;
         fresh.model.weights = None;
     }
-    let mut trainer = Trainer::of_rank(&fresh, data, backend, division, stop.clone())?;
+    let sets = (data, Some(&val));
+    let mut trainer = Trainer::with_evaluations(&fresh, sets, backend, division, stop.clone())?;
     let classes = classes_of(trainer.params());
     let mut evaluator = Evaluator::new(config, val, classes, backend, trainer.state())?;
     evaluator.interrupt_by(stop.clone());
@@ -414,6 +426,9 @@ fn prepare(
         trainer.warm_up()?;
         evaluator.warm_up(trainer.state())?;
     }
+    if !options.resume {
+        agreement::check_state(&options.team, trainer.state())?;
+    }
     options.observe(Event::Prepared {
         train_images: data.images.len(),
         val_images: evaluator.set().images().len(),
@@ -421,6 +436,28 @@ fn prepare(
         steps_per_epoch: trainer.batches_per_epoch(),
     })?;
     Ok((trainer, evaluator))
+}
+
+/// Reads the data itself, for the first time if the run is timed: what it is evaluated against,
+/// and the identities of both data sets, side by side.
+///
+/// # Errors
+/// Damaged data; annotations that are no masks.
+fn read(
+    options: &SessionOptions,
+    data: &DataSet,
+    evaluator: &Evaluator,
+) -> Result<(String, String), EngineError> {
+    let set = evaluator.set();
+    if options.observer.is_some() {
+        let verify = |data: &DataSet| data.store.verify_masks();
+        let (train, val) = rayon::join(|| verify(data), || verify(set.data()));
+        train.and(val)?;
+    }
+    let identities =
+        || rayon::join(|| resume::identity_of(data), || resume::identity_of(set.data()));
+    let (truth, identities) = rayon::join(|| set.truth().map(|_| ()), identities);
+    truth.map(|()| identities)
 }
 
 /// This rank's part of each step.

@@ -1,21 +1,22 @@
 //! Steps on the CPU: begin runs a step to completion.
 
-use std::sync::Arc;
-
-use graph::{CpuExecutor, StateSet};
+use graph::exec::device::Prepared;
+use graph::{CpuArena, CpuExecutor};
 use kernels::ops::control_step::Control;
 
 use super::{Measured, Steps, measured};
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Division, PARAMETER_STATS, STEP_LOSS, STOP_REQUESTS};
+use crate::model::{Division, PARAMETER_STATS, STEP_LOSS, STOP_REQUESTS};
 use crate::runtime::{ModelState, copy_inputs};
 use crate::train::feed::Batch;
-use crate::train::programs::{StepPrograms, TrainingPrograms};
+use crate::train::programs::StepPrograms;
 
-/// One executor per program.
+/// One executor per program, all in one arena.
 #[derive(Debug)]
 pub(in crate::train) struct CpuSteps {
     executors: Vec<CpuExecutor>,
+    arena: CpuArena,
+    input_bytes: usize,
     shapes: Vec<StepPrograms>,
     loss_names: Vec<&'static str>,
     division: Division,
@@ -27,17 +28,21 @@ pub(in crate::train) struct CpuSteps {
 
 impl CpuSteps {
     pub(in crate::train) fn new(
-        programs: TrainingPrograms,
-        state: &StateSet,
+        programs: Vec<Prepared>,
+        shapes: Vec<StepPrograms>,
+        loss_names: Vec<&'static str>,
         division: &Division,
         has_stats: bool,
+        state: &mut ModelState,
     ) -> Result<Self, EngineError> {
-        let TrainingPrograms { built, shapes } = programs;
-        let loss_names = built.first().map(|b| b.losses.clone()).unwrap_or_default();
-        let plan = |b: BuiltProgram| Ok(CpuExecutor::new(Arc::new(b.program), state)?);
-        let executors = built.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
+        let arena = state.cpu_arena().clone();
+        let input_bytes = programs.iter().map(Prepared::input_bytes).sum();
+        let state = state.host_mut();
+        let plan = |prepared| Ok(CpuExecutor::in_arena(prepared, state, &arena)?);
+        let executors = programs.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
         let division = division.clone();
-        Ok(Self { executors, shapes, loss_names, division, has_stats, last: None })
+        let last = None;
+        Ok(Self { executors, arena, input_bytes, shapes, loss_names, division, has_stats, last })
     }
 }
 
@@ -82,7 +87,7 @@ impl Steps for CpuSteps {
     }
 
     fn bytes(&self) -> usize {
-        self.executors.iter().map(|e| e.plan().arena_bytes()).sum()
+        self.arena.bytes() + self.input_bytes
     }
 
     fn cpu_executors(&mut self) -> &mut [CpuExecutor] {

@@ -14,6 +14,7 @@ use crate::error::EngineError;
 use crate::model::{Division, RING, RingLayout};
 use crate::runtime::{ModelState, Slot, same_layout};
 use crate::train::feed::Batch;
+use crate::train::memory::arena_bytes;
 use crate::train::programs::StepPrograms;
 
 /// One captured graph per program, all in one arena.
@@ -43,7 +44,7 @@ impl DeviceSteps {
         slot: &SlotLayout,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
-        let arena = state.arena(&device, &programs.iter().collect::<Vec<_>>())?;
+        let arena = state.arena(&device, arena_bytes(&programs))?;
         let memory = state.memory().map(Arc::as_ref);
         let Some((memory, ring)) = memory.and_then(|m| Some((m, m.mapped(RING)?))) else {
             panic!("the state is not on the device, or has no ring")

@@ -5,6 +5,7 @@ use super::super::steps::Measured;
 use super::*;
 use crate::dataset::Split;
 use crate::progress::Progress;
+use dali::order::PaddedShape;
 
 /// Steps that complete in order, with their number as the loss; the third cannot begin.
 #[derive(Debug, Default)]
@@ -79,4 +80,34 @@ fn nothing_is_in_flight_at_a_stop() {
         flights.push(trainer.in_flight());
     }
     assert_eq!(flights, [1, 0, 0], "a stop that has passed means one step more");
+}
+
+/// Padded shapes and kinds of pass take turns in one arena, as large as the largest plan, and read
+/// nothing there that they did not write.
+#[test]
+fn all_programs_share_one_arena() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
+    let set = [dir, "train.batch_size=4".into()];
+    let config = Config::load("micro", &set).expect("the preset loads");
+    let mut data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
+    data.shapes = [64, 96].map(|width| PaddedShape { height: 64, width }).to_vec();
+    data.sizes.iter_mut().step_by(2).for_each(|size| *size = (64, 90));
+    let states = [false, true].map(|poisons| {
+        let mut trainer = Trainer::new(&config, &data, &Backend::Cpu).expect("micro is sound");
+        let arena = trainer.state().cpu_arena().clone();
+        for _ in 0..8 {
+            if poisons {
+                arena.poison(0xFF);
+            }
+            assert!(trainer.step(8).expect("a step").loss.is_finite());
+        }
+        let executors = trainer.cpu_executors();
+        assert_eq!(executors.len(), 4, "early and last passes of two shapes");
+        assert!(executors.iter().all(|executor| executor.runs() > 0), "all took part");
+        let plans = executors.iter().map(|executor| executor.plan().arena_bytes());
+        assert_eq!(plans.max(), Some(arena.bytes()));
+        trainer.state().fetch().expect("on the host").clone()
+    });
+    assert!(states[0].iter().eq(states[1].iter()), "what the arena held changes no bit");
 }

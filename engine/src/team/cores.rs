@@ -1,0 +1,38 @@
+//! The cores that one of several processes on a machine may count on.
+
+use std::thread::available_parallelism;
+
+/// Cores of this process: its share of the machine's among `local_ranks` processes, and no more
+/// than it is bound to.
+pub(crate) fn own_cores(local_ranks: usize) -> usize {
+    let bound = available_parallelism().map_or(1, |n| n.get());
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    share(info.lines().filter(|line| line.starts_with("processor")).count(), bound, local_ranks)
+}
+
+/// A launcher may have bound the process to its share already: that is not divided again.
+fn share(cores: usize, bound: usize, local_ranks: usize) -> usize {
+    if local_ranks == 1 { bound } else { (cores / local_ranks).clamp(1, bound) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn a_rank_has_its_share_of_the_machine_whether_it_is_bound_to_it_or_not() {
+        for (machine, bound, local_ranks, own) in [
+            // srun --cpus-per-task=12, and mpirun --bind-to none.
+            (96, 12, 8, 12),
+            (96, 96, 8, 12),
+            // mpirun's own binding; more ranks than cores; a container's quota.
+            (96, 1, 2, 1),
+            (2, 2, 4, 1),
+            (96, 8, 8, 8),
+            (96, 12, 1, 12),
+        ] {
+            let of = format!("{local_ranks} ranks on {machine} cores, bound to {bound}");
+            assert_eq!(share(machine, bound, local_ranks), own, "{of}");
+        }
+    }
+}
