@@ -32,7 +32,7 @@ fn first() -> Result<Arc<CudaDevice>, DeviceError> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let device = match opened.as_ref() {
         Some(device) => device.clone(),
-        None => Arc::new(kernels::compiled::open(0)?),
+        None => Arc::new(kernels::compiled::open(0, |sentence| println!("{sentence}"))?),
     };
     *opened = Some(device.clone());
     Ok(device)

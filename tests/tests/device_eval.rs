@@ -12,7 +12,9 @@ use device::Device;
 use emulated::{EmulatedDevice, Order};
 use engine::EngineError;
 use engine::dataset::{DataSet, Split};
-use engine::evaluate::{DetectionModel, Detector, Evaluator, Found, Image, ImageDetections};
+use engine::evaluate::{
+    DetectionModel, Detector, EvaluationSet, Evaluator, Found, Image, ImageDetections,
+};
 use engine::model::classes_of;
 use engine::progress::Progress;
 use engine::run_dir::RunDir;
@@ -284,6 +286,34 @@ fn shapes_sizes_and_weights_change_between_detections() {
         let until = trainer.steps_done() + 5;
         (0..5).for_each(|_| drop(trainer.step(until).expect("a step")));
     }
+}
+
+/// A detector that plans anew for larger images releases graphs, streams and events.
+#[test]
+fn planning_anew_leaves_nothing_on_the_device() {
+    let place = Place::new();
+    let config = config(&place, &[]);
+    let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
+    let (device, backend) = emulated(Order::Given);
+    let classes = data.num_classes();
+    let mut model = DetectionModel::new(&config, classes, None, &backend).expect("a model");
+    let before = device.alive();
+    let shapes = [PaddedShape { height: 64, width: 64 }];
+    let made = Detector::new(&config, &shapes, classes, (1, 0), &backend, &mut model.state);
+    let mut detector = made.expect("micro is sound");
+    let once = device.alive();
+    assert_eq!(once.graphs, before.graphs + 1);
+    let mut image = EvaluationSet::new(&config, data).load(0).expect("an image");
+    for _ in 0..3 {
+        let bytes = detector.input_bytes(0);
+        image = magnified(&image);
+        let ran = detector.run(0, std::slice::from_ref(&image), &mut model.state);
+        ran.unwrap_or_else(|e| panic!("{e}"));
+        assert!(detector.input_bytes(0) > bytes, "it was planned anew");
+        assert_eq!(device.alive(), once);
+    }
+    drop(detector);
+    assert_eq!(device.alive(), before);
 }
 
 /// What a session leaves in its directory: its journal without the clock, and its checkpoints.

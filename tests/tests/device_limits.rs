@@ -1,12 +1,12 @@
 //! Every launch of whole programs at real sizes, held to what GPUs allow. Launches are data, so
 //! that this needs no device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use configs::Config;
 use device::manifest::{Kernel, Resources};
-use device::{DevicePtr, Gpu, Launch, Target, Touch};
+use device::{DevicePtr, Gpu, Launch, Precision, Target, Touch};
 use engine::model::{
     ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
@@ -241,6 +241,25 @@ fn no_unaligned_kernel_is_in_the_step() {
             assert_eq!(unaligned, [""; 0], "{name}, {padded:?}");
         }
     }
+}
+
+/// A run loads the modules of the kernels that its graphs launch, and no others.
+#[test]
+fn an_fp16_run_loads_no_kernel_of_floats() {
+    let config = preset("torchvision_r50", &[]);
+    let mut loaded = BTreeSet::new();
+    for detection in [false, true] {
+        let (works, _) = works(&prepare(&spec(&config, 2, LANDSCAPE), detection));
+        for launch in works.iter().flat_map(|work| work.kernels()) {
+            let found = kernels().manifest().kernel(launch.kernel, Gpu::a100().capability);
+            let (source, _) = found.expect("it is in ptx/");
+            assert_eq!(source.real, Precision::Fp16, "{}", launch.kernel);
+            loaded.insert(&source.ptx);
+        }
+    }
+    let all = kernels().manifest().sources.len();
+    println!("{} of {all} modules", loaded.len());
+    assert!(loaded.len() < all * 3 / 4, "{} of {all} modules", loaded.len());
 }
 
 /// One node writes the gradients of the pyramid's maps: what reads them is not written apart.

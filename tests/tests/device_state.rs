@@ -51,7 +51,9 @@ impl Run {
             data: "",
             overrides: &[],
         };
-        checkpoint::save(&self.place.join("run"), &snapshot, keep).expect("a checkpoint").path
+        let run = self.place.join("run");
+        std::fs::create_dir_all(&run).expect("room");
+        checkpoint::save(&run, &snapshot, keep).expect("a checkpoint").path
     }
 }
 

@@ -7,6 +7,8 @@ use configs::Config;
 use device::Device;
 use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
+use engine::evaluate::Evaluator;
+use engine::model::{Division, classes_of};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
@@ -128,4 +130,45 @@ fn too_large_a_batch_is_refused_with_one_that_fits() {
     let error = refused.map(|_| "it fits").expect_err("more than the device has").to_string();
     assert!(error.contains("a batch of 160 images needs"), "{error}");
     assert!(error.contains("train.batch_size="), "{error}");
+}
+
+/// The batch that is advised fits beside evaluations that take more than steps, and leaves what
+/// code and graphs take.
+#[test]
+fn the_batch_that_is_advised_fits_with_its_evaluations() {
+    const KEPT: usize = 1 << 30;
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let dir = format!("data.synthetic.dir={}", place.path().join("drawn").display());
+    let config = |batch: &str| {
+        let set = [batch, "train.images_per_group=1", "eval.batch_size=12", &dir];
+        Config::load("micro", &set.map(String::from)).expect("the preset loads")
+    };
+    let large = config("train.batch_size=16");
+    let open = |split| DataSet::open(&large, split, &Progress::quiet()).expect("drawn images");
+    let (data, val) = (open(Split::Train), open(Split::Val));
+    let trainer = |config: &Config, backend: &Backend| {
+        let division = Division::alone(&config.train, &backend.target(config));
+        let sets = (&data, Some(&val));
+        Trainer::with_evaluations(config, sets, backend, division, Arc::default())
+    };
+    let device = |bytes| Arc::new(EmulatedDevice::new(Order::Given).with_memory(bytes));
+    let whole = trainer(&large, &Backend::Device(device(2 * KEPT))).expect("it fits").memory();
+    let device = device(KEPT + whole.bytes() - 1);
+    let backend = Backend::Device(device.clone());
+    let refused = trainer(&large, &backend).map(|_| "it fits").expect_err("a byte is missing");
+    let refused = refused.to_string();
+    assert!(refused.contains("keeps 1.00 GiB of it"), "{refused}");
+    let advised = refused.split(' ').find(|word| word.starts_with("train.batch_size="));
+    let advised = config(advised.unwrap_or_else(|| panic!("{refused}")));
+    assert!(advised.train.batch_size > 8, "{refused}");
+    let free = || device.memory().expect("memory").free;
+    let mut trainer = trainer(&advised, &backend).unwrap_or_else(|e| panic!("{refused}: {e}"));
+    let (classes, before) = (classes_of(trainer.params()), free());
+    let planned = Evaluator::memory(&advised, &val, classes, &backend).expect("a plan");
+    let evaluator = Evaluator::new(&advised, val.clone(), classes, &backend, trainer.state());
+    assert!(evaluator.is_ok());
+    // The emulated device counts pinned memory too.
+    let taken = before - free();
+    assert!(taken < 2 * planned.input_bytes, "no second arena: {taken}, {planned:?}");
+    assert!(free() + trainer.memory().pinned_bytes + planned.input_bytes >= KEPT);
 }

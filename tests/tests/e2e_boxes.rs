@@ -32,10 +32,10 @@ fn boxes_alone_train_faster_rcnn() {
     assert!(report.get("segm").is_none_or(serde_json::Value::is_null), "{report}");
     let objects = place.json("boxes.json")["annotations"].as_array().expect("a list").len();
     let said = place.good("prep --boxes --images set/images --annotations boxes.json --out store");
-    assert!(said.contains(&format!("{objects} (0 crowd, {objects} with a box alone)")), "{said}");
+    assert!(said.contains(&format!("{objects} (0 crowd, {objects} without a mask)")), "{said}");
     // The masks of a model would be trained on nothing.
     let store = "--set data.synthetic=none --set data.train_store=store --set data.val_store=store";
-    let words = ["have a box alone", "store", "model.kind=faster_rcnn", "--boxes"];
+    let words = ["have no mask", "store", "model.kind=faster_rcnn", "--boxes"];
     place.bad(&format!("train micro {store}"), BAD_CONFIG, &words);
 }
 

@@ -233,6 +233,32 @@ fn an_edited_annotation_file_is_another_data_set() {
     assert_eq!(place.names("runs/data").len(), 2);
 }
 
+/// What is odd about the data is told by each run, not only by that which makes the store.
+#[test]
+fn odd_data_is_told_each_time() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 6 --size 64 --out set");
+    let mut annotations = place.json("set/annotations.json");
+    annotations["annotations"][0]["bbox"] = serde_json::json!([1.0, 2.0]);
+    place.write("a.json", annotations.to_string());
+    annotations["annotations"] = serde_json::json!([]);
+    place.write("none.json", annotations.to_string());
+    let files = |set: &str, file: &str| {
+        format!("--set data.{set}_images=set/images --set data.{set}_annotations={file}")
+    };
+    let (train, val) = (files("train", "a.json"), files("val", "none.json"));
+    let run =
+        common::micro(&format!("--set data.synthetic=none {train} {val} --set train.steps=1"));
+    for dropped in ["dropped      1 annotations", "warning: a.json: 1 annotations were dropped"] {
+        let said = place.run(&run);
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.err.contains(dropped), "{}", said.err);
+        let words = "no object to evaluate on, so every score will be undefined (-1)";
+        let told = said.err.find(words).expect("it is told");
+        assert!(told < said.err.find("iter 1/1").expect("a step"), "before training");
+    }
+}
+
 /// A drawn set that lost its store, or that was never ours, is drawn again or left alone.
 #[test]
 fn a_drawn_set_without_its_store_is_drawn_again() {

@@ -12,7 +12,7 @@ const NO_DEVICE: i32 = 7;
 
 /// The sentence that says why there is no GPU; none where there is one.
 fn no_gpu() -> Option<String> {
-    let absent = kernels::compiled::open(0).err().map(|e| e.to_string());
+    let absent = kernels::compiled::open(0, |_| ()).err().map(|e| e.to_string());
     if absent.is_none() {
         println!("SKIPPED: there is a GPU here");
     }
@@ -21,6 +21,7 @@ fn no_gpu() -> Option<String> {
 
 fn bench(place: &Place, arguments: &str) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
+    command.env(common::GPUS, "");
     said(command.args(arguments.split_whitespace()).current_dir(place.path()))
 }
 

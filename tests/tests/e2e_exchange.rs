@@ -105,8 +105,20 @@ fn begun(place: &Place, init: &str) -> Said {
 fn a_run_begins_from_a_file_of_either_extent() {
     let place = trained();
     place.good("export --run runs/micro --names-only --format detectron2 --out whole.pth");
-    let all = "0 re-initialised, 0 missing, 0 mismatched; 0 tensors unexpected";
-    let said = begun(&place, "--init whole.pth");
+    let all = "0 initialised, 0 missing, 0 mismatched; 0 tensors unexpected";
+    let told = [
+        "whole.pth has detectron2's names",
+        "pixels in RGB less [123.675, 116.28, 103.53]",
+        "where detectron2's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
+        "RoIAlign not shifted",
+        "RoIAlign of 2 x 2 samples",
+        "not Pillow's",
+        "--names-only",
+    ];
+    place.bad(&micro("--init whole.pth"), BAD_CONFIG, &told);
+    place.bad(&micro("--init whole.pth --finetune"), BAD_CONFIG, &told);
+    let said = begun(&place, "--init whole.pth --names-only");
+    assert!(said.err.contains("warning: taken by name alone: by its defaults"), "{}", said.err);
     assert!(said.err.contains("whole.pth: ") && said.err.contains(all), "{}", said.err);
     derived(&place, "body.safetensors", |name| name.strip_prefix("backbone.body."), None);
     let said = begun(&place, "--init body.safetensors");
@@ -143,8 +155,29 @@ fn finetuning_keeps_the_rows_of_classes_by_name() {
     );
     assert!(said.err.contains(&taken), "{}", said.err);
     assert!(said.err.contains(&format!("1 start anew: {}", names[2])), "{}", said.err);
-    assert!(said.err.contains("0 re-initialised"), "{}", said.err);
+    assert!(said.err.contains("0 initialised"), "{}", said.err);
     let said = begun(&place, "--init other.safetensors");
     assert!(said.err.contains("the predictors start anew"), "{}", said.err);
-    assert!(said.err.contains("6 re-initialised"), "{}", said.err);
+    assert!(said.err.contains("6 initialised"), "{}", said.err);
+}
+
+/// As many classes as the data has are not its classes by name.
+#[test]
+fn rows_of_a_file_that_names_no_classes_are_not_taken_in_silence() {
+    let place = trained();
+    derived(&place, "nameless.safetensors", |name| Some(name), None);
+    let said = begun(&place, "--init nameless.safetensors --finetune");
+    let anew = "warning: the predictors start anew: the file does not say which its 4 classes are";
+    assert!(said.err.contains(anew) && said.err.contains("6 initialised"), "{}", said.err);
+    let said = begun(&place, "--init nameless.safetensors");
+    let order = "the file names no classes: its rows are taken in the data's order, 4 classes: 1 ";
+    assert!(said.err.contains(order) && said.err.contains(" 0 initialised"), "{}", said.err);
+    let config = format!("--weights nameless.safetensors --config {CHECKPOINT}/config.toml");
+    let said = place.run(&format!("eval {config}"));
+    let order = "the weights name no classes; taken in the data's order: 4 classes: 1 ";
+    assert!(said.code == 0 && said.err.contains(order), "{}", said.err);
+    let images = "runs/data/micro/val-8x64-seed0/images";
+    let said = place.run(&format!("predict {config} --out p {images}"));
+    let numbered = "the weights name none of their 4 classes: they are numbered";
+    assert!(said.code == 0 && said.err.contains(numbered), "{}", said.err);
 }

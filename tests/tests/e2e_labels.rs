@@ -163,7 +163,7 @@ fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
     let eval = "eval --weights wide.safetensors --config sparse.toml";
     let start = "train sparse.toml --set train.steps=1 --set train.name=next \
                  --set model.num_classes=90 --set model.weights=wide.safetensors";
-    let anew = ["6 re-initialised, 0 missing", "the predictors start anew", "which its 90"];
+    let anew = ["6 initialised, 0 missing", "the predictors start anew", "which its 90"];
     let coco = "class 27 is `backpack` in COCO, but `handbag` (id 27) in";
     let handbag = prepared("handbag", annotations.replace("backpack", "handbag"));
     let zero = annotations.replace("\"id\":1,\"name", "\"id\":0,\"name");
@@ -177,7 +177,7 @@ fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
         }
     }
     let said = place.run(start);
-    assert!(said.err.contains("0 re-initialised") && !said.err.contains("anew"), "{}", said.err);
+    assert!(said.err.contains("0 initialised") && !said.err.contains("anew"), "{}", said.err);
 }
 
 /// The file alone is enough to know the classes.
@@ -234,6 +234,6 @@ fn a_weights_file_states_its_classes() {
     let start = format!("train sparse.toml {data} --set train.steps=1 --set model.weights={MODEL}");
     let said = place.run(&start);
     assert_eq!(said.code, 0, "{}", said.err);
-    let told = ["6 re-initialised, 0 missing", "the predictors start anew: the file's classes are"];
+    let told = ["6 initialised, 0 missing", "the predictors start anew: the file's classes are"];
     assert!(told.iter().all(|t| said.err.contains(t)), "{}", said.err);
 }

@@ -45,14 +45,16 @@ fn every_number_at_its_limit_is_planned_or_refused() {
 fn a_batch_that_no_memory_holds_is_told_before_anything_is_allocated() {
     let place = Place::new();
     let large = micro(
-        "--set train.batch_size=4096 --set train.images_per_group=4096 --set input.max_size=512 \
+        "--set train.batch_size=2000 --set train.images_per_group=2000 --set input.max_size=512 \
          --set input.min_size=512",
     );
     let words =
-        ["a batch of 4096 images needs", "GiB free", "train.images_per_group=", "would fit"];
+        ["a batch of 2000 images needs", "GiB free", "train.images_per_group=", "would fit"];
     place.bad(&large, BAD_CONFIG, &words);
-    let large =
-        micro("--set eval.batch_size=1024 --set input.min_size=1024 --set input.max_size=1024");
+    let large = micro(
+        "--set eval.batch_size=500 --set model.fpn.channels=256 --set input.min_size=1024 --set \
+         input.max_size=1024",
+    );
     place.bad(&large, BAD_CONFIG, &["a batch of detections needs", "lower eval.batch_size"]);
     let wide = micro("--set model.box_head.hidden=[262144,65535]");
     place.bad(&wide, BAD_CONFIG, &["GiB free", "a smaller model"]);

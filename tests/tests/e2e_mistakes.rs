@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place, micro, said};
 
@@ -27,6 +29,10 @@ fn config() {
     place.bad(&micro("--set model.num_classes=2"), BAD_CONFIG, &classes);
     place.bad(&micro("--set data.max_images=0 --set data.ids=[77]"), BAD_CONFIG, &["image 77"]);
     place.bad("train mlperf_r50", BAD_CONFIG, &["names no train data", "data.train_store"]);
+    let warmup = ["--set: `solver.warmup_steps` is 1000, but train.steps is 10", "shorten"];
+    place.bad(&micro("--set solver.warmup_steps=1000"), BAD_CONFIG, &warmup);
+    let mean = ["`input.mean` is [123.7, 116.3, 103.5], but pixels lie between 0 and 1"];
+    place.bad(&micro("--set input.mean=[123.7,116.3,103.5]"), BAD_CONFIG, &mean);
     let kept: Vec<String> = place.names("runs").into_iter().filter(|n| n != "data").collect();
     assert!(kept.is_empty(), "runs that never began left {kept:?}");
 }
@@ -41,6 +47,7 @@ fn command_line() {
         ("train --resume auto", "needs the config of the run"),
         ("train micro --target box=1.5", "not between 0 and 1"),
         ("train micro --target masks=0.5", "neither box nor mask"),
+        ("train micro --target box=0.3,box=0.4", "box is given twice"),
         ("eval --gt a.json", "--detections"),
         ("prep --images a --out b", "--annotations"),
         ("eval --gt a.json --detections b.json --set train.steps=1", "--set"),
@@ -68,13 +75,58 @@ fn threads() {
     }
 }
 
+/// Each of a launcher's processes would do the whole, on the same GPU.
+#[test]
+fn a_launcher_is_refused_for_what_is_the_work_of_one_process() {
+    let place = Place::new();
+    let under = |rank: &str, program: &str, arguments: &str| {
+        let mut command = match program {
+            "bench" => Command::new(env!("CARGO_BIN_EXE_bench-under-test")),
+            _ => place.command(""),
+        };
+        command.args(arguments.split_whitespace()).current_dir(place.path());
+        command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2");
+        said(command.env("OMPI_COMM_WORLD_LOCAL_RANK", rank).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2"))
+    };
+    for (command, rest) in [
+        ("onegraph predict", "predict --run a --out b c"),
+        ("onegraph eval --gt", "eval --gt a --detections b"),
+        ("bench data", "data --preset micro"),
+        ("bench ops", "ops"),
+    ] {
+        let program = command.split(' ').next().expect("a word");
+        let [first, second] = ["0", "1"].map(|rank| under(rank, program, rest));
+        assert_eq!((first.code, second.code), (BAD_CONFIG, BAD_CONFIG), "{}", first.err);
+        let sentence = format!(
+            "rank 0: error: mpirun (Open MPI) has started 2 processes, and `{command}` is \
+             the work of one: start it without a launcher\n"
+        );
+        assert_eq!(first.err, sentence);
+        assert_eq!(second.err, "", "one process tells");
+    }
+    assert!(place.names(".").is_empty(), "nothing was written");
+}
+
 #[test]
 fn pipes_are_no_files() {
     let place = Place::new();
-    let made = std::process::Command::new("mkfifo").arg(place.join("pipe")).status();
+    let made = Command::new("mkfifo").arg(place.join("pipe")).status();
     assert!(made.expect("mkfifo runs").success());
     place.bad("replay pipe", FAILED, &["pipe: it is not a regular file"]);
     place.bad("replay .", FAILED, &[".: it is not a regular file"]);
+    place.write("gt.json", r#"{"images": [], "annotations": [], "categories": []}"#);
+    let zeros = Path::new("/dev/zero").exists().then_some("/dev/zero");
+    for odd in ["pipe"].into_iter().chain(zeros) {
+        for (arguments, code) in [
+            (format!("prep --images . --annotations {odd} --out s"), BAD_DATA),
+            (format!("eval --gt {odd} --detections gt.json"), BAD_DATA),
+            (format!("eval --gt gt.json --detections {odd}"), BAD_DATA),
+            (format!("mlperf score {odd}"), FAILED),
+            (format!("mlperf curve {odd}"), FAILED),
+        ] {
+            place.bad(&arguments, code, &[odd, "it is not a regular file"]);
+        }
+    }
 }
 
 #[test]
@@ -166,6 +218,8 @@ fn checkpoints() {
     // The way out that the sentence names.
     place.write("runs/micro/last_checkpoint", "checkpoints/step_00000005\n");
     place.good(resume);
+    place.write("runs/micro/last_checkpoint", "");
+    place.bad(resume, FAILED, &["last_checkpoint: it is empty; to take an earlier one"]);
     fs::remove_file(place.join("runs/micro/last_checkpoint")).expect("it is there");
     place.bad(resume, FAILED, &["there is no last_checkpoint"]);
 }
@@ -190,11 +244,28 @@ fn data_of_other_classes() {
     place.bad(&eval, BAD_CONFIG, &["renamed.store", "other classes"]);
 }
 
-/// A model may know more classes than its data names.
+/// A model may know more classes than its data names; that, and what does nothing, is told.
 #[test]
 fn more_classes_than_the_data_has() {
     let place = Place::new();
-    place.good("train micro --set model.num_classes=9 --set train.steps=2");
+    let idle = "--set train.patience=1 --set solver.milestones=[5] \
+                --set solver.lars.trust_coefficient=0.5";
+    let train = "train micro --set model.num_classes=9 --set train.steps=2";
+    let said = place.run(&format!("{train} {idle}"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let log = place.text("runs/micro/log.txt");
+    for (text, words) in [
+        (&said.err, "warning: model.num_classes is 9, but the dataset has 4 classes"),
+        (&log, "2 steps (0.2 epochs), warm-up of 1\n"),
+        (&log, "warning: train.patience cannot end the run early"),
+        (&log, "warning: 1 of the 1 solver.milestones lie at or beyond train.steps = 2"),
+        (
+            &log,
+            "warning: solver.lars.trust_coefficient = 0.5 has no effect with solver.optimizer = \"sgd\"",
+        ),
+    ] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
     place.good("eval --run runs/micro");
     place.good(
         "predict --run runs/micro --out p --min-score 0 runs/data/micro/val-8x64-seed0/images",

@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{BAD_CONFIG, DIVERGED, Place};
+use common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place};
 use serde_json::Value;
 
 /// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps an epoch.
@@ -137,18 +137,27 @@ fn a_shortened_run_lacks_accuracy_alone() {
     assert_eq!(epochs, [Some(1), Some(2)]);
     assert_eq!(events.last().expect("events").2["status"], "aborted");
 
-    let words = ["--usage", "training", "--ruleset", "3.1.0", RESULT];
-    let Some((said, _)) = check(&place, "compliance_checker", &words) else { return };
+    assert_lacks_accuracy_alone(&place, "out", "result_0");
+}
+
+/// By the official checkers the log of a run and its system are as they should be; by the rules of
+/// the closed division, too, but for the accuracy.
+fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: &str) {
+    let log = format!("{out}/results/box/maskrcnn/{run}.txt");
+    let words = ["--usage", "training", "--ruleset", "3.1.0", &log];
+    let Some((said, _)) = check(place, "compliance_checker", &words) else { return };
     assert!(said.contains("SUCCESS"), "{said}");
     // The closed division's rules on the same log.
-    place.write("closed.txt", log.replace(r#""value": "open""#, r#""value": "closed""#));
+    let open = place.text(&log);
+    place.write("closed.txt", open.replace(r#""value": "open""#, r#""value": "closed""#));
     let words = ["--usage", "training", "--ruleset", "3.1.0", "closed.txt"];
-    let Some((said, _)) = check(&place, "compliance_checker", &words) else { return };
+    let Some((said, _)) = check(place, "compliance_checker", &words) else { return };
     let complaints: Vec<&str> =
         said.lines().filter(|line| line.starts_with("WARNING") || line.contains("Error")).collect();
     assert!(complaints.len() == 1 && complaints[0].contains("eval_accuracy"), "{said}");
-    let words = ["out/systems/box.json", "training", "3.1.0"];
-    let Some((said, _)) = check(&place, "system_desc_checker", &words) else { return };
+    let system = format!("{out}/systems/box.json");
+    let words = [system.as_str(), "training", "3.1.0"];
+    let Some((said, _)) = check(place, "system_desc_checker", &words) else { return };
     assert!(said.contains("passed"), "{said}");
 }
 
@@ -180,6 +189,32 @@ fn runs_that_reach_their_targets_are_scored() {
     assert_eq!(said.code, 0, "{}", said.err);
     let events = events(&place.text("out/results/box/maskrcnn/result_3.txt"));
     assert_eq!(events[at(&events, "seed")].1, 10, "as if all had been made at once");
+}
+
+/// The values of masks are data, which only the clock's running lets a run touch: damaged ones are
+/// found when it runs, and a damaged index before.
+#[test]
+fn no_mask_is_read_before_the_clock_runs() {
+    let place = place();
+    place.good("prep --synthetic shapes --count 20 --size 64 --out train");
+    place.good("prep --synthetic shapes --count 6 --size 64 --seed 5 --out val");
+    let stores = "--set data.synthetic=none --set data.train_store=train/store \
+                  --set data.val_store=val/store";
+    let damage = |name: &str| {
+        let mut bytes = place.bytes(name);
+        bytes[0] ^= 1;
+        place.write(name, bytes);
+    };
+    damage("val/store/coords.bin");
+    place.bad(&format!("{RUN} {stores}"), BAD_DATA, &["val/store: coords.bin: its checksum"]);
+    let events = events(&place.text(RESULT));
+    let places = ["init_stop", "run_start", "run_stop"].map(|key| at(&events, key));
+    assert!(places.is_sorted(), "{events:?}");
+    assert_eq!(events.last().expect("events").2["status"], "aborted");
+    damage("train/store/objects.bin");
+    let again = format!("{RUN} --first 1 {stores}");
+    place.bad(&again, BAD_DATA, &["train/store: objects.bin: its checksum"]);
+    assert!(!place.join(&RESULT.replace("result_0", "result_1")).exists(), "no clock ran");
 }
 
 #[test]
@@ -216,4 +251,94 @@ fn a_run_that_cannot_be_timed_is_refused() {
     let words = RUN.replace("--system box", "--system ../box");
     let said = place.run(&words);
     assert!(said.code == 2 && said.err.contains("it names files"), "{}", said.err);
+}
+
+/// docs/timed-run.md from its first line to its verdict on two hosts of two ranks each, with drawn
+/// data and a small model: one rank is killed on the way, and its run goes on from its checkpoint.
+#[cfg(feature = "mpi")]
+#[test]
+fn the_timed_run_is_rehearsed_on_two_hosts() {
+    if !common::has_namespaces() {
+        return;
+    }
+    let place = place();
+    place.good("doctor");
+    place.good("prep --synthetic shapes --count 20 --size 64 --out train");
+    place.good("prep --synthetic shapes --count 6 --size 64 --seed 5 --out val");
+    place.good("config --mlperf 8");
+    let stores = "--set data.synthetic=none --set data.train_store=train/store \
+                  --set data.val_store=val/store --device cpu";
+    let bench = format!("--preset short.toml --steps 2 {stores}");
+    let (ended, told) = on_two_hosts(&place, "bench", &bench);
+    assert_eq!(ended.code, 0, "{}", ended.said);
+    for words in
+        ["over 2 of 2 steps", "rank 1 on host-a: ", "rank 2 on host-b: ", "rank 3 on host-b: "]
+    {
+        assert_eq!(told.matches(words).count(), 1, "{words}: {told}");
+    }
+
+    // Targets that no model reaches: it would go on until the steps are done.
+    let timed = format!(
+        "mlperf run short.toml --out submission --system box --org ours --seed 7 --keep-caches \
+         {stores}"
+    );
+    let endless = "--set train.steps=3000 --set train.target_box=1 --set train.target_mask=1";
+    let run = starting(&place, "onegraph", &format!("{timed} {endless}"));
+    let saved = place.join("submission/runs/result_0/last_checkpoint");
+    let begin = std::time::Instant::now();
+    while !saved.exists() {
+        assert!(begin.elapsed().as_secs() < 60, "no checkpoint after 60 s");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    run.signal(3, rustix::process::Signal::KILL);
+    let ended = run.end_within(std::time::Duration::from_secs(10));
+    assert_ne!(ended.code, 0, "{}", ended.said);
+    assert!(ended.said.contains("rank 0: error: rank 3 on host host-b was lost"), "{}", ended.said);
+    let stop = events(&place.text("submission/results/box/maskrcnn/result_0.txt"));
+    assert_eq!(stop.last().expect("events").2["status"], "aborted");
+    let resumed = "train --resume submission/runs/result_0 --target box=0,mask=0 --device cpu";
+    let (ended, _) = on_two_hosts(&place, "onegraph", resumed);
+    assert_eq!(ended.code, 0, "{}", ended.said);
+    assert!(ended.said.contains("resuming after step "), "{}", ended.said);
+    let report = place.json("submission/runs/result_0/report.json");
+    assert_eq!(report["state"], "target_reached");
+
+    let reached = "--first 1 --runs 3 --set train.target_box=0 --set train.target_mask=0";
+    let (ended, told) = on_two_hosts(&place, "onegraph", &format!("{timed} {reached}"));
+    assert_eq!(ended.code, 0, "{}", ended.said);
+    assert_eq!(told.matches("success").count(), 3, "one rank tells: {told}");
+    let logs = [1, 2, 3].map(|run| format!("submission/results/box/maskrcnn/result_{run}.txt"));
+    let scored = place.run(&format!("mlperf score {}", logs.join(" ")));
+    assert!(scored.out.contains("olympic mean of 1 of 3 runs"), "{}", scored.out);
+    // Runs of a tiny model end before the first epoch at which the reference does.
+    assert_eq!(scored.code, 1, "{}", scored.err);
+    assert!(scored.err.contains("no score: the runs converge faster"), "{}", scored.err);
+    assert_lacks_accuracy_alone(&place, "submission", "result_1");
+}
+
+/// Starts a command through mpirun.sh as two ranks on each of two hosts.
+#[cfg(feature = "mpi")]
+fn starting<'a>(place: &'a Place, program: &str, arguments: &str) -> common::mpirun::Running<'a> {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/launch");
+    let mut command = Command::new(scripts.join("two-hosts.sh"));
+    command.arg("-m").arg(scripts.join("mpirun.sh"));
+    command.args(["-H", "10.77.0.1:2,10.77.0.2:2", "--"]).args(arguments.split_whitespace());
+    let program = match program {
+        "bench" => env!("CARGO_BIN_EXE_bench-under-test"),
+        _ => env!("CARGO_BIN_EXE_onegraph-under-test"),
+    };
+    command.env("ONEGRAPH_BIN", program).env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+        command.env(name, "1");
+    }
+    // mpirun ends four times this after a rank has failed.
+    command.env("OMPI_MCA_odls_base_sigkill_timeout", "2");
+    common::mpirun::Running::start_by(place, command)
+}
+
+/// The same to its end, and what it printed.
+#[cfg(feature = "mpi")]
+fn on_two_hosts(place: &Place, program: &str, arguments: &str) -> (common::mpirun::Ended, String) {
+    let ended = starting(place, program, arguments).end();
+    (ended, place.text("printed"))
 }

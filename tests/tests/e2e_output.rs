@@ -3,11 +3,15 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use common::{Place, micro, said};
+use common::{BAD_CONFIG, Place, micro, said};
 use dali::score::STAT_NAMES;
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::Value;
+
+const FAILED: i32 = 1;
 
 /// The losses of a Mask R-CNN in the order of logs.
 const LOSSES: [&str; 5] =
@@ -200,6 +204,72 @@ fn predictions_score_as_the_evaluation_did_and_are_drawn() {
     for picture in &pictures {
         assert_eq!(png_size(&place.bytes(&format!("p/{picture}"))), (512, 512), "{picture}");
     }
+}
+
+/// Every file that a command writes where its user says.
+#[test]
+fn outputs_follow_links_and_leave_pipes_and_devices_as_they_are() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=2"));
+    let val = "runs/data/micro/val-8x64-seed0/images";
+    let (onegraph, bench) =
+        (env!("CARGO_BIN_EXE_onegraph-under-test"), env!("CARGO_BIN_EXE_bench-under-test"));
+    let export = "export --run runs/micro --format torchvision --names-only --out";
+    let plan = "--plan --preset micro --gpus 2 --padded 64x64 --nodes";
+    for (program, arguments, file) in [
+        (onegraph, "inspect plan micro --svg".into(), "p.svg"),
+        (onegraph, "inspect program micro --svg".into(), "g.svg"),
+        (onegraph, export.into(), "m.pth"),
+        (onegraph, export.into(), "m.safetensors"),
+        (onegraph, format!("predict --run runs/micro {val} --out"), "out/predictions.json"),
+        (bench, "--preset micro --steps 1 --device cpu --json".into(), "s.json"),
+        (
+            bench,
+            "infer --preset micro --batch 1 --images 1 --seconds 0 --device cpu --json".into(),
+            "i.json",
+        ),
+        (bench, "data --preset micro --batches 2 --json".into(), "d.json"),
+        (bench, format!("{plan} --json"), "n.json"),
+        (bench, format!("{plan} --svg"), "n.svg"),
+        (bench, "curves a=runs/micro --svg".into(), "c.svg"),
+    ] {
+        let run = || {
+            let named = file.strip_suffix("/predictions.json").unwrap_or(file);
+            let mut command = Command::new(program);
+            command.args(arguments.split_whitespace()).arg(named).current_dir(place.path());
+            let said = said(&mut command);
+            assert_eq!(said.code, 0, "{arguments}: {}", said.err);
+        };
+        let (real, link) = (place.join(&format!("real/{file}")), place.join(file));
+        for folder in [&real, &link].map(|path| path.parent().expect("a folder")) {
+            fs::create_dir_all(folder).expect("a folder");
+        }
+        // To a file that is not there yet, then to the file.
+        symlink(&real, &link).expect("a link");
+        for _ in 0..2 {
+            run();
+            assert!(link.is_symlink() && real.is_file(), "{arguments}");
+        }
+        let expected = fs::read(&real).expect("a file").len();
+        fs::remove_file(&link).expect("a link");
+        symlink("/dev/null", &link).expect("a link");
+        run();
+        assert!(link.is_symlink(), "{arguments}");
+        fs::remove_file(&link).expect("a link");
+        mkfifoat(CWD, &link, Mode::RUSR | Mode::WUSR).expect("a pipe");
+        let pipe = link.clone();
+        let reader = std::thread::spawn(move || fs::read(pipe).expect("bytes").len());
+        run();
+        let read = reader.join().expect("no panic");
+        assert!(expected > 0 && 2 * read > expected, "{arguments}: {read} of {expected} bytes");
+        assert!(!link.is_file(), "{arguments}");
+    }
+    place.bad("inspect plan micro --svg out", FAILED, &["out: it is a directory"]);
+    assert!(place.names(".").iter().all(|name| !name.ends_with(".partial")), "left behind");
+    // What another program wrote is not replaced.
+    place.write("theirs/predictions.json", r#"[{"image_id": 1, "category_id": 2}]"#);
+    let predict = format!("predict --run runs/micro --out theirs {val}");
+    place.bad(&predict, BAD_CONFIG, &["theirs/predictions.json was not written by onegraph"]);
 }
 
 /// Decodes a picture that must be PNG; its height and width.

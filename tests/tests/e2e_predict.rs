@@ -35,6 +35,17 @@ fn pictures(place: &Place, folder: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_file_s_name_cannot_steer_the_terminal() {
+    let place = trained();
+    copy(&place, 1, "in/street.jpg");
+    place.write("in/a\x1b[2J\n\u{202e}.jpg", "no picture");
+    let said = place.run("predict --run runs/micro --out out in");
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains(r"skipped: in/a\u{1b}[2J\n\u{202e}.jpg is neither"), "{}", said.err);
+    assert!(!said.err.contains('\x1b'), "{}", said.err);
+}
+
+#[test]
 fn a_bad_file_is_named_and_the_rest_is_predicted() {
     let place = trained();
     copy(&place, 1, "in/street.jpg");
@@ -108,6 +119,9 @@ fn numbers_of_names_are_ids_whatever_else_is_in_the_folder() {
         pictures(&place, "in"),
         ["0000_139.png", "0001_285.png", "0002_street.png", "285.png"]
     );
+    let set = "--set model.detections.score_threshold=0.2";
+    let said = place.run(&format!("predict --run runs/micro --out p --min-score 0.1 {set} in"));
+    assert!(said.err.contains("from a score of 0.2 on: --min-score 0.1 draws"), "{}", said.err);
     for score in ["2", "nan", "-0.1"] {
         let said = place.run(&format!("predict --run runs/micro --out p --min-score={score} in"));
         assert_eq!((said.code, said.err.contains("between 0 and 1")), (2, true), "{}", said.err);

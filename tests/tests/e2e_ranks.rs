@@ -20,6 +20,12 @@ const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set 
                           --set solver.warmup_steps=5 --set eval.batch_size=2 \
                           --set train.eval_every_steps=6 --set eval.draw_images=1 --device cpu";
 
+/// [`QUICKSTART`] of `steps` steps, without a warm-up, which would not end.
+fn quickstart_of(steps: usize) -> String {
+    let cut = QUICKSTART.replace("train.steps=12", &format!("train.steps={steps}"));
+    cut.replace("warmup_steps=5", "warmup_steps=0")
+}
+
 /// `mpirun -np RANKS onegraph ARGUMENTS` in the folder.
 fn mpirun_of(place: &Place, ranks: usize, arguments: &str) -> Command {
     let of_one = place.command(arguments);
@@ -64,6 +70,72 @@ fn one_two_and_four_processes_end_with_the_same_weights() {
         assert_eq!(*summary, summaries[0]);
         assert!(place.state("runs/r1", 12) == place.state(&format!("runs/{name}"), 12));
         assert_eq!(names("r1"), names(name));
+    }
+    evaluated_by_ranks_as_by_one(&place);
+}
+
+/// Ranks that share the images of `onegraph eval` print and write what one process does.
+fn evaluated_by_ranks_as_by_one(place: &Place) {
+    let eval = "eval --run runs/r1 --device cpu";
+    let of = |ranks: usize, more: &str| {
+        let said = run(place, ranks, &format!("{eval} --out {more}"));
+        assert_eq!(said.code, 0, "{ranks} ranks\n{}", said.err);
+        said.out
+    };
+    let file = |out: &str, name: &str| place.bytes(&format!("{out}/{name}.json"));
+    let one = of(1, "one");
+    assert!(file("one", "bbox").len() > 1000 && file("one", "segm") != file("one", "bbox"));
+    for (ranks, more) in [(2, "two"), (4, "four")] {
+        assert_eq!(of(ranks, more), one, "in every digit");
+        for name in ["bbox", "segm"] {
+            assert!(file(more, name) == file("one", name), "{name} of {ranks}");
+        }
+    }
+    let part = |arguments| Part { before: &[], folder: place.path(), arguments };
+    let other = format!("{eval} --set model.detections.per_image=3");
+    let said = said(parts(place, [part(eval), part(&other)]).current_dir(place.path()));
+    assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
+    assert!(only_error(&said).contains("differs from rank 0 in model.detections.per_image"));
+}
+
+/// The figures of a bench are those of all ranks, told and written by one; what makes no sense
+/// over ranks is refused in one line.
+#[test]
+fn a_step_of_two_ranks_is_measured_together() {
+    let place = Place::new();
+    let bench = |arguments: &str| {
+        let mut command = mpirun();
+        command.args(["-np", "2", env!("CARGO_BIN_EXE_bench-under-test")]);
+        said(command.args(arguments.split_whitespace()).current_dir(place.path()))
+    };
+    let step = "--preset micro --set train.images_per_group=1 --steps 4 --warmup 1 --device cpu";
+    let told = bench(&format!("{step} --efficiency --json two.json"));
+    assert_eq!(told.code, 0, "{}", told.err);
+    for (words, times) in
+        [("of 4 steps", 1), ("rank 0 on ", 1), ("rank 1 on ", 1), ("efficiency ", 1)]
+    {
+        assert_eq!(told.out.matches(words).count(), times, "{words}\n{}", told.out);
+    }
+    let figures = place.json("two.json");
+    let number = |at: &str| figures.pointer(at).and_then(|value| value.as_f64()).expect(at);
+    assert_eq!((number("/ranks/count"), number("/ranks/hosts"), number("/steps")), (2.0, 1.0, 4.0));
+    assert_eq!(figures["all_reduce"], "mpi over 2 ranks");
+    let slowest = format!("/ranks/each/{}/step_ms", figures["ranks"]["slowest"]);
+    assert_eq!(figures.pointer(&slowest), Some(&figures["step_ms"]));
+    let total = number("/images_per_second");
+    let all = [0, 1].map(|rank| number(&format!("/ranks/each/{rank}/images_per_second")));
+    assert!(total > 0.0 && total <= all[0] + all[1] + 1e-9, "{total} of {all:?}");
+    let efficiency = total / (2.0 * number("/ranks/one_rank_images_per_second"));
+    assert!((number("/ranks/efficiency") - efficiency).abs() < 1e-9, "{figures}");
+    for (wrong, words) in [
+        (format!("{step} --all-reduce"), "sum their gradients in any case"),
+        (format!("{step} --seconds 3"), "give --steps, and leave out --seconds"),
+        (step.replace("group=1", "group=2"), "2 ranks cannot share a batch of 2 images"),
+        ("data --preset micro".into(), "`bench data` is the work of one"),
+    ] {
+        let said = bench(&wrong);
+        assert_eq!(said.code, BAD_CONFIG, "{wrong}: {}", said.err);
+        assert!(only_error(&said).contains(words), "{wrong}: {}", said.err);
     }
 }
 
@@ -180,9 +252,8 @@ fn ranks_that_cannot_train_together_are_refused_in_one_line() {
 #[test]
 fn a_rank_whose_store_is_cut_ends_all() {
     let place = Place::new();
-    let train = format!("{QUICKSTART} --set train.log_every_steps=1");
-    let train = train.replace("train.steps=12", "train.steps=2000");
-    place.good(&train.replace("train.steps=2000", "train.steps=1"));
+    place.good(&quickstart_of(1));
+    let train = format!("{} --set train.log_every_steps=1", quickstart_of(2000));
     let other = place.join("other");
     let own = |arguments: &str| {
         let part = |folder| Part { before: &[], folder, arguments };
@@ -214,7 +285,7 @@ fn a_rank_whose_store_is_cut_ends_all() {
 fn a_full_disk_of_rank_0_is_told_by_all() {
     let place = Place::new();
     let train = format!("{QUICKSTART} --set eval.draw_images=0");
-    place.good(&train.replace("train.steps=12", "train.steps=1"));
+    place.good(&quickstart_of(1));
     fs::create_dir(place.join("disk")).expect("a folder");
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
@@ -252,7 +323,7 @@ fn strangers_are_refused_and_a_rank_that_never_comes_is_named() {
     let place = Place::new();
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let train = QUICKSTART.replace("train.steps=12", "train.steps=1");
+    let train = quickstart_of(1);
     let start = |before: &[&str], more: &str| {
         let arguments = format!("{train} {more}");
         let part = |before| Part { before, folder: place.path(), arguments: &arguments };
@@ -285,7 +356,7 @@ fn strangers_are_refused_and_a_rank_that_never_comes_is_named() {
 #[test]
 fn ranks_2_starts_two_processes_beside_another_run() {
     let place = Place::new();
-    let train = QUICKSTART.replace("train.steps=12", "train.steps=2");
+    let train = quickstart_of(2);
     let mut command = place.command(&format!("{train} --set train.name=own --ranks 2"));
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
         command.env(name, "1");

@@ -261,6 +261,21 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
     let words = ["no key is called `batchsize`", "did you mean", "train.batch_size"];
     place.bad("config batchsize", BAD_CONFIG, &words);
     place.bad("config solver.lr", BAD_CONFIG, &["did you mean solver.learning_rate?"]);
+    // By the last part of its name, by an inner table's, and by that of other projects.
+    for (name, begin) in [
+        ("optimizer", "solver.optimizer\n"),
+        ("anchors", "model.anchors.sizes "),
+        ("freeze", "model.backbone.frozen_stages\n"),
+        ("early_stop", "train.patience\n"),
+        ("extends", "extends\n"),
+    ] {
+        let text = place.good(&format!("config {name}"));
+        assert!(text.starts_with(begin), "{name}: {text}");
+    }
+    assert_eq!(place.good("config beta").lines().count(), 2, "both are listed");
+    place.bad("config ema", BAD_CONFIG, &["onegraph has no moving average of weights"]);
+    let cut = place.good("config solver.warmup_steps --in tiny --set train.steps=60");
+    assert!(cut.contains("value    30, half of train.steps\n"), "{cut}");
     let mut empty = place.command("config");
     let said = common::said(empty.arg(""));
     assert_eq!(said.code, BAD_CONFIG);

@@ -4,6 +4,8 @@
 mod common;
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{BAD_CONFIG, DIVERGED, Place, micro};
 use serde_json::json;
@@ -43,6 +45,45 @@ fn a_resumed_run_that_would_mean_something_else_is_refused() {
     let meta = place.json("runs/micro/checkpoints/step_00000006/checkpoint.json");
     assert_eq!(meta["overrides"][0]["after_step"], 4);
     assert_eq!(meta["overrides"][0]["change"]["key"], "solver.momentum");
+}
+
+/// The evaluations of a run whose folder is gone find nothing to write into, and say so.
+#[test]
+fn a_run_directory_that_is_removed_or_moved_away_is_not_made_again() {
+    for away in ["rm -r runs/x", "mv runs/x moved"] {
+        let place = Place::new();
+        let endless = "--set train.name=x --set train.steps=200 --set train.eval_every_steps=20";
+        let mut run =
+            place.command(&micro(&format!("{endless} --set data.synthetic.val_images=2")));
+        let run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        while !place.join("runs/x/best.json").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // It may write a new file between two looks of rm.
+        while place.join("runs/x").exists() {
+            let mut shell = Command::new("sh");
+            let moved = shell.args(["-c", away]).current_dir(place.path()).output();
+            moved.expect("a shell");
+        }
+        let ended = run.wait_with_output().expect("it ends");
+        let err = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(FAILED), "{err}");
+        let told = err.find("runs/x: the run directory is gone").expect("a warning");
+        assert!(told < err.find("step 200").expect("the last step"), "told at once: {err}");
+        assert!(!place.join("runs/x").exists(), "made again after {away}");
+    }
+}
+
+#[test]
+fn a_run_without_its_config_is_resumed_with_that_of_its_checkpoint() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=4 --set solver.learning_rate=0.01"));
+    let config = place.text("runs/micro/config.toml");
+    fs::remove_file(place.join("runs/micro/config.toml")).expect("it is there");
+    place.good("train --resume runs/micro --set train.steps=6");
+    assert_eq!(place.text("runs/micro/config.toml"), config.replace("steps = 4", "steps = 6"));
+    fs::create_dir(place.join("empty")).expect("a folder");
+    place.bad("train --resume empty", BAD_CONFIG, &["neither config.toml nor last_checkpoint"]);
 }
 
 /// The same configuration, but other images under the same path.

@@ -64,8 +64,8 @@ fn another_seed_gives_another_run() {
 fn a_resumed_run_equals_an_uninterrupted_one() {
     let place = Place::new();
     place.good(&micro("--set train.name=whole"));
-    place.good(&micro("--set train.name=parts --set train.steps=5"));
-    assert_eq!(place.text("runs/parts/last_checkpoint").trim(), "checkpoints/step_00000005");
+    place.good(&micro("--set train.name=parts --set train.steps=6"));
+    assert_eq!(place.text("runs/parts/last_checkpoint").trim(), "checkpoints/step_00000006");
     place.good("train --resume runs/parts --set train.steps=10");
     assert_eq!(place.text("runs/parts/last_checkpoint").trim(), "checkpoints/step_00000010");
     assert_eq!(place.state("runs/whole", 10), place.state("runs/parts", 10));
@@ -186,7 +186,7 @@ fn a_run_begins_with_the_weights_that_its_config_names() {
     };
     let (model, said_of_all) = begin("weights", "all.safetensors", "again");
     assert!(model == weights, "so small a rate changes nothing");
-    assert!(said_of_all.contains(" parameters loaded, 0 re-initialised"), "{said_of_all}");
+    assert!(said_of_all.contains(" parameters loaded, 0 initialised"), "{said_of_all}");
     // The backbone alone, named as torchvision's classifiers are.
     let file = safetensors::SafeTensors::deserialize(&weights).expect("weights");
     let views = file.tensors();

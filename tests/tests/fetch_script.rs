@@ -104,15 +104,20 @@ fn small_coco(place: &Place) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// The sums of the files, as `md5sum` prints them.
-fn sums(place: &Place, files: &BTreeMap<String, Vec<u8>>) {
-    let mut lines = String::new();
-    for (name, bytes) in files {
-        let file = place.write("summed", bytes);
-        let sum = said(Command::new("md5sum").arg(file)).out;
-        lines += &format!("{}  {name}\n", &sum[..32]);
-    }
+/// The file's line as `md5sum` prints it.
+fn sum(place: &Place, name: &str, bytes: &[u8]) -> String {
+    let file = place.write("summed", bytes);
+    let sum = said(Command::new("md5sum").arg(file)).out;
+    format!("{}  {name}\n", &sum[..32])
+}
+
+/// The sums of the zips in a file; that of the weights beside them, as their host publishes it.
+fn sums(place: &Place, files: &mut BTreeMap<String, Vec<u8>>) {
+    let zips = files.iter().filter(|(name, _)| name.ends_with(".zip"));
+    let lines: String = zips.map(|(name, bytes)| sum(place, name, bytes)).collect();
     place.write("sums", lines);
+    let published = sum(place, "R-50.pkl", &files["R-50.pkl"]).into_bytes();
+    files.insert("R-50.pkl.md5sum".into(), published);
 }
 
 fn fetch(place: &Place, mirror: &str) -> Said {
@@ -130,8 +135,8 @@ fn fetch(place: &Place, mirror: &str) -> Said {
 #[test]
 fn what_was_cut_off_goes_on_and_ends_with_both_stores() {
     let place = Place::new();
-    let files = small_coco(&place);
-    sums(&place, &files);
+    let mut files = small_coco(&place);
+    sums(&place, &mut files);
     let hang_up = Some(("train2017.zip".to_string(), 200, 6));
     let served = Arc::new(Mutex::new(Served { files, hang_up, asked: vec![] }));
     let mirror = serve(served.clone());
@@ -148,7 +153,8 @@ fn what_was_cut_off_goes_on_and_ends_with_both_stores() {
     assert_eq!(second.code, 0, "{}", second.err);
     let asked = std::mem::take(&mut served.lock().expect("unpoisoned").asked);
     let asked: Vec<(&str, usize)> = asked.iter().map(|(name, at)| (name.as_str(), *at)).collect();
-    assert_eq!(asked, [("train2017.zip", 1000), ("train2017.zip", 1200), ("R-50.pkl", 0)]);
+    let weights = [("R-50.pkl.md5sum", 0), ("R-50.pkl", 0)];
+    assert_eq!(asked, [&[("train2017.zip", 1000), ("train2017.zip", 1200)][..], &weights].concat());
     for store in ["train.store", "val.store"] {
         let described = place.good(&format!("inspect coco/{store}"));
         assert!(described.contains("images"), "{described}");
@@ -167,17 +173,30 @@ fn what_was_cut_off_goes_on_and_ends_with_both_stores() {
 fn a_wrong_file_is_removed_and_named() {
     let place = Place::new();
     let mut files = small_coco(&place);
-    sums(&place, &files);
-    files.insert("val2017.zip".into(), vec![1; 4000]);
+    sums(&place, &mut files);
+    let sound = files.insert("val2017.zip".into(), vec![1; 4000]).expect("a zip");
     let served = Arc::new(Mutex::new(Served { files, ..Served::default() }));
     let mirror = serve(served.clone());
     let wrong = fetch(&place, &mirror);
     assert_eq!(wrong.code, 1);
-    assert!(wrong.err.contains("val2017.zip: its MD5 is not the known one"), "{}", wrong.err);
+    assert!(wrong.err.contains("val2017.zip: its MD5 is not the published one"), "{}", wrong.err);
     assert_eq!(place.names("coco"), ["annotations_trainval2017.zip"]);
 
     served.lock().expect("unpoisoned").files.remove("val2017.zip");
     let absent = fetch(&place, &mirror);
     assert_eq!(absent.code, 1);
     assert!(absent.err.contains("val2017.zip: not fetched whole"), "{}", absent.err);
+
+    // Weights that were damaged on the way, and a page in place of their sum.
+    let refused = |name: &str, bytes: &[u8]| {
+        served.lock().expect("unpoisoned").files.insert(name.into(), bytes.to_vec());
+        let said = fetch(&place, &mirror);
+        assert_eq!((said.code, place.join("coco/R-50.pkl").exists()), (1, false), "{}", said.err);
+        said.err
+    };
+    served.lock().expect("unpoisoned").files.insert("val2017.zip".into(), sound);
+    let damaged = refused("R-50.pkl", &[8; 5000]);
+    assert!(damaged.contains("R-50.pkl: its MD5 is not the published one"), "{damaged}");
+    let page = refused("R-50.pkl.md5sum", b"<html> not found </html>");
+    assert!(page.contains("is no MD5 of R-50.pkl; give it with --sums"), "{page}");
 }

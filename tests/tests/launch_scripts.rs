@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{INTERRUPTED, Place, Said, said, with_default_signals};
+use common::{INTERRUPTED, Place, Said, has_namespaces, said, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells its rank and arguments, one a line; with a file `hold` it waits to be asked to leave.
@@ -126,6 +126,15 @@ fn mpirun_starts_ranks_with_their_arguments_and_asks_them_to_leave() {
         assert!(told.ends_with(all), "{told}");
     }
 
+    // After `--`, any command.
+    let timed = ["-n", "2", "--", "mlperf", "run", "a b", "--out=c"];
+    let ended = said(script(&place, "mpirun.sh").args(timed));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let told = place.text("said.1");
+    assert!(told.ends_with("characters\n<mlperf>\n<run>\n<a b>\n<--out=c>\n"), "{told}");
+    let nothing = said(script(&place, "mpirun.sh").args(["-n", "2", "--"]));
+    assert!(nothing.code == 2 && nothing.err.contains("no command"), "{}", nothing.err);
+
     let failed = said(script(&place, "mpirun.sh").args(["-n", "2", "x"]).env("FAILS", "1"));
     assert_eq!(failed.code, 8, "mpirun gives the rank's own code: {}", failed.err);
 
@@ -180,16 +189,6 @@ fn two_hosts_have_names_and_addresses_of_their_own() {
     assert_eq!(code, Some(INTERRUPTED));
 }
 
-fn has_namespaces() -> bool {
-    let trial = "[ $(id -u) = 0 ] || exec unshare --user --map-root-user --net --uts true; \
-                 exec unshare --net --uts ip link add name one type veth peer name two";
-    let has = Command::new("sh").args(["-c", trial]).output().is_ok_and(|o| o.status.success());
-    if !has {
-        println!("SKIPPED: no network namespaces here, or no ip");
-    }
-    has
-}
-
 #[test]
 fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
     let place = Place::new();
@@ -199,12 +198,13 @@ fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
     program(&place, "bin/scontrol", "#!/usr/bin/env bash\necho \"$@\" >requeued\n");
     let path = std::env::var("PATH").expect("a PATH");
     let path = format!("{}:{path}", place.join("bin").display());
-    let run = |code: &str, restarts: &str| -> Said {
+    let run_as = |arguments: &[&str], code: &str, restarts: &str| -> Said {
         let _ = fs::remove_file(place.join("requeued"));
         let mut command = script(&place, "slurm.sbatch");
-        command.args(["my config", "--set", "a=b c"]).env("PATH", &path).env("CODE", code);
+        command.args(arguments).env("PATH", &path).env("CODE", code);
         said(command.env("SLURM_JOB_ID", "7").env("SLURM_RESTART_COUNT", restarts))
     };
+    let run = |code: &str, restarts: &str| run_as(&["my config", "--set", "a=b c"], code, restarts);
     for (code, restarts, again) in
         [("0", "0", false), ("6", "0", true), ("8", "19", true), ("137", "0", true)]
     {
@@ -219,6 +219,18 @@ fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
     let told = place.text("said.0");
     assert!(told.contains("token of 32 characters\n"), "{told}");
     assert!(told.ends_with("<my config>\n<--set>\n<a=b c>\n<--resume>\n<auto>\n"), "{told}");
+
+    // Any command; what cannot continue is not begun again.
+    for (command, again) in
+        [(["eval", "--run", "a b"], false), (["train", "c", "--resume=auto"], true)]
+    {
+        let code = run_as(&[&["--"], &command[..]].concat(), "8", "0").code;
+        assert_eq!((code, place.join("requeued").exists()), (8, again), "{command:?}");
+        let words = command.map(|word| format!("<{word}>\n")).concat();
+        let told = place.text("said.0");
+        assert!(told.ends_with(&format!("characters\n{words}")), "{told}");
+    }
+    assert_eq!(run_as(&["--"], "0", "0").code, 2);
 }
 
 const HOSTS: &str = r#"{"current_host": "algo-2", "hosts": ["algo-1", "algo-2"]}"#;
@@ -286,6 +298,19 @@ fn sagemaker_reads_the_toolkits_variables_and_keeps_the_weights() {
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(place.text("said.0").starts_with("rank 0 of 1\n"));
     assert_eq!(place.text("ml/model/model.safetensors"), "weights");
+
+    for (parameters, words) in [
+        (r#"{"command": "eval --run a"}"#, "<eval>\n<--run>\n<a>\n"),
+        (
+            r#"{"command": "mlperf run --org me", "config": "a b", "train.steps": 3}"#,
+            "<mlperf>\n<run>\n<--org>\n<me>\n<a b>\n<--set>\n<train.steps=3>\n",
+        ),
+    ] {
+        let ended = said(toolkit(&place).env("SM_HPS", parameters));
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let told = place.text("said.0");
+        assert!(told.ends_with(&format!("characters\n{words}")), "{told}");
+    }
 
     let bad = said(toolkit(&place).env("SM_HPS", "{}"));
     assert_eq!(bad.code, 2);

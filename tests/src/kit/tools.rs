@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use device::cuda::nccl_variables;
+
 use super::items::ItemLimits;
 use super::program::{Program, SECONDS, absolute, in_path};
 use super::reading::Reading;
@@ -227,7 +229,8 @@ impl Tools {
 
     /// NCCL itself: sums over a group of one rank in a captured graph.
     pub(super) fn sums(&self) -> Stage {
-        let program = self.work("sums").env("NCCL_NVLS_ENABLE", "0");
+        let variables = nccl_variables(false).into_iter();
+        let program = variables.fold(self.work("sums"), |program, (n, v)| program.env(n, v));
         Stage::new("sums", 60, Ok(program))
     }
 

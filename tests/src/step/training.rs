@@ -152,8 +152,9 @@ pub fn resuming_is_exact(open: &Open) {
         overrides: &[],
     };
     let keep = Keep { newest: 0, steps: &[] };
-    let saved =
-        checkpoint::save(&place.path().join("run"), &snapshot, keep).expect("a checkpoint").path;
+    let folder = place.path().join("run");
+    std::fs::create_dir_all(&folder).expect("room");
+    let saved = checkpoint::save(&folder, &snapshot, keep).expect("a checkpoint").path;
     let on = steps(&mut whole, 3);
     let (_, mut resumed) = run.on(open(Some(3)));
     let restore = |state: &mut StateSet| checkpoint::restore(&saved, state);

@@ -23,6 +23,9 @@ pub(crate) const RANK_LOST: i32 = 8;
 /// Key of a record: what an evaluation would take on another machine.
 const PROJECTED: &str = "waited_seconds_of_5000_images_on_8_gpus";
 
+/// Empty, it hides a machine's GPUs: `auto` is the CPU for the tests, wherever they run.
+pub(crate) const GPUS: &str = "CUDA_VISIBLE_DEVICES";
+
 /// A folder to run commands in; it goes when this is dropped.
 pub(crate) struct Place {
     folder: TempDir,
@@ -86,6 +89,7 @@ impl Place {
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onegraph-under-test"));
         command.args(arguments.split_whitespace()).current_dir(self.path()).stdin(Stdio::null());
+        command.env(GPUS, "");
         command
     }
 
@@ -143,6 +147,17 @@ impl Place {
     pub(crate) fn state(&self, run: &str, step: u64) -> Vec<u8> {
         self.bytes(&format!("{run}/checkpoints/step_{step:08}/state.safetensors"))
     }
+}
+
+/// Whether `two-hosts.sh` runs here.
+pub(crate) fn has_namespaces() -> bool {
+    let trial = "[ $(id -u) = 0 ] || exec unshare --user --map-root-user --net --uts true; \
+                 exec unshare --net --uts ip link add name one type veth peer name two";
+    let has = Command::new("sh").args(["-c", trial]).output().is_ok_and(|o| o.status.success());
+    if !has {
+        println!("SKIPPED: no network namespaces here, or no ip");
+    }
+    has
 }
 
 /// The command with the signals that end it as they are by default: whatever runs the tests may

@@ -24,6 +24,7 @@ const RANK: &str = "trap : TERM USR1; \"$0\" \"$@\"; code=$?; \
 pub(crate) fn mpirun() -> Command {
     let mut command = Command::new("mpirun");
     command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+    command.env(super::GPUS, "");
     command
 }
 
@@ -58,13 +59,15 @@ impl<'a> Running<'a> {
         Self::start_by(place, all)
     }
 
-    /// Starts what an mpirun with all its arguments describes.
+    /// Starts what an mpirun with all its arguments describes; what it prints goes to the file
+    /// `printed`.
     pub(crate) fn start_by(place: &'a Place, mut command: Command) -> Self {
         for rank in 0..8 {
             // Most were never there.
             let _ = fs::remove_file(place.join(&format!("code.{rank}")));
         }
-        command.current_dir(place.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        let printed = fs::File::create(place.join("printed")).expect("a file");
+        command.current_dir(place.path()).stdin(Stdio::null()).stdout(printed);
         let mut mpirun = command.stderr(Stdio::piped()).spawn().expect("mpirun starts");
         let reader = BufReader::new(mpirun.stderr.take().expect("piped"));
         let (sender, lines) = channel();

@@ -33,18 +33,19 @@ pub(super) fn device(items: &mut Items) {
     let mut modules = Vec::new();
     items.item("loading all modules", |_| {
         let started = Instant::now();
-        modules = device.load_kernels();
+        modules = device.load_kernels(None);
         let (count, seconds) = (modules.len(), started.elapsed().as_secs_f64());
         Ok(json!({"figure": format!("{count} modules loaded or tried in {seconds:.1} s")}))
     });
     if modules.is_empty() {
         // An earlier process listed them and died in one.
-        modules = device.load_kernels();
+        modules = device.load_kernels(None);
     }
     items.of(OTHERS + modules.len());
     for module in modules {
         items.item(&module.path, |_| match module.result {
-            Ok(()) => Ok(Value::Null),
+            Ok(()) if module.remarks.is_empty() => Ok(Value::Null),
+            Ok(()) => Ok(json!({"figure": module.remarks.join("; ")})),
             Err(fault) => Err(fault.to_string()),
         });
     }
