@@ -17,6 +17,9 @@ pub enum EngineError {
     /// The device does not exist, or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device failed in a node of the step, or in its capture.
+    #[error("{0}")]
+    Node(GraphError),
     /// A device that does not end a step. Nothing waits for it any more, so the process must not
     /// end by exit handlers, which would.
     #[error("{0}: the GPU hangs; see what nvidia-smi says of it, and dmesg for an Xid")]
@@ -161,8 +164,23 @@ impl From<GraphError> for EngineError {
             GraphError::Device(fault) | GraphError::Capture(CaptureError::Device(fault)) => {
                 EngineError::Device(fault)
             }
+            work @ (GraphError::Node { .. } | GraphError::Capture(CaptureError::Work { .. }))
+                if is_of_device(&work) =>
+            {
+                EngineError::Node(work)
+            }
             hangs @ GraphError::Hangs { .. } => EngineError::Hangs(hangs),
             other => EngineError::Graph(other),
         }
+    }
+}
+
+/// Whether the device is what failed in a node.
+fn is_of_device(error: &GraphError) -> bool {
+    match error {
+        GraphError::Device(_) => true,
+        GraphError::Capture(CaptureError::Work { .. } | CaptureError::Device(_)) => true,
+        GraphError::Node { source, .. } => is_of_device(source),
+        _ => false,
     }
 }

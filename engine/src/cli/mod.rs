@@ -202,7 +202,7 @@ fn code(error: &EngineError) -> u8 {
         | EngineError::Order(_) => exit::BAD_DATA,
         EngineError::Diverged { .. } => exit::DIVERGED,
         EngineError::Interrupted => exit::INTERRUPTED,
-        EngineError::Device(_) | EngineError::Hangs(_) => exit::NO_DEVICE,
+        EngineError::Device(_) | EngineError::Node(_) | EngineError::Hangs(_) => exit::NO_DEVICE,
         EngineError::RankLost(_) => exit::RANK_LOST,
         EngineError::RankFailed { code, .. } => exit::of_survivor(Some(*code)),
         EngineError::Ranks { code } => *code,

@@ -3,6 +3,7 @@
 // Each test target that includes this file uses a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod driver;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpirun;
 

@@ -12,6 +12,8 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("device", &[]),
     ("emulated", &["device"]),
     ("compile", &["device"]),
+    ("driver", &[]),
+    ("driver_nccl", &[]),
     ("kernels", &["device"]),
     ("dali", &[]),
     ("probe", &["dali", "device", "kernels", "emulated"]),
@@ -22,14 +24,24 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     (
         "tests",
         &[
-            "configs", "device", "emulated", "compile", "kernels", "graph", "dali", "ranks",
-            "engine", "bench",
+            "configs",
+            "device",
+            "emulated",
+            "compile",
+            "driver",
+            "driver_nccl",
+            "kernels",
+            "graph",
+            "dali",
+            "ranks",
+            "engine",
+            "bench",
         ],
     ),
 ];
 
 /// Rooms that only tests may import, and tools of developers: no program for users holds them.
-const FOR_TESTS: &[&str] = &["emulated", "compile"];
+const FOR_TESTS: &[&str] = &["emulated", "compile", "driver", "driver_nccl"];
 
 /// Rooms that are no program for users, whatever their tables say.
 const FOR_DEVELOPERS: &[&str] = &["tests", "probe"];
@@ -40,6 +52,7 @@ const INNER: &[(&str, &str)] = &[
     ("emulated", "kernels/emulated"),
     ("compile", "kernels/compile"),
     ("probe", "kernels/probe"),
+    ("driver_nccl", "driver/nccl"),
 ];
 
 /// The folder of a package, from the checkout's root.

@@ -1,0 +1,88 @@
+//! The hooks of the test driver, found at run time.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute_copy;
+use std::ptr;
+use std::sync::OnceLock;
+
+/// A function that the driver calls with the data of an operation.
+pub type Call<T> = unsafe extern "C" fn(*mut c_void) -> T;
+
+/// What the test driver has for libraries that put work on its streams.
+#[derive(Debug, Clone, Copy)]
+pub struct Driver {
+    /// `driverEnqueue`: stream, name, what each execution calls, what the end calls, data.
+    pub enqueue:
+        unsafe extern "C" fn(*mut c_void, *const c_char, Call<i32>, Call<()>, *mut c_void) -> i32,
+    /// `driverAddress`: where these bytes of the device are in this process, or null.
+    pub address: unsafe extern "C" fn(u64, u64) -> *mut u8,
+    /// `driverSetWritten`: these bytes of the device hold values now.
+    pub set_written: unsafe extern "C" fn(u64, u64),
+    /// `driverCurrentDevice`: the device of this thread's context, or -1.
+    pub current_device: unsafe extern "C" fn() -> i32,
+    /// `cuMemAlloc_v2`.
+    pub allocate: unsafe extern "C" fn(*mut u64, usize) -> c_int,
+    /// `cuMemFree_v2`.
+    pub free: unsafe extern "C" fn(u64) -> c_int,
+}
+
+static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+
+/// Takes these functions instead of looking for the driver's; false if it was too late.
+pub fn use_driver(driver: Driver) -> bool {
+    DRIVER.set(Some(driver)).is_ok()
+}
+
+/// The driver of this process.
+pub(crate) fn driver() -> Option<&'static Driver> {
+    DRIVER.get_or_init(find).as_ref()
+}
+
+// SAFETY: as the C library declares them.
+unsafe extern "C" {
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+const LAZY: c_int = 1;
+/// Finds a library that is loaded already, and loads none.
+const NO_LOAD: c_int = 4;
+
+fn find() -> Option<Driver> {
+    // Null stands for all that the process shows its libraries (`RTLD_DEFAULT`).
+    let open = |flags: c_int| {
+        [c"libcuda.so.1", c"libcuda.so"].map(|name| {
+            // SAFETY: the name ends with a zero; the driver's initialisers ask nothing.
+            unsafe { dlopen(name.as_ptr(), flags) }
+        })
+    };
+    functions(ptr::null_mut())
+        .or_else(|| open(LAZY | NO_LOAD).into_iter().filter(|l| !l.is_null()).find_map(functions))
+        .or_else(|| open(LAZY).into_iter().filter(|l| !l.is_null()).find_map(functions))
+}
+
+fn functions(library: *mut c_void) -> Option<Driver> {
+    // SAFETY: these are the signatures of the test driver's functions; no other library has a
+    // `driverEnqueue`, which is looked for first.
+    unsafe {
+        Some(Driver {
+            enqueue: function(library, c"driverEnqueue")?,
+            address: function(library, c"driverAddress")?,
+            set_written: function(library, c"driverSetWritten")?,
+            current_device: function(library, c"driverCurrentDevice")?,
+            allocate: function(library, c"cuMemAlloc_v2")?,
+            free: function(library, c"cuMemFree_v2")?,
+        })
+    }
+}
+
+/// # Safety
+/// `F` must be the type of the function of this name, a pointer.
+unsafe fn function<F>(library: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: null or an open library, and a name that ends with a zero.
+    let found = unsafe { dlsym(library, name.as_ptr()) };
+    // SAFETY: the caller says so.
+    (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
+}

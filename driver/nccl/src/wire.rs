@@ -1,0 +1,108 @@
+//! What goes over a connection: frames of a sum, and small messages while ranks meet.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use crate::add::Type;
+
+/// Payloads up to this size go out together with their header.
+const MAX_TOGETHER: usize = 1 << 14;
+/// A text on the wire is no longer.
+const MAX_TEXT: usize = 1 << 16;
+const HEADER: usize = 33;
+
+/// Which sum a frame belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct What {
+    /// Counts the executions of a group's sums, replays too.
+    pub(crate) sequence: u64,
+    /// Counts the calls of `ncclAllReduce` with the group: which of its sums is executed.
+    pub(crate) call: u64,
+    pub(crate) count: u64,
+    pub(crate) of: Type,
+}
+
+/// What a frame brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One rank's numbers, or the sum of all.
+    Numbers,
+    /// A text: the ranks differ.
+    Differs,
+    /// A text: a rank is gone.
+    Gone,
+}
+
+/// A message between two ranks.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    pub(crate) what: What,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// Sends a frame. Callers keep threads apart.
+pub(crate) fn send(
+    mut stream: &TcpStream,
+    kind: Kind,
+    what: &What,
+    payload: &[u8],
+) -> io::Result<()> {
+    let mut header = Vec::with_capacity(HEADER + MAX_TOGETHER);
+    header.push(kind as u8 | (what.of.number() as u8) << 4);
+    for number in [what.sequence, what.call, what.count, payload.len() as u64] {
+        header.extend(number.to_le_bytes());
+    }
+    if payload.len() <= MAX_TOGETHER {
+        header.extend(payload);
+        return stream.write_all(&header);
+    }
+    stream.write_all(&header)?;
+    stream.write_all(payload)
+}
+
+/// Waits for a frame, whose payload goes to memory that `spare` gives.
+pub(crate) fn receive(
+    mut stream: &TcpStream,
+    spare: impl FnOnce() -> Vec<u8>,
+) -> io::Result<Frame> {
+    let mut header = [0; HEADER];
+    stream.read_exact(&mut header)?;
+    let numbers = header[1..].as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    let numbers: Vec<u64> = numbers.collect();
+    let kinds = [Kind::Numbers, Kind::Differs, Kind::Gone];
+    let kind = kinds.into_iter().find(|kind| *kind as u8 == header[0] & 15).ok_or_else(broken)?;
+    let of = Type::of((header[0] >> 4).into()).ok_or_else(broken)?;
+    let what = What { sequence: numbers[0], call: numbers[1], count: numbers[2], of };
+    let mut payload = spare();
+    payload.clear();
+    payload.reserve_exact(numbers[3] as usize);
+    if stream.take(numbers[3]).read_to_end(&mut payload)? as u64 != numbers[3] {
+        return Err(broken());
+    }
+    Ok(Frame { kind, what, payload })
+}
+
+/// Sends a text.
+pub(crate) fn send_text(mut stream: &TcpStream, text: &str) -> io::Result<()> {
+    let mut bytes = (text.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(text.as_bytes());
+    stream.write_all(&bytes)
+}
+
+/// Waits for a text.
+pub(crate) fn receive_text(mut stream: &TcpStream) -> io::Result<String> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_TEXT {
+        return Err(broken());
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes)?;
+    String::from_utf8(bytes).map_err(|_| broken())
+}
+
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "no message of a rank")
+}

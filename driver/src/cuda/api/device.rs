@@ -1,0 +1,176 @@
+//! The driver, devices and contexts.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::ptr;
+
+use super::{Out, api, exit};
+use crate::cuda::capture;
+use crate::cuda::errors::*;
+use crate::cuda::models::{self, Model};
+use crate::cuda::report;
+use crate::cuda::state::{Context, changed, current, lock, set_current};
+use crate::cuda::work::Handle;
+use crate::cuda::worker;
+
+/// Priorities of streams, as today's GPUs have them.
+pub(super) const PRIORITIES: [c_int; 2] = [0, -5];
+
+fn model(device: c_int) -> Outcome<&'static Model> {
+    let found = usize::try_from(device).ok().and_then(|device| models::visible().get(device));
+    found.ok_or_else(|| misuse(INVALID_DEVICE, format!("there is no device {device}")))
+}
+
+api! {
+    /// The CUDA version of the driver.
+    fn cuDriverGetVersion(version: Out<c_int>) {
+        version.put(models::version())
+    }
+
+    /// Starts the driver.
+    fn cuInit(flags: c_uint) {
+        if flags != 0 {
+            return Err(misuse(INVALID_VALUE, format!("flags {flags}")));
+        }
+        if models::visible().is_empty() {
+            return Err(NO_DEVICE.into());
+        }
+        exit::watch();
+        lock().is_initialized = true;
+        Ok(())
+    }
+
+    /// The sentence of an error.
+    fn cuGetErrorString(code: c_int, text: Out<*const c_char>) {
+        let found = texts(code);
+        text.put(found.map_or(ptr::null(), |(_, text)| text.as_ptr()))?;
+        found.map_or(Err(INVALID_VALUE.into()), |_| Ok(()))
+    }
+
+    /// The name of an error.
+    fn cuGetErrorName(code: c_int, text: Out<*const c_char>) {
+        let found = texts(code);
+        text.put(found.map_or(ptr::null(), |(name, _)| name.as_ptr()))?;
+        found.map_or(Err(INVALID_VALUE.into()), |_| Ok(()))
+    }
+
+    /// How many devices the process sees.
+    fn cuDeviceGetCount(count: Out<c_int>) {
+        count.put(models::visible().len() as c_int)
+    }
+
+    /// A device by its number.
+    fn cuDeviceGet(device: Out<c_int>, ordinal: c_int) {
+        model(ordinal)?;
+        device.put(ordinal)
+    }
+
+    /// The name of a device.
+    fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
+        let model = model(device)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        if name.is_null() || length == 0 {
+            return Err(misuse(INVALID_VALUE, "there is no place for the name"));
+        }
+        let count = model.name.len().min(length - 1);
+        // SAFETY: the caller gives a place of that length, and `count` and a zero fit.
+        unsafe {
+            name.cast::<u8>().copy_from_nonoverlapping(model.name.as_ptr(), count);
+            name.add(count).write(0);
+        }
+        Ok(())
+    }
+
+    /// A number for each device.
+    fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: c_int) {
+        model(device)?;
+        uuid.put([device as u8 + 1; 16])
+    }
+
+    /// A property of a device.
+    fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, device: c_int) {
+        let unknown = || misuse(INVALID_VALUE, format!("attribute {attribute} is not modelled"));
+        value.put(model(device)?.attribute(attribute).ok_or_else(unknown)?)
+    }
+
+    /// The memory of a device.
+    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: c_int) {
+        bytes.put(model(device)?.memory_bytes)
+    }
+
+    /// Takes a reference to the primary context, which the first one makes.
+    fn cuDevicePrimaryCtxRetain(context: Out<Handle>, device: c_int) {
+        let (model, device) = (model(device)?, device as usize);
+        let mut state = lock();
+        let found = state.contexts.values_mut().find(|context| context.device == device);
+        if let Some(found) = found {
+            found.references += 1;
+            return context.put(found.handle);
+        }
+        let mut made = Context::new(device, model);
+        made.references = 1;
+        context.put(made.handle)?;
+        worker::start(&made);
+        state.contexts.insert(made.handle, made);
+        Ok(())
+    }
+
+    /// Gives a reference to the primary context up, which the last one ends.
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
+        model(device)?;
+        let mut state = lock();
+        let found = state.contexts.values_mut().find(|c| c.device == device as usize);
+        let none = || misuse(INVALID_CONTEXT, format!("nothing refers to device {device}"));
+        let context = found.ok_or_else(none)?;
+        context.references -= 1;
+        if context.references > 0 {
+            return Ok(());
+        }
+        let (handle, last) = (context.handle, context.order);
+        let (mut state, waited) = state.wait_until(handle, |context| context.is_done(None, last));
+        let revived = state.contexts.get(&handle).is_none_or(|context| context.references > 0);
+        if !revived && let Some(context) = state.contexts.remove(&handle) {
+            changed();
+            if context.failed.is_none() {
+                context.leaks().iter().for_each(|leak| report::finding(leak));
+            }
+        }
+        waited
+    }
+
+    /// Makes a context current on this thread. Works with one that has failed, too.
+    fn cuCtxSetCurrent(context: Handle) {
+        if context != 0 && !lock().contexts.contains_key(&context) {
+            return Err(misuse(INVALID_CONTEXT, format!("context {context:#x} was released")));
+        }
+        set_current(context);
+        Ok(())
+    }
+
+    /// The context that is current on this thread.
+    fn cuCtxGetCurrent(context: Out<Handle>) {
+        context.put(current())
+    }
+
+    /// The device of the context that is current.
+    fn cuCtxGetDevice(device: Out<c_int>) {
+        let number = lock().context()?.device;
+        device.put(number as c_int)
+    }
+
+    /// Waits for all work.
+    fn cuCtxSynchronize() {
+        let mut state = lock();
+        state.healthy()?;
+        state.forbid_in_capture()?;
+        capture::forbid_any(state.context()?)?;
+        state.finish(None).1
+    }
+
+    /// The least and the greatest priority of streams.
+    fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) {
+        lock().healthy()?;
+        least.put(PRIORITIES[0])?;
+        greatest.put(PRIORITIES[1])
+    }
+}

@@ -1,0 +1,51 @@
+//! What is left at the end of the process.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::sync::Once;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cuda::report;
+use crate::cuda::state::{State, changed, try_lock};
+
+/// How long the work that is left may take. A device with more of it was given up.
+const MAX_WAIT: Duration = Duration::from_millis(300);
+
+// SAFETY: the function of the C library, as ISO C declares it.
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+/// Reports leaks at the end of the process.
+pub(super) fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function is there until the library is closed, at which the C library calls
+        // it too.
+        let refused = unsafe { atexit(at_exit) };
+        assert!(refused == 0, "the C library calls no function at the end");
+    });
+}
+
+extern "C" fn at_exit() {
+    let start = Instant::now();
+    while start.elapsed() < MAX_WAIT {
+        if let Some(state) = try_lock()
+            && is_idle(&state)
+        {
+            let healthy = state.contexts.values().filter(|context| context.failed.is_none());
+            for context in healthy {
+                context.leaks().iter().for_each(|leak| report::finding(leak));
+            }
+            return;
+        }
+        changed();
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_idle(state: &State) -> bool {
+    let mut contexts = state.contexts.values();
+    contexts.all(|context| context.failed.is_some() || context.is_done(None, u64::MAX))
+}

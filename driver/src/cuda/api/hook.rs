@@ -1,0 +1,67 @@
+//! What the library of sums for tests calls, and no program.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use super::api;
+use crate::cuda::capture;
+use crate::cuda::errors::*;
+use crate::cuda::state::{current, lock};
+use crate::cuda::work::{External, Handle, Work};
+
+api! {
+    /// Enqueues or captures an operation, which calls `run(data)` at each execution; a result other
+    /// than 0 is the error of all later calls. `release(data)` is called once, when nothing can
+    /// call `run` any more; never if this call fails.
+    fn driverEnqueue(
+        stream: Handle,
+        name: *const c_char,
+        run: unsafe extern "C" fn(*mut c_void) -> c_int,
+        release: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    ) {
+        if name.is_null() {
+            return Err(misuse(INVALID_VALUE, "an operation without a name"));
+        }
+        // SAFETY: the caller gives a text that ends with a zero.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let mut state = lock();
+        let context = state.healthy()?;
+        capture::captured(context, stream)?;
+        // From here nothing fails.
+        let external = External { name, run, release, data: data.expose_provenance() };
+        capture::submit(context, stream, Work::External(external))
+    }
+}
+
+/// Where these bytes of device memory are in this process; null if they are not inside one
+/// allocation.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
+    let state = lock();
+    let mut found = state.contexts.values().filter_map(|c| c.memory.find(device, bytes as usize));
+    found.next().map_or(ptr::null_mut(), |(allocation, at)| allocation.host().wrapping_add(at))
+}
+
+/// Notes that these bytes of device memory were written.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) extern "C" fn driverSetWritten(device: u64, bytes: u64) {
+    for context in lock().contexts.values() {
+        if let Some((allocation, at)) = context.memory.find(device, bytes as usize) {
+            allocation.set_written(at, bytes as usize);
+        }
+    }
+}
+
+/// Number of the device whose context is current, or -1.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) extern "C" fn driverCurrentDevice() -> c_int {
+    lock().contexts.get(&current()).map_or(-1, |context| context.device as c_int)
+}

@@ -1,0 +1,102 @@
+//! The functions, as C has them. NVIDIA's documentation says what each does.
+#![allow(unsafe_code)]
+
+mod device;
+mod event;
+mod exit;
+mod graph;
+mod hook;
+mod memory;
+mod module;
+mod stream;
+
+#[cfg(test)]
+pub(super) mod all {
+    //! Every function, for tests.
+    pub(in crate::cuda) use super::Out;
+    pub(in crate::cuda) use super::device::*;
+    pub(in crate::cuda) use super::event::*;
+    pub(in crate::cuda) use super::graph::*;
+    pub(in crate::cuda) use super::hook::*;
+    pub(in crate::cuda) use super::memory::*;
+    pub(in crate::cuda) use super::module::*;
+    pub(in crate::cuda) use super::stream::*;
+}
+
+use super::errors::{INVALID_VALUE, NOT_INITIALIZED, Outcome, is_sticky, misuse};
+use super::plant;
+use super::report;
+use super::state::lock;
+
+/// Functions that need no `cuInit`.
+const ALWAYS: [&str; 4] = ["cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName"];
+
+/// Where a function writes a result: what C passes as a pointer.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// Writes the result.
+    pub(super) fn put(self, value: T) -> Outcome {
+        if self.0.is_null() {
+            return Err(misuse(INVALID_VALUE, "there is no place for a result"));
+        }
+        // SAFETY: C's caller gives a place for one value, by the function's documentation.
+        unsafe { self.0.write(value) };
+        Ok(())
+    }
+
+    /// A place in Rust.
+    #[cfg(test)]
+    pub(in crate::cuda) fn of(place: &mut T) -> Self {
+        Self(place)
+    }
+}
+
+/// Makes functions of the C interface. The body gives an [`Outcome`]; a planted failure comes
+/// before it.
+macro_rules! api {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the documentation of the function says: pointers lead to what it asks for.
+        // SAFETY: no other function of the process has this name, but the driver's own that this
+        // library is loaded in place of.
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> i32 {
+            $crate::cuda::api::call(stringify!($name), || $body)
+        }
+    )*};
+}
+use api;
+
+/// Makes a call: its error number.
+fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
+    let outcome = match plant::of_call(function) {
+        Some(code) => {
+            plant_in_context(code);
+            Err(code.into())
+        }
+        None if ALWAYS.contains(&function) || lock().is_initialized => body(),
+        None => Err(misuse(NOT_INITIALIZED, "before cuInit")),
+    };
+    let code = outcome.as_ref().map_or_else(|failure| failure.code, |()| 0);
+    if let Err(failure) = outcome {
+        report::misuse_in(function, &failure);
+    }
+    report::trace(function, code);
+    code
+}
+
+/// Lets later calls fail too, if the error lasts.
+fn plant_in_context(code: i32) {
+    if is_sticky(code)
+        && let Ok(context) = lock().context()
+    {
+        context.fail(code);
+        super::state::changed();
+    }
+}

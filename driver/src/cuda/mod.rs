@@ -1,0 +1,19 @@
+//! The driver's functions.
+//!
+//! One lock guards everything that the host can see (`state`). A worker of each context executes
+//! what streams hold (`worker`). `capture` has the rules of captures, `report` gets the findings.
+
+mod api;
+mod capture;
+mod errors;
+mod graph;
+mod models;
+mod plant;
+mod random;
+mod report;
+mod state;
+mod work;
+mod worker;
+
+#[cfg(test)]
+mod tests;

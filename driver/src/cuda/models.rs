@@ -1,0 +1,164 @@
+//! The GPUs of this machine, as the environment asks for them.
+
+use std::env;
+use std::sync::OnceLock;
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Model {
+    key: &'static str,
+    /// The name that NVIDIA gave it.
+    pub(super) name: &'static str,
+    /// Compute capability, major and minor.
+    pub(super) capability: (i32, i32),
+    multiprocessors: i32,
+    l2_bytes: i32,
+    /// The most shared memory of a block.
+    pub(super) shared_bytes: u32,
+    /// Its memory.
+    pub(super) memory_bytes: usize,
+}
+
+const MIB: i32 = 1 << 20;
+const MODELS: [Model; 3] = [
+    Model {
+        key: "A100",
+        name: "NVIDIA A100-SXM4-80GB",
+        capability: (8, 0),
+        multiprocessors: 108,
+        l2_bytes: 40 * MIB,
+        shared_bytes: 163 << 10,
+        memory_bytes: 80_000_000_000,
+    },
+    Model {
+        key: "H100",
+        name: "NVIDIA H100 80GB HBM3",
+        capability: (9, 0),
+        multiprocessors: 132,
+        l2_bytes: 50 * MIB,
+        shared_bytes: 227 << 10,
+        memory_bytes: 80_000_000_000,
+    },
+    Model {
+        key: "H200",
+        name: "NVIDIA H200",
+        capability: (9, 0),
+        multiprocessors: 132,
+        l2_bytes: 60 * MIB,
+        shared_bytes: 227 << 10,
+        memory_bytes: 141_000_000_000,
+    },
+];
+
+impl Model {
+    /// An attribute by its number.
+    pub(super) fn attribute(&self, attribute: i32) -> Option<i32> {
+        Some(match attribute {
+            // Threads of a block, and its extents.
+            1..=3 => 1024,
+            4 => 64,
+            // Extents of a grid.
+            5 => i32::MAX,
+            6 | 7 => 65535,
+            8 => 48 << 10,
+            // Constant memory.
+            9 => 64 << 10,
+            10 => 32,
+            // Registers of a block.
+            12 => 65536,
+            // kHz.
+            13 => 1_410_000,
+            16 => self.multiprocessors,
+            // Integrated; compute mode.
+            18 | 20 => 0,
+            // Host memory can be mapped; kernels run concurrently; one address space.
+            19 | 31 | 41 => 1,
+            38 => self.l2_bytes,
+            39 => 2048,
+            40 => 3,
+            75 => self.capability.0,
+            76 => self.capability.1,
+            // Stream priorities.
+            78 => 1,
+            81 => self.shared_bytes as i32 + 1024,
+            82 => 65536,
+            97 => self.shared_bytes as i32,
+            _ => return None,
+        })
+    }
+}
+
+/// The GPUs that this process sees.
+pub(super) fn visible() -> &'static [Model] {
+    static VISIBLE: OnceLock<Vec<Model>> = OnceLock::new();
+    VISIBLE.get_or_init(|| {
+        let installed = env::var("DRIVER_GPUS").unwrap_or_else(|_| "A100".into());
+        let memory = env::var("DRIVER_MEMORY").ok().map(|bytes| {
+            bytes.parse().unwrap_or_else(|_| panic!("DRIVER_MEMORY: {bytes:?} is no number"))
+        });
+        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+        select(&installed, memory, visible.as_deref())
+    })
+}
+
+/// The CUDA version of the driver.
+pub(super) fn version() -> i32 {
+    env::var("DRIVER_VERSION").ok().and_then(|text| text.parse().ok()).unwrap_or(12020)
+}
+
+/// The newest PTX that a driver of this version compiles, times 10.
+pub(super) fn newest_ptx(version: i32) -> u32 {
+    match version {
+        ..12000 => 78,
+        12000..12060 => 80 + (version % 1000 / 10) as u32,
+        12060..12070 => 85,
+        12070..12080 => 86,
+        12080..12090 => 87,
+        12090..13000 => 88,
+        _ => 90,
+    }
+}
+
+fn select(installed: &str, memory: Option<usize>, visible: Option<&str>) -> Vec<Model> {
+    let names = installed.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let gpus: Vec<Model> = names
+        .map(|name| {
+            let found = MODELS.iter().find(|model| model.key == name);
+            let mut model =
+                found.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} is not known")).clone();
+            model.memory_bytes = memory.unwrap_or(usize::MAX).min(model.memory_bytes);
+            model
+        })
+        .collect();
+    let Some(visible) = visible else { return gpus };
+    // As the driver does: the first entry that names no GPU hides itself and the rest.
+    let chosen = visible.split(',').map(|entry| entry.trim().parse::<usize>().ok());
+    chosen.map_while(|number| gpus.get(number?).cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(installed: &str, visible: Option<&str>) -> Vec<&'static str> {
+        select(installed, None, visible).iter().map(|model| model.key).collect()
+    }
+
+    #[test]
+    fn a_process_sees_the_gpus_that_it_is_let_see() {
+        assert_eq!(keys("A100,H200", None), ["A100", "H200"]);
+        assert_eq!(keys("A100, H200", Some("1,0")), ["H200", "A100"]);
+        assert_eq!(keys("A100,H200", Some("1,7,0")), ["H200"], "as if the list ended there");
+        for none in ["", "-1", "GPU-0"] {
+            assert_eq!(keys("A100", Some(none)), [""; 0]);
+        }
+        assert_eq!(keys("", None), [""; 0]);
+        assert_eq!(select("H100", Some(1 << 20), None)[0].memory_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn a_driver_compiles_the_ptx_of_its_time() {
+        let newest = [12010, 12020, 12050, 12060, 12080, 13000].map(newest_ptx);
+        assert_eq!(newest, [81, 82, 85, 85, 87, 90]);
+    }
+}

@@ -1,0 +1,164 @@
+//! What streams hold, and how it is executed.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use super::errors::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
+use super::plant::{self, Fate};
+use crate::exec::{self, Launch};
+use crate::memory::Memory;
+
+/// A handle as programs hold it; 0 is none.
+pub(super) type Handle = u64;
+
+/// One operation on the device.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Takes its turn, and does nothing.
+    Nothing,
+    /// A kernel, and its module.
+    Launch(Launch, Handle),
+    /// A copy from the host, of bytes that were read at the call.
+    ToDevice { to: u64, bytes: Box<[u8]> },
+    /// A copy to the host, which whoever waits for it takes from here.
+    ToHost { from: u64, bytes: Arc<Mutex<Vec<u8>>> },
+    /// A copy within device and pinned memory.
+    Copy { to: u64, from: u64, bytes: usize },
+    /// A function of another library.
+    External(External),
+}
+
+/// Why work failed.
+#[derive(Debug)]
+pub(super) struct Broken {
+    /// The error of all later calls.
+    pub(super) code: i32,
+    /// For the report; none for a failure that was planted.
+    pub(super) sentence: Option<String>,
+}
+
+/// A function of another library, with its data.
+#[derive(Debug)]
+pub(super) struct External {
+    /// For the report.
+    pub(super) name: String,
+    /// Called at each execution; a result other than 0 is the error of all later calls.
+    pub(super) run: unsafe extern "C" fn(*mut c_void) -> i32,
+    /// Called once, when `run` cannot be called again.
+    pub(super) release: unsafe extern "C" fn(*mut c_void),
+    /// The address of the data.
+    pub(super) data: usize,
+}
+
+impl Drop for External {
+    fn drop(&mut self) {
+        // On a thread of its own: the function may wait for locks, and this one may hold some.
+        static RELEASES: OnceLock<Mutex<Sender<Release>>> = OnceLock::new();
+        let sender = RELEASES.get_or_init(|| {
+            let (sender, receiver) = channel::<Release>();
+            thread::spawn(move || receiver.into_iter().for_each(Release::call));
+            Mutex::new(sender)
+        });
+        let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+        // The receiver lives as long as the process.
+        let _ = sender.send(Release { release: self.release, data: self.data });
+    }
+}
+
+struct Release {
+    release: unsafe extern "C" fn(*mut c_void),
+    data: usize,
+}
+
+impl Release {
+    fn call(self) {
+        // SAFETY: the library gave the function and its data for one such call, and this is the
+        // only one: it comes of a drop.
+        unsafe { (self.release)(ptr::with_exposed_provenance_mut(self.data)) }
+    }
+}
+
+/// A point in a stream, once reached for ever.
+#[derive(Debug, Default)]
+pub(super) struct Mark {
+    is_done: AtomicBool,
+    time: OnceLock<Instant>,
+}
+
+impl Mark {
+    /// The stream is here.
+    pub(super) fn reach(&self) {
+        self.time.get_or_init(Instant::now);
+        self.is_done.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the stream was here.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::SeqCst)
+    }
+
+    /// When the stream was here.
+    pub(super) fn time(&self) -> Option<Instant> {
+        self.time.get().copied()
+    }
+}
+
+impl Work {
+    /// Executes the operation. Holds no lock.
+    pub(super) fn execute(&self, memory: &Memory, seed: u64) -> Result<(), Broken> {
+        let inside = match self {
+            Self::Nothing => true,
+            Self::Launch(launch, _) => return execute_kernel(launch, memory, seed),
+            Self::External(external) => return external.execute(),
+            Self::Copy { to, from, bytes } => memory.copy(*to, *from, *bytes),
+            Self::ToDevice { to, bytes } => {
+                // SAFETY: the source is as long as the copy.
+                unsafe { memory.write(*to, bytes.as_ptr(), bytes.len()) }
+            }
+            Self::ToHost { from, bytes } => {
+                let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: the target is as long as the copy.
+                unsafe { memory.read(*from, bytes.as_mut_ptr(), bytes.len()) }
+            }
+        };
+        let sentence = || "a copy reaches memory that was given up".to_string();
+        let broken = || Broken { code: ILLEGAL_ADDRESS, sentence: Some(sentence()) };
+        if inside { Ok(()) } else { Err(broken()) }
+    }
+}
+
+fn execute_kernel(launch: &Launch, memory: &Memory, seed: u64) -> Result<(), Broken> {
+    match plant::of_kernel(&launch.kernel.name) {
+        Fate::Runs => {}
+        Fate::Lost => return Err(Broken { code: LAUNCH_FAILED, sentence: None }),
+        Fate::Hangs => loop {
+            thread::park();
+        },
+    }
+    let run = || exec::run(launch, memory, seed);
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(fault)) => Err(Broken { code: fault.code, sentence: Some(fault.sentence) }),
+        Err(_) => {
+            let sentence = format!("the executor panicked in {}", launch.kernel.name);
+            Err(Broken { code: LAUNCH_FAILED, sentence: Some(sentence) })
+        }
+    }
+}
+
+impl External {
+    fn execute(&self) -> Result<(), Broken> {
+        // SAFETY: the library vouches for function and data until `release` is called, which the
+        // drop of `self` does.
+        let code = unsafe { (self.run)(ptr::with_exposed_provenance_mut(self.data)) };
+        let sentence = || Some(format!("{} failed", self.name));
+        if code == 0 { Ok(()) } else { Err(Broken { code, sentence: sentence() }) }
+    }
+}

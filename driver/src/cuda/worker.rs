@@ -1,0 +1,237 @@
+//! Executes what the streams of a context hold, in an order that the seed decides.
+
+use std::env;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::graph::Run;
+use super::random::Random;
+use super::report;
+use super::state::{Context, Step, Stream, changed, lock};
+use super::work::{Broken, Handle, Work};
+use crate::memory::Memory;
+
+/// How long work may lie before the worker that is late begins it.
+const MAX_LATE: Duration = Duration::from_millis(1);
+/// One in so many choices holds a stream back.
+const STARVES: usize = 64;
+/// A stream is held back for at most so many microseconds.
+const MAX_STARVED: usize = 2000;
+/// One in so many choices lets other threads go first.
+const YIELDS: usize = 16;
+/// Lets them for at most so many microseconds.
+const MAX_YIELD: usize = 100;
+
+/// Which of the streams goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Schedule {
+    /// The one that was enqueued first, at once.
+    Eager,
+    /// The one that was enqueued last, when the host waits.
+    Late,
+    /// Any.
+    Random,
+}
+
+/// What may begin: the first of a stream, or a node of the graph there.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    stream: Handle,
+    node: Option<usize>,
+    /// When it was enqueued, and when the newest of its stream was.
+    first: u64,
+    newest: u64,
+}
+
+enum Choice {
+    Begin(Candidate),
+    /// Lets go of the lock for a while.
+    Yield(Duration),
+    /// Waits for a change, or as long.
+    Rest(Option<Duration>),
+}
+
+/// Starts the worker of a context.
+pub(super) fn start(context: &Context) {
+    let (handle, memory) = (context.handle, context.memory.clone());
+    let mut random = Random::new(seed());
+    // A name that is not known ends the program here, and not the worker alone.
+    schedule();
+    thread::spawn(move || work(handle, &memory, &mut random));
+}
+
+/// The seed of all choices.
+fn seed() -> u64 {
+    env::var("DRIVER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn schedule() -> Schedule {
+    static SCHEDULE: OnceLock<Schedule> = OnceLock::new();
+    *SCHEDULE.get_or_init(|| match env::var("DRIVER_SCHEDULE").as_deref() {
+        Ok("eager") => Schedule::Eager,
+        Ok("late") => Schedule::Late,
+        Ok("random") | Err(_) => Schedule::Random,
+        Ok(other) => panic!("DRIVER_SCHEDULE: {other:?} is not eager, late or random"),
+    })
+}
+
+fn work(handle: Handle, memory: &Arc<Memory>, random: &mut Random) {
+    let mut state = lock();
+    while let Some(context) = state.contexts.get_mut(&handle) {
+        match choose(context, random) {
+            Choice::Rest(limit) => state = state.wait(limit),
+            Choice::Yield(time) => {
+                drop(state);
+                thread::sleep(time);
+                state = lock();
+            }
+            Choice::Begin(candidate) => {
+                let Some(work) = begin(context, candidate) else {
+                    end(context, candidate, Ok(()));
+                    continue;
+                };
+                drop(state);
+                let seed = random.next();
+                if matches!(*work, Work::External(_)) {
+                    // It may wait for another process: other streams go on meanwhile.
+                    let memory = memory.clone();
+                    thread::spawn(move || execute(handle, &work, candidate, &memory, seed));
+                } else {
+                    execute(handle, &work, candidate, memory, seed);
+                }
+                state = lock();
+            }
+        }
+    }
+}
+
+fn execute(context: Handle, work: &Work, candidate: Candidate, memory: &Memory, seed: u64) {
+    let done = work.execute(memory, seed);
+    if let Some(context) = lock().contexts.get_mut(&context) {
+        end(context, candidate, done);
+    }
+}
+
+/// Chooses what begins next.
+fn choose(context: &mut Context, random: &mut Random) -> Choice {
+    let now = Instant::now();
+    let is_late = schedule() == Schedule::Late && context.waiting == 0;
+    let (mut candidates, mut rest) = (vec![], None::<Duration>);
+    for (handle, stream) in &mut context.streams {
+        let Some(item) = stream.queue.front() else { continue };
+        let held = if is_late { Some(item.at + MAX_LATE) } else { stream.starved };
+        if let Some(left) = held.and_then(|until| until.checked_duration_since(now))
+            && !left.is_zero()
+        {
+            rest = Some(rest.map_or(left, |rest| rest.min(left)));
+            continue;
+        }
+        stream.starved = None;
+        stream.candidates(*handle, &mut candidates);
+    }
+    if candidates.is_empty() {
+        return Choice::Rest(rest);
+    }
+    Choice::Begin(match schedule() {
+        Schedule::Eager => candidates.swap_remove(extreme(&candidates, |c| (c.first, c.node))),
+        Schedule::Late => {
+            let key = |c: &Candidate| (u64::MAX - c.newest, c.node.map(|node| usize::MAX - node));
+            candidates.swap_remove(extreme(&candidates, key))
+        }
+        Schedule::Random => {
+            let chosen = candidates.swap_remove(random.below(candidates.len()));
+            if random.once_in(STARVES)
+                && let Some(stream) = context.streams.get_mut(&chosen.stream)
+            {
+                stream.starved = Some(now + micros(random.below(MAX_STARVED)));
+                return Choice::Yield(Duration::ZERO);
+            }
+            if random.once_in(YIELDS) {
+                return Choice::Yield(micros(random.below(MAX_YIELD)));
+            }
+            chosen
+        }
+    })
+}
+
+fn micros(count: usize) -> Duration {
+    Duration::from_micros(count as u64)
+}
+
+/// Place of the least of a list that is not empty.
+fn extreme<K: Ord>(list: &[Candidate], key: impl Fn(&Candidate) -> K) -> usize {
+    (0..list.len()).min_by_key(|place| key(&list[*place])).unwrap_or(0)
+}
+
+impl Stream {
+    /// Adds what may begin.
+    fn candidates(&self, stream: Handle, list: &mut Vec<Candidate>) {
+        let (Some(item), Some(newest)) = (self.queue.front(), self.queue.back()) else { return };
+        let (first, newest) = (item.order, newest.order);
+        if let Some(run) = &self.run {
+            let node = |node: &usize| Candidate { stream, node: Some(*node), first, newest };
+            list.extend(run.ready.iter().map(node));
+            return;
+        }
+        let may_begin = match &item.step {
+            Step::Wait(mark) => mark.is_done(),
+            Step::Graph { earlier, .. } => earlier.as_ref().is_none_or(|mark| mark.is_done()),
+            Step::Do(_) | Step::Record(_) => true,
+        };
+        if may_begin && !self.is_busy {
+            list.push(Candidate { stream, node: None, first, newest });
+        }
+    }
+}
+
+/// Begins what was chosen. `None` if nothing is left of it to execute.
+fn begin(context: &mut Context, candidate: Candidate) -> Option<Arc<Work>> {
+    let stream = context.streams.get_mut(&candidate.stream)?;
+    if let Some(node) = candidate.node {
+        return stream.run.as_mut().map(|run| run.begin(node));
+    }
+    stream.is_busy = true;
+    match &stream.queue.front()?.step {
+        Step::Do(work) => Some(work.clone()),
+        Step::Graph { nodes, .. } => {
+            stream.run = Some(Run::new(nodes));
+            None
+        }
+        Step::Record(_) | Step::Wait(_) => None,
+    }
+}
+
+/// Notes the end of what was begun.
+fn end(context: &mut Context, candidate: Candidate, done: Result<(), Broken>) {
+    changed();
+    if context.failed.is_some() {
+        return;
+    }
+    if let Err(broken) = done {
+        if let Some(sentence) = &broken.sentence {
+            report::fault(broken.code, sentence);
+        }
+        context.fail(broken.code);
+        return;
+    }
+    let Some(stream) = context.streams.get_mut(&candidate.stream) else { return };
+    if let Some(run) = &mut stream.run {
+        if let Some(node) = candidate.node {
+            run.end(node);
+        }
+        if !run.is_done() {
+            return;
+        }
+        stream.run = None;
+    }
+    stream.is_busy = false;
+    if let Some(Step::Record(mark) | Step::Graph { end: mark, .. }) =
+        stream.queue.pop_front().map(|item| item.step)
+    {
+        mark.reach();
+    }
+    if stream.is_destroyed && stream.queue.is_empty() {
+        context.streams.remove(&candidate.stream);
+    }
+}

@@ -1,0 +1,327 @@
+//! A block: its warps take turns until the next barrier.
+
+use std::sync::Arc;
+
+use super::arithmetic::arithmetic;
+use super::collective;
+use super::races::Races;
+use super::shared::Shared;
+use super::tensor;
+use super::warp::{NO_CALL, Stop, Warp, lanes};
+use super::{
+    Fault, LAUNCH_FAILED, LAUNCH_TIMEOUT, Launch, MAX_INSTRUCTIONS, Options, Random, Trouble,
+    trouble,
+};
+use crate::memory::{Allocation, Memory};
+use crate::ptx::decode::RESULT;
+use crate::ptx::program::{Op, Program, Special};
+
+/// An allocation that the launch has reached.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) first: u64,
+    pub(super) end: u64,
+    pub(super) allocation: Arc<Allocation>,
+}
+
+/// Blocks of a launch, one at a time.
+pub(super) struct Block<'a> {
+    pub(super) launch: &'a Launch,
+    pub(super) program: &'a Program,
+    pub(super) memory: &'a Memory,
+    options: Options,
+    pub(super) random: Random,
+    pub(super) shared: Shared,
+    pub(super) races: Option<Races>,
+    /// Allocations that the launch has reached, and by instruction the one it reached last.
+    pub(super) windows: Vec<Window>,
+    pub(super) hints: Vec<u32>,
+    warps: Vec<Warp>,
+    place: [u32; 3],
+    pub(super) index: u32,
+    instructions: u64,
+}
+
+impl<'a> Block<'a> {
+    pub(super) fn new(
+        launch: &'a Launch,
+        memory: &'a Memory,
+        options: Options,
+        random: Random,
+    ) -> Self {
+        let kernel = &launch.kernel;
+        let threads: u32 = launch.block.iter().product();
+        let local = kernel.local_bytes as usize;
+        let warp = |index| Warp::new(index, &kernel.program, local);
+        let shared = (kernel.static_shared + launch.dynamic_shared) as usize;
+        Self {
+            launch,
+            program: &kernel.program,
+            memory,
+            options,
+            random,
+            shared: Shared::new(shared, options.watch_shared),
+            races: options.watch_global.then(Races::default),
+            windows: vec![],
+            hints: vec![0; kernel.program.steps.len()],
+            warps: (0..threads.div_ceil(32)).map(warp).collect(),
+            place: [0; 3],
+            index: 0,
+            instructions: 0,
+        }
+    }
+
+    /// Runs one block of the grid.
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    pub(super) fn run(&mut self, place: [u32; 3], index: u32) -> Result<(), Fault> {
+        (self.place, self.index, self.instructions) = (place, index, 0);
+        self.shared.begin();
+        let threads: u32 = self.launch.block.iter().product();
+        let mut warps = std::mem::take(&mut self.warps);
+        for warp in &mut warps {
+            warp.begin(threads - 32 * warp.index, &mut self.random);
+        }
+        let result = self.take_turns(&mut warps);
+        self.warps = warps;
+        result
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    fn take_turns(&mut self, warps: &mut [Warp]) -> Result<(), Fault> {
+        let mut ready: Vec<usize> = (0..warps.len()).collect();
+        let mut waiting: Vec<usize> = vec![];
+        loop {
+            while !ready.is_empty() {
+                let chosen = self.random.below(ready.len() as u64) as usize;
+                let warp = &mut warps[ready[chosen]];
+                let turn = 64 + self.random.below(2048) as u32;
+                let stop =
+                    self.advance(warp, turn).map_err(|trouble| self.fault(warp, &trouble))?;
+                self.instructions += u64::from(turn);
+                if self.instructions > MAX_INSTRUCTIONS {
+                    let text = "does not end".into();
+                    let trouble = Trouble { code: LAUNCH_TIMEOUT, text, lanes: warp.mask };
+                    return Err(self.fault(warp, &trouble));
+                }
+                match stop {
+                    Stop::Turn => {}
+                    Stop::Barrier => waiting.push(ready.swap_remove(chosen)),
+                    Stop::End => drop(ready.swap_remove(chosen)),
+                }
+            }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            self.meet(warps, &waiting)?;
+            std::mem::swap(&mut ready, &mut waiting);
+        }
+    }
+
+    /// All warps that have not ended are at a barrier.
+    fn meet(&mut self, warps: &mut [Warp], waiting: &[usize]) -> Result<(), Fault> {
+        self.shared.barrier();
+        let any = waiting.iter().any(|at| warps[*at].vote.is_some_and(|(_, votes)| votes != 0));
+        let kind = warps[waiting[0]].vote.is_some();
+        for at in waiting {
+            let warp = &mut warps[*at];
+            if warp.vote.is_some() != kind {
+                let text = "waits at another barrier than other warps".into();
+                let trouble = Trouble { code: LAUNCH_FAILED, text, lanes: warp.alive };
+                return Err(self.fault(warp, &trouble));
+            }
+            if let Some((to, _)) = warp.vote.take() {
+                let alive = warp.alive;
+                warp.put_predicate(to, if any { u32::MAX } else { 0 }, alive);
+            }
+        }
+        Ok(())
+    }
+
+    /// A fault with its place.
+    fn fault(&self, warp: &Warp, trouble: &Trouble) -> Fault {
+        let at = warp.pc.min(self.program.steps.len() - 1);
+        let step = &self.program.steps[at];
+        let source = match step.source_line {
+            0 => String::new(),
+            line => format!(" (source line {line})"),
+        };
+        let threads: Vec<String> = lanes(trouble.lanes)
+            .take(4)
+            .map(|l| (32 * warp.index + l as u32).to_string())
+            .collect();
+        let sentence = format!(
+            "kernel `{}`, PTX line {}{source}, `{}`, block {:?}, thread {}: {}",
+            self.launch.kernel.name,
+            step.line,
+            self.program.opcodes[at],
+            self.place,
+            threads.join(", "),
+            trouble.text
+        );
+        Fault { code: trouble.code, sentence }
+    }
+
+    /// Runs a warp for so many instructions, or until it waits or ends.
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    fn advance(&mut self, warp: &mut Warp, turn: u32) -> Result<Stop, Trouble> {
+        let program = self.program;
+        for _ in 0..turn {
+            if warp.pc >= warp.next_other {
+                warp.regroup();
+            }
+            if warp.mask == 0 {
+                return Ok(Stop::End);
+            }
+            let at = warp.pc;
+            let step = &program.steps[at];
+            let mut mask = warp.mask;
+            if let Some((guard, negated)) = step.guard {
+                let value = warp.predicate(guard);
+                mask &= if negated { !value } else { value };
+            }
+            match &step.op {
+                Op::Branch(target) => {
+                    self.branch(warp, *target as usize, mask);
+                    continue;
+                }
+                Op::Return => {
+                    self.end(warp, mask);
+                    continue;
+                }
+                _ if mask == 0 => {}
+                Op::Call(target, copies) => {
+                    let arguments: Vec<_> =
+                        copies.iter().copied().filter(|copy| copy.2 & RESULT == 0).collect();
+                    self.copy_local(warp, &arguments, mask);
+                    for lane in lanes(mask) {
+                        warp.calls[lane] = at as u32;
+                    }
+                    self.branch(warp, *target as usize, mask);
+                    continue;
+                }
+                Op::Barrier | Op::BarrierOr(..) => {
+                    all_here(warp, mask, warp.alive)?;
+                    if let Op::BarrierOr(to, from) = step.op {
+                        warp.vote = Some((to, warp.predicate(from) & mask));
+                    }
+                    warp.pc += 1;
+                    return Ok(Stop::Barrier);
+                }
+                op => {
+                    if !arithmetic(warp, program, op, mask) {
+                        self.other(warp, op, mask)?;
+                    }
+                }
+            }
+            warp.pc += 1;
+        }
+        Ok(Stop::Turn)
+    }
+
+    fn branch(&self, warp: &mut Warp, target: usize, mask: u32) {
+        let stay = warp.mask & !mask;
+        if stay == 0 {
+            warp.pc = target;
+            return;
+        }
+        if mask != 0 {
+            warp.set_aside(target, mask);
+        }
+        warp.mask = stay;
+        warp.pc += 1;
+    }
+
+    /// Lanes return from a call, or end.
+    fn end(&self, warp: &mut Warp, mask: u32) {
+        let returning = lanes(mask).filter(|lane| warp.calls[*lane] != NO_CALL);
+        let returning = returning.fold(0, |all, lane| all | 1 << lane);
+        for lane in lanes(returning) {
+            let call = warp.calls[lane] as usize;
+            warp.calls[lane] = NO_CALL;
+            if let Op::Call(_, copies) = &self.program.steps[call].op {
+                let results = copies.iter().filter(|copy| copy.2 & RESULT != 0);
+                let results: Vec<_> = results.map(|c| (c.0, c.1, c.2 & !RESULT)).collect();
+                self.copy_local(warp, &results, 1 << lane);
+            }
+            warp.set_aside(call + 1, 1 << lane);
+        }
+        warp.alive &= !(mask & !returning);
+        warp.mask &= !mask;
+        warp.pc += 1;
+        if warp.mask == 0 {
+            warp.regroup();
+        }
+    }
+
+    /// What reaches memory, or other lanes.
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    fn other(&mut self, warp: &mut Warp, op: &Op, mask: u32) -> Result<(), Trouble> {
+        let p = self.program;
+        match op {
+            Op::Load(access) => self.load(warp, access, mask),
+            Op::Store(access) => self.store(warp, access, mask),
+            Op::Atomic(op, access, to) => self.atomic(warp, *op, access, *to, mask),
+            Op::LoadMatrix(transposed, registers, address) => {
+                all_here(warp, mask, u32::MAX)?;
+                self.load_matrix(warp, *transposed, registers, address)
+            }
+            Op::Mma16(of) => {
+                all_here(warp, mask, u32::MAX)?;
+                tensor::mma16(warp, p, of, self.options.sums);
+                Ok(())
+            }
+            Op::Mma8(of) => {
+                all_here(warp, mask, u32::MAX)?;
+                tensor::mma8(warp, p, of, self.options.sums);
+                Ok(())
+            }
+            Op::CopyAsync(to, from, bytes) => self.copy_async(warp, [to, from], *bytes, mask),
+            Op::CommitCopies => {
+                for lane in lanes(mask) {
+                    warp.groups[lane] += 1;
+                }
+                Ok(())
+            }
+            Op::WaitCopies(but) => self.land(warp, *but, mask),
+            Op::Shuffle(how, of) => collective::shuffle(warp, p, *how, **of, mask),
+            Op::Ballot(of) => collective::ballot(warp, p, *of, mask),
+            Op::Match(of) => collective::find_equal(warp, p, *of, mask),
+            Op::WarpBarrier(named) => collective::meet(warp, p, *named, mask),
+            Op::Special(to, special) => {
+                let value = std::array::from_fn(|lane| self.special(*special, warp.index, lane));
+                warp.put_word(*to, &value, mask);
+                Ok(())
+            }
+            Op::Clock(to) => {
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let nanoseconds = now.map_or(0, |time| time.as_nanos() as u64);
+                warp.put_double(*to, &[nanoseconds; 32], mask);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn special(&self, special: Special, warp: u32, lane: usize) -> u32 {
+        let [x, y, _] = self.launch.block;
+        let thread = 32 * warp + lane as u32;
+        match special {
+            Special::Thread(0) => thread % x,
+            Special::Thread(1) => thread / x % y,
+            Special::Thread(_) => thread / x / y,
+            Special::BlockSize(axis) => self.launch.block[usize::from(axis)],
+            Special::Block(axis) => self.place[usize::from(axis)],
+            Special::GridSize(axis) => self.launch.grid[usize::from(axis)],
+            Special::Lane => lane as u32,
+        }
+    }
+}
+
+/// What is `.aligned` is met by the whole warp.
+fn all_here(warp: &Warp, mask: u32, wanted: u32) -> Result<(), Trouble> {
+    if mask == wanted {
+        return Ok(());
+    }
+    let text = format!("is met by lanes {mask:#x} of {wanted:#x}");
+    trouble(LAUNCH_FAILED, warp.mask, text)
+}

@@ -1,0 +1,164 @@
+//! Executes launches: warp by warp, 32 lanes at once, with every access checked.
+// Loops over lanes, not iterators: what is inlined is compiled for the vectors of its caller.
+#![allow(clippy::needless_range_loop)]
+
+mod access;
+mod arithmetic;
+mod block;
+mod collective;
+mod float;
+mod races;
+mod shared;
+mod tensor;
+#[cfg(test)]
+mod tests;
+mod warp;
+
+use std::sync::{Arc, OnceLock};
+
+use crate::memory::Memory;
+use crate::ptx::Kernel;
+use block::Block;
+
+/// Warp instructions of a block, after which it does not end.
+const MAX_INSTRUCTIONS: u64 = 1 << 32;
+
+/// CUDA's numbers of errors.
+const ILLEGAL_ADDRESS: i32 = 700;
+const LAUNCH_TIMEOUT: i32 = 702;
+const ILLEGAL_INSTRUCTION: i32 = 715;
+const MISALIGNED_ADDRESS: i32 = 716;
+/// What CUDA would not notice, and this device refuses.
+const LAUNCH_FAILED: i32 = 719;
+
+/// One launch of a kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(crate) dynamic_shared: u32,
+    /// The parameters, laid out as the kernel's `parameters` say.
+    pub(crate) parameters: Vec<u8>,
+}
+
+/// Why a launch failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The driver's error number, such as 700 for an illegal address.
+    pub(crate) code: i32,
+    /// What happened: kernel, PTX line, block, lanes.
+    pub(crate) sentence: String,
+}
+
+/// A fault of some lanes, before its place is added.
+#[derive(Debug)]
+struct Trouble {
+    code: i32,
+    text: String,
+    lanes: u32,
+}
+
+fn trouble<T>(code: i32, lanes: u32, text: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble { code, text: text.into(), lanes })
+}
+
+/// How tensor cores add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sums {
+    /// In fp32, rounded after each product.
+    Rounded,
+    /// So many products at once, cut off with so many bits beyond fp32's.
+    Cut { group: usize, bits: i32 },
+}
+
+/// What the environment chooses.
+#[derive(Debug, Clone, Copy)]
+struct Options {
+    sums: Sums,
+    /// Shared bytes are watched for races and reads of what nobody wrote.
+    watch_shared: bool,
+    /// Global bytes are watched for races between blocks.
+    watch_global: bool,
+}
+
+fn options() -> &'static Options {
+    static OPTIONS: OnceLock<Options> = OnceLock::new();
+    OPTIONS.get_or_init(|| {
+        let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|v| v == value);
+        let sums = match std::env::var("DRIVER_SUMS").as_deref() {
+            // Fasi et al. 2021, PeerJ CS 7:e330; Khattak and Mikaitis 2025, arXiv 2512.07004.
+            Ok("a100") => Sums::Cut { group: 8, bits: 1 },
+            Ok("h100") => Sums::Cut { group: 16, bits: 2 },
+            _ => Sums::Rounded,
+        };
+        Options {
+            sums,
+            watch_shared: !is("DRIVER_CHECKS", "0"),
+            watch_global: is("DRIVER_CHECKS", "races"),
+        }
+    })
+}
+
+/// Numbers in an order that nobody can rely on, from a seed.
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    /// Steele et al. 2014, SplitMix.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Runs all blocks; their and their warps' order is drawn from `seed`.
+///
+/// # Errors
+/// The first fault, with its place.
+pub(crate) fn run(launch: &Launch, memory: &Memory, seed: u64) -> Result<(), Fault> {
+    run_with(launch, memory, seed, *options())
+}
+
+fn run_with(launch: &Launch, memory: &Memory, seed: u64, options: Options) -> Result<(), Fault> {
+    let name = &launch.kernel.name;
+    if !(is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c"))
+    {
+        let sentence = format!("kernel `{name}`: this processor has no AVX2, FMA and F16C");
+        return Err(Fault { code: ILLEGAL_INSTRUCTION, sentence });
+    }
+    let mut random = Random(seed);
+    let count = launch.grid.iter().map(|size| u64::from(*size)).product::<u64>();
+    // All blocks once, by steps that have no factor in common with their number.
+    let first = random.below(count);
+    let mut step = 1 + random.below(count);
+    while gcd(step, count) != 1 {
+        step += 1;
+    }
+    let mut block = Block::new(launch, memory, options, random);
+    for i in 0..count {
+        let index =
+            ((u128::from(first) + u128::from(i) * u128::from(step)) % u128::from(count)) as u64;
+        let [x, y, _] = launch.grid.map(u64::from);
+        let place = [index % x, index / x % y, index / x / y].map(|at| at as u32);
+        // SAFETY: the processor has the features, as was found above.
+        #[allow(unsafe_code)]
+        unsafe {
+            block.run(place, index as u32)?
+        };
+    }
+    Ok(())
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,283 @@
+//! Device memory: allocations that kernels and copies may reach, and the bytes that were written.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// Added to the address in this process: the host cannot reach it by accident.
+const DEVICE: u64 = 1 << 62;
+/// As the driver aligns allocations.
+const ALIGNMENT: usize = 512;
+/// Bytes behind an allocation that belong to none, so that no other begins where it ends.
+const GUARD: usize = 4096;
+/// Unwritten bytes hold this: a NaN in every format of floats.
+const POISON: u8 = 0xff;
+
+/// Which bytes were written, a bit for each.
+#[derive(Debug)]
+struct Written {
+    bits: Box<[AtomicU64]>,
+    /// How many were not.
+    missing: AtomicUsize,
+}
+
+/// A piece of memory with an address for kernels.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    host: *mut u8,
+    bytes: usize,
+    /// `None` for memory that the host writes.
+    written: Option<Written>,
+    owned: bool,
+}
+
+// SAFETY: the bytes are reached through raw pointers by launches and copies, which the streams put
+// in order as the driver would; a race is the tested program's, and gives bytes of some value.
+unsafe impl Send for Allocation {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    /// Its address for kernels.
+    pub(crate) fn address(&self) -> u64 {
+        self.host as u64 | DEVICE
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where its bytes are in this process.
+    pub(crate) fn host(&self) -> *mut u8 {
+        self.host
+    }
+
+    /// Where the byte of an address for kernels is in this process.
+    pub(crate) fn host_of(address: u64) -> *mut u8 {
+        (address & !DEVICE) as *mut u8
+    }
+
+    /// Whether all bytes were written.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.written.as_ref().is_none_or(|written| written.missing.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Notes that bytes from `offset` were written.
+    pub(crate) fn set_written(&self, offset: usize, bytes: usize) {
+        let Some(written) = &self.written else { return };
+        if written.missing.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for (word, mask) in words(offset, bytes) {
+            if written.bits[word].load(Ordering::Relaxed) & mask != mask {
+                let old = written.bits[word].fetch_or(mask, Ordering::Relaxed);
+                let new = (mask & !old).count_ones() as usize;
+                written.missing.fetch_sub(new, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether all these bytes were written.
+    pub(crate) fn is_written(&self, offset: usize, bytes: usize) -> bool {
+        let Some(written) = &self.written else { return true };
+        let is_set =
+            |(word, mask): (usize, u64)| written.bits[word].load(Ordering::Relaxed) & mask == mask;
+        written.missing.load(Ordering::Relaxed) == 0 || words(offset, bytes).all(is_set)
+    }
+
+    fn forget_written(&self, offset: usize) {
+        let Some(written) = &self.written else { return };
+        let mask = 1 << (offset % 64);
+        if written.bits[offset / 64].fetch_and(!mask, Ordering::Relaxed) & mask != 0 {
+            written.missing.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies what is known of bytes along with them.
+    pub(crate) fn copy_written(&self, to: usize, from: &Self, at: usize, bytes: usize) {
+        if self.written.is_none() {
+            return;
+        }
+        if from.is_written(at, bytes) {
+            self.set_written(to, bytes);
+            return;
+        }
+        for i in 0..bytes {
+            if from.is_written(at + i, 1) {
+                self.set_written(to + i, 1);
+            } else {
+                self.forget_written(to + i);
+            }
+        }
+    }
+}
+
+/// Words of a bit set, and their bits, for a range.
+fn words(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
+    let end = offset + bytes;
+    let (first, last) = (offset / 64, end.div_ceil(64));
+    (first..last).map(move |word| {
+        let (low, high) = (offset.max(word * 64) % 64, end.min(word * 64 + 64) - word * 64);
+        (word, (u64::MAX << low) & (u64::MAX >> (64 - high)))
+    })
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.owned {
+            let layout = layout(self.bytes);
+            // SAFETY: allocated by `Memory::allocate` with this layout, and given back once. The
+            // poison shows a use after the release for as long as nobody else gets the bytes.
+            unsafe {
+                self.host.write_bytes(POISON, self.bytes);
+                dealloc(self.host, layout);
+            }
+        }
+    }
+}
+
+/// The memory of one device.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
+    /// Bytes in use of `total`.
+    used: Mutex<usize>,
+    total: usize,
+}
+
+impl Memory {
+    /// A device with so many bytes.
+    pub(crate) fn new(total: usize) -> Self {
+        Self { table: RwLock::default(), used: Mutex::new(0), total }
+    }
+
+    /// Bytes of the device.
+    pub(crate) fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Bytes that are free.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.total - *self.used()
+    }
+
+    /// Poisoned memory; `None` if the device has no more.
+    pub(crate) fn allocate(&self, bytes: usize) -> Option<u64> {
+        let bytes = bytes.max(1);
+        {
+            let mut used = self.used();
+            let sum = used.checked_add(bytes)?;
+            if sum > self.total {
+                return None;
+            }
+            *used = sum;
+        }
+        // SAFETY: the layout is of some bytes.
+        let host = unsafe { alloc(layout(bytes)) };
+        if host.is_null() {
+            *self.used() -= bytes;
+            return None;
+        }
+        // SAFETY: the memory was allocated just now, with that many bytes.
+        unsafe { host.write_bytes(POISON, bytes) };
+        let written = Written {
+            bits: (0..bytes.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            missing: AtomicUsize::new(bytes),
+        };
+        let allocation = Allocation { host, bytes, written: Some(written), owned: true };
+        let address = allocation.address();
+        self.insert(allocation);
+        Some(address)
+    }
+
+    /// Gives host memory, which stays the caller's, an address for kernels.
+    pub(crate) fn map_host(&self, host: *mut u8, bytes: usize) -> u64 {
+        let allocation = Allocation { host, bytes, written: None, owned: false };
+        let address = allocation.address();
+        self.insert(allocation);
+        address
+    }
+
+    /// Gives an allocation, or an address of host memory, up. False if there is none that begins
+    /// here.
+    pub(crate) fn release(&self, address: u64) -> bool {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(allocation) = table.remove(&address) else { return false };
+        if allocation.owned {
+            *self.used() -= allocation.bytes;
+        }
+        true
+    }
+
+    /// The allocation that holds these bytes, and their place in it.
+    pub(crate) fn find(&self, address: u64, bytes: usize) -> Option<(Arc<Allocation>, usize)> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let (first, allocation) = table.range(..=address).next_back()?;
+        let offset = (address - first) as usize;
+        (offset <= allocation.bytes && bytes <= allocation.bytes - offset)
+            .then(|| (allocation.clone(), offset))
+    }
+
+    /// Tells of the allocation before an address, for reports.
+    pub(crate) fn near(&self, address: u64) -> String {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let before = table.range(..=address).next_back();
+        before.map_or(String::new(), |(first, allocation)| {
+            let behind = address - first - allocation.bytes.min((address - first) as usize) as u64;
+            format!(" ({behind} bytes behind one of {} bytes)", allocation.bytes)
+        })
+    }
+
+    /// Copies from the host; false if the bytes are not inside one allocation.
+    ///
+    /// # Safety
+    /// `from` leads to that many bytes.
+    pub(crate) unsafe fn write(&self, to: u64, from: *const u8, bytes: usize) -> bool {
+        let Some((allocation, offset)) = self.find(to, bytes) else { return false };
+        // SAFETY: `find` checked the range; the caller vouches for the source.
+        unsafe { from.copy_to(allocation.host.add(offset), bytes) };
+        allocation.set_written(offset, bytes);
+        true
+    }
+
+    /// Copies to the host; false if the bytes are not inside one allocation.
+    ///
+    /// # Safety
+    /// `to` leads to that many bytes.
+    pub(crate) unsafe fn read(&self, from: u64, to: *mut u8, bytes: usize) -> bool {
+        let Some((allocation, offset)) = self.find(from, bytes) else { return false };
+        // SAFETY: `find` checked the range; the caller vouches for the target.
+        unsafe { allocation.host.add(offset).copy_to(to, bytes) };
+        true
+    }
+
+    /// Copies within device memory; false if either range is not inside one allocation.
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: usize) -> bool {
+        let (Some((target, to)), Some((source, from))) =
+            (self.find(to, bytes), self.find(from, bytes))
+        else {
+            return false;
+        };
+        // SAFETY: `find` checked both ranges.
+        unsafe { source.host.add(from).copy_to(target.host.add(to), bytes) };
+        target.copy_written(to, &source, from, bytes);
+        true
+    }
+
+    fn insert(&self, allocation: Allocation) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(allocation.address(), Arc::new(allocation));
+    }
+
+    fn used(&self) -> MutexGuard<'_, usize> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn layout(bytes: usize) -> Layout {
+    // The sizes come from `allocate`, which the device's memory bounds.
+    Layout::from_size_align(bytes + GUARD, ALIGNMENT).unwrap_or(Layout::new::<u8>())
+}

@@ -1,0 +1,114 @@
+//! Reads PTX into kernels that the executor runs.
+
+pub(crate) mod decode;
+mod flow;
+mod lex;
+mod parse;
+pub(crate) mod program;
+mod registers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use flow::Flow;
+use parse::Parsed;
+use program::Program;
+
+/// PTX newer than this is not read.
+const MAX_VERSION: u32 = 90;
+
+/// One parameter of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parameter {
+    /// Place in the launch's parameter bytes.
+    pub(crate) offset: usize,
+    /// Length in bytes.
+    pub(crate) bytes: usize,
+}
+
+/// An entry of a module.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) name: String,
+    pub(crate) parameters: Vec<Parameter>,
+    /// Bytes of all parameters.
+    pub(crate) parameter_bytes: usize,
+    /// Bytes of shared memory that the kernel declares.
+    pub(crate) static_shared: u32,
+    /// `.maxntid`, if given.
+    pub(crate) max_block: Option<[u32; 3]>,
+    /// Bytes of local memory of a thread.
+    pub(crate) local_bytes: u32,
+    pub(crate) program: Program,
+}
+
+/// A loaded module; dropping it gives its variables' memory up.
+#[derive(Debug)]
+pub(crate) struct Module {
+    kernels: BTreeMap<String, Arc<Kernel>>,
+    memory: Arc<Memory>,
+    variables: Vec<u64>,
+}
+
+impl Module {
+    /// Reads PTX, and puts its variables into device memory.
+    ///
+    /// # Errors
+    /// One sentence with the line of what is not understood.
+    pub(crate) fn load(text: &str, memory: &Arc<Memory>) -> Result<Self, String> {
+        let parsed = parse::parse(text)?;
+        if parsed.version == 0 || parsed.version > MAX_VERSION {
+            return Err(format!("PTX version {} is not read", f64::from(parsed.version) / 10.0));
+        }
+        let mut module =
+            Self { kernels: BTreeMap::new(), memory: memory.clone(), variables: vec![] };
+        let mut places = vec![None; parsed.variables.len()];
+        for function in parsed.functions.iter().filter(|function| function.is_entry) {
+            let flow = Flow::of(&parsed, function)?;
+            for variable in &flow.variables {
+                if places[*variable].is_none() {
+                    places[*variable] = Some(module.place(&parsed, *variable)?);
+                }
+            }
+            let program = decode::program(&flow, &places)?;
+            let parameters = function.parameters.iter();
+            let parameters = parameters
+                .map(|(offset, bytes)| Parameter { offset: *offset as usize, bytes: *bytes });
+            let kernel = Kernel {
+                name: function.name.clone(),
+                parameters: parameters.collect(),
+                parameter_bytes: function.parameter_bytes,
+                static_shared: function.static_shared,
+                max_block: function.max_block,
+                local_bytes: flow.local_bytes,
+                program,
+            };
+            module.kernels.insert(function.name.clone(), Arc::new(kernel));
+        }
+        Ok(module)
+    }
+
+    /// An entry by name.
+    pub(crate) fn kernel(&self, name: &str) -> Option<Arc<Kernel>> {
+        self.kernels.get(name).cloned()
+    }
+
+    #[allow(unsafe_code)]
+    fn place(&mut self, parsed: &Parsed, variable: usize) -> Result<u64, String> {
+        let bytes = &parsed.variables[variable].bytes;
+        let address = self.memory.allocate(bytes.len()).ok_or("no memory for a variable")?;
+        self.variables.push(address);
+        // SAFETY: the source is the whole of a slice.
+        unsafe { self.memory.write(address, bytes.as_ptr(), bytes.len()) };
+        Ok(address)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        for address in &self.variables {
+            self.memory.release(*address);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Gives virtual registers places in small files: a kernel of thousands needs some hundred at once.
+
+use super::flow::{Flow, defines};
+use super::parse::{Class, Instruction, Operand};
+use super::program::Reg;
+
+/// Places by virtual register, and how many each file has.
+pub(super) struct Places {
+    pub(super) of: Vec<Reg>,
+    pub(super) words: usize,
+    pub(super) doubles: usize,
+    pub(super) predicates: usize,
+}
+
+/// Calls `see` with each register of an instruction, and whether it is written.
+fn visit(instruction: &Instruction, mut see: impl FnMut(u32, bool)) {
+    fn each(operand: &Operand, written: bool, see: &mut impl FnMut(u32, bool)) {
+        match operand {
+            Operand::Register(register) => see(*register, written),
+            Operand::Pair(first, second) => {
+                see(*first, written);
+                see(*second, written);
+            }
+            Operand::Address(base, _) => each(base, false, see),
+            Operand::Vector(list) => list.iter().for_each(|operand| each(operand, written, see)),
+            _ => {}
+        }
+    }
+    if let Some((guard, _)) = instruction.guard {
+        see(guard, false);
+    }
+    for (i, operand) in instruction.operands.iter().enumerate() {
+        each(operand, i == 0 && defines(&instruction.opcode), &mut see);
+    }
+}
+
+/// Assigns places by the spans in which registers are live.
+pub(super) fn assign(flow: &Flow) -> Places {
+    let spans = spans(flow);
+    let mut order: Vec<usize> = (0..spans.len()).filter(|r| spans[*r].is_some()).collect();
+    order.sort_by_key(|register| spans[*register]);
+    let mut of = vec![0; spans.len()];
+    // By class: free places, places in use with their ends, and how many there are.
+    let mut free: [Vec<Reg>; 3] = Default::default();
+    let mut used: [Vec<(usize, Reg)>; 3] = Default::default();
+    let mut count = [0; 3];
+    for register in order {
+        let Some((start, end)) = spans[register] else { continue };
+        let class = flow.registers[register] as usize;
+        used[class].retain(|(last, place)| {
+            let stays = *last >= start;
+            if !stays {
+                free[class].push(*place);
+            }
+            stays
+        });
+        let place = free[class].pop().unwrap_or_else(|| {
+            count[class] += 1;
+            count[class] - 1
+        });
+        of[register] = place;
+        used[class].push((end, place));
+    }
+    let [predicates, words, doubles] = count.map(usize::from);
+    Places { of, words, doubles, predicates }
+}
+
+const _: () = assert!(
+    Class::Predicate as usize == 0 && Class::Word as usize == 1 && Class::Double as usize == 2
+);
+
+type Bits = Vec<u64>;
+
+/// First and last instruction at which each register is live; `None` if it is not used.
+fn spans(flow: &Flow) -> Vec<Option<(usize, usize)>> {
+    let starts = block_starts(flow);
+    let words = flow.registers.len().div_ceil(64);
+    let count = starts.len();
+    let end_of = |block: usize| starts.get(block + 1).copied().unwrap_or(flow.body.len());
+    let block_at = |instruction: usize| starts.partition_point(|start| *start <= instruction) - 1;
+    let mut uses: Vec<Bits> = vec![vec![0; words]; count];
+    let mut kills: Vec<Bits> = vec![vec![0; words]; count];
+    for block in 0..count {
+        for instruction in &flow.body[starts[block]..end_of(block)] {
+            visit(instruction, |register, written| {
+                let (word, bit) = (register as usize / 64, 1 << (register % 64));
+                if !written && kills[block][word] & bit == 0 {
+                    uses[block][word] |= bit;
+                }
+            });
+            // What a guard may leave as it is stays live.
+            visit(instruction, |register, written| {
+                let (word, bit) = (register as usize / 64, 1 << (register % 64));
+                if !written {
+                    return;
+                }
+                if instruction.guard.is_some() && kills[block][word] & bit == 0 {
+                    uses[block][word] |= bit;
+                } else {
+                    kills[block][word] |= bit;
+                }
+            });
+        }
+    }
+    let next: Vec<Vec<usize>> = (0..count)
+        .map(|block| flow.next(end_of(block) - 1).into_iter().map(block_at).collect())
+        .collect();
+    let (mut live_in, mut live_out) = (uses.clone(), vec![vec![0; words]; count]);
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for block in (0..count).rev() {
+            for follower in &next[block] {
+                for word in 0..words {
+                    let more = live_in[*follower][word] & !live_out[block][word];
+                    if more != 0 {
+                        changed = true;
+                        live_out[block][word] |= more;
+                        live_in[block][word] |= more & !kills[block][word];
+                    }
+                }
+            }
+        }
+    }
+    let mut spans = vec![None; flow.registers.len()];
+    let mut extend = |register: usize, at: usize| {
+        let span = spans[register].get_or_insert((at, at));
+        *span = (span.0.min(at), span.1.max(at));
+    };
+    for block in 0..count {
+        let end = end_of(block);
+        for (at, instruction) in flow.body.iter().enumerate().take(end).skip(starts[block]) {
+            visit(instruction, |register, _| extend(register as usize, at));
+        }
+        for (set, at) in [(&live_in[block], starts[block]), (&live_out[block], end - 1)] {
+            for (word, bits) in set.iter().enumerate() {
+                let mut left = *bits;
+                while left != 0 {
+                    extend(word * 64 + left.trailing_zeros() as usize, at);
+                    left &= left - 1;
+                }
+            }
+        }
+    }
+    spans
+}
+
+/// Instructions at which a basic block begins.
+fn block_starts(flow: &Flow) -> Vec<usize> {
+    let mut is_start = vec![false; flow.body.len() + 1];
+    is_start[0] = true;
+    for (at, instruction) in flow.body.iter().enumerate() {
+        if matches!(&*instruction.opcode, "bra" | "bra.uni" | "ret" | "call.uni" | "exit") {
+            is_start[at + 1] = true;
+            for target in flow.next(at) {
+                is_start[target] = true;
+            }
+        }
+    }
+    (0..flow.body.len()).filter(|at| is_start[*at]).collect()
+}

@@ -1,0 +1,74 @@
+//! The driver of tests in place of NVIDIA's: the commands, unmodified, on GPUs that are none.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+// Built for their dynamic libraries.
+use ::driver as _;
+use driver_nccl as _;
+
+use super::{GPUS, Place, Said, said};
+
+/// A place whose commands find the test driver, and one GPU for each name.
+pub(crate) struct Gpus {
+    pub(crate) place: Place,
+    models: String,
+}
+
+impl Gpus {
+    pub(crate) fn new(models: &str) -> Self {
+        let place = Place::new();
+        let folder = place.join("driver");
+        fs::create_dir(&folder).expect("a folder");
+        for (name, library) in [
+            ("libcuda.so", "libdriver.so"),
+            ("libcuda.so.1", "libdriver.so"),
+            ("libnccl.so.2", "libdriver_nccl.so"),
+        ] {
+            symlink(built(library), folder.join(name)).expect("a link");
+        }
+        Self { place, models: models.into() }
+    }
+
+    /// Gives a command the GPUs.
+    pub(crate) fn show(&self, command: &mut Command) {
+        command.env_remove(GPUS).env("DRIVER_GPUS", &self.models);
+        command.env("LD_LIBRARY_PATH", self.place.join("driver"));
+        command.env("DRIVER_REPORT", self.place.join("findings"));
+    }
+
+    /// The command in the place, its arguments cut at spaces, with more of the environment.
+    pub(crate) fn command(&self, arguments: &str, more: &[(&str, &str)]) -> Command {
+        let mut command = self.place.command(arguments);
+        self.show(&mut command);
+        command.envs(more.iter().copied());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &str) -> Said {
+        said(&mut self.command(arguments, &[]))
+    }
+
+    /// Runs a command that must succeed, and with which the driver finds no fault.
+    pub(crate) fn good(&self, arguments: &str) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
+        assert_eq!(self.findings(), "", "onegraph {arguments}");
+        said.out
+    }
+
+    /// What the driver has found wrong: leaks, misuse, faults.
+    pub(crate) fn findings(&self) -> String {
+        fs::read_to_string(self.place.join("findings")).unwrap_or_default()
+    }
+}
+
+/// A library that cargo puts beside the tests.
+fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this program's path");
+    let path = test.parent().unwrap_or(Path::new(".")).join(name);
+    assert!(path.is_file(), "{} is not built", path.display());
+    path
+}

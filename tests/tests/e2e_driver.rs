@@ -1,0 +1,173 @@
+//! The commands on a GPU that is none: the shipped PTX, through the driver's own calls, executed by
+//! the test driver.
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::driver::Gpus;
+use common::{Said, micro, said};
+use serde_json::Value;
+
+/// Exit code where no GPU can be used, or one failed.
+const NO_DEVICE: i32 = 7;
+
+fn losses(steps: &[Value]) -> Vec<f64> {
+    steps.iter().map(|record| record["loss"].as_f64().expect("a loss")).collect()
+}
+
+/// Largest relative difference.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f64::max)
+}
+
+/// The commands of a first hour, in each precision, beside the CPU's f32.
+#[test]
+fn a_model_is_trained_evaluated_and_shown() {
+    let gpus = Gpus::new("H100");
+    let told = gpus.good("doctor");
+    assert!(told.contains("gpu 0    NVIDIA H100 80GB HBM3, "), "{told}");
+    let train =
+        |more: &str| micro(&format!("--set train.steps=6 --set train.log_every_steps=1 {more}"));
+    gpus.place.good(&train("--device cpu --set train.name=cpu"));
+    let of_cpu = losses(&gpus.place.steps("runs/cpu"));
+    // Measured: 1.7e-7, 1.2e-4 and 1.8e-4; the first steps' weights are the same.
+    for (precision, limit) in [("fp32", 1e-6), ("tf32", 2e-3), ("fp16", 2e-3)] {
+        let more = format!("--device cuda --set train.precision={precision}");
+        gpus.good(&train(&format!("{more} --set train.name={precision}")));
+        let run = format!("runs/{precision}");
+        let device = gpus.place.json(&format!("{run}/report.json"))["device"].to_string();
+        assert!(device.contains("H100"), "{device}");
+        let apart = apart(&losses(&gpus.place.steps(&run)), &of_cpu);
+        assert!(apart < limit, "{precision}: {apart:e}");
+    }
+    gpus.good("eval --run runs/fp16 --device cuda");
+    let images = "runs/data/micro/val-8x64-seed0/images";
+    gpus.good(&format!("predict --run runs/fp16 --out found --device cuda {images}"));
+}
+
+/// The same weights, whatever the order in which streams, blocks and warps run, and on any GPU.
+#[test]
+fn the_order_of_work_changes_no_bit() {
+    let gpus = Gpus::new("A100");
+    let train = |name: &str, more: &[(&str, &str)]| {
+        let arguments =
+            micro(&format!("--device cuda --set train.steps=3 --set train.name={name}"));
+        let said = said(&mut gpus.command(&arguments, more));
+        assert_eq!((said.code, gpus.findings().as_str()), (0, ""), "{}", said.err);
+        gpus.place.state(&format!("runs/{name}"), 3)
+    };
+    let first = train("first", &[("DRIVER_SEED", "1")]);
+    assert!(first == train("second", &[("DRIVER_SEED", "2"), ("DRIVER_SCHEDULE", "late")]));
+    assert!(first == train("races", &[("DRIVER_SEED", "3"), ("DRIVER_CHECKS", "races")]));
+}
+
+#[test]
+fn a_killed_run_goes_on_with_equal_bits() {
+    let gpus = Gpus::new("A100");
+    let train = |name: &str| {
+        micro(&format!(
+            "--device cuda --set train.steps=8 --set train.checkpoint_every_steps=2 \
+             --set train.keep_checkpoints=9 --set train.name={name}"
+        ))
+    };
+    gpus.good(&train("whole"));
+    let mut command = gpus.command(&train("killed"), &[]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let since = Instant::now();
+    let checkpoint = gpus.place.join("runs/killed/checkpoints/step_00000002");
+    while !checkpoint.exists() && since.elapsed() < Duration::from_secs(120) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().expect("a process to kill");
+    child.wait().expect("its end");
+    gpus.good("train --resume runs/killed --device cuda");
+    assert!(gpus.place.state("runs/whole", 8) == gpus.place.state("runs/killed", 8));
+}
+
+/// Functions whose error at their n-th call ends training.
+const FATAL: &[(&str, u32)] = &[
+    ("cuInit", 1),
+    ("cuDeviceGetCount", 1),
+    ("cuDevicePrimaryCtxRetain", 1),
+    ("cuCtxSetCurrent", 20),
+    ("cuCtxSynchronize", 1),
+    ("cuMemGetInfo_v2", 1),
+    ("cuMemAlloc_v2", 5),
+    ("cuMemHostAlloc", 2),
+    ("cuMemHostGetDevicePointer_v2", 1),
+    ("cuMemcpyHtoDAsync_v2", 2),
+    ("cuMemcpyDtoHAsync_v2", 1),
+    ("cuMemcpyDtoDAsync_v2", 1),
+    ("cuLaunchKernel", 7),
+    ("cuStreamCreateWithPriority", 2),
+    ("cuStreamSynchronize", 1),
+    ("cuStreamQuery", 3),
+    ("cuStreamWaitEvent", 2),
+    ("cuStreamBeginCapture_v2", 1),
+    ("cuStreamEndCapture", 1),
+    ("cuStreamIsCapturing", 2),
+    ("cuEventCreate", 2),
+    ("cuEventRecord", 3),
+    ("cuGraphInstantiateWithFlags", 1),
+    ("cuGraphUpload", 1),
+    ("cuGraphLaunch", 2),
+];
+
+/// Whichever call of the driver fails, one sentence says so, with the exit code of a device.
+#[test]
+fn an_error_of_each_call_ends_with_one_sentence() {
+    let gpus = Gpus::new("A100");
+    let fails = |plant: &str| {
+        let arguments = micro("--device cuda --set train.steps=3 --set train.name=x");
+        let Said { code, err, .. } =
+            said(&mut gpus.command(&arguments, &[("DRIVER_PLANT", plant)]));
+        assert_eq!(code, NO_DEVICE, "{plant}\n{err}");
+        assert_eq!(err.matches("error: ").count(), 1, "{plant}\n{err}");
+        assert!(!err.contains("panicked"), "{plant}\n{err}");
+        std::fs::remove_dir_all(gpus.place.join("runs/x")).ok();
+    };
+    for (function, call) in FATAL {
+        fails(&format!("{function}:{call}=999"));
+    }
+    // An address that no kernel may use, an Xid, and memory that others have.
+    for plant in ["cuGraphLaunch:2=700", "lost:150", "cuMemAlloc_v2:4=2"] {
+        fails(plant);
+    }
+}
+
+/// The steps of the command bench, on the GPU of each architecture.
+#[test]
+fn bench_measures_a_step() {
+    for model in ["A100", "H200"] {
+        let gpus = Gpus::new(model);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
+        command.args("--preset micro --device cuda --steps 2 --warmup 1".split(' '));
+        gpus.show(command.current_dir(gpus.place.path()));
+        let said = said(&mut command);
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.out.contains("images/s"), "{}", said.out);
+        assert_eq!(gpus.findings(), "");
+    }
+}
+
+/// Every op on small tensors, forward and backward, twice with the same bits, beside the CPU.
+#[test]
+fn ops_are_right_and_repeat() {
+    let gpus = Gpus::new("A100");
+    let data = gpus.place.path().to_str().expect("a path").to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-kit"));
+    command.args(["work", "--images", &data, "--annotations", &data, "small-ops"]);
+    gpus.show(command.env("DRIVER_SEED", "5").current_dir(gpus.place.path()));
+    let said = said(&mut command);
+    let figure = said.out.lines().last().unwrap_or_default().to_string();
+    let counts: Vec<u32> = figure.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(matches!(counts[..], [passed, all] if passed == all && all > 600), "{figure}");
+    assert_eq!(said.code, 0, "{}", said.err);
+    // The kit keeps its device, and a stream of each op, until the process ends.
+    let findings = gpus.findings();
+    assert!(findings.lines().all(|line| line.starts_with("leak: ")), "{findings}");
+}

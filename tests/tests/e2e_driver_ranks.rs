@@ -1,0 +1,54 @@
+//! Ranks on GPUs that are none: sums inside of captured graphs, by the NCCL of tests.
+
+#![cfg(feature = "mpi")]
+
+mod common;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::driver::Gpus;
+use common::{micro, said};
+
+fn train(gpus: &Gpus, more: &str, plant: &str) -> Command {
+    let arguments = micro(&format!(
+        "--device cuda --set train.images_per_group=1 --set train.log_every_steps=1 {more}"
+    ));
+    let mut command = gpus.command(&arguments, &[("NCCL_TEST_PLANT", plant)]);
+    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+        command.env(name, "1");
+    }
+    command
+}
+
+/// What is wrong besides modules and a stream, which a rank keeps until its process ends.
+fn findings(gpus: &Gpus) -> Vec<String> {
+    let all = gpus.findings();
+    all.lines().filter(|line| !line.starts_with("leak: ")).map(String::from).collect()
+}
+
+#[test]
+fn two_ranks_train_to_the_same_weights_each_time() {
+    let gpus = Gpus::new("A100,A100");
+    let state = |name: &str, ranks: &str| {
+        let more = format!("--set train.steps=3 --set train.name={name} {ranks}");
+        let said = said(&mut train(&gpus, &more, ""));
+        assert_eq!((said.code, findings(&gpus)), (0, vec![]), "{}", said.err);
+        gpus.place.state(&format!("runs/{name}"), 3)
+    };
+    let two = state("two", "--ranks 2");
+    assert!(two == state("again", "--ranks 2"), "the same bits each time");
+}
+
+/// Rank 1 dies in a sum: the other leaves NCCL while its graphs hold sums, and names it.
+#[test]
+fn a_rank_that_dies_in_a_sum_is_named() {
+    let gpus = Gpus::new("H100,H100");
+    let since = Instant::now();
+    let said = said(&mut train(&gpus, "--set train.steps=400 --ranks 2", "1/sum:9=die"));
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+    assert!(said.err.contains("rank 0: error: rank 1 on host "), "{}", said.err);
+    assert!(said.err.contains(" was lost at step "), "{}", said.err);
+    assert_ne!(said.code, 0);
+    assert_eq!(findings(&gpus), Vec::<String>::new());
+}
