@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use common::driver::Gpus;
 use common::{micro, said};
 
+/// Exit code where a GPU failed.
+const NO_DEVICE: i32 = 7;
+
 fn train(gpus: &Gpus, more: &str, plant: &str) -> Command {
     let arguments = micro(&format!(
         "--device cuda --set train.images_per_group=1 --set train.log_every_steps=1 {more}"
@@ -51,4 +54,16 @@ fn a_rank_that_dies_in_a_sum_is_named() {
     assert!(said.err.contains(" was lost at step "), "{}", said.err);
     assert_ne!(said.code, 0);
     assert_eq!(findings(&gpus), Vec::<String>::new());
+}
+
+/// A fault of NCCL's own, with all ranks alive, ends them; nothing waits for its sum.
+#[test]
+fn a_sum_that_fails_ends_all_ranks() {
+    let gpus = Gpus::new("H100,H100");
+    let since = Instant::now();
+    let said = said(&mut train(&gpus, "--set train.steps=400 --ranks 2", "0/sum:9=error"));
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+    assert_eq!(said.code, NO_DEVICE, "{}", said.err);
+    assert!(said.err.contains("rank 0: error: summing over the ranks: "), "{}", said.err);
+    assert!(!said.err.contains("panicked"), "{}", said.err);
 }

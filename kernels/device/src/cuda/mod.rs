@@ -458,7 +458,12 @@ impl Device for CudaDevice {
         // Every later call reports an earlier fault: query a stream, without waiting for it.
         let stream = self.lock().replayed.clone();
         stream.map_or(Ok(()), |stream| stream.check())?;
-        self.group.get().map_or(Ok(()), Communicator::check)
+        let checked = self.group.get().map_or(Ok(()), Communicator::check);
+        if checked.is_err() {
+            // Sums that wait for other ranks would keep the device from being dropped.
+            let _ = self.abort();
+        }
+        checked
     }
 
     fn give_up(&self) {
