@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::driver::Gpus;
-use common::{micro, said};
+use common::{RANK_LOST, micro, said};
 
 /// Exit code where a GPU failed.
 const NO_DEVICE: i32 = 7;
@@ -63,7 +63,8 @@ fn a_sum_that_fails_ends_all_ranks() {
     let since = Instant::now();
     let said = said(&mut train(&gpus, "--set train.steps=400 --ranks 2", "0/sum:9=error"));
     assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
-    assert_eq!(said.code, NO_DEVICE, "{}", said.err);
-    assert!(said.err.contains("rank 0: error: summing over the ranks: "), "{}", said.err);
+    // Whichever rank tells first: the other may see its connection close before its reason.
+    assert!([NO_DEVICE, RANK_LOST].contains(&said.code), "{}: {}", said.code, said.err);
+    assert!(said.err.contains("error: summing over the ranks: "), "{}", said.err);
     assert!(!said.err.contains("panicked"), "{}", said.err);
 }
