@@ -8,3 +8,4 @@ mod cuda;
 mod exec;
 mod memory;
 mod ptx;
+mod random;

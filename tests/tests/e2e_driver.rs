@@ -34,8 +34,9 @@ fn a_model_is_trained_evaluated_and_shown() {
         |more: &str| micro(&format!("--set train.steps=6 --set train.log_every_steps=1 {more}"));
     gpus.place.good(&train("--device cpu --set train.name=cpu"));
     let of_cpu = losses(&gpus.place.steps("runs/cpu"));
-    // Measured: 1.7e-7, 1.2e-4 and 1.8e-4; the first steps' weights are the same.
-    for (precision, limit) in [("fp32", 1e-6), ("tf32", 2e-3), ("fp16", 2e-3)] {
+    // Measured: 1.3e-7, 1.6e-3 and 8.3e-4. tf32 and fp16 have the same ten bits of mantissa, and
+    // one proposal that changes places moves a loss by more than their rounding.
+    for (precision, limit) in [("fp32", 1e-6), ("tf32", 5e-3), ("fp16", 5e-3)] {
         let more = format!("--device cuda --set train.precision={precision}");
         gpus.good(&train(&format!("{more} --set train.name={precision}")));
         let run = format!("runs/{precision}");

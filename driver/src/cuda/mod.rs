@@ -9,7 +9,6 @@ mod errors;
 mod graph;
 mod models;
 mod plant;
-mod random;
 mod report;
 mod state;
 mod work;

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::graph::Run;
-use super::random::Random;
 use super::report;
 use super::state::{Context, Step, Stream, changed, lock};
 use super::work::{Broken, Handle, Work};
 use crate::memory::Memory;
+use crate::random::Random;
 
 /// How long work may lie before the worker that is late begins it.
 const MAX_LATE: Duration = Duration::from_millis(1);

@@ -299,7 +299,7 @@ impl Block<'_> {
         let value = self.value(warp, access.element, access.registers[0]);
         let is_double = access.element.is_double();
         let mut old: Doubles = [0; 32];
-        let first = self.random.below(32) as usize;
+        let first = self.random.below(32);
         for i in 0..32 {
             let lane = (first + i) % 32;
             if mask >> lane & 1 == 0 {

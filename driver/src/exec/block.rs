@@ -9,12 +9,11 @@ use super::shared::Shared;
 use super::tensor;
 use super::warp::{NO_CALL, Stop, Warp, lanes};
 use super::{
-    Fault, LAUNCH_FAILED, LAUNCH_TIMEOUT, Launch, MAX_INSTRUCTIONS, Options, Random, Trouble,
-    trouble,
+    Fault, LAUNCH_FAILED, LAUNCH_TIMEOUT, Launch, MAX_INSTRUCTIONS, Options, Trouble, trouble,
 };
 use crate::memory::{Allocation, Memory};
-use crate::ptx::decode::RESULT;
-use crate::ptx::program::{Op, Program, Special};
+use crate::ptx::program::{Op, Program, RESULT, Special};
+use crate::random::Random;
 
 /// An allocation that the launch has reached.
 #[derive(Debug)]
@@ -92,7 +91,7 @@ impl<'a> Block<'a> {
         let mut waiting: Vec<usize> = vec![];
         loop {
             while !ready.is_empty() {
-                let chosen = self.random.below(ready.len() as u64) as usize;
+                let chosen = self.random.below(ready.len());
                 let warp = &mut warps[ready[chosen]];
                 let turn = 64 + self.random.below(2048) as u32;
                 let stop =

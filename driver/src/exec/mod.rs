@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::memory::Memory;
 use crate::ptx::Kernel;
+use crate::random::Random;
 use block::Block;
 
 /// Warp instructions of a block, after which it does not end.
@@ -101,24 +102,6 @@ fn options() -> &'static Options {
     })
 }
 
-/// Numbers in an order that nobody can rely on, from a seed.
-#[derive(Debug, Clone)]
-struct Random(u64);
-
-impl Random {
-    /// Steele et al. 2014, SplitMix.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 /// Runs all blocks; their and their warps' order is drawn from `seed`.
 ///
 /// # Errors
@@ -136,8 +119,8 @@ fn run_with(launch: &Launch, memory: &Memory, seed: u64, options: Options) -> Re
         let sentence = format!("kernel `{name}`: this processor has no AVX2, FMA and F16C");
         return Err(Fault { code: ILLEGAL_INSTRUCTION, sentence });
     }
-    let mut random = Random(seed);
-    let count = launch.grid.iter().map(|size| u64::from(*size)).product::<u64>();
+    let mut random = Random::new(seed);
+    let count = launch.grid.iter().map(|size| *size as usize).product::<usize>();
     // All blocks once, by steps that have no factor in common with their number.
     let first = random.below(count);
     let mut step = 1 + random.below(count);
@@ -146,9 +129,8 @@ fn run_with(launch: &Launch, memory: &Memory, seed: u64, options: Options) -> Re
     }
     let mut block = Block::new(launch, memory, options, random);
     for i in 0..count {
-        let index =
-            ((u128::from(first) + u128::from(i) * u128::from(step)) % u128::from(count)) as u64;
-        let [x, y, _] = launch.grid.map(u64::from);
+        let index = ((first as u128 + i as u128 * step as u128) % count as u128) as usize;
+        let [x, y, _] = launch.grid.map(|size| size as usize);
         let place = [index % x, index / x % y, index / x / y].map(|at| at as u32);
         // SAFETY: the processor has the features, as was found above.
         #[allow(unsafe_code)]
@@ -159,6 +141,6 @@ fn run_with(launch: &Launch, memory: &Memory, seed: u64, options: Options) -> Re
     Ok(())
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
+fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }

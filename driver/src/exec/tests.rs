@@ -14,7 +14,7 @@ const REGISTERS: &str = ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<32>; .r
 /// All checks, so that races between blocks are seen, too.
 const STRICT: Options = Options { sums: Sums::Rounded, watch_shared: true, watch_global: true };
 
-/// What 32 lanes of 4 blocks of 64 threads read and write: words `in` and `out`.
+/// Device memory for a small kernel: the words that it reads, and room for those that it writes.
 struct Bench {
     memory: Arc<Memory>,
     given: u64,

@@ -1,8 +1,8 @@
 //! A warp: its registers, and where its lanes are.
 #![allow(unsafe_code)]
 
-use super::Random;
 use crate::ptx::program::{CONSTANT, Program, Reg};
+use crate::random::Random;
 
 pub(super) type Words = [u32; 32];
 pub(super) type Doubles = [u64; 32];

@@ -1,6 +1,6 @@
 //! Reads PTX into kernels that the executor runs.
 
-pub(crate) mod decode;
+mod decode;
 mod flow;
 mod lex;
 mod parse;

@@ -70,7 +70,7 @@ pub(super) struct Function {
     pub(super) max_block: Option<[u32; 3]>,
 }
 
-/// A variable of the module: its bytes, and its alignment.
+/// A variable of the module, as its bytes.
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) bytes: Vec<u8>,

@@ -103,7 +103,7 @@ pub(crate) enum Compared {
     S16,
 }
 
-/// What carries do: `D` is added, and read or written.
+/// Arithmetic that reads or writes the carry flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carry {
     Add,
@@ -240,6 +240,9 @@ pub(crate) enum Shuffle {
     Down,
     Index,
 }
+
+/// Marks a call's copy that is made at the return.
+pub(crate) const RESULT: u32 = 1 << 31;
 
 /// One instruction. Destinations come first.
 #[derive(Debug, Clone)]

@@ -4,8 +4,6 @@ mod arithmetic;
 mod memory;
 mod warp;
 
-pub(crate) use warp::RESULT;
-
 use std::collections::HashMap;
 
 use super::flow::Flow;

@@ -2,7 +2,7 @@
 
 use super::super::lex::Number;
 use super::super::parse::{Operand, Space};
-use super::super::program::{CONSTANT, Op, Reg, Shuffle};
+use super::super::program::{CONSTANT, Op, RESULT, Reg, Shuffle};
 use super::{Decoded, Decoder, wrong};
 
 fn unknown<T>() -> Decoded<T> {
@@ -55,7 +55,6 @@ impl Decoder<'_> {
             ("cp", "async.wait_group", [Operand::Number(Number::Integer(count @ 0..))]) => {
                 Ok(Op::WaitCopies(*count as u32))
             }
-            ("cp", "async.wait_all", []) => Err("wait_all is not known".into()),
             ("cp", "async.cg.shared.global", [to, from, size, rest @ ..]) => {
                 if *size != Operand::Number(Number::Integer(16)) {
                     return wrong(size);
@@ -124,6 +123,3 @@ impl Decoder<'_> {
         Ok(Op::Call(called.start as u32, copies.into()))
     }
 }
-
-/// Marks a copy that is made at the return.
-pub(crate) const RESULT: u32 = 1 << 31;
