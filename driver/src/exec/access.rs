@@ -8,7 +8,7 @@ use super::warp::{Copy16, Doubles, Warp, Words, lanes};
 use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
 use crate::memory::Allocation;
 use crate::ptx::program::{
-    Access, Address, Atomic, Element, LOCAL_WINDOW, Reg, SHARED_WINDOW, Where,
+    Access, Address, Atomic, CONSTANT, Element, LOCAL_WINDOW, Reg, SHARED_WINDOW, Where,
 };
 
 type Pointers = [*mut u8; 32];
@@ -44,7 +44,8 @@ impl Block<'_> {
     ) -> Result<Pointers, Trouble> {
         let addresses = self.addresses(warp, &access.address);
         let bytes = access.element.bytes() * usize::from(access.count);
-        let bad = lanes(mask).find(|lane| !addresses[*lane].is_multiple_of(bytes as u64));
+        // A power of two.
+        let bad = lanes(mask).find(|lane| addresses[*lane] & (bytes as u64 - 1) != 0);
         if let Some(lane) = bad {
             let text = format!("{:#x} is no multiple of {bytes}", addresses[lane]);
             return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
@@ -227,6 +228,9 @@ impl Block<'_> {
         access: &Access,
         mask: u32,
     ) -> Result<(), Trouble> {
+        if access.space == Where::Parameter && access.address.base & CONSTANT != 0 {
+            return self.load_parameter(warp, access, mask);
+        }
         let from = self.reach(warp, access, mask, Touch::Read)?;
         for member in 0..usize::from(access.count) {
             let reg = access.registers[member];
@@ -246,6 +250,29 @@ impl Block<'_> {
                     value[lane] = unsafe { read(from[lane].add(at), access.element) } as u32;
                 }
                 warp.put_word(reg, &value, mask);
+            }
+        }
+        Ok(())
+    }
+
+    /// A parameter at a constant address: the same bytes for each lane.
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    fn load_parameter(
+        &mut self,
+        warp: &mut Warp,
+        access: &Access,
+        mask: u32,
+    ) -> Result<(), Trouble> {
+        let one = 1 << mask.trailing_zeros();
+        let from = self.reach(warp, access, one, Touch::Read)?[mask.trailing_zeros() as usize];
+        for member in 0..usize::from(access.count) {
+            let at = member * access.element.bytes();
+            // SAFETY: `reach` has found the bytes among the parameters.
+            let value = unsafe { read(from.add(at), access.element) };
+            if access.element.is_double() {
+                warp.put_double(access.registers[member], &[value; 32], mask);
+            } else {
+                warp.put_word(access.registers[member], &[value as u32; 32], mask);
             }
         }
         Ok(())

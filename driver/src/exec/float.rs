@@ -112,6 +112,19 @@ pub(super) fn widen(halves: &[u16]) -> [f32; 8] {
     unsafe { transmute::<__m256, [f32; 8]>(_mm256_cvtph_ps(transmute::<[u16; 8], __m128i>(eight))) }
 }
 
+/// Pairs of halves, the lower one first.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
+    let mut halves = [0; 16];
+    for i in 0..8 {
+        (halves[2 * i], halves[2 * i + 1]) = (pairs[i] as u16, (pairs[i] >> 16) as u16);
+    }
+    let mut wide = [0.0; 16];
+    wide[..8].copy_from_slice(&widen(&halves[..8]));
+    wide[8..].copy_from_slice(&widen(&halves[8..]));
+    wide
+}
+
 /// Eight floats from the front of a list, rounded to the nearest half.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn narrow(floats: &[f32]) -> [u16; 8] {

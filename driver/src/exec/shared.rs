@@ -2,72 +2,22 @@
 
 use super::{LAUNCH_FAILED, Trouble, trouble};
 
-/// What is known of four bytes, in one word: bits for each byte, warps, and barriers.
-#[derive(Debug, Clone, Copy)]
-struct Cell(u64);
+/// Who touched a byte last: the number of barriers until then, and a warp. Tags of after the last
+/// barrier are the greatest.
+type Tag = u16;
 
-/// Of more warps than one.
-const SEVERAL: u64 = 0xff;
-/// Barriers are counted up to here, and then from 1 again.
-const MAX_EPOCH: u64 = (1 << 15) - 1;
-
-/// Fields: their lowest bit and their length.
-const VALID: (u32, u32) = (0, 4);
-const IN_FLIGHT: (u32, u32) = (4, 4);
-const WRITTEN: (u32, u32) = (8, 4);
-const READ: (u32, u32) = (12, 4);
-const WRITER: (u32, u32) = (16, 8);
-const READER: (u32, u32) = (24, 8);
-const WRITE_EPOCH: (u32, u32) = (32, 15);
-const READ_EPOCH: (u32, u32) = (47, 15);
-const ATOMIC: (u32, u32) = (62, 1);
-
-impl Cell {
-    #[inline(always)]
-    fn get(self, (at, length): (u32, u32)) -> u64 {
-        self.0 >> at & ((1 << length) - 1)
-    }
-
-    #[inline(always)]
-    fn set(&mut self, (at, length): (u32, u32), value: u64) {
-        self.0 = self.0 & !(((1 << length) - 1) << at) | value << at;
-    }
-}
-
-impl Cell {
-    /// What nearly all accesses are: of bytes that are there, and that nobody else touched since
-    /// the last barrier (or only read). False if it is none, and nothing is noted.
-    #[inline(always)]
-    fn touched_as_usual(&mut self, epoch: u64, warp: u64, touch: Touch) -> bool {
-        let (written, read) = (self.get(WRITE_EPOCH), self.get(READ_EPOCH));
-        match touch {
-            Touch::Read if self.0 & 0xff == 0xf && written != epoch => {
-                if read != epoch {
-                    let of_read = 0xf << READ.0 | 0xff << READER.0 | 0x7fff << READ_EPOCH.0;
-                    let now = 0xf << READ.0 | warp << READER.0 | epoch << READ_EPOCH.0;
-                    self.0 = self.0 & !of_read | now;
-                    return true;
-                }
-                let reader = self.get(READER);
-                self.get(READ) == 0xf && (reader == warp || reader == SEVERAL)
-            }
-            Touch::Write if self.0 & 0xf0 == 0 && read != epoch => {
-                if written == epoch && self.get(WRITER) != warp {
-                    return false;
-                }
-                let of_write = 0xff
-                    | 0xf << WRITTEN.0
-                    | 0xff << WRITER.0
-                    | 0x7fff << WRITE_EPOCH.0
-                    | 1 << ATOMIC.0;
-                let now = 0xf | 0xf << WRITTEN.0 | warp << WRITER.0 | epoch << WRITE_EPOCH.0;
-                self.0 = self.0 & !of_write | now;
-                true
-            }
-            _ => false,
-        }
-    }
-}
+/// Bits of a tag's warp.
+const WARP_BITS: u32 = 7;
+/// In place of a warp: more than one.
+const SEVERAL: Tag = 32;
+/// Added to the warp: by atomics alone.
+const ATOMIC: Tag = 64;
+/// A copy still brings the byte.
+const IN_FLIGHT: Tag = Tag::MAX;
+/// Of no access.
+const NEVER: Tag = 0;
+/// Barriers are counted up to here.
+const MAX_EPOCH: Tag = (1 << (16 - WARP_BITS)) - 2;
 
 /// How bytes are touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,37 +34,38 @@ pub(super) enum Touch {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) bytes: Vec<u8>,
-    cells: Vec<Cell>,
-    epoch: u64,
-    is_watched: bool,
+    /// By byte; empty if nothing is watched.
+    written: Vec<Tag>,
+    read: Vec<Tag>,
+    epoch: Tag,
 }
 
 impl Shared {
     pub(super) fn new(bytes: usize, is_watched: bool) -> Self {
-        let cells = if is_watched { vec![Cell(0); bytes.div_ceil(4)] } else { vec![] };
-        Self { bytes: vec![0xff; bytes], cells, epoch: 1, is_watched }
+        let tags = if is_watched { vec![NEVER; bytes] } else { vec![] };
+        Self { bytes: vec![0xff; bytes], written: tags.clone(), read: tags, epoch: 1 }
     }
 
     /// Begins a block: nothing is written.
     pub(super) fn begin(&mut self) {
+        self.barrier();
         self.bytes.fill(0xff);
-        self.cells.fill(Cell(0));
-        self.epoch = 1;
+        self.written.fill(NEVER);
     }
 
     /// All warps have met.
     pub(super) fn barrier(&mut self) {
         if self.epoch == MAX_EPOCH {
-            for cell in &mut self.cells {
-                cell.set(WRITE_EPOCH, 0);
-                cell.set(READ_EPOCH, 0);
+            for tag in self.written.iter_mut().filter(|tag| ![NEVER, IN_FLIGHT].contains(tag)) {
+                *tag = 1 << WARP_BITS;
             }
-            self.epoch = 0;
+            self.read.fill(NEVER);
+            self.epoch = 1;
         }
         self.epoch += 1;
     }
 
-    /// Notes that a warp touches bytes, which are inside.
+    /// Notes that a warp touches 1, 2, 4, 8 or 16 bytes, which are inside.
     #[inline(always)]
     pub(super) fn touch(
         &mut self,
@@ -124,95 +75,79 @@ impl Shared {
         lane: usize,
         touch: Touch,
     ) -> Result<(), Trouble> {
-        if !self.is_watched {
+        if self.written.is_empty() {
             return Ok(());
         }
-        let mut cell = at / 4;
-        if at.is_multiple_of(4) && bytes.is_multiple_of(4) {
-            for _ in 0..bytes / 4 {
-                self.one(cell, 0xf, warp, lane, touch)?;
-                cell += 1;
-            }
-            return Ok(());
-        }
-        let (mut at, end) = (at, at + bytes);
-        while at < end {
-            let length = (4 - at % 4).min(end - at);
-            self.one(at / 4, ((1 << length) - 1) << (at % 4), warp, lane, touch)?;
-            at += length;
-        }
-        Ok(())
+        let is_fine = match bytes {
+            16 => self.note::<16>(at, warp, touch),
+            8 => self.note::<8>(at, warp, touch),
+            4 => self.note::<4>(at, warp, touch),
+            2 => self.note::<2>(at, warp, touch),
+            _ => self.note::<1>(at, warp, touch),
+        };
+        if is_fine { Ok(()) } else { self.explain(at, bytes, warp, lane) }
     }
 
+    /// False, and nothing is noted, if the bytes may not be touched so.
     #[inline(always)]
-    fn one(
-        &mut self,
-        index: usize,
-        mask: u64,
-        warp: u32,
-        lane: usize,
-        touch: Touch,
-    ) -> Result<(), Trouble> {
-        let (epoch, warp) = (self.epoch, u64::from(warp));
-        let cell = &mut self.cells[index];
-        if mask == 0xf && cell.touched_as_usual(epoch, warp, touch) {
-            return Ok(());
-        }
-        let written_now = cell.get(WRITE_EPOCH) == epoch;
-        let read_now = cell.get(READ_EPOCH) == epoch;
-        let by_others = |who: u64| who != warp;
-        let both_atomic = touch == Touch::Atomic && cell.get(ATOMIC) != 0;
-        let clash = written_now
-            && by_others(cell.get(WRITER))
-            && (cell.get(WRITER) != SEVERAL || cell.get(ATOMIC) != 0)
-            && cell.get(WRITTEN) & mask != 0
-            && !both_atomic;
-        let text = if cell.get(IN_FLIGHT) & mask != 0 && touch != Touch::Land {
-            "touches shared bytes that a cp.async still brings"
-        } else if clash && touch != Touch::Land {
-            "touches shared bytes that another warp wrote since the last barrier"
-        } else if matches!(touch, Touch::Read | Touch::Atomic) && cell.get(VALID) & mask != mask {
-            "reads shared bytes that nobody wrote"
-        } else if touch != Touch::Read
-            && touch != Touch::Land
-            && !both_atomic
-            && read_now
-            && by_others(cell.get(READER))
-            && cell.get(READ) & mask != 0
-        {
-            "writes shared bytes that another warp read since the last barrier"
-        } else {
-            ""
+    fn note<const N: usize>(&mut self, at: usize, warp: u32, touch: Touch) -> bool {
+        let now = self.epoch << WARP_BITS;
+        let me = now | warp as Tag;
+        let (Some(written), Some(read)) =
+            (self.written[at..].first_chunk_mut::<N>(), self.read[at..].first_chunk_mut::<N>())
+        else {
+            return false;
         };
-        if !text.is_empty() {
-            let text = format!("{text}, at {:#x} of shared memory", index * 4);
-            return trouble(LAUNCH_FAILED, 1 << lane, text);
+        let is_mine = |tag: Tag| (tag < now) | (tag & !ATOMIC == me);
+        let is_atomic = |tag: Tag| (tag >= now) & (tag != IN_FLIGHT) & (tag & ATOMIC != 0);
+        let mut bad = false;
+        for i in 0..N {
+            let (writer, reader) = (written[i], read[i]);
+            let is_read_by_others = (reader >= now) & (reader != me);
+            bad |= match touch {
+                Touch::Read => !is_mine(writer) | (writer == NEVER),
+                Touch::Write | Touch::Begin => !is_mine(writer) | is_read_by_others,
+                Touch::Atomic => {
+                    let plain = !is_mine(writer) | is_read_by_others;
+                    (writer == NEVER) | !is_atomic(writer) & plain
+                }
+                Touch::Land => false,
+            };
         }
-        if touch == Touch::Read {
-            let same = read_now && cell.get(READER) == warp;
-            let read = if read_now { cell.get(READ) | mask } else { mask };
-            cell.set(READ, read);
-            cell.set(READER, if same || !read_now { warp } else { SEVERAL });
-            cell.set(READ_EPOCH, epoch);
-            return Ok(());
+        if bad {
+            return false;
         }
-        let others = written_now && cell.get(WRITER) != warp;
-        let written = if written_now { cell.get(WRITTEN) | mask } else { mask };
-        cell.set(WRITTEN, written);
-        cell.set(WRITER, if others { SEVERAL } else { warp });
-        cell.set(WRITE_EPOCH, epoch);
-        cell.set(ATOMIC, u64::from(touch == Touch::Atomic));
-        let (valid, in_flight) = (cell.get(VALID), cell.get(IN_FLIGHT));
-        match touch {
-            Touch::Begin => {
-                cell.set(VALID, valid & !mask);
-                cell.set(IN_FLIGHT, in_flight | mask);
+        for i in 0..N {
+            match touch {
+                Touch::Read => {
+                    let is_shared = (read[i] >= now) & (read[i] != me);
+                    read[i] = if is_shared { now | SEVERAL } else { me };
+                }
+                Touch::Atomic => {
+                    let is_shared = is_atomic(written[i]) & (written[i] & !ATOMIC != me);
+                    written[i] = ATOMIC | if is_shared { now | SEVERAL } else { me };
+                }
+                Touch::Begin => written[i] = IN_FLIGHT,
+                Touch::Write | Touch::Land => written[i] = me,
             }
-            _ => {
-                cell.set(VALID, valid | mask);
-                cell.set(IN_FLIGHT, in_flight & !mask);
-            }
         }
-        Ok(())
+        true
+    }
+
+    #[cold]
+    fn explain(&self, at: usize, bytes: usize, warp: u32, lane: usize) -> Result<(), Trouble> {
+        let now = self.epoch << WARP_BITS;
+        let written = &self.written[at..at + bytes];
+        let is_of_others = |tag: &Tag| *tag >= now && tag & !ATOMIC != now | warp as Tag;
+        let text = if written.contains(&IN_FLIGHT) {
+            "touches shared bytes that a cp.async still brings"
+        } else if written.iter().any(is_of_others) {
+            "touches shared bytes that another warp wrote since the last barrier"
+        } else if written.contains(&NEVER) && !self.read[at..at + bytes].iter().any(is_of_others) {
+            "reads shared bytes that nobody wrote"
+        } else {
+            "writes shared bytes that another warp read since the last barrier"
+        };
+        trouble(LAUNCH_FAILED, 1 << lane, format!("{text}, at {at:#x} of shared memory"))
     }
 }

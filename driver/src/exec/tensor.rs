@@ -7,39 +7,30 @@ use crate::ptx::program::{Program, Reg};
 /// m16n8k16 of halves: d, a, b, c.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn mma16(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
-    let (mut a_halves, mut b_halves) = ([[0u16; 16]; 16], [[0u16; 16]; 8]);
-    let mut d = [[0f32; 8]; 16];
+    // Rows of `a`, and columns of `b`, as pairs of halves; four lanes hold eight of a row.
+    let (mut a_pairs, mut b_pairs) = ([[0u32; 8]; 16], [[0u32; 8]; 8]);
     for r in 0..4 {
         let words = warp.word(p, of[4 + r]);
-        for (lane, word) in words.iter().copied().enumerate() {
-            let (row, column) = (lane / 4 + 8 * (r & 1), 2 * (lane % 4) + 8 * (r >> 1));
-            a_halves[row][column] = word as u16;
-            a_halves[row][column + 1] = (word >> 16) as u16;
+        for row in 0..8 {
+            let place = &mut a_pairs[row + 8 * (r & 1)][4 * (r >> 1)..][..4];
+            place.copy_from_slice(&words[4 * row..][..4]);
         }
     }
     for r in 0..2 {
         let words = warp.word(p, of[8 + r]);
-        for (lane, word) in words.iter().copied().enumerate() {
-            let (row, column) = (2 * (lane % 4) + 8 * r, lane / 4);
-            b_halves[column][row] = word as u16;
-            b_halves[column][row + 1] = (word >> 16) as u16;
+        for column in 0..8 {
+            b_pairs[column][4 * r..][..4].copy_from_slice(&words[4 * column..][..4]);
         }
     }
-    gather(warp, p, of, &mut d);
-    let mut a = [[0f32; 16]; 16];
-    for (row, halves) in a.iter_mut().zip(&a_halves) {
-        for at in [0, 8] {
-            let wide = float::widen(&halves[at..]);
-            row[at..at + 8].copy_from_slice(&wide);
-        }
+    let mut d = gather(warp, p, of);
+    let (mut a, mut b) = ([[0f32; 16]; 16], [[0f32; 8]; 16]);
+    for row in 0..16 {
+        a[row] = float::widen_pairs(&a_pairs[row]);
     }
-    let mut b = [[0f32; 8]; 16];
-    for (column, halves) in b_halves.iter().enumerate() {
-        for at in [0, 8] {
-            let wide = float::widen(&halves[at..]);
-            for (i, wide) in wide.into_iter().enumerate() {
-                b[at + i][column] = wide;
-            }
+    for column in 0..8 {
+        let wide = float::widen_pairs(&b_pairs[column]);
+        for row in 0..16 {
+            b[row][column] = wide[row];
         }
     }
     multiply(&a, &b, &mut d, sums);
@@ -49,7 +40,7 @@ pub(super) fn mma16(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
 /// m16n8k8 of tf32: d, a, b, c.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn mma8(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
-    let (mut a, mut b, mut d) = ([[0f32; 8]; 16], [[0f32; 8]; 8], [[0f32; 8]; 16]);
+    let (mut a, mut b) = ([[0f32; 8]; 16], [[0f32; 8]; 8]);
     // The low bits of an operand do not count.
     let tf32 = |word: u32| f32::from_bits(word & !0x1fff);
     for r in 0..4 {
@@ -64,29 +55,39 @@ pub(super) fn mma8(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
             b[lane % 4 + 4 * r][lane / 4] = tf32(word);
         }
     }
-    gather(warp, p, of, &mut d);
+    let mut d = gather(warp, p, of);
     multiply(&a, &b, &mut d, sums);
     scatter(warp, of, &d);
 }
 
 #[inline(always)]
-fn gather(warp: &Warp, p: &Program, of: &[Reg; 14], d: &mut [[f32; 8]; 16]) {
-    for e in 0..4 {
-        let words = warp.word(p, of[10 + e]);
-        for (lane, word) in words.iter().copied().enumerate() {
-            d[lane / 4 + 8 * (e / 2)][2 * (lane % 4) + e % 2] = f32::from_bits(word);
+fn gather(warp: &Warp, p: &Program, of: &[Reg; 14]) -> [[f32; 8]; 16] {
+    let mut d = [[0f32; 8]; 16];
+    for half in 0..2 {
+        let even = warp.floats(p, of[10 + 2 * half]);
+        let odd = warp.floats(p, of[11 + 2 * half]);
+        for row in 0..8 {
+            for pair in 0..4 {
+                d[8 * half + row][2 * pair] = even[4 * row + pair];
+                d[8 * half + row][2 * pair + 1] = odd[4 * row + pair];
+            }
         }
     }
+    d
 }
 
 #[inline(always)]
 fn scatter(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
-    for e in 0..4 {
-        let mut value = [0; 32];
-        for lane in 0..32 {
-            value[lane] = float::bits(d[lane / 4 + 8 * (e / 2)][2 * (lane % 4) + e % 2]);
+    for half in 0..2 {
+        let (mut even, mut odd) = ([0; 32], [0; 32]);
+        for row in 0..8 {
+            for pair in 0..4 {
+                even[4 * row + pair] = float::bits(d[8 * half + row][2 * pair]);
+                odd[4 * row + pair] = float::bits(d[8 * half + row][2 * pair + 1]);
+            }
         }
-        warp.put_word(of[e], &value, u32::MAX);
+        warp.put_word(of[2 * half], &even, u32::MAX);
+        warp.put_word(of[2 * half + 1], &odd, u32::MAX);
     }
 }
 
