@@ -56,6 +56,8 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
     ("driver/src/memory.rs", "device memory is memory of this process, reached by address"),
     ("driver/src/ptx/mod.rs", "the variables of a module are written to device memory"),
     ("driver/tests/host_symbols.rs", "the library is loaded through C functions"),
+    ("driver/tests/planted/cuda.rs", "C functions are called as programs do, with their mistakes"),
+    ("driver/tests/planted/host.rs", "pinned memory is written while a copy may read it"),
     (
         "graph/src/exec/arena.rs",
         "one allocation is lent out in several disjoint mutable pieces at a time",
