@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use device::{Device, DeviceError};
 
 use archive::Archive;
@@ -74,6 +74,11 @@ pub struct Kit {
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The kit's command line.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 #[derive(Debug, Subcommand)]

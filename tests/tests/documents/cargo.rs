@@ -22,6 +22,8 @@ struct Cargo {
     #[arg(long)]
     example: Option<String>,
     #[arg(long)]
+    bin: Option<String>,
+    #[arg(long)]
     lib: bool,
     #[arg(long)]
     release: bool,
@@ -74,6 +76,7 @@ impl Checkout {
         }
         let tests = cargo.test.iter().map(|name| (name, TargetKind::Test));
         let named = tests.chain(cargo.example.iter().map(|name| (name, TargetKind::Example)));
+        let named = named.chain(cargo.bin.iter().map(|name| (name, TargetKind::Bin)));
         let target = |(name, kind): (&String, TargetKind)| {
             let mut targets = packages.iter().flat_map(|package| &package.targets);
             let found = targets.find(|target| target.name == *name && target.is_kind(kind.clone()));

@@ -42,7 +42,7 @@ pub(crate) struct Checkout {
     pub(super) metadata: Metadata,
     /// All but documents and this test.
     pub(super) sources: Vec<File>,
-    /// Of `onegraph` and `bench`.
+    /// Of `onegraph`, `bench` and `gpu-kit`.
     options: BTreeSet<String>,
     /// With the user's own config.
     folder: tempfile::TempDir,
@@ -63,6 +63,7 @@ impl Checkout {
         let mut options = BTreeSet::from(["--help".into(), "--version".into()]);
         options_of(&engine::cli::command(), &mut options);
         options_of(&bench::command(), &mut options);
+        options_of(&tests::kit::command(), &mut options);
         Self { metadata, sources, options, folder }
     }
 
@@ -119,8 +120,8 @@ impl Checkout {
         }
     }
 
-    /// Parses the arguments of `onegraph` or `bench`, and reads the config that they name. `None`
-    /// for any other program.
+    /// Parses the arguments of `onegraph`, `bench` or `gpu-kit`, and reads the config that they
+    /// name. `None` for any other program.
     pub(super) fn program(
         &self,
         program: &str,
@@ -130,6 +131,7 @@ impl Checkout {
         let command = match program.rsplit('/').next() {
             Some("onegraph") => engine::cli::command(),
             Some("bench") => bench::command(),
+            Some("gpu-kit") => tests::kit::command(),
             _ => return None,
         };
         let words = std::iter::once("program".into()).chain(stand_ins(arguments));
