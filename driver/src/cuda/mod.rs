@@ -5,6 +5,7 @@
 
 mod api;
 mod capture;
+mod edit;
 mod errors;
 mod graph;
 mod models;

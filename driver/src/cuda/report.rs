@@ -35,6 +35,11 @@ pub(super) fn trace(function: &str, code: i32) {
     append(TRACE, &format!("{function} {code}"));
 }
 
+/// Adds a launch to the trace, before its call.
+pub(super) fn launched(kernel: &str) {
+    append(TRACE, &format!("launch {kernel}"));
+}
+
 /// The number of an error, and its name.
 fn name(code: i32) -> String {
     let name = texts(code).map_or("unknown".into(), |(name, _)| name.to_string_lossy());

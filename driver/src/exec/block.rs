@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::arithmetic::arithmetic;
 use super::collective;
+use super::coverage;
 use super::races::Races;
 use super::shared::Shared;
 use super::tensor;
@@ -39,6 +40,8 @@ pub(super) struct Block<'a> {
     place: [u32; 3],
     pub(super) index: u32,
     instructions: u64,
+    /// Executions by instruction, if they are asked for.
+    pub(super) counters: Vec<u64>,
 }
 
 impl<'a> Block<'a> {
@@ -67,6 +70,7 @@ impl<'a> Block<'a> {
             place: [0; 3],
             index: 0,
             instructions: 0,
+            counters: coverage::counters(&kernel.program),
         }
     }
 
@@ -177,6 +181,11 @@ impl<'a> Block<'a> {
             if let Some((guard, negated)) = step.guard {
                 let value = warp.predicate(guard);
                 mask &= if negated { !value } else { value };
+            }
+            if mask != 0
+                && let Some(counter) = self.counters.get_mut(at)
+            {
+                *counter += 1;
             }
             match &step.op {
                 Op::Branch(target) => {

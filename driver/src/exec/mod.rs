@@ -6,6 +6,7 @@ mod access;
 mod arithmetic;
 mod block;
 mod collective;
+pub(crate) mod coverage;
 mod float;
 mod races;
 mod shared;
@@ -138,6 +139,7 @@ fn run_with(launch: &Launch, memory: &Memory, seed: u64, options: Options) -> Re
             block.run(place, index as u32)?
         };
     }
+    coverage::add(name, &launch.kernel.program, &block.counters);
     Ok(())
 }
 

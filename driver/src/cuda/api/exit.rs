@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cuda::report;
 use crate::cuda::state::{State, changed, try_lock};
+use crate::exec::coverage;
 
 /// How long the work that is left may take. A device with more of it was given up.
 const MAX_WAIT: Duration = Duration::from_millis(300);
@@ -34,6 +35,9 @@ extern "C" fn at_exit() {
         if let Some(state) = try_lock()
             && is_idle(&state)
         {
+            if let Err(e) = coverage::write() {
+                eprintln!("DRIVER_COVERAGE: {e}");
+            }
             let healthy = state.contexts.values().filter(|context| context.failed.is_none());
             for context in healthy {
                 context.leaks().iter().for_each(|leak| report::finding(leak));

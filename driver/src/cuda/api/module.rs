@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{Out, api};
 use crate::cuda::capture;
+use crate::cuda::edit;
 use crate::cuda::errors::*;
 use crate::cuda::graph::Node;
 use crate::cuda::models::{self, Model};
@@ -86,7 +87,7 @@ unsafe fn load(module: Out<Handle>, image: *const c_void, log: impl FnOnce(&str)
     // SAFETY: the caller vouches for the image.
     let text = unsafe { text(image) }.ok_or(NO_BINARY_FOR_GPU)?;
     check_header(text, model)?;
-    let loaded = Module::load(text, &memory).map_err(|sentence| {
+    let loaded = Module::load(&edit::edited(text), &memory).map_err(|sentence| {
         log(&sentence);
         Failure::from(INVALID_PTX)
     })?;
@@ -300,6 +301,7 @@ api! {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let mut launch = Launch { kernel, grid, block, dynamic_shared, parameters: vec![] };
         check_launch(function, &launch)?;
+        report::launched(&launch.kernel.name);
         // SAFETY: the caller gives the parameters of this kernel.
         launch.parameters = unsafe { parameters(&launch.kernel, pointers) }?;
         let work = Work::Launch(launch, function.module);

@@ -59,6 +59,9 @@ struct Decoder<'a> {
 type Decoded<T> = Result<T, String>;
 
 fn wrong<T>(operand: &Operand) -> Decoded<T> {
+    if let Operand::Special(name) = operand {
+        return Err(format!("{name} is neither declared nor a special register that is known"));
+    }
     Err(format!("{operand:?} does not fit here"))
 }
 

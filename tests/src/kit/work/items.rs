@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::super::items::group;
 use super::super::protocol::{LOST, Line};
-use super::said;
+use super::{WorkArgs, said};
 
 /// The items of this process.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) struct Items {
     /// The device to probe: that of the last item.
     device: Arc<dyn Device>,
     from: usize,
+    only: Vec<usize>,
     skip: Vec<String>,
     /// Deadline for starting items.
     until: Option<Instant>,
@@ -29,14 +30,20 @@ pub(super) struct Items {
 }
 
 impl Items {
-    pub(super) fn new(
-        device: Arc<dyn Device>,
-        from: usize,
-        skip: Vec<String>,
-        seconds: Option<u64>,
-    ) -> Self {
-        let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        Self { device, from, skip, until, next: 0, passed: 0, failed: 0, not_run: 0 }
+    pub(super) fn new(device: Arc<dyn Device>, args: &WorkArgs) -> Self {
+        let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let (only, skip) = (args.only.clone(), args.skip.clone());
+        Self {
+            device,
+            from: args.from,
+            only,
+            skip,
+            until,
+            next: 0,
+            passed: 0,
+            failed: 0,
+            not_run: 0,
+        }
     }
 
     pub(super) fn device(&self) -> Arc<dyn Device> {
@@ -64,7 +71,7 @@ impl Items {
     ) {
         let item = self.next;
         self.next += 1;
-        if item < self.from {
+        if item < self.from || !self.only.is_empty() && !self.only.contains(&item) {
             return;
         }
         if self.until.is_some_and(|until| Instant::now() >= until) {

@@ -30,6 +30,9 @@ pub(super) struct WorkArgs {
     /// The first item to run, of a stage that is made of items.
     #[arg(long, default_value_t = 0)]
     from: usize,
+    /// The only items to run, by number.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<usize>,
     /// Groups of items that are not run any more.
     #[arg(long)]
     skip: Vec<String>,
@@ -99,7 +102,7 @@ pub(super) fn run(kit: &Kit, args: &WorkArgs) -> ExitCode {
 fn with_items(kit: &Kit, args: &WorkArgs, work: impl FnOnce(&mut items::Items)) -> ExitCode {
     match (kit.open)(None) {
         Ok(device) => {
-            let mut items = items::Items::new(device, args.from, args.skip.clone(), args.seconds);
+            let mut items = items::Items::new(device, args);
             work(&mut items);
             items.end()
         }

@@ -1,0 +1,35 @@
+//! One instruction of a kernel that is replaced when its module is loaded: for tests of tests.
+
+use std::borrow::Cow;
+use std::env;
+
+/// `KERNEL:LINE=TEXT`: the line of the module's text that holds the kernel, counted from 1.
+const EDIT: &str = "DRIVER_EDIT";
+
+/// The module's text, with the line replaced if this is the module.
+pub(super) fn edited(text: &str) -> Cow<'_, str> {
+    env::var(EDIT).map_or(Cow::Borrowed(text), |edit| apply(text, &edit))
+}
+
+fn apply<'a>(text: &'a str, edit: &str) -> Cow<'a, str> {
+    let parts = edit.split_once(':').and_then(|(kernel, rest)| {
+        let (line, with) = rest.split_once('=')?;
+        Some((kernel, line.parse::<usize>().ok()?, with))
+    });
+    let Some((kernel, number, with)) = parts else {
+        panic!("{EDIT}: {edit:?} is not KERNEL:LINE=TEXT");
+    };
+    if !text.contains(&format!(".entry {kernel}(")) {
+        return Cow::Borrowed(text);
+    }
+    let lines = (1..).zip(text.lines());
+    let lines = lines.map(|(at, line)| if at == number { with } else { line });
+    Cow::Owned(lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[test]
+fn one_line_of_one_module_is_replaced() {
+    let text = ".version 8.2\n.visible .entry k(\n)\n{\nadd;\nret;\n}";
+    assert_eq!(apply(text, "k:5=sub;"), text.replace("add;", "sub;"));
+    assert_eq!(apply(text, "other:5=sub;"), text);
+}

@@ -1,0 +1,285 @@
+//! Changes single instructions of the shipped PTX, one at a time, and tells which changes the kit's
+//! ops and steps do not notice. All runs on the test driver.
+//!
+//! Stands beside `gpu-kit` and runs it. `--driver` is a folder with the driver's libraries under
+//! NVIDIA's names, `--launched` what a step launches, as `DRIVER_COVERAGE` wrote it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+/// The kit's stages, in the order in which they are asked.
+const STAGES: [&str; 3] = ["small-ops", "ops", "step"];
+/// A kernel that runs for so long does not end: the longest of a stage take a third of it.
+const MAX_TIME: Duration = Duration::from_secs(240);
+/// Comparisons and arithmetic whose operands have an order.
+const ORDERED: [&str; 9] =
+    ["sub.", "setp.l", "setp.g", "selp.", "div.", "rem.", "fma.", "mad.", "shl.b32"];
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// Folder with libcuda.so.1 and libnccl.so.2.
+    #[arg(long)]
+    driver: PathBuf,
+    /// What a step launches: `KERNEL LINE COUNT OPCODE`.
+    #[arg(long)]
+    launched: PathBuf,
+    #[arg(long, default_value = "ptx/compute_80")]
+    ptx: PathBuf,
+    #[arg(long, default_value_t = 200)]
+    count: usize,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Gets a line for each mutant.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+/// A line of a kernel, and what it becomes.
+#[derive(Debug)]
+struct Mutant {
+    kernel: String,
+    line: usize,
+    old: String,
+    new: String,
+}
+
+/// What the stages launch.
+#[derive(Debug, Default)]
+struct Plan {
+    /// By stage and kernel: numbers of items.
+    items: BTreeMap<(usize, String), BTreeSet<usize>>,
+    /// By kernel: executed lines.
+    lines: BTreeMap<String, BTreeSet<usize>>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let plan = match plan(&args) {
+        Ok(plan) => plan,
+        Err(fault) => {
+            eprintln!("error: {fault}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mutants = draw(&args, &plan);
+    let (next, told) = (AtomicUsize::new(0), Mutex::new(Vec::<String>::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..args.threads {
+            scope.spawn(|| {
+                while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let verdict = verdict(&args, &plan, mutant);
+                    let Mutant { kernel, line, old, new } = mutant;
+                    let text = format!("{verdict}\t{kernel}:{line}\t{old}\t{new}\n");
+                    print!("{text}");
+                    if let Ok(mut told) = told.lock() {
+                        told.push(text);
+                    }
+                }
+            });
+        }
+    });
+    let told = told.into_inner().unwrap_or_default().concat();
+    let survivors = told.lines().filter(|line| line.starts_with("survived")).count();
+    println!("{} mutants of {} kernels, {survivors} survived", mutants.len(), plan.lines.len());
+    match fs::write(&args.out, told) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("error: {}: {fault}", args.out.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The kit's stage, on the driver.
+fn kit(args: &Args, stage: &str) -> Command {
+    let kit = std::env::current_exe().map(|program| program.with_file_name("gpu-kit"));
+    let mut command = Command::new(kit.unwrap_or_default());
+    command.args(["work", "--images", ".", "--annotations", ".", stage]);
+    command.env("LD_LIBRARY_PATH", &args.driver).stderr(Stdio::null());
+    command
+}
+
+/// Runs each stage once, unchanged: its items, their launches, and the lines that they execute.
+fn plan(args: &Args) -> Result<Plan, String> {
+    let say = |e: std::io::Error| e.to_string();
+    let launched = fs::read_to_string(&args.launched).map_err(say)?;
+    let wanted: BTreeSet<&str> = launched.lines().filter_map(|l| l.split(' ').next()).collect();
+    let mut plan = Plan::default();
+    for (number, stage) in STAGES.iter().enumerate() {
+        let folder = tempfile::tempdir().map_err(say)?;
+        // Launches and the kit's own lines in one file, in their order.
+        let (log, covered) = (folder.path().join("log"), folder.path().join("covered"));
+        let options = || fs::OpenOptions::new().create(true).append(true).open(&log);
+        let mut command = kit(args, stage);
+        command.env("DRIVER_TRACE", &log).env("DRIVER_COVERAGE", &covered);
+        let status = command.stdout(options().map_err(say)?).status().map_err(say)?;
+        if !status.success() {
+            return Err(format!("the stage {stage} fails without a change: {status}"));
+        }
+        let mut item = 0;
+        for line in fs::read_to_string(&log).map_err(say)?.lines() {
+            if let Some(begun) = line.strip_prefix("::item ") {
+                item = begun.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+            } else if let Some(kernel) = line.strip_prefix("launch ") {
+                plan.items.entry((number, kernel.to_string())).or_default().insert(item);
+            }
+        }
+        for line in fs::read_to_string(&covered).map_err(say)?.lines() {
+            let mut words = line.split(' ');
+            let (kernel, at) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+            if words.next() != Some("0") && wanted.contains(kernel) {
+                let lines = plan.lines.entry(kernel.to_string()).or_default();
+                lines.extend(at.parse::<usize>());
+            }
+        }
+    }
+    Ok(plan)
+}
+
+/// Mutants in equal shares per kernel, of executed lines, drawn by the seed.
+fn draw(args: &Args, plan: &Plan) -> Vec<Mutant> {
+    let mut texts = BTreeMap::new();
+    for file in fs::read_dir(&args.ptx).into_iter().flatten().flatten() {
+        let text = fs::read_to_string(file.path()).unwrap_or_default();
+        for kernel in plan.lines.keys().filter(|k| text.contains(&format!(".entry {k}("))) {
+            texts.insert(kernel.clone(), text.clone());
+        }
+    }
+    let mut random = args.seed;
+    let mut below = |end: usize| {
+        // Steele et al. 2014, SplitMix.
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    };
+    let mut mutants: Vec<Mutant> = Vec::new();
+    let kernels: Vec<(&String, &String)> = texts.iter().collect();
+    let mut tries = 0;
+    while mutants.len() < args.count && tries < 100 * args.count && !kernels.is_empty() {
+        // Kernels in turn.
+        let (kernel, text) = kernels[mutants.len() % kernels.len()];
+        tries += 1;
+        let lines: Vec<usize> = plan.lines[kernel].iter().copied().collect();
+        let line = lines[below(lines.len())];
+        let old = text.lines().nth(line - 1).unwrap_or_default();
+        let mut changed = changes(old);
+        if changed.is_empty() {
+            continue;
+        }
+        let new = changed.swap_remove(below(changed.len()));
+        let is_new = mutants.iter().all(|m| (&m.kernel, m.line, &m.new) != (kernel, line, &new));
+        if is_new {
+            mutants.push(Mutant { kernel: kernel.clone(), line, old: old.trim().into(), new });
+        }
+    }
+    mutants
+}
+
+/// What a line may become: nothing, another constant, operands in another order.
+fn changes(line: &str) -> Vec<String> {
+    let line = line.trim();
+    let Some(body) = line.trim_matches(['{', '}']).trim().strip_suffix(';') else { return vec![] };
+    if body.contains(';') || body.starts_with("ret") || body.starts_with('.') {
+        return vec![];
+    }
+    let mut all = vec![line.replace(&format!("{body};"), "").trim().to_string()];
+    let (opcode, operands) = body.split_once(['\t', ' ']).unwrap_or((body, ""));
+    let (opcode, operands) = if opcode.starts_with('@') {
+        operands.trim().split_once(['\t', ' ']).unwrap_or((operands, ""))
+    } else {
+        (opcode, operands)
+    };
+    if opcode.starts_with("bra") {
+        return all;
+    }
+    // Operands are the end of the instruction.
+    let head = body[..body.len() - operands.len()].trim_end().replace('\t', " ");
+    let with = |list: &[&str]| line.replace(body, &format!("{head} {}", list.join(", ")));
+    let list: Vec<&str> = operands.split(", ").map(str::trim).collect();
+    for (i, operand) in list.iter().enumerate() {
+        let other = match operand.parse::<i64>() {
+            Ok(number) => (number + 1).to_string(),
+            Err(_) => {
+                match operand.strip_prefix("0f").and_then(|b| u32::from_str_radix(b, 16).ok()) {
+                    Some(bits) => format!("0f{:08X}", bits ^ 1 << 23),
+                    None => match operand.split_once('+').filter(|_| operand.starts_with('[')) {
+                        Some((base, offset)) => match offset.trim_end_matches(']').parse::<i64>() {
+                            Ok(number) => format!("{base}+{}]", number + 4),
+                            Err(_) => continue,
+                        },
+                        None => continue,
+                    },
+                }
+            }
+        };
+        let mut changed = list.clone();
+        changed[i] = &other;
+        all.push(with(&changed));
+    }
+    let is_ordered = ORDERED.iter().any(|ordered| opcode.starts_with(ordered));
+    if is_ordered && list.len() >= 3 && list[1..].iter().all(|o| o.starts_with('%')) {
+        let mut changed = list.clone();
+        let last = if opcode.starts_with("selp") { 2 } else { list.len() - 1 };
+        changed.swap(last - 1, last);
+        if changed != list {
+            all.push(with(&changed));
+        }
+    }
+    all
+}
+
+/// The stage that notices the mutant, or `survived`.
+fn verdict(args: &Args, plan: &Plan, mutant: &Mutant) -> String {
+    let Ok(folder) = tempfile::tempdir() else { return "no folder".into() };
+    for (number, stage) in STAGES.iter().enumerate() {
+        let Some(items) = plan.items.get(&(number, mutant.kernel.clone())) else { continue };
+        let items: Vec<String> = items.iter().map(usize::to_string).collect();
+        let findings = folder.path().join("findings");
+        let mut command = kit(args, stage);
+        command.args(["--only", &items.join(",")]).stdout(Stdio::null());
+        command.env("DRIVER_EDIT", format!("{}:{}={}", mutant.kernel, mutant.line, mutant.new));
+        command.env("DRIVER_REPORT", &findings).env("DRIVER_CHECKS", "races");
+        let Ok(mut child) = command.spawn() else { return "not started".into() };
+        let since = Instant::now();
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                _ if since.elapsed() > MAX_TIME => {
+                    let _ = (child.kill(), child.wait());
+                    break None;
+                }
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let found = fs::read_to_string(&findings).unwrap_or_default();
+        let fault = found.lines().find(|line| !line.starts_with("leak: "));
+        match (status, fault) {
+            (_, Some(_)) => return format!("{stage}: fault"),
+            (None, _) => return format!("{stage}: hangs"),
+            (Some(status), _) if !status.success() => return format!("{stage}: result"),
+            _ => {}
+        }
+    }
+    "survived".into()
+}
+
+#[test]
+fn each_kind_of_change_is_made() {
+    assert_eq!(changes("\tadd.s32 \t%r1, %r2, 4;"), ["", "add.s32 %r1, %r2, 5;"]);
+    let moved = ["", "ld.param.u64 %rd4, [%rd43+516];"];
+    assert_eq!(changes("ld.param.u64 \t%rd4, [%rd43+512];"), moved);
+    assert_eq!(changes("sub.f32 \t%f1, %f2, %f3;"), ["", "sub.f32 %f1, %f3, %f2;"]);
+    assert_eq!(changes("bar.sync \t0;"), ["", "bar.sync 1;"]);
+    assert_eq!(changes("@%p1 bra \t$L__BB0_15;"), [""]);
+    assert_eq!(changes("ret;"), Vec::<String>::new());
+}
