@@ -12,8 +12,11 @@ use crate::ptx::program::Program;
 /// The file to which each kernel's lines are appended, as `KERNEL LINE COUNT OPCODE`.
 const FILE: &str = "DRIVER_COVERAGE";
 
-/// By kernel and PTX line: how many warps executed it, and its opcode.
-static COUNTS: Mutex<BTreeMap<(String, u32), (u64, Box<str>)>> = Mutex::new(BTreeMap::new());
+/// How many warps executed an instruction, and its opcode.
+type Count = (u64, Box<str>);
+
+/// By kernel and PTX line.
+static COUNTS: Mutex<BTreeMap<(String, u32), Count>> = Mutex::new(BTreeMap::new());
 
 /// Counters for a launch, by instruction; none if nobody asks.
 pub(super) fn counters(program: &Program) -> Vec<u64> {
