@@ -41,6 +41,9 @@ struct Args {
     /// Gets a line for each mutant.
     #[arg(long)]
     out: PathBuf,
+    /// What an earlier run wrote: its survivors, instead of drawn mutants.
+    #[arg(long)]
+    again: Option<PathBuf>,
 }
 
 /// A line of a kernel, and what it becomes.
@@ -63,14 +66,18 @@ struct Plan {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let plan = match plan(&args) {
-        Ok(plan) => plan,
+    let mutants = |plan: &Plan| match &args.again {
+        Some(path) => fs::read_to_string(path).map(|told| survivors(&told)),
+        None => Ok(draw(&args, plan)),
+    };
+    let drawn = plan(&args).and_then(|plan| Ok((mutants(&plan).map_err(|e| e.to_string())?, plan)));
+    let (mutants, plan) = match drawn {
+        Ok(drawn) => drawn,
         Err(fault) => {
             eprintln!("error: {fault}");
             return ExitCode::FAILURE;
         }
     };
-    let mutants = draw(&args, &plan);
     let (next, told) = (AtomicUsize::new(0), Mutex::new(Vec::<String>::new()));
     std::thread::scope(|scope| {
         for _ in 0..args.threads {
@@ -183,6 +190,17 @@ fn draw(args: &Args, plan: &Plan) -> Vec<Mutant> {
         }
     }
     mutants
+}
+
+/// The survivors that an earlier run told.
+fn survivors(told: &str) -> Vec<Mutant> {
+    let of_line = |line: &str| {
+        let [_, place, old, new] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
+        let (kernel, at): (&str, &str) = str::split_once(place, ':')?;
+        let (kernel, old, new) = (kernel.into(), str::to_string(old), str::to_string(new));
+        Some(Mutant { kernel, line: at.parse().ok()?, old, new })
+    };
+    told.lines().filter(|line| line.starts_with("survived")).filter_map(of_line).collect()
 }
 
 /// What a line may become: nothing, another constant, operands in another order.

@@ -82,7 +82,7 @@ impl<'a> Block<'a> {
         let threads: u32 = self.launch.block.iter().product();
         let mut warps = std::mem::take(&mut self.warps);
         for warp in &mut warps {
-            warp.begin(threads - 32 * warp.index, &mut self.random);
+            warp.begin(threads - 32 * warp.index, &self.program.unset, &mut self.random);
         }
         let result = self.take_turns(&mut warps);
         self.warps = warps;

@@ -81,8 +81,9 @@ impl Warp {
         }
     }
 
-    /// Begins a block with so many threads in this warp. Registers hold arbitrary values.
-    pub(super) fn begin(&mut self, threads: u32, random: &mut Random) {
+    /// Begins a block with so many threads in this warp. Registers that the program may read
+    /// unset hold what is easily noticed: no numbers as floats and halves, far away as integers.
+    pub(super) fn begin(&mut self, threads: u32, unset: &[Vec<Reg>; 3], random: &mut Random) {
         self.alive = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         (self.pc, self.mask) = (0, self.alive);
         self.others.clear();
@@ -91,9 +92,15 @@ impl Warp {
         self.copies.clear();
         self.groups = [0; 32];
         self.is_waiting = false;
-        let value = random.next();
-        for words in &mut self.words {
-            *words = [value as u32; 32];
+        let [predicates, words, doubles] = unset;
+        for place in predicates {
+            self.predicates[*place as usize] = random.next() as u32;
+        }
+        for place in words {
+            self.words[*place as usize] = [random.next() as u32 | 0x7fff_ff00; 32];
+        }
+        for place in doubles {
+            self.doubles[*place as usize] = [random.next() | 0x7fff_ffff_ffff_ff00; 32];
         }
         self.local.fill(0xff);
     }

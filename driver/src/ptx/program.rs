@@ -337,6 +337,8 @@ pub(crate) struct Program {
     pub(crate) words: usize,
     pub(crate) doubles: usize,
     pub(crate) predicates: usize,
+    /// Predicates, words and doubles that some path reads before it sets them.
+    pub(crate) unset: [Vec<Reg>; 3],
     /// Constants, once for each lane.
     pub(crate) word_constants: Vec<[u32; 32]>,
     pub(crate) double_constants: Vec<[u64; 32]>,

@@ -10,6 +10,8 @@ pub(super) struct Places {
     pub(super) words: usize,
     pub(super) doubles: usize,
     pub(super) predicates: usize,
+    /// By class: places that some path reads before it sets them.
+    pub(super) unset: [Vec<Reg>; 3],
 }
 
 /// Calls `see` with each register of an instruction, and whether it is written.
@@ -36,7 +38,7 @@ fn visit(instruction: &Instruction, mut see: impl FnMut(u32, bool)) {
 
 /// Assigns places by the spans in which registers are live.
 pub(super) fn assign(flow: &Flow) -> Places {
-    let spans = spans(flow);
+    let (spans, at_entry) = spans(flow);
     let mut order: Vec<usize> = (0..spans.len()).filter(|r| spans[*r].is_some()).collect();
     order.sort_by_key(|register| spans[*register]);
     let mut of = vec![0; spans.len()];
@@ -62,7 +64,9 @@ pub(super) fn assign(flow: &Flow) -> Places {
         used[class].push((end, place));
     }
     let [predicates, words, doubles] = count.map(usize::from);
-    Places { of, words, doubles, predicates }
+    let mut unset: [Vec<Reg>; 3] = Default::default();
+    at_entry.for_each(|register| unset[flow.registers[register] as usize].push(of[register]));
+    Places { of, words, doubles, predicates, unset }
 }
 
 const _: () = assert!(
@@ -71,8 +75,11 @@ const _: () = assert!(
 
 type Bits = Vec<u64>;
 
-/// First and last instruction at which each register is live; `None` if it is not used.
-fn spans(flow: &Flow) -> Vec<Option<(usize, usize)>> {
+/// First and last instruction at which a register is live; `None` if it is not used.
+type Span = Option<(usize, usize)>;
+
+/// The spans of all registers, and the registers that are live at the entry.
+fn spans(flow: &Flow) -> (Vec<Span>, impl Iterator<Item = usize>) {
     let starts = block_starts(flow);
     let words = flow.registers.len().div_ceil(64);
     let count = starts.len();
@@ -142,7 +149,9 @@ fn spans(flow: &Flow) -> Vec<Option<(usize, usize)>> {
             }
         }
     }
-    spans
+    let at_entry = live_in.swap_remove(0);
+    let is_unset = move |register: &usize| at_entry[register / 64] >> (register % 64) & 1 != 0;
+    (spans, (0..flow.registers.len()).filter(is_unset))
 }
 
 /// Instructions at which a basic block begins.

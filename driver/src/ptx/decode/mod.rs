@@ -44,6 +44,7 @@ pub(super) fn program(flow: &Flow, variables: &[Option<u64>]) -> Result<Program,
     decoder.program.words = decoder.places.words;
     decoder.program.doubles = decoder.places.doubles;
     decoder.program.predicates = decoder.places.predicates;
+    decoder.program.unset = decoder.places.unset;
     Ok(decoder.program)
 }
 
