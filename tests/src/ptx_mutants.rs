@@ -195,12 +195,14 @@ fn draw(args: &Args, plan: &Plan) -> Vec<Mutant> {
 /// The survivors that an earlier run told.
 fn survivors(told: &str) -> Vec<Mutant> {
     let of_line = |line: &str| {
-        let [_, place, old, new] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
-        let (kernel, at): (&str, &str) = str::split_once(place, ':')?;
-        let (kernel, old, new) = (kernel.into(), str::to_string(old), str::to_string(new));
-        Some(Mutant { kernel, line: at.parse().ok()?, old, new })
+        // The old text may hold tabs.
+        let (head, new) = line.strip_prefix("survived\t")?.rsplit_once('\t')?;
+        let (place, old) = head.split_once('\t')?;
+        let (kernel, at) = place.split_once(':')?;
+        let line = at.parse().ok()?;
+        Some(Mutant { kernel: kernel.into(), line, old: old.into(), new: new.into() })
     };
-    told.lines().filter(|line| line.starts_with("survived")).filter_map(of_line).collect()
+    told.lines().filter_map(of_line).collect()
 }
 
 /// What a line may become: nothing, another constant, operands in another order.

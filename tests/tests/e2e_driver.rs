@@ -155,20 +155,23 @@ fn bench_measures_a_step() {
     }
 }
 
-/// Every op on small tensors, forward and backward, twice with the same bits, beside the CPU.
+/// Every op, forward and backward, twice with the same bits, beside the CPU: small tensors on a
+/// whole GPU, all of them on one multiprocessor, for which products are cut into the largest tiles.
 #[test]
 fn ops_are_right_and_repeat() {
-    let gpus = Gpus::new("A100");
-    let data = gpus.place.path().to_str().expect("a path").to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-kit"));
-    command.args(["work", "--images", &data, "--annotations", &data, "small-ops"]);
-    gpus.show(command.env("DRIVER_SEED", "5").current_dir(gpus.place.path()));
-    let said = said(&mut command);
-    let figure = said.out.lines().last().unwrap_or_default().to_string();
-    let counts: Vec<u32> = figure.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert!(matches!(counts[..], [passed, all] if passed == all && all > 600), "{figure}");
-    assert_eq!(said.code, 0, "{}", said.err);
-    // The kit keeps its device, and a stream of each op, until the process ends.
-    let findings = gpus.findings();
-    assert!(findings.lines().all(|line| line.starts_with("leak: ")), "{findings}");
+    for (model, stage) in [("A100", "small-ops"), ("A100:1", "ops")] {
+        let gpus = Gpus::new(model);
+        let data = gpus.place.path().to_str().expect("a path").to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-kit"));
+        command.args(["work", "--images", &data, "--annotations", &data, stage]);
+        gpus.show(command.env("DRIVER_SEED", "5").current_dir(gpus.place.path()));
+        let said = said(&mut command);
+        let figure = said.out.lines().last().unwrap_or_default().to_string();
+        let counts: Vec<u32> = figure.split(' ').filter_map(|word| word.parse().ok()).collect();
+        assert!(matches!(counts[..], [passed, all] if passed == all && all > 600), "{figure}");
+        assert_eq!(said.code, 0, "{}", said.err);
+        // The kit keeps its device, and a stream of each op, until the process ends.
+        let findings = gpus.findings();
+        assert!(findings.lines().all(|line| line.starts_with("leak: ")), "{findings}");
+    }
 }

@@ -123,9 +123,14 @@ fn select(installed: &str, memory: Option<usize>, visible: Option<&str>) -> Vec<
     let names = installed.split(',').map(str::trim).filter(|name| !name.is_empty());
     let gpus: Vec<Model> = names
         .map(|name| {
-            let found = MODELS.iter().find(|model| model.key == name);
-            let mut model =
-                found.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} is not known")).clone();
+            let (key, part) = name.split_once(':').map_or((name, None), |(k, n)| (k, Some(n)));
+            let found = MODELS.iter().find(|model| model.key == key).cloned();
+            let mut model = found.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} is not known"));
+            if let Some(part) = part {
+                let count = part.parse().ok().filter(|n| (1..=model.multiprocessors).contains(n));
+                model.multiprocessors =
+                    count.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} has no such part"));
+            }
             model.memory_bytes = memory.unwrap_or(usize::MAX).min(model.memory_bytes);
             model
         })
@@ -154,6 +159,7 @@ mod tests {
         }
         assert_eq!(keys("", None), [""; 0]);
         assert_eq!(select("H100", Some(1 << 20), None)[0].memory_bytes, 1 << 20);
+        assert_eq!(select("A100:14", None, None)[0].multiprocessors, 14);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub fn cases() -> Vec<OpCase> {
         .chain(cut_cases())
         .chain(nearest_cases())
         .chain(signs_cases())
+        .chain(few_cases())
         .chain(super::finish_cases::cases(SCALED_FLOOR))
         .chain(super::finish_cases::bias_grad_cases())
         .chain([case(real.0, real.1, bias_relu, false)])
@@ -93,8 +94,10 @@ fn nearest_cases() -> Vec<OpCase> {
     let some = Conv2d { bias: true, residual: true, nearest: true, ..Conv2d::new(1, 0) };
     let all = Conv2d { scale: true, relu: true, counted: true, ..some.clone() };
     type Row<'a> = ([usize; 4], [usize; 4], [usize; 2], &'a Conv2d);
-    let rows: [Row<'_>; 6] = [
+    let rows: [Row<'_>; 8] = [
         ([2, 13, 11, 8], [16, 1, 1, 0], [7, 5], &some),
+        ([2, 12, 13, 40], [136, 3, 1, 1], [6, 7], &all),
+        ([1, 5, 7, 40], [24, 3, 2, 1], [2, 2], &some),
         ([2, 5, 7, 11], [13, 1, 1, 0], [3, 4], &all),
         ([1, 4, 3, 5], [7, 3, 1, 1], [7, 5], &some),
         ([2, 3, 4, 8], [8, 1, 1, 0], [1, 1], &all),
@@ -135,6 +138,32 @@ fn signs_cases() -> Vec<OpCase> {
                 let values = input.as_f32_mut().iter_mut().zip(small.as_i32());
                 values.for_each(|(value, small)| *value = *small as f32);
             }
+        }
+        case
+    };
+    rows.iter().map(case).collect()
+}
+
+/// Taps, strides and every flag in large tiles, as a GPU of few multiprocessors chooses them, with
+/// tails in rows, columns and the reduction.
+fn few_cases() -> Vec<OpCase> {
+    let plain = Conv2d::new(1, 0);
+    let residual = Conv2d { residual: true, ..plain.clone() };
+    let all =
+        Conv2d { scale: true, bias: true, residual: true, relu: true, counted: true, ..plain };
+    let signs = Conv2d { signs: true, ..all.clone() };
+    let rows: [([usize; 4], [usize; 4], &Conv2d); 6] = [
+        ([2, 12, 13, 40], [136, 3, 1, 1], &all),
+        ([2, 13, 12, 136], [136, 3, 2, 1], &residual),
+        ([2, 12, 13, 40], [192, 3, 1, 1], &signs),
+        ([3, 12, 13, 136], [72, 3, 1, 1], &residual),
+        ([2, 6, 7, 40], [72, 3, 2, 1], &all),
+        ([3, 12, 13, 136], [5, 3, 1, 1], &residual),
+    ];
+    let case = |&(x, w, op): &([usize; 4], [usize; 4], &Conv2d)| {
+        let mut case = case(x, w, op.clone(), false);
+        if op.counted {
+            past_count(&mut case.inputs, 1);
         }
         case
     };

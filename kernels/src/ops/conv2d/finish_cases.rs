@@ -15,13 +15,17 @@ use crate::{Finish, Role, TensorDesc};
 /// with another gradient, with a mask and with both; counted (none, some, all) and not; rows past
 /// the count hold NaN. `scaled_floor` allows for the rounding of weights times a scale.
 pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
-    let shapes: [([usize; 4], [usize; 4]); 9] = [
+    let shapes: [([usize; 4], [usize; 4]); 12] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
         ([1, 1, 1, 1], [1, 1, 1, 0]),
         ([2, 5, 7, 11], [13, 1, 2, 0]),
         ([2, 7, 5, 13], [17, 3, 1, 1]),
         ([3, 7, 6, 16], [24, 3, 2, 1]),
         ([3, 6, 5, 24], [40, 1, 2, 0]),
+        // Large tiles on a GPU of few multiprocessors, and columns that CUDA pads.
+        ([2, 12, 13, 136], [40, 3, 1, 1]),
+        ([3, 13, 12, 136], [24, 3, 2, 1]),
+        ([2, 7, 6, 40], [6, 3, 1, 1]),
         ([12, 24, 48, 128], [16, 1, 1, 0]),
         ([3, 3, 5, 24], [264, 3, 1, 1]),
         ([3, 6, 5, 24], [264, 3, 2, 1]),
@@ -99,12 +103,15 @@ fn case(
 /// No images, one value, primes, strides, large tiles with more than one of filters, splits, and
 /// filters whose columns CUDA pads; counted and not; images past the count hold NaN.
 pub(super) fn bias_grad_cases() -> Vec<OpCase> {
-    let shapes: [([usize; 4], [usize; 4]); 9] = [
+    let shapes: [([usize; 4], [usize; 4]); 11] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
         ([1, 1, 1, 1], [1, 1, 1, 0]),
         ([2, 5, 7, 11], [13, 1, 2, 0]),
         ([2, 7, 5, 13], [17, 3, 1, 1]),
         ([3, 7, 6, 16], [24, 3, 2, 1]),
+        // Large tiles on a GPU of few multiprocessors, and a padded column with taps.
+        ([3, 13, 12, 40], [136, 3, 2, 1]),
+        ([2, 7, 6, 40], [6, 3, 1, 1]),
         ([4, 15, 17, 24], [3, 1, 1, 0]),
         ([6, 24, 48, 16], [160, 3, 1, 1]),
         ([12, 24, 48, 128], [264, 1, 1, 0]),

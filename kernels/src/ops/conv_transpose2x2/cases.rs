@@ -42,7 +42,7 @@ pub fn cases() -> Vec<OpCase> {
 /// The gradient of x, masked, added to another, and both: small, unaligned, in large tiles and in
 /// splits.
 fn finish_cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], usize); 7] = [
+    let rows: [([usize; 4], usize); 8] = [
         ([2, 5, 7, 11], 13),
         ([3, 3, 2, 16], 24),
         ([18, 14, 14, 128], 16),
@@ -51,6 +51,7 @@ fn finish_cases() -> Vec<OpCase> {
         ([18, 14, 14, 128], 16),
         ([2, 2, 3, 64], 264),
         ([2, 4, 3, 64], 5),
+        ([3, 12, 13, 192], 24),
     ];
     let case = |(i, &(x, k)): (usize, &([usize; 4], usize))| {
         let finish = Finish { other: i != 1 && i != 5, mask: i != 2 };
