@@ -101,11 +101,9 @@ fn spans(flow: &Flow) -> (Vec<Span>, impl Iterator<Item = usize>) {
                 if !written {
                     return;
                 }
-                if instruction.guard.is_some() && kills[block][word] & bit == 0 {
-                    uses[block][word] |= bit;
-                } else {
-                    kills[block][word] |= bit;
-                }
+                let may_stay = instruction.guard.is_some() && kills[block][word] & bit == 0;
+                let set = if may_stay { &mut uses } else { &mut kills };
+                set[block][word] |= bit;
             });
         }
     }
