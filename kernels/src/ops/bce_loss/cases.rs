@@ -9,7 +9,8 @@ use crate::{Role, TensorDesc};
 
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the samples of 12 images.
 pub fn cases() -> Vec<OpCase> {
-    let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (3072, 12)];
+    let rows =
+        [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (3072, 12), (4500, 1)];
     let few = rows.iter().flat_map(|&(rows, images)| [1, 2].map(|ipg| case(rows, images, ipg)));
     few.chain([many_groups()]).collect()
 }
