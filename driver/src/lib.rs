@@ -9,3 +9,4 @@ mod exec;
 mod memory;
 mod ptx;
 mod random;
+mod tensor_map;

@@ -17,7 +17,7 @@ const FUNCTIONS: &str = "
     cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2 cuModuleGetFunction cuModuleLoadData
     cuModuleLoadDataEx cuModuleUnload cuStreamBeginCapture_v2 cuStreamCreate
     cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamEndCapture cuStreamIsCapturing
-    cuStreamQuery cuStreamSynchronize cuStreamWaitEvent
+    cuStreamQuery cuStreamSynchronize cuStreamWaitEvent cuTensorMapEncodeTiled
     driverAddress driverCurrentDevice driverEnqueue driverSetWritten";
 
 // SAFETY: functions of the C library, as POSIX declares them.

@@ -8,14 +8,15 @@ use super::warp::{Copy16, Doubles, Warp, Words, lanes};
 use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
 use crate::memory::Allocation;
 use crate::ptx::program::{
-    Access, Address, Atomic, CONSTANT, Element, LOCAL_WINDOW, Reg, SHARED_WINDOW, Where,
+    Access, Address, Atomic, CONSTANT, Element, LOCAL_WINDOW, PARAMETER_WINDOW, Place, Reg,
+    SHARED_WINDOW, Where,
 };
 
 type Pointers = [*mut u8; 32];
 
 impl Block<'_> {
     #[inline(always)]
-    fn addresses(&self, warp: &Warp, address: &Address) -> Doubles {
+    pub(super) fn addresses(&self, warp: &Warp, address: &Address) -> Doubles {
         let offset = i64::from(address.offset) as u64;
         if address.is_double {
             let mut all = *warp.double(self.program, address.base);
@@ -66,7 +67,7 @@ impl Block<'_> {
                     let at = addresses[lane];
                     let (space, at) = match at {
                         SHARED_WINDOW..LOCAL_WINDOW => (Where::Shared, at - SHARED_WINDOW),
-                        LOCAL_WINDOW..0x300_0000_0000 => (Where::Local, at - LOCAL_WINDOW),
+                        LOCAL_WINDOW..PARAMETER_WINDOW => (Where::Local, at - LOCAL_WINDOW),
                         _ => (Where::Global, at),
                     };
                     let one = if space == Where::Global {
@@ -88,7 +89,7 @@ impl Block<'_> {
 
     /// Shared and local memory, and parameters.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-    fn reach_near(
+    pub(super) fn reach_near(
         &mut self,
         warp: &mut Warp,
         space: Where,
@@ -125,7 +126,7 @@ impl Block<'_> {
     }
 
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-    fn reach_global(
+    pub(super) fn reach_global(
         &mut self,
         pc: usize,
         addresses: &Doubles,
@@ -357,26 +358,21 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// `ldmatrix.x4`: each lane names a row of 16 bytes.
+    /// `ldmatrix`: each lane names a row of 16 bytes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn load_matrix(
         &mut self,
         warp: &mut Warp,
         transposed: bool,
-        registers: &[Reg; 4],
-        address: &Address,
+        registers: &[Reg],
+        place: &Place,
     ) -> Result<(), Trouble> {
-        let addresses = self.addresses(warp, address);
-        let bad = (0..32).find(|lane| !addresses[*lane].is_multiple_of(16));
-        if let Some(lane) = bad {
-            let text = format!("the row's address {:#x} is no multiple of 16", addresses[lane]);
-            return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
-        }
-        let rows = self.reach_near(warp, Where::Shared, &addresses, u32::MAX, 16, Touch::Read)?;
+        let addresses = self.near_addresses(warp, place);
+        let rows = self.reach_rows(warp, &addresses, registers.len(), Touch::Read)?;
         for (m, reg) in registers.iter().enumerate() {
             let mut matrix = [[0u16; 8]; 8];
             for row in 0..8 {
-                // SAFETY: `reach_near` has found 16 bytes for each lane.
+                // SAFETY: `reach_rows` has found 16 bytes for each row.
                 matrix[row] = unsafe { rows[8 * m + row].cast::<[u16; 8]>().read_unaligned() };
             }
             let mut value = [0; 32];
@@ -394,7 +390,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// `cp.async` of 16 bytes, the last of which may be zeros. The bytes land now, or when the
+    /// `cp.async` of some bytes, the last of which may be zeros. The bytes land now, or when the
     /// lane waits for them.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     pub(super) fn copy_async(
@@ -402,19 +398,22 @@ impl Block<'_> {
         warp: &mut Warp,
         [to, from]: [&Address; 2],
         bytes: Reg,
+        length: u8,
         mask: u32,
     ) -> Result<(), Trouble> {
         let (to, from) = (self.addresses(warp, to), self.addresses(warp, from));
-        let bytes = *warp.word(self.program, bytes);
-        let bad = lanes(mask).find(|l| (to[*l] | from[*l]) % 16 != 0 || bytes[*l] > 16);
-        if let Some(lane) = bad {
+        let (bytes, whole) = (*warp.word(self.program, bytes), usize::from(length));
+        let is_bad = |l: &usize| {
+            !(to[*l] | from[*l]).is_multiple_of(whole as u64) || bytes[*l] > length.into()
+        };
+        if let Some(lane) = lanes(mask).find(is_bad) {
             let text = format!(
-                "copies {} of 16 bytes from {:#x} to {:#x}; both are multiples of 16",
+                "copies {} of {length} bytes from {:#x} to {:#x}; both are multiples of {length}",
                 bytes[lane], from[lane], to[lane]
             );
             return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
         }
-        let places = self.reach_near(warp, Where::Shared, &to, mask, 16, Touch::Begin)?;
+        let places = self.reach_near(warp, Where::Shared, &to, mask, whole, Touch::Begin)?;
         for lane in lanes(mask) {
             let mut data = [0; 16];
             let count = bytes[lane] as usize;
@@ -426,14 +425,23 @@ impl Block<'_> {
             }
             let has_landed = self.random.below(2) == 0;
             if has_landed {
-                // SAFETY: `reach_near` has found 16 bytes.
-                unsafe { places[lane].copy_from(data.as_ptr(), 16) };
+                // SAFETY: `reach_near` has found that many bytes.
+                unsafe { places[lane].copy_from(data.as_ptr(), whole) };
             }
-            let group = warp.groups[lane];
-            let to = to[lane] as usize;
-            warp.copies.push(Copy16 { lane: lane as u8, group, to, bytes: data, has_landed });
+            let (lane, group, to) = (lane as u8, warp.groups[lane], to[lane] as usize);
+            warp.copies.push(Copy16 { lane, group, to, bytes: data, length, has_landed });
         }
         Ok(())
+    }
+
+    /// Lets all copies of these lanes land, committed or not.
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    pub(super) fn land_all(&mut self, warp: &mut Warp, mask: u32) -> Result<(), Trouble> {
+        let groups = warp.groups;
+        warp.groups = [u32::MAX; 32];
+        let landed = self.land(warp, 0, mask);
+        warp.groups = groups;
+        landed
     }
 
     /// Lets copies land, but for a lane's last so many groups.
@@ -448,9 +456,10 @@ impl Block<'_> {
                 return true;
             }
             if !copy.has_landed {
-                self.shared.bytes[copy.to..copy.to + 16].copy_from_slice(&copy.bytes);
+                let bytes = &copy.bytes[..copy.length.into()];
+                self.shared.bytes[copy.to..][..bytes.len()].copy_from_slice(bytes);
             }
-            result = self.shared.touch(copy.to, 16, index, lane, Touch::Land);
+            result = self.shared.touch(copy.to, copy.length.into(), index, lane, Touch::Land);
             false
         });
         result

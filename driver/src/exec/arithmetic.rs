@@ -260,6 +260,7 @@ fn unary(warp: &mut Warp, p: &Program, op: &Op, mask: u32) {
             let value = match op {
                 Unary::Not => each(a, |a| !a),
                 Unary::NotHalf => each(a, |a| !a & 0xffff),
+                Unary::NegHalf => each(a, |a| a.wrapping_neg() & 0xffff),
                 Unary::Neg => each(a, u32::wrapping_neg),
                 Unary::Abs => each(a, |a| (a as i32).wrapping_abs() as u32),
                 Unary::Popc => each(a, u32::count_ones),
@@ -417,6 +418,7 @@ fn convert_to_double(warp: &mut Warp, p: &Program, kind: Convert, d: Reg, a: Reg
         Convert::S32S64 => each(warp.word(p, a), |a| i64::from(a as i32) as u64),
         Convert::LowS64 => each(warp.double(p, a), |a| i64::from(a as i32) as u64),
         Convert::U32U64 => each(warp.word(p, a), u64::from),
+        Convert::U16U64 => each(warp.word(p, a), |a| u64::from(a as u16)),
         Convert::F32F64 => each(warp.floats(p, a), |a| f64::from(a).to_bits()),
         Convert::S32F64 => each(warp.word(p, a), |a| f64::from(a as i32).to_bits()),
         Convert::U32F64 => each(warp.word(p, a), |a| f64::from(a).to_bits()),

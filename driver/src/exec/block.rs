@@ -1,10 +1,12 @@
 //! A block: its warps take turns until the next barrier.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::arithmetic::arithmetic;
 use super::collective;
 use super::coverage;
+use super::flight::{Copies, MAX_BARRIERS, Named, Products, Progress, State};
 use super::races::Races;
 use super::shared::Shared;
 use super::tensor;
@@ -24,12 +26,15 @@ pub(super) struct Window {
     pub(super) allocation: Arc<Allocation>,
 }
 
+/// Turns that end in nothing but waiting, after which nobody will go on.
+const MAX_IDLE: u32 = 1 << 14;
+
 /// Blocks of a launch, one at a time.
 pub(super) struct Block<'a> {
     pub(super) launch: &'a Launch,
     pub(super) program: &'a Program,
     pub(super) memory: &'a Memory,
-    options: Options,
+    pub(super) options: Options,
     pub(super) random: Random,
     pub(super) shared: Shared,
     pub(super) races: Option<Races>,
@@ -37,6 +42,13 @@ pub(super) struct Block<'a> {
     pub(super) windows: Vec<Window>,
     pub(super) hints: Vec<u32>,
     warps: Vec<Warp>,
+    /// By warp; empty if the program has none.
+    pub(super) products: Vec<Products>,
+    pub(super) named: [Named; MAX_BARRIERS],
+    pub(super) mbarriers: HashMap<usize, State>,
+    pub(super) copies: Copies,
+    /// Turns since something went on.
+    idle: u32,
     place: [u32; 3],
     pub(super) index: u32,
     instructions: u64,
@@ -62,11 +74,16 @@ impl<'a> Block<'a> {
             memory,
             options,
             random,
-            shared: Shared::new(shared, options.watch_shared),
+            shared: Shared::new(shared, options.watch_shared, &kernel.program),
             races: options.watch_global.then(Races::default),
             windows: vec![],
             hints: vec![0; kernel.program.steps.len()],
             warps: (0..threads.div_ceil(32)).map(warp).collect(),
+            products: products(&kernel.program, threads.div_ceil(32) as usize),
+            named: Default::default(),
+            mbarriers: HashMap::new(),
+            copies: Copies::default(),
+            idle: 0,
             place: [0; 3],
             index: 0,
             instructions: 0,
@@ -80,6 +97,10 @@ impl<'a> Block<'a> {
         (self.place, self.index, self.instructions) = (place, index, 0);
         self.shared.begin();
         let threads: u32 = self.launch.block.iter().product();
+        self.products.iter_mut().for_each(Products::begin);
+        self.named = Default::default();
+        self.mbarriers.clear();
+        self.copies.begin(threads.next_multiple_of(32) as usize);
         let mut warps = std::mem::take(&mut self.warps);
         for warp in &mut warps {
             warp.begin(threads - 32 * warp.index, &self.program.unset, &mut self.random);
@@ -100,6 +121,11 @@ impl<'a> Block<'a> {
                 let turn = 64 + self.random.below(2048) as u32;
                 let stop =
                     self.advance(warp, turn).map_err(|trouble| self.fault(warp, &trouble))?;
+                if stop == Stop::Poll {
+                    self.poll(warp)?;
+                    continue;
+                }
+                self.idle = 0;
                 self.instructions += u64::from(turn);
                 if self.instructions > MAX_INSTRUCTIONS {
                     let text = "does not end".into();
@@ -107,17 +133,42 @@ impl<'a> Block<'a> {
                     return Err(self.fault(warp, &trouble));
                 }
                 match stop {
-                    Stop::Turn => {}
+                    Stop::Turn | Stop::Poll => {}
                     Stop::Barrier => waiting.push(ready.swap_remove(chosen)),
                     Stop::End => drop(ready.swap_remove(chosen)),
                 }
             }
             if waiting.is_empty() {
-                return Ok(());
+                return self.end_copies(&warps[0]);
             }
             self.meet(warps, &waiting)?;
             std::mem::swap(&mut ready, &mut waiting);
         }
+    }
+
+    /// A warp waits: a copy may land, which others may wait for.
+    fn poll(&mut self, warp: &Warp) -> Result<(), Fault> {
+        self.idle += 1;
+        if self.land_bulk().map_err(|trouble| self.fault(warp, &trouble))? {
+            self.idle = 0;
+        }
+        if self.idle < MAX_IDLE {
+            return Ok(());
+        }
+        let text = "waits for what never comes: no warp of the block goes on".into();
+        Err(self.fault(warp, &Trouble { code: LAUNCH_TIMEOUT, text, lanes: warp.mask }))
+    }
+
+    /// The block ends: nothing may still read its shared memory.
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    fn end_copies(&mut self, warp: &Warp) -> Result<(), Fault> {
+        if let Some((other, lane)) = self.copies.unread() {
+            let text =
+                format!("the block ends, and a bulk copy of warp {other} still reads from it");
+            let trouble = Trouble { code: LAUNCH_FAILED, text, lanes: 1 << lane };
+            return Err(self.fault(warp, &trouble));
+        }
+        self.finish_bulk(0).map_err(|trouble| self.fault(warp, &trouble))
     }
 
     /// All warps that have not ended are at a barrier.
@@ -215,6 +266,14 @@ impl<'a> Block<'a> {
                     warp.pc += 1;
                     return Ok(Stop::Barrier);
                 }
+                Op::Hopper(op) => match self.hopper(warp, op, mask)? {
+                    Progress::On => {}
+                    Progress::Again => return Ok(Stop::Poll),
+                    Progress::Later => {
+                        warp.pc += 1;
+                        return Ok(Stop::Poll);
+                    }
+                },
                 op => {
                     if !arithmetic(warp, program, op, mask) {
                         self.other(warp, op, mask)?;
@@ -269,9 +328,9 @@ impl<'a> Block<'a> {
             Op::Load(access) => self.load(warp, access, mask),
             Op::Store(access) => self.store(warp, access, mask),
             Op::Atomic(op, access, to) => self.atomic(warp, *op, access, *to, mask),
-            Op::LoadMatrix(transposed, registers, address) => {
+            Op::LoadMatrix(of) => {
                 all_here(warp, mask, u32::MAX)?;
-                self.load_matrix(warp, *transposed, registers, address)
+                self.load_matrix(warp, of.0, &of.1, &of.2)
             }
             Op::Mma16(of) => {
                 all_here(warp, mask, u32::MAX)?;
@@ -283,7 +342,14 @@ impl<'a> Block<'a> {
                 tensor::mma8(warp, p, of, self.options.sums);
                 Ok(())
             }
-            Op::CopyAsync(to, from, bytes) => self.copy_async(warp, [to, from], *bytes, mask),
+            Op::CopyAsync(to, from, bytes, length) => {
+                self.copy_async(warp, [to, from], *bytes, *length, mask)
+            }
+            Op::Watched(watched) => {
+                let (op, registers) = &**watched;
+                self.touch_registers(warp, registers)?;
+                if arithmetic(warp, p, op, mask) { Ok(()) } else { self.other(warp, op, mask) }
+            }
             Op::CommitCopies => {
                 for lane in lanes(mask) {
                     warp.groups[lane] += 1;
@@ -291,6 +357,7 @@ impl<'a> Block<'a> {
                 Ok(())
             }
             Op::WaitCopies(but) => self.land(warp, *but, mask),
+            Op::WaitAllCopies => self.land_all(warp, mask),
             Op::Shuffle(how, of) => collective::shuffle(warp, p, *how, **of, mask),
             Op::Ballot(of) => collective::ballot(warp, p, *of, mask),
             Op::Match(of) => collective::find_equal(warp, p, *of, mask),
@@ -325,8 +392,13 @@ impl<'a> Block<'a> {
     }
 }
 
+fn products(program: &Program, warps: usize) -> Vec<Products> {
+    let count = if program.is_async { warps } else { 0 };
+    (0..count).map(|_| Products::new(program.words)).collect()
+}
+
 /// What is `.aligned` is met by the whole warp.
-fn all_here(warp: &Warp, mask: u32, wanted: u32) -> Result<(), Trouble> {
+pub(super) fn all_here(warp: &Warp, mask: u32, wanted: u32) -> Result<(), Trouble> {
     if mask == wanted {
         return Ok(());
     }

@@ -5,9 +5,16 @@
 mod access;
 mod arithmetic;
 mod block;
+mod bulk;
 mod collective;
 pub(crate) mod coverage;
+mod flight;
 mod float;
+mod hopper;
+#[cfg(test)]
+mod hopper_tests;
+mod mbarrier;
+mod product;
 mod races;
 mod shared;
 mod tensor;

@@ -1,6 +1,7 @@
 //! Shared memory of a block: its bytes, and who has touched them since the last barrier.
 
 use super::{LAUNCH_FAILED, Trouble, trouble};
+use crate::ptx::program::Program;
 
 /// Who touched a byte last: the number of barriers until then, and a warp. Tags of after the last
 /// barrier are the greatest.
@@ -29,6 +30,8 @@ pub(super) enum Touch {
     Begin,
     /// The copy's lane has waited for it.
     Land,
+    /// A bulk copy has come.
+    LandBulk,
 }
 
 #[derive(Debug)]
@@ -38,12 +41,30 @@ pub(super) struct Shared {
     written: Vec<Tag>,
     read: Vec<Tag>,
     epoch: Tag,
+    /// Barriers of any kind, of all blocks.
+    pub(super) barriers: u64,
+    /// Barriers of a part of the warps order them: races between warps are not seen.
+    is_partial: bool,
+    /// By byte, the thread counted from 1 that wrote it, and that has executed no proxy fence
+    /// since; empty if nothing reads by the asynchronous proxy.
+    unfenced: Vec<u16>,
+    /// By warp, what it wrote since its fence: places, lengths and lanes.
+    wrote: Vec<Vec<(u32, u8, u8)>>,
 }
 
 impl Shared {
-    pub(super) fn new(bytes: usize, is_watched: bool) -> Self {
+    pub(super) fn new(bytes: usize, is_watched: bool, program: &Program) -> Self {
         let tags = if is_watched { vec![NEVER; bytes] } else { vec![] };
-        Self { bytes: vec![0xff; bytes], written: tags.clone(), read: tags, epoch: 1 }
+        Self {
+            bytes: vec![0xff; bytes],
+            unfenced: if program.is_async { tags.clone() } else { vec![] },
+            written: tags.clone(),
+            read: tags,
+            epoch: 1,
+            barriers: 0,
+            is_partial: program.is_partial,
+            wrote: vec![vec![]; 32],
+        }
     }
 
     /// Begins a block: nothing is written.
@@ -51,10 +72,13 @@ impl Shared {
         self.barrier();
         self.bytes.fill(0xff);
         self.written.fill(NEVER);
+        self.unfenced.fill(0);
+        self.wrote.iter_mut().for_each(Vec::clear);
     }
 
     /// All warps have met.
     pub(super) fn barrier(&mut self) {
+        self.barriers += 1;
         if self.epoch == MAX_EPOCH {
             for tag in self.written.iter_mut().filter(|tag| ![NEVER, IN_FLIGHT].contains(tag)) {
                 *tag = 1 << WARP_BITS;
@@ -85,25 +109,80 @@ impl Shared {
             2 => self.note::<2>(at, warp, touch),
             _ => self.note::<1>(at, warp, touch),
         };
-        if is_fine { Ok(()) } else { self.explain(at, bytes, warp, lane) }
+        if !is_fine {
+            return self.explain(at, bytes, warp, lane);
+        }
+        if !self.unfenced.is_empty() {
+            self.mark(at, bytes, warp, lane, touch);
+        }
+        Ok(())
+    }
+
+    /// Notes bytes that the asynchronous proxy does not see before a fence.
+    #[cold]
+    fn mark(&mut self, at: usize, bytes: usize, warp: u32, lane: usize, touch: Touch) {
+        let thread = match touch {
+            Touch::Read | Touch::Begin => return,
+            Touch::LandBulk => 0,
+            _ => (1 + 32 * warp as usize + lane) as u16,
+        };
+        let tags = &mut self.unfenced[at..at + bytes];
+        if thread != 0 && tags.iter().any(|tag| *tag != thread) {
+            self.wrote[warp as usize].push((at as u32, bytes as u8, lane as u8));
+        }
+        tags.fill(thread);
+    }
+
+    /// A fence of some lanes: of what they wrote, and what others wrote before the last barrier.
+    pub(super) fn fence(&mut self, warp: u32, mask: u32) {
+        let now = self.epoch << WARP_BITS;
+        for (other, list) in self.wrote.iter_mut().enumerate() {
+            list.retain(|(at, bytes, lane)| {
+                let range = *at as usize..*at as usize + usize::from(*bytes);
+                let is_own = other == warp as usize && mask >> lane & 1 != 0;
+                let is_before = self.written[range.clone()].iter().all(|tag| *tag < now);
+                if is_own || is_before {
+                    let thread = (1 + 32 * other + usize::from(*lane)) as u16;
+                    let tags = self.unfenced[range].iter_mut().filter(|tag| **tag == thread);
+                    tags.for_each(|tag| *tag = 0);
+                }
+                !(is_own || is_before)
+            });
+        }
+    }
+
+    /// Whether the asynchronous proxy sees these bytes as they are.
+    pub(super) fn is_fenced(&self, at: usize, bytes: usize) -> bool {
+        self.unfenced.get(at..at + bytes).is_none_or(|tags| tags.iter().all(|tag| *tag == 0))
+    }
+
+    /// A read by the asynchronous proxy, for a warp, of bytes that are inside.
+    pub(super) fn read_async(&mut self, at: usize, bytes: usize, warp: u32) -> Result<(), Trouble> {
+        self.touch(at, bytes, warp, 0, Touch::Read)?;
+        if self.is_fenced(at, bytes) {
+            return Ok(());
+        }
+        let text =
+            format!("no fence.proxy.async stands between the writes and this read of {at:#x}");
+        trouble(LAUNCH_FAILED, 1, text)
     }
 
     /// False, and nothing is noted, if the bytes may not be touched so.
     #[inline(always)]
     fn note<const N: usize>(&mut self, at: usize, warp: u32, touch: Touch) -> bool {
         let now = self.epoch << WARP_BITS;
-        let me = now | warp as Tag;
+        let (me, since) = (now | warp as Tag, self.since());
         let (Some(written), Some(read)) =
             (self.written[at..].first_chunk_mut::<N>(), self.read[at..].first_chunk_mut::<N>())
         else {
             return false;
         };
-        let is_mine = |tag: Tag| (tag < now) | (tag & !ATOMIC == me);
+        let is_mine = |tag: Tag| (tag < since) | (tag & !ATOMIC == me);
         let is_atomic = |tag: Tag| (tag >= now) & (tag != IN_FLIGHT) & (tag & ATOMIC != 0);
         let mut bad = false;
         for i in 0..N {
             let (writer, reader) = (written[i], read[i]);
-            let is_read_by_others = (reader >= now) & (reader != me);
+            let is_read_by_others = (reader >= since) & (reader != me);
             bad |= match touch {
                 Touch::Read => !is_mine(writer) | (writer == NEVER),
                 Touch::Write | Touch::Begin => !is_mine(writer) | is_read_by_others,
@@ -111,7 +190,7 @@ impl Shared {
                     let plain = !is_mine(writer) | is_read_by_others;
                     (writer == NEVER) | !is_atomic(writer) & plain
                 }
-                Touch::Land => false,
+                Touch::Land | Touch::LandBulk => false,
             };
         }
         if bad {
@@ -128,17 +207,23 @@ impl Shared {
                     written[i] = ATOMIC | if is_shared { now | SEVERAL } else { me };
                 }
                 Touch::Begin => written[i] = IN_FLIGHT,
-                Touch::Write | Touch::Land => written[i] = me,
+                Touch::Write | Touch::Land | Touch::LandBulk => written[i] = me,
             }
         }
         true
     }
 
+    /// The least tag of what is not ordered before now.
+    #[inline(always)]
+    fn since(&self) -> Tag {
+        if self.is_partial { IN_FLIGHT } else { self.epoch << WARP_BITS }
+    }
+
     #[cold]
     fn explain(&self, at: usize, bytes: usize, warp: u32, lane: usize) -> Result<(), Trouble> {
-        let now = self.epoch << WARP_BITS;
+        let (now, since) = (self.epoch << WARP_BITS, self.since());
         let written = &self.written[at..at + bytes];
-        let is_of_others = |tag: &Tag| *tag >= now && tag & !ATOMIC != now | warp as Tag;
+        let is_of_others = |tag: &Tag| *tag >= since && tag & !ATOMIC != now | warp as Tag;
         let text = if written.contains(&IN_FLIGHT) {
             "touches shared bytes that a cp.async still brings"
         } else if written.iter().any(is_of_others) {

@@ -61,7 +61,7 @@ pub(super) fn mma8(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
 }
 
 #[inline(always)]
-fn gather(warp: &Warp, p: &Program, of: &[Reg; 14]) -> [[f32; 8]; 16] {
+pub(super) fn gather(warp: &Warp, p: &Program, of: &[Reg; 14]) -> [[f32; 8]; 16] {
     let mut d = [[0f32; 8]; 16];
     for half in 0..2 {
         let even = warp.floats(p, of[10 + 2 * half]);
@@ -77,7 +77,7 @@ fn gather(warp: &Warp, p: &Program, of: &[Reg; 14]) -> [[f32; 8]; 16] {
 }
 
 #[inline(always)]
-fn scatter(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
+pub(super) fn scatter(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
     for half in 0..2 {
         let (mut even, mut odd) = ([0; 32], [0; 32]);
         for row in 0..8 {
@@ -88,6 +88,35 @@ fn scatter(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
         }
         warp.put_word(of[2 * half], &even, u32::MAX);
         warp.put_word(of[2 * half + 1], &odd, u32::MAX);
+    }
+}
+
+/// As [`gather`], from two registers of two halves.
+#[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+pub(super) fn gather_halves(warp: &Warp, p: &Program, of: &[Reg; 14]) -> [[f32; 8]; 16] {
+    let mut d = [[0f32; 8]; 16];
+    for half in 0..2 {
+        for (row, words) in warp.word(p, of[10 + half]).chunks_exact(4).enumerate() {
+            let halves: [u16; 8] = std::array::from_fn(|i| (words[i / 2] >> (16 * (i % 2))) as u16);
+            d[8 * half + row] = float::widen(&halves);
+        }
+    }
+    d
+}
+
+/// As [`scatter`], to two registers of two halves.
+#[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+pub(super) fn scatter_halves(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
+    for half in 0..2 {
+        let mut words = [0; 32];
+        for row in 0..8 {
+            let halves = float::narrow(&d[8 * half + row]);
+            for pair in 0..4 {
+                let [low, high] = [halves[2 * pair], halves[2 * pair + 1]].map(u32::from);
+                words[4 * row + pair] = low | high << 16;
+            }
+        }
+        warp.put_word(of[half], &words, u32::MAX);
     }
 }
 

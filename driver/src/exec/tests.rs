@@ -312,7 +312,9 @@ fn what_is_not_understood_is_refused_with_its_line() {
         ("add.s32 %r1, %d2, %r3;", "a register of Double where Word belongs"),
         ("mov.b32 %r1, %clock;", "`mov.b32`"),
         ("bra NOWHERE;", "label `NOWHERE` is not there"),
-        ("bar.sync 1;", "the form is not known"),
+        ("bar.sync;", "the form is not known"),
+        ("wgmma.fence.sync.aligned;", "needs target sm_90a, and the module's is sm_80"),
+        ("fence.proxy.async;", "needs target sm_90, and the module's is sm_80"),
         ("ld.global.nc.L1::no_allocate.u32 %r1, [%d1];", "the form is not known"),
         ("add.f32 %f1, %f2, 0d3FF0000000000000;", "no literal of 4 bytes"),
     ] {
@@ -321,4 +323,22 @@ fn what_is_not_understood_is_refused_with_its_line() {
     }
     let text = HEAD.replace("8.2", "9.9");
     assert!(Module::load(&text, &memory).is_err_and(|e| e.contains("version 9.9")));
+}
+
+/// Every PTX file of the probes, those of Hopper among them.
+#[test]
+fn the_probes_are_understood() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/probe/ptx");
+    let memory = Arc::new(Memory::new(1 << 20));
+    let mut count = 0;
+    for target in ["compute_80", "compute_90a"] {
+        for file in std::fs::read_dir(format!("{folder}/{target}")).unwrap() {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let loaded = Module::load(&text, &memory).map(|_| ());
+            assert_eq!(loaded, Ok(()), "{}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count}");
 }

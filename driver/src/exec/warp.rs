@@ -15,6 +15,7 @@ pub(super) struct Copy16 {
     pub(super) group: u32,
     pub(super) to: usize,
     pub(super) bytes: [u8; 16],
+    pub(super) length: u8,
     /// The bytes are there already; nobody may look.
     pub(super) has_landed: bool,
 }
@@ -26,6 +27,8 @@ pub(super) enum Stop {
     Turn,
     /// It waits for the block.
     Barrier,
+    /// It waits for something that others do.
+    Poll,
     End,
 }
 
@@ -53,7 +56,8 @@ pub(super) struct Warp {
     pub(super) groups: Words,
     /// A predicate that waits for the block's, and the lanes that are true.
     pub(super) vote: Option<(Reg, u32)>,
-    pub(super) is_waiting: bool,
+    /// The round of a named barrier that it waits for the end of.
+    pub(super) round: Option<u32>,
 }
 
 /// Of no call.
@@ -77,7 +81,7 @@ impl Warp {
             copies: vec![],
             groups: [0; 32],
             vote: None,
-            is_waiting: false,
+            round: None,
         }
     }
 
@@ -91,7 +95,7 @@ impl Warp {
         self.calls = [NO_CALL; 32];
         self.copies.clear();
         self.groups = [0; 32];
-        self.is_waiting = false;
+        (self.vote, self.round) = (None, None);
         let [predicates, words, doubles] = unset;
         for place in predicates {
             self.predicates[*place as usize] = random.next() as u32;

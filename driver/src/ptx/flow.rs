@@ -28,7 +28,8 @@ pub(super) struct Called {
 pub(super) fn defines(opcode: &str) -> bool {
     let base = opcode.split('.').next().unwrap_or_default();
     match base {
-        "st" | "red" | "bra" | "ret" | "exit" | "call" | "cp" | "membar" | "fence" => false,
+        "st" | "red" | "bra" | "ret" | "exit" | "call" | "cp" | "membar" | "fence"
+        | "nanosleep" => false,
         "bar" | "barrier" => opcode.contains(".red"),
         _ => true,
     }

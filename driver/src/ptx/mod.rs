@@ -2,7 +2,9 @@
 
 mod decode;
 mod flow;
+pub(crate) mod hopper;
 mod lex;
+mod operand;
 mod parse;
 pub(crate) mod program;
 mod registers;
@@ -71,7 +73,7 @@ impl Module {
                     places[*variable] = Some(module.place(&parsed, *variable)?);
                 }
             }
-            let program = decode::program(&flow, &places)?;
+            let program = decode::program(&flow, &places, &parsed.target)?;
             let parameters = function.parameters.iter();
             let parameters = parameters
                 .map(|(offset, bytes)| Parameter { offset: *offset as usize, bytes: *bytes });

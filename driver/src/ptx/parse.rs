@@ -70,6 +70,23 @@ pub(super) struct Function {
     pub(super) max_block: Option<[u32; 3]>,
 }
 
+impl Function {
+    /// Ends a scope: its labels mean something in its instructions alone, and get names of their
+    /// own.
+    fn close(&mut self, labels: HashMap<String, usize>, first: usize) {
+        for instruction in &mut self.body[first..] {
+            for operand in &mut instruction.operands {
+                if let Operand::Name(name) = operand
+                    && let Some(at) = labels.get(name)
+                {
+                    *name = format!("{name}@{at}");
+                }
+            }
+        }
+        self.labels.extend(labels.into_iter().map(|(name, at)| (format!("{name}@{at}"), at)));
+    }
+}
+
 /// A variable of the module, as its bytes.
 #[derive(Debug)]
 pub(super) struct Variable {
@@ -83,6 +100,8 @@ pub(super) struct Parsed {
     pub(super) variables: Vec<Variable>,
     /// PTX version, times ten.
     pub(super) version: u32,
+    /// The first of the targets, such as `sm_80`.
+    pub(super) target: String,
 }
 
 /// Shift of a variable's index in a place of global memory.
@@ -185,7 +204,7 @@ impl<'a> Parser<'a> {
                 self.parsed.version = tenths;
             }
             ".target" => {
-                self.name()?;
+                self.parsed.target = self.name()?.into();
                 while self.eat(',') {
                     self.name()?;
                 }
@@ -343,15 +362,20 @@ impl<'a> Parser<'a> {
 
     fn body(&mut self, function: &mut Function) -> Result<(), String> {
         let mut depth = 0;
+        let mut labels: Vec<(HashMap<String, usize>, usize)> = vec![];
         loop {
             if self.eat('{') {
                 depth += 1;
                 self.scopes.push(HashMap::new());
+                labels.push((HashMap::new(), function.body.len()));
                 continue;
             }
             if self.eat('}') {
                 depth -= 1;
                 self.scopes.pop();
+                if let Some((own, first)) = labels.pop() {
+                    function.close(own, first);
+                }
                 if depth == 0 {
                     return Ok(());
                 }
@@ -364,7 +388,9 @@ impl<'a> Parser<'a> {
             let line = self.tokens.get(self.at).map_or(0, |token| token.line);
             let name = self.name()?;
             if self.eat(':') {
-                function.labels.insert(name.to_string(), function.body.len());
+                if let Some((own, _)) = labels.last_mut() {
+                    own.insert(name.to_string(), function.body.len());
+                }
                 continue;
             }
             match name {
@@ -470,8 +496,13 @@ impl<'a> Parser<'a> {
             Word::Sign('[') => {
                 let base = self.operand()?;
                 let offset = if self.eat('+') { self.number()? } else { 0 };
+                let address = Operand::Address(Box::new(base), offset);
+                let coordinates = if self.eat(',') { Some(self.operand()?) } else { None };
                 self.expect(']')?;
-                Ok(Operand::Address(Box::new(base), offset))
+                Ok(match coordinates {
+                    Some(coordinates) => Operand::Vector(vec![address, coordinates]),
+                    None => address,
+                })
             }
             Word::Number(number) => Ok(Operand::Number(number)),
             Word::Name(name) => {
@@ -483,6 +514,7 @@ impl<'a> Parser<'a> {
                     (Operand::Register(first), Operand::Register(second)) => {
                         Ok(Operand::Pair(first, second))
                     }
+                    (Operand::Name(none), second) if none == "_" => Ok(second),
                     _ => self.error("a pair is of registers"),
                 }
             }

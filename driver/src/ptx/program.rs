@@ -1,16 +1,14 @@
 //! Instructions as the executor runs them.
 
-/// A register's number in its file, or with [`CONSTANT`] that of a constant. Predicates have two
-/// constants, false and true.
-pub(crate) type Reg = u16;
-
-/// Marks the number of a constant.
-pub(crate) const CONSTANT: Reg = 1 << 15;
+use super::hopper::Hopper;
+pub(crate) use super::operand::{Address, CONSTANT, Place, Reg};
 
 /// Generic addresses of shared memory begin here, below all of device memory.
 pub(crate) const SHARED_WINDOW: u64 = 1 << 40;
 /// Generic addresses of local memory begin here.
 pub(crate) const LOCAL_WINDOW: u64 = 1 << 41;
+/// Generic addresses of parameters begin here.
+pub(crate) const PARAMETER_WINDOW: u64 = 3 << 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Int {
@@ -62,6 +60,7 @@ pub(crate) enum Unary {
     /// `bfind.shiftamt`.
     LeadingShift,
     NotHalf,
+    NegHalf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +126,7 @@ pub(crate) enum Convert {
     /// The low half of a 64-bit register, with its sign.
     LowS64,
     U32U64,
+    U16U64,
     U64U32,
     U64U16,
     U32U16,
@@ -200,14 +200,6 @@ impl Element {
     pub(crate) fn is_double(self) -> bool {
         matches!(self, Self::U32In64 | Self::S32In64 | Self::B64)
     }
-}
-
-/// `register + offset`; the register may be a constant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) base: Reg,
-    pub(crate) is_double: bool,
-    pub(crate) offset: i32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,15 +294,20 @@ pub(crate) enum Op {
     /// `bar.red.or.pred`: destination, source.
     BarrierOr(Reg, Reg),
     WarpBarrier(Reg),
-    LoadMatrix(bool, Box<[Reg; 4]>, Address),
+    /// `ldmatrix`: whether matrices are transposed.
+    LoadMatrix(Box<(bool, Box<[Reg]>, Place)>),
     /// d, a, b, c of m16n8k16 with halves.
     Mma16(Box<[Reg; 14]>),
     /// d, a, b, c of m16n8k8 with tf32.
     Mma8(Box<[Reg; 14]>),
-    /// Shared address, global address, bytes of the source.
-    CopyAsync(Address, Address, Reg),
+    /// Shared address, global address, bytes of the source, bytes of the copy.
+    CopyAsync(Address, Address, Reg, u8),
     CommitCopies,
     WaitCopies(u32),
+    WaitAllCopies,
+    Hopper(Box<Hopper>),
+    /// An instruction that touches registers of products.
+    Watched(Box<(Op, Box<[Reg]>)>),
     Branch(u32),
     /// Instruction, and copies of arguments and results in local memory: to, from, bytes.
     Call(u32, Box<[(u32, u32, u32)]>),
@@ -337,6 +334,10 @@ pub(crate) struct Program {
     pub(crate) words: usize,
     pub(crate) doubles: usize,
     pub(crate) predicates: usize,
+    /// Some instruction orders a part of a block's warps.
+    pub(crate) is_partial: bool,
+    /// Some instruction reaches shared memory by the asynchronous proxy.
+    pub(crate) is_async: bool,
     /// Predicates, words and doubles that some path reads before it sets them.
     pub(crate) unset: [Vec<Reg>; 3],
     /// Constants, once for each lane.

@@ -15,7 +15,7 @@ pub(super) struct Places {
 }
 
 /// Calls `see` with each register of an instruction, and whether it is written.
-fn visit(instruction: &Instruction, mut see: impl FnMut(u32, bool)) {
+pub(super) fn visit(instruction: &Instruction, mut see: impl FnMut(u32, bool)) {
     fn each(operand: &Operand, written: bool, see: &mut impl FnMut(u32, bool)) {
         match operand {
             Operand::Register(register) => see(*register, written),
@@ -32,13 +32,36 @@ fn visit(instruction: &Instruction, mut see: impl FnMut(u32, bool)) {
         see(guard, false);
     }
     for (i, operand) in instruction.operands.iter().enumerate() {
+        if i == 0 && is_product(instruction) {
+            each(operand, false, &mut see);
+        }
         each(operand, i == 0 && defines(&instruction.opcode), &mut see);
     }
 }
 
+fn is_product(instruction: &Instruction) -> bool {
+    instruction.opcode.starts_with("wgmma.mma_async")
+}
+
+/// By register, whether a product holds it while it is in flight; empty without products.
+pub(super) fn of_products(flow: &Flow) -> Vec<bool> {
+    let mut list = Vec::new();
+    for instruction in flow.body.iter().filter(|instruction| is_product(instruction)) {
+        list.resize(flow.registers.len(), false);
+        visit(instruction, |register, _| {
+            list[register as usize] |= flow.registers[register as usize] == Class::Word;
+        });
+    }
+    list
+}
+
 /// Assigns places by the spans in which registers are live.
 pub(super) fn assign(flow: &Flow) -> Places {
-    let (spans, at_entry) = spans(flow);
+    let (mut spans, at_entry) = spans(flow);
+    // A product writes its registers at any time: they have places of their own.
+    for (register, _) in of_products(flow).iter().enumerate().filter(|(_, is_one)| **is_one) {
+        spans[register] = Some((0, flow.body.len()));
+    }
     let mut order: Vec<usize> = (0..spans.len()).filter(|r| spans[*r].is_some()).collect();
     order.sort_by_key(|register| spans[*register]);
     let mut of = vec![0; spans.len()];

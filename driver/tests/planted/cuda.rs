@@ -75,6 +75,20 @@ unsafe extern "C" {
     pub(crate) safe fn cuGraphDestroy(graph: u64) -> i32;
     pub(crate) safe fn cuGraphLaunch(exec: u64, stream: u64) -> i32;
     pub(crate) safe fn cuGraphExecDestroy(exec: u64) -> i32;
+    pub(crate) safe fn cuTensorMapEncodeTiled(
+        map: &mut [u64; 16],
+        kind: i32,
+        rank: u32,
+        address: *const c_void,
+        extents: *const u64,
+        strides: *const u64,
+        tile: *const u32,
+        steps: *const u32,
+        interleave: i32,
+        swizzle: i32,
+        promotion: i32,
+        fill: i32,
+    ) -> i32;
 }
 
 #[track_caller]

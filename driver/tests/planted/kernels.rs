@@ -1,5 +1,6 @@
 //! Mistakes of kernels: addresses, barriers of warps, data that nobody wrote, and PTX text.
 
+use std::env;
 use std::ffi::{CStr, CString};
 use std::ptr;
 
@@ -27,7 +28,10 @@ impl Launch {
     /// The error number that a program with this kernel meets.
     pub(crate) fn run(self, is_wrong: bool) -> i32 {
         let text = if is_wrong { self.wrong } else { self.right };
-        let (stream, ptx) = (open(), text_of(&self.body.replace(HERE, text)));
+        let (stream, mut ptx) = (open(), text_of(&self.body.replace(HERE, text)));
+        if env::var("DRIVER_GPUS").is_ok_and(|gpus| gpus == "H100") {
+            ptx = ptx.replace("sm_80", "sm_90a");
+        }
         let Ok(module) = load(&ptx) else {
             close(stream, &[]);
             return 218;

@@ -5,6 +5,7 @@
 
 mod cuda;
 mod graphs;
+mod hopper;
 mod host;
 mod kernels;
 mod shared;
@@ -56,7 +57,14 @@ const CODE: &str = "code: ";
 const MAX_TIME: Duration = Duration::from_secs(20);
 
 fn plants() -> Vec<&'static Plant> {
-    let tables = [kernels::PLANTS, shared::PLANTS, host::PLANTS, graphs::PLANTS];
+    let tables = [
+        kernels::PLANTS,
+        shared::PLANTS,
+        host::PLANTS,
+        graphs::PLANTS,
+        hopper::PLANTS,
+        hopper::MAPS,
+    ];
     tables.into_iter().flatten().collect()
 }
 

@@ -41,12 +41,16 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "driver/src/cuda/api/module.rs",
         "the driver is an interface of C functions: modules and launches",
     ),
+    ("driver/src/cuda/api/tensor.rs", "the driver is an interface of C functions: maps of tensors"),
     ("driver/src/cuda/tests/handles.rs", "C functions are called as no caller should"),
     ("driver/src/cuda/tests/mod.rs", "C functions are called as the driver's callers do"),
     ("driver/src/cuda/tests/streams.rs", "C functions are called as the driver's callers do"),
     ("driver/src/cuda/work.rs", "copies and operations of others reach memory by address"),
     ("driver/src/exec/access.rs", "kernels reach memory by address, which is checked here"),
+    ("driver/src/exec/bulk.rs", "bulk copies reach memory by address, which is checked before"),
     ("driver/src/exec/float.rs", "vectors of the processor are taken as lists of their elements"),
+    ("driver/src/exec/hopper.rs", "shared memory is reached by address, which is checked before"),
+    ("driver/src/exec/hopper_tests.rs", "device memory is written and read by address"),
     (
         "driver/src/exec/mod.rs",
         "calls functions compiled for the processor's features, asked at run time",
@@ -58,6 +62,10 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
     ("driver/tests/host_symbols.rs", "the library is loaded through C functions"),
     ("driver/tests/planted/cuda.rs", "C functions are called as programs do, with their mistakes"),
     ("driver/tests/planted/host.rs", "pinned memory is written while a copy may read it"),
+    (
+        "driver/tests/planted/hopper.rs",
+        "C functions are called as programs do, with their mistakes",
+    ),
     (
         "graph/src/exec/arena.rs",
         "one allocation is lent out in several disjoint mutable pieces at a time",

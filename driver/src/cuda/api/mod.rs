@@ -9,6 +9,7 @@ mod hook;
 mod memory;
 mod module;
 mod stream;
+mod tensor;
 
 #[cfg(test)]
 pub(super) mod all {
@@ -45,6 +46,11 @@ impl<T> Out<T> {
         // SAFETY: C's caller gives a place for one value, by the function's documentation.
         unsafe { self.0.write(value) };
         Ok(())
+    }
+
+    /// Whether the place is at a multiple of so many bytes.
+    fn is_aligned_to(&self, bytes: usize) -> bool {
+        self.0.addr().is_multiple_of(bytes)
     }
 
     /// A place in Rust.

@@ -1,7 +1,9 @@
 //! Loads, stores and atomics.
 
 use super::super::parse::{Operand, Space};
-use super::super::program::{Access, Atomic, Element, Int, LOCAL_WINDOW, Op, SHARED_WINDOW, Where};
+use super::super::program::{
+    Access, Atomic, Element, Int, LOCAL_WINDOW, Op, PARAMETER_WINDOW, SHARED_WINDOW, Where,
+};
 use super::{Decoded, Decoder, wrong};
 
 fn unknown<T>() -> Decoded<T> {
@@ -30,6 +32,7 @@ impl Decoder<'_> {
                     "to.global.u64" => 0,
                     "shared.u64" => SHARED_WINDOW,
                     "local.u64" => LOCAL_WINDOW,
+                    "param.u64" => PARAMETER_WINDOW,
                     "to.shared.u64" => SHARED_WINDOW.wrapping_neg(),
                     "to.local.u64" => LOCAL_WINDOW.wrapping_neg(),
                     _ => return unknown(),

@@ -1,6 +1,7 @@
 //! Decodes instructions by their whole form: what is not listed is refused, never guessed.
 
 mod arithmetic;
+mod hopper;
 mod memory;
 mod warp;
 
@@ -10,14 +11,18 @@ use super::flow::Flow;
 use super::lex::Number;
 use super::parse::{Class, Instruction, Operand, Space, VARIABLE};
 use super::program::{Address, CONSTANT, Op, Program, Reg, Special, Step};
-use super::registers::{Places, assign};
+use super::registers::{Places, assign, of_products, visit};
 
 /// The program of a kernel. `variables` are the addresses of the module's variables.
 ///
 /// # Errors
 /// One sentence with the line of the first instruction that is not understood.
-pub(super) fn program(flow: &Flow, variables: &[Option<u64>]) -> Result<Program, String> {
-    let places = assign(flow);
+pub(super) fn program(
+    flow: &Flow,
+    variables: &[Option<u64>],
+    target: &str,
+) -> Result<Program, String> {
+    let (places, of_products) = (assign(flow), of_products(flow));
     let mut decoder = Decoder {
         flow,
         variables,
@@ -30,7 +35,16 @@ pub(super) fn program(flow: &Flow, variables: &[Option<u64>]) -> Result<Program,
         let told = |reason: String| {
             format!("line {}: `{}`: {reason}", instruction.line, instruction.opcode)
         };
-        let op = decoder.op(instruction).map_err(told)?;
+        hopper::check_target(&instruction.opcode, target).map_err(told)?;
+        let mut op = decoder.op(instruction).map_err(told)?;
+        if !of_products.is_empty() && !matches!(&op, Op::Hopper(_)) {
+            let mut touched = Vec::new();
+            visit(instruction, |register, _| touched.push(register));
+            let watched = decoder.watched(&touched, &of_products);
+            if !watched.is_empty() {
+                op = Op::Watched(Box::new((op, watched)));
+            }
+        }
         let guard = match instruction.guard {
             Some((register, negated)) => {
                 Some((decoder.predicate_of(register).map_err(told)?, negated))
@@ -75,6 +89,8 @@ impl Decoder<'_> {
             "ld" | "st" | "atom" | "red" | "cvta" => self.memory(base, form, operands),
             "bra" | "ret" | "exit" | "call" | "bar" | "shfl" | "vote" | "match" | "ldmatrix"
             | "mma" | "cp" | "membar" => self.warp(base, form, operands),
+            "wgmma" | "mbarrier" | "setmaxnreg" | "elect" | "barrier" | "stmatrix" | "fence"
+            | "griddepcontrol" | "nanosleep" | "prefetch" => self.hopper(base, form, operands),
             "mov" => self.mov(form, operands),
             "cvt" => self.cvt(form, operands),
             "setp" => self.setp(form, operands),

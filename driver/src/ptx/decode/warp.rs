@@ -9,6 +9,17 @@ fn unknown<T>() -> Decoded<T> {
     Err("the form is not known".into())
 }
 
+/// `cp.async` of a few bytes, with or without a hint for L2.
+fn is_copy(form: &str) -> bool {
+    let form = form.strip_prefix("async.c").unwrap_or_default();
+    let form = form.strip_prefix(['a', 'g']).and_then(|rest| rest.strip_prefix(".shared"));
+    let form = form.map(|rest| rest.strip_prefix("::cta").unwrap_or(rest));
+    matches!(
+        form.and_then(|rest| rest.strip_prefix(".global")),
+        Some("" | ".L2::64B" | ".L2::128B" | ".L2::256B")
+    )
+}
+
 impl Decoder<'_> {
     pub(super) fn warp(&mut self, base: &str, form: &str, operands: &[Operand]) -> Decoded<Op> {
         match (base, form, operands) {
@@ -31,13 +42,7 @@ impl Decoder<'_> {
                 Ok(Op::Match([self.word(to)?, self.word(from)?, self.word(mask)?]))
             }
             ("ldmatrix", _, [to, from]) => {
-                let transposed = match form {
-                    "sync.aligned.m8n8.x4.shared.b16" => false,
-                    "sync.aligned.m8n8.x4.trans.shared.b16" => true,
-                    _ => return unknown(),
-                };
-                let registers = self.fragment::<4>(to)?;
-                Ok(Op::LoadMatrix(transposed, Box::new(registers), self.address(from)?))
+                Ok(Op::LoadMatrix(Box::new(self.matrix(form, to, from)?)))
             }
             ("mma", _, [d, a, b, c]) => {
                 let mut list = [0; 14];
@@ -51,26 +56,31 @@ impl Decoder<'_> {
                     _ => unknown(),
                 }
             }
+            ("cp", "async.wait_all", []) => Ok(Op::WaitAllCopies),
             ("cp", "async.commit_group", []) => Ok(Op::CommitCopies),
             ("cp", "async.wait_group", [Operand::Number(Number::Integer(count @ 0..))]) => {
                 Ok(Op::WaitCopies(*count as u32))
             }
-            ("cp", "async.cg.shared.global", [to, from, size, rest @ ..]) => {
-                if *size != Operand::Number(Number::Integer(16)) {
+            ("cp", _, [to, from, size, rest @ ..]) if is_copy(form) => {
+                let Operand::Number(Number::Integer(size @ (4 | 8 | 16))) = size else {
                     return wrong(size);
+                };
+                if *size != 16 && form.starts_with("async.cg") {
+                    return Err("a copy past L1 is of 16 bytes".into());
                 }
                 let bytes = match rest {
-                    [] => self.word_constant(16),
+                    [] => self.word_constant(*size as u32),
                     [bytes] => self.word(bytes)?,
                     _ => return unknown(),
                 };
-                Ok(Op::CopyAsync(self.address(to)?, self.address(from)?, bytes))
+                Ok(Op::CopyAsync(self.address(to)?, self.address(from)?, bytes, *size as u8))
             }
+            ("bar" | "cp", ..) => self.hopper(base, form, operands),
             _ => unknown(),
         }
     }
 
-    fn fragment<const N: usize>(&mut self, operand: &Operand) -> Decoded<[Reg; N]> {
+    pub(super) fn fragment<const N: usize>(&mut self, operand: &Operand) -> Decoded<[Reg; N]> {
         let members = Self::members(operand);
         if members.len() != N {
             return wrong(operand);

@@ -1,0 +1,111 @@
+//! Tensor maps, as `cuTensorMapEncodeTiled` writes and copies of tiles read them. NVIDIA's form is
+//! secret; this one is the driver's own.
+
+/// Words of a map.
+pub(crate) const WORDS: usize = 16;
+/// Dimensions of a tensor, and elements of a tile along each.
+const MAX_RANK: usize = 5;
+const MAX_BOX: u32 = 256;
+/// Bytes of a tensor's stride, which are below.
+const MAX_STRIDE: u64 = 1 << 40;
+const MAX_EXTENT: u64 = 1 << 32;
+/// Begins a map.
+const MAGIC: u64 = 0x7469_6c65_2d6d_6170;
+/// Bytes of the element types, by CUDA's numbers, and which of them are floats.
+const ELEMENTS: [u64; 13] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4];
+const FIRST_FLOAT: usize = 6;
+
+/// A tensor in global memory, and the tiles that are copied of it. Innermost first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TensorMap {
+    pub(crate) address: u64,
+    /// CUDA's number of the element type.
+    pub(crate) kind: usize,
+    pub(crate) extents: Vec<u64>,
+    /// Bytes, of the second dimension and those behind it.
+    pub(crate) strides: Vec<u64>,
+    pub(crate) tile: Vec<u32>,
+    /// 16-byte pieces of a line that the swizzle crosses: 1, 2, 4 or 8.
+    pub(crate) pieces: usize,
+    /// Outside of the tensor are no numbers, not zeros.
+    pub(crate) fills_nan: bool,
+}
+
+impl TensorMap {
+    /// Bytes of an element.
+    pub(crate) fn element(&self) -> u64 {
+        ELEMENTS.get(self.kind).copied().unwrap_or(1)
+    }
+
+    /// The rule that the map breaks, if any (CUDA driver API, "Tensor Map Object Management").
+    pub(crate) fn fault(&self) -> Option<String> {
+        let rank = self.extents.len();
+        if !(1..=MAX_RANK).contains(&rank) || self.kind >= ELEMENTS.len() {
+            return Some(format!("rank {rank}, element type {}", self.kind));
+        }
+        if self.address == 0 || !self.address.is_multiple_of(16) {
+            return Some(format!("the address {:#x} is no multiple of 16", self.address));
+        }
+        let is_extent = |extent: &u64| (1..=MAX_EXTENT).contains(extent);
+        if let Some(extent) = self.extents.iter().find(|extent| !is_extent(extent)) {
+            return Some(format!("an extent of {extent}"));
+        }
+        let mut least = self.extents[0] * self.element();
+        for (stride, extent) in self.strides.iter().zip(&self.extents[1..]) {
+            if stride % 16 != 0 || *stride >= MAX_STRIDE || *stride < least {
+                return Some(format!("a stride of {stride} bytes, where {least} are needed"));
+            }
+            least = stride.saturating_mul(*extent);
+        }
+        if let Some(bad) = self.tile.iter().find(|count| !(1..=MAX_BOX).contains(*count)) {
+            return Some(format!("a tile of {bad} elements"));
+        }
+        let (line, most) = (u64::from(self.tile[0]) * self.element(), 16 * self.pieces as u64);
+        if line % 16 != 0 {
+            return Some(format!("a tile's line of {line} bytes, no multiple of 16"));
+        }
+        if self.pieces > 1 && line > most {
+            return Some(format!("a tile's line of {line} bytes in a swizzle of {most}"));
+        }
+        if self.fills_nan && self.kind < FIRST_FLOAT {
+            return Some("integers that are filled with NaN".into());
+        }
+        None
+    }
+
+    pub(crate) fn encode(&self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        let flags = self.extents.len() | self.kind << 8 | self.pieces << 16;
+        words[..2].copy_from_slice(&[MAGIC, self.address]);
+        words[2] = flags as u64 | u64::from(self.fills_nan) << 24;
+        for (i, extent) in self.extents.iter().enumerate() {
+            words[3 + i] = *extent;
+            words[12 + i / 2] |= u64::from(self.tile[i]) << (32 * (i % 2));
+        }
+        words[8..8 + self.strides.len()].copy_from_slice(&self.strides);
+        words
+    }
+
+    /// The map in these bytes, if [`TensorMap::encode`] made them.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |i: usize| {
+            bytes
+                .get(8 * i..8 * i + 8)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        };
+        let (rank, flags) = ((word(2) & 0xff) as usize, word(2));
+        if word(0) != MAGIC || !(1..=MAX_RANK).contains(&rank) {
+            return None;
+        }
+        Some(Self {
+            address: word(1),
+            kind: (flags >> 8 & 0xff) as usize,
+            extents: (0..rank).map(|i| word(3 + i)).collect(),
+            strides: (1..rank).map(|i| word(7 + i)).collect(),
+            tile: (0..rank).map(|i| (word(12 + i / 2) >> (32 * (i % 2))) as u32).collect(),
+            pieces: (flags >> 16 & 0xff) as usize,
+            fills_nan: flags >> 24 & 1 != 0,
+        })
+    }
+}
