@@ -1,5 +1,4 @@
 //! Mistakes of kernels for Hopper: products in flight, barriers in memory, bulk copies.
-#![allow(unsafe_code)]
 
 use std::ptr;
 

@@ -63,10 +63,6 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
     ("driver/tests/planted/cuda.rs", "C functions are called as programs do, with their mistakes"),
     ("driver/tests/planted/host.rs", "pinned memory is written while a copy may read it"),
     (
-        "driver/tests/planted/hopper.rs",
-        "C functions are called as programs do, with their mistakes",
-    ),
-    (
         "graph/src/exec/arena.rs",
         "one allocation is lent out in several disjoint mutable pieces at a time",
     ),
