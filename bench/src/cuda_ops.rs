@@ -4,9 +4,9 @@ use device::{Device, DeviceError, DevicePtr, Event, Pinned, Precision, Stream};
 use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
 use kernels::on_device::OpRun;
+use kernels::time::Peak;
 use serde_json::{Value, json};
 
-use crate::peaks::Peak;
 use crate::report::{commit, driver, percentile};
 use crate::work;
 

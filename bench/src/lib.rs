@@ -21,10 +21,9 @@ mod infer;
 mod nodes;
 mod ops;
 mod parts;
-mod peaks;
+mod plan;
 mod random_weights;
 mod report;
-mod scale;
 mod step;
 mod svg;
 mod work;
@@ -58,9 +57,9 @@ enum What {
     /// Detection, as evaluation and prediction run it; also `bench --infer`.
     #[command(long_flag = "infer")]
     Infer(infer::InferArgs),
-    /// A step of many GPUs on paper: buckets, all-reduces, scaling; also `bench --plan`.
+    /// What a step of many GPUs should take: counts, floors, a range; also `bench --plan`.
     #[command(long_flag = "plan")]
-    Plan(scale::PlanArgs),
+    Plan(plan::PlanArgs),
     /// Decoding and loading, without training.
     Data(data::DataArgs),
     /// AP over the steps of several runs, as a table and as a drawing.
@@ -124,7 +123,7 @@ fn run(cli: &Cli, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
         Some(What::Ops(args)) => ops::run(args, open),
         Some(What::Nodes(args)) => nodes::run(args, open),
         Some(What::Infer(args)) => infer::run(args, open),
-        Some(What::Plan(args)) => scale::run(args),
+        Some(What::Plan(args)) => plan::run(args),
         Some(What::Data(args)) => data::run(args),
         Some(What::Curves(args)) => curves::run(args),
         Some(What::History(args)) => history::run(args),

@@ -2,6 +2,7 @@
 //! end without making the step longer.
 
 use device::Gpu;
+use kernels::time::{Case, Rates};
 
 use crate::program::Pass;
 use crate::report::node_cost;
@@ -9,13 +10,6 @@ use crate::{Node, Program, TensorId};
 
 pub use crate::stream_roles::{BESIDE, COMMUNICATION, MAIN, WEIGHT_GRADIENTS};
 
-/// FLOPs of a multiprocessor in a microsecond, on tensor cores and without, and bytes that it
-/// moves: what an A100 reaches. Only ratios matter: the model tells long paths from short ones.
-const TENSOR_FLOPS: f64 = 2e6;
-const FLOPS: f64 = 1e5;
-const BYTES: f64 = 12.5e3;
-/// Microseconds from one kernel's start to the next one's, at least.
-const START_US: f64 = 3.0;
 /// A node goes beside the main stream if it may end this many of its own durations later: what is
 /// in front of it on that stream takes a while too.
 const SLACK: f64 = 4.0;
@@ -151,7 +145,9 @@ struct Paths {
 impl Paths {
     fn new(program: &Program, gpu: &Gpu) -> Self {
         let nodes = program.nodes();
-        let us: Vec<f64> = nodes.iter().map(|node| duration_us(program, node, gpu)).collect();
+        let rates = Rates::of(gpu, Case::Expected);
+        let us: Vec<f64> =
+            nodes.iter().map(|node| duration_us(program, node, gpu, &rates)).collect();
         let mut ready = vec![0f64; program.tensors().len()];
         let mut to = Vec::with_capacity(nodes.len());
         for (node, us) in nodes.iter().zip(&us) {
@@ -178,14 +174,11 @@ impl Paths {
 }
 
 /// How long a node takes, roughly.
-fn duration_us(program: &Program, node: &Node, gpu: &Gpu) -> f64 {
-    let cost = node_cost(program, node);
-    let flops = if node.op.on_tensor_cores() { TENSOR_FLOPS } else { FLOPS };
-    let of_gpu = gpu.multiprocessors as f64;
+fn duration_us(program: &Program, node: &Node, gpu: &Gpu, rates: &Rates) -> f64 {
+    let flops = node_cost(program, node).flops as f64;
     let bytes =
         node.inputs.iter().chain(&node.outputs).map(|t| program.desc(*t).gpu_bytes(gpu.precision));
-    let bytes = bytes.sum::<usize>() as f64;
-    START_US + (cost.flops as f64 / flops / of_gpu).max(bytes / BYTES / of_gpu)
+    rates.node_us(node.op.on_tensor_cores(), flops, bytes.sum::<usize>() as f64)
 }
 
 #[cfg(test)]

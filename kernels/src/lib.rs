@@ -78,6 +78,7 @@ pub mod frozen_bn;
 pub mod isa;
 pub mod losses;
 mod matmul;
+pub mod occupancy;
 pub mod on_cpu;
 pub mod on_device;
 pub mod op;
@@ -86,6 +87,7 @@ pub mod paste;
 pub mod philox;
 pub mod resize;
 pub mod signs;
+pub mod time;
 pub mod update;
 
 pub use device::tensor::{DType, Precision, Role, TensorDesc};

@@ -106,30 +106,23 @@ fn a_session_goes_into_the_history_once() {
     on_device(&place, &format!("nodes {apart}"));
     let add = "history --add a b --into kept --date 2026-12-01 --remark emulated";
     let told = bench(&place, add);
-    assert!(
-        told.starts_with("wrote kept/2026-12-01-") && told.contains("steps 1, detection 1, nodes ")
-    );
+    assert!(told.starts_with("wrote kept/2026-12-01-") && told.ends_with(": 3 files\n"), "{told}");
     let fault = refused(&place, add);
-    assert!(fault.contains("is there already"), "{fault}");
-    assert!(bench(&place, &format!("{add} --replace")).starts_with("replaced "));
+    assert!(fault.contains("give all folders of the session at once, with --replace"), "{fault}");
+    assert!(bench(&place, &format!("{add} --replace")).starts_with("wrote "));
     let told = bench(&place, "history --into kept");
-    for wanted in ["emulated", "step micro, batch 2, 64x64", "infer micro, batch 2", "2026-12-01"] {
+    for wanted in ["(emulated)", "step.json/images_per_second", "2026-12-01"] {
         assert!(told.contains(wanted), "{wanted}: {told}");
     }
-    let told = bench(&place, "history --into kept --filter conv2d_grad_weight");
-    assert!(told.contains("node conv2d_grad_weight backward, "), "{told}");
-    place.write("d.md", "A\n<!-- history: begin -->\n<!-- history: end -->\nB\n");
-    let tables = "history --into kept --tables --document d.md";
-    assert!(bench(&place, tables).contains("was made anew"));
-    assert!(place.text("d.md").contains("| micro, 64x64 | 2 |"), "{}", place.text("d.md"));
-    assert!(bench(&place, tables).contains("is as it was"));
-    place.write("a/odd.json", "{\"colour\": 1}");
+    let told = bench(&place, "history --into kept --filter flops");
+    assert!(told.contains("nodes.json/rows/"), "{told}");
+    place.write("a/other.json", "{\"commit\": \"another\"}");
     let fault = refused(&place, &format!("{add} --replace"));
-    assert!(fault.contains("a/odd.json: holds no figures that this version knows"), "{fault}");
+    assert!(fault.contains("is of the commit `"), "{fault}");
 }
 
 /// One rank with the all-reduces of several: the same losses to rounding, its sums counted, its
-/// time beside that of the plain step, and a figure of its own in the history.
+/// time beside that of the plain step.
 #[test]
 fn the_sums_of_several_ranks_are_measured_with_one() {
     let place = Place::new();
@@ -151,10 +144,6 @@ fn the_sums_of_several_ranks_are_measured_with_one() {
     assert!((number(&sums, "/against/ratio") - ratio).abs() < 1e-9, "{sums}");
     let kernels = |value: &Value| number(value, "/graph_kernels/0");
     assert!(kernels(&sums) > kernels(&plain), "filling and emptying buckets");
-    let told = bench(&place, "history --add a --into kept --date 2026-12-01");
-    assert!(told.contains("steps 2"), "{told}");
-    let told = bench(&place, "history --into kept");
-    assert!(told.contains("step micro + all-reduce (emulated), batch 2"), "{told}");
 
     let said = refused(&place, &format!("{step} --all-reduce --device cpu"));
     assert!(said.contains("--all-reduce needs a GPU: on the CPU one rank sums nothing"), "{said}");
@@ -172,10 +161,9 @@ fn the_sums_of_several_ranks_are_measured_with_one() {
 #[test]
 fn a_step_of_many_gpus_is_planned_on_paper() {
     let place = Place::new();
-    let flags = "--gpu a100 --images 1 --bucket-mib 1,25 --rates step9 --json p.json";
+    let flags = "--gpu a100 --images 1 --bucket-mib 1 --json p.json";
     let told = bench(&place, &format!("--plan --gpus 32 {flags}"));
-    for wanted in ["not verified on hardware", "buckets of 1 MiB", "32 ranks on 4 nodes", "kept at"]
-    {
+    for wanted in ["not verified on hardware", "buckets of 1 MiB", "32 ranks on 4 nodes"] {
         assert!(told.contains(wanted), "{wanted}: {told}");
     }
     let value = place.json("p.json");
@@ -183,29 +171,23 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
     assert_eq!((&value["ranks"], &value["nodes"]), (&32.into(), &4.into()));
     // 44,125,173 trained values in half.
     assert_eq!(value["gradient_bytes"], 88_250_346);
-    for step in 0..2 {
-        let at = |what: &str| number(&value, &format!("/steps/{step}/{what}"));
+    let mut before = 0.0;
+    for case in 0..3 {
+        let at = |what: &str| number(&value, &format!("/fast_expected_slow/{case}/{what}"));
         assert!((at("hidden_ms") + at("exposed_ms") - at("communication_ms")).abs() < 1e-6);
-        assert!(at("step_ms") > at("compute_ms") && at("images_per_second_per_gpu") > 0.0);
-        assert!(at("buckets/0/start_ms") >= at("buckets/0/ready_ms"));
-        for wire in ["nvlink/ring", "efa/tree", "infiniband/hierarchical_ring"] {
-            assert!(at(&format!("buckets/0/by_wire/{wire}")) > 0.0, "{wire}");
-        }
+        assert!(at("step_ms") > at("compute_ms") && at("step_ms") > before);
+        assert!(at("buckets/1/start_ms") >= at("buckets/1/ready_ms"));
+        before = at("step_ms");
     }
+    assert!(number(&value, "/memory/arena_bytes") > 0.0);
     let told = bench(&place, "plan --gpus 1");
-    assert!(told.contains("1 rank on 1 node |"), "{told}");
+    assert!(told.contains("1 rank on 1 node\n"), "{told}");
     assert!(told.contains(" 0.00 ms of communication"), "{told}");
-    let count = |step: usize| value["steps"][step]["buckets"].as_array().map_or(0, Vec::len);
-    assert!(count(0) > count(1) && count(1) > 1, "{} and {}", count(0), count(1));
-    for figure in ["kept/percent", "weak_scaling/5/percent", "memory/arena_bytes"] {
-        assert!(number(&value, &format!("/{figure}")) > 0.0, "{figure}");
-    }
-    assert!((number(&value, "/weak_scaling/0/percent") - 100.0).abs() < 1e-9);
     for (wrong, words) in [
         ("--gpus 12", "--gpus 12: a plan is for 1 to 8 GPUs, or for whole nodes of 8"),
         ("--gpus 0", "--gpus 0: "),
         ("--device v100", "--device v100 is not known; choose one of a100, h100, h200"),
-        ("--bucket-mib 25,0", "--bucket-mib 0: "),
+        ("--bucket-mib 0", "--bucket-mib 0: "),
         ("--images 0", "--images 0: a GPU takes 1 to 256 images"),
         ("--positives 0", "--positives 0: "),
         ("--hop-us=-1", "--hop-us -1: must be above 0"),
@@ -213,6 +195,7 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
         ("--set train.micro_steps=2", "add --set train.micro_steps=1"),
         ("--set train.precision=fp32", "add --set train.precision=fp16"),
         ("--preset nothing", "nothing"),
+        ("--table none.md", "none.md"),
     ] {
         let told = refused(&place, &format!("--plan {wrong}"));
         assert!(told.contains(words), "{wrong}: {told}");

@@ -101,7 +101,7 @@ fn a_planted_mistake_is_caught_in_every_page() {
 /// user's; what trains, draws data or measures takes minutes.
 #[test]
 fn commands_that_need_only_the_checkout_run() {
-    const RUN: [&str; 5] = ["config", "doctor", "inspect", "--plan", "history"];
+    const RUN: [&str; 5] = ["config", "doctor", "inspect", "plan", "history"];
     let (checkout, scratch) = (Checkout::new(), tempfile::tempdir().expect("a folder"));
     std::os::unix::fs::symlink(root().join("configs"), scratch.path().join("configs"))
         .expect("a link");

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use anyhow::Context;
+use kernels::time::Peak;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use crate::peaks::Peak;
 
 /// Limits of the device, and their source.
 #[derive(Debug, Clone)]

@@ -9,7 +9,6 @@
 mod cost;
 mod padded;
 mod plan;
-mod slots;
 mod variants;
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
@@ -17,6 +16,7 @@ use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 use super::ConvShape;
 use crate::{DType, Finish, Role};
 use plan::Plan;
+pub(crate) use variants::{DEPTH, Tile, tile_of};
 use variants::{FORWARD, MASKED, NEAREST, RPN_HEAD, STEM};
 
 /// Values in one 16-byte copy.

@@ -4,11 +4,10 @@ use device::architecture::Architecture;
 use device::{Gpu, Launch};
 
 use super::CHUNK;
-use super::slots::Slots;
-use crate::compiled::kernels;
+use crate::occupancy::Slots;
 
 /// Values of the reduction in a k-block.
-pub(super) const DEPTH: usize = 32;
+pub(crate) const DEPTH: usize = 32;
 /// Rows and columns of a kernel, at most, whose taps the aligned kernels hold as bits.
 pub(super) const MAX_TAPS: usize = 14;
 /// Threads per block.
@@ -124,18 +123,54 @@ pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
 pub(super) const GRAD_WEIGHT_BIAS_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_weight_bias_f16_padded_small", ..SMALL }];
 
+/// What a model of time has to know of a kernel's tile.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Tile {
+    rows: usize,
+    pub columns: usize,
+    /// Cycles of a k-block, as plans reckon.
+    pub k_block_cycles: f64,
+    /// Cycles of all else that a block does.
+    pub block_cycles: f64,
+}
+
+impl Tile {
+    /// FLOPs of a k-block.
+    pub(crate) fn flops(&self) -> f64 {
+        (2 * self.rows * self.columns * DEPTH) as f64
+    }
+
+    /// Bytes that a k-block takes from L2: both operands, in half.
+    pub(crate) fn operand_bytes(&self) -> f64 {
+        ((self.rows + self.columns) * DEPTH * size_of::<u16>()) as f64
+    }
+
+    /// Cycles of a k-block's way through shared memory, of 128 bytes each: written once, and read
+    /// twice by four warps of a quarter of the tile.
+    pub(crate) fn shared_cycles(&self) -> f64 {
+        3.0 * self.operand_bytes() / 128.0
+    }
+}
+
+/// The tile of a product's kernel; nothing of another kernel.
+pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
+    let tables = [FORWARD, &[STEM], &RPN_HEAD, MASKED, NEAREST, GRAD_INPUT, GRAD_INPUT_PADDED];
+    let tables = tables.into_iter().chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
+    let tables = tables.chain([GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED]);
+    let found = tables.flatten().find(|variant| variant.kernel == kernel)?;
+    let Variant { tile: [rows, columns], k_block_cycles, block_cycles, .. } = *found;
+    Some(Tile { rows, columns, k_block_cycles, block_cycles })
+}
+
 impl Variant {
     /// True if it runs on the GPU and suits the problem.
     pub(super) fn runs(&self, gpu: &Gpu, problem: &Problem) -> bool {
         self.architecture.runs_on(gpu.capability) && (problem.aligned || self.channel_multiple == 1)
     }
 
-    /// The blocks that the GPU runs at once, by the registers that the assembler gave the kernel.
+    /// The blocks that the GPU runs at once.
     pub(super) fn slots(&self, gpu: &Gpu) -> Slots {
-        let kernel = kernels().manifest().kernel(self.kernel, gpu.capability);
-        let on = kernel.iter().flat_map(|(_, kernel)| kernel.on.values());
-        let registers = on.map(|taken| taken.registers as usize).max().unwrap_or(255);
-        Slots::new(gpu, self.threads as usize, registers, self.shared_bytes())
+        Slots::of(gpu, &self.launch([1, 1, 1]))
     }
 
     /// Tiles that cover an output of these extents.

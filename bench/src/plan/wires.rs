@@ -94,10 +94,6 @@ pub(super) struct Times {
     pub(super) ring: f64,
     /// A chain within each node, a double binary tree over the nodes.
     pub(super) tree: f64,
-    /// Reduce-scatter in the node, a ring over the nodes, all-gather in the node: 3 collectives.
-    pub(super) hierarchical_ring: f64,
-    /// The same with a tree over the nodes.
-    pub(super) hierarchical_tree: f64,
 }
 
 impl Times {
@@ -118,7 +114,7 @@ impl Fabric {
         let (ranks, nodes) = (self.ranks as f64, self.nodes() as f64);
         let local = ranks / nodes;
         if self.ranks <= 1 {
-            return Times { ring: 0.0, tree: 0.0, hierarchical_ring: 0.0, hierarchical_tree: 0.0 };
+            return Times { ring: 0.0, tree: 0.0 };
         }
         let us = |bytes: f64, gb_per_s: f64| bytes / gb_per_s / 1e3;
         let (near, far) = (&self.nvlink, &self.network);
@@ -131,21 +127,8 @@ impl Fabric {
             + us(2.0 * (ranks - 1.0) / ranks * bytes, slowest);
         let tree =
             2.0 * ((local - 1.0) * near.hop_us + depth * far.hop_us) + us(2.0 * bytes, slowest);
-        let inside = 2.0 * (local - 1.0) * near.hop_us
-            + us(2.0 * (local - 1.0) / local * bytes, near.gb_per_s);
-        let over_ring =
-            far_hops * far.hop_us + us(2.0 * (nodes - 1.0) / nodes * bytes, far.gb_per_s);
-        let over_tree = match nodes > 1.0 {
-            true => 2.0 * depth * far.hop_us + us(2.0 * bytes, far.gb_per_s),
-            false => 0.0,
-        };
-        let ms = |collectives: f64, us: f64| (collectives * START_US + us) / 1e3;
-        Times {
-            ring: ms(1.0, ring),
-            tree: ms(1.0, tree),
-            hierarchical_ring: ms(3.0, inside + over_ring),
-            hierarchical_tree: ms(3.0, inside + over_tree),
-        }
+        let ms = |us: f64| (START_US + us) / 1e3;
+        Times { ring: ms(ring), tree: ms(tree) }
     }
 }
 
@@ -175,9 +158,6 @@ mod tests {
         assert!(close(times.ring, 0.108), "{times:?}");
         // The chain of a node has the ring's steps; all 16 MB up and down: 80 us.
         assert!(close(times.tree, 0.118), "{times:?}");
-        // Three starts, and nothing between nodes.
-        assert!(close(times.hierarchical_ring, 0.128), "{times:?}");
-        assert!(close(times.hierarchical_tree, 0.128), "{times:?}");
         assert!(close(times.chosen(), 0.108));
     }
 
@@ -189,10 +169,6 @@ mod tests {
         assert!(close(times.ring, 0.552), "{times:?}");
         // 14 steps of 2 us, 4 of 20, 16 MB at 50 GB/s = 320 us.
         assert!(close(times.tree, 0.438), "{times:?}");
-        // In the nodes 28 + 70; between them 120 + 3/2 of 8 MB at 50 GB/s = 240; 30 to start.
-        assert!(close(times.hierarchical_ring, 0.488), "{times:?}");
-        // Between them 80 + 320.
-        assert!(close(times.hierarchical_tree, 0.528), "{times:?}");
     }
 
     #[test]

@@ -1,32 +1,53 @@
 //! The blocks that a GPU runs at once, and the time that waves of them take.
 
-use device::Gpu;
+use device::{Gpu, Launch};
+
+use crate::compiled::kernels;
 
 /// What a multiprocessor keeps of its shared memory for each block, in bytes.
 const RESERVED_BYTES: usize = 1024;
-/// Registers of a multiprocessor.
+/// Registers, threads and blocks of a multiprocessor, of capability 8.0 and 9.0.
 const REGISTERS: usize = 65_536;
+const THREADS: usize = 2048;
+const BLOCKS: usize = 32;
 
 /// The blocks of a kernel that a GPU runs at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slots {
+pub struct Slots {
+    /// Multiprocessors of the GPU.
     pub multiprocessors: usize,
     /// Blocks that a multiprocessor holds.
     pub blocks: usize,
 }
 
 impl Slots {
+    /// Those of a launch, by what the assembler gave its kernel.
+    pub fn of(gpu: &Gpu, launch: &Launch) -> Self {
+        let kernel = kernels().manifest().kernel(launch.kernel, gpu.capability);
+        let on = || kernel.iter().flat_map(|(_, kernel)| kernel.on.values());
+        let registers = on().map(|taken| taken.registers).max().unwrap_or(255) as usize;
+        let shared = on().map(|taken| taken.shared_bytes).max().unwrap_or(0) + launch.shared_bytes;
+        let threads = launch.block.iter().product::<u32>().max(1) as usize;
+        Self::new(gpu, threads, registers, shared as usize)
+    }
+
     /// Those for blocks of `threads` threads that take registers and shared memory.
-    pub(super) fn new(gpu: &Gpu, threads: usize, registers: usize, shared_bytes: usize) -> Self {
-        let per_block = registers.next_multiple_of(8).max(8) * threads;
+    fn new(gpu: &Gpu, threads: usize, registers: usize, shared_bytes: usize) -> Self {
+        let per_block = registers.next_multiple_of(8).max(8) * threads.next_multiple_of(32);
         let shared = (gpu.shared_bytes + RESERVED_BYTES) / (shared_bytes + RESERVED_BYTES);
-        let blocks = (REGISTERS / per_block).min(shared).max(1);
+        let most = (THREADS / threads.max(1)).min(BLOCKS);
+        let blocks = (REGISTERS / per_block).min(shared).min(most).max(1);
         Self { multiprocessors: gpu.multiprocessors, blocks }
+    }
+
+    /// How often so many blocks fill the GPU.
+    pub fn waves(&self, blocks: f64) -> f64 {
+        blocks / (self.multiprocessors * self.blocks) as f64
     }
 
     /// The time of `blocks` blocks, in units of a block's share of a full multiprocessor: whole
     /// waves, then the rest, evenly spread.
-    pub(super) fn time(&self, blocks: usize) -> f64 {
+    pub fn time(&self, blocks: usize) -> f64 {
         let wave = self.multiprocessors * self.blocks;
         let rest = (blocks % wave).div_ceil(self.multiprocessors);
         let whole = (blocks / wave * self.blocks) as f64;

@@ -1,22 +1,16 @@
-//! `bench --plan`: what a step of many GPUs would take, on paper. The training step is the real
-//! Program with its schedule and its launches; the durations are a model, and nothing here was
-//! measured on a GPU.
+//! `bench plan`: what a step of many GPUs should take. The training step is the real Program with
+//! its schedule and its launches; the durations are a model ([`kernels::time`]), each a range.
 
 mod buckets;
-mod calibration;
-mod evaluation;
 #[cfg(test)]
 mod goals;
-mod listing;
 mod minutes;
 mod model;
 mod nodes;
-mod plan;
 mod print;
-mod rates;
-mod simulate;
-mod stage;
-mod tables;
+mod step;
+mod table;
+mod timeline;
 mod wires;
 
 use std::path::PathBuf;
@@ -26,17 +20,14 @@ use clap::{Args, ValueEnum};
 use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use device::Gpu;
+use kernels::time::Case;
 
 use crate::full_size::Padded;
 use crate::report::write_json;
-use calibration::{Calibration, POSITIVES};
-use evaluation::Evaluation;
 use minutes::Minutes;
 use model::Model;
 use nodes::NodesPlan;
-use plan::{Setting, StepPlan, plan};
-use stage::Stage;
-use tables::FULL_IMAGES;
+use step::{Setting, StepPlan};
 use wires::{Fabric, MACHINES, Machine, NODE_GPUS, Wire};
 
 /// Ranks beyond which no formula here was thought through.
@@ -71,28 +62,27 @@ pub(crate) struct PlanArgs {
     /// The images' padded shape. Default: input.min_size by input.max_size, padded.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<Padded>,
-    /// Bytes after which a bucket of gradients is full; several sizes may be compared.
-    #[arg(long, value_name = "MIB", value_delimiter = ',', default_value = "50")]
-    bucket_mib: Vec<f64>,
-    /// Which code: today's (now), that at the rates of the loop that the performance review read
-    /// (review), or after the review's changes up to 9 or 10.
-    #[arg(long, value_enum, default_value = "now")]
-    rates: Stage,
+    /// Bytes after which a bucket of gradients is full.
+    #[arg(long, value_name = "MIB", default_value_t = 50.0)]
+    bucket_mib: f64,
     /// Positive RoIs of an image, on the average: the mask head works on them alone.
-    #[arg(long, default_value_t = POSITIVES)]
+    #[arg(long, default_value_t = 64.0)]
     positives: f64,
-    /// List the model's rates and every node, not only those that take longest.
+    /// List every node, not only those that take longest.
     #[arg(long)]
     nodes: bool,
     /// Seconds that an evaluation keeps the GPUs from training, where they were measured.
     #[arg(long, value_name = "S")]
     evaluation_seconds: Option<f64>,
-    /// Draw the predicted time line of one rank into this file.
+    /// Draw the expected time line of one rank into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the table of this document anew, between its two markers, instead of planning.
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -134,45 +124,43 @@ impl PlanArgs {
             "--gpus {ranks}: a plan is for 1 to {NODE_GPUS} GPUs, or for whole nodes of \
              {NODE_GPUS}, at most {MAX_RANKS} GPUs"
         );
-        if let Some(wrong) = self.bucket_mib.iter().find(|mib| !(0.001..=1e6).contains(*mib)) {
-            bail!("--bucket-mib {wrong}: a bucket takes between 0.001 and 1000000 MiB");
-        }
+        let mib = self.bucket_mib;
+        ensure!(
+            (0.001..=1e6).contains(&mib),
+            "--bucket-mib {mib}: a bucket takes between 0.001 and 1000000 MiB"
+        );
         ensure!(
             self.images.is_none_or(|images| (1..=256).contains(&images)),
             "--images {}: a GPU takes 1 to 256 images",
             self.images.unwrap_or(0)
         );
-        for (name, value) in [("--network-gb-s", self.network_gb_s), ("--hop-us", self.hop_us)] {
+        for (name, value) in [
+            ("--network-gb-s", self.network_gb_s),
+            ("--hop-us", self.hop_us),
+            ("--positives", Some(self.positives)),
+        ] {
             let wrong = value.filter(|value| !(value.is_finite() && *value > 0.0));
             ensure!(wrong.is_none(), "{name} {}: must be above 0", wrong.unwrap_or(0.0));
         }
-        ensure!(
-            self.positives.is_finite() && self.positives > 0.0,
-            "--positives {}: an image has more than 0 positive RoIs on the average",
-            self.positives
-        );
         let wrong = self.evaluation_seconds.filter(|s| !(s.is_finite() && *s >= 0.0));
-        ensure!(
-            wrong.is_none(),
-            "--evaluation-seconds {}: must be 0 or more",
-            wrong.unwrap_or(0.0)
-        );
+        let seconds = wrong.unwrap_or(0.0);
+        ensure!(wrong.is_none(), "--evaluation-seconds {seconds}: must be 0 or more");
         Ok(())
     }
 }
 
-/// What was planned.
+/// What was planned, from the fast case to the slow one.
 struct Planned {
-    nodes: NodesPlan,
-    evaluation: Evaluation,
+    nodes: [NodesPlan; 3],
+    steps: [StepPlan; 3],
     minutes: Option<Minutes>,
-    steps: Vec<StepPlan>,
-    kept: tables::Kept,
-    weak: Vec<tables::Weak>,
 }
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     args.check()?;
+    if let Some(path) = &args.table {
+        return table::rewrite(path);
+    }
     let (gpu, machine) = args.machine()?;
     let network = args.network(&machine);
     let config = Config::load(&args.preset, &args.set)?;
@@ -188,44 +176,32 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     );
     let images = args.images.unwrap_or(config.train.images_per_group);
     let shape = padded(args, &config)?;
-    let of = |images: usize| {
-        let of_config = || format!("{}, {images} images of {shape}", args.preset);
-        let model = Model::new(&config, images, shape, &gpu).with_context(of_config)?;
-        anyhow::Ok(model.at(args.rates))
-    };
-    let (own, full, single) = (of(images)?, of(FULL_IMAGES)?, of(1)?);
-    let calibration = Calibration::new(&gpu, args.rates)?;
-    let setting = |model, bucket_mib| Setting {
-        model,
-        calibration: &calibration,
-        fabric: Fabric { ranks: args.gpus, nvlink: machine.nvlink, network },
-        bucket_mib,
+    let of_config = || format!("{}, {images} images of {shape}", args.preset);
+    let model = Model::new(&config, images, shape, &gpu).with_context(of_config)?;
+    let fabric = Fabric { ranks: args.gpus, nvlink: machine.nvlink, network };
+    let setting = |case| Setting {
+        model: &model,
+        case,
+        fabric,
+        bucket_mib: args.bucket_mib,
         positives: args.positives,
-        equal: false,
     };
-    let first = args.bucket_mib.first().copied().unwrap_or(50.0);
-    let steps: Vec<StepPlan> =
-        args.bucket_mib.iter().map(|mib| plan(&setting(&own, *mib))).collect();
-    let detection = Model::detection(&config, config.eval.batch_size, shape, &gpu)?;
-    let evaluation = evaluation::project(&own, &detection.at(args.rates), &calibration, args.gpus);
-    let seconds = args.evaluation_seconds.unwrap_or(evaluation.seconds);
+    let steps = Case::ALL.map(|case| step::plan(&setting(case)));
     let planned = Planned {
-        nodes: nodes::plan(&setting(&own, first)),
-        evaluation,
-        minutes: minutes::project(args, &gpu, images, steps[0].step_ms, seconds),
+        nodes: Case::ALL.map(|case| nodes::plan(&setting(case))),
+        minutes: minutes::project(args, &gpu, images, steps.each_ref().map(|step| step.step_ms)),
         steps,
-        kept: tables::kept(&setting(&full, first), &setting(&single, first)),
-        weak: tables::weak(&setting(&single, first)),
     };
-    let about = print::About { args, machine: &machine, network, shape, model: &own };
-    print::text(&about, &calibration, &planned);
-    let value = print::json(&about, &calibration, &planned);
+    let about = print::About { args, network, nvlink: machine.nvlink, shape, model: &model };
+    print::text(&about, &planned);
     if let Some(path) = &args.svg {
-        let (title, about) = print::timeline_title(&about, &planned.nodes);
-        let drawing = crate::svg::draw(&title, &about, &planned.nodes.bars());
+        let expected = &planned.nodes[Case::Expected as usize];
+        let (title, about) = print::timeline_title(&about, expected);
+        let drawing = crate::svg::draw(&title, &about, &expected.bars());
         engine::run_dir::write_whole(path, drawing.as_bytes())
             .with_context(|| path.display().to_string())?;
     }
+    let value = print::json(&about, &planned);
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
 }
 

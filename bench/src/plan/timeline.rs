@@ -4,6 +4,8 @@
 //! keep their speed while their shares fit; beyond that they slow each other down. Small grids so
 //! overlap, while two tasks that each fill the GPU take as long as one after the other.
 
+use super::model::Work;
+
 /// Work of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Task {
@@ -17,6 +19,14 @@ pub(super) struct Task {
     pub(super) keeps: bool,
     /// Tasks of other streams, by position, that it waits for.
     pub(super) waits: Vec<usize>,
+}
+
+impl Task {
+    /// A node of one rank.
+    pub(super) fn of(work: &Work) -> Self {
+        let Work { stream, ms, share, .. } = *work;
+        Self { stream, ms, share, keeps: false, waits: work.waits.clone() }
+    }
 }
 
 /// When a task ran, in ms from the start of the step.
@@ -68,6 +78,11 @@ pub(super) fn simulate(tasks: &[Task]) -> Vec<Span> {
         });
     }
     spans
+}
+
+/// When the last task ends.
+pub(super) fn last_end(spans: &[Span]) -> f64 {
+    spans.iter().map(|span| span.end).fold(0.0, f64::max)
 }
 
 /// Speed of each running task, 1 if nothing slows it.

@@ -6,80 +6,89 @@ use std::sync::Arc;
 use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
 use device::{Gpu, Target, Task};
-use engine::model::{Inject, ModelSpec, Part, SlotShape, detection_program, training_program};
+use engine::model::{Inject, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 use graph::program::Pass;
 use graph::report::node_cost;
 use graph::{Node, NodeId, Program, TensorId};
+use kernels::occupancy::Slots;
 use kernels::ops::rpn_head::RpnHead;
+use kernels::time::{Case, Peak, Rates, Time};
 
 use super::buckets;
-use super::rates::{Alone, Job, Rates, filling};
-use super::stage::Stage;
 
 /// COCO's classes, for a config that leaves the number to the data.
 const CLASSES: usize = 80;
 /// Capacity of objects an image.
 const OBJECTS: usize = 100;
-/// Kernels that change 4 and 7 of the review fuse into their neighbours.
-const FUSED_LATER: [&str; 6] =
-    ["relu_mask", "sum_f16", "bias_grad", "upsample_add", "upsample_grad", "conv2d_scale_weights"];
-/// Kernels of the mask head that do not stop at the number of positives.
-const PADDING_TOO: [&str; 2] = ["relu_mask", "sum_f16"];
 /// Kernels that pick a few places of the maps that they read.
 const PICKS: [&str; 2] = ["gather_patches_f16x8", "decode_proposals_f16"];
+/// Kernels of a weight's gradient: rows in use are shared among all of their blocks.
+const SHARED_ROWS: &str = "conv2d_grad_weight";
 
-/// Rows of the review's table of parts.
-pub(super) const PARTS: [&str; 8] = [
-    "preprocess, backbone forward",
-    "backbone backward",
-    "FPN",
-    "RPN head forward",
-    "mask head",
-    "box head",
-    "RoIAlign",
-    "RPN loss, proposals, optimizer",
+/// Chains of dependent steps, in microseconds, whatever the number of images: by hand from the
+/// kernels' rounds.
+const CHAINS: &[(&str, f64)] = &[
+    ("nms_proposals_sort", 40.0),
+    ("nms_proposals_compare", 110.0),
+    ("nms_proposals_walk", 60.0),
+    ("nms_proposals_merge", 20.0),
+    ("mask_targets", 200.0),
+    ("top_k_", 6.0),
+    ("sample_anchors_", 5.0),
+    ("sample_rois_", 15.0),
+    ("softmax_cross_entropy", 10.0),
+    ("smooth_l1_loss", 10.0),
+    ("bce_loss", 10.0),
+    ("mask_bce_loss_total", 10.0),
+    ("control_step", 5.0),
+    ("publish", 3.0),
+    // The tile where most RoIs meet.
+    ("roi_align_grad_tiles", 50.0),
 ];
-
-/// One launch of a node.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Piece {
-    pub(super) kernel: &'static str,
-    pub(super) alone: Alone,
-    /// Its work with as many positives as the step has, not at capacity.
-    pub(super) flops: f64,
-    pub(super) bytes: f64,
-    pub(super) blocks: f64,
-    /// Times that its blocks fill the GPU.
-    pub(super) waves: f64,
-    /// True if a later change fuses it away.
-    pub(super) fused_later: bool,
-}
 
 /// A node of the step.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) node: NodeId,
-    /// Index in [`PARTS`].
-    pub(super) part: usize,
     pub(super) stream: usize,
     /// Earlier nodes, by launch position, on other streams.
     pub(super) waits: Vec<usize>,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) kernels: Vec<&'static str>,
+    /// With as many positives as the step has, not at capacity; FLOPs are those of the op.
+    pub(super) flops: f64,
+    pub(super) bytes: f64,
+    /// Blocks of its longest launch that find work, and how often they fill the GPU.
+    pub(super) blocks: f64,
+    pub(super) waves: f64,
+    /// By the data sheet: products and bytes at full rate.
+    pub(super) floor_ms: f64,
+    /// Alone, with a gap for each kernel.
+    pub(super) ms: f64,
+    /// Part of the GPU that it takes meanwhile.
+    pub(super) share: f64,
 }
 
 /// A training step of one rank, ready to be timed.
 pub(super) struct Model {
     pub(super) gpu: Gpu,
-    pub(super) rates: Rates,
     pub(super) images: usize,
     pub(super) prepared: Prepared,
     /// Trained parameters' gradients.
     pub(super) grads: Vec<TensorId>,
     /// RoIs of an image that the mask head works on, at most.
-    pub(super) capacity: f64,
+    capacity: f64,
     launches: graph::capture::LaunchList,
+}
+
+/// A launch and its time.
+struct Piece {
+    kernel: &'static str,
+    bytes: f64,
+    blocks: f64,
+    waves: f64,
+    time: Time,
 }
 
 impl Model {
@@ -91,84 +100,96 @@ impl Model {
         gpu: &Gpu,
     ) -> anyhow::Result<Self> {
         let config = with_groups_of(config, images);
-        let built = training_program(&spec(&config, images, padded, gpu))?;
+        let program = Arc::new(training_program(&spec(&config, images, padded, gpu))?.program);
         let roi = &config.model.roi;
         let capacity = roi.batch_size_per_image as f64 * f64::from(roi.positive_fraction);
-        Self::of(built.program, images, gpu, capacity)
-    }
-
-    /// The detection pass on `images` images of a padded shape, planned for a GPU.
-    pub(super) fn detection(
-        config: &Config,
-        images: usize,
-        padded: PaddedShape,
-        gpu: &Gpu,
-    ) -> anyhow::Result<Self> {
-        let built = detection_program(&spec(config, images, padded, gpu))?;
-        Self::of(built.program, images, gpu, config.model.detections.per_image as f64)
-    }
-
-    fn of(program: Program, images: usize, gpu: &Gpu, capacity: f64) -> anyhow::Result<Self> {
-        let program = Arc::new(program);
         let grads = buckets::gradients(&program);
         let prepared = Prepared::new(program, Target::Gpu(gpu.clone()))?;
         let state = imagined_addresses(&prepared);
         let launches =
             prepared.launches(&Place { arena: 1 << 44, inputs: 1 << 43, state: &state })?;
-        let rates = Rates::of(gpu, Stage::Now);
-        Ok(Self { gpu: gpu.clone(), rates, images, prepared, grads, capacity, launches })
-    }
-
-    /// With the rates of this stage.
-    pub(super) fn at(self, stage: Stage) -> Self {
-        Self { rates: Rates::of(&self.gpu, stage), ..self }
+        Ok(Self { gpu: gpu.clone(), images, prepared, grads, capacity, launches })
     }
 
     /// The nodes in launch order, where so many RoIs of an image are positive.
-    pub(super) fn works(&self, positives: f64) -> Vec<Work> {
+    pub(super) fn works(&self, positives: f64, case: Case) -> Vec<Work> {
+        let rates = Rates::of(&self.gpu, case);
         let program = &self.prepared.program;
         let places = self.prepared.schedule.launches().iter().zip(self.launches.works());
         let work = |(place, work): (&graph::schedule::Launch, &graph::capture::Work)| {
             let node = &program.nodes()[place.node.index()];
-            let cost = node_cost(program, node).flops as f64;
-            let (outputs, columns) = product_len(program, node);
-            let part = part(node);
+            let counted = node.part.starts_with("mask_head");
+            let used = if counted { (positives / self.capacity).min(1.0) } else { 1.0 };
+            let flops = used * node_cost(program, node).flops as f64;
             let tasks: Vec<&Task> = work.tasks().collect();
-            let product = tasks.iter().position(|task| is_product(task.name()));
+            let product = tasks.iter().position(|task| rates.tflops(task.name()).is_some());
             let main = product.unwrap_or(0);
             let pieces = tasks.iter().enumerate().filter_map(|(i, task)| {
-                let launch = task.kernel()?;
-                let starts = |names: &[&str]| names.iter().any(|n| launch.kernel.starts_with(n));
-                let counted = node.part.starts_with("mask_head") && !starts(&PADDING_TOO);
-                let job = Job {
-                    launch,
-                    flops: if i == main { cost } else { 0.0 },
-                    outputs,
-                    columns,
-                    bytes: moved_bytes(task),
-                    used: if counted { (positives / self.capacity).min(1.0) } else { 1.0 },
-                };
-                let (blocks, waves) = filling(&self.gpu, &job);
-                Some(Piece {
-                    kernel: launch.kernel,
-                    alone: self.rates.alone(&self.gpu, &job),
-                    flops: job.used * job.flops,
-                    bytes: job.used * job.bytes,
-                    blocks,
-                    waves,
-                    fused_later: starts(&FUSED_LATER),
-                })
+                let flops = if i == main { flops } else { 0.0 };
+                self.piece(&rates, task, used, (node, flops))
             });
-            let pieces = pieces.collect();
+            let pieces: Vec<Piece> = pieces.collect();
+            let longest = pieces.iter().max_by(|a, b| a.time.us.total_cmp(&b.time.us));
+            let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+            let sum = |of: fn(&Time) -> f64| pieces.iter().map(|p| of(&p.time)).sum::<f64>();
+            let us = rates.gap_us() * pieces.len() as f64 + sum(|time| time.us);
+            // The data sheet's rate is that of tensor cores: other ops have their bytes as a floor.
+            let products = if node.op.on_tensor_cores() { flops } else { 0.0 };
             Work {
                 node: place.node,
-                part,
                 stream: place.stream,
                 waits: place.waits.clone(),
-                pieces,
+                flops,
+                bytes,
+                blocks: longest.map_or(0.0, |piece| piece.blocks),
+                waves: longest.map_or(0.0, |piece| piece.waves),
+                floor_ms: Peak::of(&self.gpu.name).map_or(0.0, |s| s.least_ms(products, bytes)),
+                ms: us / 1e3,
+                share: if us > 0.0 { (sum(|time| time.filled_us) / us).min(1.0) } else { 0.0 },
+                kernels: pieces.iter().map(|piece| piece.kernel).collect(),
             }
         };
         places.map(work).collect()
+    }
+
+    /// Every launch, with its stream.
+    #[cfg(test)]
+    pub(super) fn launches(&self) -> impl Iterator<Item = (usize, &device::Launch)> {
+        let places = self.prepared.schedule.launches().iter().zip(self.launches.works());
+        places.flat_map(|(place, work)| {
+            work.tasks().filter_map(|task| Some((place.stream, task.kernel()?)))
+        })
+    }
+
+    /// A launch of a node, if its task is one.
+    fn piece(
+        &self,
+        rates: &Rates,
+        task: &Task,
+        used: f64,
+        (node, flops): (&Node, f64),
+    ) -> Option<Piece> {
+        let launch = task.kernel()?;
+        let starts = |name: &str| launch.kernel.starts_with(name);
+        let grid: f64 = launch.grid.iter().map(|extent| f64::from(*extent)).product();
+        let blocks = if starts(SHARED_ROWS) { grid } else { (used * grid).ceil() };
+        let (outputs, columns) = product_len(&self.prepared.program, node);
+        let outputs = if starts(SHARED_ROWS) { outputs } else { used * outputs };
+        let bytes = used * moved_bytes(task);
+        let product = rates.tflops(launch.kernel).is_some();
+        let work = kernels::time::Work {
+            blocks,
+            bytes,
+            flops: if product { 0.0 } else { flops },
+            depth: if product { flops / outputs / 2.0 } else { 0.0 },
+            columns,
+        };
+        let mut time = rates.launch(launch, &work);
+        if let Some((_, us)) = CHAINS.iter().find(|(name, _)| starts(name)) {
+            time.us = time.us.max(*us);
+        }
+        let waves = Slots::of(&self.gpu, launch).waves(blocks);
+        Some(Piece { kernel: launch.kernel, bytes, blocks, waves, time })
     }
 
     /// The launch position of the node that makes each tensor of a list.
@@ -228,10 +249,6 @@ fn with_groups_of(config: &Config, images: usize) -> Config {
     config
 }
 
-fn is_product(kernel: &str) -> bool {
-    ["_large", "_small", "_unaligned"].iter().any(|tile| kernel.ends_with(tile))
-}
-
 /// What a task reaches, but for kernels that pick.
 fn moved_bytes(task: &Task) -> f64 {
     let touches = task.touches();
@@ -242,31 +259,14 @@ fn moved_bytes(task: &Task) -> f64 {
     (read + bytes(true)) as f64
 }
 
-/// The row of [`PARTS`] that a node belongs to.
-fn part(node: &Node) -> usize {
-    let part = node.part.as_str();
-    let top = graph::report::top_part(part);
-    match top {
-        "preprocess" => 0,
-        "backbone" if node.pass == Pass::Forward => 0,
-        "backbone" => 1,
-        "fpn" => 2,
-        "rpn" if part == "rpn.head" => 3,
-        "mask_head" | "box_head" if part.ends_with(".pool") => 6,
-        "mask_head" => 4,
-        "box_head" => 5,
-        _ => 7,
-    }
-}
-
 /// Elements of a node's product, and its columns if a block makes all of them.
-fn product_len(program: &Program, node: &Node) -> (f64, Option<f64>) {
-    let len = |t: &TensorId| program.desc(*t).len() as f64;
+fn product_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
+    let len = |t: &TensorId| program.desc(*t).len();
     if (node.op.as_ref() as &dyn Any).is::<RpnHead>() {
         // The hidden maps, which no tensor holds: outputs are A and 4A of each of their positions.
         let [hidden, anchors] = [1, 3].map(|input| len(&node.inputs[input]));
-        let outputs: f64 = node.outputs.iter().map(len).sum();
-        return (outputs / (5.0 * anchors) * hidden, Some(hidden));
+        let outputs: usize = node.outputs.iter().map(len).sum();
+        return (outputs as f64 / (5 * anchors) as f64 * hidden as f64, Some(hidden));
     }
-    (node.outputs.first().map_or(1.0, len), None)
+    (node.outputs.first().map_or(1, len) as f64, None)
 }

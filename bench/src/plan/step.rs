@@ -5,12 +5,11 @@ use std::ops::Add;
 use serde::Serialize;
 
 use graph::streams::COMMUNICATION;
+use kernels::time::{Case, Rates};
 
 use super::buckets::{Bucket, VALUE_BYTES, partition};
-use super::calibration::Calibration;
 use super::model::Model;
-use super::rates::GAP_MS;
-use super::simulate::{Span, Task, simulate, uncovered};
+use super::timeline::{Task, last_end, simulate, uncovered};
 use super::wires::{CHANNELS, Fabric, Times};
 
 /// Bytes of a gradient value in memory.
@@ -35,9 +34,7 @@ pub(super) struct BucketPlan {
 pub(super) struct StepPlan {
     pub(super) bucket_mib: f64,
     pub(super) buckets: Vec<BucketPlan>,
-    /// Positive RoIs of an image on the rank that all wait for.
-    pub(super) positives: f64,
-    /// The step of one rank alone with as many positives.
+    /// The step of one rank alone.
     pub(super) compute_ms: f64,
     pub(super) step_ms: f64,
     /// Time in which the communication stream packs, sums or unpacks.
@@ -64,23 +61,18 @@ impl StepPlan {
 #[derive(Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub(super) model: &'a Model,
-    pub(super) calibration: &'a Calibration,
+    pub(super) case: Case,
     pub(super) fabric: Fabric,
     pub(super) bucket_mib: f64,
     /// Positive RoIs of an image, on the average.
     pub(super) positives: f64,
-    /// Every image has as many, so that no rank is slower than another.
-    pub(super) equal: bool,
 }
 
 /// The timeline of one step.
 pub(super) fn plan(setting: &Setting<'_>) -> StepPlan {
     let Setting { model, fabric, bucket_mib, .. } = *setting;
-    let positives = match setting.equal {
-        true => setting.positives,
-        false => slowest(setting.positives, model.capacity, fabric.ranks, model.images),
-    };
-    let computing = computing(setting, positives);
+    let works = model.works(setting.positives, setting.case);
+    let computing: Vec<Task> = works.iter().map(Task::of).collect();
     let compute_ms = last_end(&simulate(&computing));
     let limit = (bucket_mib * f64::from(1 << 20)) as usize;
     let mut buckets = Vec::new();
@@ -89,7 +81,7 @@ pub(super) fn plan(setting: &Setting<'_>) -> StepPlan {
     }
     let times: Vec<Times> =
         buckets.iter().map(|bucket| fabric.all_reduce(bucket.bytes as f64)).collect();
-    let (tasks, makers) = with_buckets(model, &computing, &buckets, &times);
+    let (tasks, makers) = with_buckets(setting, &computing, &buckets, &times);
     let spans = simulate(&tasks);
     let (ours, others) = spans.split_at(computing.len());
     let plans = buckets.iter().zip(&makers).zip(times).enumerate();
@@ -109,7 +101,6 @@ pub(super) fn plan(setting: &Setting<'_>) -> StepPlan {
     StepPlan {
         bucket_mib,
         buckets,
-        positives,
         compute_ms,
         step_ms,
         communication_ms,
@@ -119,33 +110,26 @@ pub(super) fn plan(setting: &Setting<'_>) -> StepPlan {
     }
 }
 
-fn last_end(spans: &[Span]) -> f64 {
-    spans.iter().map(|span| span.end).fold(0.0, f64::max)
-}
-
-/// The nodes of one rank, in launch order.
-fn computing(setting: &Setting<'_>, positives: f64) -> Vec<Task> {
-    setting.calibration.tasks(setting.model.works(positives))
-}
-
 /// Adds to the nodes, for each bucket, a pack, an all-reduce and an unpack on the communication
 /// stream; the update waits for them. Also returns the makers of each bucket's gradients.
 fn with_buckets(
-    model: &Model,
+    setting: &Setting<'_>,
     computing: &[Task],
     buckets: &[Bucket],
     times: &[Times],
 ) -> (Vec<Task>, Vec<Vec<usize>>) {
+    let (model, rates) = (setting.model, Rates::of(&setting.model.gpu, setting.case));
+    let gap_ms = rates.gap_us() / 1e3;
     let mut tasks = computing.to_vec();
     let mut makers = Vec::new();
     for (bucket, times) in buckets.iter().zip(times) {
         let producers = model.producers(&bucket.grads);
-        let packed =
-            model.rates.stream_ms((bucket.bytes / VALUE_BYTES * (VALUE_BYTES + GRAD_BYTES)) as f64);
+        let bytes = bucket.bytes / VALUE_BYTES * (VALUE_BYTES + GRAD_BYTES);
+        let packed = bytes as f64 / rates.gb_per_s() / 1e6;
         let copy = |waits: Vec<usize>| Task {
             stream: COMMUNICATION,
-            ms: GAP_MS + packed,
-            share: packed / (GAP_MS + packed),
+            ms: gap_ms + packed,
+            share: packed / (gap_ms + packed),
             keeps: false,
             waits,
         };
@@ -167,29 +151,10 @@ fn with_buckets(
     (tasks, makers)
 }
 
-/// Positive RoIs of an image on the rank with the most, of `ranks` with `images` each: the others
-/// wait for it. An image's count is taken as uniform from 0 to twice the mean, and the largest of
-/// several as that of normal values.
-fn slowest(mean: f64, capacity: f64, ranks: usize, images: usize) -> f64 {
-    let spread = mean / 3f64.sqrt() / (images as f64).sqrt();
-    (mean + spread * largest_of(ranks)).min(2.0 * mean).min(capacity)
-}
-
-/// Expectation of the largest of `count` normal values, in standard deviations, to a few percent.
-fn largest_of(count: usize) -> f64 {
-    if count <= 1 {
-        return 0.0;
-    }
-    let root = (2.0 * (count as f64).ln()).sqrt();
-    let less = ((count as f64).ln().ln() + (4.0 * std::f64::consts::PI).ln()) / (2.0 * root);
-    (root - less).max(0.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scale::stage::Stage;
-    use crate::scale::wires::{MACHINES, Wire};
+    use crate::plan::wires::{MACHINES, Wire};
     use configs::Config;
     use dali::order::PaddedShape;
     use device::Gpu;
@@ -201,18 +166,12 @@ mod tests {
         Model::new(&config, 1, SMALL, &Gpu::a100()).expect("a model")
     }
 
+    fn setting(model: &Model, fabric: Fabric, bucket_mib: f64) -> Setting<'_> {
+        Setting { model, case: Case::Expected, fabric, bucket_mib, positives: 64.0 }
+    }
+
     fn planned(fabric: Fabric, bucket_mib: f64) -> StepPlan {
-        let calibration = Calibration::new(&Gpu::a100(), Stage::Now).expect("a calibration");
-        let model = model();
-        let setting = Setting {
-            model: &model,
-            calibration: &calibration,
-            fabric,
-            bucket_mib,
-            positives: 64.0,
-            equal: false,
-        };
-        plan(&setting)
+        plan(&setting(&model(), fabric, bucket_mib))
     }
 
     fn fabric(ranks: usize) -> Fabric {
@@ -228,7 +187,7 @@ mod tests {
         let step = planned(fabric(1), 25.0);
         assert!(step.buckets.is_empty());
         assert_eq!((step.communication_ms, step.step_ms), (0.0, step.compute_ms));
-        assert_eq!((step.positives, step.hidden_percent()), (64.0, 100.0));
+        assert_eq!(step.hidden_percent(), 100.0);
     }
 
     #[test]
@@ -276,19 +235,12 @@ mod tests {
     #[test]
     fn wires_without_end_cost_nothing() {
         let model = model();
-        let calibration = Calibration::new(&Gpu::a100(), Stage::Now).expect("a calibration");
-        let setting = Setting {
-            model: &model,
-            calibration: &calibration,
-            fabric: fabric(256),
-            bucket_mib: 4.0,
-            positives: 64.0,
-            equal: false,
-        };
-        let nodes = computing(&setting, 64.0);
+        let setting = setting(&model, fabric(256), 4.0);
+        let works = model.works(64.0, Case::Expected);
+        let nodes: Vec<Task> = works.iter().map(Task::of).collect();
         let buckets = partition(&model.prepared.program, &model.grads, 4 << 20);
         let times = vec![fabric(1).all_reduce(1.0); buckets.len()];
-        let (mut tasks, _) = with_buckets(&model, &nodes, &buckets, &times);
+        let (mut tasks, _) = with_buckets(&setting, &nodes, &buckets, &times);
         tasks[nodes.len()..].iter_mut().for_each(|task| task.ms = 0.0);
         assert!(close(last_end(&simulate(&tasks)), last_end(&simulate(&nodes))));
         let endless = |wire: Wire| Wire { gb_per_s: f64::INFINITY, hop_us: 0.0, ..wire };
@@ -296,15 +248,5 @@ mod tests {
         let fast = Fabric { nvlink: endless(slow.nvlink), network: endless(slow.network), ..slow };
         let (slow, fast) = (planned(slow, 4.0), planned(fast, 4.0));
         assert!(fast.step_ms < slow.step_ms && fast.step_ms >= fast.compute_ms - 1e-9);
-    }
-
-    #[test]
-    fn the_slowest_rank_has_more_positives_with_more_ranks_and_fewer_images() {
-        let of = |ranks, images| slowest(64.0, 128.0, ranks, images);
-        assert_eq!(of(1, 1), 64.0);
-        assert!(of(8, 12) > 64.0 && of(8, 12) < of(8, 1) && of(8, 1) < of(256, 1));
-        // The largest of 8 uniform values from 0 to 128 is 128 * 8 / 9 = 113.8 on the average.
-        assert!((of(8, 1) - 113.8).abs() < 6.0, "{}", of(8, 1));
-        assert_eq!(of(256, 1), 128.0);
     }
 }

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use graph::program::Pass;
 use serde::Serialize;
 
-use super::model::{Model, Work};
-use super::plan::Setting;
-use super::rates::GAP_MS;
-use super::simulate::{Span, Task, simulate};
-use crate::peaks::Peak;
+use super::model::Work;
+use super::step::Setting;
+use super::timeline::{Span, Task, last_end, simulate};
 use crate::svg::{Bar, Kind};
 
 /// A node in the predicted time line.
@@ -32,7 +30,7 @@ pub(super) struct NodePlan {
     /// Is it on the path that decides the step's length?
     pub(super) critical: bool,
     #[serde(skip)]
-    kind: Option<Kind>,
+    kind: Kind,
 }
 
 /// The nodes of a stream together.
@@ -52,10 +50,9 @@ pub(super) struct NodesPlan {
     pub(super) nodes: Vec<NodePlan>,
     pub(super) streams: BTreeMap<usize, StreamPlan>,
     pub(super) step_ms: f64,
-    /// Nodes of the critical path, and the kernels' gaps on it.
+    /// Of the critical path.
     pub(super) critical_nodes: usize,
     pub(super) critical_kernels: usize,
-    pub(super) critical_gaps_ms: f64,
 }
 
 impl NodesPlan {
@@ -78,7 +75,7 @@ impl NodesPlan {
             stream: node.stream,
             start_us: 1e3 * node.start_ms,
             end_us: 1e3 * node.end_ms,
-            kind: node.kind.unwrap_or(Kind::Ends),
+            kind: node.kind,
         };
         self.nodes.iter().filter(|node| !node.kernels.is_empty()).map(bar).collect()
     }
@@ -87,21 +84,31 @@ impl NodesPlan {
 /// Plans every node of a step of one rank.
 pub(super) fn plan(setting: &Setting<'_>) -> NodesPlan {
     let model = setting.model;
-    let works = model.works(setting.positives);
-    let tasks = setting.calibration.tasks(works.clone());
+    let works = model.works(setting.positives, setting.case);
+    let tasks: Vec<Task> = works.iter().map(Task::of).collect();
     let spans = simulate(&tasks);
     let path = critical_path(&tasks, &spans);
-    let sheet = Peak::of(&model.gpu.name);
-    let nodes: Vec<NodePlan> = works
-        .iter()
-        .zip(tasks.iter().zip(&spans))
-        .enumerate()
-        .map(|(i, (work, (task, span)))| {
-            let own = node(model, work, sheet);
-            let (start_ms, end_ms) = (span.start, span.end);
-            NodePlan { ms: task.ms, start_ms, end_ms, critical: path.contains(&i), ..own }
-        })
-        .collect();
+    let program = &model.prepared.program;
+    let node = |(i, (work, span)): (usize, (&Work, &Span))| NodePlan {
+        name: program.node_name(work.node),
+        stream: work.stream,
+        kernels: work.kernels.clone(),
+        flops: work.flops,
+        bytes: work.bytes,
+        blocks: work.blocks,
+        waves: work.waves,
+        floor_ms: work.floor_ms,
+        ms: work.ms,
+        start_ms: span.start,
+        end_ms: span.end,
+        critical: path.contains(&i),
+        kind: match program.nodes()[work.node.index()].pass {
+            Pass::Forward => Kind::Forward,
+            Pass::Backward => Kind::Backward,
+            Pass::Update => Kind::Update,
+        },
+    };
+    let nodes: Vec<NodePlan> = works.iter().zip(&spans).enumerate().map(node).collect();
     let mut streams: BTreeMap<usize, StreamPlan> = BTreeMap::new();
     for node in &nodes {
         let stream = streams.entry(node.stream).or_default();
@@ -112,43 +119,12 @@ pub(super) fn plan(setting: &Setting<'_>) -> NodesPlan {
         stream.floor_ms += node.floor_ms;
         stream.ms += node.ms;
     }
-    let critical_kernels = path.iter().map(|i| nodes[*i].kernels.len()).sum();
     NodesPlan {
-        step_ms: spans.iter().map(|span| span.end).fold(0.0, f64::max),
+        step_ms: last_end(&spans),
         critical_nodes: path.len(),
-        critical_kernels,
-        critical_gaps_ms: GAP_MS * critical_kernels as f64,
+        critical_kernels: path.iter().map(|i| nodes[*i].kernels.len()).sum(),
         nodes,
         streams,
-    }
-}
-
-fn node(model: &Model, work: &Work, sheet: Option<Peak>) -> NodePlan {
-    let program = &model.prepared.program;
-    let largest = work.pieces.iter().max_by(|a, b| a.alone.ms.total_cmp(&b.alone.ms));
-    let flops = work.pieces.iter().map(|piece| piece.flops).sum();
-    let bytes = work.pieces.iter().map(|piece| piece.bytes).sum();
-    let node = &program.nodes()[work.node.index()];
-    // The data sheet's rate is that of tensor cores: other ops have their bytes as a floor.
-    let products = if node.op.on_tensor_cores() { flops } else { 0.0 };
-    NodePlan {
-        name: program.node_name(work.node),
-        stream: work.stream,
-        kernels: work.pieces.iter().map(|piece| piece.kernel).collect(),
-        flops,
-        bytes,
-        blocks: largest.map_or(0.0, |piece| piece.blocks),
-        waves: largest.map_or(0.0, |piece| piece.waves),
-        floor_ms: sheet.map_or(0.0, |peak| peak.least_ms(products, bytes)),
-        ms: 0.0,
-        start_ms: 0.0,
-        end_ms: 0.0,
-        critical: false,
-        kind: Some(match node.pass {
-            Pass::Forward => Kind::Forward,
-            Pass::Backward => Kind::Backward,
-            Pass::Update => Kind::Update,
-        }),
     }
 }
 
@@ -171,12 +147,12 @@ fn critical_path(tasks: &[Task], spans: &[Span]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scale::calibration::Calibration;
-    use crate::scale::stage::Stage;
-    use crate::scale::wires::{Fabric, MACHINES};
+    use crate::plan::model::Model;
+    use crate::plan::wires::{Fabric, MACHINES};
     use configs::Config;
     use dali::order::PaddedShape;
     use device::Gpu;
+    use kernels::time::Case;
 
     fn task(stream: usize, ms: f64, waits: &[usize]) -> Task {
         Task { stream, ms, share: 0.1, keeps: false, waits: waits.to_vec() }
@@ -188,23 +164,15 @@ mod tests {
     fn the_nodes_of_a_step_add_up() {
         let config = Config::load("mlperf_r50", &[]).expect("a preset");
         let small = PaddedShape { height: 256, width: 320 };
-        let gpu = Gpu::a100();
-        let model = Model::new(&config, 1, small, &gpu).expect("a model");
-        let calibration = Calibration::new(&gpu, Stage::Now).expect("a calibration");
+        let model = Model::new(&config, 1, small, &Gpu::a100()).expect("a model");
         let fabric = Fabric { ranks: 1, nvlink: MACHINES[0].nvlink, network: MACHINES[0].efa };
-        let positives = 64.0;
-        let setting = Setting {
-            model: &model,
-            calibration: &calibration,
-            fabric,
-            bucket_mib: 50.0,
-            positives,
-            equal: true,
-        };
+        let (case, positives) = (Case::Expected, 64.0);
+        let setting = Setting { model: &model, case, fabric, bucket_mib: 50.0, positives };
         let found = plan(&setting);
-        let kernels: usize = model.works(positives).iter().map(|work| work.pieces.len()).sum();
+        let works = model.works(positives, case);
+        let kernels: usize = works.iter().map(|work| work.kernels.len()).sum();
         assert_eq!(found.whole().kernels, kernels);
-        assert_eq!(found.step_ms, super::super::plan::plan(&setting).compute_ms);
+        assert_eq!(found.step_ms, super::super::step::plan(&setting).compute_ms);
         let mut at = 0.0;
         for node in found.nodes.iter().filter(|node| node.critical) {
             assert!((node.start_ms - at).abs() < 1e-9, "{} at {at}", node.name);

@@ -1,0 +1,286 @@
+//! How long work takes on a GPU, by a model: plans of products, streams and `bench plan` share it.
+//!
+//! Peaks are the data sheets', L2's is what others measured. What kernels reach of them is a guess,
+//! and so a range ([`Case`]): a measurement outside of it refutes the model. Not verified on
+//! hardware.
+
+use device::{Gpu, Launch};
+
+use crate::matmul::launch::{DEPTH, Tile, tile_of};
+use crate::occupancy::Slots;
+
+/// What a GPU can do at most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Peak {
+    /// TFLOP/s of fp16 products with fp32 sums on tensor cores, without sparsity.
+    pub tflops: f64,
+    /// GB/s of memory.
+    pub gb_per_s: f64,
+}
+
+/// A data sheet, and GB/s that loads get from L2.
+///
+/// Source of the latter: `gpu-l2-cache` of te42kyfo/gpu-benches: A100 5.4, H100 PCIe 6.9 and H200
+/// 9.6 TB/s, the last with some hits in L1.
+type Sheet = (Peak, f64);
+
+const fn sheet(tflops: f64, gb_per_s: f64, l2_gb_per_s: f64) -> Sheet {
+    (Peak { tflops, gb_per_s }, l2_gb_per_s)
+}
+
+const A100: Sheet = sheet(312.0, 2039.0, 5400.0);
+const H100: Sheet = sheet(989.4, 3352.0, 6700.0);
+
+/// By parts of the name that the driver gives; the first row whose parts are all in it counts.
+const SHEETS: &[(&[&str], Sheet)] = &[
+    (&["H200"], sheet(989.4, 4800.0, 8000.0)),
+    (&["H100", "PCIe"], sheet(756.0, 2039.0, 5800.0)),
+    (&["H100", "NVL"], sheet(835.0, 3938.0, 6700.0)),
+    (&["H100"], H100),
+    (&["A100", "PCIE-40GB"], sheet(312.0, 1555.0, 5400.0)),
+    (&["A100", "SXM4-40GB"], sheet(312.0, 1555.0, 5400.0)),
+    (&["A100", "PCIe"], sheet(312.0, 1935.0, 5400.0)),
+    (&["A100"], A100),
+];
+
+/// The sheet of a GPU of this name, if it is known.
+fn sheet_of(name: &str) -> Option<Sheet> {
+    let holds = |parts: &[&str]| parts.iter().all(|part| name.contains(part));
+    SHEETS.iter().find(|(parts, _)| holds(parts)).map(|(_, sheet)| *sheet)
+}
+
+impl Peak {
+    /// The limits of a GPU of this name, if they are known.
+    pub fn of(name: &str) -> Option<Self> {
+        sheet_of(name).map(|(peak, _)| peak)
+    }
+
+    /// Least milliseconds that so many FLOPs of products and bytes take.
+    pub fn least_ms(&self, flops: f64, bytes: f64) -> f64 {
+        1e3 * (flops / (1e12 * self.tflops)).max(bytes / (1e9 * self.gb_per_s))
+    }
+}
+
+/// Where in its range an estimate lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    /// All goes as well as it might.
+    Fast,
+    /// The guess.
+    Expected,
+    /// All goes as badly as it might.
+    Slow,
+}
+
+impl Case {
+    /// All of them, from fast to slow.
+    pub const ALL: [Case; 3] = [Case::Fast, Case::Expected, Case::Slow];
+
+    fn of(self, range: [f64; 3]) -> f64 {
+        range[self as usize]
+    }
+}
+
+/// Part of the peak bandwidth that a kernel reaches that fills the GPU. Others copy at 83 to
+/// 88 % on an A100.
+const OF_MEMORY: [f64; 3] = [0.88, 0.84, 0.78];
+/// From one kernel's end to the next one's start in a graph, in microseconds. Small kernels of a
+/// graph start every 1.3 us (`gpu-small-kernels` of te42kyfo/gpu-benches).
+const GAP_US: [f64; 3] = [1.0, 1.4, 2.0];
+/// Cycles of a product's tile over those that plans reckon with. A large tile then makes 245, 222
+/// or 200 TFLOP/s of an endless reduction on an A100, where cuBLAS makes 271 at its best.
+const CYCLES_8: [f64; 3] = [1.12, 1.24, 1.375];
+/// The same on Hopper, whose `mma.sync` reaches 63 % of the peak: 450, 395 or 345 TFLOP/s, the
+/// first more than L2 feeds an H100.
+const CYCLES_9: [f64; 3] = [0.97, 1.106, 1.266];
+/// The same for tiles of 64x64, on top: an audit takes 0.43 of the large ones' rate, plans 0.79.
+const SMALL: [f64; 3] = [1.0, 1.4, 1.8];
+/// What a tile's start and end take, over what plans reckon with: by the audit 6.4 k-blocks on an
+/// A100 and 7.8 on Hopper, by plans 4.3.
+const ENDS: [f64; 3] = [1.2, 1.6, 2.0];
+/// FLOPs of a multiprocessor in a cycle on tensor cores, and without them as kernels reach it.
+const TENSOR_FLOPS: [f64; 2] = [2048.0, 4096.0];
+const SCALAR_FLOPS: [f64; 2] = [52.0, 62.0];
+/// Threads that a multiprocessor needs for its part of the memory bandwidth.
+const STREAMING_THREADS: f64 = 256.0;
+
+/// Rates of a GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rates {
+    gpu: Gpu,
+    peak: Peak,
+    l2_gb_per_s: f64,
+    case: Case,
+    ghz: f64,
+}
+
+/// The work of one launch.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Work {
+    /// Blocks that find work.
+    pub blocks: f64,
+    /// Bytes that it reads and writes.
+    pub bytes: f64,
+    /// FLOPs outside of matrix products.
+    pub flops: f64,
+    /// Values that each output of a matrix product sums.
+    pub depth: f64,
+    /// Columns of the product, if a block makes all of them, tile after tile.
+    pub columns: Option<usize>,
+}
+
+/// How long a launch takes alone, without the gap before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Time {
+    /// Microseconds.
+    pub us: f64,
+    /// What it would take if its blocks filled the GPU.
+    pub filled_us: f64,
+}
+
+impl Rates {
+    /// The rates of a GPU, at their best, as guessed, or at their worst. A GPU of an unknown name
+    /// has those of an A100 or H100.
+    pub fn of(gpu: &Gpu, case: Case) -> Self {
+        let hopper = usize::from(gpu.capability.major >= 9);
+        let (peak, l2_gb_per_s) = sheet_of(&gpu.name).unwrap_or([A100, H100][hopper]);
+        let ghz = peak.tflops * 1e3 / [108.0, 132.0][hopper] / TENSOR_FLOPS[hopper];
+        Self { gpu: gpu.clone(), peak, l2_gb_per_s, case, ghz }
+    }
+
+    /// Index of the architecture in a table: Ampere or Hopper.
+    fn hopper(&self) -> usize {
+        usize::from(self.gpu.capability.major >= 9)
+    }
+
+    /// Microseconds between two kernels of a captured graph.
+    pub fn gap_us(&self) -> f64 {
+        self.case.of(GAP_US)
+    }
+
+    /// GB/s of a kernel that fills the GPU.
+    pub fn gb_per_s(&self) -> f64 {
+        self.case.of(OF_MEMORY) * self.peak.gb_per_s
+    }
+
+    /// TFLOP/s without tensor cores.
+    pub fn scalar_tflops(&self) -> f64 {
+        SCALAR_FLOPS[self.hopper()] * self.multiprocessors() * self.ghz / 1e3
+    }
+
+    /// TFLOP/s of a product's kernel on an endless reduction that fills the GPU.
+    pub fn tflops(&self, kernel: &str) -> Option<f64> {
+        let tile = tile_of(kernel)?;
+        let us = self.k_block_us(&tile) / self.multiprocessors();
+        let bytes = tile.operand_bytes() / (self.l2_gb_per_s * 1e3);
+        Some(tile.flops() / us.max(bytes) / 1e6)
+    }
+
+    /// About how long a node takes, launches unknown.
+    pub fn node_us(&self, on_tensor_cores: bool, flops: f64, bytes: f64) -> f64 {
+        let tflops = match on_tensor_cores {
+            true => self.tflops("conv2d_f16_large").unwrap_or(self.peak.tflops),
+            false => self.scalar_tflops(),
+        };
+        self.gap_us() + (flops / tflops / 1e6).max(bytes / self.gb_per_s() / 1e3)
+    }
+
+    /// How long a launch takes.
+    pub fn launch(&self, launch: &Launch, work: &Work) -> Time {
+        let streamed = self.streamed(launch, work);
+        let computed = match tile_of(launch.kernel) {
+            Some(tile) => self.product(&tile, launch, work),
+            None => {
+                let us = work.flops / self.scalar_tflops() / 1e6;
+                Time { us, filled_us: us }
+            }
+        };
+        Time {
+            us: streamed.us.max(computed.us),
+            filled_us: streamed.filled_us.max(computed.filled_us),
+        }
+    }
+
+    fn streamed(&self, launch: &Launch, work: &Work) -> Time {
+        let filled_us = work.bytes / self.gb_per_s() / 1e3;
+        let threads = work.blocks * f64::from(launch.block[0]);
+        let part = threads / (STREAMING_THREADS * self.multiprocessors());
+        Time { us: filled_us / part.clamp(1e-3, 1.0), filled_us }
+    }
+
+    fn product(&self, tile: &Tile, launch: &Launch, work: &Work) -> Time {
+        let k_blocks = work.depth / DEPTH as f64 / f64::from(launch.grid[2].max(1));
+        let ends = self.case.of(ENDS) * tile.block_cycles / tile.k_block_cycles;
+        let tiles = work.columns.map_or(1, |columns| columns.div_ceil(tile.columns)) as f64;
+        let block_us = tiles * (k_blocks + ends) * self.k_block_us(tile);
+        let slots = Slots::of(&self.gpu, launch);
+        let operands = work.blocks * tiles * k_blocks * tile.operand_bytes();
+        let fed_us = operands / self.l2_gb_per_s / 1e3;
+        Time {
+            us: (slots.time(work.blocks.ceil() as usize) * block_us).max(fed_us),
+            filled_us: (work.blocks * block_us / self.multiprocessors()).max(fed_us),
+        }
+    }
+
+    /// Microseconds of a k-block where the multiprocessor is full, over the number of its blocks:
+    /// its instructions, or its way through shared memory.
+    fn k_block_us(&self, tile: &Tile) -> f64 {
+        let small = if tile.columns < 128 { self.case.of(SMALL) } else { 1.0 };
+        let factor = small * self.case.of([CYCLES_8, CYCLES_9][self.hopper()]);
+        tile.k_block_cycles.max(tile.shared_cycles()) * factor / self.ghz / 1e3
+    }
+
+    fn multiprocessors(&self) -> f64 {
+        self.gpu.multiprocessors as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_drivers_give_them_are_known() {
+        let bandwidth = |name| Peak::of(name).map(|peak| peak.gb_per_s);
+        assert_eq!(bandwidth("NVIDIA H200, driver for CUDA 13.0"), Some(4800.0));
+        assert_eq!(bandwidth("NVIDIA H100 PCIe"), Some(2039.0));
+        assert_eq!(bandwidth("NVIDIA H100 80GB HBM3"), Some(3352.0));
+        assert_eq!(bandwidth("NVIDIA A100-SXM4-80GB"), Some(2039.0));
+        assert_eq!(bandwidth("NVIDIA A100-SXM4-40GB"), Some(1555.0));
+        assert_eq!(bandwidth("NVIDIA A100 80GB PCIe"), Some(1935.0));
+        assert_eq!(bandwidth("NVIDIA L4"), None);
+    }
+
+    #[test]
+    fn the_slower_of_products_and_memory_is_the_limit() {
+        let peak = Peak { tflops: 100.0, gb_per_s: 1000.0 };
+        assert_eq!(peak.least_ms(1e11, 1e6), 1.0);
+        assert_eq!(peak.least_ms(1e9, 2e9), 2.0);
+    }
+
+    /// The comments above say what the ranges come to, and no case beats the data sheet.
+    #[test]
+    fn large_tiles_reach_what_is_said_of_them() {
+        let tflops = |gpu: &Gpu| {
+            Case::ALL.map(|case| Rates::of(gpu, case).tflops("conv2d_f16_large").expect("a tile"))
+        };
+        let near = |found: [f64; 3], said: [f64; 3]| {
+            let mut pairs = found.iter().zip(said);
+            assert!(pairs.all(|(a, b)| (a / b - 1.0).abs() < 0.01), "{found:?}, said {said:?}");
+        };
+        near(tflops(&Gpu::a100()), [245.0, 222.0, 200.0]);
+        near(tflops(&Gpu::h100()), [429.0, 395.0, 345.0]);
+    }
+
+    #[test]
+    fn few_threads_do_not_fill_the_memory_bus() {
+        let rates = Rates::of(&Gpu::h100(), Case::Expected);
+        let us = |blocks: usize| {
+            let launch = Launch::new("relu_mask_f16", [blocks, 1, 1]);
+            let work = Work { blocks: blocks as f64, bytes: 1e9, ..Work::default() };
+            rates.launch(&launch, &work).us
+        };
+        assert!((us(10_000) - 1e6 / 0.84 / 3352.0).abs() < 1e-6);
+        assert!((us(66) - 2.0 * us(132)).abs() < 1e-6);
+    }
+}
