@@ -64,7 +64,7 @@ enum What {
     Data(data::DataArgs),
     /// AP over the steps of several runs, as a table and as a drawing.
     Curves(curves::CurvesArgs),
-    /// The sessions of bench/history: trends, new ones, tables of docs/measurements.md.
+    /// The sessions of bench/history: compare them, or add one.
     History(history::HistoryArgs),
 }
 

@@ -1,4 +1,4 @@
-//! The counts as a Markdown table, for `docs/measurements.md`.
+//! The counts as a Markdown table.
 
 use super::Sm;
 use super::counts::{Counts, MainLoop};
