@@ -1,8 +1,9 @@
-//! Changes single instructions of the shipped PTX, one at a time, and tells which changes the kit's
-//! ops and steps do not notice. All runs on the test driver.
+//! Which instructions of the PTX that a training step launches the kit's ops and steps execute; or,
+//! as single instructions are changed one at a time, which changes they do not notice. All runs on
+//! the test driver.
 //!
-//! Stands beside `gpu-kit` and runs it. `--driver` is a folder with the driver's libraries under
-//! NVIDIA's names, `--launched` what a step launches, as `DRIVER_COVERAGE` wrote it.
+//! Stands beside `onegraph` and `gpu-kit` and runs them. `--driver` is a folder with the driver's
+//! libraries under NVIDIA's names; behind `--` stand a step's arguments of `inspect plan`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,10 +15,17 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-/// The kit's stages, in the order in which they are asked.
-const STAGES: [&str; 3] = ["small-ops", "ops", "step"];
-/// A kernel that runs for so long does not end: the longest of a stage take a third of it.
-const MAX_TIME: Duration = Duration::from_secs(240);
+/// The kit's stages, in the order in which they are asked, and their GPU: with one multiprocessor
+/// small products have large tiles.
+const STAGES: [(&str, &str); 4] =
+    [("small-ops", "A100"), ("ops", "A100"), ("ops", "A100:1"), ("step", "A100")];
+/// The kernels around a step, which no plan lists.
+const ENDS: [&str; 2] = ["take_inputs", "finish_step"];
+/// A step with kernels of large tiles and small ones.
+const STEP: [&str; 7] =
+    ["torchvision_r50", "--set", "train.batch_size=2", "--height", "320", "--width", "512"];
+/// A stage that runs so many times as long as without a change does not end.
+const MAX_TIMES: u32 = 10;
 /// Comparisons and arithmetic whose operands have an order.
 const ORDERED: [&str; 9] =
     ["sub.", "setp.l", "setp.g", "selp.", "div.", "rem.", "fma.", "mad.", "shl.b32"];
@@ -27,9 +35,9 @@ struct Args {
     /// Folder with libcuda.so.1 and libnccl.so.2.
     #[arg(long)]
     driver: PathBuf,
-    /// What a step launches: `KERNEL LINE COUNT OPCODE`.
+    /// Tells which instructions are not executed, and changes none.
     #[arg(long)]
-    launched: PathBuf,
+    coverage: bool,
     #[arg(long, default_value = "ptx/compute_80")]
     ptx: PathBuf,
     #[arg(long, default_value_t = 200)]
@@ -39,11 +47,14 @@ struct Args {
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Gets a line for each mutant.
-    #[arg(long)]
-    out: PathBuf,
+    #[arg(long, required_unless_present = "coverage")]
+    out: Option<PathBuf>,
     /// What an earlier run wrote: its survivors, instead of drawn mutants.
     #[arg(long)]
     again: Option<PathBuf>,
+    /// The step: arguments of `onegraph inspect plan`.
+    #[arg(last = true, default_values = STEP)]
+    step: Vec<String>,
 }
 
 /// A line of a kernel, and what it becomes.
@@ -60,12 +71,20 @@ struct Mutant {
 struct Plan {
     /// By stage and kernel: numbers of items.
     items: BTreeMap<(usize, String), BTreeSet<usize>>,
-    /// By kernel: executed lines.
-    lines: BTreeMap<String, BTreeSet<usize>>,
+    /// By the step's kernels: lines of instructions, and whether they are executed.
+    lines: BTreeMap<String, BTreeMap<usize, bool>>,
+    /// How long each stage takes.
+    times: Vec<Duration>,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.coverage {
+        return match plan(&args) {
+            Ok(plan) => coverage(&plan),
+            Err(fault) => failure(&fault),
+        };
+    }
     let mutants = |plan: &Plan| match &args.again {
         Some(path) => fs::read_to_string(path).map(|told| survivors(&told)),
         None => Ok(draw(&args, plan)),
@@ -73,10 +92,7 @@ fn main() -> ExitCode {
     let drawn = plan(&args).and_then(|plan| Ok((mutants(&plan).map_err(|e| e.to_string())?, plan)));
     let (mutants, plan) = match drawn {
         Ok(drawn) => drawn,
-        Err(fault) => {
-            eprintln!("error: {fault}");
-            return ExitCode::FAILURE;
-        }
+        Err(fault) => return failure(&fault),
     };
     let (next, told) = (AtomicUsize::new(0), Mutex::new(Vec::<String>::new()));
     std::thread::scope(|scope| {
@@ -97,40 +113,64 @@ fn main() -> ExitCode {
     let told = told.into_inner().unwrap_or_default().concat();
     let survivors = told.lines().filter(|line| line.starts_with("survived")).count();
     println!("{} mutants of {} kernels, {survivors} survived", mutants.len(), plan.lines.len());
-    match fs::write(&args.out, told) {
+    let out = args.out.unwrap_or_default();
+    match fs::write(&out, told) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => {
-            eprintln!("error: {}: {fault}", args.out.display());
-            ExitCode::FAILURE
-        }
+        Err(fault) => failure(&format!("{}: {fault}", out.display())),
     }
 }
 
+fn failure(fault: &str) -> ExitCode {
+    eprintln!("error: {fault}");
+    ExitCode::FAILURE
+}
+
+/// A program beside this one.
+fn beside(name: &str) -> Command {
+    let path = std::env::current_exe().map(|program| program.with_file_name(name));
+    Command::new(path.unwrap_or_default())
+}
+
 /// The kit's stage, on the driver.
-fn kit(args: &Args, stage: &str) -> Command {
-    let kit = std::env::current_exe().map(|program| program.with_file_name("gpu-kit"));
-    let mut command = Command::new(kit.unwrap_or_default());
+fn kit(args: &Args, (stage, gpu): (&str, &str)) -> Command {
+    let mut command = beside("gpu-kit");
     command.args(["work", "--images", ".", "--annotations", ".", stage]);
-    command.env("LD_LIBRARY_PATH", &args.driver).stderr(Stdio::null());
+    command.env("LD_LIBRARY_PATH", &args.driver).env("DRIVER_GPUS", gpu).stderr(Stdio::null());
     command
+}
+
+/// The kernels that the step launches, as `onegraph inspect plan` lists them.
+fn launched(args: &Args) -> Result<Vec<String>, String> {
+    let mut command = beside("onegraph");
+    command.args(["inspect", "plan", "--device", "cuda"]).args(&args.step);
+    let told = command.output().map_err(|e| format!("onegraph: {e}"))?;
+    let text = String::from_utf8_lossy(&told.stdout);
+    let Some((_, list)) = text.split_once(" different kernels:\n") else {
+        return Err(format!("inspect plan: {}", String::from_utf8_lossy(&told.stderr)));
+    };
+    let kernel = |line: &str| line.split_whitespace().nth(1).map(String::from);
+    let listed = list.lines().map_while(kernel);
+    Ok(listed.chain(ENDS.map(String::from)).collect())
 }
 
 /// Runs each stage once, unchanged: its items, their launches, and the lines that they execute.
 fn plan(args: &Args) -> Result<Plan, String> {
     let say = |e: std::io::Error| e.to_string();
-    let launched = fs::read_to_string(&args.launched).map_err(say)?;
-    let wanted: BTreeSet<&str> = launched.lines().filter_map(|l| l.split(' ').next()).collect();
-    let mut plan = Plan::default();
-    for (number, stage) in STAGES.iter().enumerate() {
+    let launched = launched(args)?;
+    let lines = launched.into_iter().map(|kernel| (kernel, BTreeMap::new())).collect();
+    let mut plan = Plan { lines, ..Plan::default() };
+    for (number, &stage) in STAGES.iter().enumerate() {
         let folder = tempfile::tempdir().map_err(say)?;
         // Launches and the kit's own lines in one file, in their order.
         let (log, covered) = (folder.path().join("log"), folder.path().join("covered"));
         let options = || fs::OpenOptions::new().create(true).append(true).open(&log);
         let mut command = kit(args, stage);
         command.env("DRIVER_TRACE", &log).env("DRIVER_COVERAGE", &covered);
+        let since = Instant::now();
         let status = command.stdout(options().map_err(say)?).status().map_err(say)?;
+        plan.times.push(since.elapsed());
         if !status.success() {
-            return Err(format!("the stage {stage} fails without a change: {status}"));
+            return Err(format!("the stage {stage:?} fails without a change: {status}"));
         }
         let mut item = 0;
         for line in fs::read_to_string(&log).map_err(say)?.lines() {
@@ -143,13 +183,36 @@ fn plan(args: &Args) -> Result<Plan, String> {
         for line in fs::read_to_string(&covered).map_err(say)?.lines() {
             let mut words = line.split(' ');
             let (kernel, at) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-            if words.next() != Some("0") && wanted.contains(kernel) {
-                let lines = plan.lines.entry(kernel.to_string()).or_default();
-                lines.extend(at.parse::<usize>());
+            if let (Some(lines), Ok(at)) = (plan.lines.get_mut(kernel), at.parse()) {
+                *lines.entry(at).or_default() |= words.next() != Some("0");
             }
         }
     }
     Ok(plan)
+}
+
+/// Prints the instructions that no stage executes: for each kernel how many of how many, and the
+/// ranges of their lines.
+fn coverage(plan: &Plan) -> ExitCode {
+    let (mut all, mut missing) = (0, 0);
+    for (kernel, lines) in &plan.lines {
+        let left = lines.values().filter(|executed| !**executed).count();
+        let lines: Vec<(&usize, &bool)> = lines.iter().collect();
+        let runs = lines.chunk_by(|a, b| a.1 == b.1).filter(|run| !run[0].1);
+        let ranges = runs.map(|run| match run {
+            [(first, _), .., (last, _)] => format!(" {first}-{last}"),
+            _ => format!(" {}", run[0].0),
+        });
+        match (lines.len(), ranges.collect::<String>()) {
+            (0, _) => println!("{kernel} is not launched"),
+            (_, ranges) if ranges.is_empty() => {}
+            (of, ranges) => println!("{kernel}: {left} of {of}, lines{ranges}"),
+        }
+        (all, missing) = (all + lines.len(), missing + left);
+    }
+    let share = 100.0 * (all - missing) as f64 / all.max(1) as f64;
+    println!("{missing} of {all} instructions are not executed; {share:.1} % are");
+    ExitCode::SUCCESS
 }
 
 /// Mutants in equal shares per kernel, of executed lines, drawn by the seed.
@@ -157,8 +220,11 @@ fn draw(args: &Args, plan: &Plan) -> Vec<Mutant> {
     let mut texts = BTreeMap::new();
     for file in fs::read_dir(&args.ptx).into_iter().flatten().flatten() {
         let text = fs::read_to_string(file.path()).unwrap_or_default();
-        for kernel in plan.lines.keys().filter(|k| text.contains(&format!(".entry {k}("))) {
-            texts.insert(kernel.clone(), text.clone());
+        let is_run = |lines: &BTreeMap<usize, bool>| lines.values().any(|executed| *executed);
+        for (kernel, _) in plan.lines.iter().filter(|(_, lines)| is_run(lines)) {
+            if text.contains(&format!(".entry {kernel}(")) {
+                texts.insert(kernel.clone(), text.clone());
+            }
         }
     }
     let mut random = args.seed;
@@ -176,7 +242,8 @@ fn draw(args: &Args, plan: &Plan) -> Vec<Mutant> {
         // Kernels in turn.
         let (kernel, text) = kernels[mutants.len() % kernels.len()];
         tries += 1;
-        let lines: Vec<usize> = plan.lines[kernel].iter().copied().collect();
+        let executed = plan.lines[kernel].iter().filter(|(_, executed)| **executed);
+        let lines: Vec<usize> = executed.map(|(line, _)| *line).collect();
         let line = lines[below(lines.len())];
         let old = text.lines().nth(line - 1).unwrap_or_default();
         let mut changed = changes(old);
@@ -261,11 +328,11 @@ fn changes(line: &str) -> Vec<String> {
 /// The stage that notices the mutant, or `survived`.
 fn verdict(args: &Args, plan: &Plan, mutant: &Mutant) -> String {
     let Ok(folder) = tempfile::tempdir() else { return "no folder".into() };
-    for (number, stage) in STAGES.iter().enumerate() {
+    for (number, &(stage, gpu)) in STAGES.iter().enumerate() {
         let Some(items) = plan.items.get(&(number, mutant.kernel.clone())) else { continue };
         let items: Vec<String> = items.iter().map(usize::to_string).collect();
         let findings = folder.path().join("findings");
-        let mut command = kit(args, stage);
+        let mut command = kit(args, (stage, gpu));
         command.args(["--only", &items.join(",")]).stdout(Stdio::null());
         command.env("DRIVER_EDIT", format!("{}:{}={}", mutant.kernel, mutant.line, mutant.new));
         command.env("DRIVER_REPORT", &findings).env("DRIVER_CHECKS", "races");
@@ -274,7 +341,7 @@ fn verdict(args: &Args, plan: &Plan, mutant: &Mutant) -> String {
         let status = loop {
             match child.try_wait() {
                 Ok(Some(status)) => break Some(status),
-                _ if since.elapsed() > MAX_TIME => {
+                _ if since.elapsed() > MAX_TIMES * plan.times[number] => {
                     let _ = (child.kill(), child.wait());
                     break None;
                 }

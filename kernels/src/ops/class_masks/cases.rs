@@ -20,7 +20,12 @@ pub fn cases() -> Vec<OpCase> {
         ([16, 28, 28, 256], 81, 13),
     ];
     let plain = shapes.map(|(shape, classes, count)| case(shape, classes, count));
-    let masked = [([5, 7, 3, 8], 3, 5), ([11, 5, 5, 37], 11, 7)];
+    let masked = [
+        ([5, 7, 3, 8], 3, 5),
+        ([11, 5, 5, 37], 11, 7),
+        // Rows for each thread of a sum over them, and warps without a pixel.
+        ([67, 1, 3, 16], 3, 67),
+    ];
     let finished = masked.into_iter().flat_map(|(shape, classes, count)| {
         [(true, false), (false, true), (true, true)]
             .map(|(relu, bias_grad)| gradient(&case(shape, classes, count), relu, bias_grad))

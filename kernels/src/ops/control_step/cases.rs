@@ -43,7 +43,7 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn multistep() -> LrSchedule {
-    let milestones = vec![1000, 1500, 2000, 3000];
+    let milestones = vec![1000, 1500, 2000, 3000, 4000, 5000, 60_000];
     LrSchedule::Multistep {
         base: 0.02,
         warmup_steps: 500,

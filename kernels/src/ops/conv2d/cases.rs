@@ -91,10 +91,11 @@ fn cut_cases() -> Vec<OpCase> {
 /// A residual of half the size, of odd sizes, larger, and of one position; in large tiles, in
 /// splits and unaligned; with all other flags.
 fn nearest_cases() -> Vec<OpCase> {
-    let some = Conv2d { bias: true, residual: true, nearest: true, ..Conv2d::new(1, 0) };
+    let bare = Conv2d { residual: true, nearest: true, ..Conv2d::new(1, 0) };
+    let some = Conv2d { bias: true, ..bare.clone() };
     let all = Conv2d { scale: true, relu: true, counted: true, ..some.clone() };
     type Row<'a> = ([usize; 4], [usize; 4], [usize; 2], &'a Conv2d);
-    let rows: [Row<'_>; 8] = [
+    let rows: [Row<'_>; 21] = [
         ([2, 13, 11, 8], [16, 1, 1, 0], [7, 5], &some),
         ([2, 12, 13, 40], [136, 3, 1, 1], [6, 7], &all),
         ([1, 5, 7, 40], [24, 3, 2, 1], [2, 2], &some),
@@ -103,13 +104,33 @@ fn nearest_cases() -> Vec<OpCase> {
         ([2, 3, 4, 8], [8, 1, 1, 0], [1, 1], &all),
         ([12, 24, 48, 16], [128, 1, 1, 0], [12, 24], &some),
         ([3, 3, 5, 264], [24, 3, 1, 1], [2, 3], &all),
+        // A full tile, tails and rows past the count; splits of large tiles; columns that are no
+        // whole chunks in both.
+        ([3, 8, 9, 8], [136, 1, 1, 0], [4, 5], &all),
+        ([3, 8, 9, 8], [136, 1, 1, 0], [4, 5], &some),
+        ([3, 8, 9, 8], [129, 1, 1, 0], [4, 5], &all),
+        ([3, 8, 9, 8], [129, 1, 1, 0], [4, 5], &some),
+        ([1, 5, 13, 192], [72, 3, 1, 1], [3, 7], &some),
+        ([1, 5, 13, 192], [65, 3, 1, 1], [3, 7], &all),
+        ([3, 8, 9, 24], [136, 3, 1, 1], [4, 5], &some),
+        // Maps of one row, of one column, and of both.
+        ([2, 1, 72, 8], [136, 1, 1, 0], [1, 36], &bare),
+        ([2, 72, 1, 8], [136, 1, 1, 0], [36, 1], &bare),
+        ([144, 1, 1, 8], [136, 1, 1, 0], [1, 1], &bare),
+        ([3, 1, 5, 264], [24, 3, 1, 1], [1, 2], &bare),
+        ([3, 5, 1, 264], [24, 3, 1, 1], [2, 1], &bare),
+        ([4, 1, 1, 264], [17, 3, 1, 1], [1, 1], &bare),
     ];
     let case = |&(x, w, [height, width], op): &([usize; 4], [usize; 4], [usize; 2], &Conv2d)| {
-        let mut case = case(x, w, op.clone(), x[0] < 12);
+        let is_small = x[0] * x[1] * x[2] * w[0] < 5000;
+        let mut case = case(x, w, op.clone(), is_small);
         case.label += &format!(" of {height} x {width}");
         let residual = TensorDesc::new(Role::Activation, &[x[0], height, width, w[0]]);
         let position = 2 + usize::from(op.scale) + usize::from(op.bias);
         case.inputs[position] = normal(&residual, 5, 1.0);
+        if op.counted && !is_small {
+            past_count(&mut case.inputs, x[0].div_ceil(2));
+        }
         case
     };
     rows.iter().map(case).collect()
@@ -148,22 +169,35 @@ fn signs_cases() -> Vec<OpCase> {
 /// tails in rows, columns and the reduction.
 fn few_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
+    let scale = Conv2d { scale: true, ..plain.clone() };
     let residual = Conv2d { residual: true, ..plain.clone() };
-    let all =
-        Conv2d { scale: true, bias: true, residual: true, relu: true, counted: true, ..plain };
+    let all = Conv2d { bias: true, relu: true, counted: true, ..scale.clone() };
+    let all = Conv2d { residual: true, ..all };
     let signs = Conv2d { signs: true, ..all.clone() };
-    let rows: [([usize; 4], [usize; 4], &Conv2d); 6] = [
+    let rows: [([usize; 4], [usize; 4], &Conv2d); 16] = [
         ([2, 12, 13, 40], [136, 3, 1, 1], &all),
         ([2, 13, 12, 136], [136, 3, 2, 1], &residual),
         ([2, 12, 13, 40], [192, 3, 1, 1], &signs),
         ([3, 12, 13, 136], [72, 3, 1, 1], &residual),
         ([2, 6, 7, 40], [72, 3, 2, 1], &all),
         ([3, 12, 13, 136], [5, 3, 1, 1], &residual),
+        // A full tile, tails and rows past the count, also of columns that are no whole chunks.
+        ([3, 8, 9, 136], [136, 1, 1, 0], &all),
+        ([3, 8, 9, 136], [136, 1, 1, 0], &plain),
+        ([3, 8, 9, 8], [129, 1, 1, 0], &all),
+        ([3, 8, 9, 8], [129, 1, 1, 0], &plain),
+        ([3, 8, 9, 8], [192, 1, 1, 0], &signs),
+        // Splits of large tiles: forward and the input's gradient; the weight's.
+        ([1, 5, 13, 192], [72, 3, 1, 1], &plain),
+        ([1, 5, 13, 192], [65, 3, 1, 1], &plain),
+        ([1, 5, 13, 72], [192, 3, 1, 1], &plain),
+        ([1, 32, 50, 8], [72, 3, 1, 1], &scale),
+        ([1, 24, 32, 9], [8, 1, 1, 0], &plain),
     ];
     let case = |&(x, w, op): &([usize; 4], [usize; 4], &Conv2d)| {
         let mut case = case(x, w, op.clone(), false);
         if op.counted {
-            past_count(&mut case.inputs, 1);
+            past_count(&mut case.inputs, x[0].div_ceil(2));
         }
         case
     };

@@ -15,7 +15,7 @@ use crate::{Finish, Role, TensorDesc};
 /// with another gradient, with a mask and with both; counted (none, some, all) and not; rows past
 /// the count hold NaN. `scaled_floor` allows for the rounding of weights times a scale.
 pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
-    let shapes: [([usize; 4], [usize; 4]); 12] = [
+    let shapes: [([usize; 4], [usize; 4]); 18] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
         ([1, 1, 1, 1], [1, 1, 1, 0]),
         ([2, 5, 7, 11], [13, 1, 2, 0]),
@@ -29,6 +29,13 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
         ([12, 24, 48, 128], [16, 1, 1, 0]),
         ([3, 3, 5, 24], [264, 3, 1, 1]),
         ([3, 6, 5, 24], [264, 3, 2, 1]),
+        // Full tiles and tails, large and of padded columns, of which there may be splits.
+        ([3, 8, 9, 136], [8, 1, 1, 0]),
+        ([3, 15, 17, 136], [8, 3, 2, 1]),
+        ([3, 8, 9, 72], [5, 3, 1, 1]),
+        ([3, 15, 17, 72], [5, 3, 2, 1]),
+        ([1, 5, 13, 72], [61, 3, 1, 1]),
+        ([3, 6, 5, 16], [261, 3, 2, 1]),
     ];
     let both = Finish { other: true, mask: true };
     let finishes = [Finish { mask: false, ..both }, Finish { other: false, ..both }, both];
@@ -47,12 +54,17 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
 
 /// A mask of signs: a stride, large tiles, splits, and filters that CUDA reads one by one.
 fn signs_cases() -> Vec<OpCase> {
-    let shapes: [([usize; 4], [usize; 4]); 5] = [
+    let shapes: [([usize; 4], [usize; 4]); 10] = [
         ([0, 5, 5, 64], [4, 3, 1, 1]),
         ([3, 8, 6, 64], [24, 3, 2, 1]),
         ([2, 6, 6, 192], [13, 3, 1, 1]),
         ([12, 24, 48, 128], [16, 1, 1, 0]),
         ([4, 3, 5, 64], [264, 3, 1, 1]),
+        ([3, 8, 9, 192], [8, 1, 1, 0]),
+        ([3, 16, 18, 192], [8, 3, 2, 1]),
+        ([4, 10, 9, 64], [5, 3, 1, 1]),
+        ([3, 8, 9, 192], [8, 1, 1, 0]),
+        ([3, 16, 18, 64], [5, 3, 2, 1]),
     ];
     let of_shape = |(at, &(x, w)): (usize, &([usize; 4], [usize; 4]))| {
         let finish = Finish { other: at % 2 == 0, mask: true };
@@ -103,7 +115,7 @@ fn case(
 /// No images, one value, primes, strides, large tiles with more than one of filters, splits, and
 /// filters whose columns CUDA pads; counted and not; images past the count hold NaN.
 pub(super) fn bias_grad_cases() -> Vec<OpCase> {
-    let shapes: [([usize; 4], [usize; 4]); 11] = [
+    let shapes: [([usize; 4], [usize; 4]); 16] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
         ([1, 1, 1, 1], [1, 1, 1, 0]),
         ([2, 5, 7, 11], [13, 1, 2, 0]),
@@ -116,6 +128,13 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
         ([6, 24, 48, 16], [160, 3, 1, 1]),
         ([12, 24, 48, 128], [264, 1, 1, 0]),
         ([3, 3, 5, 264], [24, 3, 1, 1]),
+        // A full tile and tails; splits of large tiles.
+        ([3, 8, 9, 136], [136, 1, 1, 0]),
+        ([2, 32, 50, 8], [72, 3, 1, 1]),
+        // The same of padded columns.
+        ([2, 8, 9, 64], [69, 1, 1, 0]),
+        ([2, 8, 9, 8], [69, 3, 1, 1]),
+        ([2, 16, 25, 8], [28, 1, 1, 0]),
     ];
     let of_shape = |&(x, [filters, kernel, stride, pad]): &([usize; 4], [usize; 4])| {
         [None, Some(0), Some(x[0] / 2)].map(|count| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{ConvTranspose2x2, ConvTranspose2x2GradInput};
 use crate::case::{OpCase, integers, normal};
+use crate::cpu::HostTensor;
 use crate::ops::relu_mask::one_sided;
 use crate::signs::signs_of;
 use crate::{Finish, OpRef, Role, TensorDesc};
@@ -11,14 +12,17 @@ use crate::{Finish, OpRef, Role, TensorDesc};
 /// No images, one value, primes, tiles and their neighbours, the large tiles of CUDA, and the small
 /// model's mask head.
 pub fn cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], usize); 7] = [
+    let rows: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 5),
         ([1, 1, 1, 1], 1),
         ([2, 5, 7, 11], 13),
         ([3, 3, 2, 16], 15),
-        ([1, 2, 3, 260], 17),
+        ([1, 2, 3, 520], 17),
         ([18, 14, 14, 16], 128),
         ([8, 14, 14, 48], 48),
+        // Full tiles and tails, large and of padded columns.
+        ([3, 8, 9, 8], 136),
+        ([3, 8, 9, 5], 72),
     ];
     rows.iter()
         .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))
@@ -42,34 +46,42 @@ pub fn cases() -> Vec<OpCase> {
 /// The gradient of x, masked, added to another, and both: small, unaligned, in large tiles and in
 /// splits.
 fn finish_cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], usize); 8] = [
-        ([2, 5, 7, 11], 13),
-        ([3, 3, 2, 16], 24),
-        ([18, 14, 14, 128], 16),
-        ([1, 2, 3, 8], 264),
-        // Of signs from here on.
-        ([18, 14, 14, 128], 16),
-        ([2, 2, 3, 64], 264),
-        ([2, 4, 3, 64], 5),
-        ([3, 12, 13, 192], 24),
+    let rows: [([usize; 4], usize, [bool; 3]); 16] = [
+        // Another gradient, a mask, which may be of signs.
+        ([2, 5, 7, 11], 13, [true, true, false]),
+        ([3, 3, 2, 16], 24, [false, true, false]),
+        ([18, 14, 14, 128], 16, [true, false, false]),
+        ([1, 2, 3, 8], 264, [true, true, false]),
+        ([18, 14, 14, 128], 16, [true, true, true]),
+        ([2, 2, 3, 64], 264, [false, true, true]),
+        ([2, 4, 3, 64], 5, [true, true, true]),
+        ([3, 12, 13, 192], 24, [true, true, true]),
+        // Full tiles, tails, and columns that are no whole chunks; the same in splits.
+        ([3, 8, 9, 136], 8, [true, true, false]),
+        ([3, 8, 9, 136], 8, [false, true, false]),
+        ([3, 8, 9, 192], 8, [false, true, true]),
+        ([3, 8, 9, 129], 8, [true, true, false]),
+        ([3, 8, 9, 129], 8, [false, true, false]),
+        ([1, 5, 13, 72], 384, [true, true, false]),
+        ([1, 5, 13, 65], 384, [true, true, false]),
+        ([1, 5, 13, 65], 384, [false, true, false]),
     ];
-    let case = |(i, &(x, k)): (usize, &([usize; 4], usize))| {
-        let finish = Finish { other: i != 1 && i != 5, mask: i != 2 };
+    let case = |&(x, k, [other, mask, of_signs]): &([usize; 4], usize, [bool; 3])| {
+        let finish = Finish { other, mask };
         let op: OpRef = Arc::new(ConvTranspose2x2GradInput { counted: true, finish });
         let gradient =
             |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);
         let mut inputs = vec![
             gradient(&[x[0], 2 * x[1], 2 * x[2], k], 1),
             normal(&TensorDesc::new(Role::Weight, &[x[3], 2, 2, k]), 2, 0.2),
-            integers(&[1], 4, 0, x[0] as i32 + 2),
+            HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![x[0].div_ceil(2) as i32]),
         ];
         inputs.extend((0..finish.inputs() as u32).map(|seed| gradient(&x, 5 + seed)));
-        let signs =
-            signs_of(&TensorDesc::new(Role::Gradient, &x)).filter(|_| i >= 4 && finish.mask);
+        let signs = signs_of(&TensorDesc::new(Role::Gradient, &x)).filter(|_| of_signs);
         if let (Some(signs), Some(mask)) = (signs, inputs.last_mut()) {
             *mask = integers(&signs.shape, 7, i32::MIN / 2, i32::MAX / 2);
         }
-        OpCase::new(format!("{x:?} from {k}, {finish:?}"), op, inputs)
+        OpCase::new(format!("{x:?} from {k}, {finish:?}, signs {of_signs}"), op, inputs)
     };
-    rows.iter().enumerate().map(case).collect()
+    rows.iter().map(case).collect()
 }

@@ -6,14 +6,15 @@ use super::GradNorms;
 use crate::case::{OpCase, normal};
 use crate::{Role, TensorDesc};
 
-/// Sizes 0, 1, primes, a block and its neighbours, a chunk and its neighbours, weights of a res4
-/// block, more tensors than a CUDA launch takes, and values that are not finite or nearly so.
+/// Sizes 0, 1, primes, a block and its neighbours, a chunk and its neighbours, more blocks than a
+/// warp adds in four turns, weights of a res4 block, more tensors than a CUDA launch takes, and
+/// values that are not finite or nearly so.
 pub fn cases() -> Vec<OpCase> {
     let lists: [&[&[usize]]; 5] = [
         &[&[0]],
         &[&[1], &[5, 7, 11], &[13]],
         &[&[8191], &[0], &[8192], &[8193], &[0]],
-        &[&[16383], &[16384], &[16385]],
+        &[&[16383], &[16384], &[16385], &[1_060_001]],
         &[&[256, 1, 1, 1024], &[256, 3, 3, 256], &[1024, 1, 1, 256]],
     ];
     let of_shapes = lists.iter().map(|shapes| case(format!("{shapes:?}"), shapes));

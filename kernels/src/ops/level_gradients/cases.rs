@@ -15,23 +15,28 @@ const ANCHORS: usize = 3;
 /// One head and two, with and without patches, on maps that the heads do not read too; no RoIs, a
 /// part and all in use; odd channels and more than a block takes.
 pub fn cases() -> Vec<OpCase> {
+    let five = [[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]];
     let three = [[16, 24], [8, 12], [4, 6]];
     vec![
-        case("one head", 2, &three, 3, &[(7, 11, 9)], None, 8),
-        case("two heads", 2, &three, 3, &[(7, 11, 11), (14, 5, 3)], None, 5),
-        case("one head, patches", 1, &three, 2, &[(7, 13, 0)], Some(17), 13),
-        case("all", 2, &three, 2, &[(7, 37, 31), (14, 13, 13)], Some(40), 136),
-        case("none in use", 1, &[[9, 11]], 1, &[(3, 4, 0), (5, 2, 0)], Some(1), 8),
-        case("no images", 0, &[[9, 11]], 1, &[(3, 0, 0)], Some(3), 8),
+        case("one head", (2, &three, 3), PLAIN, &[(7, 11, 9)], None, 8),
+        case("two heads", (2, &three, 3), PLAIN, &[(7, 11, 11), (14, 5, 3)], None, 5),
+        case("one head, patches", (1, &three, 2), PLAIN, &[(7, 13, 0)], Some(17), 13),
+        case("all", (2, &three, 2), PLAIN, &[(7, 37, 31), (14, 13, 13)], Some(40), 136),
+        case("none in use", (1, &[[9, 11]], 1), PLAIN, &[(3, 4, 0), (5, 2, 0)], Some(1), 8),
+        case("no images", (0, &[[9, 11]], 1), PLAIN, &[(3, 0, 0)], Some(3), 8),
+        case("many samples", (1, &five, 5), (0, false), &[(3, 9, 9), (2, 7, 7)], Some(7), 8),
+        case("many bins", (1, &three, 2), (5, true), &[(28, 9, 9), (17, 7, 7)], None, 8),
     ]
 }
+
+/// Samples a side of a bin (0: as many as it has pixels), and whether pixels are centred.
+const PLAIN: (usize, bool) = (2, false);
 
 /// Heads are (bins a side, capacity, RoIs in use) on the first `levels` maps; `patches` an image.
 fn case(
     label: &str,
-    images: usize,
-    sizes: &[[usize; 2]],
-    levels: usize,
+    (images, sizes, levels): (usize, &[[usize; 2]], usize),
+    (sampling_ratio, aligned): (usize, bool),
     heads: &[(usize, usize, i32)],
     patches: Option<usize>,
     channels: usize,
@@ -49,7 +54,7 @@ fn case(
             HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count]),
         ]);
         let spatial_scales = (0..levels).map(|l| 0.25 / (1 << l) as f32).collect();
-        let forward = RoiAlign { pooled, sampling_ratio: 2, aligned: false, spatial_scales };
+        let forward = RoiAlign { pooled, sampling_ratio, aligned, spatial_scales };
         rois.push(RoiAlignGrad { forward, images, level_sizes: sizes[..levels].to_vec() });
     }
     let patches = patches.map(|per_image| {

@@ -49,13 +49,14 @@ pub fn cases() -> Vec<OpCase> {
 /// The gradients of w and b in one: no rows, unaligned, padded columns, more than a tile of them,
 /// and in splits; rows past the count hold NaN.
 fn bias_grad_cases() -> Vec<OpCase> {
-    let rows: [([usize; 2], usize); 6] = [
+    let rows: [([usize; 2], usize); 7] = [
         ([0, 3], 2),
         ([5, 7], 11),
         ([70, 40], 3),
         ([131, 64], 81),
         ([67, 24], 200),
         ([600, 8], 16),
+        ([160, 136], 136),
     ];
     let case = |&([rows, row], k): &([usize; 2], usize)| {
         [None, Some(0), Some(rows * 2 / 3)].map(|count| {

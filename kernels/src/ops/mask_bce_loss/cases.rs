@@ -9,8 +9,15 @@ use crate::{Role, TensorDesc};
 
 /// Rows 0, 1, primes, counts below the capacity, and positives of a COCO image.
 pub fn cases() -> Vec<OpCase> {
-    let rows =
-        [(0, 5, 0, 1), (1, 1, 1, 1), (5, 7, 5, 2), (13, 5, 7, 3), (11, 5, 0, 2), (16, 28, 13, 1)];
+    let rows = [
+        (0, 5, 0, 1),
+        (1, 1, 1, 1),
+        (5, 7, 5, 2),
+        (13, 5, 7, 3),
+        (11, 5, 0, 2),
+        (4500, 1, 4499, 1),
+        (16, 28, 13, 1),
+    ];
     let few = rows.iter().flat_map(|&(rows, side, count, images)| {
         [1, 2].map(|ipg| case([rows, side, side], count, images, ipg))
     });

@@ -12,6 +12,8 @@ type Detail = [usize; 2];
 
 /// Triangles, and few runs.
 const FEW: Detail = [3, 11];
+/// Runs over many columns.
+const LONG: Detail = [3, 3];
 /// Polygons that cross themselves, and more of everything than a block has threads.
 const MANY: Detail = [263, 601];
 
@@ -31,6 +33,7 @@ pub fn cases() -> Vec<OpCase> {
         cases.push(case(op(31), [5, 5], [31, 32], [33, 31], FEW));
         cases.push(case(op(32), [5, 5], [32, 33], [31, 64], MANY));
         cases.push(case(op(33), [5, 5], [1100, 65], [2111, 70], MANY));
+        cases.push(case(op(9), [29, 29], [37, 53], [41, 29], LONG));
         cases.push(case(op(28), [64, 61], [480, 640], [800, 1066], FEW));
     }
     cases

@@ -10,11 +10,12 @@ use crate::{Role, TensorDesc};
 /// No images, one value, primes, the stem's pool, P6, and the stem of a training step; then without
 /// the places.
 pub fn cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], [usize; 3]); 7] = [
+    let rows: [([usize; 4], [usize; 3]); 8] = [
         ([0, 4, 4, 3], [3, 2, 1]),
         ([1, 1, 1, 1], [1, 2, 0]),
         ([2, 5, 7, 11], [3, 2, 1]),
         ([2, 13, 11, 5], [1, 2, 0]),
+        ([2, 13, 11, 8], [1, 2, 0]),
         ([1, 7, 5, 3], [2, 1, 1]),
         ([1, 8, 8, 16], [5, 3, 2]),
         ([1, 100, 168, 64], [3, 2, 1]),

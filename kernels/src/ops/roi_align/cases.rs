@@ -26,12 +26,15 @@ pub fn cases() -> Vec<OpCase> {
         cases.push(case(op(14, 2), [2, 16, 24, 4], 11, 9));
         cases.push(case(op(7, 2), [1, 13, 18, 136], 5, 5));
         cases.push(case(op(28, 1), [1, 9, 17, 8], 3, 3));
+        cases.push(case(op(3, 1), [1, 37, 41, 8], 17, 17));
         cases.push(odd_boxes(case(op(7, 2), [2, 9, 11, 8], 11, 11)));
     }
+    let op = RoiAlign { pooled: 3, sampling_ratio: 5, aligned: false, spatial_scales: vec![0.25] };
+    cases.push(case(op, [1, 9, 11, 8], 17, 17));
     let scales = vec![0.25, 0.125, 0.0625, 0.03125];
     let op = RoiAlign { pooled: 7, sampling_ratio: 2, aligned: false, spatial_scales: scales };
     let small = RoiAlign { pooled: 3, spatial_scales: vec![0.25, 0.125], ..op.clone() };
-    cases.push(case(small, [2, 11, 9, 2], 1301, 1300));
+    cases.push(case(small, [2, 11, 9, 2], 4301, 4300));
     cases.push(case(op, [2, 64, 64, 48], 256, 251));
     cases
 }

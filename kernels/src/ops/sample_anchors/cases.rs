@@ -7,8 +7,8 @@ use crate::boxes::SampleKey;
 use crate::case::boxes::image_keys;
 use crate::case::{OpCase, integers};
 
-/// No image, no anchor, no room, one, primes, the anchors of a block and its neighbours, and those
-/// of an 800x1344 image.
+/// No image, no anchor, no room, one, primes, more room than anchors, the anchors of a block and
+/// its neighbours, and those of an 800x1344 image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 4),
@@ -17,6 +17,7 @@ pub fn cases() -> Vec<OpCase> {
         (1, 1, 1),
         (5, 101, 13),
         (5, 101, 256),
+        (1, 4200, 9000),
         (2, 4095, 64),
         (3, 4096, 7),
         (2, 4097, 300),

@@ -9,7 +9,7 @@ use crate::{Role, TensorDesc};
 
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 images.
 pub fn cases() -> Vec<OpCase> {
-    let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (1024, 2)];
+    let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (4500, 2)];
     let few = rows.iter().flat_map(|&(rows, images)| {
         [(1.0, 1), (1.0 / 9.0, 2), (0.0, 2)].map(|(beta, ipg)| case(rows, images, beta, ipg))
     });

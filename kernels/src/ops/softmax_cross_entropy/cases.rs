@@ -18,6 +18,9 @@ pub fn cases() -> Vec<OpCase> {
         (256, 5, 3),
         (257, 5, 3),
         (1024, 81, 2),
+        // A warp's columns four times over, and a thread's labels.
+        (401, 165, 2),
+        (4099, 5, 3),
     ];
     let few = rows
         .iter()

@@ -10,6 +10,8 @@ use crate::{Role, TensorDesc};
 /// weights, and more terms than one CUDA launch adds.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 6] = [&[0], &[1], &[5, 7, 11], &[16383], &[16385], &[2, 25, 42, 256]];
+    // Of eight elements and seven.
+    let tail: &[usize] = &[15];
     shapes
         .iter()
         .flat_map(|shape| [1, 2, 3].map(|n| (Role::Gradient, shape, n)))
@@ -17,6 +19,9 @@ pub fn cases() -> Vec<OpCase> {
             (Role::WeightGradient, &shapes[2], 5),
             (Role::Gradient, &shapes[2], 33),
             (Role::WeightGradient, &shapes[2], 67),
+            (Role::Gradient, &tail, 1),
+            (Role::Gradient, &tail, 4),
+            (Role::Gradient, &tail, 71),
         ])
         .map(|(role, shape, n)| {
             let desc = TensorDesc::new(role, shape);

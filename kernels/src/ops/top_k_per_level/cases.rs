@@ -14,7 +14,7 @@ type Maps<'a> = &'a [(usize, usize)];
 /// training step's levels; around the largest level that CUDA sorts whole (4,096), and a k beyond
 /// it; logits that nearly all tie, with NaN and infinities among them.
 pub fn cases() -> Vec<OpCase> {
-    let shapes: [(usize, usize, Maps<'static>); 9] = [
+    let shapes: [(usize, usize, Maps<'static>); 11] = [
         (4, 0, &[(2, 3)]),
         (4, 1, &[(0, 3), (1, 1)]),
         (0, 2, &[(5, 7)]),
@@ -22,12 +22,18 @@ pub fn cases() -> Vec<OpCase> {
         (104, 2, &[(5, 7), (1, 1)]),
         (7, 1, &[(1, 5); 11]),
         (101, 2, &[(35, 39), (5, 273), (17, 241)]),
+        (1222, 1, &[(35, 40); 8]),
+        (4000, 1, &[(35, 40)]),
         (5000, 1, &[(41, 43), (37, 61)]),
         (2000, 2, &[(200, 336), (100, 168), (50, 84), (25, 42), (13, 21)]),
     ];
     let random = shapes.iter().map(|&(k, n, maps)| {
         let logits = |(i, &(h, w)): (usize, &(usize, usize))| {
-            normal(&TensorDesc::new(Role::Activation, &[n, h, w, 3]), i as u32, 2.0)
+            normal(
+                &TensorDesc::new(Role::Activation, &[n, h, w, 3]),
+                i as u32,
+                2.0 * 1.19f32.powi(i as i32),
+            )
         };
         let inputs = maps.iter().enumerate().map(logits).collect();
         OpCase::new(format!("k {k}, N {n}, {maps:?}"), Arc::new(TopKPerLevel { k }), inputs)

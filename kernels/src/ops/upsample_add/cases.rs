@@ -8,15 +8,16 @@ use crate::{Finish, OpRef, Role, TensorDesc};
 
 /// No images, one value, odd sizes, a map that shrinks, and P5 onto P4 of a training step.
 pub fn cases() -> Vec<OpCase> {
-    let rows: [[usize; 6]; 6] = [
+    let rows: [[usize; 6]; 7] = [
         [0, 4, 4, 2, 2, 3],
         [1, 1, 1, 1, 1, 1],
         [2, 13, 11, 7, 5, 5],
         [1, 7, 5, 3, 5, 11],
         [1, 3, 2, 7, 5, 2],
+        [1, 3, 2, 7, 5, 8],
         [1, 50, 84, 25, 42, 256],
     ];
-    let finished = rows[..5].iter().map(finished);
+    let finished = rows[..6].iter().map(finished);
     rows.iter()
         .map(|&[n, out_h, out_w, h, w, c]| {
             let map = |h, w| TensorDesc::new(Role::Activation, &[n, h, w, c]);
