@@ -77,13 +77,6 @@ impl DataSet {
     ) -> Result<Self, EngineError> {
         let store = Arc::new(made::open(config, split, progress, open)?);
         check_masks(config, &store)?;
-        if !store.has_checksums() {
-            let path = store.path().display();
-            progress.say(&format!(
-                "store {path}: an older onegraph wrote it without checksums of its pixels; run \
-                 `onegraph prep` again"
-            ));
-        }
         warn(config, split, &store, progress);
         let images = select(&config.data, split, &store, progress)?;
         let size = |i: &usize| {

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::format::{
-    self, Capacities, FORMAT_VERSION, Header, ImageRow, OLDEST_VERSION, ObjectRow, PartRow,
-};
+use super::format::{self, Capacities, FORMAT_VERSION, Header, ImageRow, ObjectRow, PartRow};
 use crate::error::DaliError;
 
 /// The mapped files as records.
@@ -18,8 +16,7 @@ pub(super) struct Tables<'a> {
     pub(super) runs: &'a [u32],
     pub(super) names: &'a [u8],
     pub(super) pixel_bytes: usize,
-    /// Records of `sources.bin`; `None` in version 1.
-    pub(super) num_sources: Option<usize>,
+    pub(super) num_sources: usize,
 }
 
 /// Reads `header.json`; the version is checked first, since it says how to read the rest.
@@ -32,11 +29,10 @@ pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| fault(format!("not JSON: {error}")))?;
     let version = value.get("version").and_then(serde_json::Value::as_u64);
-    let readable = u64::from(OLDEST_VERSION)..=u64::from(FORMAT_VERSION);
-    if !version.is_some_and(|version| readable.contains(&version)) {
+    if version != Some(u64::from(FORMAT_VERSION)) {
         let found = version.map_or("none".to_string(), |version| version.to_string());
         return Err(fault(format!(
-            "format version {found}, this program reads {OLDEST_VERSION} to {FORMAT_VERSION}"
+            "format version {found}, this program reads version {FORMAT_VERSION}"
         )));
     }
     let header: Header =
@@ -49,13 +45,6 @@ pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
 fn check_header(header: &Header) -> Result<(), String> {
     if !header.is_as_sealed().map_err(|error| error.to_string())? {
         return Err("it was changed after it was written: its seal is wrong".into());
-    }
-    // The version alone, set back, would turn the checksums of the images off.
-    if header.version == OLDEST_VERSION && header.files.contains_key(format::SOURCES) {
-        return Err(format!(
-            "its format is version {OLDEST_VERSION}, which has no {}",
-            format::SOURCES
-        ));
     }
     if header.categories.is_empty() {
         return Err("it has no category".into());
@@ -201,7 +190,7 @@ pub(super) fn check_records(
         let fault = "an image has more than 2^31 objects or values".to_string();
         return Err(fault_in(dir, format::HEADER, fault));
     }
-    if tables.num_sources.is_some_and(|count| count != num_images) {
+    if tables.num_sources != num_images {
         let fault = format!("it does not have one record for each of {num_images} images");
         return Err(fault_in(dir, format::SOURCES, fault));
     }

@@ -10,10 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::error::DaliError;
 
-/// Version of the format that is written.
+/// Version of the format.
 pub const FORMAT_VERSION: u32 = 2;
-/// Oldest version that is read: it has no checksum per image, and no `sources.bin`.
-pub const OLDEST_VERSION: u32 = 1;
 
 pub(crate) const HEADER: &str = "header.json";
 pub(crate) const IMAGES: &str = "images.bin";
@@ -137,7 +135,7 @@ pub struct Header {
     /// What its maker found in the sources that whoever uses it should know, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// SHA-256 of the header without the seal; absent in version 1.
+    /// SHA-256 of the header without the seal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }
@@ -152,12 +150,9 @@ impl Header {
         Ok(self)
     }
 
-    /// Whether it is as it was written; one of version 1 without a seal cannot tell.
+    /// Whether it is as it was written.
     pub(super) fn is_as_sealed(&self) -> Result<bool, serde_json::Error> {
-        match &self.seal {
-            Some(seal) => Ok(*seal == self.digest()?),
-            None => Ok(self.version == OLDEST_VERSION),
-        }
+        Ok(self.seal == Some(self.digest()?))
     }
 
     fn digest(&self) -> Result<String, serde_json::Error> {
@@ -196,7 +191,7 @@ pub(crate) struct ImageRow {
     pub(crate) height: u32,
     pub(crate) width: u32,
     pub(crate) encoding: u32,
-    /// CRC-32C of its bytes in `pixels.bin`; 0 in version 1.
+    /// CRC-32C of its bytes in `pixels.bin`.
     pub(crate) pixel_crc32c: u32,
 }
 

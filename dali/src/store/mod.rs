@@ -17,9 +17,7 @@ mod writer;
 
 pub(crate) use check::{manifest, source_of};
 pub(crate) use format::SourceRow;
-pub use format::{
-    Capacities, Category, FORMAT_VERSION, FileInfo, Header, OLDEST_VERSION, PixelEncoding,
-};
+pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEncoding};
 pub use mmap::exit_on_bus_errors;
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
 pub use sources::SourceChange;

@@ -25,8 +25,7 @@ pub struct Store {
     runs: Mapped,
     names: Mapped,
     pixels: Mapped,
-    /// Absent in version 1.
-    sources: Option<Mapped>,
+    sources: Mapped,
 }
 
 /// One image of the index.
@@ -100,13 +99,10 @@ impl Store {
             runs: map(format::RUNS)?,
             names: map(format::NAMES)?,
             pixels: map(format::PIXELS)?,
-            sources: if header.version == 1 { None } else { Some(map(format::SOURCES)?) },
+            sources: map(format::SOURCES)?,
             header,
         };
         for name in format::DATA_FILES {
-            if name == format::SOURCES && store.sources.is_none() {
-                continue;
-            }
             let is_data = [format::PIXELS, format::COORDS, format::RUNS].contains(&name);
             let with_checksum = !is_data;
             check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
@@ -114,9 +110,6 @@ impl Store {
         check::check_records(dir, &store.header, &store.tables()?)?;
         let path = dir.display();
         tracing::info!(%path, images = store.len(), "opened a store");
-        if !store.has_checksums() {
-            tracing::warn!(%path, "a store of version 1: pixels unverified");
-        }
         Ok(store)
     }
 
@@ -129,12 +122,6 @@ impl Store {
             check::check_file(&self.path, &self.header, name, self.file(name), true)?;
         }
         check::check_runs(&self.path, &self.tables()?)
-    }
-
-    /// Whether each image's bytes have a checksum, which is compared whenever they are read. Stores
-    /// of version 1 have none: their pixels are unverified.
-    pub fn has_checksums(&self) -> bool {
-        self.sources.is_some()
     }
 
     /// Every fault of the pixels: each image that has other bytes than were written or does not
@@ -226,7 +213,7 @@ impl Store {
         let row = self.image_row(idx);
         self.pixels.check_length(&self.path.join(format::PIXELS))?;
         let stored = &self.pixels.bytes()[range(row.pixel_offset, row.pixel_len)];
-        let result = if self.has_checksums() && crc32c::crc32c(stored) != row.pixel_crc32c {
+        let result = if crc32c::crc32c(stored) != row.pixel_crc32c {
             Err(DecodeFault::Checksum)
         } else if row.encoding == format::ENCODING_JPEG {
             decode::decode_rgb_into(stored, out)
@@ -244,9 +231,9 @@ impl Store {
         })
     }
 
-    /// CRC-32C of the stored bytes of image `idx`; `None` in version 1. Panics past [`Store::len`].
-    pub fn pixel_checksum(&self, idx: usize) -> Option<u32> {
-        self.has_checksums().then(|| self.image_row(idx).pixel_crc32c)
+    /// CRC-32C of the stored bytes of image `idx`. Panics past [`Store::len`].
+    pub fn pixel_checksum(&self, idx: usize) -> u32 {
+        self.image_row(idx).pixel_crc32c
     }
 
     /// Object `obj` of the whole store (see [`ImageRecord::objects`]). Panics past the last.
@@ -273,9 +260,9 @@ impl Store {
         }
     }
 
-    /// Size and time of each image's file when it was stored; `None` in version 1.
-    pub(super) fn source_rows(&self) -> Option<&[SourceRow]> {
-        Some(self.records::<SourceRow>(self.sources.as_ref()?))
+    /// Size and time of each image's file when it was stored.
+    pub(super) fn source_rows(&self) -> &[SourceRow] {
+        self.records::<SourceRow>(&self.sources)
     }
 
     fn image_row(&self, idx: usize) -> ImageRow {
@@ -301,13 +288,11 @@ impl Store {
             runs: self.runs.records().ok_or_else(|| fault(format::RUNS))?,
             names: self.names.bytes(),
             pixel_bytes: self.pixels.bytes().len(),
-            num_sources: match &self.sources {
-                Some(file) => {
-                    let rows = file.records::<SourceRow>();
-                    Some(rows.ok_or_else(|| fault(format::SOURCES))?.len())
-                }
-                None => None,
-            },
+            num_sources: self
+                .sources
+                .records::<SourceRow>()
+                .ok_or_else(|| fault(format::SOURCES))?
+                .len(),
         })
     }
 
@@ -319,7 +304,7 @@ impl Store {
             format::COORDS => &self.coords,
             format::RUNS => &self.runs,
             format::NAMES => &self.names,
-            format::SOURCES => return self.sources.as_ref().map_or(&[], Mapped::bytes),
+            format::SOURCES => &self.sources,
             _ => &self.pixels,
         };
         file.bytes()

@@ -31,9 +31,9 @@ impl fmt::Display for SourceChange<'_> {
 
 impl Store {
     /// The first image whose file in the directory `images` has another size or time than when it
-    /// was stored, or is gone. `None` too if the directory is gone, or the store is of version 1.
+    /// was stored, or is gone. `None` too if the directory is gone.
     pub fn changed_source(&self, images: &Path) -> Option<SourceChange<'_>> {
-        let sources = self.source_rows()?;
+        let sources = self.source_rows();
         if !images.is_dir() {
             return None;
         }

@@ -96,27 +96,14 @@ fn pixels_of_another_store_are_found() {
     assert_says(&error, &["image 7 (a.jpg)", "checksum"]);
 }
 
-/// Makes a store what an older program wrote.
-fn as_version_1(fixture: &Fixture) {
-    edit_header(fixture, |header| {
-        header["version"] = 1.into();
-        header["files"].as_object_mut().unwrap().remove("sources.bin");
-        header.as_object_mut().unwrap().remove("source");
-        header.as_object_mut().unwrap().remove("seal");
-    });
-    std::fs::remove_file(fixture.store_path().join("sources.bin")).unwrap();
-}
-
 #[test]
-fn a_store_of_version_1_opens_unverified_and_can_be_replaced() {
+fn a_store_of_another_version_is_refused_and_can_be_replaced() {
     let fixture = prepared();
-    assert!(fixture.store().has_checksums());
-    as_version_1(&fixture);
-    let store = fixture.store();
-    assert!(!store.has_checksums());
-    store.verify_all().unwrap();
+    edit_header(&fixture, |header| header["version"] = 1.into());
+    let message = open_error(&fixture);
+    assert_says(&message, &["header.json", "format version 1", "reads version 2", "onegraph prep"]);
     fixture.prep_with(|options| options.overwrite = true).unwrap();
-    assert!(fixture.store().has_checksums());
+    fixture.store().verify_all().unwrap();
 }
 
 #[test]
@@ -278,24 +265,17 @@ fn a_modified_header_is_refused() {
         edit_header(&fixture, alter);
         open_error(&fixture)
     };
-    let edits: [&dyn Fn(&mut Value); 7] = [
+    let edits: [&dyn Fn(&mut Value); 6] = [
         &|header| header["categories"][0]["coco_id"] = 4.into(),
         &|header| header["categories"][0]["name"] = "bee".into(),
         &|header| header["source"] = "0".into(),
         &|header| header["pixels"] = "raw".into(),
-        &|header| header["version"] = 1.into(),
         &|header| drop(header.as_object_mut().unwrap().remove("seal")),
         &|header| drop(header.as_object_mut().unwrap().remove("source")),
     ];
     for edit in edits {
         assert_says(&edited(edit), &["header.json", "changed after it was written", "prep"]);
     }
-    // Back to version 1, where nothing is sealed: what only version 2 has gives it away.
-    let message = edited(&|header| {
-        header["version"] = 1.into();
-        header.as_object_mut().unwrap().remove("seal");
-    });
-    assert_says(&message, &["header.json", "version 1", "sources.bin"]);
 
     let fixture = prepared();
     let (path, sound) =

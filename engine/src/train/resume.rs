@@ -288,9 +288,7 @@ pub(super) fn identity_of(data: &DataSet) -> String {
         hash.update(
             [image.height, image.width, image.objects.len() as u32].map(u32::to_le_bytes).concat(),
         );
-        if let Some(checksum) = data.store.pixel_checksum(index) {
-            hash.update(checksum.to_le_bytes());
-        }
+        hash.update(data.store.pixel_checksum(index).to_le_bytes());
         for object in image.objects {
             let object = data.store.object(object);
             hash.update(object.annotation_id.to_le_bytes());

@@ -16,13 +16,9 @@ pub(super) fn run(path: &Path, verify: bool, images: Option<&Path>) -> Result<()
     let header = store.header();
     let bytes: u64 = header.files.values().map(|file| file.bytes).sum();
     let mib = bytes as f64 / f64::from(1 << 20);
-    let checksums = match store.has_checksums() {
-        true => "a checksum for each image",
-        false => "no checksums for images: pixels unverified",
-    };
     let text = format!(
         "store of version {}: {} images ({} without objects), {} objects ({} crowd), {} \
-         categories, {mib:.1} MiB, {checksums}\n",
+         categories, {mib:.1} MiB\n",
         header.version,
         header.num_images,
         header.num_empty_images,
