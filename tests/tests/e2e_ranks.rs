@@ -248,6 +248,22 @@ fn ranks_that_cannot_train_together_are_refused_in_one_line() {
     assert!(!place.join("runs/data").exists(), "nothing was drawn");
 }
 
+/// A command that ranks may not share is refused in a line of rank 0, which comes last.
+#[test]
+fn a_refusal_is_told_by_a_first_rank_that_comes_late() {
+    let place = Place::new();
+    let part =
+        |before| Part { before, folder: place.path(), arguments: "predict --run a --out b c" };
+    let late = ["sh", "-c", "sleep 2; exec \"$0\" \"$@\""];
+    let said = said(parts(&place, [part(&late), part(&[])]).current_dir(place.path()));
+    assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
+    let error = only_error(&said);
+    assert!(
+        error.starts_with("rank 0: error: ") && error.contains("is the work of one"),
+        "{error}"
+    );
+}
+
 /// Rank 1 reads from a disk of its own, which loses the store while it is in use.
 #[test]
 fn a_rank_whose_store_is_cut_ends_all() {

@@ -227,6 +227,10 @@ pub(super) fn ending_together(
         return result;
     };
     tell(fault);
+    if is_of_all(fault) {
+        // The first rank has told by then; without it each ends all the same.
+        let _ = group.barrier("the word of the first rank");
+    }
     let (code, sentence) = (super::code(fault), fault.to_string());
     let agreed = is_of_all(fault) || is_loss(fault);
     group.leave((!agreed).then_some((code, sentence.as_str())));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use configs::Config;
 use device::Exchange;
-use ranks::{Group, Launch};
+use ranks::{Group, JoinOptions, Launch};
 
 use super::device::DeviceArgs;
 use super::launch::{ending_together, exchange, join, open, watch, with_nccl_variables};
@@ -69,19 +69,29 @@ impl Rank<'_> {
     }
 }
 
+/// How long a rank whose command is refused waits for the others.
+const REFUSED_TOGETHER: Duration = Duration::from_secs(10);
+
 /// Refuses the processes of a launcher for a `command` that each of them would do the whole of.
 ///
 /// # Errors
 /// [`EngineError::OfAllRanks`] if a launcher has started more than one process.
 pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
-    let Launch { ranks, launcher, .. } = Launch::from_env()?;
-    if ranks == 1 {
+    let launch = Launch::from_env()?;
+    if launch.ranks == 1 {
         return Ok(());
     }
-    Err(EngineError::OfAllRanks(format!(
+    let Launch { ranks, launcher, .. } = &launch;
+    let fault = EngineError::OfAllRanks(format!(
         "{launcher} has started {ranks} processes, and `{command}` is the work of one: start it \
          without a launcher"
-    )))
+    ));
+    // The first rank alone tells, and a launcher may kill it as soon as another has left.
+    let options = JoinOptions { join_timeout: REFUSED_TOGETHER, ..JoinOptions::default() };
+    match Group::join(&launch, options) {
+        Ok(group) => ending_together(&group, |_| Err(fault)).map(drop),
+        Err(_) => Err(fault),
+    }
 }
 
 /// Runs `work` as one rank of those that a launcher has started, or starts them as the arguments
