@@ -9,7 +9,7 @@ use device::{Device, DeviceError, Ranks};
 use tests::kit::InGroup;
 
 fn main() -> ExitCode {
-    tests::kit::main(tests::kit::Kit { open, join, nccl: Some(nccl_version), emulated: false })
+    tests::kit::main(tests::kit::Kit { open, join, nccl: nccl_version })
 }
 
 fn open(_seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {
@@ -22,7 +22,7 @@ fn join() -> Result<InGroup, DeviceError> {
     let options = NcclOptions { nvls: false, timeout: Duration::from_secs(30) };
     device.join(Ranks::ALONE, &nccl_id()?, &options)?;
     let left = device.clone();
-    let leave = Some(Box::new(move || left.abort()) as tests::kit::Leave);
+    let leave = Box::new(move || left.abort());
     Ok(InGroup { device, through: format!("NCCL {major}.{minor}"), leave })
 }
 

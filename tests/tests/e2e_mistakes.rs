@@ -79,7 +79,7 @@ fn threads() {
 #[test]
 fn a_launcher_is_refused_for_what_is_the_work_of_one_process() {
     let place = Place::new();
-    let under = |rank: &str, program: &str, arguments: &str| {
+    let under = &|rank: &str, program: &str, arguments: &str| {
         let mut command = match program {
             "bench" => Command::new(env!("CARGO_BIN_EXE_bench-under-test")),
             _ => place.command(""),
@@ -95,7 +95,12 @@ fn a_launcher_is_refused_for_what_is_the_work_of_one_process() {
         ("bench ops", "ops"),
     ] {
         let program = command.split(' ').next().expect("a word");
-        let [first, second] = ["0", "1"].map(|rank| under(rank, program, rest));
+        // At the same time: the ranks of a command that is refused meet.
+        let [first, second] = std::thread::scope(|scope| {
+            ["0", "1"]
+                .map(|rank| scope.spawn(move || under(rank, program, rest)))
+                .map(|rank| rank.join().expect("it ends"))
+        });
         assert_eq!((first.code, second.code), (BAD_CONFIG, BAD_CONFIG), "{}", first.err);
         let sentence = format!(
             "rank 0: error: mpirun (Open MPI) has started 2 processes, and `{command}` is \

@@ -140,8 +140,31 @@ pub struct ModuleLoad {
     pub path: String,
     /// The device's result.
     pub result: Result<(), DeviceError>,
-    /// How its kernels differ from what plans assume, a sentence each.
-    pub remarks: Vec<String>,
+    /// Its kernels that differ from what plans assume.
+    pub remarks: Vec<Remark>,
+}
+
+/// A kernel that takes other resources than plans assume: registers, and bytes of local memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// Its name.
+    pub kernel: String,
+    /// What it takes on this GPU.
+    pub takes: [u32; 2],
+    /// What it was planned with.
+    pub planned: [u32; 2],
+}
+
+impl std::fmt::Display for Remark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kernel, takes, planned } = self;
+        write!(
+            f,
+            "kernel `{kernel}` takes {} registers and {} bytes of local memory, and was planned \
+             with {} and {}",
+            takes[0], takes[1], planned[0], planned[1]
+        )
+    }
 }
 
 /// Memory of a device.

@@ -52,6 +52,8 @@ pub(super) struct Tally {
     worst: (f64, String),
     /// What single items want the row to say.
     figures: Vec<String>,
+    /// Kernels that take other registers and bytes of local memory than planned.
+    others: Vec<Value>,
     /// The item that is running.
     current: Option<(usize, String)>,
     /// The first item that was not begun.
@@ -116,6 +118,7 @@ impl Tally {
             ops: 0,
             worst: (0.0, String::new()),
             figures: Vec::new(),
+            others: Vec::new(),
             current: None,
             next: 0,
             begun: false,
@@ -168,6 +171,8 @@ impl Tally {
                     self.worst = (worst, name);
                 }
                 self.figures.extend(figures["figure"].as_str().map(String::from));
+                self.others
+                    .extend(figures["other_resources"].as_array().into_iter().flatten().cloned());
             }
             Line::Failed(_, why) => {
                 let Some((_, name)) = self.current.take() else { return };
@@ -272,6 +277,7 @@ impl Tally {
             parts.push(format!("worst {:.3} of what is allowed: {}", self.worst.0, self.worst.1));
         }
         parts.extend(self.figures.iter().cloned());
+        parts.extend(self.other_resources());
         let mut text = parts.join(", ");
         if let Some(why) = &self.gave_up {
             text += &format!("; {why}");
@@ -284,6 +290,27 @@ impl Tally {
             text += &format!("; {}: {}", short(name, NAME_CHARS), short(why, REASON_CHARS));
         }
         text
+    }
+
+    /// How many kernels take other resources than planned, and the worst: most local memory beyond
+    /// the plan, then most registers.
+    fn other_resources(&self) -> Option<String> {
+        let number = |kernel: &Value, at: &str| kernel.pointer(at).and_then(Value::as_i64);
+        let beyond = |kernel: &Value, i: usize| {
+            let [takes, planned] = ["takes", "planned"]
+                .map(|what| number(kernel, &format!("/{what}/{i}")).unwrap_or(0));
+            takes - planned
+        };
+        let worst =
+            self.others.iter().max_by_key(|kernel| [beyond(kernel, 1), beyond(kernel, 0)])?;
+        Some(format!(
+            "{} kernels take other resources than planned, the worst {}: {:+} registers, {:+} \
+             bytes of local memory",
+            self.others.len(),
+            worst["kernel"].as_str().unwrap_or_default(),
+            beyond(worst, 0),
+            beyond(worst, 1)
+        ))
     }
 
     pub(super) fn details(&self) -> Value {
@@ -301,6 +328,7 @@ impl Tally {
             "gave_up": self.gave_up,
             "failures": list(&self.failed),
             "skips": list(&self.skipped),
+            "other_resources": self.others,
             "worst": {"share_of_allowed": self.worst.0, "item": self.worst.1},
         })
     }

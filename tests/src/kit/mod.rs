@@ -33,9 +33,6 @@ use runner::Runner;
 use stage::Stage;
 use tools::Tools;
 
-/// How much longer stages may take if kernels run on the CPU.
-const EMULATED_PATIENCE: u32 = 10;
-
 /// A device, or the sentence that says why there is none.
 pub type Opened = Result<Arc<dyn Device>, DeviceError>;
 
@@ -45,8 +42,8 @@ pub struct InGroup {
     pub device: Arc<dyn Device>,
     /// What sums over the group, with its version.
     pub through: String,
-    /// Leaves the group, if that is possible.
-    pub leave: Option<Leave>,
+    /// Leaves the group.
+    pub leave: Leave,
 }
 
 /// Leaves a group.
@@ -62,10 +59,8 @@ pub struct Kit {
     pub open: fn(Option<u64>) -> Opened,
     /// Opens it in a group of one rank.
     pub join: fn() -> Result<InGroup, DeviceError>,
-    /// The NCCL that is installed; `None` if the device has nothing to do with it.
-    pub nccl: Option<fn() -> Version>,
-    /// Whether it is the emulated one: GPU-only checks are skipped.
-    pub emulated: bool,
+    /// The NCCL that is installed.
+    pub nccl: fn() -> Version,
 }
 
 /// Checks and measures onegraph on this machine's GPU.
@@ -141,6 +136,9 @@ struct RunArgs {
     /// Seconds per item of a stage, for testing the runner.
     #[arg(long, hide = true)]
     item_seconds: Option<u64>,
+    /// How many times longer stages may take, for testing the runner.
+    #[arg(long, hide = true, default_value_t = 1)]
+    slower: u32,
     /// A stage that hangs, for testing the runner.
     #[arg(long, hide = true)]
     hang: bool,
@@ -150,7 +148,7 @@ struct RunArgs {
 pub fn main(kit: Kit) -> ExitCode {
     match Cli::parse().command {
         Command::Work(args) => work::run(&kit, &args),
-        Command::Run(args) => match run(&kit, &args) {
+        Command::Run(args) => match run(&args) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {
@@ -162,10 +160,10 @@ pub fn main(kit: Kit) -> ExitCode {
 }
 
 /// The selected stages, with their limits.
-fn stages(kit: &Kit, args: &RunArgs, tools: &Tools) -> Result<Vec<Stage>, String> {
+fn stages(args: &RunArgs, tools: &Tools) -> Result<Vec<Stage>, String> {
     let mut stages = calls::stages(args.call, tools);
-    if kit.emulated {
-        stages.iter_mut().for_each(|stage| stage.slower(EMULATED_PATIENCE));
+    if args.slower > 1 {
+        stages.iter_mut().for_each(|stage| stage.slower(args.slower));
     }
     if let Some(seconds) = args.item_seconds {
         stages.iter_mut().for_each(|stage| stage.bound_items(seconds));
@@ -183,14 +181,14 @@ fn stages(kit: &Kit, args: &RunArgs, tools: &Tools) -> Result<Vec<Stage>, String
 }
 
 /// All stages; true if none failed.
-fn run(kit: &Kit, args: &RunArgs) -> Result<bool, String> {
+fn run(args: &RunArgs) -> Result<bool, String> {
     let scratch = tempfile::tempdir().map_err(|e| format!("a folder to work in: {e}"))?;
-    let tools = Tools::new(kit, args, scratch.path())?;
-    let stages = stages(kit, args, &tools)?;
+    let tools = Tools::new(args, scratch.path())?;
+    let stages = stages(args, &tools)?;
     let total = Duration::from_secs(args.total_seconds.unwrap_or(args.call.seconds()));
     let archive = Archive::new(&args.out, scratch.path())?;
-    let clocks = if kit.emulated { None } else { Clocks::start() };
-    let mut runner = Runner::new(archive, scratch.path().to_path_buf(), total, clocks)?;
+    let scratch = scratch.path().to_path_buf();
+    let mut runner = Runner::new(archive, scratch, total, Clocks::start())?;
     let (call, count) = (args.call.name().to_string(), stages.len());
     let mut report = Report { call, stages: count, rows: Vec::new(), seconds: 0.0 };
     // Why no device opens, once that is known.

@@ -117,7 +117,7 @@ impl Stage {
         self
     }
 
-    /// Limits if kernels run on the CPU.
+    /// Limits where kernels run on the CPU.
     pub(super) fn slower(&mut self, times: u32) {
         self.limit *= times;
         self.least = Duration::from_secs(1);

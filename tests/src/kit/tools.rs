@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use device::cuda::nccl_variables;
 
+use super::RunArgs;
 use super::items::ItemLimits;
 use super::program::{Program, SECONDS, absolute, in_path};
 use super::reading::Reading;
 use super::stage::Stage;
-use super::{Kit, RunArgs};
 
 /// Time that a bench needs besides its timed seconds: drawing, planning, capturing, warming up.
 const BENCH_START_SECONDS: u64 = 35;
@@ -64,7 +64,6 @@ const TIMELINE: &str = "timeline.svg";
 /// Where the programs and the data are.
 #[derive(Debug)]
 pub(super) struct Tools {
-    emulated: bool,
     quick: bool,
     own: PathBuf,
     onegraph: PathBuf,
@@ -82,29 +81,26 @@ pub(super) struct Tools {
 impl Tools {
     /// # Errors
     /// A program that does not know its own path.
-    pub(super) fn new(kit: &Kit, args: &RunArgs, scratch: &Path) -> Result<Self, String> {
+    pub(super) fn new(args: &RunArgs, scratch: &Path) -> Result<Self, String> {
         let own = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
         let bin = args.bin.clone().unwrap_or(own.parent().unwrap_or(Path::new(".")).to_path_buf());
         let named = |given: &Option<PathBuf>, name: &str| {
             absolute(given.as_ref().unwrap_or(&bin.join(name)))
         };
         let probe = named(&args.probe, "probe");
-        // The emulated device is not a GPU: tools that examine one run only where explicitly given.
-        let on_gpu = |given: &Option<PathBuf>, name: &str| match given {
+        let tool = |given: &Option<PathBuf>, name: &str| match given {
             Some(path) => Some(absolute(path)),
-            None if kit.emulated => None,
             None => in_path(name),
         };
         Ok(Self {
-            emulated: kit.emulated,
             quick: args.quick,
             onegraph: named(&args.onegraph, "onegraph"),
             bench: named(&args.bench, "bench"),
-            probe: (probe.is_file() && (!kit.emulated || args.probe.is_some())).then_some(probe),
+            probe: probe.is_file().then_some(probe),
             python: args.python.clone(),
             peers: absolute(&args.peers),
-            sanitizer: on_gpu(&args.sanitizer, "compute-sanitizer"),
-            ncu: on_gpu(&args.ncu, "ncu"),
+            sanitizer: tool(&args.sanitizer, "compute-sanitizer"),
+            ncu: tool(&args.ncu, "ncu"),
             images: absolute(&args.images),
             annotations: absolute(&args.annotations),
             scratch: scratch.to_path_buf(),
@@ -169,7 +165,7 @@ impl Tools {
 
     /// The small cases under a tool that checks every memory access.
     pub(super) fn sanitizer(&self, tool: &str) -> Stage {
-        let program = self.sanitizer.as_ref().ok_or(self.absent("compute-sanitizer"));
+        let program = self.sanitizer.as_ref().ok_or(absent("compute-sanitizer"));
         let program = program.map(|path| {
             let work = self.work("small-ops").args(["--seconds", SECONDS]).seconds(110, 30);
             // Its program follows the options as it is: a `--` is not in its manual.
@@ -177,13 +173,6 @@ impl Tools {
         });
         let stage = Stage::new(tool, 150, program).least(45).optional();
         stage.reading(Reading::Sanitizer)
-    }
-
-    fn absent(&self, program: &str) -> String {
-        match self.emulated {
-            true => "the emulated device is no GPU".into(),
-            false => format!("{program} is neither in PATH nor in the kit"),
-        }
     }
 
     /// The command bench on a full-size config, or a small one.
@@ -260,11 +249,10 @@ impl Tools {
             true => Ok(self.program(&self.python).args([&path]).args(args)),
             false => Err(format!("the kit holds no peers/{script}")),
         };
-        let (device, small) =
-            (if self.emulated { "cpu" } else { "cuda" }, self.quick.then_some(small));
+        let small = self.quick.then_some(small);
         let program = program.map(|program| {
             let program = program.args(["--json", &json, "--budget", SECONDS]).seconds(55, START);
-            let program = program.args(["--device", device]).env("PYTHONUNBUFFERED", "1");
+            let program = program.args(["--device", "cuda"]).env("PYTHONUNBUFFERED", "1");
             program.args(small.into_iter().flatten())
         });
         let stage = Stage::new(name, 55 + START, program).least(START + 5).optional();
@@ -337,7 +325,7 @@ impl Tools {
     }
 
     pub(super) fn probe(&self) -> Stage {
-        let program = self.probe.as_ref().ok_or(self.absent("probe"));
+        let program = self.probe.as_ref().ok_or(absent("probe"));
         let program = program.map(|path| {
             let program = self.program(path).args(["--json", "probe.json", "--seconds", SECONDS]);
             program.seconds(100, 10)
@@ -347,7 +335,7 @@ impl Tools {
 
     /// One step under ncu: this many replays, and no other launches.
     fn ncu(&self, file: &str, args: &[&str]) -> Result<Program, String> {
-        let tool = self.ncu.as_ref().ok_or(self.absent("ncu"))?;
+        let tool = self.ncu.as_ref().ok_or(absent("ncu"))?;
         let step = self.sized(&[], 12, "800x1344").args(["--steps", "1", "--warmup", "0"]);
         let all = ["--graph-profiling", "node", "--clock-control", "none"];
         let more = ["--cache-control", "none", "--log-file", file];
@@ -372,6 +360,10 @@ impl Tools {
         let stage = Stage::new("ncu kernels", 120, program).least(60).optional().notice(20);
         stage.keeps("ncu-kernels.log", "ncu.txt", Some("kernels")).reading(Reading::Ncu)
     }
+}
+
+fn absent(program: &str) -> String {
+    format!("{program} is neither in PATH nor in the kit")
 }
 
 #[cfg(test)]

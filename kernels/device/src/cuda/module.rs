@@ -13,7 +13,7 @@ use cudarc::driver::{DriverError, result};
 
 use super::context::{Context, OrFault, reason};
 use crate::manifest::{Compiled, Kernel, Resources, Source};
-use crate::{DeviceError, ModuleLoad};
+use crate::{DeviceError, ModuleLoad, Remark};
 
 /// Threads that have the driver compile PTX.
 const MAX_THREADS: usize = 8;
@@ -108,7 +108,7 @@ impl Kernels {
 
     /// Adds the kernels of a module that no newer architecture has. Returns what is remarkable
     /// about them.
-    fn load(&self, (set, source): Member) -> Result<Vec<String>, DeviceError> {
+    fn load(&self, (set, source): Member) -> Result<Vec<Remark>, DeviceError> {
         let module = Arc::new(self.module(set, source)?);
         let mut remarks = Vec::new();
         for kernel in &source.kernels {
@@ -137,16 +137,10 @@ impl Kernels {
 
     /// How a kernel differs from what plans assume: they count on the registers that the manifest
     /// tells, and local memory in a hot loop is slow.
-    fn remark(&self, kernel: &Kernel, [registers, local_bytes]: [u32; 2]) -> Option<String> {
+    fn remark(&self, kernel: &Kernel, takes: [u32; 2]) -> Option<Remark> {
         let planned = planned(kernel, self.context.gpu.capability.major)?;
-        let wanted = [planned.registers, planned.stack_bytes];
-        ([registers, local_bytes] != wanted).then(|| {
-            format!(
-                "kernel `{}` takes {registers} registers and {local_bytes} bytes of local memory, \
-                 and was planned with {} and {}",
-                kernel.name, wanted[0], wanted[1]
-            )
-        })
+        let planned = [planned.registers, planned.stack_bytes];
+        (takes != planned).then(|| Remark { kernel: kernel.name.clone(), takes, planned })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Arc<Function>>> {

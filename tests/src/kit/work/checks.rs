@@ -44,8 +44,13 @@ pub(super) fn device(items: &mut Items) {
     items.of(OTHERS + modules.len());
     for module in modules {
         items.item(&module.path, |_| match module.result {
-            Ok(()) if module.remarks.is_empty() => Ok(Value::Null),
-            Ok(()) => Ok(json!({"figure": module.remarks.join("; ")})),
+            Ok(()) => {
+                let other = module.remarks.iter().map(|remark| {
+                    let (kernel, takes) = (&remark.kernel, remark.takes);
+                    json!({"kernel": kernel, "takes": takes, "planned": remark.planned})
+                });
+                Ok(json!({"other_resources": other.collect::<Vec<_>>()}))
+            }
             Err(fault) => Err(fault.to_string()),
         });
     }

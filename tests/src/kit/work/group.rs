@@ -78,49 +78,39 @@ fn replayed(group: &InGroup, len: usize) -> Result<String, DeviceError> {
             assert!(found == sum.values(replay), "replay {}: {dtype:?} sum is off", replay + 1);
         }
     }
-    let left = match &group.leave {
-        None => "it cannot be left here",
-        Some(leave) => {
-            leave()?;
-            let refused = device.replay(graph.handle, stream);
-            assert!(refused.is_err(), "a graph of a group that was left replays");
-            "left, and refuses to replay"
-        }
-    };
+    (group.leave)()?;
+    let refused = device.replay(graph.handle, stream);
+    assert!(refused.is_err(), "a graph of a group that was left replays");
     let ptrs: [DevicePtr; 4] =
         [sums[0].task.from, sums[0].task.to, sums[1].task.from, sums[1].task.to];
     ptrs.iter().try_for_each(|ptr| device.free(*ptr))?;
     device.free_pinned(staging)?;
     let through = &group.through;
-    Ok(format!("figure: {through}, one rank: {REPLAYS} replays right in every bit; {left}"))
+    Ok(format!(
+        "figure: {through}, one rank: {REPLAYS} replays right in every bit; left, and refuses to \
+         replay"
+    ))
 }
 
 /// Two runs of two ranks on one GPU end with the same weights.
 pub(super) fn two_ranks(kit: &Kit, args: &WorkArgs) -> Result<String, String> {
     (kit.open)(None).map_err(|e| e.to_string())?;
-    let (who, ranks) = match kit.nccl {
-        // Only the runs and their comparison.
-        None => ("one rank on the CPU".to_string(), &["--device", "cpu"][..]),
-        Some(version) => match version() {
-            Err(DeviceError::Absent(why)) => return Ok(format!("SKIPPED: {why}")),
-            Err(fault) => return Err(fault.to_string()),
-            Ok((major, minor)) if (major, minor) < SHARING => {
-                let (a, b) = SHARING;
-                return Ok(format!(
-                    "SKIPPED: ranks share a GPU from NCCL {a}.{b} on, and here is {major}.{minor}"
-                ));
-            }
-            Ok((major, minor)) => (
-                format!("two ranks on one GPU, NCCL {major}.{minor}"),
-                &["--device", "cuda", "--ranks", "2"][..],
-            ),
-        },
+    let (major, minor) = match (kit.nccl)() {
+        Err(DeviceError::Absent(why)) => return Ok(format!("SKIPPED: {why}")),
+        version => version.map_err(|fault| fault.to_string())?,
     };
+    if (major, minor) < SHARING {
+        let (a, b) = SHARING;
+        return Ok(format!(
+            "SKIPPED: ranks share a GPU from NCCL {a}.{b} on, and here is {major}.{minor}"
+        ));
+    }
+    let who = format!("two ranks on one GPU, NCCL {major}.{minor}");
     let onegraph = args.onegraph.as_ref().ok_or("the command onegraph is not named")?;
     let folder = tempfile::tempdir().map_err(|e| format!("a folder to work in: {e}"))?;
     let steps = if args.quick { 2 } else { 20 };
     let [first, second] =
-        ["first", "second"].map(|run| weights(onegraph, ranks, folder.path(), run, steps));
+        ["first", "second"].map(|run| weights(onegraph, folder.path(), run, steps));
     let (first, second) = (first?, second?);
     assert!(first == second, "two runs of {who} end with other weights");
     let kib = first.len() >> 10;
@@ -128,15 +118,10 @@ pub(super) fn two_ranks(kit: &Kit, args: &WorkArgs) -> Result<String, String> {
 }
 
 /// The weights after a run of the smallest model.
-fn weights(
-    onegraph: &Path,
-    ranks: &[&str],
-    folder: &Path,
-    run: &str,
-    steps: u64,
-) -> Result<Vec<u8>, String> {
+fn weights(onegraph: &Path, folder: &Path, run: &str, steps: u64) -> Result<Vec<u8>, String> {
     let mut command = Command::new(onegraph);
-    command.args(["train", "micro"]).args(ranks).current_dir(folder).env(MULTI_RANK, "1");
+    command.args(["train", "micro", "--device", "cuda", "--ranks", "2"]);
+    command.current_dir(folder).env(MULTI_RANK, "1");
     let set = [
         format!("train.steps={steps}"),
         "train.batch_size=4".into(),
