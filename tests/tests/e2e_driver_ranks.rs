@@ -43,6 +43,25 @@ fn two_ranks_train_to_the_same_weights_each_time() {
     assert!(two == state("again", "--ranks 2"), "the same bits each time");
 }
 
+#[test]
+fn four_ranks_train_to_the_same_weights_each_time() {
+    let gpus = Gpus::new("A100,A100,A100,A100");
+    let train_with = |name: &str, ranks: u32| {
+        let more = format!(
+            "--set train.steps=2 --set train.batch_size=4 --set train.name={name} --ranks {ranks}"
+        );
+        let said = said(&mut train(&gpus, &more, ""));
+        assert_eq!((said.code, findings(&gpus)), (0, vec![]), "{}", said.err);
+        let loss = gpus.place.steps(&format!("runs/{name}"))[1]["loss"].as_f64();
+        (gpus.place.state(&format!("runs/{name}"), 2), loss.expect("a loss"))
+    };
+    let ([four, again], two) =
+        (["four", "again"].map(|name| train_with(name, 4)), train_with("two", 2));
+    assert!(four.0 == again.0, "the same bits each time");
+    // Sums of another order.
+    assert!(((four.1 - two.1) / two.1).abs() < 1e-2, "{} and {}", four.1, two.1);
+}
+
 /// Rank 1 dies in a sum: the other leaves NCCL while its graphs hold sums, and names it.
 #[test]
 fn a_rank_that_dies_in_a_sum_is_named() {

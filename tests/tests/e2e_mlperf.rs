@@ -5,6 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::driver::Gpus;
 use common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place};
 use serde_json::Value;
 
@@ -138,6 +139,22 @@ fn a_shortened_run_lacks_accuracy_alone() {
     assert_eq!(events.last().expect("events").2["status"], "aborted");
 
     assert_lacks_accuracy_alone(&place, "out", "result_0");
+}
+
+/// The same on a GPU of the test driver, with few regions.
+#[test]
+fn a_shortened_run_on_a_device_lacks_accuracy_alone() {
+    let gpus = Gpus::new("H100");
+    gpus.place.write("short.toml", SHORT);
+    let few = "--set train.steps=3 --set model.roi.batch_size_per_image=8 \
+               --set model.rpn.post_nms_top_n_train=40 --set model.rpn.post_nms_top_n_test=10";
+    let said = gpus.good(&format!("{} {few}", RUN.replace("--device cpu", "--device cuda")));
+    assert!(said.contains("aborted") && said.contains("24 images"), "{said}");
+    let events = events(&gpus.place.text(RESULT));
+    assert_eq!(events.last().expect("events").2["status"], "aborted");
+    let system = gpus.place.text("out/systems/box.json");
+    assert!(system.contains("NVIDIA H100 80GB HBM3"), "{system}");
+    assert_lacks_accuracy_alone(&gpus.place, "out", "result_0");
 }
 
 /// By the official checkers the log of a run and its system are as they should be; by the rules of

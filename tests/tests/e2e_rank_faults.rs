@@ -9,7 +9,7 @@ mod common;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::mpirun::{Ended, Running};
+use common::mpirun::{Ended, Running, assert_names};
 use common::{DIVERGED, INTERRUPTED, Place, RANK_LOST};
 use rustix::process::Signal;
 
@@ -43,20 +43,6 @@ fn repeat(name: &str, fault: impl Fn(&Place) -> Ended) {
         last.code,
         last.errors().join(" / ")
     );
-}
-
-/// The survivor of two names the rank that was lost, in one line, and ends with 8.
-fn assert_names(ended: &Ended, lost: usize, why: &str) {
-    let survivor = 1 - lost;
-    let begin = format!("rank {survivor}: error: rank {lost} on host ");
-    let errors = ended.errors();
-    let of_survivor: Vec<_> = errors.iter().filter(|line| line.starts_with(&begin)).collect();
-    assert_eq!(of_survivor.len(), 1, "{}", ended.said);
-    let line = of_survivor[0];
-    assert!(line.contains(" was lost at step ") && line.contains(why), "{}", ended.said);
-    assert!(line.contains(&format!(" while rank {survivor} was ")), "{}", ended.said);
-    assert_eq!(ended.codes.get(&survivor), Some(&RANK_LOST), "{}", ended.said);
-    assert!(!ended.said.contains("interrupted"), "{}", ended.said);
 }
 
 /// Sends a signal to one of two ranks while they train.

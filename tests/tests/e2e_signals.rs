@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use common::driver::Gpus;
 use common::{INTERRUPTED, Place, micro, with_default_signals};
 
 /// The answer must come within this, on a machine that runs other tests.
@@ -143,6 +144,28 @@ fn training_saves_after_the_first_signal_and_ends_at_the_second() {
     running.send("INT");
     assert_eq!(running.code(), Some(INTERRUPTED));
     assert!(since.elapsed() < ANSWER, "the second signal: {:?}", since.elapsed());
+}
+
+/// The same on a device, whose step then never ends.
+#[test]
+fn training_on_a_device_saves_after_the_first_signal_and_ends_at_the_second() {
+    let gpus = Gpus::new("A100");
+    let endless = micro("--device cuda --set train.steps=1000000 --set train.log_every_steps=1");
+    let mut running = Running::start(&mut gpus.command(&endless, &[]));
+    running.until("iter 3/");
+    running.acknowledged("TERM");
+    assert_eq!(running.code(), Some(INTERRUPTED));
+    assert!(gpus.place.join("runs/micro/last_checkpoint").exists());
+    assert_eq!((debris(&gpus.place), gpus.findings()), (vec![], String::new()));
+
+    let gpus = Gpus::new("A100");
+    let hang = [("DRIVER_PLANT", "hang:finish_step:6")];
+    let mut running = Running::start(&mut gpus.command(&endless, &hang));
+    running.until("iter 3/");
+    running.acknowledged("INT");
+    running.send("INT");
+    assert_eq!(running.code(), Some(INTERRUPTED));
+    assert_eq!(debris(&gpus.place), Vec::<String>::new());
 }
 
 #[test]

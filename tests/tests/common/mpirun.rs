@@ -16,7 +16,7 @@ use super::Place;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Leaves the exit code of a rank in a file, and ends as the rank did.
-const RANK: &str = "trap : TERM USR1; \"$0\" \"$@\"; code=$?; \
+pub(crate) const RANK: &str = "trap : TERM USR1; \"$0\" \"$@\"; code=$?; \
                     echo $code > code.$OMPI_COMM_WORLD_RANK; \
                     [ $code = 137 ] && kill -KILL $$; exit $code";
 
@@ -160,6 +160,20 @@ impl Ended {
     pub(crate) fn errors(&self) -> Vec<&str> {
         self.said.lines().filter(|line| line.contains("error: ")).collect()
     }
+}
+
+/// The survivor of two names the rank that was lost, in one line, and ends with 8.
+pub(crate) fn assert_names(ended: &Ended, lost: usize, why: &str) {
+    let survivor = 1 - lost;
+    let begin = format!("rank {survivor}: error: rank {lost} on host ");
+    let errors = ended.errors();
+    let of_survivor: Vec<_> = errors.iter().filter(|line| line.starts_with(&begin)).collect();
+    assert_eq!(of_survivor.len(), 1, "{}", ended.said);
+    let line = of_survivor[0];
+    assert!(line.contains(" was lost at step ") && line.contains(why), "{}", ended.said);
+    assert!(line.contains(&format!(" while rank {survivor} was ")), "{}", ended.said);
+    assert_eq!(ended.codes.get(&survivor), Some(&super::RANK_LOST), "{}", ended.said);
+    assert!(!ended.said.contains("interrupted"), "{}", ended.said);
 }
 
 impl Drop for Running<'_> {

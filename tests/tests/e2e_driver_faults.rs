@@ -1,0 +1,111 @@
+//! What befalls a run of several processes on GPUs that are none: a rank that dies, hangs or cannot
+//! go on, requests to stop, and faults of NCCL's.
+
+#![cfg(feature = "mpi")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::driver::Gpus;
+use common::mpirun::{Ended, RANK, Running, assert_names, mpirun};
+use common::{DIVERGED, INTERRUPTED, RANK_LOST, micro, said};
+use rustix::process::Signal;
+
+/// `ranks.timeout_seconds`: survivors of a loss end within it.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Exit code where a GPU failed.
+const NO_DEVICE: i32 = 7;
+
+/// That of a process which has aborted, as a shell tells it.
+const ABORTED: i32 = 134;
+
+const ENDLESS: &str = "--device cuda --set train.images_per_group=1 --set train.log_every_steps=1 \
+                       --set train.steps=4000";
+
+/// Two ranks under mpirun, with a GPU each.
+fn start<'a>(gpus: &'a Gpus, more: &str) -> Running<'a> {
+    let command = gpus.place.command(&micro(&format!("{ENDLESS} {more}")));
+    let mut all = mpirun();
+    all.args(["-np", "2", "sh", "-c", RANK]);
+    all.arg(command.get_program()).args(command.get_args());
+    gpus.show(&mut all);
+    Running::start_by(&gpus.place, all)
+}
+
+/// Sends a signal to one of two ranks once a line says these words.
+fn after(words: &str, more: &str, victim: usize, signal: Signal) -> Ended {
+    let gpus = Gpus::new("A100,A100");
+    let mut run = start(&gpus, more);
+    run.wait_for(words);
+    run.signal(victim, signal);
+    run.end_within(LIMIT)
+}
+
+#[test]
+fn a_rank_that_is_killed_or_stopped_is_named() {
+    let long = "--set train.eval_every_steps=2 --set data.synthetic.val_images=400";
+    for (words, more) in [("iter 3/", ""), ("iter 2/", long)] {
+        for victim in [1, 0] {
+            assert_names(
+                &after(words, more, victim, Signal::KILL),
+                victim,
+                "its connection closed",
+            );
+        }
+    }
+    for victim in [1, 0] {
+        assert_names(&after("iter 3/", "", victim, Signal::STOP), victim, "no sign of life for ");
+    }
+}
+
+#[test]
+fn all_ranks_save_and_leave_when_one_is_asked_to() {
+    let ended = after("iter 2/", "", 1, Signal::USR1);
+    assert_eq!(ended.codes, [(0, INTERRUPTED), (1, INTERRUPTED)].into(), "{}", ended.said);
+    assert_eq!(ended.said.matches("interrupted; go on with").count(), 1, "{}", ended.said);
+}
+
+#[test]
+fn non_finite_losses_are_told_by_one_rank() {
+    let gpus = Gpus::new("A100,A100");
+    let wild = "--set solver.warmup_steps=0 --set solver.learning_rate=1e6 \
+                --set train.precision=fp32";
+    let ended = start(&gpus, wild).end();
+    assert_eq!(ended.codes, [(0, DIVERGED), (1, DIVERGED)].into(), "{}", ended.said);
+    let errors = ended.errors();
+    let [error] = errors[..] else { panic!("one line\n{}", ended.said) };
+    assert!(error.starts_with("rank 0: error: step "), "{error}");
+}
+
+/// Faults of NCCL: what is planted, more of the config, what is said, and the exit codes: that of
+/// the rank that told first.
+const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
+    ("1/sum:5=die,abort:hang", "", "rank 0: error: rank 1 on host ", &[ABORTED]),
+    ("sum:9=error", "", "error: summing over the ranks: ", &[NO_DEVICE, RANK_LOST]),
+    ("1/sum:9=hang", "--set ranks.stall_seconds=5", "error: no progress for 5 s", &[RANK_LOST]),
+    (
+        "init:never",
+        "--set ranks.join_timeout_seconds=5",
+        "rank 0: error: joining a group of GPUs as rank 0 of 2: not all ranks joined within 5 s",
+        &[NO_DEVICE, RANK_LOST],
+    ),
+];
+
+/// Each ends both ranks in bounded time, also if NCCL does not let go of a group that has graphs.
+#[test]
+fn faults_of_nccl_end_all_ranks() {
+    let gpus = Gpus::new("H100,H100");
+    for (plant, more, words, codes) in OF_NCCL {
+        let arguments = micro(&format!("{ENDLESS} {more} --ranks 2"));
+        let since = Instant::now();
+        let said = said(&mut gpus.command(&arguments, &[("NCCL_TEST_PLANT", plant)]));
+        assert!(since.elapsed() < Duration::from_secs(60), "{plant}: {:?}", since.elapsed());
+        assert!(codes.contains(&said.code), "{plant}: {}\n{}", said.code, said.err);
+        assert!(said.err.contains(words), "{plant}: {}", said.err);
+        assert!(!said.err.contains("panicked"), "{plant}: {}", said.err);
+        // Some never began one.
+        let _ = std::fs::remove_dir_all(gpus.place.join("runs/micro"));
+    }
+}
