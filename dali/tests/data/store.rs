@@ -240,7 +240,7 @@ fn a_header_that_lies_is_found() {
         open_error(&fixture)
     };
     let message = set(&|header| header["version"] = 9.into());
-    assert_says(&message, &["header.json", "version 9", "reads 1 to 2", "onegraph prep"]);
+    assert_says(&message, &["header.json", "version 9", "reads version 2", "onegraph prep"]);
     let message = set(&|header| header["capacities"]["coords"] = 2.into());
     assert_says(&message, &["header.json", "capacities"]);
     assert_says(&set(&|header| header["num_images"] = 2.into()), &["header.json", "counts"]);
