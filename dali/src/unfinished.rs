@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// How often a folder is removed into which other threads write.
+const MAX_TRIES: usize = 100;
+
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Marks a file or folder as half-made for as long as it lives.
@@ -58,8 +61,11 @@ pub fn remove_all_and(end: impl FnOnce()) {
         name.push(".removed");
         let moved = PathBuf::from(name);
         let path = if fs::rename(path, &moved).is_ok() { &moved } else { path };
-        // Nothing to report: the process ends.
-        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        let remove =
+            || if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        // A thread that looked the old name up before may still put one file in. Nothing to report
+        // otherwise: the process ends.
+        let _ = (0..MAX_TRIES).find(|_| remove().is_ok() || !path.exists());
     }
     end();
 }
