@@ -43,7 +43,7 @@ fn draw(place: &Place) {
     place.good("prep --synthetic shapes --count 6 --size 64 --seed 3 --out data");
 }
 
-/// Runs a call on an H100 of the test driver, in which no stage may fail, nor be skipped unless its
+/// Runs a call on GPUs of the test driver, in which no stage may fail, nor be skipped unless its
 /// name begins with one of `skipped`; in all there are `stages`.
 fn passes(gpus: &Gpus, more: &[&str], stages: usize, skipped: &[&str]) -> BTreeMap<String, Value> {
     draw(&gpus.place);
