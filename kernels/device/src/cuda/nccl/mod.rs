@@ -4,7 +4,7 @@
 mod library;
 mod member;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{OsString, c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -62,15 +62,27 @@ pub fn nccl_variables(nvls: bool) -> Vec<(&'static str, &'static str)> {
     std::iter::once((LATE_CONNECTIONS, "0")).chain(switch).collect()
 }
 
-/// NCCL reads its variables before it starts.
-fn check_variables(nvls: bool, is_set: impl Fn(&str) -> bool) -> Result<(), DeviceError> {
-    match nccl_variables(nvls).into_iter().find(|(name, _)| !is_set(name)) {
-        Some((name, value)) => Err(DeviceError::Driver {
-            call: "joining a group of GPUs".into(),
-            reason: format!("{name} is not set; start each rank with {name}={value}"),
-        }),
-        None => Ok(()),
+/// NCCL reads its variables before it starts. A user's own value of [`NVLS`] stands; late
+/// connections would begin inside of a captured step, where CUDA refuses them.
+fn check_variables(
+    nvls: bool,
+    value_of: impl Fn(&str) -> Option<OsString>,
+) -> Result<(), DeviceError> {
+    let refused = |reason| DeviceError::Driver { call: "joining a group of GPUs".into(), reason };
+    for (name, value) in nccl_variables(nvls) {
+        match value_of(name) {
+            None => {
+                let mend = format!("start each rank with {name}={value}");
+                return Err(refused(format!("{name} is not set; {mend}")));
+            }
+            Some(set) if name == LATE_CONNECTIONS && set != value => {
+                let set = set.display();
+                return Err(refused(format!("{name} is {set}, and must be {value}, or unset")));
+            }
+            Some(_) => {}
+        }
     }
+    Ok(())
 }
 
 /// This rank's end of a group.
@@ -90,7 +102,7 @@ impl Communicator {
         options: &NcclOptions,
     ) -> Result<Self, DeviceError> {
         let library = library()?;
-        check_variables(options.nvls, |name| std::env::var_os(name).is_some())?;
+        check_variables(options.nvls, |name| std::env::var_os(name))?;
         let (context, id) = (context.clone(), UniqueId(*id));
         let (sender, receiver) = mpsc::channel();
         // NCCL waits for the other ranks without a limit. A thread that waits for ever ends with
@@ -207,12 +219,20 @@ mod tests {
 
     #[test]
     fn nccl_starts_with_its_variables() {
-        let none = |_: &str| false;
-        let said = sentence(&check_variables(true, none).expect_err("undecided"));
+        let set = |names: &'static [&str], value: &'static str| {
+            move |name: &str| names.contains(&name).then(|| value.into())
+        };
+        let both: &[&str] = &[LATE_CONNECTIONS, NVLS];
+        let refusal = |nvls, names, value| {
+            sentence(&check_variables(nvls, set(names, value)).expect_err("a refusal"))
+        };
+        let said = refusal(true, &[], "0");
         assert!(said.ends_with("start each rank with NCCL_RUNTIME_CONNECT=0"), "{said}");
-        assert_eq!(check_variables(true, |name| name == LATE_CONNECTIONS), Ok(()));
-        let said = sentence(&check_variables(false, |n| n != NVLS).expect_err("undecided"));
+        assert_eq!(check_variables(true, set(&[LATE_CONNECTIONS], "0")), Ok(()));
+        let said = refusal(false, &[LATE_CONNECTIONS], "0");
         assert!(said.ends_with("start each rank with NCCL_NVLS_ENABLE=0"), "{said}");
-        assert_eq!(check_variables(false, |_| true), Ok(()));
+        assert_eq!(check_variables(false, set(both, "0")), Ok(()));
+        let said = refusal(true, both, "1");
+        assert!(said.ends_with("NCCL_RUNTIME_CONNECT is 1, and must be 0, or unset"), "{said}");
     }
 }
