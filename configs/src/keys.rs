@@ -1,12 +1,14 @@
-//! What a user can know about each key: type, unit, limits, default and meaning.
+//! What is known about each key: type, unit, limits, default and meaning, and what a change of it
+//! means.
 //!
-//! All of it is derived from the structs in `schema`: their doc comments and their `schemars`
-//! attributes.
+//! All of it is derived from the tables in `schema`: their doc comments and their attributes.
 
 use std::sync::LazyLock;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::schema::{Mlperf, Resume};
 use crate::shape::{Shape, join};
 
 /// Below this similarity (0 to 1) a key is not suggested.
@@ -35,6 +37,10 @@ pub struct Key {
     pub meaning: String,
     /// The words that it takes, each with its meaning; empty unless it takes words.
     pub words: Vec<(String, String)>,
+    /// Whether a run that resumes may change it.
+    pub resume: Resume,
+    /// Whether MLPerf's closed division lets it differ from the reference.
+    pub mlperf: Mlperf,
 }
 
 impl Key {
@@ -153,8 +159,15 @@ fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
         default: default_of(&name),
         meaning: text(&schema["description"]),
         words: words.collect(),
+        resume: fact(schema, "resume"),
+        mlperf: fact(schema, "mlperf"),
         name,
     }
+}
+
+/// A fact that the attribute of every key gives.
+fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
+    T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
 }
 
 /// The default of a key as TOML; that of a key in `[data.synthetic]` holds once the table is set.

@@ -3,13 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[fusion]`: work that a GPU's step does on the way, in place of a pass of its own over memory.
-/// A fusion changes results by rounding alone.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fusion {
-    /// Fusions to leave out, to compare. Default: none. On the CPU there are no fusions.
-    pub off: Vec<Fused>,
+table! {
+    /// `[fusion]`: work that a GPU's step does on the way, in place of a pass of its own over
+    /// memory. A fusion changes results by rounding alone.
+    pub struct Fusion {
+        /// Fusions to leave out, to compare. Default: none. On the CPU there are no fusions.
+        #[key(resume = Step, mlperf = Hyperparameter)]
+        pub off: Vec<Fused> = Vec::new(),
+    }
 }
 
 /// One fusion.

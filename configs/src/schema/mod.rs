@@ -1,5 +1,7 @@
 //! The keys of a config file: one struct per table; every field states its default and unit.
 
+#[macro_use]
+mod table;
 mod data;
 mod fusion;
 mod heads;
@@ -8,9 +10,6 @@ mod optimizers;
 mod ranks;
 mod solver;
 mod train;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 pub use data::{
     ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeFilter, ResizeRounding, Synthetic,
@@ -24,30 +23,31 @@ pub use model::{
 pub use optimizers::{Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
+pub use table::{Mlperf, Resume};
 pub use train::{BestMetric, Eval, Precision, Train};
 
-/// A whole run: model, input, training and evaluation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The detector.
-    pub model: Model,
-    /// From a decoded image to the tensor that the network sees.
-    pub input: Input,
-    /// Where images and annotations come from.
-    pub data: Data,
-    /// Optimizer, learning rate schedule and loss scale.
-    pub solver: Solver,
-    /// What each loss counts.
-    pub loss_weights: LossWeights,
-    /// Length of the run, batch, seed, logging and checkpoints.
-    pub train: Train,
-    /// Evaluation.
-    pub eval: Eval,
-    /// Runs of several processes.
-    pub ranks: RanksConfig,
-    /// Fused forms of a GPU's step.
-    pub fusion: Fusion,
+table! {
+    /// A whole run: model, input, training and evaluation.
+    pub struct Config {
+        /// The detector.
+        pub model: Model,
+        /// From a decoded image to the tensor that the network sees.
+        pub input: Input,
+        /// Where images and annotations come from.
+        pub data: Data,
+        /// Optimizer, learning rate schedule and loss scale.
+        pub solver: Solver,
+        /// What each loss counts.
+        pub loss_weights: LossWeights,
+        /// Length of the run, batch, seed, logging and checkpoints.
+        pub train: Train,
+        /// Evaluation.
+        pub eval: Eval,
+        /// Runs of several processes.
+        pub ranks: RanksConfig,
+        /// Fused forms of a GPU's step.
+        pub fusion: Fusion,
+    }
 }
 
 impl Config {

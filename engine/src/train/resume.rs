@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use configs::{Config, Difference, Schedule, Train};
+use configs::{Config, Difference, Resume, Schedule, Train, key};
 use dali::store::Segmentation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,45 +16,6 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::forget_after;
 use crate::run_dir::RunDir;
-
-/// Keys, or tables of keys, that may change freely: they do not reach a step. Whether the training
-/// data is the same is decided by [`identity_of`], not by its path.
-const FREE: [&str; 28] = [
-    "data.max_image_pixels",
-    "data.synthetic.dir",
-    "data.synthetic.val_images",
-    "data.train_annotations",
-    "data.train_images",
-    "data.train_store",
-    "data.val_annotations",
-    "data.val_images",
-    "data.val_store",
-    "eval",
-    "model.allow_partial",
-    "model.names_only",
-    "ranks",
-    "train.best_metric",
-    "train.checkpoint_every_epochs",
-    "train.checkpoint_every_minutes",
-    "train.checkpoint_every_steps",
-    "train.eval_every_epochs",
-    "train.eval_every_steps",
-    "train.keep_best",
-    "train.keep_checkpoints",
-    "train.log_every_steps",
-    "train.log_parameters",
-    "train.name",
-    "train.patience",
-    "train.run_dir",
-    "train.target_box",
-    "train.target_mask",
-];
-
-/// Keys that are read only when a run begins.
-const BEGINNING: [&str; 3] = ["model.backbone.weights", "model.finetune", "model.weights"];
-
-/// The key whose change leaves nothing to go on with but the weights.
-const OPTIMIZER: &str = "solver.optimizer";
 
 /// The key under which changed training data is reported.
 const DATA: &str = "training data";
@@ -217,36 +178,30 @@ fn differences(
     classes: usize,
 ) -> Result<Vec<(Difference, bool)>, EngineError> {
     let found = saved.differences(config)?;
-    if let Some(change) = found.iter().find(|change| BEGINNING.contains(&change.key.as_str())) {
-        return Err(EngineError::Usage(format!(
-            "{change}: a resumed run has its weights from the checkpoint; undo this, or begin a \
-             new run"
-        )));
+    let resume = |change: &Difference| key(&change.key).map_or(Resume::Step, |key| key.resume);
+    for change in &found {
+        let why = match resume(change) {
+            Resume::Start => {
+                "a resumed run has its weights from the checkpoint; undo this, or begin a new run"
+            }
+            Resume::State => {
+                "the checkpoint has the state of another optimizer; undo this, or begin a new run \
+                 from its weights (model.weights)"
+            }
+            _ => continue,
+        };
+        return Err(EngineError::Usage(format!("{change}: {why}")));
     }
-    if let Some(change) = found.iter().find(|change| change.key == OPTIMIZER) {
-        return Err(EngineError::Usage(format!(
-            "{change}: the checkpoint has the state of another optimizer; undo this, or begin a \
-             new run from its weights (model.weights)"
-        )));
-    }
-    let same_classes = saved.model.classes_or(classes) == config.model.classes_or(classes);
-    // Whether files hold what was drawn, the identity of the data tells.
-    let moves = saved.data.synthetic.is_some() != config.data.synthetic.is_some();
-    let free = |key: &str| {
-        is_free(key, config)
-            || (key == "model.num_classes" && same_classes)
-            || (key.starts_with("data.synthetic.") && moves)
+    let is_free = |change: &Difference| match resume(change) {
+        Resume::Free => true,
+        // Under multistep the learning rate of a step does not depend on the number of steps.
+        Resume::Length => config.solver.schedule == Schedule::Multistep,
+        Resume::Classes => saved.model.classes_or(classes) == config.model.classes_or(classes),
+        // The identity of the data decides if files hold what was drawn.
+        Resume::Drawing => saved.data.synthetic.is_some() != config.data.synthetic.is_some(),
+        Resume::Step | Resume::Start | Resume::State => false,
     };
-    Ok(found.into_iter().map(|change| (free(&change.key), change)).map(|(f, c)| (c, f)).collect())
-}
-
-fn is_free(key: &str, config: &Config) -> bool {
-    // Under multistep the learning rate of a step does not depend on the number of steps.
-    let multistep = config.solver.schedule == Schedule::Multistep;
-    let free = |name: &str| {
-        key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    FREE.iter().any(|name| free(name)) || (key == "train.steps" && multistep)
+    Ok(found.iter().map(|change| (change.clone(), is_free(change))).collect())
 }
 
 /// The differences that are not free, as overrides after `steps_done`.
@@ -366,18 +321,5 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("model.weights"), "{error}");
-    }
-
-    #[test]
-    fn keys_that_are_free_exist() {
-        let keys = load(&[]).differences(&Config::default()).expect("differences");
-        let text = load(&[]).to_toml().expect("TOML");
-        for key in FREE {
-            let last = key.rsplit('.').next().expect("a name");
-            let exists = text.contains(last) || keys.iter().any(|d| d.key == key);
-            let optional =
-                key.starts_with("data.") || key.starts_with("train.target") || key == "train.name";
-            assert!(exists || optional, "{key}");
-        }
     }
 }

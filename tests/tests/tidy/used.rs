@@ -101,11 +101,11 @@ pub(crate) fn config_faults(files: &[File], unread: &[(&str, &str)]) -> Vec<Stri
     faults
 }
 
+/// Fields of the structs in `table!`.
 fn public_fields(source: &str) -> impl Iterator<Item = &str> {
-    let fields = source.lines().filter_map(|line| line.strip_prefix("    pub "));
-    fields
-        .filter(|rest| !rest.starts_with("fn "))
-        .filter_map(|rest| rest.split_once(':').map(|(name, _)| name))
+    let fields = source.lines().filter_map(|line| line.strip_prefix("        pub "));
+    let names = fields.filter_map(|rest| rest.split_once(':').map(|(name, _)| name));
+    names.filter(|name| name.chars().all(is_word))
 }
 
 /// Whether the code has `.field`, as a value and not as a call.
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_field_that_nothing_reads_is_a_fault() {
-        let schema = "pub struct A {\n    /// One.\n    pub steps: u32,\n}\n\
-                      impl A {\n    pub fn gone(x: u8) {}\n}\n";
+        let schema = "table! {\n    pub struct A {\n        /// One.\n        \
+                      pub steps: u32 = 1,\n    }\n}\nimpl A {\n    pub fn gone(x: u8) {}\n}\n";
         let with = |code: &str, unread: &[(&str, &str)]| {
             let files =
                 [File::new("configs/src/schema/a.rs", schema), File::new("engine/src/x.rs", code)];

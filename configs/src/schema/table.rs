@@ -1,0 +1,102 @@
+//! The form of a table: each key with its default and the facts about it, in one place.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a run that resumes may change a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resume {
+    /// It does not reach a step: it may. Where training data is counts as this: its content has an
+    /// identity.
+    Free,
+    /// It changes what a step means: only if the user accepts it.
+    Step,
+    /// The number of steps: as for `Step`, where the learning rate depends on it.
+    Length,
+    /// The number of classes: as for `Step`, unless it is the same in another form.
+    Classes,
+    /// What is drawn: as for `Step`, unless files take its place, whose identity is compared.
+    Drawing,
+    /// It is read only when a run begins: it may not.
+    Start,
+    /// The checkpoint holds state that depends on it: it may not.
+    State,
+}
+
+/// Whether MLPerf's closed division lets a key differ from the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mlperf {
+    /// It does not change what a run computes, or the rules leave it free.
+    Free,
+    /// A rule of `mlperf/rules.rs` judges its value.
+    Ruled,
+    /// It describes the model.
+    Model,
+    /// It describes data and images.
+    Preprocessing,
+    /// It decides how quality is measured.
+    Quality,
+    /// Any other hyperparameter.
+    Hyperparameter,
+}
+
+/// A struct that [`table!`] defines.
+pub(super) trait Table: Default {}
+
+/// An inner table with all its defaults.
+pub(super) fn inner<T: Table>() -> T {
+    T::default()
+}
+
+/// Defines a table of the config. A field with a default is a key; its attribute `key` gives, in
+/// this order, the limits of a number (`range`) or of each number of a list (`each`), the `unit`,
+/// and what a change of it means when a run resumes ([`Resume`]) and by MLPerf's rules
+/// ([`Mlperf`]). A field without a default is an inner table.
+macro_rules! table {
+    (
+        $(#[doc = $about:tt])*
+        pub struct $table:ident {
+            $(
+                $(#[doc = $doc:tt])*
+                $(#[key(
+                    $(range = $min:literal..=$max:expr,)?
+                    $(each = $least:literal..=$most:expr,)?
+                    $(unit = $unit:literal,)?
+                    resume = $resume:ident,
+                    mlperf = $mlperf:ident
+                )])?
+                pub $field:ident: $type:ty $(= $default:expr)?,
+            )*
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[derive(schemars::JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $table {
+            $(
+                $(#[doc = $doc])*
+                $(#[schemars(
+                    $(range(min = $min, max = $max),)?
+                    $(inner(range(min = $least, max = $most)),)?
+                    extend(
+                        $("unit" = $unit,)?
+                        "resume" = crate::Resume::$resume,
+                        "mlperf" = crate::Mlperf::$mlperf,
+                    )
+                )])?
+                pub $field: $type,
+            )*
+        }
+
+        impl Default for $table {
+            fn default() -> Self {
+                Self { $($field: table!(@ $type $(, $resume $default)?),)* }
+            }
+        }
+
+        impl $crate::schema::table::Table for $table {}
+    };
+    // With `resume`, so that a default without the attribute does not compile.
+    (@ $type:ty, $resume:ident $default:expr) => { $default };
+    (@ $type:ty) => { $crate::schema::table::inner::<$type>() };
+}
