@@ -11,6 +11,7 @@ const COMMENT_COLUMNS: usize = 98;
 const REFERENCE_HEAD: &str = "# Config keys
 
 Every key of a config file, with the values it takes, its unit, its default and its meaning.
+`extends = \"NAME\"`, above the first table, takes the values of a preset or a file beside this one.
 A key may be left out: the default holds.
 `--set KEY=VALUE` overrides a file; `\"none\"` unsets what may be unset.
 `onegraph config KEY` explains one key.
