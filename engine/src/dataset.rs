@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use configs::{Config, Data, EmptyImages, ResizeRounding};
+use configs::{Config, Data, EmptyImages};
 use dali::DaliError;
-use dali::order::{PaddedShape, Rounding, choose_shapes, resized_size};
+use dali::order::{PaddedShape, choose_shapes, resized_size};
 use dali::store::Store;
 
 use crate::classes::classes_of_data;
@@ -179,11 +179,7 @@ fn categories_of(store: &Store) -> Vec<(String, u64)> {
 /// Size of an image in the network, before padding.
 pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
     let input = &config.input;
-    let rounding = match input.resize_rounding {
-        ResizeRounding::FloorScale => Rounding::Floor,
-        ResizeRounding::HalfEven => Rounding::HalfEven,
-    };
-    resized_size(height, width, input.min_size, input.max_size, rounding)
+    resized_size(height, width, input.min_size, input.max_size, input.resize_rounding)
 }
 
 /// Images in use: those named by `data.ids` (training only), else all that may be used, up to

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use device::cuda::CudaDevice;
 use device::manifest::Compiled;
+use device::tensor::{kernel_name, served_by};
 use device::{DeviceError, Launch, Precision};
 
 #[rustfmt::skip]
@@ -30,7 +31,7 @@ pub(crate) fn in_precision(precision: Precision, launch: Launch) -> Launch {
         let sources = kernels().manifest().sources.iter();
         sources.flat_map(|source| &source.kernels).map(|kernel| kernel.name.as_str()).collect()
     });
-    let names = precision.served_by().iter().map(|by| by.kernel_name(launch.kernel));
+    let names = served_by(precision).iter().map(|by| kernel_name(*by, launch.kernel));
     match names.filter_map(|name| NAMES.get(name.as_str()).copied()).next() {
         Some(kernel) => Launch { kernel, ..launch },
         None => {

@@ -1,11 +1,12 @@
 //! Golden families `resize_transform` (images into the network) and `paste_masks` (masks out).
 
-use dali::order::{Rounding, resized_size};
+use configs::{ResizeFilter, ResizeRounding};
+use dali::order::resized_size;
 use kernels::Role;
 use kernels::boxes::as_boxes;
 use kernels::coco::encode_runs;
 use kernels::cpu::HostTensor;
-use kernels::ops::preprocess::{Filter, Preprocess};
+use kernels::ops::preprocess::Preprocess;
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::paste::paste_mask;
 use kernels::resize::nearest_source;
@@ -51,7 +52,13 @@ pub(crate) fn resize_transform() {
         let resized: Vec<[usize; 2]> = source
             .iter()
             .map(|&[h, w]| {
-                let size = resized_size(h as u32, w as u32, min_size, max_size, Rounding::Floor);
+                let size = resized_size(
+                    h as u32,
+                    w as u32,
+                    min_size,
+                    max_size,
+                    ResizeRounding::FloorScale,
+                );
                 [size.0 as usize, size.1 as usize]
             })
             .collect();
@@ -112,7 +119,7 @@ impl Images {
             std: three("image_std", STD),
             pixel_scale: 1.0,
             bgr: false,
-            filter: Filter::Bilinear,
+            filter: ResizeFilter::Bilinear,
         };
         let [source, resized] = self.sizes();
         let n = self.len();

@@ -1,12 +1,13 @@
 //! Family mlperf_ops, the part on pixels: resizing, mirroring, mask targets, pasting and pooling.
 
-use dali::order::{Rounding, resized_size};
+use configs::{MaskTargetRule, ResizeFilter, ResizeRounding};
+use dali::order::resized_size;
 use kernels::Role;
 use kernels::TensorDesc;
 use kernels::boxes::as_boxes;
 use kernels::cpu::HostTensor;
-use kernels::ops::mask_targets::{MaskRule, MaskTargets, ToNetwork};
-use kernels::ops::preprocess::{Filter, Preprocess};
+use kernels::ops::mask_targets::{MaskTargets, ToNetwork};
+use kernels::ops::preprocess::Preprocess;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::paste::paste_mask;
@@ -59,7 +60,7 @@ pub(crate) fn resize_rule(report: &mut Report, case: Case<'_>) {
         .chunks_exact(2)
         .flat_map(|wh| {
             let (w, h) = (wh[0] as u32, wh[1] as u32);
-            let (h, w) = resized_size(h, w, min, max, Rounding::HalfEven);
+            let (h, w) = resized_size(h, w, min, max, ResizeRounding::HalfEven);
             [w as i32, h as i32]
         })
         .collect();
@@ -71,7 +72,7 @@ pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
     let (source, network) = (size(case, "in_wh"), size(case, "out_wh"));
     let (min, max) = (case.usize("min_size"), case.usize("max_size"));
     let [height, width] = source.map(|v| v as u32);
-    let by_rule = resized_size(height, width, min, max, Rounding::HalfEven);
+    let by_rule = resized_size(height, width, min, max, ResizeRounding::HalfEven);
     report.exact(case.name(), "size", &[by_rule.0 as i32, by_rule.1 as i32], &network);
     let pixels = case.u8("image_hwc").data;
     let resized = |op: Preprocess| {
@@ -89,7 +90,7 @@ pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
         std: [1.0; 3],
         pixel_scale: 1.0,
         bgr: false,
-        filter: Filter::Pil,
+        filter: ResizeFilter::Pil,
     };
     let want: Vec<f32> = case.u8("resized_hwc").data.iter().map(|v| f32::from(*v)).collect();
     report.exact(case.name(), "resized_hwc", &resized(plain), &want);
@@ -124,7 +125,8 @@ pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
         size(),
         index(&[1], vec![0]),
     ];
-    let op = MaskTargets { side: case.usize("M"), rule: MaskRule::CocoPolygon, plus_one: true };
+    let op =
+        MaskTargets { side: case.usize("M"), rule: MaskTargetRule::CocoPolygon, plus_one: true };
     let ran = Ran::new(case.name(), op, inputs);
     let want: Vec<f32> = case.u8("y").data.iter().map(|v| f32::from(*v)).collect();
     report.exact(case.name(), "y", ran.f32(0), &want);

@@ -1,8 +1,9 @@
 //! Golden families `roi_align` (mask targets from bitmaps included) and `roi_levels`.
 
+use configs::MaskTargetRule;
 use kernels::Role;
 use kernels::coco::{Bitmap, encode_runs};
-use kernels::ops::mask_targets::{MaskRule, MaskTargets};
+use kernels::ops::mask_targets::MaskTargets;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::roi_levels::RoiLevels;
 
@@ -78,7 +79,7 @@ fn project_masks(report: &mut Report, case: Case<'_>) {
         index(&[1], vec![0]),
     ];
     let side = case.usize("mask_size");
-    let op = MaskTargets { side, rule: MaskRule::RoiAlignBitmap, plus_one: false };
+    let op = MaskTargets { side, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
     let ran = Ran::new(case.name(), op, inputs);
     report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
 }

@@ -10,7 +10,7 @@ use device::{DevicePtr, Gpu, Launch, Precision, Target, Touch};
 use engine::model::{
     ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
-use engine::runtime::{imagined_addresses, precision_of};
+use engine::runtime::imagined_addresses;
 use graph::capture::Work;
 use graph::exec::device::{Place, Prepared};
 use kernels::compiled::kernels;
@@ -158,7 +158,7 @@ fn spec(config: &Config, images: usize, padded: ImageSize) -> ModelSpec<'_> {
         images,
         padded,
         slot,
-        target: Target::Gpu(Gpu::a100().in_precision(precision_of(config))),
+        target: Target::Gpu(Gpu::a100().in_precision(config.train.precision)),
         part: Part::whole(),
         inject: Inject::default(),
     }

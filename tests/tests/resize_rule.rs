@@ -3,7 +3,8 @@
 #[path = "../golden/support.rs"]
 mod support;
 
-use dali::order::{Rounding, resized_size};
+use configs::ResizeRounding;
+use dali::order::resized_size;
 
 /// maskrcnn-benchmark's rule: sizes that its own code gave.
 #[test]
@@ -14,7 +15,7 @@ fn maskrcnn_benchmark_sizes() {
     let (sizes_in, sizes_out) = (case.i32("in_wh").indices(), case.i32("out_wh").indices());
     for (given, want) in sizes_in.chunks_exact(2).zip(sizes_out.chunks_exact(2)) {
         let (w, h) = (given[0] as u32, given[1] as u32);
-        let (got_h, got_w) = resized_size(h, w, min_size, max_size, Rounding::HalfEven);
+        let (got_h, got_w) = resized_size(h, w, min_size, max_size, ResizeRounding::HalfEven);
         assert_eq!([got_w as usize, got_h as usize], want, "{w}x{h} (width x height)");
     }
     println!("resize_rule: {} sizes", sizes_in.len() / 2);
@@ -33,7 +34,8 @@ fn torchvision_sizes() {
         let (min_size, max_size) = (case.usize("min_size"), case.usize("max_size"));
         let given = pairs(case.attribute("sizes_hw"));
         for (&(h, w), want) in given.iter().zip(pairs(case.attribute("resized_hw"))) {
-            let got = resized_size(h as u32, w as u32, min_size, max_size, Rounding::Floor);
+            let got =
+                resized_size(h as u32, w as u32, min_size, max_size, ResizeRounding::FloorScale);
             assert_eq!((got.0 as usize, got.1 as usize), want, "{}: {h}x{w}", case.name());
         }
     }

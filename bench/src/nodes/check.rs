@@ -7,7 +7,7 @@ use std::sync::Arc;
 use configs::Config;
 use device::Device;
 use engine::dataset::DataSet;
-use engine::runtime::{Backend, precision_of};
+use engine::runtime::Backend;
 use graph::Node;
 use graph::check::{NodeCheck, Verdict};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ pub(crate) fn run(
     (config.train.batch_size, config.train.images_per_group) = (1, 1);
     let mut trainer = random_weights::trainer(&config, data, &Backend::Device(device.clone()))?;
     let mut number = 0;
-    let mut check = NodeCheck::new(precision_of(&config), most_flops, |name| {
+    let mut check = NodeCheck::new(config.train.precision, most_flops, |name| {
         number += 1;
         eprintln!("check {number}: {name}");
     });

@@ -1,5 +1,6 @@
 //! `[input]` and `[data]`: where images come from and how the network sees them.
 
+use choices::{EmptyImages, PixelEncoding, ResizeFilter, ResizeRounding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,27 +55,6 @@ pub enum ChannelOrder {
     Rgb,
     /// Blue first (Caffe weights).
     Bgr,
-}
-
-/// How a pixel of a resized image is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ResizeFilter {
-    /// Blend of four neighbours in f32, without antialiasing.
-    Bilinear,
-    /// Pillow's `Image.BILINEAR`.
-    Pil,
-}
-
-/// How the sides of a resized image are rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ResizeRounding {
-    /// `floor(side * scale)`, scale = `min(min_size / short, max_size / long)`.
-    FloorScale,
-    /// Short side `min_size`, or `max_size * short / long` rounded half to even; the long side is
-    /// truncated and may exceed `max_size`.
-    HalfEven,
 }
 
 table! {
@@ -144,24 +124,4 @@ table! {
         #[key(resume = Free, mlperf = Free)]
         pub dir: String = "runs/data/shapes".to_string(),
     }
-}
-
-/// How a store keeps pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PixelEncoding {
-    /// The original JPEG, decoded on every visit.
-    Jpeg,
-    /// Decoded RGB, one byte per value.
-    Raw,
-}
-
-/// How training treats images without objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EmptyImages {
-    /// Trained on as pure background.
-    Keep,
-    /// Dropped.
-    Drop,
 }

@@ -1,5 +1,6 @@
 //! `[model.rpn]`, `[model.roi]`, the two heads and `[model.detections]`.
 
+use choices::MaskTargetRule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -156,16 +157,6 @@ table! {
         #[key(resume = Step, mlperf = Model)]
         pub target_rule: MaskTargetRule = MaskTargetRule::RoiAlignBitmap,
     }
-}
-
-/// How a mask target is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MaskTargetRule {
-    /// Polygons shifted and scaled to the RoI, then COCO's polygon rasterizer.
-    CocoPolygon,
-    /// RoIAlign of the bitmap at network resolution.
-    RoiAlignBitmap,
 }
 
 table! {

@@ -11,11 +11,12 @@ mod ranks;
 mod solver;
 mod train;
 
-pub use data::{
-    ChannelOrder, Data, EmptyImages, Input, PixelEncoding, ResizeFilter, ResizeRounding, Synthetic,
+pub use choices::{
+    EmptyImages, MaskTargetRule, PixelEncoding, Precision, ResizeFilter, ResizeRounding,
 };
+pub use data::{ChannelOrder, Data, Input, Synthetic};
 pub use fusion::{Fused, Fusion};
-pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, MaskTargetRule, PostNmsScope, Roi, Rpn};
+pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, PostNmsScope, Roi, Rpn};
 pub use model::{
     Anchors, Backbone, BackboneKind, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, NormKind,
     StrideRule,
@@ -24,7 +25,7 @@ pub use optimizers::{Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
 pub use table::{Mlperf, Resume};
-pub use train::{BestMetric, Eval, Precision, Train};
+pub use train::{BestMetric, Eval, Train};
 
 table! {
     /// A whole run: model, input, training and evaluation.

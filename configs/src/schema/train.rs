@@ -1,5 +1,6 @@
 //! `[train]` and `[eval]`: length of the run, batch, seed, logging, checkpoints and evaluation.
 
+use choices::Precision;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -86,29 +87,6 @@ impl Train {
     /// Images per micro-step.
     pub fn micro_batch(&self) -> usize {
         self.batch_size / self.micro_steps
-    }
-}
-
-/// What a GPU holds activations, gradients and weights in, and how it multiplies matrices of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// Held in fp16, multiplied on tensor cores.
-    Fp16,
-    /// Held in fp32, multiplied on tensor cores in tf32.
-    Tf32,
-    /// Held and multiplied in fp32.
-    Fp32,
-}
-
-impl Precision {
-    /// Its name as a value of `train.precision`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp16 => "fp16",
-            Self::Tf32 => "tf32",
-            Self::Fp32 => "fp32",
-        }
     }
 }
 

@@ -9,7 +9,7 @@ mod resize;
 mod shapes;
 
 pub use batches::{Batch, Order};
-pub use resize::{Rounding, resized_size};
+pub use resize::resized_size;
 pub use shapes::{PaddedShape, choose_shapes};
 
 /// Why no order exists.

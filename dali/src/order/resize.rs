@@ -1,15 +1,6 @@
 //! The size of an image in the network.
 
-/// How a scaled side is rounded: the only difference between the two references' rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Rounding {
-    /// torchvision: one f64 scale, both sides rounded down.
-    Floor,
-    /// maskrcnn-benchmark: if the long side would exceed its bound, the short side is `max * short
-    /// / long` rounded half to even; then the long side is `side * long / short` rounded down, so
-    /// it may still exceed the bound.
-    HalfEven,
-}
+use choices::ResizeRounding;
 
 /// Height and width after resizing: short side to `min_size` unless the long side would exceed
 /// `max_size`. Never below 1.
@@ -25,18 +16,18 @@ pub fn resized_size(
     width: u32,
     min_size: usize,
     max_size: usize,
-    rounding: Rounding,
+    rounding: ResizeRounding,
 ) -> (u32, u32) {
     assert!(height > 0 && width > 0, "resized_size: an image of {height}x{width}");
     let (short, long) = (f64::from(height.min(width)), f64::from(height.max(width)));
     let (min_size, max_size) = (min_size as f64, max_size as f64);
     match rounding {
-        Rounding::Floor => {
+        ResizeRounding::FloorScale => {
             let scale = (min_size / short).min(max_size / long);
             let scaled = |side: u32| ((f64::from(side) * scale).floor() as u32).max(1);
             (scaled(height), scaled(width))
         }
-        Rounding::HalfEven => {
+        ResizeRounding::HalfEven => {
             // The order of these operations is the reference's: each one rounds in f64.
             let side = if long / short * min_size > max_size {
                 (max_size * short / long).round_ties_even().max(1.0)
@@ -58,7 +49,7 @@ mod tests {
 
     #[test]
     fn coco_sizes_under_both_rules() {
-        use Rounding::{Floor, HalfEven};
+        use ResizeRounding::{FloorScale, HalfEven};
         // (height, width) -> torchvision, maskrcnn-benchmark, both at 800/1333.
         let cases = [
             ((480, 640), (800, 1066), (800, 1066)),
@@ -70,14 +61,14 @@ mod tests {
             ((100, 2000), (66, 1333), (67, 1340)),
         ];
         for ((h, w), floor, half_even) in cases {
-            assert_eq!(resized_size(h, w, 800, 1333, Floor), floor, "{h}x{w} floor");
+            assert_eq!(resized_size(h, w, 800, 1333, FloorScale), floor, "{h}x{w} floor");
             assert_eq!(resized_size(h, w, 800, 1333, HalfEven), half_even, "{h}x{w} half even");
         }
     }
 
     #[test]
     fn slivers_keep_a_pixel() {
-        assert_eq!(resized_size(1, 5000, 800, 1333, Rounding::Floor), (1, 1333));
-        assert!(resized_size(1, 5000, 800, 1333, Rounding::HalfEven).0 >= 1);
+        assert_eq!(resized_size(1, 5000, 800, 1333, ResizeRounding::FloorScale), (1, 1333));
+        assert!(resized_size(1, 5000, 800, 1333, ResizeRounding::HalfEven).0 >= 1);
     }
 }

@@ -15,7 +15,8 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-pub use options::{EmptyImages, Masks, PrepOptions};
+pub use choices::EmptyImages;
+pub use options::{Masks, PrepOptions};
 pub use report::{DropReason, Finding, Noted, PrepReport, ShapeSpan};
 pub use source::source_key;
 

@@ -1,36 +1,11 @@
 //! Options of `onegraph prep`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
+
+use choices::{EmptyImages, PixelEncoding};
 
 use crate::decode;
 use crate::error::DaliError;
-use crate::store::PixelEncoding;
-
-/// How images without objects are treated (a crowd counts as an object).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EmptyImages {
-    /// Stored.
-    #[default]
-    Keep,
-    /// Dropped and counted.
-    Drop,
-}
-
-impl FromStr for EmptyImages {
-    type Err = DaliError;
-    fn from_str(text: &str) -> Result<Self, DaliError> {
-        match text {
-            "keep" => Ok(EmptyImages::Keep),
-            "drop" => Ok(EmptyImages::Drop),
-            other => Err(DaliError::Option {
-                option: "--empty",
-                got: other.to_string(),
-                expected: "must be `keep` or `drop`",
-            }),
-        }
-    }
-}
 
 /// Whether an object needs a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,8 +55,8 @@ impl PrepOptions {
             images: images.into(),
             annotations: annotations.into(),
             out: out.into(),
-            pixels: PixelEncoding::default(),
-            empty: EmptyImages::default(),
+            pixels: PixelEncoding::Jpeg,
+            empty: EmptyImages::Keep,
             masks: Masks::default(),
             overwrite: false,
             skip_bad_images: false,

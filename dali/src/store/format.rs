@@ -1,14 +1,12 @@
 //! The binary format of a store: the header and the fixed-size records.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::time::UNIX_EPOCH;
 
 use bytemuck::{Pod, Zeroable};
+pub use choices::PixelEncoding;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use crate::error::DaliError;
 
 /// Version of the format.
 pub const FORMAT_VERSION: u32 = 2;
@@ -25,32 +23,6 @@ pub(crate) const SOURCES: &str = "sources.bin";
 /// Every file whose length and checksum are in the header.
 pub(crate) const DATA_FILES: [&str; 8] =
     [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS, SOURCES];
-
-/// How a store encodes pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PixelEncoding {
-    /// The original bytes of JPEG files, decoded when loaded; other formats are stored raw.
-    #[default]
-    Jpeg,
-    /// RGB u8, `[H, W, 3]`.
-    Raw,
-}
-
-impl FromStr for PixelEncoding {
-    type Err = DaliError;
-    fn from_str(text: &str) -> Result<Self, DaliError> {
-        match text {
-            "jpeg" => Ok(PixelEncoding::Jpeg),
-            "raw" => Ok(PixelEncoding::Raw),
-            other => Err(DaliError::Option {
-                option: "--pixels",
-                got: other.to_string(),
-                expected: "must be `jpeg` or `raw`",
-            }),
-        }
-    }
-}
 
 /// One class of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

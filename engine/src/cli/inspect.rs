@@ -21,7 +21,7 @@ use crate::diagram::{plan_picture, program_picture};
 use crate::model::{
     Division, ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
-use crate::runtime::{imagined_addresses, precision_of};
+use crate::runtime::imagined_addresses;
 use crate::train::checkpoint_bytes;
 
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ pub(super) struct InspectArgs {
 
 impl InspectArgs {
     fn target(&self, config: &Config) -> Result<Target, EngineError> {
-        let in_precision = |gpu: Gpu| Target::Gpu(gpu.in_precision(precision_of(config)));
+        let in_precision = |gpu: Gpu| Target::Gpu(gpu.in_precision(config.train.precision));
         match self.device {
             Kind::Cpu => Ok(Target::Cpu),
             Kind::Cuda => Gpu::named(&self.gpu).map(in_precision).ok_or_else(|| {

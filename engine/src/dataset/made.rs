@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::{Config, Data, EmptyImages, PixelEncoding};
+use configs::{Config, Data, EmptyImages};
 use dali::prep::{PrepOptions, PrepReport};
 use dali::{DaliError, Store, prep, synthetic};
 
@@ -128,14 +128,11 @@ fn prepared(
         true => prep::Masks::Required,
         false => prep::Masks::Optional,
     };
-    let empty = match (data.empty, split) {
-        (EmptyImages::Drop, Split::Train) => prep::EmptyImages::Drop,
-        _ => prep::EmptyImages::Keep,
+    let empty = match split {
+        Split::Train => data.empty,
+        Split::Val => EmptyImages::Keep,
     };
-    let pixels = match data.pixels {
-        PixelEncoding::Jpeg => dali::store::PixelEncoding::Jpeg,
-        PixelEncoding::Raw => dali::store::PixelEncoding::Raw,
-    };
+    let pixels = data.pixels;
     let max_image_pixels = data.max_image_pixels;
     let paths = PrepOptions::new(images, annotations, "");
     let mut options = PrepOptions { pixels, empty, masks, max_image_pixels, ..paths };

@@ -4,7 +4,7 @@ use configs::Config;
 
 use crate::error::EngineError;
 use crate::model::{ImageSize, Inject, ModelSpec, Param, Part, SlotShape, detection_program};
-use crate::runtime::{Backend, ModelState, precision_of};
+use crate::runtime::{Backend, ModelState};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
 /// What a detector needs from a model.
@@ -53,7 +53,7 @@ impl DetectionModel {
         let state = match backend {
             Backend::Cpu => ModelState::host(state),
             Backend::Device(device) => {
-                let precision = precision_of(config);
+                let precision = config.train.precision;
                 ModelState::on_device(state, device.clone(), precision, &[&built.program])?
             }
         };

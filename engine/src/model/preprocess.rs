@@ -3,7 +3,7 @@
 use configs::{BackboneKind, ChannelOrder, Fused, NormKind, ResizeFilter};
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
-use kernels::ops::preprocess::{Filter, Preprocess, PreprocessInputs};
+use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
 use kernels::ops::stem;
 use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
 
@@ -48,9 +48,9 @@ pub(super) fn preprocess(
         std: input.std,
         pixel_scale: input.pixel_scale,
         bgr: input.channel_order == ChannelOrder::Bgr,
-        filter: match input.resize_filter {
-            ResizeFilter::Pil if !net.spec.inject.float_pixels => Filter::Pil,
-            _ => Filter::Bilinear,
+        filter: match net.spec.inject.float_pixels {
+            true => ResizeFilter::Bilinear,
+            false => input.resize_filter,
         },
     };
     let inputs = PreprocessInputs {

@@ -8,7 +8,7 @@ mod state;
 use std::sync::Arc;
 
 use configs::Config;
-use device::{Device, DevicePtr, Precision, Target};
+use device::{Device, DevicePtr, Target};
 use graph::exec::device::Prepared;
 
 use crate::progress::counted;
@@ -34,7 +34,9 @@ impl Backend {
     pub fn target(&self, config: &Config) -> Target {
         match self {
             Backend::Cpu => Target::Cpu,
-            Backend::Device(device) => Target::Gpu(device.gpu().in_precision(precision_of(config))),
+            Backend::Device(device) => {
+                Target::Gpu(device.gpu().in_precision(config.train.precision))
+            }
         }
     }
 
@@ -55,15 +57,6 @@ impl Backend {
             }
             Backend::Device(device) => device.name(),
         }
-    }
-}
-
-/// What a GPU holds the tensors of a config's programs in.
-pub fn precision_of(config: &Config) -> Precision {
-    match config.train.precision {
-        configs::Precision::Fp16 => Precision::Fp16,
-        configs::Precision::Tf32 => Precision::Tf32,
-        configs::Precision::Fp32 => Precision::Fp32,
     }
 }
 

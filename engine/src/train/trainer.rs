@@ -21,7 +21,7 @@ use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::{Division, Param, RingLayout, classes_of, step_layout, weight_of};
-use crate::runtime::{Backend, ModelState, precision_of};
+use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, initial_state};
 
 /// Runs training steps.
@@ -391,7 +391,7 @@ impl Planned {
         };
         let Some(layout) = ring else { panic!("a program for a device has a ring") };
         let all: Vec<_> = programs.iter().map(|p| p.program.as_ref()).collect();
-        let precision = precision_of(config);
+        let precision = config.train.precision;
         let mut state = ModelState::on_device(state, device.clone(), precision, &all)?;
         state.arena(device, arena)?;
         let needed = needed_bytes(&programs, evaluations) - evaluations.input_bytes;

@@ -1,6 +1,7 @@
 //! The kernels of a PTX file, from its text.
 
 use device::Precision;
+use device::tensor::kernel_name;
 
 use crate::Fault;
 
@@ -34,7 +35,7 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// A PTX text whose kernels are named after what `real` was: [`Precision::kernel_name`]. What the
+/// A PTX text whose kernels are named after what `real` was: [`kernel_name`]. What the
 /// compiler derived from their names, such as shared variables, keeps its own.
 ///
 /// # Errors
@@ -42,7 +43,7 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
 pub fn renamed(ptx: &str, real: Precision) -> Result<String, Fault> {
     let mut text = ptx.to_string();
     for Entry { name, .. } in entries(ptx)? {
-        let now = real.kernel_name(&name);
+        let now = kernel_name(real, &name);
         text = text.replace(&format!(".entry {name}("), &format!(".entry {now}("));
         text = replace_word(&text, &format!("{name}_param_"), &format!("{now}_param_"));
     }

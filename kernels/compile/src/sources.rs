@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use device::Precision;
 use device::architecture::{Architecture, NoArchitecture};
-use device::{NoPrecision, Precision};
 use sha2::{Digest, Sha256};
 
 use crate::Fault;
@@ -75,15 +75,18 @@ pub fn architectures(text: &str) -> Result<Vec<Architecture>, NoArchitecture> {
 }
 
 /// What `real` is in a source, which is compiled once for each: the names in `REALS(fp16, fp32)`,
-/// by
-/// default fp16.
+/// by default fp16.
 ///
 /// # Errors
 /// A name that is not a precision.
-pub fn reals(text: &str) -> Result<Vec<Precision>, NoPrecision> {
+pub fn reals(text: &str) -> Result<Vec<Precision>, Fault> {
+    let precision = |name: &str| {
+        let found = Precision::ALL.into_iter().find(|precision| precision.name() == name);
+        found.ok_or_else(|| Fault(format!("`{name}` is not one of fp16, tf32, fp32")))
+    };
     let list = text.lines().find_map(|line| line.strip_prefix("REALS("));
     match list.and_then(|rest| rest.split_once(')')) {
-        Some((names, _)) => names.split(',').map(|name| name.trim().parse()).collect(),
+        Some((names, _)) => names.split(',').map(|name| precision(name.trim())).collect(),
         None => Ok(vec![Precision::Fp16]),
     }
 }

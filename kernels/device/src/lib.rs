@@ -63,7 +63,7 @@ pub use launch::{
 pub use pinned::{PinnedBuffer, PinnedBytes};
 pub use target::{Gpu, Target};
 pub use task::{AllReduce, DeviceCopy, Task, Upload};
-pub use tensor::{DType, NoPrecision, Precision, Role, TensorDesc};
+pub use tensor::{DType, Precision, Role, TensorDesc};
 
 /// A queue of work that runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

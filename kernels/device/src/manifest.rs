@@ -45,8 +45,8 @@ pub struct Source {
     pub path: String,
     /// Its target architecture.
     pub architecture: Architecture,
-    /// What `real` is, as [`Precision::name`] names it; absent for fp16.
-    #[serde(default, with = "real", skip_serializing_if = "is_fp16")]
+    /// What `real` is; absent for fp16.
+    #[serde(default, skip_serializing_if = "is_fp16")]
     pub real: Precision,
     /// Hash of the source and of everything that it includes.
     pub sha256: String,
@@ -88,21 +88,6 @@ pub struct Resources {
 
 fn is_fp16(real: &Precision) -> bool {
     *real == Precision::Fp16
-}
-
-/// A precision by its name in kernels.
-mod real {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    use crate::Precision;
-
-    pub(super) fn serialize<S: Serializer>(real: &Precision, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(real.name())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Precision, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
 }
 
 impl Manifest {

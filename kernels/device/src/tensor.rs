@@ -2,7 +2,8 @@
 //! by the precision of the plan.
 
 use std::fmt;
-use std::str::FromStr;
+
+pub use choices::Precision;
 
 /// Element type of a tensor in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,70 +29,27 @@ impl DType {
     }
 }
 
-/// What a GPU holds feature maps, their gradients and the weights that kernels read in, and how it
-/// multiplies matrices of them. Sums are in fp32 always.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Precision {
-    /// Held in fp16, multiplied on tensor cores.
-    #[default]
-    Fp16,
-    /// Held in f32; tensor cores round the factors of products to 10 bits of mantissa.
-    Tf32,
-    /// Held in f32, multiplied in f32.
-    Fp32,
+/// The precisions whose kernels serve this one, the first that a kernel has: those of products
+/// alone differ between tf32 and fp32.
+pub fn served_by(precision: Precision) -> &'static [Precision] {
+    match precision {
+        Precision::Fp16 => &[],
+        Precision::Tf32 => &[Precision::Tf32, Precision::Fp32],
+        Precision::Fp32 => &[Precision::Fp32],
+    }
 }
 
-impl Precision {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Fp16, Self::Tf32, Self::Fp32];
-
-    /// Its name, in sources, names of kernels and configs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp16 => "fp16",
-            Self::Tf32 => "tf32",
-            Self::Fp32 => "fp32",
-        }
-    }
-
-    /// The precisions whose kernels serve this one, the first that a kernel has: those of products
-    /// alone differ between tf32 and fp32.
-    pub fn served_by(self) -> &'static [Self] {
-        match self {
-            Self::Fp16 => &[],
-            Self::Tf32 => &[Self::Tf32, Self::Fp32],
-            Self::Fp32 => &[Self::Fp32],
-        }
-    }
-
-    /// The name that a kernel of fp16, or of no element type, has in this precision, if its source
-    /// is compiled for it: `relu_mask_f16` is `relu_mask_fp32`, `scale_weights` is
-    /// `scale_weights_fp32`.
-    pub fn kernel_name(self, fp16: &str) -> String {
-        match (self, fp16.contains(FP16_NAME)) {
-            (Self::Fp16, _) => fp16.to_string(),
-            (_, true) => fp16.replacen(FP16_NAME, self.name(), 1),
-            (_, false) => format!("{fp16}_{}", self.name()),
-        }
+/// The name that a kernel of fp16, or of no element type, has in a precision, if its source is
+/// compiled for it: `relu_mask_f16` is `relu_mask_fp32`, `scale_weights` is `scale_weights_fp32`.
+pub fn kernel_name(precision: Precision, fp16: &str) -> String {
+    match (precision, fp16.contains(FP16_NAME)) {
+        (Precision::Fp16, _) => fp16.to_string(),
+        (_, true) => fp16.replacen(FP16_NAME, precision.name(), 1),
+        (_, false) => format!("{fp16}_{}", precision.name()),
     }
 }
 
 const FP16_NAME: &str = "f16";
-
-/// A name that is not a precision.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not one of fp16, tf32, fp32")]
-pub struct NoPrecision(String);
-
-impl FromStr for Precision {
-    type Err = NoPrecision;
-
-    /// From [`Self::name`].
-    fn from_str(name: &str) -> Result<Self, NoPrecision> {
-        let found = Self::ALL.into_iter().find(|precision| precision.name() == name);
-        found.ok_or_else(|| NoPrecision(name.to_string()))
-    }
-}
 
 /// The purpose of a tensor. Decides its element type on each device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -213,14 +171,11 @@ mod tests {
 
     #[test]
     fn kernels_are_named_after_the_precision() {
-        let names = |fp16: &str| Precision::ALL.map(|precision| precision.kernel_name(fp16));
+        let names = |fp16: &str| Precision::ALL.map(|precision| kernel_name(precision, fp16));
         assert_eq!(
             names("max_pool_f16x8"),
             ["max_pool_f16x8", "max_pool_tf32x8", "max_pool_fp32x8"]
         );
         assert_eq!(names("sgd"), ["sgd", "sgd_tf32", "sgd_fp32"]);
-        assert_eq!("tf32".parse(), Ok(Precision::Tf32));
-        let fault = "f32".parse::<Precision>().unwrap_err();
-        assert_eq!(fault.to_string(), "`f32` is not one of fp16, tf32, fp32");
     }
 }

@@ -11,7 +11,7 @@ use device::{Device, Precision, Target};
 use engine::model::{
     BuiltProgram, ImageSize, Inject, ModelSpec, Part, SlotShape, training_layout, training_program,
 };
-use engine::runtime::{ModelState, precision_of};
+use engine::runtime::ModelState;
 use engine::weights::initial_state;
 use graph::exec::device::{Prepared, SharedArena};
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
@@ -144,7 +144,7 @@ impl OnDevice {
         inject: Inject,
         device: Arc<dyn Device>,
     ) -> Self {
-        let gpu = device.gpu().in_precision(precision_of(config));
+        let gpu = device.gpu().in_precision(config.train.precision);
         let target = Target::Gpu(gpu);
         let build = |shape| build(store, config, shape, target.clone(), inject.clone());
         Self::of(shapes.iter().map(|shape| build(*shape)).collect(), &target, device)

@@ -8,14 +8,15 @@ use super::files::File;
 
 /// Each room with the rooms that it may import, in its code, its tests and its build.
 pub(crate) const ROOMS: &[(&str, &[&str])] = &[
-    ("configs", &[]),
-    ("device", &[]),
+    ("choices", &[]),
+    ("configs", &["choices"]),
+    ("device", &["choices"]),
     ("emulated", &["device"]),
     ("compile", &["device"]),
     ("driver", &[]),
     ("driver_nccl", &[]),
-    ("kernels", &["device"]),
-    ("dali", &[]),
+    ("kernels", &["choices", "device"]),
+    ("dali", &["choices"]),
     ("probe", &["dali", "device", "kernels", "emulated"]),
     ("graph", &["device", "kernels", "emulated"]),
     ("ranks", &["device"]),
@@ -48,6 +49,7 @@ const FOR_DEVELOPERS: &[&str] = &["tests", "probe"];
 
 /// Rooms inside another's folder; all others are in the folder of their name.
 const INNER: &[(&str, &str)] = &[
+    ("choices", "configs/choices"),
     ("device", "kernels/device"),
     ("emulated", "kernels/emulated"),
     ("compile", "kernels/compile"),

@@ -1,11 +1,10 @@
 //! The mask head: a mask per RoI and class, its loss on the positives, and the probabilities for
 //! the class of each detection.
 
-use configs::MaskTargetRule;
 use graph::{GraphError, TensorId};
 use kernels::ops::mask_bce_loss::{MaskBceLoss, MaskBceLossInputs};
 use kernels::ops::mask_probabilities::MaskProbabilities;
-use kernels::ops::mask_targets::{MaskRule, MaskTargets, MaskTargetsInputs};
+use kernels::ops::mask_targets::{MaskTargets, MaskTargetsInputs};
 
 use super::pool::pool;
 use super::{Detections, RoiHead};
@@ -78,10 +77,7 @@ impl RoiHead for MaskHead {
         net.part("mask_head.losses");
         let targets = MaskTargets {
             side: 2 * self.config.pooled,
-            rule: match self.config.target_rule {
-                MaskTargetRule::CocoPolygon => MaskRule::CocoPolygon,
-                MaskTargetRule::RoiAlignBitmap => MaskRule::RoiAlignBitmap,
-            },
+            rule: self.config.target_rule,
             plus_one: self.plus_one,
         };
         let Rois { boxes, image_idx, count } = rois;

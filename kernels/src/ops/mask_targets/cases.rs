@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{MaskRule, MaskTargets};
+use super::{MaskTargetRule, MaskTargets};
 use crate::case::{OpCase, integers, uniform};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
@@ -22,9 +22,9 @@ const MANY: Detail = [263, 601];
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (rule, plus_one) in [
-        (MaskRule::RoiAlignBitmap, false),
-        (MaskRule::CocoPolygon, false),
-        (MaskRule::CocoPolygon, true),
+        (MaskTargetRule::RoiAlignBitmap, false),
+        (MaskTargetRule::CocoPolygon, false),
+        (MaskTargetRule::CocoPolygon, true),
     ] {
         let op = |side| MaskTargets { side, rule, plus_one };
         cases.push(case(op(5), [0, 0], [7, 11], [7, 11], FEW));

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::segments::{Outline, Segments};
 use super::view::View;
-use super::{MaskRule, MaskTargets, MaskTargetsInputs, bitmap, polygon};
+use super::{MaskTargetRule, MaskTargets, MaskTargetsInputs, bitmap, polygon};
 use crate::coco::Crop;
 use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
@@ -42,7 +42,8 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
         .into_par_iter()
         .map(|(image, object)| {
             let outline = segments.outline(image, object);
-            let needed = op.rule == MaskRule::RoiAlignBitmap || matches!(outline, Outline::Runs(_));
+            let needed =
+                op.rule == MaskTargetRule::RoiAlignBitmap || matches!(outline, Outline::Runs(_));
             let crops = if needed { outline.crops(view(inputs, image).source) } else { vec![] };
             Object { image, outline, crops }
         })
@@ -53,13 +54,13 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
         let roi = std::array::from_fn(|i| rois[4 * row + i]);
         let view = view(inputs, object.image);
         match (&op.rule, &object.outline) {
-            (MaskRule::RoiAlignBitmap, _) => {
+            (MaskTargetRule::RoiAlignBitmap, _) => {
                 bitmap::average(&object.crops, view, roi, op.side, target);
             }
-            (MaskRule::CocoPolygon, Outline::Polygons(polygons)) => {
+            (MaskTargetRule::CocoPolygon, Outline::Polygons(polygons)) => {
                 polygon::rasterize(polygons, view, roi, op.side, op.plus_one, target);
             }
-            (MaskRule::CocoPolygon, Outline::Runs(_)) => {
+            (MaskTargetRule::CocoPolygon, Outline::Runs(_)) => {
                 bitmap::nearest(&object.crops, view, roi, op.side, target);
             }
         }

@@ -2,7 +2,7 @@
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
-use super::{MaskRule, MaskTargets, MaskTargetsInputs};
+use super::{MaskTargetRule, MaskTargets, MaskTargetsInputs};
 
 /// Source columns of a strip.
 const STRIP: usize = 32;
@@ -10,8 +10,8 @@ const STRIP: usize = 32;
 pub(super) fn launches(op: &MaskTargets, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (inputs, targets) = (MaskTargetsInputs::of(&args.inputs), args.outputs[0]);
     let kernel = match op.rule {
-        MaskRule::CocoPolygon => "mask_targets_polygon",
-        MaskRule::RoiAlignBitmap => "mask_targets_average",
+        MaskTargetRule::CocoPolygon => "mask_targets_polygon",
+        MaskTargetRule::RoiAlignBitmap => "mask_targets_average",
     };
     let launch = Launch::new(kernel, [targets.dim(0), 1, 1])
         .arg(rois(inputs))
@@ -19,8 +19,8 @@ pub(super) fn launches(op: &MaskTargets, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .arg(targets.write())
         .int(op.side);
     vec![match op.rule {
-        MaskRule::CocoPolygon => launch.arg(op.plus_one),
-        MaskRule::RoiAlignBitmap => launch.shared(op.side * STRIP * 4),
+        MaskTargetRule::CocoPolygon => launch.arg(op.plus_one),
+        MaskTargetRule::RoiAlignBitmap => launch.shared(op.side * STRIP * 4),
     }]
 }
 

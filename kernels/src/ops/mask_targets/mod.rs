@@ -28,6 +28,7 @@ mod segments;
 mod tests;
 mod view;
 
+use choices::MaskTargetRule;
 use device::{Launch, LaunchArgs};
 
 use crate::check;
@@ -37,22 +38,13 @@ use crate::{Op, OpError, Role, TensorDesc};
 pub use cases::cases;
 pub use polygon::ToNetwork;
 
-/// How an object becomes a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MaskRule {
-    /// maskrcnn-benchmark: polygons moved into the RoI and rasterised at S x S.
-    CocoPolygon,
-    /// torchvision: RoIAlign of the object's bitmap at network size.
-    RoiAlignBitmap,
-}
-
 /// Cuts mask targets out of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskTargets {
     /// S, pixels a side of a target.
     pub side: usize,
     /// How an object becomes a target.
-    pub rule: MaskRule,
+    pub rule: MaskTargetRule,
     /// Flip polygons to W - x - 1 (inclusive boxes) instead of W - x.
     pub plus_one: bool,
 }

@@ -1,6 +1,6 @@
 //! Mask targets by hand, and by properties.
 
-use super::{MaskRule, MaskTargets};
+use super::{MaskTargetRule, MaskTargets};
 use crate::coco::{Bitmap, encode_runs, rasterize};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
@@ -52,16 +52,16 @@ fn left_half(flip: bool) -> Scene {
 #[test]
 fn half_an_image_by_hand() {
     let whole = [[0.0, 0.0, 16.0, 16.0]];
-    for rule in [MaskRule::CocoPolygon, MaskRule::RoiAlignBitmap] {
+    for rule in [MaskTargetRule::CocoPolygon, MaskTargetRule::RoiAlignBitmap] {
         let op = MaskTargets { side: 4, rule, plus_one: false };
         for (kind, flip) in [(0, false), (1, false), (0, true), (1, true)] {
             let target = targets(op, &left_half(flip), kind, &whole);
             let mut row = match rule {
-                MaskRule::CocoPolygon => [1.0, 1.0, 0.0, 0.0],
+                MaskTargetRule::CocoPolygon => [1.0, 1.0, 0.0, 0.0],
                 // Samples lie on half pixels: the one at the edge is half in.
-                MaskRule::RoiAlignBitmap => [1.0, 0.875, 0.0, 0.0],
+                MaskTargetRule::RoiAlignBitmap => [1.0, 0.875, 0.0, 0.0],
             };
-            if flip && rule == MaskRule::CocoPolygon {
+            if flip && rule == MaskTargetRule::CocoPolygon {
                 row.reverse();
             } else if flip {
                 row = [0.0, 0.125, 1.0, 1.0];
@@ -78,7 +78,7 @@ fn polygons_and_runs_agree() {
     let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
     let runs = encode_runs(&rasterize(&[wide], 31, 37));
     let scene = Scene { polygon, runs, source: [31, 37], network: [53, 61], flip: true };
-    let op = MaskTargets { side: 7, rule: MaskRule::RoiAlignBitmap, plus_one: false };
+    let op = MaskTargets { side: 7, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
     let rois = [[5.3, 2.0, 50.1, 44.0], [-3.0, -2.0, 9.0, 70.0], [30.0, 20.0, 30.0, 20.0]];
     let (a, b) = (targets(op, &scene, 0, &rois), targets(op, &scene, 1, &rois));
     assert_eq!(a, b);
@@ -116,7 +116,7 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
     let expected = run(&align, &inputs).expect("fits");
     let scene =
         Scene { polygon, runs: vec![], source: [31, 37], network: [height, width], flip: true };
-    let op = MaskTargets { side: 7, rule: MaskRule::RoiAlignBitmap, plus_one: false };
+    let op = MaskTargets { side: 7, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
     for (a, b) in targets(op, &scene, 0, &[roi]).iter().zip(expected[0].as_f32()) {
         assert!((a - b).abs() < 1e-6, "{a} {b}");
     }
@@ -125,7 +125,7 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
 /// An inclusive flip moves the object one network pixel further left.
 #[test]
 fn plus_one_flips_pixels_not_edges() {
-    let op = |plus_one| MaskTargets { side: 16, rule: MaskRule::CocoPolygon, plus_one };
+    let op = |plus_one| MaskTargets { side: 16, rule: MaskTargetRule::CocoPolygon, plus_one };
     let whole = [[0.0, 0.0, 16.0, 16.0]];
     let first = |plus_one| {
         let target = targets(op(plus_one), &left_half(true), 0, &whole);

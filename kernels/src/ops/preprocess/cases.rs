@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Filter, Preprocess};
+use super::{Preprocess, ResizeFilter};
 use crate::case::{OpCase, integers, uniform};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
@@ -29,9 +29,9 @@ pub fn cases() -> Vec<OpCase> {
         [([8, 8], [5, 7], [8, 8]), ([16, 19], [13, 11], [5, 7]), ([40, 44], [400, 23], [39, 43])]
             .map(|(size, source, network)| {
                 let images = [(source, network, 1), (source, network, 0), (source, network, 0)];
-                with_filter(Filter::Pil, case(true, size, &images, 2))
+                with_filter(ResizeFilter::Pil, case(true, size, &images, 2))
             });
-    let pil_coco = with_filter(Filter::Pil, with_channels(4, coco.clone()));
+    let pil_coco = with_filter(ResizeFilter::Pil, with_channels(4, coco.clone()));
     let plain = cases.into_iter().chain(padded).chain([coco]);
     plain.chain(pil).chain([pil_coco]).collect()
 }
@@ -44,7 +44,7 @@ fn with_channels(channels: usize, case: OpCase) -> OpCase {
 }
 
 /// The case with this filter.
-fn with_filter(filter: Filter, case: OpCase) -> OpCase {
+fn with_filter(filter: ResizeFilter, case: OpCase) -> OpCase {
     changed(case, &format!("{filter:?}"), |op| Preprocess { filter, ..op })
 }
 
@@ -86,7 +86,7 @@ fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) 
         std: [0.229, 0.224, 0.225],
         pixel_scale: 1.0 / 255.0,
         bgr: images.len() > 1,
-        filter: Filter::Bilinear,
+        filter: ResizeFilter::Bilinear,
     };
     let kind = if bytes { "bytes" } else { "floats" };
     OpCase::new(format!("{count} of {} images, {kind}", images.len()), Arc::new(op), inputs)

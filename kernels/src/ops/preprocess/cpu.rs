@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Filter, Preprocess, PreprocessInputs};
+use super::{Preprocess, PreprocessInputs, ResizeFilter};
 use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
 use crate::resize::{BilinearTap, PilTaps, bilinear_tap, pil_taps};
@@ -48,7 +48,7 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
                 }
             });
         };
-        if let (Filter::Pil, Pixels::Bytes(pixels)) = (op.filter, pixels) {
+        if let (ResizeFilter::Pil, Pixels::Bytes(pixels)) = (op.filter, pixels) {
             let resized = pil(&image, pixels);
             let line = 3 * image.network[1];
             rows(x, &|row, x| normalise_row(op, &tables, &resized[row * line..][..line], x));

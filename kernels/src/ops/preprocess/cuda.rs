@@ -2,7 +2,7 @@
 
 use device::{Launch, LaunchArgs, StructArg};
 
-use super::{Filter, Preprocess, PreprocessInputs};
+use super::{Preprocess, PreprocessInputs, ResizeFilter};
 use crate::DType;
 
 /// Pixels of a row that a block makes; as in `preprocess.cu`.
@@ -23,8 +23,8 @@ pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .arg();
     let grid = [pixels.dim(0) * op.height, op.width.div_ceil(PIXELS), 1];
     let kernel = match (bytes, op.filter) {
-        (true, Filter::Bilinear) => "preprocess_u8",
-        (true, Filter::Pil) => "preprocess_pil_u8",
+        (true, ResizeFilter::Bilinear) => "preprocess_u8",
+        (true, ResizeFilter::Pil) => "preprocess_pil_u8",
         (false, _) => "preprocess_f32",
     };
     let launch = args.inputs.iter().fold(Launch::new(kernel, grid), |l, input| l.arg(input.read()));

@@ -1,8 +1,8 @@
 //! Source images to the network's input: normalise, resize, flip, pad.
 //!
-//! [`Filter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
+//! [`ResizeFilter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
 //! bilinear resize (`align_corners=False`, scale from the two sizes), horizontal flip, zeros right
-//! and below. [`Filter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
+//! and below. [`ResizeFilter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
 //! maskrcnn-benchmark.
 //! Tensors: `pixels [N, B]` (u8, or f32 in 0..1 under Role::Mask; rows of height x width x RGB
 //! packed at the head of each image's row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32
@@ -17,6 +17,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use choices::ResizeFilter;
 use device::{Launch, LaunchArgs};
 
 use crate::check;
@@ -24,15 +25,6 @@ use crate::cpu::CpuArgs;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
-
-/// How a pixel is made from those of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filter {
-    /// Four neighbours, in f32.
-    Bilinear,
-    /// Pillow's bilinear filter: an area where it shrinks, and bytes as result. Only for bytes.
-    Pil,
-}
 
 /// Normalises, resizes, flips and pads images.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,7 +44,7 @@ pub struct Preprocess {
     /// Blue first.
     pub bgr: bool,
     /// How a pixel is made from those of the source.
-    pub filter: Filter,
+    pub filter: ResizeFilter,
 }
 
 op_inputs! {
@@ -88,7 +80,7 @@ impl Op for Preprocess {
         let inputs = PreprocessInputs::of(inputs);
         check::rank(NAME, "pixels", inputs.pixels, "[N, B]")?;
         if inputs.pixels.role.cpu_dtype() != DType::U8 {
-            let fits = self.filter == Filter::Bilinear;
+            let fits = self.filter == ResizeFilter::Bilinear;
             check::parameter(NAME, "filter", fits, "Bilinear for f32 pixels", "Pil")?;
             check::dtype(NAME, "pixels", inputs.pixels, DType::F32)?;
         }

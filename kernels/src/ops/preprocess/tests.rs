@@ -1,6 +1,6 @@
 //! Preprocessing by hand, and flips as a property.
 
-use super::{Filter, Preprocess};
+use super::{Preprocess, ResizeFilter};
 use crate::case::integers;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
@@ -8,7 +8,7 @@ use crate::{Role, TensorDesc};
 
 fn op(height: usize, width: usize) -> Preprocess {
     let (mean, std) = ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]);
-    let filter = Filter::Bilinear;
+    let filter = ResizeFilter::Bilinear;
     Preprocess { height, width, channels: 3, mean, std, pixel_scale: 1.0, bgr: false, filter }
 }
 
@@ -41,7 +41,7 @@ fn two_pixels_by_hand() {
 #[test]
 fn two_pixels_as_pillow_has_them() {
     let inputs = inputs(vec![1, 2, 3, 5, 10, 8], [1, 2], [1, 4], 0);
-    let x = run(&Preprocess { filter: Filter::Pil, ..op(1, 4) }, &inputs).expect("fits");
+    let x = run(&Preprocess { filter: ResizeFilter::Pil, ..op(1, 4) }, &inputs).expect("fits");
     let bytes = [[1, 2, 3], [2, 4, 4], [4, 8, 7], [5, 10, 8]];
     let normal = bytes.map(|[r, g, b]| [r - 1, g - 2, b - 3].map(|v: i32| v as f32));
     let expected: Vec<f32> = normal.iter().flat_map(|[r, g, b]| [*r, g / 2.0, b / 4.0]).collect();
@@ -57,12 +57,12 @@ fn bgr_by_hand() {
 
 #[test]
 fn a_flip_mirrors_the_columns_within_the_image() {
-    for filter in [Filter::Bilinear, Filter::Pil] {
+    for filter in [ResizeFilter::Bilinear, ResizeFilter::Pil] {
         flip_mirrors(filter);
     }
 }
 
-fn flip_mirrors(filter: Filter) {
+fn flip_mirrors(filter: ResizeFilter) {
     let pixels: Vec<u8> =
         integers(&[7 * 11 * 3], 5, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
     let x = |flip| {

@@ -1,0 +1,83 @@
+//! Choices that a config states and ops or data follow: one definition of each, and its words.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a GPU holds feature maps, their gradients and the weights that kernels read in, and how it
+/// multiplies matrices of them. Sums are in fp32 always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Held in fp16, multiplied on tensor cores.
+    #[default]
+    Fp16,
+    /// Held in fp32, multiplied on tensor cores in tf32.
+    Tf32,
+    /// Held and multiplied in fp32.
+    Fp32,
+}
+
+impl Precision {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fp16, Self::Tf32, Self::Fp32];
+
+    /// Its name, in sources, names of kernels and configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fp16 => "fp16",
+            Self::Tf32 => "tf32",
+            Self::Fp32 => "fp32",
+        }
+    }
+}
+
+/// How a pixel of a resized image is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeFilter {
+    /// Blend of four neighbours in f32, without antialiasing.
+    Bilinear,
+    /// Pillow's `Image.BILINEAR`: an area where it shrinks, and bytes as result.
+    Pil,
+}
+
+/// How the sides of a resized image are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeRounding {
+    /// `floor(side * scale)`, scale = `min(min_size / short, max_size / long)`.
+    FloorScale,
+    /// Short side `min_size`, or `max_size * short / long` rounded half to even; the long side is
+    /// truncated and may exceed `max_size`.
+    HalfEven,
+}
+
+/// How a mask target is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MaskTargetRule {
+    /// Polygons shifted and scaled to the RoI, then COCO's polygon rasterizer.
+    CocoPolygon,
+    /// RoIAlign of the bitmap at network resolution.
+    RoiAlignBitmap,
+}
+
+/// How a store keeps pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PixelEncoding {
+    /// The original JPEG, decoded on every visit; other formats are stored as `raw`.
+    Jpeg,
+    /// Decoded RGB, one byte per value.
+    Raw,
+}
+
+/// How images without objects are treated; a crowd counts as an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EmptyImages {
+    /// Kept, as pure background.
+    Keep,
+    /// Dropped.
+    Drop,
+}
