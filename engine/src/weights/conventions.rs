@@ -143,9 +143,7 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
-    use configs::Config;
-
-    use super::{Dialect, detectron2_settings, differences};
+    use super::*;
 
     #[test]
     fn torchvisions_presets_are_torchvisions_and_mlperfs_is_not() {
@@ -172,5 +170,22 @@ mod tests {
         let settings = detectron2_settings(&mlperf, 80);
         assert!(settings.contains(&"MODEL.PIXEL_MEAN [102.9801, 115.9465, 122.7717]".into()));
         assert!(settings.contains(&"INPUT.FORMAT BGR".into()));
+    }
+
+    #[test]
+    fn keys_that_are_named_exist() {
+        let config = Config::default();
+        let rows = [unknown_to_both, unknown_to_torchvision, unknown_to_detectron2];
+        let rows = rows.iter().flat_map(|rows| rows(&config));
+        let named: Vec<String> = rows
+            .filter_map(|(_, what)| {
+                what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())
+            })
+            .collect();
+        assert_eq!(named.len(), 15);
+        for key in named {
+            let is_table = configs::keys_of_table(&key).next().is_some();
+            assert!(is_table || configs::key(&key).is_some(), "{key}");
+        }
     }
 }
