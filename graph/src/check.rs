@@ -10,6 +10,7 @@ use half::f16;
 use kernels::case::compare_with_reference;
 use kernels::cpu::{HostData, HostTensor};
 use kernels::on_cpu::run_updating;
+use kernels::ops::device_rounding;
 use kernels::{DType, Precision, TensorDesc};
 
 use crate::exec::{Look, Seen};
@@ -119,16 +120,17 @@ fn key(program: &Program, node: NodeId) -> String {
 fn compare(program: &Program, precision: Precision, seen: &Seen) -> Result<f64, String> {
     let op = program.nodes()[seen.node.index()].op.as_ref();
     let mut updates = seen.before.clone();
-    let inputs = match precision {
-        Precision::Fp16 => op.rounded_inputs(&seen.inputs),
-        _ => seen.inputs.clone(),
+    let (inputs, rounding) = match precision {
+        Precision::Fp16 => (device_rounding::inputs(op, &seen.inputs), device_rounding::floor(op)),
+        _ => (seen.inputs.clone(), 0.0),
     };
     let mut expected =
         run_updating(op, &inputs, &mut updates).map_err(|fault| fault.to_string())?;
     expected.append(&mut updates);
     expected.iter_mut().for_each(|tensor| overflow(precision, tensor));
     let got: Vec<HostTensor> = seen.outputs.iter().chain(&seen.after).cloned().collect();
-    compare_with_reference(op, precision, &seen.inputs, &got, &expected, seen.after.len())
+    let num_updates = seen.after.len();
+    compare_with_reference(op, precision, &seen.inputs, &got, &expected, num_updates, rounding)
 }
 
 /// Turns values beyond fp16 into infinities: a gradient may overflow, and the step is then skipped.

@@ -1,9 +1,11 @@
 //! Dead-code removal: nodes whose results nothing needs.
 
+use kernels::Fusion;
+
 use crate::Program;
 
 /// Drops every node that neither updates state nor leads to a kept tensor or an update, and last
-/// outputs that nothing needs (of ops with [`kernels::Op::without_last_output`]). Tensors keep
+/// outputs that nothing needs (of ops with [`Fusion::DropLast`]). Tensors keep
 /// their numbers.
 pub fn prune(program: &mut Program) {
     let mut needed = vec![false; program.tensors.len()];
@@ -16,7 +18,7 @@ pub fn prune(program: &mut Program) {
         if live {
             alive[i] = true;
             let unread = node.outputs.last().is_some_and(|t| !needed[t.index()]);
-            if let Some(op) = node.op.without_last_output().filter(|_| unread) {
+            if let Some(op) = unread.then(|| node.op.fused(Fusion::DropLast)).flatten() {
                 node.op = op;
                 node.outputs.pop();
             }

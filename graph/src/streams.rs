@@ -26,7 +26,7 @@ pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
     let mut streams: Vec<usize> = program
         .nodes()
         .iter()
-        .map(|node| match node.op.communicates() {
+        .map(|node| match node.op.traits().communicates {
             true => COMMUNICATION,
             false if is_weight_gradient(node, &early) => WEIGHT_GRADIENTS,
             false => MAIN,
@@ -36,7 +36,7 @@ pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
     let bytes = |t: &TensorId| program.desc(*t).gpu_bytes(gpu.precision);
     let limit = largest_output(program, gpu) / LARGEST_BY;
     for (i, node) in program.nodes().iter().enumerate() {
-        let leaves_room = !node.op.on_tensor_cores() || {
+        let leaves_room = !node.op.traits().on_tensor_cores || {
             let outputs = node.outputs.first().map_or(0, |t| program.desc(*t).len());
             outputs.div_ceil(TILE) < gpu.multiprocessors
         };
@@ -117,7 +117,7 @@ fn largest_output(program: &Program, gpu: &Gpu) -> usize {
 /// Per tensor: is it read before the update, and not only to sum it over ranks?
 fn read_before_update(program: &Program) -> Vec<bool> {
     let mut read = vec![false; program.tensors().len()];
-    let reads = |node: &&Node| node.pass != Pass::Update && !node.op.communicates();
+    let reads = |node: &&Node| node.pass != Pass::Update && !node.op.traits().communicates;
     for node in program.nodes().iter().filter(reads) {
         for t in &node.inputs {
             read[t.index()] = true;
@@ -178,7 +178,7 @@ fn duration_us(program: &Program, node: &Node, gpu: &Gpu, rates: &Rates) -> f64 
     let flops = node_cost(program, node).flops as f64;
     let bytes =
         node.inputs.iter().chain(&node.outputs).map(|t| program.desc(*t).gpu_bytes(gpu.precision));
-    rates.node_us(node.op.on_tensor_cores(), flops, bytes.sum::<usize>() as f64)
+    rates.node_us(node.op.traits().on_tensor_cores, flops, bytes.sum::<usize>() as f64)
 }
 
 #[cfg(test)]

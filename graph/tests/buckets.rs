@@ -173,7 +173,7 @@ fn a_bucket_is_summed_while_gradients_are_computed() {
         assert!(schedule.happens_before(pair[0], pair[1]), "two ranks could sum in two orders");
     }
     for launch in launches {
-        let communicates = program.nodes()[launch.node.index()].op.communicates();
+        let communicates = program.nodes()[launch.node.index()].op.traits().communicates;
         assert_eq!(launch.stream == streams::COMMUNICATION, communicates);
     }
 }
@@ -186,7 +186,7 @@ fn buckets_leave_the_other_streams_as_they_are() {
         let schedule = Schedule::gpu_streams(&program, &Gpu::a100()).expect("ordered");
         let of = |launch: &graph::schedule::Launch| {
             let node = &program.nodes()[launch.node.index()];
-            let backward = !node.op.communicates() && node.pass == Pass::Backward;
+            let backward = !node.op.traits().communicates && node.pass == Pass::Backward;
             backward.then(|| (node.op.name().into(), launch.stream, launch.waits.clone()))
         };
         schedule.launches().iter().filter_map(of).collect()

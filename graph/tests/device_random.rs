@@ -110,7 +110,7 @@ fn prepared(seed: u32, nodes: usize, count: usize) -> Prepared {
     let mut streams = streams(seed, &program, count);
     // Sums over ranks must have an order: they share a stream.
     for (stream, node) in streams.iter_mut().zip(program.nodes()) {
-        *stream = if node.op.communicates() { count - 1 } else { *stream };
+        *stream = if node.op.traits().communicates { count - 1 } else { *stream };
     }
     let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
     Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()))

@@ -86,7 +86,7 @@ mod tests {
     use crate::ops::linear::LinearGradInput;
     use crate::ops::relu_mask::ReluMask;
     use crate::ops::sum::Sum;
-    use crate::{OpRef, Role};
+    use crate::{Fusion, OpRef, Role};
 
     fn only(op: &OpRef, inputs: &[HostTensor]) -> HostTensor {
         run(op.as_ref(), inputs).unwrap().remove(0)
@@ -118,7 +118,7 @@ mod tests {
             let sum: OpRef = Arc::new(Sum);
             let relu: OpRef = Arc::new(ReluMask);
             let masked = only(&relu, &[only(&sum, &[dx, other.clone()]), mask.clone()]);
-            let finished = op.with_finish(Finish { other: true, mask: true }).unwrap();
+            let finished = op.fused(Fusion::Finish(Finish { other: true, mask: true })).unwrap();
             let run =
                 |g, other| only(&finished, &[g, w.clone(), count.clone(), other, mask.clone()]);
             let got = run(g.clone(), other.clone());

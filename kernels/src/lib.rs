@@ -93,4 +93,6 @@ pub mod update;
 pub use device::tensor::{DType, Precision, Role, TensorDesc};
 pub use error::OpError;
 pub use finish::Finish;
-pub use op::{BackwardRule, BackwardStep, Cost, Op, OpRef, Sink, Source, workspace_bytes};
+pub use op::{
+    BackwardRule, BackwardStep, Cost, Fusion, Op, OpRef, Sink, Source, Traits, workspace_bytes,
+};

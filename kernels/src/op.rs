@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{Gpu, Launch, LaunchArgs, Target, Task};
 
 use crate::compiled::in_precision;
-use crate::cpu::{CpuArgs, HostTensor};
+use crate::cpu::CpuArgs;
 use crate::{Finish, OpError, TensorDesc};
 
 /// A shared op; programs and backward rules hold ops through it.
@@ -36,15 +36,9 @@ pub trait Op: Any + Debug + Send + Sync {
         Cost::streaming(inputs, outputs, 0)
     }
 
-    /// True if the first output holds sums of products that tensor cores make: a matrix product.
-    fn on_tensor_cores(&self) -> bool {
-        false
-    }
-
-    /// True if the op sums over ranks, or copies to or from a tensor only for that. On a GPU such
-    /// ops have a stream to themselves, beside the rest of the step.
-    fn communicates(&self) -> bool {
-        false
+    /// What passes ask of an op whatever its shapes.
+    fn traits(&self) -> Traits {
+        Traits::default()
     }
 
     /// How gradients flow back, as ops to run. Empty for an op without gradients.
@@ -70,53 +64,15 @@ pub trait Op: Any + Debug + Send + Sync {
         0
     }
 
-    /// How a product that makes a gradient finishes it; `None` for any other op.
-    fn finish(&self) -> Option<Finish> {
-        None
-    }
-
-    /// The op of [`Self::finish`] with another: its tensors follow the op's own inputs.
-    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
-        let _ = finish;
-        None
-    }
-
-    /// What values that a device rounds to fp16 on the way add to its error, in units of an
-    /// output's root mean square.
-    fn device_rounding(&self) -> f64 {
-        0.0
-    }
-
-    /// The op that also gives the gradient of a bias, in place of a
-    /// [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of the same gradient and count: its sum over
-    /// all but the last dimension, as the last output. `None` if it cannot, or already does.
-    ///
-    /// The gradient is input 1, of an op that reads it, or output 0, of one that makes it.
-    fn with_bias_grad(&self) -> Option<OpRef> {
-        None
-    }
-
-    /// The op that also gives the [`signs`](crate::signs) of output 0, as its last output. `None`
-    /// if it cannot, or already does.
-    fn with_signs(&self) -> Option<OpRef> {
-        None
-    }
-
-    /// The op without its last output, which nothing reads. `None` if it always makes it.
-    fn without_last_output(&self) -> Option<OpRef> {
-        None
-    }
-
-    /// Position of the input that says how many rows, or images, hold data: those of an
-    /// output past it are 0, those of an input are not read.
-    fn count_input(&self) -> Option<usize> {
+    /// The op that also does what `fusion` names. `None` if it cannot, or already does.
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let _ = fusion;
         None
     }
 
     /// The CUDA kernels that do the work, to run in this order, under their names in fp16. Every
-    /// element of every output is
-    /// overwritten. Grids depend on shapes alone, never on values. An op without launches runs only
-    /// on the CPU.
+    /// element of every output is overwritten. Grids depend on shapes alone, never on values. An op
+    /// without launches runs only on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
         vec![]
@@ -129,14 +85,43 @@ pub trait Op: Any + Debug + Send + Sync {
         launches.map(|launch| Task::Launch(in_precision(args.gpu.precision, launch))).collect()
     }
 
-    /// Inputs under which the reference rounds where a GPU does, if the op rounds on the way to its
-    /// outputs.
-    fn rounded_inputs(&self, inputs: &[HostTensor]) -> Vec<HostTensor> {
-        inputs.to_vec()
-    }
-
     /// Runs the CPU reference. Overwrites every element of every output.
     fn run_cpu(&self, args: &mut CpuArgs<'_>);
+}
+
+/// What passes ask of an op whatever its shapes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// The first output holds sums of products that tensor cores make: a matrix product.
+    pub on_tensor_cores: bool,
+    /// The op sums over ranks, or copies to or from a tensor only for that. On a GPU such ops have
+    /// a stream to themselves, beside the rest of the step.
+    pub communicates: bool,
+    /// Position of the input that says how many rows, or images, hold data: those of an output past
+    /// it are 0, those of an input are not read.
+    pub count_input: Option<usize>,
+    /// How an op that makes a gradient finishes it; `None` for any other op.
+    pub finish: Option<Finish>,
+}
+
+/// What a pass puts into an op, in place of a node beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fusion {
+    /// Finishes the gradient so; the tensors of the finish follow the op's own inputs.
+    Finish(Finish),
+    /// Gives the gradient of a bias, in place of a [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of
+    /// the same gradient and count: its sum over all but the last dimension, as the last output.
+    /// The gradient is input 1, of an op that reads it, or output 0, of one that makes it.
+    BiasGrad,
+    /// Gives the [`signs`](crate::signs) of output 0, as the last output.
+    Signs,
+    /// Adds a map of another size, in place of an
+    /// [`UpsampleAdd`](crate::ops::upsample_add::UpsampleAdd): the last input.
+    UpsampleAdd,
+    /// Takes weights, input 1, that were multiplied with the scale, input 2, which goes.
+    ScaledWeights,
+    /// Leaves out the last output, which nothing reads.
+    DropLast,
 }
 
 /// Bytes of scratch memory that an op takes on a target.

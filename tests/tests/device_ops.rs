@@ -37,7 +37,7 @@ struct Row {
 }
 
 fn run(case: &OpCase, precision: Precision, index: usize) -> Result<(usize, f64), CaseError> {
-    let cut = case.op.on_tensor_cores() && cost(case).flops <= CUT_FLOPS;
+    let cut = case.op.traits().on_tensor_cores && cost(case).flops <= CUT_FLOPS;
     // Half of the cases run in an odd order of blocks and threads.
     let order = if index.is_multiple_of(2) { Order::Given } else { Order::Random(index as u64) };
     // Races between blocks show only where blocks share no thread of the machine; but threads that
@@ -81,7 +81,7 @@ fn every_op_matches_the_reference_in_fp32() {
 #[test]
 fn every_product_matches_the_reference_in_tf32() {
     compare(Precision::Tf32, |case| {
-        case.op.on_tensor_cores()
+        case.op.traits().on_tensor_cores
             && !OF_FP16_ALONE.contains(&case.op.name())
             && cost(case).flops <= PLAIN_FLOPS
     });

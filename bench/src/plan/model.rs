@@ -134,7 +134,7 @@ impl Model {
             let sum = |of: fn(&Time) -> f64| pieces.iter().map(|p| of(&p.time)).sum::<f64>();
             let us = rates.gap_us() * pieces.len() as f64 + sum(|time| time.us);
             // The data sheet's rate is that of tensor cores: other ops have their bytes as a floor.
-            let products = if node.op.on_tensor_cores() { flops } else { 0.0 };
+            let products = if node.op.traits().on_tensor_cores { flops } else { 0.0 };
             Work {
                 node: place.node,
                 stream: place.stream,

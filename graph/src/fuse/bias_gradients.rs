@@ -1,13 +1,14 @@
 //! Gradients of biases are summed by an op that has the summed gradient at hand, in place of a
 //! [`BiasGrad`].
 
+use kernels::Fusion;
 use kernels::ops::bias_grad::BiasGrad;
 
 use super::{Uses, is, remove};
 use crate::{Program, TensorId};
 
 /// Puts each [`BiasGrad`] into the op that makes its gradient, or else into one that reads it (ops
-/// with [`kernels::Op::with_bias_grad`]) and has the same count.
+/// with [`Fusion::BiasGrad`]) and has the same count.
 pub fn bias_gradients(program: &mut Program) {
     let uses = Uses::of(program);
     let mut done = vec![];
@@ -23,7 +24,7 @@ pub fn bias_gradients(program: &mut Program) {
         let early = |taker: &usize| uses.readers[sum.index()].iter().all(|r| r > taker);
         let mut takers = makes.into_iter().chain(reads).filter(early);
         if let Some((taker, op)) = takers.find_map(|taker| {
-            let op = program.nodes[taker].op.with_bias_grad()?;
+            let op = program.nodes[taker].op.fused(Fusion::BiasGrad)?;
             (count_of(program, taker) == count).then_some((taker, op))
         }) {
             program.nodes[taker].op = op;
@@ -37,5 +38,5 @@ pub fn bias_gradients(program: &mut Program) {
 /// The count of rows that the node's op takes.
 fn count_of(program: &Program, node: usize) -> Option<TensorId> {
     let node = &program.nodes[node];
-    node.op.count_input().map(|input| node.inputs[input])
+    node.op.traits().count_input.map(|input| node.inputs[input])
 }

@@ -1,9 +1,9 @@
 //! Gradients are added and masked by the products that make them: `dx = (product + other) where y >
 //! 0`, in place of a [`Sum`] and a [`ReluMask`].
 
-use kernels::Finish;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
+use kernels::{Finish, Fusion};
 
 use super::{Uses, is, remove, rename};
 use crate::{Program, TensorId};
@@ -57,7 +57,7 @@ pub(super) fn add(program: &mut Program, products: bool) {
 }
 
 fn is_product(program: &Program, node: usize) -> bool {
-    program.nodes[node].op.on_tensor_cores()
+    program.nodes[node].op.traits().on_tensor_cores
 }
 
 /// Lets the product that writes `term` add `other`; false if it cannot.
@@ -65,11 +65,11 @@ fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> 
     let Some(writer) = uses.writer(term) else { return false };
     let count = |node: usize| {
         let node = &program.nodes[node];
-        node.op.count_input().map(|input| node.inputs[input])
+        node.op.traits().count_input.map(|input| node.inputs[input])
     };
     let fits = count(writer).is_none()
         || uses.writer(other).is_some_and(|node| count(node) == count(writer));
-    match program.nodes[writer].op.finish() {
+    match program.nodes[writer].op.traits().finish {
         Some(finish @ Finish { other: false, mask: false }) if fits => {
             finish_with(program, writer, Finish { other: true, ..finish }, other)
         }
@@ -87,7 +87,7 @@ fn mask(program: &mut Program) {
         if !is::<ReluMask>(program, relu) || !early || !uses.is_only_for(gradient, relu) {
             continue;
         }
-        if let Some(finish @ Finish { mask: false, .. }) = program.nodes[writer].op.finish()
+        if let Some(finish @ Finish { mask: false, .. }) = program.nodes[writer].op.traits().finish
             && finish_with(program, writer, Finish { mask: true, ..finish }, activation)
         {
             rename(program, &uses, gradient, relu);
@@ -100,7 +100,7 @@ fn mask(program: &mut Program) {
 /// Gives the op at `node` this finish, whose last tensor is `input`; false if it cannot have it.
 fn finish_with(program: &mut Program, node: usize, finish: Finish, input: TensorId) -> bool {
     let node = &mut program.nodes[node];
-    let Some(op) = node.op.with_finish(finish) else { return false };
+    let Some(op) = node.op.fused(Fusion::Finish(finish)) else { return false };
     node.op = op;
     node.inputs.push(input);
     true

@@ -1,5 +1,6 @@
 //! The gradient of a ReLU reads signs, a bit for each value, in place of the activation.
 
+use kernels::Fusion;
 use kernels::signs::signs_of;
 
 use super::Uses;
@@ -7,7 +8,7 @@ use crate::program::TensorKind;
 use crate::{Program, TensorId};
 
 /// Gives each op whose activation masks a gradient (ops that have a [`kernels::Finish`]) an output
-/// of its signs (ops with [`kernels::Op::with_signs`]), which the gradients read.
+/// of its signs (ops with [`Fusion::Signs`]), which the gradients read.
 ///
 /// For after [`super::grad_mask_add`]. An activation whose shape has no signs masks by itself.
 pub fn relu_signs(program: &mut Program) {
@@ -18,7 +19,7 @@ pub fn relu_signs(program: &mut Program) {
         let readers = uses.readers[activation.index()].iter().copied();
         let readers: Vec<usize> = readers.filter(masks).collect();
         let desc = signs_of(program.desc(activation));
-        let op = program.nodes[writer].op.with_signs();
+        let op = program.nodes[writer].op.fused(Fusion::Signs);
         let (false, Some(desc), Some(op)) = (readers.is_empty(), desc, op) else { continue };
         let name = program.node_name(crate::NodeId(writer as u32));
         let signs = program.tensor(name, desc, TensorKind::Value);
@@ -34,6 +35,6 @@ pub fn relu_signs(program: &mut Program) {
 /// The tensor that masks the node's gradient: its last input.
 fn mask_of(program: &Program, node: usize) -> Option<TensorId> {
     let node = &program.nodes[node];
-    let finish = node.op.finish()?;
+    let finish = node.op.traits().finish?;
     if finish.mask { node.inputs.last().copied() } else { None }
 }

@@ -1,9 +1,8 @@
 //! The weights of convolutions with a frozen scale are scaled by one node, in place of a launch in
 //! front of each gradient.
 
-use kernels::OpRef;
-use kernels::ops::conv2d::Conv2dGradInput;
 use kernels::ops::scale_weights::ScaleWeights;
+use kernels::{Fusion, OpRef};
 
 use crate::program::Pass;
 use crate::{Program, TensorId};
@@ -14,7 +13,7 @@ use crate::{Program, TensorId};
 /// The scaled weights live from there to their reader; nothing of them outlives a step.
 pub fn scaled_weights(program: &mut Program) {
     let scaling: Vec<usize> =
-        (0..program.nodes.len()).filter(|node| scaled(program, *node).is_some()).collect();
+        (0..program.nodes.len()).filter(|node| plain(program, *node).is_some()).collect();
     let Some(&first) = scaling.first() else { return };
     let mut pairs: Vec<[TensorId; 2]> = vec![];
     for &node in &scaling {
@@ -26,20 +25,18 @@ pub fn scaled_weights(program: &mut Program) {
     }
     let outputs = insert(program, first, &pairs, &part_of(program, &scaling));
     for node in scaling.into_iter().map(|node| node + 1) {
-        let op = scaled(program, node).expect("it scales its weights");
-        let plain = Conv2dGradInput { scale: false, ..op.clone() };
+        let plain = plain(program, node).expect("it scales its weights");
         let node = &mut program.nodes[node];
         let pair = pairs.iter().position(|pair| *pair == [node.inputs[1], node.inputs[2]]);
-        node.op = OpRef::from(Box::new(plain) as Box<dyn kernels::Op>);
+        node.op = plain;
         node.inputs[1] = outputs[pair.expect("collected above")];
         node.inputs.remove(2);
     }
 }
 
-/// The op of a node if it scales its weights.
-fn scaled(program: &Program, node: usize) -> Option<&Conv2dGradInput> {
-    let op = program.nodes[node].op.as_ref() as &dyn std::any::Any;
-    op.downcast_ref::<Conv2dGradInput>().filter(|op| op.scale)
+/// The op of a node for weights that are scaled already, if it scales them.
+fn plain(program: &Program, node: usize) -> Option<OpRef> {
+    program.nodes[node].op.fused(Fusion::ScaledWeights)
 }
 
 /// Adds the node at `position`; its outputs, one a pair of weights and scale.

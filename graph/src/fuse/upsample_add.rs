@@ -1,14 +1,13 @@
 //! Enlarged maps are added where the finer map is made, and so are gradients of the coarser map.
 
-use kernels::OpRef;
-use kernels::ops::conv2d::Conv2d;
+use kernels::Fusion;
 use kernels::ops::upsample_add::UpsampleAdd;
 
 use super::grad_mask_add::add;
 use super::{Uses, is, remove, rename};
 use crate::Program;
 
-/// Lets a convolution add the coarser map in place of an [`UpsampleAdd`] behind it; then puts sums
+/// Lets an op add the coarser map in place of an [`UpsampleAdd`] behind it; then puts sums
 /// of gradients into those ops with a finish that make no product: gathers, which pass over memory
 /// as a sum does.
 pub fn upsample_add(program: &mut Program) {
@@ -24,12 +23,8 @@ pub fn upsample_add(program: &mut Program) {
         if !early || !uses.is_only_for(lateral, node) {
             continue;
         }
-        let op = program.nodes[writer].op.as_ref() as &dyn std::any::Any;
-        if let Some(op @ Conv2d { residual: false, relu: false, counted: false, .. }) =
-            op.downcast_ref()
-        {
-            let op = Conv2d { residual: true, nearest: true, ..op.clone() };
-            program.nodes[writer].op = OpRef::from(Box::new(op) as Box<dyn kernels::Op>);
+        if let Some(op) = program.nodes[writer].op.fused(Fusion::UpsampleAdd) {
+            program.nodes[writer].op = op;
             program.nodes[writer].inputs.push(top);
             rename(program, &uses, lateral, node);
             done.push(node);

@@ -29,10 +29,9 @@ pub const CUT_FLOOR: f64 = 2e-8;
 /// mean square.
 const FP32_FLOOR: f64 = 5e-6;
 /// Tolerance of a sum of products in tf32, in units of the output's root mean square. Each factor
-/// is
-/// off by up to 2^-11 of itself, at random: sums by 3e-4 of their root mean square, and the worst
-/// of
-/// 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square counts too.
+/// is off by up to 2^-11 of itself, at random: sums by 3e-4 of their root mean square, and the worst
+/// of 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square counts
+/// too.
 const TF32_FLOOR: f64 = 6e-3;
 /// Half of the smallest positive fp16.
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
@@ -44,8 +43,7 @@ const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
 /// [`OpCase::device_floor`] times the root mean square of the output; where tensor cores sum, the
 /// floor grows with the length of the sums. Both runs must agree in every
 /// bit. `large` ops, of more than this many FLOPs, run once. In f32 the floors of fp16 do not
-/// count;
-/// with products in tf32 they have one of their own.
+/// count; products in tf32 have one of their own.
 ///
 /// # Errors
 /// The first fault found, as [`CaseError::Device`].
@@ -159,7 +157,7 @@ impl Check<'_> {
     }
 }
 
-/// What rounding on the way, and truncation in tensor cores, may add to the floor of an op of
+/// What truncation in tensor cores, or factors in tf32, may add to the floor of an op of
 /// `flops` operations.
 pub(super) fn device_floor(
     op: &dyn Op,
@@ -168,11 +166,11 @@ pub(super) fn device_floor(
     outputs: &[TensorDesc],
 ) -> f64 {
     let products = match outputs.first() {
-        Some(output) if op.on_tensor_cores() => flops / (2 * output.len().max(1) as u64),
+        Some(output) if op.traits().on_tensor_cores => flops / (2 * output.len().max(1) as u64),
         _ => 0,
     };
     match precision {
-        Precision::Fp16 => op.device_rounding() + CUT_FLOOR * products as f64,
+        Precision::Fp16 => CUT_FLOOR * products as f64,
         Precision::Tf32 if products > 0 => TF32_FLOOR + CUT_FLOOR * products as f64,
         Precision::Tf32 | Precision::Fp32 => 0.0,
     }

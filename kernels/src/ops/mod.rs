@@ -13,6 +13,7 @@ pub mod conv_transpose2x2;
 pub mod decide_flips;
 pub mod decode_proposals;
 pub mod detections;
+pub mod device_rounding;
 pub mod encode_boxes;
 pub mod fill;
 pub mod flatten_rois;

@@ -55,7 +55,7 @@ pub fn counted_products(config: &Config) -> Vec<CountedNode> {
         let images = |index: usize| step.read(0, &count_name(index)).as_i32()[0];
         let name = program.node_name(place.node);
         let work = works.iter().find(|work| work.name == name)?;
-        node.op.on_tensor_cores().then(|| CountedNode {
+        node.op.traits().on_tensor_cores.then(|| CountedNode {
             name,
             cost: node_cost(program, node),
             output_bytes,
@@ -69,7 +69,7 @@ pub fn counted_products(config: &Config) -> Vec<CountedNode> {
 /// Keeps the count of images of each product, to be read after the step.
 fn keep_counts(program: &mut Program) {
     for (index, node) in program.nodes().to_vec().iter().enumerate() {
-        if let (true, Some(count)) = (node.op.on_tensor_cores(), count_of(program, node)) {
+        if let (true, Some(count)) = (node.op.traits().on_tensor_cores, count_of(program, node)) {
             program.keep(&count_name(index), count);
         }
     }

@@ -17,7 +17,7 @@ use device::{LaunchArgs, Task};
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{DType, Op, OpError, TensorDesc};
+use crate::{DType, Op, OpError, TensorDesc, Traits};
 
 pub use cases::cases;
 
@@ -43,8 +43,8 @@ impl Op for AllReduce {
         Ok(inputs.to_vec())
     }
 
-    fn communicates(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { communicates: true, ..Traits::default() }
     }
 
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {

@@ -22,7 +22,7 @@ use device::{Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc, Traits};
 
 pub use cases::cases;
 
@@ -69,8 +69,8 @@ impl Op for FillBucket {
         Cost::streaming(inputs, outputs, outputs[0].len() as u64)
     }
 
-    fn communicates(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { communicates: true, ..Traits::default() }
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -108,8 +108,8 @@ impl Op for EmptyBucket {
         Ok(grads)
     }
 
-    fn communicates(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { communicates: true, ..Traits::default() }
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

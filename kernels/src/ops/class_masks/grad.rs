@@ -17,7 +17,7 @@ use crate::check;
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;
-use crate::{Cost, Op, OpError, OpRef, Role, TensorDesc};
+use crate::{Cost, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 
 /// Gradients of the input, the filters and the bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +60,13 @@ impl Op for ClassMasksGrad {
         Cost::streaming(inputs, outputs, 2 * flops(&inputs[1]))
     }
 
-    fn with_bias_grad(&self) -> Option<OpRef> {
-        (!self.bias_grad).then(|| Arc::new(Self { bias_grad: true, ..*self }) as OpRef)
+    fn traits(&self) -> Traits {
+        Traits { count_input: Some(ClassMasksGradInputs::LEN - 1), ..Traits::default() }
     }
 
-    fn count_input(&self) -> Option<usize> {
-        Some(ClassMasksGradInputs::LEN - 1)
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let can = fusion == Fusion::BiasGrad && !self.bias_grad;
+        can.then(|| Arc::new(Self { bias_grad: true, ..*self }) as OpRef)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {

@@ -10,14 +10,13 @@
 use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs};
-use half::f16;
 
 use crate::check;
 use crate::counted::{clear, filled};
-use crate::cpu::{CpuArgs, HostTensor};
+use crate::cpu::CpuArgs;
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
-use crate::{Cost, DType, Finish, Op, OpError, OpRef, Role, TensorDesc};
+use crate::{Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 
 use super::{cuda, descs, inferred, sized};
 
@@ -87,20 +86,19 @@ impl Op for Conv2dGradInput {
         Cost::streaming(inputs, outputs, self.shape(inputs).map_or(0, |s| s.flops()))
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        let count_input = self.counted.then_some(2 + usize::from(self.scale));
+        let finish = Some(self.finish);
+        Traits { on_tensor_cores: true, count_input, finish, ..Traits::default() }
     }
 
-    fn finish(&self) -> Option<Finish> {
-        Some(self.finish)
-    }
-
-    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
-        Some(Arc::new(Self { finish, ..self.clone() }))
-    }
-
-    fn count_input(&self) -> Option<usize> {
-        self.counted.then_some(2 + usize::from(self.scale))
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let op = match fusion {
+            Fusion::Finish(finish) => Self { finish, ..self.clone() },
+            Fusion::ScaledWeights if self.scale => Self { scale: false, ..self.clone() },
+            _ => return None,
+        };
+        Some(Arc::new(op))
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
@@ -120,24 +118,6 @@ impl Op for Conv2dGradInput {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let shape = inferred(NAME, self.shape(&descs(args)));
         cuda::grad_input(self.scale, self.counted, self.finish, &shape, args)
-    }
-
-    /// A GPU rounds weights times a frozen scale to fp16 before the product. Where a gradient is
-    /// large, the cost has no relation to the root mean square of a map that is mostly zero, so no
-    /// floor fits.
-    fn rounded_inputs(&self, inputs: &[HostTensor]) -> Vec<HostTensor> {
-        let mut inputs = inputs.to_vec();
-        if !self.scale {
-            return inputs;
-        }
-        let scale = inputs[2].as_f32().to_vec();
-        let filter_len = inputs[1].desc.len() / scale.len().max(1);
-        let filters = inputs[1].as_f32_mut().chunks_mut(filter_len.max(1));
-        for (filter, scale) in filters.zip(scale) {
-            filter.iter_mut().for_each(|w| *w = f16::from_f32(*w * scale).to_f32());
-        }
-        inputs[2].as_f32_mut().fill(1.0);
-        inputs
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -16,7 +16,7 @@ use crate::cpu::CpuArgs;
 use crate::matmul::launch;
 use crate::matmul::{ConvShape, conv_grad_weight, reduce_workspace_len};
 use crate::ops::bias_grad;
-use crate::{Cost, DType, Op, OpError, OpRef, Role, TensorDesc};
+use crate::{Cost, DType, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 
 use super::{cuda, descs, inferred, sized};
 
@@ -90,16 +90,14 @@ impl Op for Conv2dGradWeight {
         Cost::streaming(inputs, outputs, self.shape(inputs).map_or(0, |s| s.flops()))
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        let count_input = self.counted.then_some(2 + usize::from(self.scale));
+        Traits { on_tensor_cores: true, count_input, ..Traits::default() }
     }
 
-    fn with_bias_grad(&self) -> Option<OpRef> {
-        (!self.bias_grad).then(|| Arc::new(Self { bias_grad: true, ..self.clone() }) as OpRef)
-    }
-
-    fn count_input(&self) -> Option<usize> {
-        self.counted.then_some(2 + usize::from(self.scale))
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let can = fusion == Fusion::BiasGrad && !self.bias_grad;
+        can.then(|| Arc::new(Self { bias_grad: true, ..self.clone() }) as OpRef)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {

@@ -33,8 +33,8 @@ use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, out
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
 use crate::ops::upsample_add::{UpsampleGrad, enlarge};
-use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, OpRef};
-use crate::{Role, Sink, Source, TensorDesc, signs};
+use crate::{BackwardRule, Cost, DType, Finish, Fusion, Op, OpError, OpRef};
+use crate::{Role, Sink, Source, TensorDesc, Traits, signs};
 
 pub use cases::cases;
 pub use grad_input::Conv2dGradInput;
@@ -225,12 +225,19 @@ impl Op for Conv2d {
         Cost::streaming(inputs, outputs, self.shape(inputs).map_or(0, |s| s.flops()))
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
-    fn with_signs(&self) -> Option<OpRef> {
-        (!self.signs && !self.nearest).then(|| Arc::new(Self { signs: true, ..self.clone() }) as _)
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let op = match fusion {
+            Fusion::Signs if !self.signs && !self.nearest => Self { signs: true, ..self.clone() },
+            Fusion::UpsampleAdd if !self.residual && !self.relu && !self.counted => {
+                Self { residual: true, nearest: true, ..self.clone() }
+            }
+            _ => return None,
+        };
+        Some(Arc::new(op))
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

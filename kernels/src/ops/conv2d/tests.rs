@@ -1,8 +1,6 @@
 //! A case drawn by hand, the epilogue, counts, and what is refused. That the sums are right for
 //! many shapes is tested where they are made, in `matmul`.
 
-use half::f16;
-
 use super::*;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
@@ -81,26 +79,4 @@ fn misfits_are_refused_by_name() {
     assert!(error.contains("`stride` should be at least 1"), "{error}");
     let error = refuse(Conv2d { bias: true, ..Conv2d::new(1, 1) }, &[x, w]);
     assert!(error.contains("expected 3 inputs, got 2"), "{error}");
-}
-
-#[test]
-fn weights_times_a_frozen_scale_are_rounded_as_a_device_rounds_them() {
-    let tensor = |role, shape: &[usize], values: Vec<f32>| {
-        HostTensor::f32(TensorDesc::new(role, shape), values)
-    };
-    let g = tensor(Role::Gradient, &[1, 1, 1, 2], vec![1000.0, -1000.0]);
-    let w = tensor(Role::Weight, &[2, 1, 1, 1], vec![1.0, 1.0]);
-    let scale = tensor(Role::Master, &[2], vec![0.3, 0.7]);
-    let (stride, pad, height, width) = (1, 0, 1, 1);
-    let (counted, finish) = (false, Finish::default());
-    let mut op = Conv2dGradInput { stride, pad, height, width, scale: true, counted, finish };
-    let given = [g, w, scale];
-    let inputs = op.rounded_inputs(&given);
-    let rounded = [0.3, 0.7].map(|v| f16::from_f32(v).to_f32());
-    assert_eq!((inputs[1].as_f32(), inputs[2].as_f32()), (&rounded[..], &[1.0, 1.0][..]));
-    let [plain, as_device] =
-        [&given[..], &inputs].map(|inputs| run(&op, inputs).expect("a gradient")[0].as_f32()[0]);
-    assert!((plain - as_device).abs() > 0.1, "{plain} and {as_device} tell the two apart");
-    op.scale = false;
-    assert_eq!(op.rounded_inputs(&given)[1].as_f32(), [1.0, 1.0]);
 }

@@ -16,7 +16,7 @@ use crate::cpu::CpuArgs;
 use crate::matmul::{
     Epilogue, conv_forward, conv_grad_weight, gather_workspace_len, reduce_workspace_len,
 };
-use crate::{Cost, DType, Finish, Op, OpError, OpRef, Role, TensorDesc};
+use crate::{Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 
 use super::{conv_shape, cuda, extents};
 
@@ -79,20 +79,15 @@ impl Op for ConvTranspose2x2GradInput {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        let count_input = self.counted.then_some(2);
+        let finish = Some(self.finish);
+        Traits { on_tensor_cores: true, count_input, finish, ..Traits::default() }
     }
 
-    fn finish(&self) -> Option<Finish> {
-        Some(self.finish)
-    }
-
-    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let Fusion::Finish(finish) = fusion else { return None };
         Some(Arc::new(Self { finish, ..self.clone() }))
-    }
-
-    fn count_input(&self) -> Option<usize> {
-        self.counted.then_some(2)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
@@ -154,8 +149,8 @@ impl Op for ConvTranspose2x2GradWeight {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {

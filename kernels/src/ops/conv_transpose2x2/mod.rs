@@ -24,7 +24,9 @@ use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_grad_input, gather_workspace_len};
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{
+    BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc, Traits,
+};
 
 pub use cases::cases;
 pub use grad::{ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight};
@@ -118,8 +120,8 @@ impl Op for ConvTranspose2x2 {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

@@ -18,7 +18,7 @@ use crate::matmul::{
     reduce_workspace_len,
 };
 use crate::ops::bias_grad;
-use crate::{Cost, Finish, Op, OpError, OpRef, Role, TensorDesc};
+use crate::{Cost, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 
 use super::{check_rows, cuda, row_len};
 
@@ -94,20 +94,15 @@ impl Op for LinearGradInput {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        let count_input = self.counted.then_some(2);
+        let finish = Some(self.finish);
+        Traits { on_tensor_cores: true, count_input, finish, ..Traits::default() }
     }
 
-    fn finish(&self) -> Option<Finish> {
-        Some(self.finish)
-    }
-
-    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let Fusion::Finish(finish) = fusion else { return None };
         Some(Arc::new(Self { finish, ..self.clone() }))
-    }
-
-    fn count_input(&self) -> Option<usize> {
-        self.counted.then_some(2)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
@@ -177,16 +172,14 @@ impl Op for LinearGradWeight {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        let count_input = self.counted.then_some(2);
+        Traits { on_tensor_cores: true, count_input, ..Traits::default() }
     }
 
-    fn with_bias_grad(&self) -> Option<OpRef> {
-        (!self.bias_grad).then(|| Arc::new(Self { bias_grad: true, ..self.clone() }) as OpRef)
-    }
-
-    fn count_input(&self) -> Option<usize> {
-        self.counted.then_some(2)
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let can = fusion == Fusion::BiasGrad && !self.bias_grad;
+        can.then(|| Arc::new(Self { bias_grad: true, ..self.clone() }) as OpRef)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {

@@ -22,7 +22,9 @@ use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
 use crate::ops::bias_grad::BiasGrad;
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{
+    BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc, Traits,
+};
 
 pub use cases::cases;
 pub use grad::{LinearGradInput, LinearGradWeight};
@@ -100,8 +102,8 @@ impl Op for Linear {
         Cost::streaming(inputs, outputs, shape.flops())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

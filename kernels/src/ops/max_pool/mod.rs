@@ -22,7 +22,9 @@ use device::{Launch, LaunchArgs};
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::matmul::out_extent;
-use crate::{BackwardRule, Cost, DType, Op, OpError, OpRef, Role, Sink, Source, TensorDesc};
+use crate::{
+    BackwardRule, Cost, DType, Fusion, Op, OpError, OpRef, Role, Sink, Source, TensorDesc,
+};
 
 pub use cases::cases;
 pub use grad::MaxPoolGrad;
@@ -86,8 +88,9 @@ impl Op for MaxPool {
         Cost::streaming(inputs, outputs, compares as u64)
     }
 
-    fn without_last_output(&self) -> Option<OpRef> {
-        self.argmax.then(|| Arc::new(Self { argmax: false, ..self.clone() }) as _)
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let can = fusion == Fusion::DropLast && self.argmax;
+        can.then(|| Arc::new(Self { argmax: false, ..self.clone() }) as _)
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{RpnHead, RpnHeadInputs};
-use crate::case::{OpCase, normal};
+use super::{HIDDEN_ROUNDING, RpnHead, RpnHeadInputs};
+use crate::case::{ORDER_FLOOR, OpCase, normal};
 use crate::{Role, TensorDesc};
 
 /// No images, one position, one level, small tiles with filters of more than one, large tiles with
@@ -38,5 +38,6 @@ fn case((images, sizes, [c, k], anchors): (usize, &[[usize; 2]], [usize; 2], usi
         maps: sizes.iter().enumerate().map(map).collect(),
     };
     let label = format!("{images} of {sizes:?}, {c} to {k}, {anchors} anchors");
-    OpCase::new(label, Arc::new(RpnHead), inputs.into())
+    let case = OpCase::new(label, Arc::new(RpnHead), inputs.into());
+    case.device_floor(ORDER_FLOOR + HIDDEN_ROUNDING)
 }

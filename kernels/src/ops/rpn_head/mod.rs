@@ -16,7 +16,7 @@ use device::{Launch, LaunchArgs};
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, gather_workspace_len};
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, Op, OpError, Role, TensorDesc, Traits};
 
 pub use cases::cases;
 
@@ -62,6 +62,9 @@ impl<'a, T> RpnHeadInputs<&'a T> {
 const NAME: &str = "rpn_head";
 /// Inputs before the maps.
 pub const FIRST_MAP: usize = 6;
+/// What a hidden map in fp16 adds to the error of an output, in units of its root mean square: 2^-11
+/// of each of its values, which shows where their products cancel.
+pub(super) const HIDDEN_ROUNDING: f64 = 1e-3;
 /// Levels, anchors of a cell, and what channels are a multiple of; as in `rpn_head.cu`.
 const MAX_LEVELS: usize = 8;
 const MAX_ANCHORS: usize = 3;
@@ -155,14 +158,8 @@ impl Op for RpnHead {
         Cost::streaming(inputs, outputs, flops.sum())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
-    }
-
-    /// The hidden map is rounded: 2^-11 of each of its values, which shows where their products
-    /// cancel.
-    fn device_rounding(&self) -> f64 {
-        1e-3
+    fn traits(&self) -> Traits {
+        Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
     /// A hidden map, and the scratch of its convolutions.

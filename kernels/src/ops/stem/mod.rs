@@ -16,7 +16,7 @@ use device::{Gpu, Launch, LaunchArgs};
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::matmul::{ConvShape, gather_workspace_len, out_extent};
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, Op, OpError, Role, TensorDesc, Traits};
 
 pub use cases::cases;
 
@@ -110,8 +110,8 @@ impl Op for Stem {
         Cost::streaming(inputs, outputs, checked_shape(&inputs[0], &inputs[1]).flops())
     }
 
-    fn on_tensor_cores(&self) -> bool {
-        true
+    fn traits(&self) -> Traits {
+        Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
     /// The image without its fourth channel, and the scratch of the convolution.

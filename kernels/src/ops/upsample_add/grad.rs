@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Finish, Op, OpError, OpRef, Role, TensorDesc};
+use crate::{Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 
 /// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,13 +54,13 @@ impl Op for UpsampleGrad {
         Cost::streaming(inputs, outputs, inputs[0].len() as u64)
     }
 
-    fn finish(&self) -> Option<Finish> {
-        Some(self.finish)
+    fn traits(&self) -> Traits {
+        Traits { finish: Some(self.finish), ..Traits::default() }
     }
 
-    fn with_finish(&self, finish: Finish) -> Option<OpRef> {
-        let op = || -> OpRef { Arc::new(Self { finish, ..self.clone() }) };
-        (!finish.mask).then(op)
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let Fusion::Finish(finish @ Finish { mask: false, .. }) = fusion else { return None };
+        Some(Arc::new(Self { finish, ..self.clone() }))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -1,0 +1,67 @@
+//! Ops that round to fp16 on the way to their outputs on a GPU: what a comparison with the CPU
+//! reference, which does not, must allow for.
+
+use std::any::Any;
+
+use half::f16;
+
+use super::conv2d::Conv2dGradInput;
+use super::rpn_head::{HIDDEN_ROUNDING, RpnHead};
+use crate::Op;
+use crate::cpu::HostTensor;
+
+/// What rounding adds to the error of an output, in units of its root mean square.
+pub fn floor(op: &dyn Op) -> f64 {
+    if (op as &dyn Any).is::<RpnHead>() { HIDDEN_ROUNDING } else { 0.0 }
+}
+
+/// Inputs under which the reference rounds where a GPU does: weights times a frozen scale, before
+/// the product. Where a gradient is large, the cost has no relation to the root mean square of a
+/// map that is mostly zero, so no floor fits.
+pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
+    let mut inputs = inputs.to_vec();
+    if !(op as &dyn Any).downcast_ref::<Conv2dGradInput>().is_some_and(|op| op.scale) {
+        return inputs;
+    }
+    let scale = inputs[2].as_f32().to_vec();
+    let filter_len = inputs[1].desc.len() / scale.len().max(1);
+    let filters = inputs[1].as_f32_mut().chunks_mut(filter_len.max(1));
+    for (filter, scale) in filters.zip(scale) {
+        filter.iter_mut().for_each(|w| *w = f16::from_f32(*w * scale).to_f32());
+    }
+    inputs[2].as_f32_mut().fill(1.0);
+    inputs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inputs as rounded;
+    use super::*;
+    use crate::on_cpu::run;
+    use crate::{Finish, Role, TensorDesc};
+
+    #[test]
+    fn weights_times_a_frozen_scale_are_rounded_as_a_device_rounds_them() {
+        let tensor = |role, shape: &[usize], values: Vec<f32>| {
+            HostTensor::f32(TensorDesc::new(role, shape), values)
+        };
+        let g = tensor(Role::Gradient, &[1, 1, 1, 2], vec![1000.0, -1000.0]);
+        let w = tensor(Role::Weight, &[2, 1, 1, 1], vec![1.0, 1.0]);
+        let scale = tensor(Role::Master, &[2], vec![0.3, 0.7]);
+        let (stride, pad, height, width) = (1, 0, 1, 1);
+        let (counted, finish) = (false, Finish::default());
+        let mut op = Conv2dGradInput { stride, pad, height, width, scale: true, counted, finish };
+        let given = [g, w, scale];
+        let as_rounded = rounded(&op, &given);
+        let halves = [0.3, 0.7].map(|v| f16::from_f32(v).to_f32());
+        assert_eq!(
+            (as_rounded[1].as_f32(), as_rounded[2].as_f32()),
+            (&halves[..], &[1.0, 1.0][..])
+        );
+        let [plain, as_device] = [&given[..], &as_rounded]
+            .map(|inputs| run(&op, inputs).expect("a gradient")[0].as_f32()[0]);
+        assert!((plain - as_device).abs() > 0.1, "{plain} and {as_device} tell the two apart");
+        op.scale = false;
+        assert_eq!(rounded(&op, &given)[1].as_f32(), [1.0, 1.0]);
+    }
+}
