@@ -1,7 +1,6 @@
 //! Compiles every CUDA source and the runtime with g++ into one shared library.
 //!
-//! The kernels are those of the ops, those of `planted`, which are there to be caught by tests, and
-//! the variants of `probe`.
+//! The kernels are those of the ops, and those of `planted`, which are there to be caught by tests.
 //! A file is compiled again only if it, a header, or the flags changed: there are many kernels, and
 //! one of them is being worked on. `ONEGRAPH_EMULATED_SANITIZE` (`address,undefined` or `thread`)
 //! asks for instrumented code; the tests then need the sanitizer's library preloaded.
@@ -50,8 +49,7 @@ fn build() -> Result<(), Error> {
     let kernels = here.parent().unwrap_or(&here).to_path_buf();
     let (ops, headers) = (kernels.join("src/ops"), kernels.join("src/cuda"));
     let (runtime, planted) = (here.join("runtime"), here.join("planted"));
-    let probe = kernels.join("probe/cuda");
-    for folder in [&ops, &headers, &runtime, &planted, &probe] {
+    for folder in [&ops, &headers, &runtime, &planted] {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
     for variable in ["ONEGRAPH_EMULATED_SANITIZE", "CXX"] {
@@ -69,8 +67,7 @@ fn build() -> Result<(), Error> {
     }
     flags.extend([&headers, &runtime].map(|folder| format!("-I{}", folder.display())));
     let compiler = compiler()?;
-    let folders =
-        [(&ops, "cu"), (&headers, "cu"), (&planted, "cu"), (&probe, "cu"), (&runtime, "cpp")];
+    let folders = [(&ops, "cu"), (&headers, "cu"), (&planted, "cu"), (&runtime, "cpp")];
     let sources: Vec<Vec<PathBuf>> = folders
         .iter()
         .map(|(folder, extension)| files(folder, extension))
@@ -90,8 +87,7 @@ fn build() -> Result<(), Error> {
     let in_fp16 = |text: String| reals(&text).any(|real| real == "fp16");
     sources.retain(|source| fs::read_to_string(source).is_ok_and(in_fp16));
     sources.extend(again);
-    for (folder, extension) in [(&headers, "cuh"), (&runtime, "h"), (&ops, "cuh"), (&probe, "cuh")]
-    {
+    for (folder, extension) in [(&headers, "cuh"), (&runtime, "h"), (&ops, "cuh")] {
         common = hash(&files(folder, extension)?, common)?;
     }
     let object = |source: &Path| match source.strip_prefix(&out) {

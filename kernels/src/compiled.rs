@@ -17,7 +17,7 @@ pub fn kernels() -> &'static Compiled {
     static KERNELS: LazyLock<Compiled> = LazyLock::new(|| {
         let texts = include_bytes!(concat!(env!("OUT_DIR"), "/ptx.zst"));
         // A test compares the folder with its manifest, so no build that passed it panics.
-        Compiled::packed(ptx::MANIFEST, texts, ptx::MACHINE).unwrap_or_else(|e| panic!("ptx/{e}"))
+        Compiled::new(ptx::MANIFEST, texts, ptx::MACHINE).unwrap_or_else(|e| panic!("ptx/{e}"))
     });
     &KERNELS
 }

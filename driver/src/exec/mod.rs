@@ -21,6 +21,8 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod warp;
+#[cfg(test)]
+mod wgmma_tests;
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,8 +1,6 @@
 //! Compiles the CUDA sources into the PTX that is checked in, and records what the result contains.
 //!
-//! Each [`Set`] of sources has its own folder: `ptx/` for the training kernels, `kernels/probe/ptx`
-//! for the probe's variants. A source is compiled for each architecture that it names; most name
-//! only `compute_80`.
+//! A source is compiled for each architecture that it names, by default for `compute_80`.
 //!
 //! Only developers need it: users run the checked-in PTX. The compiler is pinned, so the same
 //! sources give the same bytes on every machine; [`run`] writes or compares them. It also records
@@ -17,7 +15,6 @@ pub mod output;
 pub mod ptx;
 pub mod ptxas;
 pub mod sass;
-pub mod set;
 pub mod sources;
 pub mod toolkit;
 
@@ -28,13 +25,17 @@ use output::Compiled;
 pub use ptxas::SPILLS_ALLOWED;
 use sass::ratchet::{self, Verdict};
 use sass::record::Record;
-use set::Set;
 use toolkit::Toolkit;
 
 /// Why there is no result: one sentence, or the compiler's own report.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(pub String);
+
+/// Folder of the sources, relative to the checkout's root.
+pub const SOURCES: &str = "kernels/src";
+/// Folder of the compiled files.
+pub const FOLDER: &str = "ptx";
 
 /// The root of the checkout that this tool was built from.
 pub fn root() -> PathBuf {
@@ -71,21 +72,8 @@ pub struct Outcome {
 /// # Errors
 /// Sources that do not compile, kernels that spill, files that cannot be written, a reason without
 /// a regression.
-pub fn run(root: &Path, toolkit: &Toolkit, set: &Set, task: Task) -> Result<Outcome, Fault> {
-    let compiled = output::compile(root, toolkit, set)?;
-    if set.counted {
-        return settle(&root.join(set.folder), set.folder, compiled, task);
-    }
-    if let Task::WriteWorse(_) = task {
-        return Ok(Outcome::default());
-    }
-    let folder = root.join(set.folder);
-    let written = task == Task::Write;
-    let differences = files::differences(set.folder, &compiled.files, &files::present(&folder)?);
-    if written {
-        files::write(&folder, &compiled.files)?;
-    }
-    Ok(Outcome { differences, written, ..Outcome::default() })
+pub fn run(root: &Path, toolkit: &Toolkit, task: Task) -> Result<Outcome, Fault> {
+    settle(&root.join(FOLDER), FOLDER, output::compile(root, toolkit)?, task)
 }
 
 fn settle(folder: &Path, name: &str, compiled: Compiled, task: Task) -> Result<Outcome, Fault> {
@@ -124,7 +112,7 @@ fn settle(folder: &Path, name: &str, compiled: Compiled, task: Task) -> Result<O
 /// # Errors
 /// Compilation errors.
 pub fn sass_table(root: &Path, toolkit: &Toolkit) -> Result<String, Fault> {
-    Ok(sass::table(&output::compile(root, toolkit, &set::KERNELS)?.record))
+    Ok(sass::table(&output::compile(root, toolkit)?.record))
 }
 
 fn read(path: &Path) -> Result<String, Fault> {

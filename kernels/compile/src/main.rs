@@ -1,5 +1,4 @@
-//! `compile-kernels`: compiles the CUDA sources into `ptx/` and `kernels/probe/ptx`, or checks
-//! these folders.
+//! `compile-kernels`: compiles the CUDA sources into `ptx/`, or checks that folder.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,12 +7,10 @@ use std::time::Instant;
 use clap::Parser;
 use compile::child;
 use compile::sass::ratchet::reason;
-use compile::set::SETS;
 use compile::toolkit::Toolkit;
-use compile::{Fault, Outcome, Task, root, run, sass_table};
+use compile::{FOLDER, Fault, Outcome, Task, root, run, sass_table};
 
-/// Compiles kernels/src/**/*.cu with the pinned NVRTC into ptx/, and the variants of
-/// kernels/probe/cuda into kernels/probe/ptx/.
+/// Compiles kernels/src/**/*.cu with the pinned NVRTC into ptx/.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Compare with the checked-in files instead of writing; exit code 1 if they differ.
@@ -65,37 +62,33 @@ fn compile(arguments: &Arguments) -> Result<ExitCode, Fault> {
         None if arguments.check => Task::Check,
         None => Task::Write,
     };
-    let mut all_well = true;
-    for set in &SETS {
-        let begin = Instant::now();
-        let outcome = run(&root, &toolkit, set, task)?;
-        let seconds = begin.elapsed().as_secs_f64();
-        all_well &= report(set.folder, &outcome, arguments.check, seconds);
-    }
-    Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let begin = Instant::now();
+    let outcome = run(&root, &toolkit, task)?;
+    let is_well = report(&outcome, arguments.check, begin.elapsed().as_secs_f64());
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints the result for a folder; true if it matches the sources.
-fn report(folder: &str, outcome: &Outcome, check: bool, seconds: f64) -> bool {
+/// Prints the result; true if it matches the sources.
+fn report(outcome: &Outcome, check: bool, seconds: f64) -> bool {
     let Outcome { worse, unrecorded, differences, written } = outcome;
     for sentence in worse.iter().chain(unrecorded) {
         eprintln!("{sentence}");
     }
     if *written {
-        println!("{folder}/: written ({seconds:.1} s)");
+        println!("{FOLDER}/: written ({seconds:.1} s)");
         return true;
     }
     if !check {
-        eprintln!("{folder}/: not written, since figures are worse than recorded");
+        eprintln!("{FOLDER}/: not written, since figures are worse than recorded");
         return false;
     }
     for sentence in differences {
         eprintln!("{sentence}");
     }
     if !(unrecorded.is_empty() && differences.is_empty()) {
-        eprintln!("run `cargo run --release -p compile -- --fetch` and commit {folder}/");
+        eprintln!("run `cargo run --release -p compile -- --fetch` and commit {FOLDER}/");
     } else if worse.is_empty() {
-        println!("{folder}/: is as compiled ({seconds:.1} s)");
+        println!("{FOLDER}/: is as compiled ({seconds:.1} s)");
         return true;
     }
     false

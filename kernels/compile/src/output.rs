@@ -1,4 +1,4 @@
-//! The result of compiling a set of sources: PTX, the manifest, and the counts of its hot kernels.
+//! The result of compiling the sources: PTX, the manifest, and the counts of its hot kernels.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,10 +18,9 @@ use crate::ptx::{Entry, compiler_version, entries, renamed};
 use crate::ptxas::{SPILLS_ALLOWED, resources, spill_fault};
 use crate::sass::record::Record;
 use crate::sass::{self, Measured, PLAIN, Sm, hot};
-use crate::set::Set;
 use crate::sources::{HEADERS, architectures, find, reals, sha256, source_sha256, stem};
 use crate::toolkit::{NVDISASM_VERSION, Toolkit, VERSION};
-use crate::{Fault, child, read};
+use crate::{FOLDER, Fault, SOURCES, child, read};
 
 /// `--fmad=false`: a product and a sum stay two roundings, as on the CPU, so that box arithmetic
 /// gives the same bits. The architecture is added per source.
@@ -33,7 +32,7 @@ const THREADS: usize = 2;
 /// The best ratio that takes seconds, not minutes.
 const ZSTD_LEVEL: i32 = 19;
 
-/// The compiled result of all sources in a set.
+/// The compiled result of all sources.
 #[derive(Debug)]
 pub struct Compiled {
     /// The manifest, the PTX, the machine code, and the Rust that embeds them.
@@ -47,22 +46,22 @@ struct One {
     source: Source,
     ptx: String,
     measured: Vec<Measured>,
-    /// The machine code for each GPU, of a set that is shipped.
+    /// The machine code for each GPU.
     codes: Vec<(Sm, Vec<u8>)>,
 }
 
-/// Compiles all sources of a set.
+/// Compiles all sources.
 ///
 /// # Errors
 /// All sources that do not compile, and kernels that break a rule.
-pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fault> {
+pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Compiled, Fault> {
     sass::check_version(&toolkit.nvdisasm(), NVDISASM_VERSION)?;
-    let scratch = root.join("target/compile-kernels").join(set.folder);
+    let scratch = root.join("target/compile-kernels").join(FOLDER);
     fs::create_dir_all(&scratch).map_err(|e| Fault(format!("{}: {e}", scratch.display())))?;
     let links = Links::new(root, toolkit.folder())?;
-    let compiler = Compiler { root, toolkit, set, links, scratch: &scratch };
+    let compiler = Compiler { root, toolkit, links, scratch: &scratch };
     let mut todo = Vec::new();
-    for path in find(root, set.sources)? {
+    for path in find(root, SOURCES)? {
         let text = read(&root.join(&path))?;
         let fault = |e: &dyn Display| Fault(format!("{path}: {e}"));
         let list = architectures(&text).map_err(|e| fault(&e))?;
@@ -101,11 +100,11 @@ pub fn compile(root: &Path, toolkit: &Toolkit, set: &Set) -> Result<Compiled, Fa
         (path.clone(), *architecture, real.name())
     };
     compiled.sort_by_key(key);
-    gathered(compiled, set)
+    gathered(compiled)
 }
 
 /// The files of all sources, and the record of their hot kernels.
-fn gathered(compiled: Vec<One>, set: &Set) -> Result<Compiled, Fault> {
+fn gathered(compiled: Vec<One>) -> Result<Compiled, Fault> {
     let mut files = Files::new();
     let mut record = Record {
         assembler: format!("ptxas {VERSION}"),
@@ -133,28 +132,19 @@ fn gathered(compiled: Vec<One>, set: &Set) -> Result<Compiled, Fault> {
         return Err(fault);
     }
     let counted = |name: &&&str| record.kernels().any(|kernel| kernel.name == **name);
-    if let (true, Some(name)) = (set.counted, PLAIN.iter().find(|name| !counted(name))) {
+    if let Some(name) = PLAIN.iter().find(|name| !counted(name)) {
         let file = "kernels/compile/src/sass/mod.rs";
         return Err(Fault(format!("{file}: there is no kernel `{name}` to count in")));
     }
-    let embedding = match set.counted {
-        true => {
-            for (gpu, codes) in &machine {
-                let fault = |e| Fault(format!("packing the machine code of {gpu}: {e}"));
-                let packed = zstd::bulk::compress(&pack(codes), ZSTD_LEVEL).map_err(fault)?;
-                files.insert(format!("{gpu}.zst"), packed);
-            }
-            archives(machine.keys())
-        }
-        false => texts(&files),
-    };
-    files.insert(EMBEDDING.into(), embedding.into_bytes());
+    for (gpu, codes) in &machine {
+        let fault = |e| Fault(format!("packing the machine code of {gpu}: {e}"));
+        let packed = zstd::bulk::compress(&pack(codes), ZSTD_LEVEL).map_err(fault)?;
+        files.insert(format!("{gpu}.zst"), packed);
+    }
+    files.insert("mod.rs".into(), embedding(machine.keys()).into_bytes());
     files.insert(Manifest::FILE.into(), manifest_text(&manifest)?.into_bytes());
     Ok(Compiled { files, record })
 }
-
-/// The Rust that embeds a folder.
-const EMBEDDING: &str = "mod.rs";
 
 /// The head of a module with the manifest's text.
 const HEAD: &str = "\
@@ -165,8 +155,8 @@ pub(super) const MANIFEST: &str = include_str!(\"manifest.json\");
 
 ";
 
-/// A module with the manifest's text, and the machine code for each GPU.
-fn archives<'a>(gpus: impl Iterator<Item = &'a &'a str>) -> String {
+/// The Rust that embeds the folder: the manifest's text, and the machine code for each GPU.
+fn embedding<'a>(gpus: impl Iterator<Item = &'a &'a str>) -> String {
     let lines = gpus.map(|gpu| format!("    (\"{gpu}\", include_bytes!(\"{gpu}.zst\")),\n"));
     format!(
         "{HEAD}/// The machine code for each GPU: an archive of `device::archive`.\n\
@@ -175,28 +165,9 @@ fn archives<'a>(gpus: impl Iterator<Item = &'a &'a str>) -> String {
     )
 }
 
-/// A module with the manifest's text, and the name and text of each PTX file.
-fn texts(ptx: &Files) -> String {
-    let mut text = format!(
-        "{HEAD}/// Name and text of each PTX file.\n\
-         pub(super) const TEXTS: &[(&str, &str)] = &[\n"
-    );
-    for name in ptx.keys() {
-        let line = format!("    (\"{name}\", include_str!(\"{name}\")),\n");
-        text.push_str(&if line.len() <= 101 {
-            line
-        } else {
-            format!("    (\n        \"{name}\",\n        include_str!(\"{name}\"),\n    ),\n")
-        });
-    }
-    text.push_str("];\n");
-    text
-}
-
 struct Compiler<'a> {
     root: &'a Path,
     toolkit: &'a Toolkit,
-    set: &'a Set,
     links: Links,
     scratch: &'a Path,
 }
@@ -254,10 +225,10 @@ impl Compiler<'_> {
             ptx: file,
             ptx_sha256: sha256(ptx.as_bytes()),
         };
-        let is_counted = self.set.counted && real == Precision::Fp16;
+        let is_counted = real == Precision::Fp16;
         let hot = if is_counted { hot(&ptx) } else { vec![] };
         let measured = self.measured(&source, &hot)?;
-        let shipped = Sm::running(architecture).filter(|_| self.set.counted);
+        let shipped = Sm::running(architecture);
         let code = |gpu| {
             let cubin = self.cubin(&source.ptx, gpu);
             let read = fs::read(&cubin);

@@ -27,20 +27,7 @@ pub(crate) fn resources(
     if !output.status.success() {
         return Err(fault(&format!("{}\n{report}", output.status)));
     }
-    match serialised(&report) {
-        Some(line) => Err(Fault(format!("{}: wgmma is serialised: {line}", ptx.display()))),
-        None => Ok(parse(&report)),
-    }
-}
-
-/// The assembler's note about wgmma that it had to serialize, because a fence is missing or sums
-/// are touched while a product runs: measuring such code would be meaningless. The note's number
-/// (C7508, C7510, C7511, C7514, C7515 and others) gives the reason; the wording is the same.
-const SERIALISED: &str = "wgmma.mma_async instructions are serialized";
-
-/// The first line of the assembler's report that mentions serialized wgmma.
-fn serialised(report: &str) -> Option<&str> {
-    report.lines().find(|line| line.contains(SERIALISED))
+    Ok(parse(&report))
 }
 
 /// One sentence if the kernel spills without permission.
@@ -127,22 +114,5 @@ ptxas info    : Used 18 registers, 384 bytes cmem[0]
         assert!(fault.starts_with("kernel `b` spills registers on sm_80 (20 bytes"), "{fault}");
         assert_eq!(spill_fault("b", "sm_80", &b, &[("b", "a reason")]), None);
         assert_eq!(spill_fault("a", "sm_80", &parse(REPORT)["a"], &[]), None);
-    }
-
-    #[test]
-    fn serialised_products_are_found_in_the_report() {
-        // The last two as ptxas 12.2.140 wrote them, for sums that were touched between products.
-        for note in [
-            "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are \
-             serialized due to insufficient register resources for the wgmma pipeline",
-            "ptxas info    : (C7515) Potential Performance Loss: wgmma.mma_async instructions are \
-             serialized due to non wgmma instructions defining accumulator registers of a wgmma",
-            "ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are \
-             serialized due to non wgmma instructions reading accumulator registers of  a wgmma",
-        ] {
-            let report = format!("ptxas info    : 0 bytes gmem\n{note}\nptxas info    : Used 168");
-            assert_eq!(serialised(&report), Some(note));
-        }
-        assert_eq!(serialised("ptxas info    : Used 168 registers"), None);
     }
 }

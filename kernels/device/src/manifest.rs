@@ -137,14 +137,10 @@ impl Manifest {
 #[derive(Debug)]
 pub struct Compiled {
     manifest: Manifest,
-    texts: Texts,
+    ptx: &'static [u8],
+    /// The PTX by name, unpacked when it is first asked for.
+    texts: OnceLock<BTreeMap<String, String>>,
     machine: Vec<Machine>,
-}
-
-#[derive(Debug)]
-enum Texts {
-    Plain(&'static [(&'static str, &'static str)]),
-    Packed(&'static [u8], OnceLock<BTreeMap<String, String>>),
 }
 
 /// Machine code for one GPU, unpacked when it is first asked for.
@@ -156,28 +152,12 @@ struct Machine {
 }
 
 impl Compiled {
-    /// From the manifest's text, and the name and text of each PTX file.
-    ///
-    /// # Errors
-    /// Text that is not a manifest, or a source whose PTX is missing.
-    pub fn new(
-        manifest: &str,
-        texts: &'static [(&'static str, &'static str)],
-    ) -> Result<Self, ManifestError> {
-        let manifest = Manifest::parse(manifest)?;
-        let there = |source: &&Source| texts.iter().any(|(name, _)| *name == source.ptx);
-        match manifest.sources.iter().find(|source| !there(source)) {
-            Some(source) => Err(error(Manifest::FILE, &format!("{} is missing", source.ptx))),
-            None => Ok(Self { manifest, texts: Texts::Plain(texts), machine: vec![] }),
-        }
-    }
-
     /// From the manifest's text and archives: one of all PTX files, and one of machine code for
     /// each GPU (`sm_80`, `sm_90a`).
     ///
     /// # Errors
     /// Text that is not a manifest, or a GPU that has no such name.
-    pub fn packed(
+    pub fn new(
         manifest: &str,
         ptx: &'static [u8],
         machine: &[(&str, &'static [u8])],
@@ -189,7 +169,8 @@ impl Compiled {
         });
         Ok(Self {
             manifest: Manifest::parse(manifest)?,
-            texts: Texts::Packed(ptx, OnceLock::new()),
+            ptx,
+            texts: OnceLock::new(),
             machine: machine.collect::<Result<_, _>>()?,
         })
     }
@@ -203,19 +184,11 @@ impl Compiled {
     ///
     /// Panics if the source belongs to another, or the archive lacks it: a test looks at each.
     pub fn ptx(&self, source: &Source) -> &str {
-        let found = match &self.texts {
-            Texts::Plain(texts) => {
-                texts.iter().find(|(name, _)| *name == source.ptx).map(|(_, text)| *text)
-            }
-            Texts::Packed(packed, texts) => {
-                let texts = texts.get_or_init(|| {
-                    let text =
-                        |file: Packed| Some((file.name, String::from_utf8(file.bytes).ok()?));
-                    unpack(packed).unwrap_or_default().into_iter().filter_map(text).collect()
-                });
-                texts.get(&source.ptx).map(String::as_str)
-            }
-        };
+        let texts = self.texts.get_or_init(|| {
+            let text = |file: Packed| Some((file.name, String::from_utf8(file.bytes).ok()?));
+            unpack(self.ptx).unwrap_or_default().into_iter().filter_map(text).collect()
+        });
+        let found = texts.get(&source.ptx);
         found.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx))
     }
 
@@ -298,14 +271,5 @@ mod tests {
         let text = manifest(&[source("a", "sm_80", &[])]);
         let fault = Manifest::parse(&text).unwrap_err().to_string();
         assert!(fault.contains("`sm_80` is not an architecture"), "{fault}");
-    }
-
-    #[test]
-    fn a_set_without_one_of_its_texts_is_refused() {
-        let text = manifest(&[source("a", "compute_80", &["k"])]);
-        let whole = Compiled::new(&text, &[("compute_80/a", "PTX")]).unwrap();
-        assert_eq!(whole.ptx(&whole.manifest().sources[0]), "PTX");
-        let fault = Compiled::new(&text, &[]).unwrap_err();
-        assert_eq!(fault.to_string(), "manifest.json: compute_80/a is missing");
     }
 }

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Map, Value, json};
 
 /// Every file that a call may leave, with its maximum bytes; in total less than 64 MiB.
-const FILES: [(&str, usize); 8] = [
+const FILES: [(&str, usize); 7] = [
     (REPORT, 4 << 20),
     (LOG, 8 << 20),
     ("ops.json", 4 << 20),
     ("nodes.json", 8 << 20),
     ("timeline.svg", 8 << 20),
     ("peers.json", 4 << 20),
-    ("probe.json", 4 << 20),
     ("ncu.txt", 15 << 20),
 ];
 pub(super) const REPORT: &str = "report.json";

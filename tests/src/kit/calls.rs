@@ -99,7 +99,6 @@ fn decisions(tools: &Tools) -> Vec<Stage> {
     vec![
         tools.clocks(),
         tools.device(),
-        tools.probe(),
         tools.shapes(),
         tools.convolutions(),
         tools.torchvision_step(),

@@ -78,7 +78,7 @@ pub fn command() -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The stages of a call, a table, and a folder of at most eight files.
+    /// The stages of a call, a table, and a folder of at most seven files.
     Run(Box<RunArgs>),
     /// The work of one stage, in this process.
     #[command(hide = true)]
@@ -93,7 +93,7 @@ struct RunArgs {
     /// Folder for the report, the log and the figures.
     #[arg(long, default_value = "gpu-kit-out", overrides_with = "out")]
     out: PathBuf,
-    /// Folder with the commands onegraph, bench and probe. Default: that of this program.
+    /// Folder with the commands onegraph and bench. Default: that of this program.
     #[arg(long)]
     bin: Option<PathBuf>,
     /// The command onegraph. Default: in the folder of commands.
@@ -102,9 +102,6 @@ struct RunArgs {
     /// The command bench.
     #[arg(long)]
     bench: Option<PathBuf>,
-    /// The command probe.
-    #[arg(long)]
-    probe: Option<PathBuf>,
     /// Python, for baselines on the same GPU.
     #[arg(long, default_value = "python3")]
     python: PathBuf,

@@ -68,7 +68,6 @@ pub(super) struct Tools {
     own: PathBuf,
     onegraph: PathBuf,
     bench: PathBuf,
-    probe: Option<PathBuf>,
     python: PathBuf,
     peers: PathBuf,
     sanitizer: Option<PathBuf>,
@@ -87,7 +86,6 @@ impl Tools {
         let named = |given: &Option<PathBuf>, name: &str| {
             absolute(given.as_ref().unwrap_or(&bin.join(name)))
         };
-        let probe = named(&args.probe, "probe");
         let tool = |given: &Option<PathBuf>, name: &str| match given {
             Some(path) => Some(absolute(path)),
             None => in_path(name),
@@ -96,7 +94,6 @@ impl Tools {
             quick: args.quick,
             onegraph: named(&args.onegraph, "onegraph"),
             bench: named(&args.bench, "bench"),
-            probe: probe.is_file().then_some(probe),
             python: args.python.clone(),
             peers: absolute(&args.peers),
             sanitizer: tool(&args.sanitizer, "compute-sanitizer"),
@@ -322,15 +319,6 @@ impl Tools {
             .optional()
             .reading(Reading::Infer)
             .details("infer.json")
-    }
-
-    pub(super) fn probe(&self) -> Stage {
-        let program = self.probe.as_ref().ok_or(absent("probe"));
-        let program = program.map(|path| {
-            let program = self.program(path).args(["--json", "probe.json", "--seconds", SECONDS]);
-            program.seconds(100, 10)
-        });
-        Stage::new("probe", 115, program).least(15).keeps("probe.json", "probe.json", None)
     }
 
     /// One step under ncu: this many replays, and no other launches.

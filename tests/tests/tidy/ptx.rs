@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use compile::sass::record::{Record, RecordedPtx};
 use compile::sass::{Sm, hot};
-use compile::set::{SETS, Set};
 use compile::sources::{architectures, exported, reals, sha256, source_sha256};
+use compile::{FOLDER, SOURCES};
 use device::Precision;
 use device::manifest::{Manifest, Source};
 
@@ -20,11 +20,11 @@ const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let texts: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-    SETS.iter().flat_map(|set| set_faults(set, &texts)).collect()
+    faults_of(&texts)
 }
 
-fn set_faults(set: &Set, texts: &BTreeMap<&str, &str>) -> Vec<String> {
-    let folder = format!("{}/", set.folder);
+fn faults_of(texts: &BTreeMap<&str, &str>) -> Vec<String> {
+    let folder = format!("{FOLDER}/");
     let listed = format!("{folder}{}", Manifest::FILE);
     let Some(text) = texts.get(listed.as_str()) else {
         return vec![format!("{listed}: is missing; {MEND}")];
@@ -34,8 +34,7 @@ fn set_faults(set: &Set, texts: &BTreeMap<&str, &str>) -> Vec<String> {
         Err(fault) => return vec![format!("{folder}{fault}; {MEND}")],
     };
     let mut faults = Vec::new();
-    let is_source =
-        |path: &str| path.starts_with(&format!("{}/", set.sources)) && path.ends_with(".cu");
+    let is_source = |path: &str| path.starts_with(&format!("{SOURCES}/")) && path.ends_with(".cu");
     for (path, text) in texts.iter().filter(|(path, _)| is_source(path)) {
         let reals = reals(text).unwrap_or_default();
         let each = |architecture| reals.iter().map(move |real| (architecture, *real));
@@ -65,9 +64,7 @@ fn set_faults(set: &Set, texts: &BTreeMap<&str, &str>) -> Vec<String> {
             None => faults.push(format!("{ptx}: is missing; {MEND}")),
         }
     }
-    if set.counted {
-        faults.extend(sass_faults(&folder, &manifest, texts));
-    }
+    faults.extend(sass_faults(&folder, &manifest, texts));
     let ours = texts.iter().filter(|(path, _)| path.starts_with(&folder));
     let bytes: usize = ours.map(|(_, text)| text.len()).sum();
     if bytes > MAX_BYTES {
@@ -152,8 +149,7 @@ fn counts_faults(sass: &str, source: &Source, recorded: &RecordedPtx, hot: &[&st
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{MAX_BYTES, MEND, set_faults};
-    use compile::set::KERNELS;
+    use super::{MAX_BYTES, MEND, faults_of};
     use compile::sources::{sha256, source_sha256};
 
     const SOURCE: &str = "#include \"h.cuh\"\nKERNEL(1) k() {}\nEXPORT(k)\n";
@@ -198,7 +194,7 @@ mod tests {
         let there = changed.iter().filter(|(_, text)| !text.is_empty());
         let texts: BTreeMap<&str, &str> =
             there.map(|(path, text)| (*path, text.as_str())).collect();
-        set_faults(&KERNELS, &texts)
+        faults_of(&texts)
     }
 
     fn with(path: &str, change: impl Fn(String) -> String) -> Vec<String> {

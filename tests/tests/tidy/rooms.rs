@@ -17,7 +17,6 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("driver_nccl", &[]),
     ("kernels", &["choices", "device"]),
     ("dali", &["choices"]),
-    ("probe", &["dali", "device", "kernels", "emulated"]),
     ("graph", &["device", "kernels", "emulated"]),
     ("ranks", &["device"]),
     ("engine", &["configs", "device", "kernels", "graph", "dali", "ranks"]),
@@ -45,7 +44,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
 const FOR_TESTS: &[&str] = &["emulated", "compile", "driver", "driver_nccl"];
 
 /// Rooms that are no program for users, whatever their tables say.
-const FOR_DEVELOPERS: &[&str] = &["tests", "probe"];
+const FOR_DEVELOPERS: &[&str] = &["tests"];
 
 /// Rooms inside another's folder; all others are in the folder of their name.
 const INNER: &[(&str, &str)] = &[
@@ -53,7 +52,6 @@ const INNER: &[(&str, &str)] = &[
     ("device", "kernels/device"),
     ("emulated", "kernels/emulated"),
     ("compile", "kernels/compile"),
-    ("probe", "kernels/probe"),
     ("driver_nccl", "driver/nccl"),
 ];
 

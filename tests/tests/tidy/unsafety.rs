@@ -57,6 +57,7 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
     ),
     ("driver/src/exec/tests.rs", "device memory is written and read by address"),
     ("driver/src/exec/warp.rs", "registers are read as floats"),
+    ("driver/src/exec/wgmma_tests.rs", "device memory is written and read by address"),
     ("driver/src/memory.rs", "device memory is memory of this process, reached by address"),
     ("driver/src/ptx/mod.rs", "the variables of a module are written to device memory"),
     ("driver/tests/host_symbols.rs", "the library is loaded through C functions"),

@@ -2,8 +2,7 @@
 
 use super::figures::figures;
 use super::record::{Record, RecordedKernel};
-use crate::Fault;
-use crate::set::KERNELS;
+use crate::{FOLDER, Fault};
 
 /// How to accept a regression.
 const MEND: &str = "mend the kernel, or record it with --accept-worse REASON";
@@ -75,9 +74,8 @@ fn changes(old: &RecordedKernel, new: &RecordedKernel) -> (Vec<String>, Vec<Stri
 /// A file that is not a record: its contents must not be lost.
 pub fn recorded(text: Option<&Vec<u8>>) -> Result<Record, Fault> {
     let Some(text) = text else { return Ok(Record::default()) };
-    let folder = KERNELS.folder;
     Record::parse(&String::from_utf8_lossy(text))
-        .map_err(|fault| Fault(format!("{folder}/{fault}; take the file from the last commit")))
+        .map_err(|fault| Fault(format!("{FOLDER}/{fault}; take the file from the last commit")))
 }
 
 /// Parses the reason for a regression.
