@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use clap::Parser;
 use compile::child;
-use compile::sass::ratchet::reason;
+use compile::sass::report;
 use compile::toolkit::Toolkit;
-use compile::{FOLDER, Fault, Outcome, Task, root, run, sass_table};
+use compile::{FOLDER, Fault, check, root, write};
 
 /// Compiles kernels/src/**/*.cu with the pinned NVRTC into ptx/.
 #[derive(Debug, Parser)]
@@ -16,13 +16,9 @@ struct Arguments {
     /// Compare with the checked-in files instead of writing; exit code 1 if they differ.
     #[arg(long)]
     check: bool,
-    /// Print the machine-code figures of the hot kernels as a table, instead of writing.
+    /// Print what the main loops wait for: registers, stall cycles, waits for products.
     #[arg(long, conflicts_with = "check")]
     sass: bool,
-    /// Record regressions of hot kernels, with the reason.
-    #[arg(long, value_name = "REASON", value_parser = reason)]
-    #[arg(conflicts_with_all = ["check", "sass"])]
-    accept_worse: Option<String>,
     /// Folder of the unpacked toolkit wheels (it contains `nvidia/cuda_nvrtc` and others).
     #[arg(long, value_name = "DIR", required_unless_present = "fetch")]
     toolkit: Option<PathBuf>,
@@ -54,42 +50,21 @@ fn compile(arguments: &Arguments) -> Result<ExitCode, Fault> {
         None => Toolkit::fetch(&root)?,
     };
     if arguments.sass {
-        print!("{}", sass_table(&root, &toolkit)?);
+        print!("{}", report(&root, &toolkit)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let task = match &arguments.accept_worse {
-        Some(reason) => Task::WriteWorse(reason),
-        None if arguments.check => Task::Check,
-        None => Task::Write,
-    };
     let begin = Instant::now();
-    let outcome = run(&root, &toolkit, task)?;
-    let is_well = report(&outcome, arguments.check, begin.elapsed().as_secs_f64());
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Prints the result; true if it matches the sources.
-fn report(outcome: &Outcome, check: bool, seconds: f64) -> bool {
-    let Outcome { worse, unrecorded, differences, written } = outcome;
-    for sentence in worse.iter().chain(unrecorded) {
-        eprintln!("{sentence}");
+    if !arguments.check {
+        write(&root, &toolkit)?;
+        println!("{FOLDER}/: written ({:.1} s)", begin.elapsed().as_secs_f64());
+        return Ok(ExitCode::SUCCESS);
     }
-    if *written {
-        println!("{FOLDER}/: written ({seconds:.1} s)");
-        return true;
+    let differences = check(&root, &toolkit)?;
+    if differences.is_empty() {
+        println!("{FOLDER}/: is as compiled ({:.1} s)", begin.elapsed().as_secs_f64());
+        return Ok(ExitCode::SUCCESS);
     }
-    if !check {
-        eprintln!("{FOLDER}/: not written, since figures are worse than recorded");
-        return false;
-    }
-    for sentence in differences {
-        eprintln!("{sentence}");
-    }
-    if !(unrecorded.is_empty() && differences.is_empty()) {
-        eprintln!("run `cargo run --release -p compile -- --fetch` and commit {FOLDER}/");
-    } else if worse.is_empty() {
-        println!("{FOLDER}/: is as compiled ({seconds:.1} s)");
-        return true;
-    }
-    false
+    differences.iter().for_each(|difference| eprintln!("{difference}"));
+    eprintln!("run `cargo run --release -p compile -- --fetch` and commit {FOLDER}/");
+    Ok(ExitCode::FAILURE)
 }

@@ -1,4 +1,4 @@
-//! The result of compiling the sources: PTX, the manifest, and the counts of its hot kernels.
+//! The result of compiling the sources: PTX, machine code, the manifest.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,12 +15,10 @@ use serde::Serialize;
 use crate::child::Links;
 use crate::files::Files;
 use crate::ptx::{Entry, compiler_version, entries, renamed};
-use crate::ptxas::{SPILLS_ALLOWED, resources, spill_fault};
-use crate::sass::record::Record;
-use crate::sass::{self, Measured, PLAIN, Sm, hot};
+use crate::ptxas::{SPILLS_ALLOWED, Sm, resources, spill_fault};
 use crate::sources::{HEADERS, architectures, find, reals, sha256, source_sha256, stem};
-use crate::toolkit::{NVDISASM_VERSION, Toolkit, VERSION};
-use crate::{FOLDER, Fault, SOURCES, child, read};
+use crate::toolkit::{Toolkit, VERSION};
+use crate::{Fault, SOURCES, child, read};
 
 /// `--fmad=false`: a product and a sum stay two roundings, as on the CPU, so that box arithmetic
 /// gives the same bits. The architecture is added per source.
@@ -29,34 +27,26 @@ const FLAGS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 /// NVRTC and the assembler take about equally long, and wait for each other's files.
 const THREADS: usize = 2;
 
+/// Folder below the checkout's root in which files are assembled.
+pub(crate) const SCRATCH: &str = "target/compile-kernels/ptx";
+
 /// The best ratio that takes seconds, not minutes.
 const ZSTD_LEVEL: i32 = 19;
-
-/// The compiled result of all sources.
-#[derive(Debug)]
-pub struct Compiled {
-    /// The manifest, the PTX, the machine code, and the Rust that embeds them.
-    pub files: Files,
-    /// The counts of the hot kernels.
-    pub record: Record,
-}
 
 /// The compiled result of one source for one architecture and one element type.
 struct One {
     source: Source,
     ptx: String,
-    measured: Vec<Measured>,
     /// The machine code for each GPU.
     codes: Vec<(Sm, Vec<u8>)>,
 }
 
-/// Compiles all sources.
+/// Compiles all sources: the manifest, the PTX, the machine code, and the Rust that embeds them.
 ///
 /// # Errors
-/// All sources that do not compile, and kernels that break a rule.
-pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Compiled, Fault> {
-    sass::check_version(&toolkit.nvdisasm(), NVDISASM_VERSION)?;
-    let scratch = root.join("target/compile-kernels").join(FOLDER);
+/// All sources that do not compile, and kernels that spill.
+pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Files, Fault> {
+    let scratch = root.join(SCRATCH);
     fs::create_dir_all(&scratch).map_err(|e| Fault(format!("{}: {e}", scratch.display())))?;
     let links = Links::new(root, toolkit.folder())?;
     let compiler = Compiler { root, toolkit, links, scratch: &scratch };
@@ -103,38 +93,25 @@ pub fn compile(root: &Path, toolkit: &Toolkit) -> Result<Compiled, Fault> {
     gathered(compiled)
 }
 
-/// The files of all sources, and the record of their hot kernels.
-fn gathered(compiled: Vec<One>) -> Result<Compiled, Fault> {
+/// The files of all sources.
+fn gathered(compiled: Vec<One>) -> Result<Files, Fault> {
     let mut files = Files::new();
-    let mut record = Record {
-        assembler: format!("ptxas {VERSION}"),
-        disassembler: format!("nvdisasm {NVDISASM_VERSION}"),
-        sources: Vec::new(),
-    };
     let mut manifest = Manifest {
         compiler: format!("NVRTC {VERSION}"),
         flags: FLAGS.map(String::from).to_vec(),
         sources: Vec::new(),
     };
     let mut machine: BTreeMap<&str, Vec<Packed>> = BTreeMap::new();
-    for One { source, ptx, measured, codes } in compiled {
+    for One { source, ptx, codes } in compiled {
         for (gpu, bytes) in codes {
             let (name, made_from) = (source.ptx.clone(), source.ptx_sha256.clone());
             machine.entry(gpu.name()).or_default().push(Packed { name, made_from, bytes });
         }
         files.insert(source.ptx.clone(), ptx.into_bytes());
-        if !measured.is_empty() {
-            record.add(&source.ptx, &source.ptx_sha256, &measured);
-        }
         manifest.sources.push(source);
     }
     if let Some(fault) = duplicate(&manifest) {
         return Err(fault);
-    }
-    let counted = |name: &&&str| record.kernels().any(|kernel| kernel.name == **name);
-    if let Some(name) = PLAIN.iter().find(|name| !counted(name)) {
-        let file = "kernels/compile/src/sass/mod.rs";
-        return Err(Fault(format!("{file}: there is no kernel `{name}` to count in")));
     }
     for (gpu, codes) in &machine {
         let fault = |e| Fault(format!("packing the machine code of {gpu}: {e}"));
@@ -143,7 +120,7 @@ fn gathered(compiled: Vec<One>) -> Result<Compiled, Fault> {
     }
     files.insert("mod.rs".into(), embedding(machine.keys()).into_bytes());
     files.insert(Manifest::FILE.into(), manifest_text(&manifest)?.into_bytes());
-    Ok(Compiled { files, record })
+    Ok(files)
 }
 
 /// The head of a module with the manifest's text.
@@ -182,7 +159,7 @@ impl Compiler<'_> {
         toolkit.or_else(|| under(self.root, Links::ROOT)).unwrap_or_else(|| path.to_path_buf())
     }
 
-    /// One source: its manifest entry, its PTX, and the counts of its hot kernels.
+    /// One source: its manifest entry, its PTX and its machine code.
     fn source(
         &self,
         path: &str,
@@ -225,35 +202,13 @@ impl Compiler<'_> {
             ptx: file,
             ptx_sha256: sha256(ptx.as_bytes()),
         };
-        let is_counted = real == Precision::Fp16;
-        let hot = if is_counted { hot(&ptx) } else { vec![] };
-        let measured = self.measured(&source, &hot)?;
-        let shipped = Sm::running(architecture);
         let code = |gpu| {
-            let cubin = self.cubin(&source.ptx, gpu);
+            let cubin = cubin(self.scratch, &source.ptx, gpu);
             let read = fs::read(&cubin);
             Ok((gpu, read.map_err(|e| Fault(format!("{}: {e}", cubin.display())))?))
         };
-        let codes = shipped.map(code).collect::<Result<_, Fault>>()?;
-        Ok(One { source, ptx, measured, codes })
-    }
-
-    /// Where the assembler leaves its output for a PTX file and a GPU.
-    fn cubin(&self, ptx: &str, gpu: Sm) -> PathBuf {
-        self.scratch.join(ptx).with_extension(format!("{}.cubin", gpu.name()))
-    }
-
-    fn measured(&self, source: &Source, hot: &[&str]) -> Result<Vec<Measured>, Fault> {
-        let mut measured = Vec::new();
-        if hot.is_empty() {
-            return Ok(measured);
-        }
-        for gpu in Sm::running(source.architecture) {
-            let cubin = self.cubin(&source.ptx, gpu);
-            let counted = sass::measure(&self.toolkit.nvdisasm(), &cubin, gpu, hot);
-            measured.extend(counted.map_err(|fault| Fault(format!("{}: {fault}", source.path)))?);
-        }
-        Ok(measured)
+        let codes = Sm::running(architecture).map(code).collect::<Result<_, Fault>>()?;
+        Ok(One { source, ptx, codes })
     }
 
     /// The kernels of a PTX file, with their resources on each GPU that runs it.
@@ -270,7 +225,7 @@ impl Compiler<'_> {
         fs::write(&scratch, ptx).map_err(fault)?;
         let mut reports = Vec::new();
         for gpu in Sm::running(architecture) {
-            let cubin = self.cubin(file, gpu);
+            let cubin = cubin(self.scratch, file, gpu);
             let report = resources(&self.toolkit.ptxas(), &scratch, gpu.name(), &cubin)?;
             reports.push((gpu.name(), report));
         }
@@ -289,6 +244,11 @@ impl Compiler<'_> {
         }
         if faults.is_empty() { Ok(kernels) } else { Err(Fault(faults.join("\n"))) }
     }
+}
+
+/// Where a PTX file assembled for a GPU lies in the scratch folder.
+pub(crate) fn cubin(scratch: &Path, ptx: &str, gpu: Sm) -> PathBuf {
+    scratch.join(ptx).with_extension(format!("{}.cubin", gpu.name()))
 }
 
 /// The macros that tell a source what `real` is: platform.cuh.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use device::architecture::{Architecture, Capability};
 use device::manifest::Resources;
 
 use crate::Fault;
@@ -11,6 +12,33 @@ use crate::Fault;
 /// Kernels that may spill registers, each with the reason. A spill costs memory traffic in the
 /// innermost loop, so it must be deliberate.
 pub const SPILLS_ALLOWED: &[(&str, &str)] = &[];
+
+/// The GPUs that are assembled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sm {
+    /// A100.
+    Sm80,
+    /// H100 and H200.
+    Sm90a,
+}
+
+impl Sm {
+    /// The assembler's name of it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sm80 => "sm_80",
+            Self::Sm90a => "sm_90a",
+        }
+    }
+
+    /// Those that run PTX of this architecture.
+    pub(crate) fn running(architecture: Architecture) -> impl Iterator<Item = Self> {
+        [(Self::Sm80, 8), (Self::Sm90a, 9)]
+            .into_iter()
+            .filter(move |(_, major)| architecture.runs_on(Capability { major: *major, minor: 0 }))
+            .map(|(sm, _)| sm)
+    }
+}
 
 /// Assembles a PTX file for `target` into `cubin` and returns the resources of each kernel.
 pub(crate) fn resources(

@@ -1,10 +1,7 @@
-//! The compiled kernels, and what was counted in them, are those of the sources: no compiler and no
-//! GPU is needed to tell.
+//! The compiled kernels are those of the sources: no compiler and no GPU is needed to tell.
 
 use std::collections::BTreeMap;
 
-use compile::sass::record::{Record, RecordedPtx};
-use compile::sass::{Sm, hot};
 use compile::sources::{architectures, exported, reals, sha256, source_sha256};
 use compile::{FOLDER, SOURCES};
 use device::Precision;
@@ -64,7 +61,6 @@ fn faults_of(texts: &BTreeMap<&str, &str>) -> Vec<String> {
             None => faults.push(format!("{ptx}: is missing; {MEND}")),
         }
     }
-    faults.extend(sass_faults(&folder, &manifest, texts));
     let ours = texts.iter().filter(|(path, _)| path.starts_with(&folder));
     let bytes: usize = ours.map(|(_, text)| text.len()).sum();
     if bytes > MAX_BYTES {
@@ -99,57 +95,11 @@ fn source_faults(
     faults
 }
 
-/// Hot kernels without counts, and counts of other code than what is there.
-fn sass_faults(folder: &str, manifest: &Manifest, texts: &BTreeMap<&str, &str>) -> Vec<String> {
-    let sass = format!("{folder}{}", Record::FILE);
-    let Some(text) = texts.get(sass.as_str()) else {
-        return vec![format!("{sass}: is missing; {MEND}")];
-    };
-    let record = match Record::parse(text) {
-        Ok(record) => record,
-        Err(fault) => return vec![format!("{folder}{fault}; take it from the last commit")],
-    };
-    let mut faults = Vec::new();
-    for source in &manifest.sources {
-        let ptx = texts.get(format!("{folder}{}", source.ptx).as_str());
-        let counted = ptx.filter(|_| source.real == Precision::Fp16);
-        let hot = counted.map(|text| hot(text)).unwrap_or_default();
-        match record.sources.iter().find(|recorded| recorded.ptx == source.ptx) {
-            Some(recorded) => faults.extend(counts_faults(&sass, source, recorded, &hot)),
-            None if hot.is_empty() => {}
-            None => faults.push(format!("{sass}: lacks the kernels of {}; {MEND}", source.ptx)),
-        }
-    }
-    for RecordedPtx { ptx, .. } in &record.sources {
-        if !manifest.sources.iter().any(|source| source.ptx == *ptx) {
-            faults.push(format!("{sass}: counts in {ptx}, which is gone; {MEND}"));
-        }
-    }
-    faults
-}
-
-fn counts_faults(sass: &str, source: &Source, recorded: &RecordedPtx, hot: &[&str]) -> Vec<String> {
-    let mut faults = Vec::new();
-    if recorded.ptx_sha256 != source.ptx_sha256 {
-        faults
-            .push(format!("{sass}: {} changed since its kernels were counted; {MEND}", source.ptx));
-    }
-    let on_each = |kernel| Sm::running(source.architecture).map(move |sm| (kernel, sm.name()));
-    for (kernel, target) in hot.iter().flat_map(on_each) {
-        if !recorded.kernels.iter().any(|one| one.name == *kernel && one.target == target) {
-            faults.push(format!("{sass}: lacks `{kernel}` on {target}; {MEND}"));
-        }
-    }
-    let strange = recorded.kernels.iter().filter(|one| !hot.contains(&one.name.as_str()));
-    faults.extend(strange.map(|one| format!("{sass}: `{}` is no hot kernel; {MEND}", one.name)));
-    faults
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{MAX_BYTES, MEND, faults_of};
+    use super::{MAX_BYTES, faults_of};
     use compile::sources::{sha256, source_sha256};
 
     const SOURCE: &str = "#include \"h.cuh\"\nKERNEL(1) k() {}\nEXPORT(k)\n";
@@ -173,21 +123,11 @@ mod tests {
              {{\"sm_80\":{zeros},\"sm_90a\":{zeros}}}}}]}}]}}",
             sha256(PTX.as_bytes())
         );
-        let counts = "{\"instructions\":9,\"in_loops\":0,\"loads_16_bit\":0,\"local\":0}";
-        let counted = ["sm_80", "sm_90a"]
-            .map(|gpu| format!("{{\"name\":\"k\",\"target\":\"{gpu}\",\"counts\":{counts}}}"));
-        let sass = format!(
-            "{{\"assembler\":\"a\",\"disassembler\":\"d\",\"sources\":[{{\"ptx\":\"a.ptx\",\
-             \"ptx_sha256\":\"{}\",\"kernels\":[{}]}}]}}",
-            sha256(PTX.as_bytes()),
-            counted.join(",")
-        );
         let files = [
             (source, SOURCE.to_string()),
             (header, "int h;".to_string()),
             ("ptx/a.ptx", PTX.to_string()),
             ("ptx/manifest.json", manifest),
-            ("ptx/sass.json", sass),
         ];
         let changed = files.map(|(path, text)| (path, change(path, text)));
         // A text made empty is a file taken away.
@@ -247,30 +187,5 @@ mod tests {
         assert!(found[0].starts_with("ptx/manifest.json: is missing"), "{found:?}");
         let found = with("ptx/manifest.json", |_| "{}".into());
         assert!(found[0].starts_with("ptx/manifest.json: missing field"), "{found:?}");
-    }
-
-    #[test]
-    fn a_hot_kernel_without_counts_is_a_fault() {
-        let found = with("ptx/sass.json", |_| String::new());
-        assert_eq!(found, [format!("ptx/sass.json: is missing; {MEND}")]);
-        let found = with("ptx/sass.json", |text| text.replace("sm_90a", "sm_70"));
-        assert_eq!(found, [format!("ptx/sass.json: lacks `k` on sm_90a; {MEND}")]);
-        let found = with("ptx/sass.json", |text| text.replace("a.ptx", "b.ptx"));
-        assert!(found[0].contains("lacks the kernels of a.ptx"), "{found:?}");
-        assert!(found[1].contains("counts in b.ptx, which is gone"), "{found:?}");
-        let found = with("ptx/sass.json", |_| "{}".into());
-        assert!(found[0].starts_with("ptx/sass.json: missing field"), "{found:?}");
-    }
-
-    #[test]
-    fn counts_of_other_code_are_a_fault() {
-        let other = |text: String| text.replace("\"ptx_sha256\":\"", "\"ptx_sha256\":\"0");
-        let found = with("ptx/sass.json", other);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("a.ptx changed since its kernels were counted"), "{found:?}");
-        let found = with("ptx/sass.json", |text| text.replacen("\"k\"", "\"old\"", 1));
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].contains("lacks `k` on sm_80"), "{found:?}");
-        assert!(found[1].contains("`old` is no hot kernel"), "{found:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! What a plan would cost: a model of waves of blocks, and of partial sums.
 //!
-//! It compares plans of one product, so only the ratios of its numbers matter. They follow from the
-//! counts of `ptx/sass.json` and from published bandwidths. Not verified on hardware.
+//! It compares plans of one product, so only the ratios of its numbers matter. They follow from
+//! counts of machine instructions and from published bandwidths. Not verified on hardware.
 
 use device::Gpu;
 
