@@ -1,26 +1,34 @@
-//! Threads beside training.
+//! Work beside training.
 
 use std::path::Path;
 use std::thread::{Builder, JoinHandle};
 
 use crate::error::EngineError;
 
-/// Runs `work` on a thread of this name.
-///
-/// # Errors
-/// [`EngineError::Io`] if there can be no thread.
-pub(super) fn in_background<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, EngineError> {
-    let thread = Builder::new().name(name.to_string()).spawn(work);
-    thread.map_err(crate::run_dir::io(Path::new("a thread")))
-}
+/// A value that a thread of its own makes.
+#[derive(Debug)]
+pub(super) struct Background<T>(JoinHandle<T>);
 
-/// What a thread returns; a panic goes on here.
-pub(super) fn joined<T>(thread: JoinHandle<T>) -> T {
-    match thread.join() {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
+impl<T: Send + 'static> Background<T> {
+    /// Starts `work` on a thread of this name.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] if there can be no thread.
+    pub(super) fn start(
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let thread = Builder::new().name(name.to_string()).spawn(work);
+        thread.map(Self).map_err(crate::run_dir::io(Path::new("a thread")))
+    }
+
+    /// Whether the value is made: then [`Self::join`] does not wait.
+    pub(super) fn is_ready(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits for the value; a panic of the thread goes on here.
+    pub(super) fn join(self) -> T {
+        self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

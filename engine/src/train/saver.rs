@@ -1,13 +1,12 @@
 //! When a run saves a checkpoint, and what goes into it.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use configs::{Config, Train};
 use graph::StateSet;
 
-use super::background::{in_background, joined};
+use super::background::Background;
 use crate::checkpoint::{self, Keep, Override, Saved, Snapshot};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -40,7 +39,7 @@ struct Facts {
 #[derive(Debug)]
 struct Saving {
     step: u64,
-    thread: JoinHandle<Result<Saved, EngineError>>,
+    thread: Background<Result<Saved, EngineError>>,
 }
 
 /// A checkpoint's step, and how writing it went.
@@ -119,20 +118,20 @@ impl Saver {
             let (newest, steps) = keep;
             checkpoint::save(run.path(), &snapshot, Keep { newest, steps: &steps })
         };
-        let thread = in_background("checkpoint", save)?;
+        let thread = Background::start("checkpoint", save)?;
         self.saving = Some(Saving { step, thread });
         Ok(())
     }
 
     /// Whether a checkpoint has been written, or has failed, since it was begun.
     pub(super) fn is_ready(&self) -> bool {
-        self.saving.as_ref().is_some_and(|saving| saving.thread.is_finished())
+        self.saving.as_ref().is_some_and(|saving| saving.thread.is_ready())
     }
 
     /// Waits for the checkpoint that is being written, if there is one.
     pub(super) fn finish(&mut self) -> Option<Written> {
         let Saving { step, thread } = self.saving.take()?;
-        let saved = joined(thread);
+        let saved = thread.join();
         if saved.is_ok() {
             self.last_step = Some(step);
         }

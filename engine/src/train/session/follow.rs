@@ -6,7 +6,6 @@
 //! state goes back to that of the evaluated step, and the later steps are forgotten.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use graph::StateSet;
@@ -18,7 +17,7 @@ use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Gathered};
 use crate::model::is_transient;
 use crate::runtime::Backend;
-use crate::train::background::{in_background, joined};
+use crate::train::background::Background;
 use crate::train::divergence::Divergence;
 use crate::train::observer::Event;
 use crate::train::options::{Outcome, SessionOptions};
@@ -37,7 +36,7 @@ pub(super) struct Evaluating {
     state: Option<Arc<StateSet>>,
     started: Instant,
     waited_seconds: f64,
-    scoring: Option<JoinHandle<Result<Scored, EngineError>>>,
+    scoring: Option<Background<Result<Scored, EngineError>>>,
     /// Once it is recorded.
     recorded: Option<(Evaluation, Verdict)>,
 }
@@ -242,9 +241,9 @@ impl Session {
         step: u64,
         found: Gathered,
         started: Instant,
-    ) -> Result<JoinHandle<Result<Scored, EngineError>>, EngineError> {
+    ) -> Result<Background<Result<Scored, EngineError>>, EngineError> {
         let (set, draw_images) = (self.evaluator.set().clone(), self.config.eval.draw_images);
-        in_background("scores", move || Scored::new(&set, found, step, started, draw_images))
+        Background::start("scores", move || Scored::new(&set, found, step, started, draw_images))
     }
 
     /// Records what other threads have finished since the last step, without waiting for them.
@@ -253,10 +252,10 @@ impl Session {
             self.finish_save()?;
         }
         let scoring = self.evaluating.as_ref().and_then(|evaluating| evaluating.scoring.as_ref());
-        if scoring.is_some_and(JoinHandle::is_finished) {
+        if scoring.is_some_and(Background::is_ready) {
             self.finish_scores()?;
         }
-        if self.reporting.as_ref().is_some_and(JoinHandle::is_finished) {
+        if self.reporting.as_ref().is_some_and(Background::is_ready) {
             self.finish_report();
         }
         Ok(())
@@ -270,7 +269,7 @@ impl Session {
             return Ok(());
         };
         self.finish_save()?;
-        let scored = joined(thread)?;
+        let scored = thread.join()?;
         let Some(evaluating) = &mut self.evaluating else { return Ok(()) };
         let step = evaluating.step;
         let seconds = match self.config.eval.overlap && evaluating.state.is_some() {
@@ -383,7 +382,7 @@ impl Session {
             return Ok(());
         }
         let draft = self.draft(state);
-        self.reporting = Some(in_background("report", move || draft.write())?);
+        self.reporting = Some(Background::start("report", move || draft.write())?);
         if !self.config.eval.overlap {
             self.finish_report();
         }
@@ -392,7 +391,7 @@ impl Session {
 
     /// Waits for the report that is being written, if there is one.
     pub(super) fn finish_report(&mut self) {
-        if let Some(Err(fault)) = self.reporting.take().map(joined) {
+        if let Some(Err(fault)) = self.reporting.take().map(Background::join) {
             self.journal.say(&format!("warning: no report: {fault}"));
         }
     }

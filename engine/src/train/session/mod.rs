@@ -4,13 +4,13 @@ mod ending;
 mod follow;
 
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use configs::Config;
 use ranks::RanksError;
 
 use super::agreement;
+use super::background::Background;
 use super::banner::banner;
 use super::best::Best;
 use super::divergence::Divergence;
@@ -48,7 +48,7 @@ pub struct Session {
     /// The evaluation whose verdict the ranks have not shared yet.
     evaluating: Option<Evaluating>,
     /// A report that is being written.
-    reporting: Option<JoinHandle<Result<(), EngineError>>>,
+    reporting: Option<Background<Result<(), EngineError>>>,
     journal: Journal,
     divergence: Divergence,
     totals: Totals,
