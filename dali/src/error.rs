@@ -24,7 +24,7 @@ pub enum DaliError {
     Coco {
         /// The annotation file.
         path: PathBuf,
-        /// What is wrong and how to fix it.
+        /// The fault, and how to fix it.
         fault: String,
     },
     /// One entry of the annotation file is broken.
@@ -34,7 +34,7 @@ pub enum DaliError {
         path: PathBuf,
         /// Which entry: `annotations[17] (id 42)`.
         entry: String,
-        /// What is wrong with it.
+        /// The fault of the entry.
         fault: String,
     },
     /// An image file that cannot be decoded.
@@ -93,7 +93,7 @@ pub enum DaliError {
         /// The decoder's error.
         fault: DecodeFault,
     },
-    /// A file in the place of a lock that no lock is.
+    /// A file in the place of a lock that is not a lock.
     #[error("{} is not a lock that onegraph wrote: move it away", path.display())]
     NotALock {
         /// The file.
@@ -107,7 +107,7 @@ pub enum DaliError {
         path: PathBuf,
         /// The image file.
         file: PathBuf,
-        /// What differs.
+        /// The difference.
         fault: String,
     },
     /// A store that is damaged or of another version.
@@ -117,7 +117,7 @@ pub enum DaliError {
         path: PathBuf,
         /// The file in it.
         file: &'static str,
-        /// What is wrong with it.
+        /// The fault of the file.
         fault: String,
     },
     /// A file of an open store that became shorter.
@@ -134,7 +134,7 @@ pub enum DaliError {
     /// The output path already exists.
     #[error("{} exists already; name another --out or pass --overwrite", path.display())]
     Exists {
-        /// What exists.
+        /// The path that exists.
         path: PathBuf,
     },
     /// Another process is writing there.
@@ -142,21 +142,21 @@ pub enum DaliError {
     Locked {
         /// The lock's file.
         path: PathBuf,
-        /// Who holds it.
+        /// The process that holds the lock.
         owner: Owner,
     },
     /// The same data exist already, perhaps from a process that this one waited for.
     #[error("{} exists already, made from the same sources: nothing is left to do",
         path.display())]
     AlreadyMade {
-        /// What exists.
+        /// The path that exists.
         path: PathBuf,
     },
     /// The path to overwrite holds something else, so it is left alone.
     #[error("{} holds something that onegraph did not write ({stranger}), so it leaves it alone; \
         move it away, or name another folder", path.display())]
     NotOurs {
-        /// What exists.
+        /// The path to overwrite.
         path: PathBuf,
         /// The first entry that is not part of what onegraph writes.
         stranger: String,
@@ -176,7 +176,7 @@ pub enum DaliError {
         option: &'static str,
         /// The value given.
         got: String,
-        /// What is allowed.
+        /// The values that are allowed.
         expected: &'static str,
     },
     /// A slot that is too small for its contents.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::unfinished::Undisturbed;
 
-/// What is known of a regular file.
+/// The metadata of a regular file.
 ///
 /// # Errors
 /// Anything else: a pipe would be waited for, and a device never ends.
@@ -29,8 +29,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Writes what `fill` gives to `path`. A reader of a regular file sees the old contents or the new,
-/// never a mix; a link stays, and the file that it leads to is replaced. What is no regular file (a
-/// pipe, a device, standard output) is written into.
+/// never a mix; a link stays, and the file that it leads to is replaced. Anything but a regular
+/// file (a pipe, a device, standard output) is written into.
 ///
 /// # Errors
 /// A directory; whatever the system refuses, and then a regular file is as it was before.
@@ -41,7 +41,7 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     }
 }
 
-/// What a path leads to.
+/// The destination that a path leads to.
 enum Target {
     /// Something to write into.
     Open(File),
@@ -60,7 +60,7 @@ impl Target {
         if meta.is_dir() {
             return Err(io::Error::other("it is a directory; name a file"));
         }
-        // Not opened anew: the file that output was redirected to has one position for both, and a
+        // Not opened again: the file that output was redirected to has one position for both, and a
         // socket has no name.
         if let Ok(open) = io::stdout().as_fd().try_clone_to_owned().map(File::from)
             && open.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (meta.dev(), meta.ino()))
@@ -75,7 +75,7 @@ impl Target {
     }
 }
 
-/// Where a path leads at whose end there is no file yet.
+/// The end of a path's chain of links, where there is no file yet.
 fn end_of_links(path: &Path) -> PathBuf {
     let mut path = path.to_path_buf();
     while let Ok(to) = fs::read_link(&path) {
@@ -97,7 +97,7 @@ fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> 
     drop(mark);
     let replaced = written.and_then(|()| fs::rename(&beside, path));
     if replaced.is_err() {
-        // Whatever stopped the writing is more useful than a fault here.
+        // The error that stopped the writing is more useful than a fault here.
         let _ = fs::remove_file(&beside);
         return replaced;
     }
@@ -138,7 +138,8 @@ mod tests {
             put(&at(links[1]), "new").expect("written");
             assert!(links.iter().all(|link| at(link).is_symlink()));
             assert_eq!(fs::read(at(to)).expect("a file"), b"new");
-            // Who had the old file open reads the old text: the file was replaced, not cut.
+            // A reader that had the old file open reads the old text: the file was replaced, not
+            // cut.
             let old = held.map(|file| io::read_to_string(file).expect("text"));
             assert!(old.is_ok_and(|old| old == "old") == (to == "inner/old"));
         }

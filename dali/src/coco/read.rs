@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::types::{Category, Dataset, Image};
 use crate::error::DaliError;
 
-/// What to do with annotations of other forms.
+/// The advice to a user whose annotations have another format.
 const CONVERT: &str = "YOLO, VOC, LabelMe and other formats must be converted to COCO first";
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ pub fn read(path: &Path) -> Result<Dataset, DaliError> {
     parse(path, &bytes_of(path)?)
 }
 
-/// What the annotation file at `path` holds.
+/// The bytes of the annotation file at `path`.
 pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
     if path.is_dir() {
         let fault = format!("is a folder; give the file of annotations. {CONVERT}");

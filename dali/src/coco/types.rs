@@ -44,7 +44,7 @@ pub struct Annotation {
     /// Area in pixels; that of the mask if absent.
     #[serde(default)]
     pub area: Option<f64>,
-    /// Whether it marks a crowd.
+    /// True if it marks a crowd.
     #[serde(default, deserialize_with = "flag")]
     pub iscrowd: bool,
     /// The mask.

@@ -1,6 +1,6 @@
 //! Names of the image formats that are not read, so that an error can say what a file is.
 
-/// A format's name, and where in the file which bytes tell it.
+/// A format's name, the offset of its magic number in the file, and that number's bytes.
 const FORMATS: [(&str, usize, &[u8]); 17] = [
     ("GIF", 0, b"GIF87a"),
     ("GIF", 0, b"GIF89a"),
@@ -28,7 +28,8 @@ pub(super) fn name(bytes: &[u8]) -> Option<&'static str> {
     let known = FORMATS.iter().find(|(name, at, magic)| {
         let begins_alike = match *name {
             "WebP" => begins(0, b"RIFF"),
-            // The two letters alone begin many a text: the reserved fields after the size are zero.
+            // The two letters begin many texts too: the reserved fields after the size must be
+            // zero.
             "BMP" => begins(0, b"BM"),
             _ => true,
         };

@@ -60,7 +60,7 @@ pub enum DecodeFault {
     /// The decoder failed.
     #[error("does not decode: {0}")]
     Corrupt(String),
-    /// Stored bytes that are not those that were written.
+    /// The stored bytes differ from the bytes that were written.
     #[error("its checksum does not match: the bytes changed after they were stored")]
     Checksum,
     /// The caller's buffer has the wrong size.

@@ -13,7 +13,7 @@ const CHECKSUM_BYTES: usize = 4;
 /// Memory for everything in a PNG but its pixels: text, colour profiles and the like, which a small
 /// file can inflate.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
-/// Of 16 bits and alpha.
+/// RGB and alpha of 16 bits each.
 const MAX_BYTES_PER_PIXEL: usize = 8;
 
 pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {

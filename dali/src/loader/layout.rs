@@ -61,7 +61,7 @@ pub struct Array {
     pub name: String,
     /// Element type.
     pub element: Element,
-    /// Whether each image has its own row; if not, the batch has one.
+    /// True if each image has its own row; if not, the batch has one.
     pub per_image: bool,
     /// Extents of a row.
     pub extents: Vec<usize>,
@@ -157,7 +157,8 @@ impl SlotLayout {
 /// Extents of an array that [`super::fill_slot`] fills; 0 means any.
 type Extents = &'static [usize];
 
-/// What [`super::fill_slot`] fills: name, element type, extents, and whether images have rows.
+/// The arrays that [`super::fill_slot`] fills: name, element type, extents, and whether images have
+/// rows.
 const FILLED: [(&str, Element, Extents, bool); 11] = [
     ("num_images", Element::I32, &[1], false),
     ("pixels", Element::U8, &[0], true),

@@ -16,7 +16,7 @@ impl PaddedShape {
         self.height.saturating_mul(self.width)
     }
 
-    /// Whether another shape (or image) fits in.
+    /// True if an image or shape of this size fits in.
     #[must_use]
     pub fn holds(self, height: usize, width: usize) -> bool {
         height <= self.height && width <= self.width

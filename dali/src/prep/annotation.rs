@@ -31,7 +31,7 @@ const MIN_RING_VALUES: usize = 6;
 #[derive(Debug)]
 pub(super) struct Cleaned {
     pub(super) object: NewObject,
-    /// What was changed or looks wrong.
+    /// The changes made, and what looks wrong.
     pub(super) findings: Vec<Finding>,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn clean(
     Ok(Cleaned { object, findings })
 }
 
-/// Whether an area as given is about that of the mask.
+/// True if the given area is about the area of the mask.
 fn is_near(area: f64, of_mask: f64) -> bool {
     let factor = of_mask / area;
     area > 0.0
@@ -107,8 +107,8 @@ fn is_near(area: f64, of_mask: f64) -> bool {
             || (area - of_mask).abs() <= AREA_TOLERANCE)
 }
 
-/// Whether a box as given, perhaps beyond the image, bounds what a mask covers, in the image or
-/// beyond it too.
+/// True if the given box, which may extend past the image, bounds what the mask covers, either
+/// within the image or past it too.
 fn fits(bbox: &[f64], extent: [f64; 4], height: u32, width: u32) -> bool {
     let &[x, y, w, h] = bbox else { return false };
     let corners = |[x, y, w, h]: [f64; 4]| [x, y, x + w, y + h];

@@ -59,7 +59,7 @@ pub(super) fn group(dataset: Dataset) -> Groups {
     Groups { categories, tasks, dropped, shared_files }
 }
 
-/// The images, in their order, whose file one before them has: the same path, however written.
+/// The images, in order, whose file an earlier image has too: the same path, in any spelling.
 fn shared_files(images: &[coco::Image]) -> Noted {
     let mut noted = Noted::default();
     let mut seen = HashSet::with_capacity(images.len());

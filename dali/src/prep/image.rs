@@ -11,7 +11,7 @@ use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
 use crate::error::DaliError;
 use crate::store::{NewObject, PixelEncoding, SourceRow};
 
-/// What the store will contain of one image.
+/// The contents of the store for one image.
 pub(super) struct Prepared {
     pub(super) encoding: PixelEncoding,
     pub(super) pixels: Vec<u8>,
@@ -80,13 +80,13 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
     Ok(prepared)
 }
 
-/// Whether an object is another one under its own id.
+/// True if two objects are equal in all but their ids.
 fn is_copy(a: &NewObject, b: &NewObject) -> bool {
     (a.label, a.bbox_xywh) == (b.label, b.bbox_xywh)
         && (a.crowd, &a.segmentation) == (b.crowd, &b.segmentation)
 }
 
-/// Reads a file that is one, and no larger than an image can be.
+/// Reads a regular file that is no larger than an image can be.
 fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> {
     let meta = crate::file::regular(path)?;
     // No format takes more bytes a pixel than a PNG of 16 bits and alpha; the rest is metadata.

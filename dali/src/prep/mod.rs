@@ -108,7 +108,7 @@ pub fn run(
 fn check_out(options: &PrepOptions, source: &str) -> Result<(), DaliError> {
     match place::check_out(&options.out, options.overwrite, store::manifest) {
         Err(DaliError::Exists { path }) if store::source_of(&path).as_deref() == Some(source) => {
-            // A damaged one is as any other that is in the way.
+            // A damaged store is treated like any other that is in the way.
             let is_current = Store::open(&path)
                 .is_ok_and(|store| store.changed_source(&options.images).is_none());
             Err(if is_current {
@@ -155,7 +155,7 @@ fn store_image(
     Ok(true)
 }
 
-/// Rejects annotations with boxes alone, unless they are asked for.
+/// Rejects annotations that have boxes but no masks, unless they are asked for.
 fn check_masks(
     options: &PrepOptions,
     report: &PrepReport,

@@ -7,13 +7,13 @@ use choices::{EmptyImages, PixelEncoding};
 use crate::decode;
 use crate::error::DaliError;
 
-/// Whether an object needs a mask.
+/// The treatment of objects without a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Masks {
     /// Objects without a segmentation are dropped and counted.
     #[default]
     Required,
-    /// They are stored with their box alone.
+    /// They are stored with their box only.
     Optional,
 }
 
@@ -30,11 +30,11 @@ pub struct PrepOptions {
     pub pixels: PixelEncoding,
     /// How images without objects are treated; default keep.
     pub empty: EmptyImages,
-    /// Whether an object needs a mask; default required.
+    /// How objects without a mask are treated; default required.
     pub masks: Masks,
-    /// Whether to replace a store at `out`; default no.
+    /// Replace a store at `out`; default no.
     pub overwrite: bool,
-    /// Whether to drop unreadable images instead of failing; default no.
+    /// Drop unreadable images instead of failing; default no.
     pub skip_bad_images: bool,
     /// Largest image that is decoded, in pixels; default [`crate::decode::MAX_PIXELS`].
     pub max_image_pixels: usize,

@@ -56,32 +56,32 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// What was changed or looks wrong about an annotation that is stored.
+/// A change to an annotation that is stored, or something that looks wrong about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Finding {
     /// Its box was clipped to the image.
     ClippedBox,
     /// It lost polygon rings of fewer than three vertices.
     RemovedRings,
-    /// It has no box, and got that of its mask.
+    /// It had no box, and got its mask's.
     MadeBox,
     /// Its runs end before its image does; the rest is background.
     ShortRuns,
-    /// Its box is not that of its mask.
+    /// Its box does not fit its mask.
     UnfitBox,
-    /// Its area is not that of its mask.
+    /// Its area is far from its mask's.
     FarArea,
     /// An earlier annotation of its image has the same category, box and mask.
     Copy,
 }
 
 impl Finding {
-    /// Whether it is more likely a mistake in the file than a matter of form.
+    /// True if it is more likely a mistake in the file than a matter of form.
     fn is_doubt(self) -> bool {
         matches!(self, Finding::UnfitBox | Finding::FarArea | Finding::Copy)
     }
 
-    /// What was done, and to what.
+    /// The action, and what it was done to.
     fn words(self) -> [&'static str; 2] {
         match self {
             Finding::ClippedBox => ["clipped", "boxes that extend past their image"],
@@ -114,7 +114,7 @@ impl Noted {
 }
 
 impl Noted {
-    /// The count, of how many unless that is 0, and the ids.
+    /// The count, out of `all` unless that is 0, and the ids.
     fn of(&self, all: usize) -> String {
         let ids: Vec<String> = self.first_ids.iter().map(u64::to_string).collect();
         let more = if self.count > ids.len() { ", ..." } else { "" };
@@ -170,7 +170,7 @@ pub struct PrepReport {
     pub num_annotations: usize,
     /// Crowd objects stored.
     pub num_crowd: usize,
-    /// Objects stored with their box alone.
+    /// Objects stored with their box only.
     pub num_without_mask: usize,
     /// Images stored that have no object.
     pub num_empty_images: usize,
@@ -213,8 +213,8 @@ impl PrepReport {
         if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
     }
 
-    /// What whoever trains on the data should know each time: annotations that were dropped, and
-    /// those that look wrong.
+    /// Warnings for every training on the data: annotations that were dropped, and annotations that
+    /// look wrong.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         if self.num_dropped() > 0 {

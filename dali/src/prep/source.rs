@@ -1,4 +1,4 @@
-//! What a store is made from, as a key: two stores of one key hold the same data.
+//! The sources of a store as a key: two stores of one key hold the same data.
 
 use std::fs::File;
 use std::io::{self, Read};

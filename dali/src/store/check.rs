@@ -64,7 +64,7 @@ fn check_header(header: &Header) -> Result<(), String> {
     Ok(())
 }
 
-/// What the store at `dir` was made from; `None` if that is not a store that says so.
+/// The source key of the store at `dir`; `None` if there is no store, or one without a key.
 pub(crate) fn source_of(dir: &Path) -> Option<String> {
     read_header(dir).ok()?.source
 }
@@ -84,7 +84,7 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
             let is_listed = |name: &&str| files.is_none_or(|files| files.contains_key(*name));
             format::DATA_FILES.into_iter().filter(is_listed).collect()
         }
-        // Of a header that is lost or cut, the files beside it tell.
+        // Without a readable header, the data files next to it are evidence of a store.
         Err(_) => {
             let is_there = |name: &&str| dir.join(name).is_file();
             let present = format::DATA_FILES.iter().filter(|name| is_there(name)).count();

@@ -90,7 +90,7 @@ pub struct Header {
     pub num_annotations: usize,
     /// Crowd objects: kept for scoring, never trained on.
     pub num_crowd: usize,
-    /// Objects with a box alone: they cannot train masks.
+    /// Objects with a box but no mask: they cannot train masks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub num_without_mask: usize,
     /// Images without any object.
@@ -101,10 +101,10 @@ pub struct Header {
     pub capacities: Capacities,
     /// Length and checksum of each data file.
     pub files: BTreeMap<String, FileInfo>,
-    /// What it was made from, [`crate::prep::source_key`]; absent in stores of older programs.
+    /// The key of its sources, [`crate::prep::source_key`]; absent in stores of older programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What its maker found in the sources that whoever uses it should know, in sentences.
+    /// Findings in the sources that every user of the store should know, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     /// SHA-256 of the header without the seal.
@@ -122,7 +122,7 @@ impl Header {
         Ok(self)
     }
 
-    /// Whether it is as it was written.
+    /// True if the header is as it was written.
     pub(super) fn is_as_sealed(&self) -> Result<bool, serde_json::Error> {
         Ok(self.seal == Some(self.digest()?))
     }

@@ -9,7 +9,7 @@ use memmap2::Mmap;
 
 use crate::error::DaliError;
 
-/// What a bus error means here; nothing else of ours maps files.
+/// The meaning of a bus error here: we map no other files.
 const CUT: &[u8] = b"error: a file of a store was cut or lost while it was read (SIGBUS); \
     check the disk and run `onegraph prep` again\n";
 
@@ -20,7 +20,7 @@ const CUT: &[u8] = b"error: a file of a store was cut or lost while it was read 
 /// If the system refuses the handler.
 pub fn exit_on_bus_errors(code: i32) -> std::io::Result<()> {
     let action = move || {
-        // Nobody is left to be told of an error.
+        // Nobody is left to report an error to.
         let _ = rustix::io::write(rustix::stdio::stderr(), CUT);
         signal_hook::low_level::exit(code);
     };
@@ -53,12 +53,12 @@ impl Mapped {
         // file. The store's files are written under another directory name, made read-only,
         // renamed into place and never opened for writing again; `--overwrite` renames the whole
         // directory away and unlinks its files, which leaves the mapped inodes as they are. The
-        // mapping is private and read-only, so this process cannot write through it. What stays
-        // outside our reach is another program that makes a file writable and edits it in place.
-        // Every bit pattern is valid for the types read from the mapping, and each index that
-        // comes out of it is checked at the store's opening and again by the slice it indexes,
-        // so even such an edit can only give wrong numbers, which the checksum of each image tells,
-        // a panic, or SIGBUS if it shortens, which `exit_on_bus_errors` makes a sentence.
+        // mapping is private and read-only, so this process cannot write through it. We cannot
+        // prevent another program from making a file writable and editing it in place. Every bit
+        // pattern is valid for the types read from the mapping, and each index that comes out of it
+        // is checked at the store's opening and again by the slice it indexes, so even such an edit
+        // can only give wrong numbers, which the checksum of each image reveals, a panic, or SIGBUS
+        // if the file is shortened, which `exit_on_bus_errors` makes a sentence.
         let map = unsafe { Mmap::map(&file) }.map_err(DaliError::io("map", path))?;
         Ok(Mapped { map: Some(map), file })
     }
@@ -67,7 +67,7 @@ impl Mapped {
     /// would be a bus error.
     ///
     /// # Errors
-    /// [`DaliError::Truncated`] if it was cut, [`DaliError::Io`] if the system cannot tell.
+    /// [`DaliError::Truncated`] if it was cut, [`DaliError::Io`] if its length cannot be read.
     pub(crate) fn check_length(&self, path: &Path) -> Result<(), DaliError> {
         let (had, has) = (self.bytes().len(), self.file.metadata());
         let has = has.map_err(DaliError::io("read the length of", path))?.len();

@@ -82,8 +82,8 @@ impl Store {
         Ok(store)
     }
 
-    /// The same without a look at the values of masks, which [`Self::verify_masks`] checks: what is
-    /// read are sizes, boxes, names, and where things lie.
+    /// The same without the check of the masks' values, which [`Self::verify_masks`] makes: reads
+    /// only sizes, boxes, names, and the places of records.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -165,7 +165,7 @@ impl Store {
         self.header.num_images
     }
 
-    /// Whether there are no images.
+    /// True if the store has no images.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

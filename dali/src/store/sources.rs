@@ -1,4 +1,4 @@
-//! A store beside the image files that it was made from.
+//! Compares a store with the image files that it was made from.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -11,12 +11,12 @@ use super::format::SourceRow;
 use crate::decode::{self, DecodeFault};
 use crate::error::DaliError;
 
-/// An image file that is not as it was when it was stored; its `Display` says so.
+/// An image file that changed after it was stored; its `Display` is the sentence for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceChange<'a> {
     /// The file of this name has another size or time.
     Replaced(&'a str),
-    /// There is no file of this name any more.
+    /// The file of this name is gone.
     Removed(&'a str),
 }
 
@@ -62,7 +62,7 @@ impl Store {
         (0..self.len()).into_par_iter().filter_map(fault_of).collect()
     }
 
-    /// Whether image `idx` has the pixels of `file`.
+    /// True if image `idx` has the pixels of `file`.
     fn has_pixels_of(&self, idx: usize, file: &Path) -> Result<bool, String> {
         let bytes = crate::file::read(file).map_err(|e| format!("cannot be read: {e}"))?;
         let said = |fault: DecodeFault| fault.to_string();

@@ -20,7 +20,7 @@ pub(crate) struct NewImage<'a> {
     pub height: u32,
     /// Columns of pixels.
     pub width: u32,
-    /// What `pixels` is.
+    /// The encoding of `pixels`.
     pub encoding: PixelEncoding,
     /// JPEG bytes, or RGB u8 `[H, W, 3]`.
     pub pixels: &'a [u8],
@@ -37,7 +37,7 @@ pub(crate) struct NewObject {
     pub annotation_id: u64,
     /// Class, 1..K.
     pub label: u32,
-    /// Whether it is a crowd.
+    /// True if it is a crowd.
     pub crowd: bool,
     /// Area in pixels.
     pub area: f32,
@@ -165,11 +165,11 @@ impl StoreWriter {
         self.data_files().iter().map(|file| file.info.bytes).sum()
     }
 
-    /// Flushes everything to disk, makes it read-only and renames it into place; the header keeps
-    /// what is doubtful about its sources.
+    /// Flushes everything to disk, makes it read-only and renames it into place; the header records
+    /// the doubts about its sources.
     ///
     /// # Errors
-    /// [`DaliError::Io`] if writing fails; nothing stands at `out` then that was not there.
+    /// [`DaliError::Io`] if writing fails; nothing new is then at `out`.
     pub(crate) fn finish(mut self, doubts: Vec<String>) -> Result<Header, DaliError> {
         let dir = self.temporary.path().to_path_buf();
         for file in self.data_files_mut() {

@@ -102,7 +102,7 @@ pub(super) fn write_image(dir: &Path, idx: usize, scene: Scene) -> Result<ImageF
     let path = dir.join(&file_name);
     let mut jpeg = Vec::new();
     let mut encoder = Encoder::new(&mut jpeg, JPEG_QUALITY);
-    // Without chroma subsampling: colours are random, and an edge may be one of chroma alone.
+    // Without chroma subsampling: colours are random, and an edge may show in chroma only.
     encoder.set_sampling_factor(SamplingFactor::F_1_1);
     encoder
         .encode(&scene.rgb, scene.width as u16, scene.height as u16, ColorType::Rgb)
@@ -183,7 +183,8 @@ fn head(dir: &Path) -> Option<Head> {
     (head.info.description == DESCRIPTION).then_some(head)
 }
 
-/// What is drawn in the set at `dir`; `None` if that is not one that says so.
+/// The description of the drawing in the set at `dir`; `None` if there is no set, or no
+/// description.
 pub(super) fn drawing_of(dir: &Path) -> Option<String> {
     head(dir)?.info.drawing
 }

@@ -53,12 +53,12 @@ pub struct SyntheticOptions {
     pub width: u32,
     /// Directory to write: `images/`, `annotations.json`, `store/`.
     pub out: PathBuf,
-    /// Whether a data set at `out` is replaced.
+    /// Replace a data set at `out`.
     pub overwrite: bool,
 }
 
 impl SyntheticOptions {
-    /// What is drawn, in words that its annotation file repeats.
+    /// A description of the drawing, which the annotation file repeats.
     fn drawing(&self) -> String {
         let Self { count, seed, height, width, .. } = self;
         format!("{count} images of {height}x{width}, seed {seed}")

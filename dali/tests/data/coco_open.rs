@@ -7,7 +7,7 @@ use dali::prep::{self, EmptyImages, PrepOptions, PrepReport};
 use dali::store::Segmentation;
 use dali::{PixelEncoding, Store};
 
-/// The folder of `coco-open`; none, and says so, where it is absent.
+/// The folder of `coco-open`; where it is absent, prints that and returns `None`.
 fn data() -> Option<PathBuf> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
     let root = std::env::var_os("ONEGRAPH_DATA").map_or_else(|| default.into(), PathBuf::from);

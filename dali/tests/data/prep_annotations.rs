@@ -1,4 +1,4 @@
-//! What prep does with each kind of annotation, good and bad.
+//! Prep on each kind of annotation, good and bad.
 
 use dali::prep::{DropReason, Finding};
 use dali::store::{Capacities, Segmentation};
@@ -34,7 +34,7 @@ fn all_forms_of_masks_reach_the_store() {
     fixture.add_annotation(runs(102, 0, [10, 20], json!(SQUARE_RUNS)));
     fixture.add_annotation(runs(103, 1, [10, 20], json!(SQUARE_RUNS)));
     fixture.add_annotation(runs(104, 0, [10, 20], json!(SQUARE_TEXT)));
-    // Trailing zeros may be left out; that is told.
+    // Trailing zeros may be left out; the report counts such masks.
     fixture.add_annotation(runs(105, 0, [10, 20], json!(SQUARE_RUNS[..8])));
     let report = fixture.prep().unwrap();
     assert_eq!((report.num_annotations, report.num_crowd), (6, 1));
@@ -109,7 +109,7 @@ fn boxes_out_of_the_image_are_clipped_and_others_kept_as_given() {
     assert_eq!(store.object(2).bbox_xywh, [15.3, 4.1, 4.70001, 5.9]);
 }
 
-/// Each is a mistake that exporters make; no box of COCO's own is told of (`coco_open.rs`).
+/// Each is a mistake that exporters make; no box of COCO itself is reported (`coco_open.rs`).
 #[test]
 fn boxes_that_do_not_fit_their_mask_are_told() {
     let ring = json!([[12.0, 2.0, 18.0, 2.0, 18.0, 5.0, 12.0, 5.0]]);
@@ -135,11 +135,11 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
         }));
         let report = fixture.prep().unwrap().to_string();
         let told = "boxes that do not fit their mask: 1 of 2 (id 101); a box is [x, y, width";
-        // A box that leaves the image or lies outside it is told of, too.
+        // A box that leaves the image or lies outside it is reported, too.
         let is_dropped = report.contains("box without extent inside the image: 1 (id 101)");
         assert!(report.contains(told) || is_dropped, "{name}: {report}");
     }
-    // What extends past the image, as its box does; and a box of whole pixels.
+    // A mask that extends past the image, as its box does; and a box of whole pixels.
     for bbox in [json!([15.0, 5.0, 10.0, 10.0]), json!([15.0, 5.0, 5.0, 5.0])] {
         let mut fixture = Fixture::new();
         fixture.add_annotation(altered(101, |a| {
@@ -194,7 +194,7 @@ fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
     let message = fixture.prep_error();
     assert_says(&message, &["annotations.json", "all 1 annotations were dropped", "(id 100)"]);
     assert!(!fixture.store_path().exists());
-    // None to begin with is no fault: images to detect on.
+    // A file without annotations is allowed: its images are for detection.
     fixture.json["annotations"] = json!([]);
     assert_eq!(fixture.prep().unwrap().num_empty_images, 1);
 }

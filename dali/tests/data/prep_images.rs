@@ -1,4 +1,4 @@
-//! What prep does with each kind of image file, good and bad.
+//! Prep on each kind of image file, good and bad.
 
 use dali::prep::EmptyImages;
 use dali::{PixelEncoding, Store};
@@ -13,7 +13,7 @@ fn rgb(store: &Store, idx: usize) -> Vec<u8> {
     out
 }
 
-/// The file alone as the data set, 20 x 10.
+/// A data set of one file, 20 x 10.
 fn with_file(bytes: &[u8]) -> Fixture {
     let fixture = Fixture::new();
     fixture.write("a.jpg", bytes);
@@ -126,7 +126,7 @@ fn corrupt_files_are_named_and_never_panic() {
     let frame = finer.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
     finer[frame + 14] = 0x44;
     assert_says(&with_file(&finer).prep_error(), &["unusual sampling", "[4, 4]"]);
-    // Whatever byte is damaged: an error or some picture.
+    // A damaged byte anywhere gives an error or some picture.
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let mut out = vec![0; 600];
     for at in 2..whole.len() {
@@ -153,7 +153,7 @@ fn missing_file_and_wrong_size_name_both_sides() {
     assert_says(&fixture.prep_error(), &["image 7", "20x10", "24x12", "a.jpg"]);
 }
 
-/// Of two entries for one file, one is usually a slip; some sets annotate a picture twice.
+/// Two entries for one file are usually a mistake, but some sets annotate a picture twice.
 #[test]
 fn entries_that_share_a_file_are_reported() {
     let mut fixture = Fixture::new();

@@ -257,7 +257,7 @@ fn a_header_that_lies_is_found() {
     assert_says(&message, &["header.json", "two categories", "zebra"]);
 }
 
-/// Each edit alone, and each bit: a header that still reads says what it said.
+/// One edit or one flipped bit at a time: a header that still reads says what it said.
 #[test]
 fn a_modified_header_is_refused() {
     let edited = |alter: &dyn Fn(&mut Value)| {
@@ -291,7 +291,7 @@ fn a_modified_header_is_refused() {
     }
 }
 
-/// Of a store without masks, one that claims to have them all would train nothing.
+/// A store without masks that claims to have them all would train nothing.
 #[test]
 fn boxes_alone_are_counted_in_the_records() {
     let mut fixture = Fixture::new();
@@ -324,7 +324,7 @@ fn indices_that_lead_astray_are_found() {
     }
 }
 
-/// Whatever is lost or broken in it, it is ours to replace.
+/// A store of ours may be replaced, no matter what is lost or broken in it.
 #[test]
 fn a_damaged_store_can_be_replaced() {
     let damages: [&dyn Fn(&Path); 5] = [

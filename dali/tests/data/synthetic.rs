@@ -61,7 +61,7 @@ fn statistics_of_200_images() {
     assert!(least < 20.0 && most >= 60.0, "{least} {most}");
 }
 
-/// The class must not be told by the colour: the mean colour of each class is that of all, within
+/// The colour must not reveal the class: the mean colour of each class is the mean of all, within
 /// four standard errors of a uniform colour.
 #[test]
 fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
