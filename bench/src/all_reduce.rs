@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
 pub(crate) struct AllReduceArgs {
-    /// Sum the gradients over a group of one rank, in the buckets of a run of several: what the
-    /// all-reduces cost a step beside their time on the wire. On a GPU through NCCL.
+    /// Sum the gradients over a group of one rank, in the buckets of a run of several: the cost of
+    /// the all-reduces to a step, without their time on the wire. On a GPU, through NCCL.
     #[arg(long)]
     all_reduce: bool,
-    /// The figures of the same bench without --all-reduce: tells the ratio of the two step times.
+    /// The figures of the same bench without --all-reduce: prints the ratio of the two step times.
     #[arg(long, value_name = "FILE", requires = "all_reduce")]
     against: Option<PathBuf>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct AllReduceArgs {
 pub struct GroupOfOne {
     /// Opens the device that `--device cuda` means, in the group.
     pub open: fn(&Config) -> Result<Arc<dyn Device>, DeviceError>,
-    /// What makes the sums, such as `nccl`.
+    /// The library that makes the sums, such as `nccl`.
     pub through: &'static str,
 }
 
@@ -55,7 +55,8 @@ impl AllReduceArgs {
         Ok(division)
     }
 
-    /// What the steps sum over ranks; `figures` are those of the bench so far.
+    /// Prints the sums over ranks of a step, and adds them to `figures`, the bench's results so
+    /// far.
     ///
     /// # Errors
     /// A file to compare with that cannot be read, or of another step.

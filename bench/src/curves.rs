@@ -87,7 +87,7 @@ pub(crate) fn run(args: &CurvesArgs) -> anyhow::Result<()> {
         let last = |metric| Some((*points(group, metric).ok()?.last()?, group.runs.len()));
         let (bbox, segm) = (last(Metric::Bbox), last(Metric::Segm));
         let Some((Point { step, .. }, runs)) = bbox.or(segm) else {
-            // What is missing.
+            // The error names what is missing.
             points(group, Metric::Bbox)?;
             continue;
         };

@@ -1,4 +1,4 @@
-//! `bench` over ranks: the figures of all of them together, and their efficiency against one alone.
+//! `bench` over ranks: the figures of the group, and its efficiency against a single rank.
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 pub(crate) struct GroupArgs {
     #[command(flatten)]
     pub(crate) ranks: RankArgs,
-    /// Of several ranks: first measure one alone with its share of the batch, and tell the
-    /// efficiency of all, their images per second over the number of ranks times those of one.
+    /// With several ranks: first measure a single one with its share of the batch, and print the
+    /// efficiency: the images per second of all ranks over the number of ranks times those of one.
     #[arg(long)]
     pub(crate) efficiency: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) fn division(
 /// Images per second of the first rank, which runs its share of each batch while the others wait.
 ///
 /// # Errors
-/// Those of `measure`, which gives the figures of such a config; a lost rank.
+/// The errors of `measure`, which gives the figures of such a config; a lost rank.
 pub(crate) fn alone(
     config: &Config,
     team: &Team,
@@ -51,8 +51,8 @@ pub(crate) fn alone(
     Ok(figures.and_then(|figures| figures["images_per_second"].as_f64()))
 }
 
-/// Puts the figures of all ranks together on the first one: its own become those of the group, in
-/// which a step is as long as on the slowest rank. `alone` are the images per second of one.
+/// Gathers the figures of all ranks on the first one: its own become the figures of the group, in
+/// which a step is as long as on the slowest rank. `alone` is the images per second of one rank.
 ///
 /// # Errors
 /// A lost rank.

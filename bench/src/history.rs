@@ -1,5 +1,5 @@
-//! `bench history`: what was measured, when and on what, in git: one JSON file a session, with the
-//! files of its commands as they were, and a reader that compares sessions of one device.
+//! `bench history`: the measurements in git, one JSON file per session with the day, the device and
+//! the files of its commands as they were, and a reader that compares sessions of one device.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ struct Session {
 
 /// Figures that are printed without a filter, by the end of their names.
 const MAIN: [&str; 3] = ["images_per_second", "step_ms/p50", "p50_ms"];
-/// What names an element of a list.
+/// Keys whose value names an element of a list.
 const NAMES: [&str; 7] = ["stage", "preset", "case", "variant", "product", "what", "shapes"];
 
 pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<()> {
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A later session stands beside the earlier one of its device, and no other.
+    /// A later session is compared with the earlier one of its device, and with no other.
     #[test]
     fn sessions_of_a_device_are_compared() {
         let session = |day: &str, device: &str, rate: f64| Session {

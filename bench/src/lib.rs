@@ -57,7 +57,7 @@ enum What {
     /// Detection, as evaluation and prediction run it; also `bench --infer`.
     #[command(long_flag = "infer")]
     Infer(infer::InferArgs),
-    /// What a step of many GPUs should take: counts, floors, a range; also `bench --plan`.
+    /// The time that a step on many GPUs should take: counts, floors, a range; also `bench --plan`.
     #[command(long_flag = "plan")]
     Plan(plan::PlanArgs),
     /// Decoding and loading, without training.
@@ -104,7 +104,7 @@ pub fn main_on(open: OpenDevice, group: GroupOfOne) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref() {
-            // Of several ranks the first one alone tells what befell all.
+            // Only the first of several ranks reports a fault that all of them met.
             Some(fault @ (EngineError::OfAllRanks(_) | EngineError::Ranks { .. })) => failed(fault),
             _ => {
                 eprintln!("error: {error:#}");

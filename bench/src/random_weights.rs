@@ -13,8 +13,8 @@ use kernels::cpu::HostTensor;
 /// Scale of a frozen norm at the end of a residual branch, and of any other.
 const SCALES: [f32; 2] = [0.3, 0.8];
 
-/// Scales frozen norms down where they are as they begin. At 1, activations of random weights grow
-/// with each residual sum, beyond what fp16 holds; the peers' scripts do the same.
+/// Scales frozen norms down where they have their initial values. At 1, activations of random
+/// weights grow with each residual sum, beyond the range of fp16; the peers' scripts do the same.
 pub(crate) fn calm(
     config: &Config,
     params: &[Param],

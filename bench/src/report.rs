@@ -1,4 +1,4 @@
-//! What a bench prints and writes: percentiles, the machine, JSON.
+//! The output of a bench: percentiles, the machine, JSON.
 
 use std::path::Path;
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) fn driver() -> Option<String> {
     Some(format!("CUDA {}", Installed::find().ok()?.cuda))
 }
 
-/// What was built: the commit, else the version.
+/// The commit that was built, else the version.
 pub fn commit() -> String {
     let version = || format!("version {}", env!("CARGO_PKG_VERSION"));
     engine::provenance::commit().map_or_else(version, str::to_string)

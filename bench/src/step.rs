@@ -60,7 +60,7 @@ pub(crate) struct StepArgs {
 /// The timed steps.
 struct Timed {
     records: Vec<StepRecord>,
-    /// What the device was asked to do in them; nothing on the CPU.
+    /// Requests to the device in these steps; zero on the CPU.
     asked: Asked,
 }
 
@@ -73,7 +73,7 @@ struct Asked {
     host_waits: f64,
 }
 
-/// What is measured by default.
+/// The presets that are measured by default.
 const ON_CPU: &str = "quickstart";
 const ON_GPU: &str = "torchvision_r50";
 /// Images of a GPU, and their shape, with that preset.
@@ -103,7 +103,7 @@ impl StepArgs {
 
 pub(crate) fn run(args: &StepArgs, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
-    // The ranks meet before it is known what they run on; both defaults meet alike.
+    // The ranks meet before their devices are known; both default presets let them meet alike.
     let config = args.config(false, 1)?;
     let measured = in_group(&args.group.ranks, &args.device, &config, |rank| {
         measure(args, rank, &config, open, group).map_err(of_engine)
@@ -204,7 +204,7 @@ fn opened(
     Ok((device.map_or(Backend::Cpu, Backend::Device), Team::alone()))
 }
 
-/// What is trained on: drawn once on each host.
+/// The training data, drawn once on each host.
 fn data_of(
     args: &StepArgs,
     config: &mut Config,
@@ -307,7 +307,7 @@ fn print_figures(value: &Value) {
     }
 }
 
-/// What only the CPU shows: each part's time, against the rate of a plain product.
+/// Prints what only the CPU measures: each part's time, against the rate of a plain product.
 fn of_cpu(trainer: &mut Trainer, steps: usize, value: &mut Value) -> anyhow::Result<()> {
     let gemm = gemm_gflops()?;
     let parts = anatomy(trainer, steps as f64);
@@ -319,7 +319,7 @@ fn of_cpu(trainer: &mut Trainer, steps: usize, value: &mut Value) -> anyhow::Res
     Ok(())
 }
 
-/// What only a device shows: its graphs, and what a step asks of the host.
+/// Prints what only a device has: its graphs, and a step's requests to it.
 fn of_device(trainer: &Trainer, asked: &Asked, value: &mut Value) {
     let kernels: Vec<usize> = trainer.graphs().iter().map(|graph| graph.kernels).collect();
     say!(

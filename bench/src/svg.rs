@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What a bar belongs to, which decides its colour.
+/// The kind of work of a bar, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Forward,
@@ -141,7 +141,7 @@ pub(crate) fn draw(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     svg
 }
 
-/// What each colour means, and how long its bars are in all.
+/// The meaning of each colour, and the total length of its bars.
 fn legend(svg: &mut String, bars: &[Bar]) {
     let mut x = 16.0;
     for (kind, name, colour) in KINDS {
@@ -199,7 +199,7 @@ fn duration(us: f64) -> String {
     if us < 1e3 { format!("{us:.1} us") } else { format!("{:.3} ms", us / 1e3) }
 }
 
-/// Up to three decimals, none that is not needed.
+/// Up to three decimals, without trailing zeros.
 fn decimals(ms: f64) -> String {
     let text = format!("{ms:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -243,7 +243,8 @@ fn draw_bar(svg: &mut String, layout: &Layout, bar: &Bar, opacity: &str, rank: O
     *svg += "</g>\n";
 }
 
-/// What fits a bar of this width: rank and name, less of the name, or the rank alone.
+/// The longest label that fits a bar of this width: rank and name, rank and end of the name, or the
+/// rank only.
 fn label(name: &str, rank: Option<usize>, width: f64) -> Option<String> {
     let head = rank.map_or(String::new(), |rank| format!("{}  ", rank + 1));
     let short = name.rsplit('.').next().unwrap_or(name);

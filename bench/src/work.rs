@@ -1,4 +1,4 @@
-//! What an op costs in the element types of a device.
+//! The cost of an op in the element types of a device.
 
 use kernels::{Op, Precision, TensorDesc};
 

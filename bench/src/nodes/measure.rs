@@ -26,7 +26,7 @@ const STAMPS: usize = 1000;
 /// The only program of the only padded shape.
 const PROGRAM: usize = 0;
 
-/// What to measure, and what to compare it with.
+/// The settings of a measurement, and the results to compare it with.
 pub(super) struct Options<'a> {
     pub(super) repeats: usize,
     /// Number of rows to print.

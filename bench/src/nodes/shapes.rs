@@ -26,8 +26,8 @@ const CLASSES: usize = 80;
 const OBJECTS: usize = 100;
 
 /// A product: the convolution of `n` maps of `h` x `w` x `c` with `k` filters of `r` x `s`, forward
-/// or one of its gradients. Of a linear layer `n` is the rows. Of a transposed convolution `h` and
-/// `w` are the input's, and its output is `stride` times as large.
+/// or one of its gradients. In a linear layer `n` is the number of rows. In a transposed
+/// convolution `h` and `w` are the input's, and its output is `stride` times as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Product {
     op: &'static str,

@@ -1,5 +1,5 @@
-//! What the step of Mask R-CNN R50 keeps to, counted on paper: a change that adds work, bytes or
-//! launches shows here.
+//! Limits of the step of Mask R-CNN R50, counted on paper: a change that adds work, bytes or
+//! launches fails here.
 
 use configs::Config;
 use dali::order::PaddedShape;

@@ -41,7 +41,7 @@ pub(crate) struct PlanArgs {
     /// The GPU: a100, h100 or h200.
     #[arg(long = "device", visible_alias = "gpu", value_name = "GPU", default_value = "h100")]
     gpu: String,
-    /// What connects the nodes: AWS's adapter, or InfiniBand.
+    /// The network between nodes: AWS's adapter, or InfiniBand.
     #[arg(long, value_enum, default_value = "efa")]
     network: Network,
     /// GB/s of a node on that network, where they were measured (the bus bandwidth of nccl-tests).
@@ -65,7 +65,7 @@ pub(crate) struct PlanArgs {
     /// Bytes after which a bucket of gradients is full.
     #[arg(long, value_name = "MIB", default_value_t = 50.0)]
     bucket_mib: f64,
-    /// Positive RoIs of an image, on the average: the mask head works on them alone.
+    /// Positive RoIs per image, on average: the mask head works only on them.
     #[arg(long, default_value_t = 64.0)]
     positives: f64,
     /// List every node, not only those that take longest.
@@ -80,7 +80,7 @@ pub(crate) struct PlanArgs {
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the table of this document anew, between its two markers, instead of planning.
+    /// Rewrite the table of this document, between its two markers, instead of planning.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
 }
@@ -103,7 +103,7 @@ impl PlanArgs {
         }
     }
 
-    /// What connects the nodes of a machine.
+    /// The network between the nodes of a machine.
     fn network(&self, machine: &Machine) -> Wire {
         let wire = match self.network {
             Network::Efa => machine.efa,
@@ -149,7 +149,7 @@ impl PlanArgs {
     }
 }
 
-/// What was planned, from the fast case to the slow one.
+/// The plans, from the fast case to the slow one.
 struct Planned {
     nodes: [NodesPlan; 3],
     steps: [StepPlan; 3],

@@ -64,7 +64,7 @@ pub(super) struct Work {
     pub(super) waves: f64,
     /// By the data sheet: products and bytes at full rate.
     pub(super) floor_ms: f64,
-    /// Alone, with a gap for each kernel.
+    /// Duration when nothing else runs, with a gap for each kernel.
     pub(super) ms: f64,
     /// Part of the GPU that it takes meanwhile.
     pub(super) share: f64,
@@ -234,8 +234,8 @@ fn spec<'a>(config: &'a Config, images: usize, padded: PaddedShape, gpu: &Gpu) -
     }
 }
 
-/// The config with groups that divide the images of a rank: the rank's images are one where the
-/// config's groups do not, with as many proposals an image.
+/// The config with groups that divide the images of a rank: if the config's own groups do not, the
+/// rank's images are one group, with as many proposals per image.
 fn with_groups_of(config: &Config, images: usize) -> Config {
     let mut config = config.clone();
     let group = &mut config.train.images_per_group;
@@ -249,7 +249,7 @@ fn with_groups_of(config: &Config, images: usize) -> Config {
     config
 }
 
-/// What a task reaches, but for kernels that pick.
+/// Bytes that a task accesses; a kernel that picks reads only as many as it writes.
 fn moved_bytes(task: &Task) -> f64 {
     let touches = task.touches();
     let bytes = |writes: bool| -> usize {

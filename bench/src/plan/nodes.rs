@@ -23,11 +23,11 @@ pub(super) struct NodePlan {
     pub(super) waves: f64,
     /// By the data sheet: products and bytes at full rate.
     pub(super) floor_ms: f64,
-    /// Alone, with the gaps between its kernels.
+    /// Duration when nothing else runs, with the gaps between its kernels.
     pub(super) ms: f64,
     pub(super) start_ms: f64,
     pub(super) end_ms: f64,
-    /// Is it on the path that decides the step's length?
+    /// True if it is on the path that decides the step's length.
     pub(super) critical: bool,
     #[serde(skip)]
     kind: Kind,
@@ -50,13 +50,13 @@ pub(super) struct NodesPlan {
     pub(super) nodes: Vec<NodePlan>,
     pub(super) streams: BTreeMap<usize, StreamPlan>,
     pub(super) step_ms: f64,
-    /// Of the critical path.
+    /// Nodes of the critical path.
     pub(super) critical_nodes: usize,
     pub(super) critical_kernels: usize,
 }
 
 impl NodesPlan {
-    /// Of all streams.
+    /// The sum over all streams.
     pub(super) fn whole(&self) -> StreamPlan {
         self.streams.values().fold(StreamPlan::default(), |sum, one| StreamPlan {
             nodes: sum.nodes + one.nodes,

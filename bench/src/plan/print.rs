@@ -12,7 +12,7 @@ use crate::report::commit;
 
 /// Nodes listed without `--nodes`.
 const LONGEST: usize = 16;
-/// What the streams carry, by number.
+/// The work of each stream, by number.
 const STREAMS: [&str; 4] = ["longest path", "weight gradients", "what can wait", "sums over ranks"];
 /// Rates that are printed: the kernel of each tile.
 const TILES: [(&str, &str); 3] = [
@@ -21,7 +21,7 @@ const TILES: [(&str, &str); 3] = [
     ("loaded value by value", "conv2d_f16_unaligned"),
 ];
 
-/// What a plan is of.
+/// The subject of a plan.
 pub(super) struct About<'a> {
     pub(super) args: &'a PlanArgs,
     pub(super) nvlink: Wire,

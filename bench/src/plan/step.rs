@@ -1,4 +1,4 @@
-//! One step of many ranks: its timeline with the all-reduces beside it.
+//! One step of many ranks: its timeline, with the all-reduces that overlap it.
 
 use std::ops::Add;
 
@@ -34,7 +34,7 @@ pub(super) struct BucketPlan {
 pub(super) struct StepPlan {
     pub(super) bucket_mib: f64,
     pub(super) buckets: Vec<BucketPlan>,
-    /// The step of one rank alone.
+    /// The step of a single rank.
     pub(super) compute_ms: f64,
     pub(super) step_ms: f64,
     /// Time in which the communication stream packs, sums or unpacks.
@@ -57,7 +57,7 @@ impl StepPlan {
     }
 }
 
-/// What a step is planned with.
+/// The inputs of a step's plan.
 #[derive(Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub(super) model: &'a Model,

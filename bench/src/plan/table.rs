@@ -15,7 +15,7 @@ use super::print::range;
 use super::step::{Setting, plan};
 use super::wires::{Fabric, MACHINES, NODE_GPUS};
 
-/// What stands around the table.
+/// The markers before and after the table.
 const MARKS: [&str; 2] = ["<!-- bench plan --table: begin -->\n", "<!-- end -->\n"];
 const SHAPES: [PaddedShape; 2] =
     [PaddedShape { height: 800, width: 1344 }, PaddedShape { height: 800, width: 1088 }];
@@ -23,7 +23,7 @@ const IMAGES: usize = 12;
 /// Ranks of one image, compared with one node of twelve.
 const FAR: usize = 256;
 
-/// Writes the table of a document anew.
+/// Rewrites the table of a document.
 pub(super) fn rewrite(path: &Path) -> anyhow::Result<()> {
     let at = || path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(at)?;

@@ -1,8 +1,9 @@
 //! A timeline of tasks on streams that share one GPU.
 //!
-//! A task has a duration alone and the share of the GPU that it takes then. Tasks that run together
-//! keep their speed while their shares fit; beyond that they slow each other down. Small grids so
-//! overlap, while two tasks that each fill the GPU take as long as one after the other.
+//! A task has the duration and the share of the GPU that it takes when nothing else runs.
+//! Concurrent tasks keep their speed while their shares fit; beyond that they slow each other down.
+//! Small grids thus overlap, while two tasks that each fill the GPU take as long as one after the
+//! other.
 
 use super::model::Work;
 
@@ -11,7 +12,7 @@ use super::model::Work;
 pub(super) struct Task {
     /// A stream runs its tasks in the order of the list.
     pub(super) stream: usize,
-    /// Duration alone.
+    /// Duration when nothing else runs.
     pub(super) ms: f64,
     /// Part of the GPU that it takes meanwhile, 0 to 1.
     pub(super) share: f64,

@@ -1,4 +1,4 @@
-//! What connects the GPUs, and the time of an all-reduce over it by formula.
+//! The interconnects of the GPUs, and the time of an all-reduce over them by formula.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub(super) struct Wire {
     pub(super) name: &'static str,
     /// GB/s in one direction by the data sheet: of a GPU on NVLink, of a node on a network.
     pub(super) sheet_gb_per_s: f64,
-    /// What collectives reach of it (the "bus bandwidth" of nccl-tests).
+    /// GB/s that collectives reach (the "bus bandwidth" of nccl-tests).
     pub(super) gb_per_s: f64,
     /// Latency of a step from one GPU or node to the next.
     pub(super) hop_us: f64,
@@ -97,7 +97,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// What NCCL would take: the faster of ring and tree.
+    /// The time of NCCL's choice: the faster of ring and tree.
     pub(super) fn chosen(&self) -> f64 {
         self.ring.min(self.tree)
     }
