@@ -37,13 +37,13 @@ pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What all threads of a rank share.
+/// The state that all threads of a rank share.
 pub(crate) struct Control {
     pub(crate) rank: usize,
     pub(crate) members: Vec<Member>,
     timeout: Duration,
     begin: Instant,
-    /// By rank: on rank 0 all others, else rank 0 alone.
+    /// By rank: on rank 0 all others, else only rank 0.
     peers: Vec<Option<Peer>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -65,7 +65,7 @@ struct State {
     news: Vec<News>,
     step: u64,
     doing: String,
-    /// What this rank waits for, while it does.
+    /// The event that this rank waits for, while it does.
     waiting: Option<String>,
     /// A loss is being reported.
     losing: bool,
@@ -74,7 +74,7 @@ struct State {
     on_loss: Option<OnLoss>,
 }
 
-/// What is known of a peer.
+/// The last known state of a peer, and its messages.
 #[derive(Default)]
 struct News {
     inbox: VecDeque<Message>,
@@ -194,14 +194,14 @@ impl Control {
     }
 
     #[cfg(feature = "mpi")]
-    /// Notes what this rank waits for elsewhere, or that it does no longer.
+    /// Notes what this rank waits for elsewhere, or that it no longer waits.
     pub(crate) fn set_waiting(&self, what: Option<&str>) {
         self.state().waiting = what.map(|what| format!("waiting for {what}"));
     }
 
     /// # Errors
-    /// If a rank is lost: what an operation with a peer waits for says more than what this rank
-    /// did when the loss was noticed.
+    /// If a rank is lost. The error names what the operation waits for, which says more than this
+    /// rank's activity when the loss was noticed.
     pub(crate) fn check(&self, with: usize, what: &str) -> Result<(), RanksError> {
         let lost = |lost: &Lost| Lost { doing: waiting(with, what), ..lost.clone() };
         self.lost().map_or(Ok(()), |found| Err(RanksError::Lost(Box::new(lost(found)))))
@@ -276,8 +276,8 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Notes the loss of a rank, which ended with `code` if it said so, tells the others, and wakes
-    /// whoever waits.
+    /// Records the loss of a rank (with its exit `code`, if it reported one), notifies the others,
+    /// and wakes all threads that wait.
     fn lose(&self, rank: usize, why: &str, code: Option<u8>) {
         let mut state = self.state();
         if state.leaving || state.losing || state.news[rank].left {
@@ -301,8 +301,8 @@ impl Control {
         }
     }
 
-    /// Rank 0 tells all, and is itself told if it was given up: it may go on later. It is written
-    /// before this rank may end.
+    /// Rank 0 reports a loss to all ranks. If rank 0 is the lost one, others report it to rank 0,
+    /// which may resume later. Returns once the frames are written, so that this rank may end.
     fn relay(&self, lost: &Lost) {
         if self.rank != 0 && lost.rank != 0 {
             return;
@@ -420,7 +420,7 @@ impl Control {
             let written = stream.write_all(&bytes);
             peer.unwritten.fetch_sub(queued, Ordering::SeqCst);
             if written.is_err() {
-                // The reader learns why; what is still queued goes nowhere.
+                // The reader learns why; frames that are still queued are dropped.
                 while queue.try_recv().is_ok() {
                     peer.unwritten.fetch_sub(1, Ordering::SeqCst);
                 }

@@ -1,4 +1,4 @@
-//! What can go wrong between ranks; each message is one sentence for the user.
+//! Errors between ranks; each message is one sentence for the user.
 
 use thiserror::Error;
 
@@ -10,10 +10,10 @@ pub enum RanksError {
     /// The launcher's variables are incomplete or contradict each other.
     #[error("{0}")]
     Launcher(String),
-    /// There is no usable address for the rendezvous.
+    /// The rendezvous has no usable address.
     #[error("{0}")]
     Address(String),
-    /// There is no usable token.
+    /// The rendezvous has no usable token.
     #[error("{0}")]
     Token(String),
     /// Not all ranks came, or this one was refused.

@@ -1,4 +1,4 @@
-//! What ranks send one another, as bytes.
+//! The messages between ranks, as bytes.
 //!
 //! A connection begins with two greetings of fixed length: [`GREETING`] and a nonce, from each
 //! side. Frames follow: their length as a `u32`, then a byte for the kind, then the fields; all
@@ -33,9 +33,9 @@ const MAX_TEXT_BYTES: usize = 4096;
 pub enum Frame {
     /// A rank asks to take its place.
     Join {
-        /// Who it is.
+        /// Its identity.
         member: Member,
-        /// How many ranks it was told that the run has.
+        /// The number of ranks that it was started with.
         ranks: usize,
         /// The proof that it knows the token.
         proof: [u8; PROOF_BYTES],
@@ -47,7 +47,7 @@ pub enum Frame {
     },
     /// It has none.
     Refused {
-        /// Whether it may ask again: it may have found the rendezvous of another run.
+        /// True if it may ask again: it may have found the rendezvous of another run.
         again: bool,
         /// The reason, as a sentence.
         reason: String,
@@ -58,14 +58,14 @@ pub enum Frame {
     Alive {
         /// The step that the rank is at.
         step: u64,
-        /// What it does there.
+        /// Its activity in that step.
         doing: String,
     },
     /// A piece of a message.
     Piece {
         /// The operation that it belongs to.
         what: String,
-        /// Whether it is the message's last piece.
+        /// True if it is the message's last piece.
         last: bool,
         /// The bytes.
         bytes: Vec<u8>,
@@ -80,11 +80,11 @@ pub enum Frame {
         rank: usize,
         /// The step that it was at.
         step: u64,
-        /// What it last did.
+        /// Its last activity.
         last: String,
         /// How it was noticed.
         why: String,
-        /// The exit code that it ended with, if it said so.
+        /// The exit code that it ended with, if it reported one.
         code: Option<u8>,
     },
 }

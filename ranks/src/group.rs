@@ -1,5 +1,5 @@
-//! The ranks of a run as one group: what they tell each other on the host, and how one that is
-//! lost ends the others.
+//! The ranks of a run as one group: the messages between their hosts, and how the loss of a rank
+//! ends the others.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -52,7 +52,7 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    /// A group of this process alone.
+    /// A group of this process only.
     pub fn alone() -> Self {
         let members = vec![Member::this(0, 0)];
         Self(Arc::new(Inner { rank: 0, members, control: None, operation: Mutex::new(()) }))
@@ -83,7 +83,7 @@ impl Group {
         self.0.members.len()
     }
 
-    /// Whether this is rank 0.
+    /// True on rank 0.
     pub fn is_first(&self) -> bool {
         self.rank() == 0
     }
@@ -93,7 +93,7 @@ impl Group {
         &self.0.members
     }
 
-    /// Whether no lower rank is on this rank's host.
+    /// True if no lower rank is on this rank's host.
     pub fn is_first_of_host(&self) -> bool {
         let host = |rank: usize| &self.members()[rank].host_id;
         (0..self.rank()).all(|rank| host(rank) != host(self.rank()))
@@ -116,7 +116,8 @@ impl Group {
     }
 
     #[cfg(feature = "mpi")]
-    /// Runs `wait`, which waits for other ranks by other means, as words that follow "waiting for".
+    /// Runs `wait`, which waits for other ranks by other means; `what` follows the words "waiting
+    /// for".
     pub(crate) fn waiting<T>(&self, what: &str, wait: impl FnOnce() -> T) -> T {
         let Some(control) = &self.0.control else { return wait() };
         control.set_waiting(Some(what));
@@ -125,7 +126,7 @@ impl Group {
         result
     }
 
-    /// Rank 0's bytes, on every rank; `from_first` of the others is not looked at.
+    /// Rank 0's bytes, on every rank; `from_first` is ignored on the others.
     ///
     /// # Errors
     /// If a rank is lost, or another is at another operation.

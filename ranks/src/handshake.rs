@@ -76,10 +76,11 @@ impl Write for Timed<'_> {
     }
 }
 
-/// Rank 0's side: who asks to join, and for how many ranks.
+/// Rank 0's side: the member that asks to join, and the number of ranks that it expects.
 ///
 /// # Errors
-/// In words: why whoever is there is no rank of this run. One who can read it is told.
+/// The reason, in words, why the peer is not a rank of this run. It is also sent to a peer that can
+/// read it.
 pub(crate) fn receive(
     stream: &TcpStream,
     token: &str,
@@ -109,7 +110,7 @@ pub(crate) fn receive(
 
 /// Reads the other side's greeting into `greeting`, and says what is wrong with it.
 fn read_greeting(timed: &mut Timed<'_>, greeting: &mut [u8]) -> Result<(), String> {
-    // Its first bytes suffice to see that whoever is there speaks something else.
+    // Its first bytes suffice to recognise a peer that speaks another protocol.
     let (start, nonce) = greeting.split_at_mut(GREETING.len());
     timed.read_exact(start).map_err(|error| in_words(&error))?;
     let name = GREETING.len() - 2;
@@ -143,7 +144,7 @@ pub(crate) enum Asked {
 /// The other ranks' side: asks to join.
 ///
 /// # Errors
-/// In words: why whoever is there is not rank 0 of this run.
+/// The reason, in words, why the peer is not rank 0 of this run.
 pub(crate) fn ask(
     stream: &TcpStream,
     token: &str,
@@ -176,7 +177,7 @@ fn nonce_of(greeting: &[u8; GREETING.len() + NONCE_BYTES]) -> [u8; NONCE_BYTES] 
     nonce
 }
 
-/// What a rank's proof covers besides the nonces.
+/// The bytes that a rank's proof covers besides the nonces.
 fn asked(member: &Member, ranks: usize) -> Vec<u8> {
     let frame = Frame::Join { member: member.clone(), ranks, proof: [0; PROOF_BYTES] };
     [b"rank", frame.to_bytes().as_slice()].concat()

@@ -1,4 +1,4 @@
-//! Who a rank is: its host, told apart from others of the same name, and its process.
+//! The identity of a rank: its host, distinguished from others of the same name, and its process.
 
 use std::fs;
 
@@ -31,9 +31,9 @@ fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Name, boot and network namespace. The name alone would make one host of two containers of the
-/// same name; boot and namespace alone differ by process under some launchers' sandboxes no more
-/// than the name does.
+/// Name, boot and network namespace. By name only, two containers of the same name would be one
+/// host; boot and namespace, like the name, are the same for all processes in some launchers'
+/// sandboxes.
 fn identity(name: &str) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();

@@ -37,7 +37,7 @@ struct Shared {
 }
 
 struct State {
-    /// What rank `a` sent to rank `b`, at `a * n + b`, until `b` takes it.
+    /// The values that rank `a` sent to rank `b`, at `a * n + b`, until `b` takes them.
     mail: Vec<Option<Vec<f32>>>,
     fault: Option<String>,
 }

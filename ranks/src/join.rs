@@ -20,13 +20,13 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How often rank 0 looks whether those that came are still there.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Handshakes at once; who comes beyond them is turned away, and may come again.
+/// Concurrent handshakes; further connections are refused, and may come again.
 const MAX_HANDSHAKES: usize = 512;
 
 /// Lines about strangers in the log.
 const MAX_LINES: usize = 50;
 
-/// All ranks, and this one's connections: on rank 0 to each other rank, else to rank 0 alone.
+/// All ranks, and this one's connections: on rank 0 to each other rank, else only to rank 0.
 pub(crate) struct Joined {
     pub(crate) members: Vec<Member>,
     /// By rank.
@@ -105,7 +105,7 @@ impl Door {
     fn accept(&mut self) -> bool {
         let (stream, from) = match self.served.listener.accept() {
             Ok(accepted) => accepted,
-            // Also what befalls a connection that is gone again, or too many open files.
+            // Also a connection that is gone again, or too many open files.
             Err(_) => return false,
         };
         if self.handshakes >= MAX_HANDSHAKES {
@@ -191,7 +191,7 @@ impl Door {
         }
     }
 
-    /// Who did not come, on rank 0 and on those that did.
+    /// Reports the missing ranks, on rank 0 and on the ranks that came.
     fn give_up(&mut self) -> RanksError {
         let missing: Vec<usize> =
             (0..self.members.len()).filter(|&rank| self.members[rank].is_none()).collect();
@@ -206,7 +206,8 @@ impl Door {
         RanksError::Join(reason)
     }
 
-    /// Tells all that are there. One that is gone meanwhile is found by the control connection.
+    /// Sends a frame to all ranks that came. The control connection detects one that has left
+    /// since.
     fn tell(&self, frame: &Frame) {
         for stream in self.streams.iter().flatten() {
             let deadline = Instant::now() + Duration::from_secs(1);

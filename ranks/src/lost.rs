@@ -11,15 +11,15 @@ pub struct Lost {
     pub host: String,
     /// The last step that it, or this rank, is known to have begun.
     pub step: u64,
-    /// What it last said that it was doing; empty if it said nothing.
+    /// The last activity that it reported; empty if none.
     pub last: String,
     /// How it was noticed.
     pub why: String,
-    /// The exit code that it ended with, if it ended by itself and said so.
+    /// The exit code that it ended with, if it ended by itself and reported the code.
     pub code: Option<u8>,
     /// The rank that reports the loss.
     pub seen_by: usize,
-    /// What that rank was doing, such as "waiting for the gradients".
+    /// The activity of that rank, such as "waiting for the gradients".
     pub doing: String,
 }
 

@@ -1,9 +1,9 @@
 //! The exchange of CPU ranks over MPI: MPI moves the values, and adds nothing.
 //!
-//! One thread owns MPI, from its start to its end, with the values that are on their way. When a
-//! rank is lost, that thread stops where it is, for MPI can neither finish nor be told to: whoever
-//! waits for it goes on without, and the process ends without `MPI_Finalize`, which would wait for
-//! the lost rank.
+//! One thread owns MPI, from its start to its end, and the values in transit. When a rank is lost,
+//! that thread stops where it is, as MPI can neither finish nor be stopped: threads that wait for
+//! it go on without it, and the process ends without `MPI_Finalize`, which would wait for the lost
+//! rank.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ pub struct MpiExchange {
 struct Line {
     orders: Sender<Order>,
     done: Receiver<Values>,
-    /// Of the last exchange, to be filled again.
+    /// The buffers of the last exchange, to be reused.
     spare: Values,
 }
 
@@ -70,7 +70,7 @@ enum Order {
     Finish,
 }
 
-/// What the thread says once MPI has started.
+/// The thread's message once MPI has started.
 type Started = Result<Ranks, String>;
 
 impl fmt::Debug for MpiExchange {
@@ -82,7 +82,7 @@ impl fmt::Debug for MpiExchange {
 impl MpiExchange {
     /// Starts MPI, at most once a process. All ranks call it, after [`Group::join`]: a rank that
     /// never comes is then named by the group and not waited for by MPI. It starts MPI in a thread
-    /// of its own (`MPI_THREAD_FUNNELED`), which alone calls MPI.
+    /// of its own (`MPI_THREAD_FUNNELED`), the only one to call MPI.
     ///
     /// # Errors
     /// If MPI does not start, numbers the ranks otherwise than the launcher's variables, or a
@@ -272,7 +272,7 @@ fn start_mpi() -> Result<Universe, String> {
     }
 }
 
-/// Ends nothing and returns never: MPI is left as it is until the process ends.
+/// Never returns: MPI is left as it is until the process ends.
 fn stop() -> ! {
     loop {
         thread::park();

@@ -10,7 +10,7 @@ pub type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 /// Takes a line for the log.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What [`Group::join`](crate::Group::join) needs besides the rank.
+/// The options of [`Group::join`](crate::Group::join), besides the rank.
 #[derive(Clone)]
 pub struct JoinOptions {
     /// Where rank 0 listens, as `HOST:PORT`. Else `MASTER_ADDR:MASTER_PORT`; else, on one node,

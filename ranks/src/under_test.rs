@@ -1,8 +1,9 @@
-//! One rank of a run as a process, for tests: it takes steps of which each waits for all ranks.
+//! One rank of a run as a process, for tests: it takes steps, each of which waits for all ranks.
 //!
 //! `rank-under-test STEPS TIMEOUT_MS [FAIL_AT]`: the last rank fails at step `FAIL_AT`. Each step
-//! is a line on the standard output, an error one on the other. It ends with 1 after an error, with
-//! the code of a rank that left with one, and with 8 if another rank is lost otherwise.
+//! is a line on standard output, an error a line on standard error. The process ends with 1 after
+//! an error, with the code of a rank that left with one, and with 8 if another rank is lost
+//! otherwise.
 //!
 //! With the feature `mpi` and `RANK_UNDER_TEST_MPI` set, a step exchanges values over MPI.
 
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     };
     println!("rank {} is process {}", group.rank(), std::process::id());
     let result = take_steps(&group, steps, arguments.next());
-    // Before it leaves: a launcher may kill who takes its time.
+    // Before it leaves: a launcher may kill a process that takes its time.
     let code = match &result {
         Ok(()) => ExitCode::SUCCESS,
         Err((error, code)) => {
@@ -52,7 +53,7 @@ fn tell(error: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// What one step does with the other ranks.
+/// The work of one step with the other ranks.
 type Step = Box<dyn Fn(u64) -> Result<(), RanksError>>;
 
 fn take_steps(group: &Group, steps: u64, fail_at: Option<u64>) -> Result<(), (String, u8)> {

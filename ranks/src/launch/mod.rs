@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::RanksError;
 
-/// Who started the processes.
+/// The program that started the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launcher {
     /// Nobody: one process.
@@ -42,7 +42,7 @@ pub struct Launch {
     pub local_rank: usize,
     /// How many processes of the run its host has.
     pub local_ranks: usize,
-    /// Who started them.
+    /// The program that started them.
     pub launcher: Launcher,
 }
 
@@ -130,7 +130,7 @@ impl Launch {
         Ok(Self::alone())
     }
 
-    /// Whether all ranks run on this host.
+    /// True if all ranks run on this host.
     pub(crate) fn on_one_node(&self) -> bool {
         self.local_ranks == self.ranks
     }

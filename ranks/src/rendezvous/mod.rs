@@ -2,8 +2,8 @@
 //!
 //! On one node nothing need be set: rank 0 listens on a free port of the loopback device, and
 //! leaves port and a random token in a file that only the user may read. Its name is derived from
-//! the launcher's job, so two runs do not meet, and what a dead run left is overwritten or, as its
-//! token fits no one, ignored.
+//! the launcher's job, so two runs do not meet. The file of a dead run is overwritten or, as its
+//! token fits no other run, ignored.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ const MAX_FILE_BYTES: u64 = 4096;
 /// The shortest token that is accepted: shorter ones can be guessed.
 const MIN_TOKEN_CHARS: usize = 8;
 
-/// What is known before the ranks meet.
+/// The settings that are known before the ranks meet.
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
     /// `HOST:PORT`, if it is given.

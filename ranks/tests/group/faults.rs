@@ -233,7 +233,7 @@ fn a_loss_calls_back_once_with_what_both_were_doing() {
         );
         assert_eq!(said, expected);
         assert_eq!(group.lost().map(|lost| lost.to_string()), Some(expected));
-        // Too late to be told later: at once.
+        // A callback set after the loss is called at once.
         group.on_loss(Box::new(move |lost| again.send(lost.host.clone()).expect("heard")));
         assert_eq!(&called.try_recv().expect("called already"), host);
         assert!(matches!(group.barrier("the end"), Err(RanksError::Lost(_))));

@@ -1,4 +1,4 @@
-//! Ranks come together, and tell each other things.
+//! Ranks join the group, and exchange messages.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The group of a run's ranks: how they come together, what they tell each other, how one is lost.
+//! The group of a run's ranks: how they join, what they send each other, how one is lost.
 
 mod common;
 mod faults;

@@ -1,4 +1,4 @@
-//! Who is no rank of the run is turned away, and the run starts.
+//! A peer that is not a rank of the run is refused, and the run starts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
