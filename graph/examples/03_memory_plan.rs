@@ -21,7 +21,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let program = perceptron()?;
 
     // The plan depends on the target: element types, scratch memory, streams. On a GPU the
-    // gradients of weights run on a second stream, beside the main line.
+    // gradients of weights run on a second stream, concurrently with the main one.
     let target = Target::Gpu(Gpu::a100());
     let schedule = Schedule::new(&program, &target)?;
     for (position, launch) in schedule.launches().iter().enumerate() {

@@ -50,7 +50,7 @@ pub fn all_reduce_buckets(
     Ok(grads.iter().filter_map(sum_of).collect())
 }
 
-/// The tensors, each once, in the order of the nodes that write them; first what no node writes.
+/// The tensors, each once, in the order of the nodes that write them; first those without a writer.
 fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
     let mut writer = vec![None; program.tensors().len()];
     for (position, node) in program.nodes().iter().enumerate() {
@@ -69,9 +69,10 @@ fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
     ready
 }
 
-/// Divides a list of sizes into consecutive ranges: one ends when it holds `limit` bytes or more,
-/// and at least one. What is left at the end is a range of its own if it holds a quarter of that,
-/// or nothing precedes it; else it joins the last one, as it would pay a whole latency for little.
+/// Divides a list of sizes into consecutive ranges: a range ends when it holds `limit` bytes or
+/// more, and at least one. The rest at the end is a range of its own if it holds a quarter of the
+/// limit, or nothing precedes it; else it joins the last range, as it would pay a whole latency for
+/// little.
 pub fn partition(bytes: &[usize], limit: usize) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut held) = (0, 0usize);
@@ -122,7 +123,8 @@ mod tests {
         assert!(partition(&[], 8).is_empty());
     }
 
-    /// In any list: every member once, in order, and no bucket is full before its last member.
+    /// In any list, every member occurs once, in order, and no bucket is full before its last
+    /// member.
     #[test]
     fn every_member_is_in_one_bucket() {
         for seed in 0..200usize {

@@ -83,7 +83,7 @@ pub enum HostWork {
 pub struct Work {
     /// Name in messages.
     pub name: String,
-    /// What it does.
+    /// Its task or tasks.
     pub body: Body,
     /// Stream that runs it, after the earlier work of the same stream.
     pub stream: usize,

@@ -1,8 +1,8 @@
 //! Checks a program's nodes on a device against the CPU reference, each on its actual inputs.
 //!
 //! The reference gets the inputs that the device gave the node, so errors do not accumulate along
-//! the program. An op computes every element of its outputs from its inputs alone, so all elements
-//! are compared, including those past a count.
+//! the program. An op computes every element of its outputs from nothing but its inputs, so all
+//! elements are compared, including those past a count.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub struct Checked {
 
 /// Compares the first node of each op at each shape.
 pub struct NodeCheck<'a> {
-    /// What the program is planned in.
+    /// The precision that the program is planned in.
     precision: Precision,
     /// References of more FLOPs than this are skipped.
     most_flops: u64,

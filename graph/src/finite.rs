@@ -41,7 +41,7 @@ pub struct FirstNonFinite {
 }
 
 impl FirstNonFinite {
-    /// What was found; `None` if every value was finite.
+    /// The first value found that is not finite; `None` if all are.
     pub fn found(&self) -> Option<&NonFinite> {
         self.found.as_ref()
     }

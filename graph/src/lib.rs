@@ -10,7 +10,7 @@
 //! | gradients, from the ops' backward rules | [`autodiff::differentiate`] |
 //! | gradients summed over ranks, many at once | [`buckets::all_reduce_buckets`] |
 //! | dead nodes removed | [`prune::prune`] |
-//! | elementwise nodes put into the ops beside them | [`fuse`] |
+//! | elementwise nodes put into adjacent ops | [`fuse`] |
 //! | order, streams, and what waits for what | [`Schedule`] |
 //! | an offset in one arena for every value | [`Plan`] |
 //! | tensors that live across runs | [`StateSet`], [`DeviceState`] |

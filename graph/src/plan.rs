@@ -164,8 +164,8 @@ impl Block {
 
     fn dead_before(&self, other: &Block, schedule: &Schedule) -> bool {
         let writer = other.users[0];
-        // Launch order is one of the allowed orders, and settles most pairs immediately. Of the
-        // other users the last is the most likely to be too late.
+        // Launch order is one of the allowed orders, and settles most pairs immediately. The last
+        // of the other users is the most likely to be too late.
         let possible = !self.kept && self.last() < writer;
         possible && self.users.iter().rev().all(|u| schedule.happens_before(*u, writer))
     }

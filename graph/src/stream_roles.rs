@@ -1,4 +1,4 @@
-//! What runs on each stream of a GPU, and which comes first: for schedules and captures alike.
+//! The work of each stream of a GPU, and its priority: for schedules and captures alike.
 
 use device::Priority;
 
@@ -11,7 +11,7 @@ pub const BESIDE: usize = 2;
 /// The stream of sums over ranks.
 pub const COMMUNICATION: usize = 3;
 
-/// What is waited for longest comes first: other ranks, then the longest path of this one.
+/// The longest wait comes first: for other ranks, then for the longest path of this one.
 pub(crate) fn priority(stream: usize) -> Priority {
     match stream {
         COMMUNICATION => Priority::High,

@@ -10,8 +10,8 @@ use crate::{Node, Program, TensorId};
 
 pub use crate::stream_roles::{BESIDE, COMMUNICATION, MAIN, WEIGHT_GRADIENTS};
 
-/// A node goes beside the main stream if it may end this many of its own durations later: what is
-/// in front of it on that stream takes a while too.
+/// A node goes to the stream beside the main one if it may end this many of its own durations
+/// later: the nodes in front of it on that stream take a while too.
 const SLACK: f64 = 4.0;
 /// Outputs of a matrix product by a block: one with fewer tiles than the GPU has multiprocessors
 /// leaves room for others.
@@ -50,8 +50,8 @@ pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
     streams
 }
 
-/// For each node of the main stream the nodes beside it that it waits for, so that no large tensor
-/// stays in memory only for them: those that read one that the main stream no longer reads.
+/// For each node of the main stream, the nodes beside it that it waits for, so that no large tensor
+/// stays in memory only for them: the nodes that read one that the main stream no longer reads.
 pub(crate) fn readers_to_wait_for(
     program: &Program,
     gpu: &Gpu,
@@ -206,7 +206,7 @@ mod tests {
         on_gpu(program, &Gpu::a100())
     }
 
-    /// Between a long chain and a short one the short goes beside, whoever comes first.
+    /// Given a long chain and a short one, the short one goes beside, in either order.
     #[test]
     fn what_the_longest_path_need_not_wait_for_goes_beside() {
         let mut p = Program::new();
@@ -260,8 +260,8 @@ mod tests {
         assert_eq!((forced[1], forced[5]), (BESIDE, MAIN), "node 6 reads it next");
     }
 
-    /// The main stream waits for a reader beside it where it has no own reader of a large tensor
-    /// left, and not before.
+    /// The main stream waits for a reader beside it once it has no reader of a large tensor left
+    /// itself, and not before.
     #[test]
     fn no_large_tensor_is_kept_for_a_node_beside() {
         let mut p = Program::new();

@@ -3,7 +3,7 @@
 //!
 //! The timestamps are kernels in a modified copy of the list. They lengthen what they measure: the
 //! span of a piece of work includes the start-up of its kernels and that of the timestamp after it.
-//! [`StampCost::measure`] estimates the overhead with a graph of timestamps alone.
+//! [`StampCost::measure`] estimates the overhead with a graph of nothing but timestamps.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// `list` with a timestamp before and after each piece of work, on its stream. Whatever waited
-    /// for the work now waits for the timestamp after it.
+    /// `list` with a timestamp before and after each piece of work, on its stream. Work that waited
+    /// for this piece now waits for the timestamp after it.
     ///
     /// # Errors
     /// Device errors.
@@ -109,7 +109,8 @@ fn download(
     Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
-/// The cost of timestamps and the resolution of their clock, from a graph of timestamps alone.
+/// The cost of timestamps and the resolution of their clock, from a graph of nothing but
+/// timestamps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StampCost {
     /// Stamps in that graph.

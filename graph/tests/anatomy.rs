@@ -1,5 +1,5 @@
-//! Steps that are timed, stamped or looked at on the emulated device: they are steps like any
-//! other, and what they tell is whole.
+//! Steps that are timed, stamped or observed on the emulated device: they compute the same as any
+//! other step, and their reports are complete.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -194,8 +194,8 @@ fn spans_keep_to_streams_and_waits() {
     }
 }
 
-/// A kernel that computes something else than its reference is found and named, and nothing else
-/// is; each node is named before it runs.
+/// A kernel that computes something else than its reference is found and named, and no other; each
+/// node is named before it runs.
 #[test]
 fn a_wrong_kernel_is_found_by_name() {
     let mut run = Run::on(EmulatedDevice::new(Order::Given), true);

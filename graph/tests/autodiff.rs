@@ -223,7 +223,7 @@ fn a_frozen_part_gets_no_backward() {
         .filter(|n| n.pass == Pass::Backward)
         .map(|n| (n.part.as_str(), n.op.name()))
         .collect();
-    // Of the product only the gradient of `w`, and nothing of the stem.
+    // The product has only the gradient of `w`, and the stem has none.
     assert_eq!(backward, [("head", "spread"), ("head", "mul")]);
 }
 

@@ -1,5 +1,5 @@
-//! Gradients summed over ranks in buckets: right on every rank, in any order, and beside the rest
-//! of the backward pass.
+//! Gradients summed over ranks in buckets: right on every rank, in any order, and concurrently with
+//! the rest of the backward pass.
 
 use std::sync::Arc;
 
@@ -68,7 +68,8 @@ fn means(width: usize, step: usize, ranks: usize, factor: f32) -> Vec<f64> {
     means
 }
 
-/// What is kept after each step of a captured graph on one rank: all sums, then the finite flag.
+/// The kept tensors after each step of a captured graph on one rank: all sums, then the finite
+/// flag.
 fn run(device: EmulatedDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)> {
     let rank = device.ranks().rank;
     let device: Arc<dyn Device> = Arc::new(device);

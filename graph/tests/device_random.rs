@@ -23,7 +23,7 @@ use kernels::{Precision, Role, TensorDesc};
 
 use crate::common::random::{Rng, streams};
 
-/// `[N, H, W, C]` of every map; those of half the extents are what is upsampled.
+/// `[N, H, W, C]` of every map; maps of half the extents are inputs of the upsampling.
 const FULL: [usize; 4] = [1, 6, 8, 8];
 const HALF: [usize; 4] = [1, 3, 4, 8];
 const RING: [usize; 2] = [4, 3];
@@ -304,7 +304,7 @@ impl Bench {
     }
 }
 
-/// No wait of a schedule is for nothing: without it two launches race, and the capture says so.
+/// Every wait of a schedule is needed: without it two launches race, and the capture reports them.
 #[test]
 fn every_wait_that_is_dropped_is_found() {
     let mut dropped = 0;
@@ -354,7 +354,8 @@ fn a_block_moved_onto_another_is_found() {
             if prepared.program.kept().contains(&tensor) {
                 continue;
             }
-            // The first that it may not share with, and that no launch could use in place of it.
+            // The first block that it may not share with, and that no launch could use in place of
+            // it.
             let beside = |b: &&graph::plan::Block| {
                 let apart = !shares_a_launch(&prepared.program, a.owner, b.owner);
                 apart && b.bytes >= a.bytes && a.conflicts(b, &prepared.schedule)
@@ -369,7 +370,7 @@ fn a_block_moved_onto_another_is_found() {
     assert!(tried > 90 && 100 * caught >= 85 * tried, "{caught} of {tried} caught");
 }
 
-/// True if one node reads or writes both: some ops work in place, which is no fault.
+/// True if one node reads or writes both: ops are allowed to work in place.
 fn shares_a_launch(program: &Program, a: Owner, b: Owner) -> bool {
     let (Owner::Tensor(a), Owner::Tensor(b)) = (a, b) else { return false };
     assert!(program.tensors()[a.index()].kind == TensorKind::Value);

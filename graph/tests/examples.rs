@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::Write;
 
-/// A lesson as a module: its `main` is for `cargo run --example` alone.
+/// A lesson as a module: its `main` is only for `cargo run --example`.
 macro_rules! lessons {
     ($($path:literal $name:ident)+) => {
         $(#[allow(dead_code)] #[path = $path] mod $name;)+

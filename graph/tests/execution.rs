@@ -69,7 +69,7 @@ fn no_result_depends_on_what_the_arena_held() {
     }
 }
 
-/// Programs that take turns in one arena give what each gives alone, also after another has run.
+/// Programs that take turns in one arena give the same results as in an arena of their own.
 #[test]
 fn programs_in_one_arena_do_not_disturb_one_another() {
     for seed in 0..40 {

@@ -331,7 +331,7 @@ fn sums_of_other_rows_stay() {
     assert!(plain == results(&program), "other values");
 }
 
-/// Two copies of inputs that meet in a sum, alone or beside another term.
+/// Two copies of inputs that meet in a sum, with or without another term.
 fn copies(third: bool, kept: bool) -> Program {
     let mut program = Program::new();
     program.set_part("net");

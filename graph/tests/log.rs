@@ -1,4 +1,4 @@
-//! What the log says of a program on a device: planned, loaded, chosen, captured.
+//! Log events of a program on a device: planned, loaded, chosen, captured.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};

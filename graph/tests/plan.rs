@@ -60,7 +60,7 @@ fn the_checker_catches_a_broken_plan() {
     assert!(caught > 40, "only {caught} programs had a pair to break");
 }
 
-/// What one stream allows is not safe on two: the waits decide, not the order of launches.
+/// A plan for one stream is not safe on several: the waits decide, not the order of launches.
 #[test]
 fn the_checker_catches_a_plan_made_for_fewer_streams() {
     let mut caught = 0;

@@ -106,7 +106,7 @@ fn dead_nodes_go_and_updates_and_kept_tensors_stay() {
     assert_eq!(program.nodes()[2].outputs, half_dead, "tensors keep their numbers");
 }
 
-/// What remains is exactly what kept tensors and updates can be traced back to.
+/// The nodes that remain are exactly the ancestors of kept tensors and updates.
 #[test]
 fn pruning_random_programs_leaves_ancestors_only() {
     let mut dropped = 0;

@@ -121,7 +121,7 @@ fn a_device_on_its_own_is_a_group_of_one() {
     assert_eq!(run_group(Order::Given, 1), [alone]);
 }
 
-/// Ranks that bring different lengths are told, all of them, and none hangs.
+/// If ranks bring different lengths, all of them get the fault, and none hangs.
 #[test]
 fn sums_of_different_lengths_are_a_fault_on_every_rank() {
     let faults: Vec<String> = std::thread::scope(|scope| {

@@ -16,8 +16,8 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct CpuArena(Arc<Mutex<Arena>>);
 
 impl CpuArena {
-    /// Makes room for a plan of `bytes`. What the arena holds may be lost; no page is taken before
-    /// it is written.
+    /// Makes room for a plan of `bytes`. The contents of the arena may be lost; no page is taken
+    /// before it is written.
     ///
     /// # Errors
     /// [`GraphError::NoMemory`].

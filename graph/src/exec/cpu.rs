@@ -243,8 +243,8 @@ impl CpuExecutor {
         self.run_while(state, || true);
     }
 
-    /// Runs the program once, as long as `go_on` says so before each launch. Returns whether the
-    /// run is whole; after a partial one, kept tensors are meaningless.
+    /// Runs the program once, and stops before the first launch for which `go_on` returns false.
+    /// Returns whether the run is whole; after a partial one, kept tensors are meaningless.
     ///
     /// Panics as [`Self::run`] does.
     pub fn run_while(&mut self, state: &mut StateSet, go_on: impl Fn() -> bool) -> bool {

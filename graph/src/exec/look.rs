@@ -1,4 +1,4 @@
-//! What an observer of a run sees of each node.
+//! The view of a node that an observer of a run gets.
 
 use kernels::cpu::HostTensor;
 

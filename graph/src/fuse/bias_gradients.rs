@@ -1,5 +1,5 @@
-//! Gradients of biases are summed by an op that has the summed gradient at hand, in place of a
-//! [`BiasGrad`].
+//! Gradients of biases are summed by an op that already has the gradient to be summed, in place of
+//! a [`BiasGrad`].
 
 use kernels::Fusion;
 use kernels::ops::bias_grad::BiasGrad;

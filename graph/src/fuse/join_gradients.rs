@@ -6,10 +6,10 @@ use kernels::ops::sum::Sum;
 use super::{Uses, is, remove};
 use crate::{Program, TensorId};
 
-/// Puts the nodes whose ops `takes` accepts into one, the op that `join` makes of theirs; with it
-/// come the positions of the ops in the order in which it takes their inputs. Output `i` of the
-/// node is the sum of outputs `i` of all that have as many, in place of their [`Sum`], or as one
-/// term where others are in it.
+/// Replaces the nodes whose ops `takes` accepts by one, whose op `join` makes of theirs; `join`
+/// also returns the positions of the ops in the order in which the new op takes their inputs.
+/// Output `i` of the node is the sum of outputs `i` of all that have as many, in place of their
+/// [`Sum`], or as one term where others are in it.
 ///
 /// Nothing changes if there is one such node, if `join` gives `None`, or if anything but those sums
 /// needs an output.
@@ -50,12 +50,12 @@ pub fn join_gradients(
     remove(program, &done);
 }
 
-/// Where the parts' outputs of one place go.
+/// The outputs of one place of the joined nodes, and the tensor that takes their place.
 struct Meeting {
     terms: Vec<TensorId>,
     /// The node that adds the terms, if there are several.
     sum: Option<usize>,
-    /// What the one node writes.
+    /// The tensor that the joined node writes.
     output: TensorId,
 }
 

@@ -1,9 +1,9 @@
-//! Fusions: passes that put what an elementwise node does into the op that writes its input.
+//! Fusions: passes that move the work of an elementwise node into the op that writes its input.
 //!
-//! Each is a pattern over ops, applied to a whole program once dead nodes are gone, and changes no
-//! value but by rounding: what was stored between two nodes stays in f32. A tensor that anything
-//! else needs stays as it is: one that is kept, or has another reader. Results keep their tensors,
-//! and so their names.
+//! Each is a pattern over ops, applied to a whole program once dead nodes are gone, and changes
+//! values only by rounding: a value that was stored between two nodes stays in f32. A tensor that
+//! anything else needs (it is kept, or has another reader) stays as it is. Results keep their
+//! tensors, and so their names.
 
 mod bias_gradients;
 mod grad_mask_add;
@@ -23,7 +23,7 @@ pub use relu_signs::relu_signs;
 pub use scaled_weights::scaled_weights;
 pub use upsample_add::upsample_add;
 
-/// Who writes and reads each tensor of a program, as positions of its nodes.
+/// The writer and the readers of each tensor of a program, as positions of its nodes.
 struct Uses {
     writer: Vec<Option<usize>>,
     readers: Vec<Vec<usize>>,
@@ -53,7 +53,7 @@ impl Uses {
         self.writer[tensor.index()]
     }
 
-    /// True if node `reader` alone needs the tensor, and reads it once.
+    /// True if only node `reader` needs the tensor, and reads it once.
     fn is_only_for(&self, tensor: TensorId, reader: usize) -> bool {
         !self.kept[tensor.index()] && self.readers[tensor.index()] == [reader]
     }

@@ -60,7 +60,7 @@ fn insert(
     outputs
 }
 
-/// What the parts of these nodes begin with, in whole words.
+/// The longest common prefix of these nodes' parts, in whole words.
 fn part_of(program: &Program, nodes: &[usize]) -> String {
     let words = |node: &usize| program.nodes[*node].part.split('.').collect::<Vec<_>>();
     let mut common = words(&nodes[0]);

@@ -1,5 +1,5 @@
-//! Says whether a memory plan is sound, from the launches' streams and waits alone: it shares no
-//! code with the planner and asks nothing of [`Schedule::happens_before`].
+//! Checks that a memory plan is sound, from nothing but the launches' streams and waits: it shares
+//! no code with the planner and does not use [`Schedule::happens_before`].
 
 use graph::{Plan, Program, Schedule, TensorId};
 use kernels::TensorDesc;

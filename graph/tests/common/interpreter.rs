@@ -10,7 +10,7 @@ use kernels::on_cpu::run_updating;
 
 use super::random::{Rng, Sample};
 
-/// What a run leaves behind: all values by tensor index, and the state.
+/// The result of a run: all values by tensor index, and the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
     pub(crate) values: BTreeMap<usize, HostTensor>,
@@ -100,8 +100,8 @@ impl<'a> Adversary<'a> {
         }
     }
 
-    /// Runs everything and returns the kept values and the state, or what went wrong on the way:
-    /// memory of a running launch that changed under it.
+    /// Runs everything and returns the kept values and the state, or the fault: memory of a running
+    /// launch that changed under it.
     pub(crate) fn run(mut self) -> Result<Outcome, String> {
         while self.done.iter().any(|d| !d) {
             let startable = self.startable();

@@ -1,4 +1,4 @@
-//! What the tests share: toy ops, random programs, and two interpreters of them.
+//! Code that the tests share: toy ops, random programs, and two interpreters of them.
 
 pub(crate) mod checker;
 pub(crate) mod interpreter;

@@ -1,4 +1,4 @@
-//! Random programs of [`Mix`] nodes, from a seed alone.
+//! Random programs of [`Mix`] nodes, from nothing but a seed.
 
 use std::sync::Arc;
 

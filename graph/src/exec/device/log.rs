@@ -1,4 +1,4 @@
-//! What the log says of a program on a device: modules loaded, kernels chosen, graphs captured.
+//! Log events of a program on a device: modules loaded, kernels chosen, graphs captured.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -9,7 +9,7 @@ use super::{DeviceExecutor, DeviceState, Place, Prepared};
 use crate::exec::{Look, Seen};
 use crate::{GraphError, Program, TensorId, TensorKind};
 
-/// Where the tensors of a program lie, by index, and what they are held in.
+/// Addresses of a program's tensors, by index, and the precision that they are held in.
 #[derive(Debug)]
 pub(super) struct Homes {
     of: Vec<Option<Home>>,

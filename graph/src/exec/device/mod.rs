@@ -262,7 +262,8 @@ impl DeviceExecutor {
         while !self.is_done(step) {
             self.device.idle()?;
             if started.elapsed() > limit {
-                // Whoever reports this drops the executor first, which would wait for the step.
+                // The caller that reports this drops the executor first, which would wait for the
+                // step.
                 self.device.give_up();
                 return Err(GraphError::Hangs { step, seconds: limit.as_secs() });
             }

@@ -69,7 +69,7 @@ impl Prepared {
         Self { program, target, schedule, plan, inputs, input_bytes }
     }
 
-    /// What a GPU holds the program's tensors in.
+    /// The precision in which a GPU holds the program's tensors.
     pub fn precision(&self) -> Precision {
         self.target.gpu().map_or(Precision::Fp32, |gpu| gpu.precision)
     }

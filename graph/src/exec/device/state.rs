@@ -13,7 +13,7 @@ use crate::{GraphError, Program, StateSet};
 /// Maximum pinned memory that an upload uses as staging.
 const STAGING_BYTES: usize = 64 << 20;
 
-/// Named tensors in device memory. Those named as mapped at creation are in host memory instead,
+/// Named tensors in device memory. Tensors named as mapped at creation are in host memory instead,
 /// where kernels write them and the host reads them without a copy.
 #[derive(Debug)]
 pub struct DeviceState {
@@ -88,7 +88,7 @@ impl DeviceState {
         Ok(state)
     }
 
-    /// What the device holds the state in.
+    /// The precision in which the device holds the state.
     pub fn precision(&self) -> Precision {
         self.precision
     }
