@@ -27,7 +27,7 @@ pub fn pack(files: &[Packed]) -> Vec<u8> {
 /// The files of a compressed archive.
 ///
 /// # Errors
-/// What is wrong with bytes that are none.
+/// The fault of bytes that are not such an archive.
 pub fn unpack(compressed: &[u8]) -> Result<Vec<Packed>, String> {
     let mut all = Vec::new();
     let mut decoder =

@@ -1,11 +1,12 @@
-//! What the processes of a run exchange on the host: the CPU's counterpart to
+//! The exchange between the processes of a run on the host: the CPU's counterpart to
 //! [`Device::all_reduce`](crate::Device::all_reduce).
 
 use std::fmt::Debug;
 
 use crate::Ranks;
 
-/// Moves values between the ranks of a run. It adds nothing: who sums chooses the order.
+/// Moves values between the ranks of a run. It adds nothing: the caller that sums chooses the
+/// order.
 ///
 /// All ranks call it the same number of times, in the same order, with lengths that agree.
 pub trait Exchange: Debug + Send + Sync {

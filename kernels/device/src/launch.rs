@@ -243,7 +243,7 @@ pub struct Buffer<'a> {
     pub desc: &'a TensorDesc,
     /// First element.
     pub ptr: DevicePtr,
-    /// What decides its element type.
+    /// The precision that decides its element type.
     pub precision: Precision,
 }
 

@@ -103,7 +103,7 @@ impl Ranks {
     pub const ALONE: Self = Self { rank: 0, count: 1 };
 }
 
-/// Which of the kernels that wait for a multiprocessor comes first.
+/// The priority of a kernel among those that wait for a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// Fills what others leave.
@@ -149,9 +149,9 @@ pub struct ModuleLoad {
 pub struct Remark {
     /// Its name.
     pub kernel: String,
-    /// What it takes on this GPU.
+    /// Its resources on this GPU.
     pub takes: [u32; 2],
-    /// What it was planned with.
+    /// The resources that it was planned with.
     pub planned: [u32; 2],
 }
 
@@ -195,7 +195,7 @@ pub enum DeviceError {
     Kernel {
         /// Name.
         kernel: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Something that a capture cannot contain.
@@ -215,7 +215,7 @@ pub enum DeviceError {
 ///
 /// Handles belong to the device that made them; a foreign or released one panics. Memory is
 /// released by [`Device::free`], streams, events and graphs by [`Device::free_stream`] and its
-/// siblings, and whatever is left with the device.
+/// siblings, and all that remains with the device.
 pub trait Device: Debug + Send + Sync {
     /// Name and driver, for reports.
     fn name(&self) -> String;

@@ -1,4 +1,4 @@
-//! The compiled CUDA sources: the manifest beside the PTX, and both as embedded in a program.
+//! The compiled CUDA sources: PTX and its manifest, in their folder and embedded in a program.
 //!
 //! The tool `compile-kernels` writes it, the CUDA device checks launches against it, and a test
 //! compares it with the sources. A source may have several entries, one per target architecture; a
@@ -50,7 +50,7 @@ pub struct Source {
     pub real: Precision,
     /// Hash of the source and of everything that it includes.
     pub sha256: String,
-    /// The file beside the manifest, `compute_80/sum.ptx`.
+    /// The file, relative to the manifest: `compute_80/sum.ptx`.
     pub ptx: String,
     /// Hash of that file.
     pub ptx_sha256: String,

@@ -50,7 +50,7 @@ pub struct Gpu {
     pub shared_bytes: usize,
     /// L2 cache, in bytes.
     pub l2_bytes: usize,
-    /// What the plan's tensors are held in; a device itself says fp16.
+    /// The precision in which the plan's tensors are held; the `Gpu` of a device has fp16.
     pub precision: Precision,
 }
 

@@ -29,8 +29,8 @@ impl DType {
     }
 }
 
-/// The precisions whose kernels serve this one, the first that a kernel has: those of products
-/// alone differ between tf32 and fp32.
+/// The precisions whose kernels serve this one, in order of preference: only products have
+/// different kernels for tf32 and fp32.
 pub fn served_by(precision: Precision) -> &'static [Precision] {
     match precision {
         Precision::Fp16 => &[],

@@ -68,7 +68,7 @@ struct State {
 
 impl CudaDevice {
     /// Opens the GPU with this number, as `CUDA_VISIBLE_DEVICES` counts them. Launches find kernels
-    /// by name in the first set that contains them. `notice` is told, once, before the driver has
+    /// by name in the first set that contains them. `notice` is called, once, before the driver has
     /// to compile kernels, as it may take half a minute.
     ///
     /// # Errors
@@ -84,10 +84,10 @@ impl CudaDevice {
         Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context })
     }
 
-    /// Joins the group of this identifier (of [`nccl_id`]), once: from then on
+    /// Joins the group of this identifier (from [`nccl_id`]), once: from then on
     /// [`Device::all_reduce`] sums over its ranks. Returns when all have joined.
     ///
-    /// Panics if a graph was captured before: what it holds in place of sums are copies.
+    /// Panics if a graph was captured before: it holds copies in place of sums.
     ///
     /// # Errors
     /// [`DeviceError::Absent`] with one sentence if NCCL is missing or too old; NCCL's own errors;

@@ -23,7 +23,7 @@ pub(super) struct Kernels {
     context: Arc<Context>,
     sets: Vec<&'static Compiled>,
     loaded: Mutex<HashMap<&'static str, Arc<Function>>>,
-    /// Told before the driver compiles, which takes a while.
+    /// Called before the driver compiles, which takes a while.
     notice: fn(&str),
     noticed: Once,
 }
@@ -106,8 +106,7 @@ impl Kernels {
         }
     }
 
-    /// Adds the kernels of a module that no newer architecture has. Returns what is remarkable
-    /// about them.
+    /// Adds the kernels of a module that no newer architecture has. Returns remarks about them.
     fn load(&self, (set, source): Member) -> Result<Vec<Remark>, DeviceError> {
         let module = Arc::new(self.module(set, source)?);
         let mut remarks = Vec::new();
@@ -135,8 +134,8 @@ impl Kernels {
         Module::of_ptx(&self.context, &source.path, set.ptx(source))
     }
 
-    /// How a kernel differs from what plans assume: they count on the registers that the manifest
-    /// tells, and local memory in a hot loop is slow.
+    /// The difference of a kernel from what plans assume: they count on the registers in the
+    /// manifest, and local memory in a hot loop is slow.
     fn remark(&self, kernel: &Kernel, takes: [u32; 2]) -> Option<Remark> {
         let planned = planned(kernel, self.context.gpu.capability.major)?;
         let planned = [planned.registers, planned.stack_bytes];
@@ -185,8 +184,8 @@ impl Module {
     fn of_code(context: &Arc<Context>, code: &[u8]) -> Option<Self> {
         context.bind().ok()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the image is an object file of the assembler's, which tells its own length, and
-        // outlives the call.
+        // SAFETY: the image is an object file of the assembler's, which contains its own length,
+        // and outlives the call.
         let made = unsafe { sys::cuModuleLoadData(&mut raw, code.as_ptr().cast()) };
         made.result().ok()?;
         Some(Self { raw, context: context.clone() })

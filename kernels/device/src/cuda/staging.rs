@@ -26,8 +26,8 @@ impl StagingMemory {
 
 impl PinnedBytes for StagingMemory {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the memory is alive, initialised by `new`, and as long as it says. Whoever writes
-        // it borrows `self` mutably; the device gets no address but as the source of copies.
+        // SAFETY: the memory is alive, initialised by `new`, and as long as it says. A writer
+        // borrows `self` mutably; the device gets no address but as the source of copies.
         unsafe { std::slice::from_raw_parts(self.memory.host.as_ptr(), self.memory.bytes) }
     }
 

@@ -28,7 +28,7 @@ const FINE: [c_int; 2] = [0, 7];
 /// A communicator's handle; null once it is given up.
 pub(super) type Raw = *mut c_void;
 
-/// What identifies a group: `ncclUniqueId`.
+/// The identifier of a group: `ncclUniqueId`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UniqueId(pub(super) [u8; 128]);
@@ -89,7 +89,7 @@ impl Library {
         library: libloading::Library,
         version: c_int,
     ) -> Result<Self, libloading::Error> {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe {
             Ok(Self {
                 version,
@@ -128,7 +128,7 @@ unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 

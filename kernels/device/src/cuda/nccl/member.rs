@@ -58,8 +58,8 @@ impl Member {
         !self.has_left.swap(true, Ordering::SeqCst)
     }
 
-    /// Gives the communicator up, once, on a thread of its own that has called `prepare`: what NCCL
-    /// waits for, this thread does not.
+    /// Gives the communicator up, once, on a thread of its own that has called `prepare`: this
+    /// thread does not wait for what NCCL waits for.
     pub(super) fn leave(
         &self,
         prepare: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
@@ -68,7 +68,7 @@ impl Member {
         let handle = self.take().ok_or_else(|| fault("another thread is inside of NCCL".into()))?;
         let (library, (sender, receiver)) = (self.library, mpsc::channel());
         let give_up = move || {
-            // All of it moves here, not the pointer alone.
+            // All of it moves here, not only the pointer.
             let handle = handle;
             let ended = prepare().and_then(|()| {
                 // SAFETY: the handle was taken out of its place, so it is given up once, and no
@@ -197,7 +197,7 @@ mod tests {
         let leaver = member.clone();
         assert!(member.begin_to_leave() && !member.begin_to_leave(), "only once");
         thread::spawn(move || sender.send(leaver.leave(|| Ok(()))));
-        // The step's thread is told at once, while NCCL still waits.
+        // The step's thread gets the error at once, while NCCL still waits.
         assert_eq!(member.check(), Err(left()));
         let ended = receiver.recv_timeout(60 * PATIENCE).expect("it returns");
         assert!(sentence(&ended.expect_err("still inside")).contains("not left it within 1 s"));

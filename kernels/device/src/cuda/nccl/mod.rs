@@ -33,8 +33,8 @@ pub struct NcclOptions {
     pub timeout: Duration,
 }
 
-/// What identifies a group of ranks: made by one of them, and given to [`super::CudaDevice::join`]
-/// by all.
+/// A new identifier of a group of ranks: one of them makes it, and all pass it to
+/// [`super::CudaDevice::join`].
 ///
 /// # Errors
 /// [`DeviceError::Absent`] with one sentence if NCCL is missing or too old; NCCL's own errors.
@@ -210,7 +210,7 @@ fn call(Ranks { rank, count }: Ranks) -> String {
 mod tests {
     use super::*;
 
-    /// What a user reads: one line.
+    /// The message that a user reads: one line.
     pub(super) fn sentence(error: &DeviceError) -> String {
         let sentence = error.to_string();
         assert!(!sentence.contains('\n'), "{sentence}");
