@@ -8,7 +8,7 @@ use std::ffi::c_int;
 /// Elements that are added at a time, in the processor's nearest cache.
 const BLOCK: usize = 4096;
 
-/// What a sum is of: `ncclFloat16` or `ncclFloat32`.
+/// The element type of a sum: `ncclFloat16` or `ncclFloat32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Half,

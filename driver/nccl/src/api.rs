@@ -41,7 +41,7 @@ static SUMS: Mutex<BTreeMap<usize, (Arc<Group>, Sum)>> = Mutex::new(BTreeMap::ne
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
     finish("ncclGetVersion", None, || {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { write(version, self::version()) }
     })
 }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     finish("ncclGetUniqueId", None, || {
         let opened = meeting::open()?;
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { write(id, opened) }
     })
 }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
     rank: c_int,
 ) -> c_int {
     finish("ncclCommInitRank", Some(rank), || {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { write(raw, ptr::null_mut()) }?;
         while planted("init", Some(rank)).is_some() {
             thread::park();
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn ncclAllReduce(
         }
         check_addresses(&sum, group.driver)?;
         group.connect(sum.bytes())?;
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { enqueue(&group, Sum { call: group.next_call(), ..sum }, stream) }
     })
 }
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(raw: Raw, error: *mut c_int) -> c
         if let Some(fault) = &fault {
             set_last(&fault.text);
         }
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees it.
         unsafe { write(error, fault.map_or(SUCCESS, |fault| fault.code)) }
     })
 }
@@ -185,7 +185,7 @@ pub extern "C" fn ncclGetLastError(_raw: Raw) -> *const c_char {
     last()
 }
 
-/// Lets a planted failure go first, and tells of every failure.
+/// Lets a planted failure go first, and records every failure.
 fn finish(
     function: &str,
     rank: Option<c_int>,
@@ -205,7 +205,7 @@ unsafe fn write<T>(to: *mut T, value: T) -> Result<(), Failure> {
     if to.is_null() {
         return Err(misuse(INVALID_ARGUMENT, "there is no place for the result"));
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     unsafe { to.write(value) };
     Ok(())
 }

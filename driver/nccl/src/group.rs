@@ -61,7 +61,7 @@ struct Mail {
     is_closed: bool,
 }
 
-/// One call of `ncclAllReduce`: addresses of the device, and what it is of.
+/// One call of `ncclAllReduce`: its addresses on the device, and its element type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sum {
     pub(crate) from: u64,
@@ -78,7 +78,7 @@ impl Sum {
     }
 }
 
-/// What the others have sent for a sum.
+/// The other ranks' messages for a sum.
 enum News {
     Frames(Vec<Frame>),
     Differs(String),
@@ -151,7 +151,7 @@ impl Group {
         lock(&self.state).references += usize::from(self.count > 1);
     }
 
-    /// Notes that it does so no more.
+    /// Notes that it no longer holds one.
     pub(crate) fn release(&self) {
         lock(&self.state).references -= usize::from(self.count > 1);
         self.changed.notify_all();
@@ -217,7 +217,7 @@ impl Group {
         }
         if self.rank > 0 {
             let own = self.own(sum)?;
-            // Where the connection is closed, the mail says so.
+            // The mail reports a closed connection.
             let _ = send(&self.peers[0].1, Kind::Numbers, what, own);
         }
         let mut frames = match self.news(what) {
@@ -287,10 +287,10 @@ impl Group {
         News::Frames(state.mail.iter_mut().filter_map(|mail| mail.frames.pop_front()).collect())
     }
 
-    /// Rank 0 tells the others why there will be no sum.
+    /// Rank 0 sends the others the reason why there will be no sum.
     fn tell(&self, kind: Kind, what: &What, text: &str) {
         for (_, stream) in self.peers.iter().filter(|_| self.rank == 0) {
-            // Whoever is gone need not know.
+            // A rank that is gone need not know.
             let _ = send(stream, kind, what, text.as_bytes());
         }
     }
@@ -326,7 +326,7 @@ impl Group {
         Ok(at)
     }
 
-    /// What this rank brings.
+    /// The values that this rank brings.
     fn own(&self, sum: &Sum) -> Result<&[u8], i32> {
         let at = self.at(sum.from, sum.bytes())?;
         // SAFETY: the driver has found an allocation that holds the bytes. It gives memory back,

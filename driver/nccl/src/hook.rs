@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// A function that the driver calls with the data of an operation.
 pub type Call<T> = unsafe extern "C" fn(*mut c_void) -> T;
 
-/// What the test driver has for libraries that put work on its streams.
+/// The functions of the test driver for libraries that put work on its streams.
 #[derive(Debug, Clone, Copy)]
 pub struct Driver {
     /// `driverEnqueue`: stream, name, what each execution calls, what the end calls, data.
@@ -83,6 +83,6 @@ unsafe fn function<F>(library: *mut c_void, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: null or an open library, and a name that ends with a zero.
     let found = unsafe { dlsym(library, name.as_ptr()) };
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
 }

@@ -15,7 +15,7 @@ struct Entry {
     rest: [*const c_void; 3],
 }
 
-/// `struct sockaddr_in`, if the family says so.
+/// `struct sockaddr_in`, if the family is IPv4.
 #[repr(C)]
 struct Address {
     family: u16,
@@ -65,8 +65,8 @@ fn interfaces() -> Vec<(String, Ipv4Addr)> {
     found
 }
 
-/// `wanted` is `NCCL_SOCKET_IFNAME`: prefixes with commas between, after `^` those of what is not
-/// wanted, after `=` whole names. NCCL's own order without it is `ib`, others, `docker`, `lo`.
+/// `wanted` is `NCCL_SOCKET_IFNAME`: prefixes with commas between, unwanted ones after `^`, whole
+/// names after `=`. NCCL's own order without it is `ib`, others, `docker`, `lo`.
 fn choose(interfaces: &[(String, Ipv4Addr)], wanted: &str) -> Option<Ipv4Addr> {
     let (is_not, names) = wanted.strip_prefix('^').map_or((false, wanted), |names| (true, names));
     let (is_whole, names) = names.strip_prefix('=').map_or((false, names), |names| (true, names));

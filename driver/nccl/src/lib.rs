@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `init:never` | the rank never joins |
 //! | `sum:N=hang` | the N-th execution of a sum does not end until the rank leaves |
-//! | `sum:N=error` | so, and the communicator tells of an error |
+//! | `sum:N=error` | the same, and the communicator reports an error |
 //! | `sum:N=die` | the process aborts instead |
 //! | `abort:hang` | `ncclCommAbort` ends the sums, and does not return |
 //! | `FUNCTION:N=CODE` | the N-th call of a function returns the code, and does nothing |

@@ -14,7 +14,7 @@ use crate::report::{Failure, INVALID_USAGE, REMOTE, SYSTEM, failure, misuse};
 use crate::wire::{receive_text, send_text};
 
 const MAGIC: [u8; 8] = *b"TESTNCCL";
-/// How long whoever connects may take to say who it is.
+/// How long a connection may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 const COME: &str = "come";
 
@@ -42,7 +42,7 @@ impl UniqueId {
     }
 }
 
-/// What a rank says of itself.
+/// A rank's introduction of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hello {
     rank: usize,
@@ -124,7 +124,7 @@ fn identity(device: c_int) -> String {
     format!("GPU {} of {host}", number.map_or(device.to_string(), str::to_owned))
 }
 
-/// What a connection says after the number that strangers do not know.
+/// The text of a connection after the number that strangers do not know.
 fn introduction(stream: &TcpStream, nonce: u64) -> Option<String> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let said = receive_text(stream).ok()?;
@@ -150,7 +150,7 @@ fn host(listener: &TcpListener, nonce: u64) {
             None if there.len() < there[0].0.count => continue,
             None => shared_device(&there).unwrap_or_else(|| format!("{COME}\n{}", there[0].0.at)),
         };
-        // Whoever is gone meanwhile is missed by the others later.
+        // The others notice later that a rank has gone meanwhile.
         there.drain(..).for_each(|(_, stream)| drop(send_text(&stream, &answer)));
         refusal.get_or_insert_with(|| "the identifier has served a group already".to_owned());
     }

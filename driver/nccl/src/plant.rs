@@ -17,12 +17,12 @@ const FUNCTIONS: [&str; 6] = [
     "ncclCommAbort",
 ];
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// No end until the group is left, or none at all.
     Hang,
-    /// An error that the group tells of later.
+    /// An error that the group reports later.
     Error,
     /// The process dies.
     Die,
@@ -35,13 +35,13 @@ struct Plant {
     /// The only rank that it befalls.
     rank: Option<c_int>,
     place: String,
-    /// The one time of those that pass the place, from 1; each time without it.
+    /// The one pass of this place, from 1, at which it occurs; without it, each pass.
     time: Option<u64>,
     fault: Fault,
     passed: AtomicU64,
 }
 
-/// The fault planted for this rank, on its way past this place.
+/// The fault planted for this rank at this place.
 pub(crate) fn planted(place: &str, rank: Option<c_int>) -> Option<Fault> {
     static PLANTS: OnceLock<Vec<Plant>> = OnceLock::new();
     let plants = PLANTS.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! What tests read: findings in a file, errors with their sentence, the sentence of the last one.
+//! Output for tests: findings in a file, errors with their sentence, the sentence of the last one.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};

@@ -1,4 +1,4 @@
-//! What goes over a connection: frames of a sum, and small messages while ranks meet.
+//! The traffic of a connection: frames of a sum, and small messages while ranks meet.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub(crate) struct What {
     pub(crate) of: Type,
 }
 
-/// What a frame brings.
+/// The contents of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One rank's numbers, or the sum of all.

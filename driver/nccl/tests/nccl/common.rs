@@ -14,9 +14,9 @@ use std::{env, fs, ptr, slice, thread};
 
 use driver_nccl::*;
 
-/// What ends sooner does not hang.
+/// A call that ends sooner does not hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// What has not ended by then hangs.
+/// A call that has not ended by then hangs.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(300);
 
 static MEMORY: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
@@ -191,7 +191,7 @@ impl Buffer {
         WRITTEN.lock().unwrap().contains(&(self.at, self.bytes as u64))
     }
 
-    /// Whether it holds what a sum leaves that does not end well.
+    /// True if it holds the bytes that a failed sum leaves.
     pub(crate) fn is_undefined(&self) -> bool {
         self.values::<u8>().iter().all(|byte| *byte == 0xff)
     }

@@ -39,7 +39,7 @@ fn ranks_on_one_gpu_are_refused_unless_they_may() {
         let test = ranks_on_one_gpu_are_refused_unless_they_may;
         let may = ("NCCL_MULTI_RANK_GPU_ENABLE", "1");
         all_report(test, 2, &[("TEST_DEVICES", "0,0"), ("TEST_CODE", "5")], one_gpu);
-        // Whatever the numbers that a process has for its GPUs.
+        // The ranks share a GPU under any numbers that their processes have for it.
         let visible = ("CUDA_VISIBLE_DEVICES", "3, 3");
         all_report(test, 2, &[visible, ("TEST_DEVICES", "0,1"), ("TEST_CODE", "5")], one_gpu);
         for variables in [[may, ("TEST_DEVICES", "0,0")], [visible, ("TEST_DEVICES", "1,2")]] {

@@ -16,7 +16,7 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// `RTLD_NOW`, for this library alone.
+/// `RTLD_NOW`, for this library only.
 const NOW: c_int = 2;
 
 /// Executes at once, and has all of the process's memory.

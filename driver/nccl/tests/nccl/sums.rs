@@ -27,7 +27,7 @@ fn threads(count: i32, body: impl Fn(Raw, i32, &Stream) + Sync) {
     });
 }
 
-/// What a rank brings: numbers whose sum depends on the order.
+/// The values that a rank brings: numbers whose sum depends on the order.
 fn value(rank: i32, i: usize) -> f32 {
     (i as f32 + 1.0) / [3.0, 7e-4, 1e5, 11.0][rank as usize]
 }
