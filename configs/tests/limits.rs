@@ -22,7 +22,7 @@ const NONSENSE: [&str; 13] = [
     "inf",
     "-inf",
 ];
-/// What one load may take; it takes milliseconds.
+/// The time limit of one load, which takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn is_numeric(key: &&Key) -> bool {

@@ -1,4 +1,4 @@
-//! What a user gets wrong is one sentence with the file, the key and the mend.
+//! A user's mistake is reported in one sentence with the file, the key and the mend.
 
 #![allow(clippy::unwrap_used)]
 

@@ -114,7 +114,7 @@ fn mlperf_states_each_rule_of_the_reference() {
     assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (2.0, Some(0.0)));
     assert_eq!((solver.milestones.as_slice(), solver.warmup_steps), (&[12_000, 16_000][..], 625));
     assert_eq!((solver.warmup_rule, solver.first_schedule_step), (WarmupRule::SharedDelta, 1));
-    // What the reference calls its warm-up factor: the rate's growth a step.
+    // The reference's warm-up factor: the rate's growth per step.
     let growth = solver.learning_rate * (1.0 - solver.warmup_factor) / solver.warmup_steps as f64;
     assert!((growth - 1.92e-4).abs() < 1e-12);
     assert_eq!((config.train.target_box, config.train.target_mask), (Some(0.377), Some(0.339)));

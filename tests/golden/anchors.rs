@@ -40,7 +40,7 @@ pub(crate) fn anchors() {
     report.finish();
 }
 
-/// What a tensor of matches was made with, as its name says: `rpn_0p7_0p3_lowq`, `roi_0p5_0p5`.
+/// The settings of a tensor of matches, parsed from its name: `rpn_0p7_0p3_lowq`, `roi_0p5_0p5`.
 struct Rule {
     tensor: String,
     thresholds: Thresholds,
@@ -95,7 +95,7 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     let want = case.i32(&rule.tensor).data;
     let got = match_iou(&iou.data, iou.shape[1], rule.thresholds, rule.low_quality);
     report.exact(case.name(), &rule.tensor, &got, &want);
-    // README: with ties the boxes beside the overlaps are not those of the overlaps.
+    // README: with ties the recorded boxes are not the ones that the overlaps were computed from.
     if case.name().ends_with("_ties") {
         return;
     }
@@ -141,7 +141,7 @@ fn match_anchors(
     report.exact(case.name(), &format!("{} matched (op)", rule.tensor), ran.i32(1), &matched);
 }
 
-/// Classes by the RoI heads' op; class g + 1 for ground truth g, so that the label tells it.
+/// Classes by the RoI heads' op; class g + 1 for ground truth g, so that the label identifies it.
 fn roi_candidates(
     report: &mut Report,
     case: Case<'_>,

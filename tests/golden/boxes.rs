@@ -50,7 +50,7 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
     let want = case.f32("iou").data;
     let got = pairs(&|a, b| iou(a, b, false));
     report.close(case.name(), "iou", &got, &want);
-    // What matching and suppression use: the same bits, a row at once.
+    // The function of matching and suppression: the same bits, a row at once.
     let columns = BoxColumns::new(b, false);
     let mut rows = vec![f32::NAN; want.len()];
     for (a, row) in a.iter().zip(rows.chunks_exact_mut(b.len().max(1))) {
@@ -62,8 +62,8 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "area_b", &areas, &case.f32("area_b").data);
 }
 
-/// The loss of each row and its derivative by the corners, then the op, which takes deltas: those
-/// of 0 from RoIs that are the predictions themselves.
+/// The loss of each row and its derivative by the corners, then the op, which takes deltas: zeros,
+/// with the predictions themselves as RoIs.
 fn giou_losses(report: &mut Report, case: Case<'_>) {
     built_in(case, "eps", 1e-7);
     let (pred, target) = (case.f32("pred"), case.f32("target"));

@@ -35,7 +35,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     let results = results.unwrap_or_else(|e| panic!("{name}: {e}"));
     let (summary, curves) = evaluate_results(&gt, results).expect("golden files are sound");
     report.close(name, "stats_f64", &summary.stats, &case.f64("stats_f64").data);
-    // The file's own fields tell the type.
+    // The type is inferred from the file's own fields.
     let told = evaluate_files(&file(0), &file(1), None).expect("golden files are sound");
     assert_eq!(told, summary, "{name}: the type told by the file");
     report.done_case();

@@ -72,7 +72,7 @@ fn boxes(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "iou", &overlap, &case.f32("iou").data);
 }
 
-/// What cases of masks share: bitmaps both ways, strings both ways, areas and boxes.
+/// The checks that all cases of masks share: bitmaps both ways, strings both ways, areas and boxes.
 fn masks(report: &mut Report, case: Case<'_>, objects: &[Rle]) {
     let name = case.name();
     let bitmaps = case.u8("masks");

@@ -55,7 +55,7 @@ pub(crate) fn linear() {
     let mut report = Report::new("linear", TOLERANCE);
     for case in family.cases() {
         let (x, mut w) = (case.f32("x"), case.f32("w"));
-        // Of a map the columns are those of its NCHW order; our weights stand as the map does.
+        // For a map, the file's columns are in NCHW order; our weights are in the order of our map.
         let map = x.shape.len() == 4;
         if map {
             let [h, wide, c] = [x.shape[1], x.shape[2], x.shape[3]];

@@ -1,7 +1,7 @@
 //! Golden data: every family in the golden folder against our own numbers.
 //!
 //! One line per family here; one module each for the cases. The folder is `$ONEGRAPH_GOLDEN`, by
-//! default `shared/golden` beside the checkout; missing data is reported as `SKIPPED`.
+//! default `shared/golden` next to the checkout; missing data is reported as `SKIPPED`.
 
 mod anchors;
 mod boxes;

@@ -40,7 +40,7 @@ pub(crate) struct Fixture<'a> {
     pub(crate) slot: SlotShape,
 }
 
-/// What adds a program's nodes.
+/// A function that adds a program's nodes.
 pub(crate) type Build = fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>;
 
 impl Fixture<'_> {
@@ -280,7 +280,7 @@ fn config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
     c
 }
 
-/// Takes over what the metadata of both golden models state by the same names.
+/// Copies the settings that the metadata of both golden models state by the same names.
 pub(crate) fn stated(c: &mut Config, meta: Case<'_>, sgd: Case<'_>, images: usize) {
     let model = &mut c.model;
     model.backbone.blocks = usizes(meta.attribute("layers"));

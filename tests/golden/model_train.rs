@@ -56,7 +56,7 @@ pub(crate) fn rpn() {
     report.finish();
 }
 
-/// What the RPN makes of `n` images, but for its labels: maps, anchors, samples, proposals.
+/// The RPN's outputs for `n` images, except its labels: maps, anchors, samples, proposals.
 pub(crate) fn rpn_outputs(report: &mut Report, case: Case<'_>, loaded: &Loaded, n: usize) {
     let e = &loaded.executor;
     let f32 = |name: &str| e.f32(name).expect("an observed tensor");
@@ -123,8 +123,8 @@ pub(crate) fn roi() {
     report.finish();
 }
 
-/// Three times what the file says of the reference's own f32 run against its f64 run, at least
-/// the README's 2e-5: coordinates amplify rounding in what is sampled at them.
+/// Three times the error that the file states for the reference's own f32 run against its f64 run,
+/// at least the README's 2e-5: coordinates amplify rounding in the values that are sampled at them.
 pub(crate) fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
     let stated = &case.attribute("err_f32_vs_f64")[tensor];
     let value = |i: usize| stated[i].as_f64().unwrap_or(0.0);

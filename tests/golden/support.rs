@@ -28,7 +28,7 @@ pub(crate) struct Tensor<T> {
 }
 
 impl Tensor<f32> {
-    /// Of maps [M, S, S, K+1] the channel of each row's label, [M, S, S].
+    /// The channel of each row's label, [M, S, S], in maps [M, S, S, K+1].
     pub(crate) fn own_channel(&self, labels: &[i32]) -> Self {
         let [rows, height, width, classes] = self.shape[..] else { panic!("{:?}", self.shape) };
         let channel = |i: usize| self.data[i * classes + labels[i / (height * width)] as usize];
@@ -52,12 +52,12 @@ pub(crate) struct Case<'a> {
     attributes: &'a Value,
 }
 
-/// The golden folder: `$ONEGRAPH_GOLDEN`, else `shared/golden` beside the checkout.
+/// The golden folder: `$ONEGRAPH_GOLDEN`, else `shared/golden` next to the checkout.
 pub(crate) fn golden_dir() -> PathBuf {
     shared_dir("ONEGRAPH_GOLDEN", "golden")
 }
 
-/// The folder of real data: `$ONEGRAPH_DATA`, else `shared/data` beside the checkout.
+/// The folder of real data: `$ONEGRAPH_DATA`, else `shared/data` next to the checkout.
 pub(crate) fn data_dir() -> PathBuf {
     shared_dir("ONEGRAPH_DATA", "data")
 }
@@ -174,7 +174,7 @@ impl<'a> Case<'a> {
         self.family.cases()
     }
 
-    /// Whether the case has this tensor.
+    /// True if the case has this tensor.
     pub(crate) fn has(&self, tensor: &str) -> bool {
         self.family.tensors().tensor(&self.key(tensor)).is_ok()
     }
@@ -281,7 +281,7 @@ impl Report {
         self.cases += 1;
     }
 
-    /// Counts a case of something that the project lacks so far; the family's line says so.
+    /// Counts a case of something that the project lacks so far, for the family's line.
     pub(crate) fn not_due(&mut self) {
         self.not_due += 1;
     }

@@ -1,4 +1,4 @@
-//! `d2_c2_names.json`: which parameter each blob of Caffe2's ResNet-50 is, by detectron2's own
+//! `d2_c2_names.json`: the parameter that each blob of Caffe2's ResNet-50 is, by detectron2's own
 //! converter.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{golden_dir, need};
 
-/// Each blob ends where the parameter of detectron2's name ends that its converter gives the blob.
+/// Each blob is loaded under the same name as the parameter that detectron2's converter maps it to.
 pub(crate) fn run() {
     let Some(path) = need(golden_dir().join("d2_c2_names.json")) else { return };
     let text = std::fs::read(path).expect("a file");
