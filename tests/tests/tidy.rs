@@ -141,6 +141,13 @@ fn limits_are_called_max_and_min() {
 }
 
 #[test]
+fn no_sentence_begins_without_its_subject() {
+    let documents = tracked().into_iter().filter(|file| file.path.ends_with(".md"));
+    let files: Vec<File> = source_files().into_iter().chain(documents).collect();
+    hold(words::opening_faults(&files, words::UNSWEPT));
+}
+
+#[test]
 fn documents_name_paths_that_exist() {
     let files = tracked();
     hold(docs::path_faults(&files, &files));

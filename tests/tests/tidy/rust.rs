@@ -21,6 +21,22 @@ pub(crate) fn code_only(source: &str) -> String {
     code
 }
 
+/// Comments that begin with `//`, from there to the end of the line, with the line's number from 1.
+pub(crate) fn line_comments(source: &str) -> Vec<(usize, String)> {
+    let chars: Vec<char> = source.chars().collect();
+    let (mut at, mut line, mut comments) = (0, 1, Vec::new());
+    while at < chars.len() {
+        let end = skipped_end(&chars, at).max(at + 1);
+        let text = &chars[at..end];
+        if text.starts_with(&['/', '/']) {
+            comments.push((line, text.iter().collect()));
+        }
+        line += text.iter().filter(|c| **c == '\n').count();
+        at = end;
+    }
+    comments
+}
+
 /// Where the comment or literal that begins at `at` ends; `at` itself if none begins there.
 fn skipped_end(chars: &[char], at: usize) -> usize {
     let rest = &chars[at..];

@@ -1,8 +1,8 @@
-//! Words that files must not hold: those of detection in `graph`, and limits under other names than
-//! the rest.
+//! Words that files must not hold: the vocabulary of detection in `graph`, limits under other names
+//! than the rest, and openings of sentences that lack a subject.
 
 use super::files::File;
-use super::rust::{code_only, lines_with_word};
+use super::rust::{code_only, line_comments, lines_with_word};
 
 /// The vocabulary of detection, singular and plural, as parts of names. `box` and `mask` alone are
 /// no sign of it: Rust has boxes and any program has bit masks.
@@ -90,6 +90,68 @@ pub(crate) fn limit_faults(files: &[File], left: &[(&str, &str)]) -> Vec<String>
     faults
 }
 
+/// Words that open a sentence without its subject; a capital shows that they open one.
+const OPENINGS: [&str; 6] = ["Of", "Those", "That", "What", "Who", "Whether"];
+/// Starts of the paths where sentences still open so.
+pub(crate) const UNSWEPT: &[&str] = &[
+    "CHANGELOG.md",
+    "configs/src/",
+    "dali/src/lock.rs",
+    "dali/src/owner.rs",
+    "dali/src/place.rs",
+    "dali/src/score/",
+    "docs/config.md",
+    "driver/src/",
+    "driver/tests/",
+    "engine/",
+    "graph/examples/06_own_op.rs",
+    "kernels/compile/",
+    "kernels/emulated/",
+    "kernels/probe/",
+    "kernels/src/",
+    "tests/src/",
+    "tests/tests/",
+];
+
+/// Sentences of comments and documents that begin with one of [`OPENINGS`], in files outside of
+/// `unswept`. Headings, names in backticks and fenced blocks are no sentences.
+pub(crate) fn opening_faults(files: &[File], unswept: &[&str]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for file in files {
+        if unswept.iter().any(|start| file.path.starts_with(start)) {
+            continue;
+        }
+        let mut is_fenced = false;
+        for (line, text) in prose(file) {
+            is_fenced ^= text.starts_with("```");
+            if is_fenced || text.starts_with('#') {
+                continue;
+            }
+            let mut words = text.split('`').step_by(2).flat_map(|part| part.split_whitespace());
+            let opening = words.find_map(|word| {
+                let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+                OPENINGS.iter().find(|opening| **opening == word)
+            });
+            if let Some(word) = opening {
+                let path = &file.path;
+                faults.push(format!(
+                    "{path}:{line}: a sentence begins with `{word}`; begin it with its subject"
+                ));
+            }
+        }
+    }
+    faults
+}
+
+/// The lines of a document, or of a source's comments, with their numbers.
+fn prose(file: &File) -> Vec<(usize, String)> {
+    if file.path.ends_with(".md") {
+        return (1..).zip(file.text.lines().map(|line| line.trim().to_owned())).collect();
+    }
+    let text = |comment: &str| comment.trim_start_matches(['/', '!']).trim().to_owned();
+    line_comments(&file.text).iter().map(|(line, comment)| (*line, text(comment))).collect()
+}
+
 /// The words of a line, in lower case: names are split at `_` and where a capital begins.
 fn parts(line: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
@@ -111,7 +173,7 @@ fn parts(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{graph_faults, limit_faults, parts};
+    use super::{graph_faults, limit_faults, opening_faults, parts};
     use crate::tidy::files::File;
 
     #[test]
@@ -146,5 +208,37 @@ mod tests {
         assert_eq!(faults(&code, &[(&most, "kept")]).len(), 1);
         assert!(faults("int MAX_A; // MOST_A", &[]).is_empty());
         assert!(faults("", &[(&most, "kept")])[0].contains("is gone"));
+    }
+    #[test]
+    fn a_sentence_without_a_subject_is_a_fault() {
+        let faults = |path: &str, text: &str| opening_faults(&[File::new(path, text)], &["b/"]);
+        for text in [
+            "/// Of all images those in use.",
+            "//! A list. What it holds.",
+            "let x = 1; // Whether it is one.",
+            "// **Those** of a step",
+            "// one line\n    // ends. Who reads it?",
+            "/// ```\n/// f();\n/// ```\n/// That is all.",
+        ] {
+            let found = faults("a/x.rs", text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert!(faults("b/x.rs", text).is_empty(), "{text}");
+        }
+        let found = faults("a/x.cuh", "int y;\nint x;  // Of all.");
+        assert_eq!(found, ["a/x.cuh:2: a sentence begins with `Of`; begin it with its subject"]);
+        for text in
+            ["One.\nOf two.", "- What it is", "| a | That one |", "1. Those", "x. **Who** y"]
+        {
+            assert_eq!(faults("a/x.md", text).len(), 1, "{text}");
+        }
+        for text in [
+            "/// The images of a step, and those that it reads. Thatched.",
+            "/// Takes `What::Ops`, or `Of`.",
+            "/// ```\n/// Of::new();\n/// ```",
+            "let x = \"// Of a text\"; // fine",
+        ] {
+            assert!(faults("a/x.rs", text).is_empty(), "{text}");
+        }
+        assert!(faults("a/x.md", "## What it does\n\n```text\nWhat is it\n```\n").is_empty());
     }
 }
