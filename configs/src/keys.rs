@@ -1,5 +1,4 @@
-//! What is known about each key: type, unit, limits, default and meaning, and what a change of it
-//! means.
+//! Facts about each key: type, unit, limits, default, meaning, and the rules for a change of it.
 //!
 //! All of it is derived from the tables in `schema`: their doc comments and their attributes.
 
@@ -8,7 +7,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::schema::{Mlperf, Resume};
+use crate::schema::{MlperfRule, ResumeRule};
 use crate::shape::{Shape, join};
 
 /// Below this similarity (0 to 1) a key is not suggested.
@@ -37,10 +36,10 @@ pub struct Key {
     pub meaning: String,
     /// The words that it takes, each with its meaning; empty unless it takes words.
     pub words: Vec<(String, String)>,
-    /// Whether a run that resumes may change it.
-    pub resume: Resume,
-    /// Whether MLPerf's closed division lets it differ from the reference.
-    pub mlperf: Mlperf,
+    /// The rule for a change of it when a run resumes.
+    pub resume: ResumeRule,
+    /// The rule of MLPerf's closed division for another value than the reference's.
+    pub mlperf: MlperfRule,
 }
 
 impl Key {

@@ -1,7 +1,7 @@
 //! Where a config leaves the rules of MLPerf's Mask R-CNN, with the clause of each.
 
 use super::Recipe;
-use crate::{Config, ConfigError, Difference, Mlperf, PostNmsScope, ResizeFilter};
+use crate::{Config, ConfigError, Difference, MlperfRule, PostNmsScope, ResizeFilter};
 
 /// A difference from the reference implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +29,11 @@ const MODEL: &str = "Model: the graph of the reference";
 /// The clause that fixes a key; `None` if none does.
 fn clause(key: &str) -> Option<&'static str> {
     match crate::key(key).map(|key| key.mlperf) {
-        Some(Mlperf::Free | Mlperf::Ruled) => None,
-        Some(Mlperf::Model) => Some(MODEL),
-        Some(Mlperf::Preprocessing) => Some(PREPROCESSING),
-        Some(Mlperf::Quality) => Some(TARGET),
-        Some(Mlperf::Hyperparameter) | None => Some(HYPERPARAMETERS),
+        Some(MlperfRule::Free | MlperfRule::Rule) => None,
+        Some(MlperfRule::Model) => Some(MODEL),
+        Some(MlperfRule::Preprocessing) => Some(PREPROCESSING),
+        Some(MlperfRule::Quality) => Some(TARGET),
+        Some(MlperfRule::Hyperparameter) | None => Some(HYPERPARAMETERS),
     }
 }
 

@@ -42,7 +42,7 @@ table! {
         /// How a resized pixel is made: `"bilinear"` (default, torchvision on tensors: four
         /// neighbours in f32) or `"pil"` (the MLPerf reference: Pillow's bilinear filter, which
         /// averages where it shrinks, rounded to bytes).
-        #[key(resume = Step, mlperf = Ruled)]
+        #[key(resume = Step, mlperf = Rule)]
         pub resize_filter: ResizeFilter = ResizeFilter::Bilinear,
     }
 }

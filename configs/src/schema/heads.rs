@@ -14,7 +14,7 @@ table! {
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
         pub pre_nms_top_n_test: usize = 1000,
         /// Training: proposals kept after NMS, within `post_nms_scope`. Default 2000.
-        #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Ruled)]
+        #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Rule)]
         pub post_nms_top_n_train: usize = 2000,
         /// Evaluation: proposals kept per image after NMS. Default 1000.
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
@@ -55,7 +55,7 @@ table! {
         pub beta: f32 = 1.0 / 9.0,
         /// What shares `post_nms_top_n_train`: `"image"` (default), `"batch"` (MLPerf) or
         /// `"level"`.
-        #[key(resume = Step, mlperf = Ruled)]
+        #[key(resume = Step, mlperf = Rule)]
         pub post_nms_scope: PostNmsScope = PostNmsScope::Image,
     }
 }

@@ -24,7 +24,7 @@ pub use model::{
 pub use optimizers::{Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
-pub use table::{Mlperf, Resume};
+pub use table::{MlperfRule, ResumeRule};
 pub use train::{BestMetric, Eval, Train};
 
 table! {

@@ -12,7 +12,7 @@ table! {
         #[key(resume = State, mlperf = Hyperparameter)]
         pub optimizer: Optimizer = Optimizer::Sgd,
         /// Learning rate after warm-up, for the whole global batch. Default 0.02.
-        #[key(range = 0.0..=1e6, resume = Step, mlperf = Ruled)]
+        #[key(range = 0.0..=1e6, resume = Step, mlperf = Rule)]
         pub learning_rate: f64 = 0.02,
         /// SGD and LARS: momentum, at least 0 and below 1. Default 0.9.
         #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
@@ -37,7 +37,7 @@ table! {
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub schedule: Schedule = Schedule::Multistep,
         /// Multistep: steps at which the rate is multiplied by `gamma`. Default `[]`.
-        #[key(each = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Ruled)]
+        #[key(each = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Rule)]
         pub milestones: Vec<u64> = Vec::new(),
         /// Multistep: factor at each milestone. Default 0.1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
@@ -59,7 +59,7 @@ table! {
         pub warmup_rule: WarmupRule = WarmupRule::Scale,
         /// The schedule's step at the first update. Default 0; the MLPerf reference advances its
         /// schedule before the update and so starts at 1.
-        #[key(range = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Ruled)]
+        #[key(range = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Rule)]
         pub first_schedule_step: u64 = 0,
         /// Clip the global gradient norm to this. Default 0: off.
         #[key(range = 0.0..=1e30, resume = Step, mlperf = Hyperparameter)]
@@ -75,7 +75,7 @@ table! {
         pub dynamic_loss_scale: bool = true,
         /// The schedule goes on at a step that overflowed, whose update is skipped. Default false;
         /// in NVIDIA's MLPerf entries it does.
-        #[key(resume = Step, mlperf = Ruled)]
+        #[key(resume = Step, mlperf = Rule)]
         pub count_skipped_steps: bool = false,
         /// Moments and form of NovoGrad.
         pub novograd: Novograd,

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a run that resumes may change a key.
+/// The rule for a change of a key when a run resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Resume {
+pub enum ResumeRule {
     /// It does not reach a step: it may. Where training data is counts as this: its content has an
     /// identity.
     Free,
@@ -22,13 +22,13 @@ pub enum Resume {
     State,
 }
 
-/// Whether MLPerf's closed division lets a key differ from the reference.
+/// The rule of MLPerf's closed division for a key that differs from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mlperf {
+pub enum MlperfRule {
     /// It does not change what a run computes, or the rules leave it free.
     Free,
     /// A rule of `mlperf/rules.rs` judges its value.
-    Ruled,
+    Rule,
     /// It describes the model.
     Model,
     /// It describes data and images.
@@ -49,8 +49,8 @@ pub(super) fn inner<T: Table>() -> T {
 
 /// Defines a table of the config. A field with a default is a key; its attribute `key` gives, in
 /// this order, the limits of a number (`range`) or of each number of a list (`each`), the `unit`,
-/// and what a change of it means when a run resumes ([`Resume`]) and by MLPerf's rules
-/// ([`Mlperf`]). A field without a default is an inner table.
+/// and what a change of it means when a run resumes ([`ResumeRule`]) and by MLPerf's rules
+/// ([`MlperfRule`]). A field without a default is an inner table.
 macro_rules! table {
     (
         $(#[doc = $about:tt])*
@@ -80,8 +80,8 @@ macro_rules! table {
                     $(inner(range(min = $least, max = $most)),)?
                     extend(
                         $("unit" = $unit,)?
-                        "resume" = crate::Resume::$resume,
-                        "mlperf" = crate::Mlperf::$mlperf,
+                        "resume" = crate::ResumeRule::$resume,
+                        "mlperf" = crate::MlperfRule::$mlperf,
                     )
                 )])?
                 pub $field: $type,

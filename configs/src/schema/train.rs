@@ -8,10 +8,10 @@ table! {
     /// `[train]`: the training loop.
     pub struct Train {
         /// Optimizer steps. Default 90000.
-        #[key(range = 1..=1_000_000_000, unit = "steps", resume = Length, mlperf = Ruled)]
+        #[key(range = 1..=1_000_000_000, unit = "steps", resume = Length, mlperf = Rule)]
         pub steps: u64 = 90_000,
         /// Images per step, over all ranks and micro-steps. Default 16.
-        #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Ruled)]
+        #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Rule)]
         pub batch_size: usize = 16,
         /// Micro-steps per step: each runs a part of the batch, and their gradients add up. For
         /// batches that do not fit the device. Divides `batch_size`. Default 1.
@@ -19,7 +19,7 @@ table! {
         pub micro_steps: usize = 1,
         /// Images per loss mean (the reference's images per GPU); divides `batch_size /
         /// micro_steps`. Default 2.
-        #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Ruled)]
+        #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Rule)]
         pub images_per_group: usize = 2,
         /// What a GPU computes in: `"fp16"` (default; activations, gradients and the weights that
         /// kernels read are fp16, all sums fp32), or to compare with it, slowly, `"fp32"`, or
@@ -29,7 +29,7 @@ table! {
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub precision: Precision = Precision::Fp16,
         /// Seed of weights, order, flips and sampling. Default 0.
-        #[key(range = 0..=i64::MAX, resume = Step, mlperf = Ruled)]
+        #[key(range = 0..=i64::MAX, resume = Step, mlperf = Rule)]
         pub seed: u64 = 0,
         /// Steps between evaluations. Default 0: only at the end.
         #[key(range = 0..=1_000_000_000, unit = "steps", resume = Free, mlperf = Quality)]
@@ -69,10 +69,10 @@ table! {
         #[key(resume = Free, mlperf = Free)]
         pub log_parameters: bool = false,
         /// Stop when box AP (0 to 1) reaches this, and `target_mask` too. Default: none.
-        #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Ruled)]
+        #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Rule)]
         pub target_box: Option<f64> = None,
         /// Stop when mask AP (0 to 1) reaches this, and `target_box` too. Default: none.
-        #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Ruled)]
+        #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Rule)]
         pub target_mask: Option<f64> = None,
         /// Folder that contains the run directories. Default `"runs"`.
         #[key(resume = Free, mlperf = Free)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use configs::{Config, Difference, Resume, Schedule, Train, key};
+use configs::{Config, Difference, ResumeRule, Schedule, Train, key};
 use dali::store::Segmentation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -178,13 +178,13 @@ fn differences(
     classes: usize,
 ) -> Result<Vec<(Difference, bool)>, EngineError> {
     let found = saved.differences(config)?;
-    let resume = |change: &Difference| key(&change.key).map_or(Resume::Step, |key| key.resume);
+    let resume = |change: &Difference| key(&change.key).map_or(ResumeRule::Step, |key| key.resume);
     for change in &found {
         let why = match resume(change) {
-            Resume::Start => {
+            ResumeRule::Start => {
                 "a resumed run has its weights from the checkpoint; undo this, or begin a new run"
             }
-            Resume::State => {
+            ResumeRule::State => {
                 "the checkpoint has the state of another optimizer; undo this, or begin a new run \
                  from its weights (model.weights)"
             }
@@ -193,13 +193,13 @@ fn differences(
         return Err(EngineError::Usage(format!("{change}: {why}")));
     }
     let is_free = |change: &Difference| match resume(change) {
-        Resume::Free => true,
+        ResumeRule::Free => true,
         // Under multistep the learning rate of a step does not depend on the number of steps.
-        Resume::Length => config.solver.schedule == Schedule::Multistep,
-        Resume::Classes => saved.model.classes_or(classes) == config.model.classes_or(classes),
+        ResumeRule::Length => config.solver.schedule == Schedule::Multistep,
+        ResumeRule::Classes => saved.model.classes_or(classes) == config.model.classes_or(classes),
         // The identity of the data decides if files hold what was drawn.
-        Resume::Drawing => saved.data.synthetic.is_some() != config.data.synthetic.is_some(),
-        Resume::Step | Resume::Start | Resume::State => false,
+        ResumeRule::Drawing => saved.data.synthetic.is_some() != config.data.synthetic.is_some(),
+        ResumeRule::Step | ResumeRule::Start | ResumeRule::State => false,
     };
     Ok(found.iter().map(|change| (change.clone(), is_free(change))).collect())
 }
