@@ -10,6 +10,7 @@
 //! | gradients, from the ops' backward rules | [`autodiff::differentiate`] |
 //! | gradients summed over ranks, many at once | [`buckets::all_reduce_buckets`] |
 //! | dead nodes removed | [`prune::prune`] |
+//! | kept values made inputs, for comparisons | [`substitute::substitute`] |
 //! | elementwise nodes put into adjacent ops | [`fuse`] |
 //! | order, streams, and what waits for what | [`Schedule`] |
 //! | an offset in one arena for every value | [`Plan`] |
@@ -112,6 +113,7 @@ pub mod schedule;
 pub mod state;
 mod stream_roles;
 pub mod streams;
+pub mod substitute;
 pub mod timeline;
 
 pub use error::GraphError;

@@ -97,7 +97,7 @@ pub struct Program {
     pub(crate) nodes: Vec<Node>,
     pub(crate) kept: Vec<TensorId>,
     /// Inputs, state and kept tensors by name; a kept tensor may have several.
-    names: HashMap<String, TensorId>,
+    pub(crate) names: HashMap<String, TensorId>,
     part: String,
     pass: Option<Pass>,
 }

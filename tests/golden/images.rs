@@ -2,7 +2,6 @@
 
 use configs::{ResizeFilter, ResizeRounding};
 use dali::order::resized_size;
-use kernels::Role;
 use kernels::boxes::as_boxes;
 use kernels::coco::encode_runs;
 use kernels::cpu::HostTensor;
@@ -10,9 +9,10 @@ use kernels::ops::preprocess::Preprocess;
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::paste::paste_mask;
 use kernels::resize::nearest_source;
+use kernels::{Role, TensorDesc};
 
 use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, repeated, sizes};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Family, Report, Tensor};
 
 /// The README's tolerance for f32.
 const TOLERANCE: f64 = 2e-5;
@@ -72,6 +72,43 @@ pub(crate) fn resize_transform() {
     report.finish();
 }
 
+/// The batch that an op for bytes makes of images of f32 values in 0..1; `others` are its inputs
+/// behind the pixels. A value is three digits to the base 255, and the op is linear.
+pub(crate) fn preprocessed(
+    name: &str,
+    op: Preprocess,
+    images: &[Vec<f32>],
+    others: &[HostTensor; 4],
+) -> Tensor<f32> {
+    let longest = images.iter().map(Vec::len).max().unwrap_or(0);
+    let digit = |value: f32, place: usize| {
+        assert!((0.0..=1.0).contains(&value), "{name}: a pixel of {value}");
+        let mut rest = f64::from(value);
+        let mut digit = 0.0;
+        for _ in 0..=place {
+            rest = (rest - digit) * 255.0;
+            digit = rest.floor();
+        }
+        digit as u8
+    };
+    let [first, second, third] = [0, 1, 2].map(|place| {
+        let desc = TensorDesc::new(Role::Pixels, &[images.len(), longest]);
+        let mut pixels = Vec::new();
+        for image in images {
+            pixels.extend(image.iter().map(|value| digit(*value, place)));
+            // The area past an image must not be read.
+            pixels.resize(pixels.len() + longest - image.len(), 255);
+        }
+        let mean = if place == 0 { op.mean } else { [0.0; 3] };
+        let pixel_scale = op.pixel_scale / 255f32.powi(place as i32);
+        let inputs = [HostTensor::u8(desc, pixels)].into_iter().chain(others.iter().cloned());
+        Ran::new(name, Preprocess { mean, pixel_scale, ..op }, inputs.collect())
+    });
+    let digits = first.f32(0).iter().zip(second.f32(0)).zip(third.f32(0));
+    let data = digits.map(|((a, b), c)| a + (b + c)).collect();
+    Tensor { shape: first.shape(0).to_vec(), data }
+}
+
 /// The images of a case: (height, width) in the file and in the network.
 struct Images {
     source: Vec<[usize; 2]>,
@@ -95,13 +132,6 @@ impl Images {
     fn pixels(&self, report: &mut Report, case: Case<'_>) {
         let names: Vec<String> = (0..self.len()).map(|i| format!("image{i}_hwc")).collect();
         let images: Vec<Vec<f32>> = names.iter().map(|name| case.f32(name).data).collect();
-        let longest = images.iter().map(Vec::len).max().unwrap_or(0);
-        let mut pixels = Vec::new();
-        for image in &images {
-            pixels.extend(image);
-            // The area past an image must not be read.
-            pixels.extend(vec![f32::NAN; longest - image.len()]);
-        }
         let divisible = case.usize("size_divisible");
         let padded = |axis: usize| {
             let largest = self.resized.iter().map(|size| size[axis]).max().unwrap_or(0);
@@ -117,18 +147,17 @@ impl Images {
             channels: 3,
             mean: three("image_mean", MEAN),
             std: three("image_std", STD),
-            pixel_scale: 1.0,
+            pixel_scale: 1.0 / 255.0,
             bgr: false,
             filter: ResizeFilter::Bilinear,
         };
         let [source, resized] = self.sizes();
         let n = self.len();
-        let pixels = floats(Role::Mask, &[n, longest], pixels);
-        let inputs = vec![pixels, source, resized, repeated(n, 0), count(n)];
-        let ran = Ran::new(case.name(), op, inputs);
+        let others = [source, resized, repeated(n, 0), count(n)];
+        let got = preprocessed(case.name(), op, &images, &others);
         let batch = case.f32("batch");
-        report.exact(case.name(), "shape of batch", ran.shape(0), &batch.shape);
-        report.close(case.name(), "batch", ran.f32(0), &batch.data);
+        report.exact(case.name(), "shape of batch", &got.shape, &batch.shape);
+        report.close(case.name(), "batch", &got.data, &batch.data);
     }
 
     /// Boxes scaled with their image.

@@ -20,6 +20,7 @@ mod model_setup;
 mod model_train;
 mod nms;
 mod rois;
+mod samples;
 mod solver;
 mod support;
 mod weights_names;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use configs::Config;
 use dali::score::encode_mask;
 use engine::dataset::{inclusive_box, network_size};
-use engine::model::{Inject, SlotShape, detection_program, training_program};
+use engine::model::{SlotShape, detection_program, training_program};
 use kernels::on_cpu::run;
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::paste::paste_mask;
@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::convert::index;
 use crate::model_setup::{Build, Fixture, Loaded, number, numbers, pairs, row, stated, usizes};
-use crate::model_train::{Sampled, gradient, rpn_outputs, tolerance};
+use crate::model_train::{gradient, rpn_outputs, tolerance};
+use crate::samples::{KeyedStep, Rois, SAMPLES, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir, need};
 
 /// README of the golden data; where a ReLU's input is within rounding of 0, a value may be off by
@@ -65,7 +66,7 @@ impl Reference {
         self.images.len()
     }
 
-    fn load(&self, inject: Inject, build: Build) -> Loaded {
+    fn load(&self, given: &[&str], build: Build) -> Loaded {
         let fixture = Fixture {
             config: &self.config,
             tensors: self.tensors.clone(),
@@ -73,7 +74,7 @@ impl Reference {
             network: &self.network,
             slot: self.slot(),
         };
-        let mut loaded = fixture.load(inject, build);
+        let mut loaded = fixture.load(given, build);
         let (e, case) = (&mut loaded.executor, self.inputs.case("inputs"));
         row(e, "num_images", 0, 1, &[self.num_images() as i32]);
         for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
@@ -99,9 +100,10 @@ impl Reference {
         }
     }
 
-    /// The training step with its inputs written; the flips come from image keys that give them.
-    fn training(&self, inject: Inject) -> Loaded {
-        let mut loaded = self.load(inject, training_program);
+    /// The training step with its inputs written, but for those of `given`; the flips come from image
+    /// keys that give them.
+    fn training(&self, given: &[&str]) -> Loaded {
+        let mut loaded = self.load(given, training_program);
         let (e, case, slot) = (&mut loaded.executor, self.inputs.case("inputs"), self.slot());
         for (i, key) in self.image_keys().iter().enumerate() {
             row(e, "image_keys", i, 4, key);
@@ -139,7 +141,7 @@ impl Reference {
     }
 
     fn detection(&self) -> Loaded {
-        let mut loaded = self.load(observing(), detection_program);
+        let mut loaded = self.load(&[], detection_program);
         for (i, flip) in self.flips.iter().enumerate() {
             row(&mut loaded.executor, "flips", i, 1, &[*flip]);
         }
@@ -147,14 +149,15 @@ impl Reference {
     }
 }
 
-fn observing() -> Inject {
-    Inject { hash_samples: true, observe: true, ..Inject::default() }
+fn keyed(model: &Reference) -> KeyedStep {
+    KeyedStep { free: model.training(&[]), given: model.training(&SAMPLES) }
 }
 
+/// Step 1 with samples by the golden data's keys.
 fn observed(model: &Reference) -> Loaded {
-    let mut loaded = model.training(observing());
-    loaded.executor.run(&mut loaded.state);
-    loaded
+    let mut step = keyed(model);
+    step.run(&model.config);
+    step.given
 }
 
 /// The preset's conventions with every size of the metadata.
@@ -255,7 +258,7 @@ pub(crate) fn roi() {
     report.exact(case.name(), "mask_targets", got, &targets);
     // The step makes only the channel of each row's class.
     let all = case.f32("mask_logits");
-    let labels = e.i32("mask_labels").expect("observed");
+    let labels = e.i32("mask_roi_labels").expect("observed");
     let want = all.own_channel(&labels[..all.shape[0]]).data;
     let got = &e.f32("mask_logits").expect("observed")[..want.len()];
     report.close(case.name(), "mask_logits", got, &want);
@@ -263,13 +266,13 @@ pub(crate) fn roi() {
     report.finish();
 }
 
-/// Step 1 with the recorded samples injected: every gradient.
+/// Step 1 with the recorded samples: every gradient.
 pub(crate) fn grads() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_grads"))
     else {
         return;
     };
-    let Some(loaded) = injected_step(&model) else { return };
+    let Some(loaded) = recorded_step(&model) else { return };
     let mut report = Report::new("mlperf_model_grads", GRAD_TOLERANCE);
     let trained: Vec<_> = loaded.params.iter().filter(|p| p.trained.is_some()).collect();
     for &param in &trained {
@@ -286,7 +289,7 @@ pub(crate) fn grads() {
 /// the rate of each, and the norms of the weights after them.
 pub(crate) fn inputs_losses() {
     let Some(model) = Reference::open() else { return };
-    let Some(loaded) = injected_step(&model) else { return };
+    let Some(loaded) = recorded_step(&model) else { return };
     let mut report = Report::new("mlperf_model_inputs_losses", 2e-5);
     let losses = model.inputs.case("losses");
     for name in &loaded.losses {
@@ -299,9 +302,10 @@ pub(crate) fn inputs_losses() {
     let columns = sgd.attribute("columns").as_array().expect("a list");
     let columns: Vec<&str> = columns.iter().filter_map(|v| v.as_str()).collect();
     let factors = [1.0, sgd.float("bias_lr_factor") as f32];
-    let mut loaded = model.training(observing());
+    let mut keyed = keyed(&model);
     for step in 0..want.shape[0] {
-        loaded.executor.run(&mut loaded.state);
+        keyed.run(&model.config);
+        let loaded = &keyed.given;
         for (i, name) in columns.iter().enumerate() {
             let want = want.data[step * columns.len() + i];
             let got = loaded.executor.f32(name).expect("a loss");
@@ -317,7 +321,7 @@ pub(crate) fn inputs_losses() {
     let norms = sgd.f64("weight_norms_after_f64_f64").data;
     for (name, want) in parameters.iter().filter_map(|v| v.as_str()).zip(&norms) {
         let ours = model.names.iter().find(|(_, theirs)| *theirs == name).expect("mapped").0;
-        let weight = loaded.state.get(ours).expect("a parameter").as_f32();
+        let weight = keyed.given.state.get(ours).expect("a parameter").as_f32();
         let norm = weight.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
         report.close("sgd5", &format!("norm of {name}"), &[norm], &[*want]);
     }
@@ -326,21 +330,18 @@ pub(crate) fn inputs_losses() {
 }
 
 /// Step 1 with the recorded anchors and RoIs in place of the samplers' choice.
-fn injected_step(model: &Reference) -> Option<Loaded> {
+fn recorded_step(model: &Reference) -> Option<Loaded> {
     let (rpn, roi) = (Family::open("mlperf_model_rpn")?, Family::open("mlperf_model_roi")?);
     let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
-    let inject =
-        Inject { rpn_samples: true, roi_samples: true, observe: true, ..Inject::default() };
-    let mut loaded = model.training(inject);
+    let mut loaded = model.training(&SAMPLES);
     let e = &mut loaded.executor;
     let batch = model.config.model.rpn.batch_size_per_image;
-    let (mut all, mut positives) = (Sampled::default(), Sampled::default());
+    let mut rois = Rois::default();
     for i in 0..model.num_images() {
         let key = |what: &str| format!("{what}_{i}");
         let mut idx = rpn.i32(&key("pos_idx")).data;
         idx.extend(rpn.i32(&key("neg_idx")).data);
-        idx.resize(batch, -1);
-        row(e, "rpn_sample_idx", i, batch, &idx);
+        write_anchors(e, i, batch, idx);
         let boxes = roi.f32(&key("sampled_boxes")).data;
         let labels = roi.i32(&key("sampled_labels")).data;
         // Samples are in ascending order of their candidates, whose matches are recorded.
@@ -350,14 +351,10 @@ fn injected_step(model: &Reference) -> Option<Loaded> {
         candidates.sort_unstable();
         for (r, bbox) in boxes.chunks_exact(4).enumerate() {
             let object = matched[candidates[r] as usize].max(0);
-            all.push(bbox, i, labels[r], object);
-            if labels[r] > 0 {
-                positives.push(bbox, i, labels[r], object);
-            }
+            rois.push(bbox, i, labels[r], object);
         }
     }
-    all.write(e, "roi");
-    positives.write(e, "mask_roi");
+    rois.write(e);
     loaded.executor.run(&mut loaded.state);
     Some(loaded)
 }

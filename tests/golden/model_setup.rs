@@ -6,16 +6,19 @@ use std::sync::Arc;
 use configs::Config;
 use dali::score::encode_mask;
 use engine::model::{
-    BuiltProgram, ImageSize, Inject, ModelSpec, Param, SlotShape, detection_program,
-    training_program,
+    BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
 };
 use engine::weights::{
     Dialect, ExportForm, Extent, Values, WeightsFile, export_weights, fold, initial_state,
     weights_from_tensors,
 };
-use graph::{CpuExecutor, StateSet};
+use graph::substitute::substitute;
+use graph::{CpuExecutor, Program, StateSet};
+use kernels::ops::preprocess::Preprocess;
 use serde_json::Value;
 
+use crate::convert::{count, repeated};
+use crate::images::preprocessed;
 use crate::support::{Case, Family};
 
 /// The golden model with its inputs.
@@ -44,8 +47,9 @@ pub(crate) struct Fixture<'a> {
 pub(crate) type Build = fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>;
 
 impl Fixture<'_> {
-    /// The program with its weights, without inputs.
-    pub(crate) fn load(&self, inject: Inject, build: Build) -> Loaded {
+    /// The program with its weights, without inputs, its intermediate tensors readable; those of
+    /// `given` are inputs.
+    pub(crate) fn load(&self, given: &[&str], build: Build) -> Loaded {
         let divisor = self.config.input.size_divisor;
         let largest = |f: fn(&(usize, usize)) -> usize| {
             self.network.iter().map(f).max().expect("an image").next_multiple_of(divisor)
@@ -59,9 +63,11 @@ impl Fixture<'_> {
             slot: self.slot,
             target: device::Target::Cpu,
             part: engine::model::Part::whole(),
-            inject,
+            observe: true,
         };
-        let built = build(&spec).expect("the golden model builds");
+        let mut built = build(&spec).expect("the golden model builds");
+        let preprocess = preprocess_of(&built.program);
+        substitute(&mut built.program, given);
         let eps = self.config.model.backbone.norm_eps;
         let mut state = initial_state(&built.program, &built.params, 0, eps);
         let report = weights_from_tensors(&self.tensors, Extent::Model, &built.params, &mut state);
@@ -74,7 +80,7 @@ impl Fixture<'_> {
         }
         let BuiltProgram { program, params, losses, .. } = built;
         let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
-        Loaded { executor, state, params, losses }
+        Loaded { executor, state, params, losses, preprocess }
     }
 }
 
@@ -84,6 +90,13 @@ pub(crate) struct Loaded {
     pub(crate) state: StateSet,
     pub(crate) params: Vec<Param>,
     pub(crate) losses: Vec<&'static str>,
+    /// What makes the images of the program.
+    preprocess: Preprocess,
+}
+
+fn preprocess_of(program: &Program) -> Preprocess {
+    let ops = program.nodes().iter().map(|node| node.op.as_ref() as &dyn std::any::Any);
+    *ops.filter_map(|op| op.downcast_ref()).next().expect("a program of images")
 }
 
 impl GoldenModel {
@@ -142,9 +155,9 @@ impl GoldenModel {
         &self.network
     }
 
-    /// The training step with its inputs written.
-    pub(crate) fn training(&self, inject: Inject) -> Loaded {
-        let mut loaded = self.load(inject, training_program);
+    /// The training step with its inputs written, but for those of `given`.
+    pub(crate) fn training(&self, given: &[&str]) -> Loaded {
+        let mut loaded = self.load(given, training_program);
         let n = self.images.len();
         let case = self.inputs.case("inputs");
         let e = &mut loaded.executor;
@@ -163,14 +176,13 @@ impl GoldenModel {
 
     /// The detection pass with its inputs written.
     pub(crate) fn detection(&self) -> Loaded {
-        let inject = Inject { float_pixels: true, observe: true, ..Inject::default() };
-        let mut loaded = self.load(inject, detection_program);
+        let mut loaded = self.load(&[], detection_program);
         let flips = loaded.executor.input_mut("flips").expect("an input");
         flips.bytes_mut().fill(0);
         loaded
     }
 
-    fn load(&self, inject: Inject, build: Build) -> Loaded {
+    fn load(&self, given: &[&str], build: Build) -> Loaded {
         let fixture = Fixture {
             config: &self.config,
             tensors: self.weights.clone(),
@@ -178,8 +190,10 @@ impl GoldenModel {
             network: &self.network,
             slot: self.slot(),
         };
-        let mut loaded = fixture.load(inject, build);
-        self.write_images(&mut loaded.executor);
+        // The recorded images are no bytes.
+        let given: Vec<_> = given.iter().copied().chain(["batch"]).collect();
+        let mut loaded = fixture.load(&given, build);
+        self.write_images(&mut loaded);
         loaded
     }
 
@@ -207,18 +221,20 @@ impl GoldenModel {
             .collect()
     }
 
-    fn write_images(&self, e: &mut CpuExecutor) {
-        let case = self.inputs.case("inputs");
-        let count = self.images.len() as i32;
-        row(e, "num_images", 0, 1, &[count]);
+    fn write_images(&self, loaded: &mut Loaded) {
+        let (e, case) = (&mut loaded.executor, self.inputs.case("inputs"));
+        let n = self.images.len();
+        row(e, "num_images", 0, 1, &[n as i32]);
         for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
-            let pixels = case.f32(&format!("image{i}_hwc"));
-            assert_eq!(pixels.shape, [*h, *w, 3]);
-            let len = e.input_mut("pixels").expect("an input").desc.dim(1);
-            row(e, "pixels", i, len, &pixels.data);
             row(e, "image_sizes", i, 2, &[*h as i32, *w as i32]);
             row(e, "network_sizes", i, 2, &[*nh as i32, *nw as i32]);
         }
+        let pixels = |i: usize| case.f32(&format!("image{i}_hwc")).data;
+        let images: Vec<_> = (0..n).map(pixels).collect();
+        let mut sizes = |name: &str| e.input_mut(name).expect("an input").clone();
+        let others = [sizes("image_sizes"), sizes("network_sizes"), repeated(n, 0), count(n)];
+        let batch = preprocessed("images", loaded.preprocess, &images, &others);
+        row(e, "batch", 0, batch.data.len(), &batch.data);
     }
 
     fn write_masks(&self, e: &mut CpuExecutor, image: usize) {

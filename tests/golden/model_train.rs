@@ -1,9 +1,10 @@
 //! Families model_features, model_rpn, model_roi, model_grads and model_inputs_losses.
 
-use engine::model::{Inject, Param};
+use engine::model::Param;
 use engine::weights::to_torchvision;
 
-use crate::model_setup::{GoldenModel, Loaded, row};
+use crate::model_setup::{GoldenModel, Loaded};
+use crate::samples::{KeyedStep, Rois, SAMPLES, write_anchors};
 use crate::support::{Case, Family, Report};
 
 /// README of the golden data: every norm agrees to this share of it.
@@ -12,13 +13,15 @@ const GRAD_NORM_TOLERANCE: f64 = 1e-4;
 /// off by this share of the largest.
 const GRAD_VALUE_TOLERANCE: f64 = 3e-3;
 
-/// Everything computed, samplers in hash order, intermediate tensors readable.
+fn keyed(model: &GoldenModel) -> KeyedStep {
+    KeyedStep { free: model.training(&[]), given: model.training(&SAMPLES) }
+}
+
+/// Step 1 with samples by the golden data's keys.
 fn observed(model: &GoldenModel) -> Loaded {
-    let inject =
-        Inject { float_pixels: true, hash_samples: true, observe: true, ..Inject::default() };
-    let mut loaded = model.training(inject);
-    loaded.executor.run(&mut loaded.state);
-    loaded
+    let mut step = keyed(model);
+    step.run(&model.config);
+    step.given
 }
 
 pub(crate) fn features() {
@@ -115,7 +118,7 @@ pub(crate) fn roi() {
     }
     // The step makes only the channel of each row's class.
     let all = case.f32("mask_logits");
-    let labels = e.i32("mask_labels").expect("observed");
+    let labels = e.i32("mask_roi_labels").expect("observed");
     let want = all.own_channel(&labels[..all.shape[0]]).data;
     let got = &e.f32("mask_logits").expect("observed")[..want.len()];
     report.close_within(case.name(), "mask_logits", got, &want, tolerance(case, "mask_logits"));
@@ -131,12 +134,12 @@ pub(crate) fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
     (3.0 * value(0) / value(1).max(1e-30)).max(2e-5)
 }
 
-/// Step 1 with the recorded samples injected: the losses, and every gradient.
+/// Step 1 with the recorded samples: the losses, and every gradient.
 pub(crate) fn grads() {
     let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_grads")) else {
         return;
     };
-    let Some(loaded) = injected_step(&model) else { return };
+    let Some(loaded) = recorded_step(&model) else { return };
     let mut report = Report::new("model_grads", GRAD_NORM_TOLERANCE);
     let trained = loaded.params.iter().filter(|p| p.trained.is_some());
     for param in trained {
@@ -174,10 +177,10 @@ pub(crate) fn gradient(
     report.close_within(case.name(), &key, &got, &case.f32(&key).data, tolerance);
 }
 
-/// The five losses of step 1 with recorded samples, then five steps with the hash sampler.
+/// The five losses of step 1 with recorded samples, then five steps by the golden data's keys.
 pub(crate) fn inputs_losses() {
     let Some(model) = GoldenModel::open() else { return };
-    let Some(loaded) = injected_step(&model) else { return };
+    let Some(loaded) = recorded_step(&model) else { return };
     let mut report = Report::new("model_inputs_losses", 1e-4);
     let losses = model.inputs.case("losses");
     for name in &loaded.losses {
@@ -194,17 +197,16 @@ pub(crate) fn inputs_losses() {
         .iter()
         .filter_map(|v| v.as_str())
         .collect();
-    let inject = Inject { float_pixels: true, hash_samples: true, ..Inject::default() };
-    let mut loaded = model.training(inject);
+    let mut keyed = keyed(&model);
     let mut drift = 0.0f64;
     for step in 0..double.shape[0] {
-        loaded.executor.run(&mut loaded.state);
+        keyed.run(&model.config);
         for (i, name) in columns.iter().enumerate() {
             let at = step * columns.len() + i;
             let want = double.data[at];
             drift = drift.max((single.data[at] - want).abs() / want.abs());
             let tolerance = if step < 2 { 1e-4 } else { (3.0 * drift).max(1e-3) };
-            let got = loaded.executor.f32(name).expect("a loss");
+            let got = keyed.given.executor.f32(name).expect("a loss");
             let label = format!("step {} {name}", step + 1);
             report.close_within("sgd5", &label, got, &[want], tolerance);
         }
@@ -214,70 +216,25 @@ pub(crate) fn inputs_losses() {
 }
 
 /// Step 1 with the recorded anchors and RoIs in place of the samplers' choice.
-fn injected_step(model: &GoldenModel) -> Option<Loaded> {
+fn recorded_step(model: &GoldenModel) -> Option<Loaded> {
     let (rpn, roi) = (Family::open("model_rpn")?, Family::open("model_roi")?);
     let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
-    let inject = Inject {
-        float_pixels: true,
-        rpn_samples: true,
-        roi_samples: true,
-        observe: true,
-        ..Inject::default()
-    };
-    let mut loaded = model.training(inject);
+    let mut loaded = model.training(&SAMPLES);
     let e = &mut loaded.executor;
     let batch = model.config.model.rpn.batch_size_per_image;
-    let mut all = Sampled::default();
-    let mut positives = Sampled::default();
+    let mut rois = Rois::default();
     for i in 0..model.num_images() {
         let mut idx = rpn.i32(&format!("pos_idx_{i}")).data;
         idx.extend(rpn.i32(&format!("neg_idx_{i}")).data);
-        idx.resize(batch, -1);
-        row(e, "rpn_sample_idx", i, batch, &idx);
+        write_anchors(e, i, batch, idx);
         let boxes = roi.f32(&format!("sampled_proposals_{i}")).data;
         let labels = roi.i32(&format!("sampled_labels_{i}")).data;
         let matched = roi.i32(&format!("sampled_matched_idxs_{i}")).data;
         for (r, bbox) in boxes.chunks_exact(4).enumerate() {
-            all.push(bbox, i, labels[r], matched[r]);
-            if labels[r] > 0 {
-                positives.push(bbox, i, labels[r], matched[r]);
-            }
+            rois.push(bbox, i, labels[r], matched[r]);
         }
     }
-    all.write(e, "roi");
-    positives.write(e, "mask_roi");
+    rois.write(e);
     loaded.executor.run(&mut loaded.state);
     Some(loaded)
-}
-
-/// RoIs to be injected.
-#[derive(Default)]
-pub(crate) struct Sampled {
-    boxes: Vec<f32>,
-    image_idx: Vec<i32>,
-    labels: Vec<i32>,
-    matched: Vec<i32>,
-}
-
-impl Sampled {
-    pub(crate) fn push(&mut self, bbox: &[f32], image: usize, label: i32, matched: i32) {
-        self.boxes.extend(bbox);
-        self.image_idx.push(image as i32);
-        self.labels.push(label);
-        self.matched.push(matched);
-    }
-
-    pub(crate) fn write(mut self, e: &mut graph::CpuExecutor, what: &str) {
-        let count = self.labels.len() as i32;
-        let boxes = e.input_mut(&format!("{what}s")).expect("an input");
-        let capacity = boxes.desc.dim(0);
-        for list in [&mut self.image_idx, &mut self.labels, &mut self.matched] {
-            list.resize(capacity, -1);
-        }
-        row(e, &format!("{what}s"), 0, 4 * capacity, &self.boxes);
-        row(e, &format!("{what}_image_idx"), 0, capacity, &self.image_idx);
-        row(e, &format!("{what}_labels"), 0, capacity, &self.labels);
-        row(e, &format!("{what}_matched"), 0, capacity, &self.matched);
-        row(e, &format!("num_{what}s"), 0, 1, &[count]);
-    }
 }

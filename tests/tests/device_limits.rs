@@ -7,9 +7,7 @@ use std::sync::{Arc, LazyLock};
 use configs::Config;
 use device::manifest::{Kernel, Resources};
 use device::{DevicePtr, Gpu, Launch, Precision, Target, Touch};
-use engine::model::{
-    ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
-};
+use engine::model::{ImageSize, ModelSpec, Part, SlotShape, detection_program, training_program};
 use engine::runtime::imagined_addresses;
 use graph::capture::Work;
 use graph::exec::device::{Place, Prepared};
@@ -160,7 +158,7 @@ fn spec(config: &Config, images: usize, padded: ImageSize) -> ModelSpec<'_> {
         slot,
         target: Target::Gpu(Gpu::a100().in_precision(config.train.precision)),
         part: Part::whole(),
-        inject: Inject::default(),
+        observe: false,
     }
 }
 

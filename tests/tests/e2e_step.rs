@@ -8,15 +8,28 @@ use std::sync::Arc;
 use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::Store;
-use engine::model::{
-    ImageSize, Inject, ModelSpec, Param, SlotShape, training_layout, training_program,
-};
+use engine::model::{ImageSize, ModelSpec, Param, SlotShape, training_layout, training_program};
 use engine::weights::initial_state;
+use graph::substitute::substitute;
 use graph::{CpuExecutor, StateSet};
 
 use common::Place;
 
 const SIDE: usize = 64;
+/// What the samplers choose.
+const SAMPLES: [&str; 11] = [
+    "rpn_sample_idx",
+    "rois",
+    "roi_image_idx",
+    "roi_labels",
+    "roi_matched",
+    "num_rois",
+    "mask_rois",
+    "mask_roi_image_idx",
+    "mask_roi_labels",
+    "mask_roi_matched",
+    "num_mask_rois",
+];
 
 /// A training step of `micro`, with the state that it starts from.
 struct Step {
@@ -64,7 +77,8 @@ fn slot_shape(store: &Store) -> SlotShape {
 }
 
 impl Step {
-    fn new(store: &Store, config: &Config, inject: Inject) -> Self {
+    /// The step with its intermediate tensors readable, of which those of `given` are inputs.
+    fn new(store: &Store, config: &Config, given: &[&str]) -> Self {
         let spec = ModelSpec {
             config,
             num_classes: store.header().categories.len(),
@@ -73,9 +87,10 @@ impl Step {
             slot: slot_shape(store),
             target: device::Target::Cpu,
             part: engine::model::Part::whole(),
-            inject,
+            observe: true,
         };
-        let built = training_program(&spec).expect("micro is sound");
+        let mut built = training_program(&spec).expect("micro is sound");
+        substitute(&mut built.program, given);
         let eps = config.model.backbone.norm_eps;
         let mut state = initial_state(&built.program, &built.params, 0, eps);
         state.get_mut("loss_scale").expect("a state").as_f32_mut()[0] = 1.0;
@@ -110,17 +125,6 @@ impl Step {
         input.bytes_mut().copy_from_slice(bytes);
     }
 
-    /// Writes the head of an index input; the rest of it is -1.
-    fn write_head(&mut self, name: &str, values: &[i32]) {
-        let input = self.executor.input_mut(name).expect("an input").as_i32_mut();
-        input.fill(-1);
-        input[..values.len()].copy_from_slice(values);
-    }
-
-    fn i32(&self, name: &str) -> Vec<i32> {
-        self.executor.i32(name).expect("an observed tensor").to_vec()
-    }
-
     fn f32(&self, name: &str) -> Vec<f32> {
         self.executor.f32(name).expect("an observed tensor").to_vec()
     }
@@ -141,8 +145,7 @@ impl Step {
 
     /// The losses of one batch.
     fn of(store: &Store, config: &Config, batch: &[usize]) -> Outcome {
-        let inject = Inject { observe: true, ..Inject::default() };
-        let mut step = Self::new(store, config, inject);
+        let mut step = Self::new(store, config, &[]);
         step.feed(store, batch);
         step.run()
     }
@@ -208,34 +211,14 @@ fn a_batch_that_is_not_full_equals_a_smaller_one() {
 /// A step whose samples are inputs, fixed to what the samplers choose for the first weights:
 /// moving a weight then moves the losses smoothly.
 fn with_fixed_samples(store: &Store, config: &Config, batch: &[usize]) -> Step {
-    let observed = Inject { observe: true, hash_samples: true, ..Inject::default() };
-    let mut first = Step::new(store, config, observed.clone());
+    let mut first = Step::new(store, config, &[]);
     first.feed(store, batch);
     first.run();
-    let fixed = Inject { rpn_samples: true, roi_samples: true, ..observed };
-    let mut step = Step::new(store, config, fixed);
+    assert!(first.executor.i32("num_mask_rois").expect("observed")[0] >= 2, "masks to train on");
+    let mut step = Step::new(store, config, &SAMPLES);
     step.feed(store, batch);
-    step.write_head("rpn_sample_idx", &first.i32("rpn_sample_idx"));
-    let count = first.i32("num_rois")[0] as usize;
-    let rois = first.f32("rois");
-    let [image_idx, labels, matched] =
-        ["roi_image_idx", "roi_labels", "roi_matched"].map(|name| first.i32(name));
-    let all: Vec<usize> = (0..count).collect();
-    let positives: Vec<usize> = all.iter().copied().filter(|r| labels[*r] > 0).collect();
-    assert!(positives.len() >= 2, "masks to train on");
-    for (what, chosen) in [("roi", &all), ("mask_roi", &positives)] {
-        let boxes: Vec<f32> =
-            chosen.iter().flat_map(|r| &rois[4 * r..4 * r + 4]).copied().collect();
-        let input = step.executor.input_mut(&format!("{what}s")).expect("an input").as_f32_mut();
-        input.fill(0.0);
-        input[..boxes.len()].copy_from_slice(&boxes);
-        for (name, values) in
-            [("image_idx", &image_idx), ("labels", &labels), ("matched", &matched)]
-        {
-            let values: Vec<i32> = chosen.iter().map(|r| values[*r]).collect();
-            step.write_head(&format!("{what}_{name}"), &values);
-        }
-        step.write_head(&format!("num_{what}s"), &[chosen.len() as i32]);
+    for name in SAMPLES {
+        step.write(name, first.executor.read(name).expect("an observed tensor").bytes());
     }
     let (a, b) = (first.run(), step.run());
     assert_eq!(a.losses, b.losses, "the samples are the same");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use configs::{Config, Fused};
 use device::{Gpu, Target};
-use engine::model::{ImageSize, Inject, ModelSpec, Part, SlotShape, training_program};
+use engine::model::{ImageSize, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 
@@ -31,7 +31,7 @@ fn step(off: &[Fused]) -> Prepared {
         slot,
         target: target.clone(),
         part: Part::whole(),
-        inject: Inject::default(),
+        observe: false,
     };
     let program = training_program(&spec).expect("a program").program;
     Prepared::new(Arc::new(program), target).expect("a schedule")

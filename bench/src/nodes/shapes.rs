@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use configs::Config;
 use dali::order::PaddedShape;
 use device::{Gpu, Target};
-use engine::model::{Division, Inject, ModelSpec, Part, SlotShape, training_program};
+use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use graph::{Node, Program, TensorId};
 use kernels::TensorDesc;
 use kernels::ops::conv_transpose2x2::{
@@ -79,7 +79,7 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
         },
         target,
         part: Part::updating(&division),
-        inject: Inject::default(),
+        observe: false,
     };
     Ok(training_program(&spec)?.program)
 }

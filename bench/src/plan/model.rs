@@ -6,7 +6,7 @@ use std::sync::Arc;
 use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
 use device::{Gpu, Target, Task};
-use engine::model::{Inject, ModelSpec, Part, SlotShape, training_program};
+use engine::model::{ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
 use graph::program::Pass;
@@ -230,7 +230,7 @@ fn spec<'a>(config: &'a Config, images: usize, padded: PaddedShape, gpu: &Gpu) -
         },
         target: Target::Gpu(gpu.clone()),
         part: Part::whole(),
-        inject: Inject::default(),
+        observe: false,
     }
 }
 

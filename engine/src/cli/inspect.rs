@@ -19,7 +19,7 @@ use graph::report::{part_costs, to_text};
 use crate::EngineError;
 use crate::diagram::{plan_picture, program_picture};
 use crate::model::{
-    Division, ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program, training_program,
+    Division, ImageSize, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
 use crate::runtime::imagined_addresses;
 use crate::train::checkpoint_bytes;
@@ -161,7 +161,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
         },
         target,
         part: Part::updating(&division),
-        inject: Inject::default(),
+        observe: false,
     };
     let build = if args.detection { detection_program } else { training_program };
     let program = build(&spec)?.program;

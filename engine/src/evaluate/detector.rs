@@ -15,7 +15,7 @@ use graph::{CpuExecutor, NodeId, Program};
 use super::image::Image;
 use super::postprocess::{ImageDetections, Outputs, Source};
 use crate::error::EngineError;
-use crate::model::{Inject, ModelSpec, Part, SlotShape, detection_layout, detection_program};
+use crate::model::{ModelSpec, Part, SlotShape, detection_layout, detection_program};
 use crate::runtime::{Backend, Executor, Inputs, ModelState, Slot, copy_inputs};
 
 /// Seconds spent in each stage of one run.
@@ -346,7 +346,7 @@ fn spec(
         slot: SlotShape { pixels, objects: 1, parts: 1, coords: 1, runs: 1 },
         target,
         part: Part::whole(),
-        inject: Inject::default(),
+        observe: false,
     }
 }
 

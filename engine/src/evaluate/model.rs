@@ -3,7 +3,7 @@
 use configs::Config;
 
 use crate::error::EngineError;
-use crate::model::{ImageSize, Inject, ModelSpec, Param, Part, SlotShape, detection_program};
+use crate::model::{ImageSize, ModelSpec, Param, Part, SlotShape, detection_program};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
@@ -40,7 +40,7 @@ impl DetectionModel {
             slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
             target: backend.target(config),
             part: Part::whole(),
-            inject: Inject::default(),
+            observe: false,
         };
         let built = detection_program(&spec)?;
         let eps = config.model.backbone.norm_eps;

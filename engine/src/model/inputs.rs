@@ -1,4 +1,4 @@
-//! The arrays that a program receives per batch, and the tensors that tests inject.
+//! The arrays that a program receives per batch.
 //!
 //! A new array is one row: name, role, extents, clear value. The program's input then becomes a
 //! field of the struct; `fill_slot` of the loader, or the filler in `engine/src/train/feed.rs`,
@@ -7,36 +7,12 @@
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
 use kernels::Role;
-use kernels::boxes::SampleKey;
 
 use super::capacities::SlotShape;
 use super::schema::Extent::{Coords, Fixed, Images, Objects, Parts, Pixels, Runs};
 use super::schema::{Array, batch_arrays, slot_layout};
 use super::{Division, ModelSpec};
 use crate::error::EngineError;
-
-/// Tensors that tests substitute, and whether intermediate ones stay readable.
-#[derive(Debug, Clone, Default)]
-pub struct Inject {
-    /// `pixels` holds f32 values in 0..1 instead of bytes.
-    pub float_pixels: bool,
-    /// `rpn_sample_idx` is an input.
-    pub rpn_samples: bool,
-    /// The proposals, with their anchors and counts, are inputs of the training step.
-    pub proposals: bool,
-    /// The sampled RoIs with their labels and matches are inputs.
-    pub roi_samples: bool,
-    /// Sample by index hash instead of Philox.
-    pub hash_samples: bool,
-    /// Keep intermediate tensors readable, by name.
-    pub observe: bool,
-}
-
-impl Inject {
-    pub(super) fn sample_key(&self) -> SampleKey {
-        if self.hash_samples { SampleKey::Hash } else { SampleKey::Philox }
-    }
-}
 
 batch_arrays! {
     /// Inputs that describe the images.

@@ -28,7 +28,7 @@ mod train_step;
 pub use capacities::SlotShape;
 pub use detect::detection_program;
 pub use division::Division;
-pub use inputs::{Inject, detection_layout, step_layout, training_layout};
+pub use inputs::{detection_layout, step_layout, training_layout};
 pub(crate) use loss_weights::weight_of;
 pub(crate) use optimizer::PARAMETER_STATS;
 pub use params::{Init, Layout, Param, ParamKind};
@@ -114,8 +114,8 @@ pub struct ModelSpec<'a> {
     pub target: Target,
     /// The part of a step, if it has several passes or ranks.
     pub part: Part,
-    /// Tensors that tests substitute for computed ones.
-    pub inject: Inject,
+    /// Intermediate tensors stay readable, by name.
+    pub observe: bool,
 }
 
 impl ModelSpec<'_> {

@@ -98,7 +98,7 @@ impl<'a> Net<'a> {
 
     /// Keeps a tensor readable if the spec asks for it.
     pub(super) fn observe(&mut self, name: &str, tensor: TensorId) {
-        if self.spec.inject.observe {
+        if self.spec.observe {
             self.program.keep(name, tensor);
         }
     }

@@ -1,6 +1,6 @@
 //! From source pixels to the network's input, and from annotated boxes to network pixels.
 
-use configs::{BackboneKind, ChannelOrder, Fused, NormKind, ResizeFilter};
+use configs::{BackboneKind, ChannelOrder, Fused, NormKind};
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
@@ -48,10 +48,7 @@ pub(super) fn preprocess(
         std: input.std,
         pixel_scale: input.pixel_scale,
         bgr: input.channel_order == ChannelOrder::Bgr,
-        filter: match net.spec.inject.float_pixels {
-            true => ResizeFilter::Bilinear,
-            false => input.resize_filter,
-        },
+        filter: input.resize_filter,
     };
     let inputs = PreprocessInputs {
         pixels: images.pixels,

@@ -3,7 +3,6 @@
 use graph::{GraphError, TensorId};
 use kernels::ops::roi_candidates::{RoiCandidates, RoiCandidatesInputs};
 use kernels::ops::sample_rois::{SampleRois, SampleRoisInputs};
-use kernels::{Role, TensorDesc};
 
 use super::net::{Net, Truth};
 use super::rpn::Proposals;
@@ -41,13 +40,6 @@ pub(super) fn sample_rois(
     let config = &net.spec.config.model;
     let batch = config.roi.batch_size_per_image;
     let fraction = config.roi.positive_fraction;
-    if net.spec.inject.roi_samples {
-        let positives = (batch as f32 * fraction) as usize;
-        return Ok(SampledRois {
-            all: injected(net, "roi", batch),
-            positives: injected(net, "mask_roi", positives),
-        });
-    }
     let candidates = RoiCandidates {
         fg_iou: config.roi.fg_iou,
         bg_iou: config.roi.bg_iou,
@@ -63,43 +55,29 @@ pub(super) fn sample_rois(
         num_images: truth.images.num_images,
     };
     let [candidates, labels, matched_idx, keys, counts] = net.program.apply(candidates, inputs)?;
-    let sampler = SampleRois {
-        batch,
-        positive_fraction: fraction,
-        seed: net.spec.config.train.seed,
-        key: net.spec.inject.sample_key(),
-    };
+    net.observe("roi_candidates", candidates);
+    net.observe("roi_candidate_labels", labels);
+    net.observe("roi_candidate_matched", matched_idx);
+    net.observe("roi_candidate_counts", counts);
+    let sampler =
+        SampleRois { batch, positive_fraction: fraction, seed: net.spec.config.train.seed };
     let image_keys = truth.objects.image_keys;
     let inputs = SampleRoisInputs { candidates, labels, matched_idx, keys, counts, image_keys };
     let lists: [TensorId; 10] = net.program.apply(sampler, inputs)?;
     let [all @ .., _, _, _, _, _] = lists;
     let [_, _, _, _, _, positives @ ..] = lists;
     let (all, positives) = (labelled(all), labelled(positives));
-    net.observe("rois", all.rois.boxes);
-    net.observe("roi_image_idx", all.rois.image_idx);
-    net.observe("roi_labels", all.labels);
-    net.observe("roi_matched", all.matched);
-    net.observe("num_rois", all.rois.count);
-    net.observe("mask_labels", positives.labels);
+    for (what, list) in [("roi", all), ("mask_roi", positives)] {
+        net.observe(&format!("{what}s"), list.rois.boxes);
+        net.observe(&format!("{what}_image_idx"), list.rois.image_idx);
+        net.observe(&format!("{what}_labels"), list.labels);
+        net.observe(&format!("{what}_matched"), list.matched);
+        net.observe(&format!("num_{what}s"), list.rois.count);
+    }
     Ok(SampledRois { all, positives })
 }
 
 /// One list of the sampler, in its output order.
 fn labelled([boxes, image_idx, labels, matched, count]: [TensorId; 5]) -> LabelledRois {
-    LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
-}
-
-/// Inputs that replace the sampler's outputs: `{what}s`, `{what}_image_idx`, `{what}_labels`,
-/// `{what}_matched`, `num_{what}s`.
-fn injected(net: &mut Net<'_>, what: &str, per_image: usize) -> LabelledRois {
-    let m = net.spec.images * per_image;
-    let mut input = |name: String, role, shape: &[usize]| {
-        net.program.input(&name, TensorDesc::new(role, shape))
-    };
-    let boxes = input(format!("{what}s"), Role::Box, &[m, 4]);
-    let image_idx = input(format!("{what}_image_idx"), Role::Index, &[m]);
-    let labels = input(format!("{what}_labels"), Role::Index, &[m]);
-    let matched = input(format!("{what}_matched"), Role::Index, &[m]);
-    let count = input(format!("num_{what}s"), Role::Index, &[1]);
     LabelledRois { rois: Rois { boxes, image_idx, count }, labels, matched }
 }

@@ -23,7 +23,6 @@ use kernels::ops::sample_anchors::SampleAnchors;
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
 use kernels::ops::top_k_per_level::TopKPerLevel;
-use kernels::{Role, TensorDesc};
 
 use super::inputs::ImageInputs;
 use super::net::{ConvShape, Loss, Net, Truth};
@@ -54,18 +53,6 @@ struct HeadWeights {
     conv: [TensorId; 2],
     logits: [TensorId; 2],
     deltas: [TensorId; 2],
-}
-
-/// Proposals that the caller writes: `proposals`, `proposal_anchor_idx`, `proposal_counts`.
-fn injected(net: &mut Net<'_>, per_image: usize) -> Proposals {
-    let n = net.spec.images;
-    let mut input =
-        |name: &str, role, shape: &[usize]| net.program.input(name, TensorDesc::new(role, shape));
-    Proposals {
-        boxes: input("proposals", Role::Box, &[n, per_image, 4]),
-        anchor_idx: input("proposal_anchor_idx", Role::Index, &[n, per_image]),
-        counts: input("proposal_counts", Role::Index, &[n]),
-    }
 }
 
 impl Rpn {
@@ -138,9 +125,6 @@ impl Rpn {
             },
         };
         let (logits, deltas) = self.dense_head(net)?;
-        if training && net.spec.inject.proposals {
-            return Ok(injected(net, post));
-        }
         net.part("rpn.proposals");
         let [idx, levels] = net.program.apply(TopKPerLevel { k: pre }, logits.as_slice())?;
         let (anchors, network_sizes) = (self.anchors, images.network_sizes);
@@ -253,7 +237,7 @@ impl Rpn {
         Ok([("loss_objectness", objectness), ("loss_rpn_box_reg", box_reg)])
     }
 
-    /// Sampled anchors [N, B], or those that a test injects.
+    /// Sampled anchors [N, B].
     fn samples(
         &self,
         net: &mut Net<'_>,
@@ -261,16 +245,10 @@ impl Rpn {
         image_keys: TensorId,
     ) -> Result<TensorId, GraphError> {
         let config = &net.spec.config.model.rpn;
-        if net.spec.inject.rpn_samples {
-            let shape = [net.spec.images, config.batch_size_per_image];
-            let desc = TensorDesc::new(Role::Index, &shape);
-            return Ok(net.program.input("rpn_sample_idx", desc));
-        }
         let sampler = SampleAnchors {
             batch: config.batch_size_per_image,
             positive_fraction: config.positive_fraction,
             seed: net.spec.config.train.seed,
-            key: net.spec.inject.sample_key(),
         };
         let [idx, counts] = net.program.apply(sampler, [labels, image_keys])?;
         net.observe("rpn_sample_idx", idx);

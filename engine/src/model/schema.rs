@@ -59,11 +59,7 @@ impl Array {
 
     /// Declares the program's input.
     pub(super) fn declare(&self, program: &mut Program, spec: &ModelSpec<'_>) -> TensorId {
-        let mut desc = self.desc(spec.images, spec.slot);
-        if self.role == Role::Pixels && spec.inject.float_pixels {
-            desc.role = Role::Mask;
-        }
-        program.input(self.name, desc)
+        program.input(self.name, self.desc(spec.images, spec.slot))
     }
 
     /// The array in a slot.

@@ -6,7 +6,7 @@ use device::Target;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Division, Inject, ModelSpec, Part, training_program};
+use crate::model::{BuiltProgram, Division, ModelSpec, Part, training_program};
 
 /// The programs of one padded shape, as indices into the list of all.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ impl TrainingPrograms {
                     slot: data.slot_shape(),
                     target: target.clone(),
                     part: part.clone(),
-                    inject: Inject::default(),
+                    observe: false,
                 };
                 let built = training_program(&spec)?;
                 let (height, width) = (spec.padded.height, spec.padded.width);

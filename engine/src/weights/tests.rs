@@ -14,9 +14,7 @@ use super::{
     export_weights, initial_state, load_weights, map_classes, save_weights, weights_from_tensors,
 };
 use crate::classes::NO_CATEGORY;
-use crate::model::{
-    BuiltProgram, ImageSize, Inject, ModelSpec, Part, SlotShape, detection_program,
-};
+use crate::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, detection_program};
 
 /// A ResNet as narrow as it gets.
 const NARROW: [&str; 6] = [
@@ -40,7 +38,7 @@ fn model(preset: &str, set: &[&str], classes: usize, seed: u64) -> (BuiltProgram
         slot: SlotShape { pixels: 3 * 32 * 32, objects: 1, parts: 1, coords: 1, runs: 1 },
         target: device::Target::Cpu,
         part: Part::whole(),
-        inject: Inject::default(),
+        observe: false,
     };
     let built = detection_program(&spec).unwrap();
     let state = initial_state(&built.program, &built.params, seed, 1e-5);

@@ -29,7 +29,7 @@ pub use levels::roi_level;
 pub use matcher::{BELOW, BETWEEN, Thresholds, match_boxes, match_iou};
 pub use nms::{batched_nms, nms, nms_sorted};
 pub use rank::{rank_key, sort_by_score, top_k};
-pub use sampling::{SampleKey, hash_key, max_positives, sample};
+pub use sampling::{max_positives, sample};
 
 pub(crate) use geometry::sigmoid;
 pub(crate) use matcher::best_gts;

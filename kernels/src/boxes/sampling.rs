@@ -1,19 +1,5 @@
 //! Drawing positives and negatives: those with the smallest keys.
 
-/// The sort key of a draw's candidates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SampleKey {
-    /// Philox, keyed by seed, image and purpose: for training.
-    Philox,
-    /// [`hash_key`] of the index, the same for every image: for comparison with golden data.
-    Hash,
-}
-
-/// `(index * 2654435761) mod 2^32`.
-pub fn hash_key(index: u32) -> u32 {
-    index.wrapping_mul(2_654_435_761)
-}
-
 /// How many of `batch` samples may be positive: `batch * fraction`, rounded down.
 pub fn max_positives(batch: usize, fraction: f32) -> usize {
     (batch as f32 * fraction) as usize

@@ -135,7 +135,6 @@ fn cells_by_hand() {
 
 #[test]
 fn samples_take_the_smallest_keys() {
-    assert_eq!(hash_key(3), ((3u64 * 2_654_435_761) % (1 << 32)) as u32);
     assert_eq!((max_positives(256, 0.5), max_positives(5, 0.25)), (128, 1));
     let labels = [1, 0, -1, 2, 0, 0, 1];
     // Equal keys: the lower index first.

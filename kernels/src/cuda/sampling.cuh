@@ -11,18 +11,6 @@ constexpr int BINS = 256;   // values of a byte of a key
 constexpr int DIGITS = 4;   // bytes of a key
 constexpr int CLASSES = 2;  // positives are drawn as class 0, negatives as class 1
 
-// What orders the elements of an image: Philox of the element's index in the stream of `purpose`,
-// or the golden data's hash of its position.
-struct KeyOrder {
-  uint64_t seed;
-  int hash;
-};
-
-DEVICE unsigned sample_key(KeyOrder order, const int* image_key, unsigned purpose, unsigned index,
-                           unsigned position) {
-  return order.hash ? position * 2654435761u : philox_keyed(order.seed, image_key, purpose, index);
-}
-
 // The class that a label is drawn in; CLASSES if it is not drawn.
 DEVICE int class_of(int label) { return label > 0 ? 0 : label == 0 ? 1 : CLASSES; }
 

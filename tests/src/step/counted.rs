@@ -5,13 +5,12 @@ use std::sync::Arc;
 use configs::Config;
 use device::{Device, Launch, Target};
 use emulated::{CountedLaunch, EmulatedDevice, Order};
-use engine::model::Inject;
 use graph::report::node_cost;
 use graph::{Node, Program};
 use kernels::{Cost, DType, Precision};
 
 use super::folder;
-use super::program::{OnDevice, SQUARE, build, images, inputs};
+use super::program::{Changes, OnDevice, SQUARE, build, images, inputs};
 
 /// A node that multiplies matrices, and what its launches did in a step.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub fn counted_products(config: &Config) -> Vec<CountedNode> {
     let store = images(place.path());
     let device = Arc::new(EmulatedDevice::new(Order::Given).counting());
     let target = Target::Gpu(device.gpu().clone());
-    let (mut built, state) = build(&store, config, SQUARE, target.clone(), Inject::default());
+    let (mut built, state) = build(&store, config, SQUARE, target.clone(), Changes::NONE);
     keep_counts(&mut built.program);
     let mut step = OnDevice::of(vec![(built, state)], &target, device.clone());
     inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| step.write(0, name, bytes));

@@ -1,10 +1,12 @@
 //! Single steps: the values of the first one, and two padded shapes in turn.
 
-use engine::model::{ImageSize, Inject};
+use engine::model::ImageSize;
 use kernels::cpu::HostTensor;
 use kernels::ops::control_step::Control;
 
-use super::program::{OnCpu, OnDevice, SQUARE, empty_slot, images, inputs, inputs_from, micro};
+use super::program::{
+    Changes, OnCpu, OnDevice, SQUARE, empty_slot, images, inputs, inputs_from, micro,
+};
 use super::{Open, folder, norm, relative};
 
 const PROPOSALS: [&str; 3] = ["proposals", "proposal_anchor_idx", "proposal_counts"];
@@ -49,9 +51,8 @@ pub fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
         let store = images(place.path());
         let set = format!("train.precision={precision}");
         let config = micro(&["solver.learning_rate=0.01", "model.roi.canonical_size=20", &set]);
-        let none = Inject::default();
-        let mut device = OnDevice::new(&store, &config, &[SQUARE], none.clone(), open(Some(3)));
-        let mut cpu = OnCpu::new(&store, &config, SQUARE, none);
+        let mut device = OnDevice::new(&store, &config, &[SQUARE], Changes::NONE, open(Some(3)));
+        let mut cpu = OnCpu::new(&store, &config, SQUARE, Changes::NONE);
         let mut worst = 0.0f64;
         for step in 0..3 {
             for (name, bytes) in inputs(&store, &[step, step + 1]) {
@@ -118,8 +119,8 @@ pub fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
     first_step(open, &rules, IN_FP16);
     let place = folder();
     let store = images(place.path());
-    let observe = Inject { observe: true, ..Inject::default() };
-    let mut device = OnDevice::new(&store, &micro(&rules), &[SQUARE], observe, open(None));
+    let mut device =
+        OnDevice::new(&store, &micro(&rules), &[SQUARE], Changes::OBSERVED, open(None));
     inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| device.write(0, name, bytes));
     device.run(0);
     let counts = device.read(0, "proposal_counts");
@@ -132,13 +133,12 @@ fn first_step(open: &Open, set: &[&str], bounds: Bounds) {
     let store = images(place.path());
     let config = micro(set);
     let batch = [0, 3];
-    let observe = Inject { observe: true, ..Inject::default() };
-    let mut free = OnCpu::new(&store, &config, SQUARE, observe.clone());
+    let mut free = OnCpu::new(&store, &config, SQUARE, Changes::OBSERVED);
     inputs(&store, &batch).iter().for_each(|(name, bytes)| free.write(name, bytes));
     free.run();
-    let injected = Inject { proposals: true, ..observe };
-    let mut cpu = OnCpu::new(&store, &config, SQUARE, injected.clone());
-    let mut device = OnDevice::new(&store, &config, &[SQUARE], injected, open(Some(7)));
+    let given = Changes { given: &PROPOSALS, ..Changes::OBSERVED };
+    let mut cpu = OnCpu::new(&store, &config, SQUARE, given);
+    let mut device = OnDevice::new(&store, &config, &[SQUARE], given, open(Some(7)));
     let proposals = PROPOSALS.map(|name| (name.to_string(), free.read(name).bytes().to_vec()));
     for (name, bytes) in inputs(&store, &batch).into_iter().chain(proposals) {
         cpu.write(&name, &bytes);
@@ -199,9 +199,8 @@ pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     let dirty = inputs_from(&store, &batch, stale);
     assert!(clean != dirty, "no input has room behind it: nothing was tested");
     let [clean, dirty] = [clean, dirty].map(|inputs| {
-        let none = Inject::default();
-        let mut device = OnDevice::new(&store, &config, &[SQUARE], none.clone(), open(None));
-        let mut cpu = OnCpu::new(&store, &config, SQUARE, none);
+        let mut device = OnDevice::new(&store, &config, &[SQUARE], Changes::NONE, open(None));
+        let mut cpu = OnCpu::new(&store, &config, SQUARE, Changes::NONE);
         for (name, bytes) in &inputs {
             device.write(0, name, bytes);
             cpu.write(name, bytes);
@@ -221,9 +220,8 @@ pub fn two_shapes_alternate(open: &Open) {
     let config = micro(&["solver.learning_rate=0.01"]);
     let wide = ImageSize { height: 64, width: 96 };
     let shapes = [SQUARE, wide];
-    let none = Inject::default();
-    let mut device = OnDevice::new(&store, &config, &shapes, none.clone(), open(Some(11)));
-    let mut cpus = shapes.map(|shape| OnCpu::new(&store, &config, shape, none.clone()));
+    let mut device = OnDevice::new(&store, &config, &shapes, Changes::NONE, open(Some(11)));
+    let mut cpus = shapes.map(|shape| OnCpu::new(&store, &config, shape, Changes::NONE));
     let mut state = cpus[0].state.clone();
     for step in 0..6 {
         let which = step % 2;

@@ -2,10 +2,9 @@
 
 use configs::{Config, Fused};
 use dali::store::Store;
-use engine::model::Inject;
 use kernels::cpu::HostTensor;
 
-use super::program::{OnDevice, SQUARE, images, inputs, micro};
+use super::program::{Changes, OnDevice, SQUARE, images, inputs, micro};
 use super::{Open, folder, norm};
 
 /// A ResNet with frozen batch norm, blocks with and without a downsample, and four levels.
@@ -35,9 +34,8 @@ const APART_FORWARD: f64 = 2e-2;
 
 /// A device that has made the first step.
 fn stepped(store: &Store, config: &Config, open: &Open, seed: u64) -> OnDevice {
-    let observe = Inject { observe: true, ..Inject::default() };
     let device = open(Some(seed));
-    let mut device = OnDevice::new(store, config, &[SQUARE], observe, device);
+    let mut device = OnDevice::new(store, config, &[SQUARE], Changes::OBSERVED, device);
     for (name, bytes) in inputs(store, &[0, 3]) {
         device.write(0, &name, &bytes);
     }

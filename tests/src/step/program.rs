@@ -9,11 +9,12 @@ use dali::store::Store;
 use dali::synthetic::SyntheticOptions;
 use device::{Device, Precision, Target};
 use engine::model::{
-    BuiltProgram, ImageSize, Inject, ModelSpec, Part, SlotShape, training_layout, training_program,
+    BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, training_layout, training_program,
 };
 use engine::runtime::ModelState;
 use engine::weights::initial_state;
 use graph::exec::device::{Prepared, SharedArena};
+use graph::substitute::substitute;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::cpu::HostTensor;
 
@@ -47,13 +48,27 @@ pub(super) fn micro(set: &[&str]) -> Config {
     Config::load("micro", &set).expect("the preset loads")
 }
 
+/// How a program differs from the one that trains.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Changes {
+    /// Intermediate tensors stay readable.
+    pub(super) observe: bool,
+    /// Kept values that are inputs.
+    pub(super) given: &'static [&'static str],
+}
+
+impl Changes {
+    pub(super) const NONE: Self = Self { observe: false, given: &[] };
+    pub(super) const OBSERVED: Self = Self { observe: true, given: &[] };
+}
+
 /// A program of `micro` with the state that it starts from.
 pub(super) fn build(
     store: &Store,
     config: &Config,
     padded: ImageSize,
     target: Target,
-    inject: Inject,
+    changes: Changes,
 ) -> (BuiltProgram, StateSet) {
     let spec = ModelSpec {
         config,
@@ -63,9 +78,10 @@ pub(super) fn build(
         slot: slot_shape(store),
         target,
         part: Part::whole(),
-        inject,
+        observe: changes.observe,
     };
-    let built = training_program(&spec).expect("micro is sound");
+    let mut built = training_program(&spec).expect("micro is sound");
+    substitute(&mut built.program, changes.given);
     let eps = config.model.backbone.norm_eps;
     let mut state = initial_state(&built.program, &built.params, 0, eps);
     state.get_mut("loss_scale").expect("a state").as_f32_mut()[0] = LOSS_SCALE;
@@ -108,8 +124,8 @@ pub(super) struct OnCpu {
 }
 
 impl OnCpu {
-    pub(super) fn new(store: &Store, config: &Config, padded: ImageSize, inject: Inject) -> Self {
-        let (built, state) = build(store, config, padded, Target::Cpu, inject);
+    pub(super) fn new(store: &Store, config: &Config, padded: ImageSize, changes: Changes) -> Self {
+        let (built, state) = build(store, config, padded, Target::Cpu, changes);
         let trained = built.params.iter().filter(|p| p.trained.is_some());
         let trained = trained.map(|p| p.name.clone()).collect();
         let executor = CpuExecutor::new(Arc::new(built.program), &state).expect("a plan");
@@ -141,12 +157,12 @@ impl OnDevice {
         store: &Store,
         config: &Config,
         shapes: &[ImageSize],
-        inject: Inject,
+        changes: Changes,
         device: Arc<dyn Device>,
     ) -> Self {
         let gpu = device.gpu().in_precision(config.train.precision);
         let target = Target::Gpu(gpu);
-        let build = |shape| build(store, config, shape, target.clone(), inject.clone());
+        let build = |shape| build(store, config, shape, target.clone(), changes);
         Self::of(shapes.iter().map(|shape| build(*shape)).collect(), &target, device)
     }
 

@@ -11,7 +11,7 @@ use graph::exec::device::Prepared;
 use graph::{CpuExecutor, StateSet};
 
 use super::super::inputs::{ImageInputs, ObjectInputs};
-use super::super::{ImageSize, Inject, Part};
+use super::super::{ImageSize, Part};
 use super::*;
 use crate::runtime::{copy_inputs, same_layout};
 
@@ -39,7 +39,7 @@ fn spec(config: &Config) -> ModelSpec<'_> {
         slot: SHAPE,
         target: target(),
         part: Part::whole(),
-        inject: Inject::default(),
+        observe: false,
     }
 }
 

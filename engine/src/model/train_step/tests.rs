@@ -4,7 +4,7 @@ use configs::Config;
 use device::{Gpu, Target};
 
 use super::*;
-use crate::model::{ImageSize, Inject, Part, SlotShape};
+use crate::model::{ImageSize, Part, SlotShape};
 
 /// Nodes of the training step of `micro`, by the name of their op.
 fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
@@ -18,7 +18,7 @@ fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
         slot: SlotShape { pixels: 3 * 64 * 64, objects: 9, parts: 9, coords: 200, runs: 50 },
         target,
         part: Part::whole(),
-        inject: Inject::default(),
+        observe: false,
     };
     let built = training_program(&spec).expect("micro is sound");
     built.program.nodes().iter().map(|node| node.op.name()).collect()

@@ -12,7 +12,7 @@ use graph::{CpuArena, CpuExecutor, DeviceExecutor, GraphError};
 use super::{Finding, Replay};
 use crate::error::EngineError;
 use crate::model::{
-    BuiltProgram, Division, Inject, ModelSpec, Part, is_transient, step_layout, training_program,
+    BuiltProgram, Division, ModelSpec, Part, is_transient, step_layout, training_program,
 };
 use crate::runtime::{Backend, ModelState};
 use crate::train::memory::{arena_bytes, prepare};
@@ -66,7 +66,7 @@ impl Replay {
             slot: self.slot,
             target: backend.target(&self.config),
             part,
-            inject: Inject::default(),
+            observe: false,
         };
         Ok(training_program(&spec)?)
     }

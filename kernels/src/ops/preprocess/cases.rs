@@ -3,33 +3,28 @@
 use std::sync::Arc;
 
 use super::{Preprocess, ResizeFilter};
-use crate::case::{OpCase, integers, uniform};
+use crate::case::{OpCase, integers};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
 /// No image in use, one pixel, primes up and down, a fourth channel, and a COCO image at training
 /// size; Pillow's filter on the like, and where it shrinks by ten.
 pub fn cases() -> Vec<OpCase> {
-    let mut cases = Vec::new();
-    for bytes in [true, false] {
-        cases.push(case(bytes, [8, 8], &[([5, 7], [8, 8], 0), ([3, 3], [4, 4], 1)], 0));
-        cases.push(case(bytes, [1, 1], &[([1, 1], [1, 1], 1)], 1));
-        let primes = [
-            ([5, 7], [11, 13], 0),
-            ([13, 11], [5, 7], 1),
-            ([1, 17], [13, 1], 0),
-            ([2, 2], [3, 3], 0),
-        ];
-        cases.push(case(bytes, [16, 19], &primes, 3));
-    }
-    let coco = case(true, [800, 1088], &[([480, 640], [800, 1066], 1)], 1);
+    let primes =
+        [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1), ([1, 17], [13, 1], 0), ([2, 2], [3, 3], 0)];
+    let cases = [
+        case([8, 8], &[([5, 7], [8, 8], 0), ([3, 3], [4, 4], 1)], 0),
+        case([1, 1], &[([1, 1], [1, 1], 1)], 1),
+        case([16, 19], &primes, 3),
+    ];
+    let coco = case([800, 1088], &[([480, 640], [800, 1066], 1)], 1);
     let small = [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1)];
-    let padded = [[16, 22], [16, 19]].map(|size| with_channels(4, case(true, size, &small, 2)));
+    let padded = [[16, 22], [16, 19]].map(|size| with_channels(4, case(size, &small, 2)));
     let pil =
         [([8, 8], [5, 7], [8, 8]), ([16, 19], [13, 11], [5, 7]), ([40, 44], [400, 23], [39, 43])]
             .map(|(size, source, network)| {
                 let images = [(source, network, 1), (source, network, 0), (source, network, 0)];
-                with_filter(ResizeFilter::Pil, case(true, size, &images, 2))
+                with_filter(ResizeFilter::Pil, case(size, &images, 2))
             });
     let pil_coco = with_filter(ResizeFilter::Pil, with_channels(4, coco.clone()));
     let plain = cases.into_iter().chain(padded).chain([coco]);
@@ -55,15 +50,11 @@ fn changed(case: OpCase, what: &str, change: impl Fn(Preprocess) -> Preprocess) 
     OpCase::new(format!("{}, {what}", case.label), Arc::new(change(*op)), case.inputs)
 }
 
-fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
+fn case([height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
     let capacity = images.iter().map(|(s, ..)| 3 * s[0] * s[1]).max().unwrap_or(0);
     let shape = [images.len(), capacity];
-    let pixels = if bytes {
-        let values = integers(&shape, 1, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
-        HostTensor::u8(TensorDesc::new(Role::Pixels, &shape), values)
-    } else {
-        uniform(&TensorDesc::new(Role::Mask, &shape), 1, 0.0, 1.0)
-    };
+    let values = integers(&shape, 1, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
+    let pixels = HostTensor::u8(TensorDesc::new(Role::Pixels, &shape), values);
     let ints = |shape: &[usize], values: Vec<i32>| {
         HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
     };
@@ -88,6 +79,5 @@ fn case(bytes: bool, [height, width]: [usize; 2], images: &[Sizes], count: i32) 
         bgr: images.len() > 1,
         filter: ResizeFilter::Bilinear,
     };
-    let kind = if bytes { "bytes" } else { "floats" };
-    OpCase::new(format!("{count} of {} images, {kind}", images.len()), Arc::new(op), inputs)
+    OpCase::new(format!("{count} of {} images", images.len()), Arc::new(op), inputs)
 }

@@ -6,14 +6,6 @@ use super::{Preprocess, PreprocessInputs, ResizeFilter};
 use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
 use crate::resize::{BilinearTap, PilTaps, bilinear_tap, pil_taps};
-use crate::{DType, Role};
-
-/// Source pixels, as given.
-#[derive(Clone, Copy)]
-enum Pixels<'a> {
-    Bytes(&'a [u8]),
-    Floats(&'a [f32]),
-}
 
 /// Sizes of an image, checked against the buffers.
 struct Image {
@@ -30,8 +22,7 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
         return;
     }
     let images = rows_in_use(inputs.num_images.i32(), inputs.pixels.shape()[0]);
-    let scale = if inputs.pixels.desc.role.cpu_dtype() == DType::U8 { op.pixel_scale } else { 1.0 };
-    let tables = normalise_table(op, scale);
+    let tables = normalise_table(op);
     x.par_chunks_mut(op.height * row_len).enumerate().for_each(|(n, x)| {
         if n >= images {
             x.fill(0.0);
@@ -48,7 +39,7 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
                 }
             });
         };
-        if let (ResizeFilter::Pil, Pixels::Bytes(pixels)) = (op.filter, pixels) {
+        if op.filter == ResizeFilter::Pil {
             let resized = pil(&image, pixels);
             let line = 3 * image.network[1];
             rows(x, &|row, x| normalise_row(op, &tables, &resized[row * line..][..line], x));
@@ -60,25 +51,16 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
             let line = 3 * image.source[1];
             let rows =
                 [tap.low * line..(tap.low + 1) * line, tap.high * line..(tap.high + 1) * line];
-            match pixels {
-                Pixels::Bytes(p) => {
-                    let look_up = |c: usize, v: u8| tables[c][usize::from(v)];
-                    let [top, low] = rows.map(|r| &p[r]);
-                    resize_row(op, &columns, tap.fraction, [top, low], look_up, inside);
-                }
-                Pixels::Floats(p) => {
-                    let normal = |c: usize, v: f32| (v - op.mean[c]) / op.std[c];
-                    let [top, low] = rows.map(|r| &p[r]);
-                    resize_row(op, &columns, tap.fraction, [top, low], normal, inside);
-                }
-            }
+            resize_row(op, &columns, tap.fraction, rows.map(|r| &pixels[r]), &tables, inside);
         });
     });
 }
 
 /// The normalised value of each byte, for each channel of the output.
-fn normalise_table(op: &Preprocess, scale: f32) -> [[f32; 256]; 3] {
-    std::array::from_fn(|c| std::array::from_fn(|v| (v as f32 * scale - op.mean[c]) / op.std[c]))
+fn normalise_table(op: &Preprocess) -> [[f32; 256]; 3] {
+    std::array::from_fn(|c| {
+        std::array::from_fn(|v| (v as f32 * op.pixel_scale - op.mean[c]) / op.std[c])
+    })
 }
 
 /// Sizes and pixels of image `n`.
@@ -86,7 +68,7 @@ fn image<'a>(
     op: &Preprocess,
     inputs: PreprocessInputs<&TensorRef<'a>>,
     n: usize,
-) -> (Image, Pixels<'a>) {
+) -> (Image, &'a [u8]) {
     let size = |t: &TensorRef<'_>| [0, 1].map(|i| usize::try_from(t.i32()[2 * n + i]).unwrap_or(0));
     let (source, network) = (size(inputs.source_sizes), size(inputs.network_sizes));
     let (capacity, values) = (inputs.pixels.shape()[1], source[0] * source[1] * 3);
@@ -97,11 +79,8 @@ fn image<'a>(
         op.width
     );
     let range = n * capacity..n * capacity + values;
-    let pixels = match inputs.pixels.desc.role {
-        Role::Pixels | Role::Bitmap => Pixels::Bytes(&inputs.pixels.u8()[range]),
-        _ => Pixels::Floats(&inputs.pixels.f32()[range]),
-    };
-    (Image { source, network, flip: inputs.flips.i32()[n] != 0 }, pixels)
+    let image = Image { source, network, flip: inputs.flips.i32()[n] != 0 };
+    (image, &inputs.pixels.u8()[range])
 }
 
 /// Source of each output column, flipped where the image is.
@@ -148,12 +127,12 @@ fn normalise_row(op: &Preprocess, tables: &[[f32; 256]; 3], line: &[u8], x: &mut
 }
 
 /// Blends two source rows into one output row.
-fn resize_row<T: Copy>(
+fn resize_row(
     op: &Preprocess,
     columns: &[BilinearTap],
     fraction: f32,
-    [top, bottom]: [&[T]; 2],
-    normal: impl Fn(usize, T) -> f32,
+    [top, bottom]: [&[u8]; 2],
+    tables: &[[f32; 256]; 3],
     x: &mut [f32],
 ) {
     for (tap, x) in columns.iter().zip(x.chunks_exact_mut(op.channels)) {
@@ -161,8 +140,9 @@ fn resize_row<T: Copy>(
         rest.fill(0.0);
         for (c, x) in x.iter_mut().enumerate() {
             let channel = if op.bgr { 2 - c } else { c };
-            let blend = |row: &[T]| {
-                let [a, b] = [tap.low, tap.high].map(|i| normal(c, row[3 * i + channel]));
+            let blend = |row: &[u8]| {
+                let normal = |i: usize| tables[c][usize::from(row[3 * i + channel])];
+                let [a, b] = [tap.low, tap.high].map(normal);
                 (1.0 - tap.fraction) * a + tap.fraction * b
             };
             *x = (1.0 - fraction) * blend(top) + fraction * blend(bottom);

@@ -3,7 +3,6 @@
 use device::{Launch, LaunchArgs, StructArg};
 
 use super::{Preprocess, PreprocessInputs, ResizeFilter};
-use crate::DType;
 
 /// Pixels of a row that a block makes; as in `preprocess.cu`.
 const PIXELS: usize = 256;
@@ -11,21 +10,19 @@ const PIXELS: usize = 256;
 pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let inputs = PreprocessInputs::of(&args.inputs);
     let (pixels, x) = (*inputs.pixels, args.outputs[0]);
-    let bytes = pixels.dtype() == DType::U8;
     let extents = [op.height, op.width, op.channels, pixels.dim(1), pixels.dim(0)];
     let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));
     let transform = StructArg::new()
         .field(op.mean)
         .field(op.std)
-        .field(if bytes { op.pixel_scale } else { 1.0 })
+        .field(op.pixel_scale)
         .field(extents)
         .field(i32::from(op.bgr))
         .arg();
     let grid = [pixels.dim(0) * op.height, op.width.div_ceil(PIXELS), 1];
-    let kernel = match (bytes, op.filter) {
-        (true, ResizeFilter::Bilinear) => "preprocess_u8",
-        (true, ResizeFilter::Pil) => "preprocess_pil_u8",
-        (false, _) => "preprocess_f32",
+    let kernel = match op.filter {
+        ResizeFilter::Bilinear => "preprocess_u8",
+        ResizeFilter::Pil => "preprocess_pil_u8",
     };
     let launch = args.inputs.iter().fold(Launch::new(kernel, grid), |l, input| l.arg(input.read()));
     vec![launch.arg(x.write()).arg(transform)]

@@ -4,10 +4,10 @@
 //! bilinear resize (`align_corners=False`, scale from the two sizes), horizontal flip, zeros right
 //! and below. [`ResizeFilter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
 //! maskrcnn-benchmark.
-//! Tensors: `pixels [N, B]` (u8, or f32 in 0..1 under Role::Mask; rows of height x width x RGB
-//! packed at the head of each image's row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32
-//! (height, width), `flips [N]`, `num_images [1]` i32 (all in) -> `x [N, H, W, C]` (overwritten; 0
-//! in channels past the third, in the padding, and in images at or past `num_images`).
+//! Tensors: `pixels [N, B]` (u8; rows of height x width x RGB packed at the head of each image's
+//! row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32 (height, width), `flips [N]`,
+//! `num_images [1]` i32 (all in) -> `x [N, H, W, C]` (overwritten; 0 in channels past the third, in
+//! the padding, and in images at or past `num_images`).
 //! With `bgr` channel 0 is blue, and mean and std are given in that order. Numerics: f32.
 //! Bound by memory: four source pixels a pixel, from cache.
 
@@ -39,7 +39,7 @@ pub struct Preprocess {
     pub mean: [f32; 3],
     /// Divided by after that.
     pub std: [f32; 3],
-    /// What a byte is multiplied with first: 1/255 or 1. Not used for f32 pixels.
+    /// What a byte is multiplied with first: 1/255 or 1.
     pub pixel_scale: f32,
     /// Blue first.
     pub bgr: bool,
@@ -79,11 +79,7 @@ impl Op for Preprocess {
         check::arity(NAME, "updates", updates, 0)?;
         let inputs = PreprocessInputs::of(inputs);
         check::rank(NAME, "pixels", inputs.pixels, "[N, B]")?;
-        if inputs.pixels.role.cpu_dtype() != DType::U8 {
-            let fits = self.filter == ResizeFilter::Bilinear;
-            check::parameter(NAME, "filter", fits, "Bilinear for f32 pixels", "Pil")?;
-            check::dtype(NAME, "pixels", inputs.pixels, DType::F32)?;
-        }
+        check::dtype(NAME, "pixels", inputs.pixels, DType::U8)?;
         let images = inputs.pixels.shape[0];
         check::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
         check::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;

@@ -1,12 +1,12 @@
 // Turns source images into the network's input: resize, flip, normalise, pad; torchvision's
 // GeneralizedRCNNTransform.
 //
-//   pixels         [N, capacity]  uint8/float  in   rows of RGB packed at the head of each image
-//   source_sizes   [N, 2]         int          in   height and width in the source
-//   network_sizes  [N, 2]         int          in   height and width in the network's input
-//   flips          [N]            int          in   1 = mirrored
-//   num_images     [1]            int          in   images in use
-//   x              [N, H, W, C]   real         out  0 past channel 3, in the padding, unused images
+//   pixels         [N, capacity]  uint8  in   rows of RGB packed at the head of each image
+//   source_sizes   [N, 2]         int    in   height and width in the source
+//   network_sizes  [N, 2]         int    in   height and width in the network's input
+//   flips          [N]            int    in   1 = mirrored
+//   num_images     [1]            int    in   images in use
+//   x              [N, H, W, C]   real   out  0 past channel 3, in the padding, unused images
 //
 // Launch: a block of 256 per 256 pixels of an output row.
 // Cost: 12 cached source values and 2 * C bytes written per pixel; memory-bound (12 images of
@@ -42,9 +42,8 @@ constexpr int PIXELS = 256;      // of a row, a block's
 constexpr int MAX_CHANNELS = 4;  // of the output
 
 // Which pixel of an image a thread makes, and from what.
-template <typename T>
 struct Source {
-  const T* base;  // the image's rows of RGB
+  const uint8_t* base;  // the image's rows of RGB
   int source[2], network[2];
   int row, column;  // of the network's image, before the flip
   bool bgr;
@@ -53,12 +52,11 @@ struct Source {
 
 // torchvision's filter: four neighbours.
 struct Bilinear {
-  template <typename T>
-  DEVICE void operator()(const Source<T>& s, float (&values)[3]) const {
+  DEVICE void operator()(const Source& s, float (&values)[3]) const {
     const Tap y = bilinear_tap(s.row, s.source[0], s.network[0]);
     const Tap c = bilinear_tap(s.column, s.source[1], s.network[1]);
-    const T* top = s.base + (uint64_t)y.low * s.source[1] * 3;
-    const T* bottom = s.base + (uint64_t)y.high * s.source[1] * 3;
+    const uint8_t* top = s.base + (uint64_t)y.low * s.source[1] * 3;
+    const uint8_t* bottom = s.base + (uint64_t)y.high * s.source[1] * 3;
     for (int i = 0; i < 3; i++) {
       const int low = 3 * c.low + s.channel(i), high = 3 * c.high + s.channel(i);
       const float a = (1.0f - c.fraction) * (float)top[low] + c.fraction * (float)top[high];
@@ -68,8 +66,8 @@ struct Bilinear {
   }
 };
 
-template <typename Filter, typename T>
-DEVICE void preprocess(const Filter& filter, const T* pixels, const int* source_sizes,
+template <typename Filter>
+DEVICE void preprocess(const Filter& filter, const uint8_t* pixels, const int* source_sizes,
                        const int* network_sizes, const int* flips, const int* num_images, real* x,
                        const Transform& t) {
   SHARED(Real8, staged, PIXELS * MAX_CHANNELS / WIDE);
@@ -83,9 +81,9 @@ DEVICE void preprocess(const Filter& filter, const T* pixels, const int* source_
   float out[MAX_CHANNELS] = {};
   if (fits && image < *num_images && row < network_h && column < network_w) {
     const int target = flips[image] != 0 ? network_w - 1 - column : column;
-    const T* base = pixels + (uint64_t)image * t.capacity;
+    const uint8_t* base = pixels + (uint64_t)image * t.capacity;
     float value[3];
-    filter(Source<T>{base, {source_h, source_w}, {network_h, network_w}, row, target, t.bgr != 0},
+    filter(Source{base, {source_h, source_w}, {network_h, network_w}, row, target, t.bgr != 0},
            value);
     for (int i = 0; i < 3; i++) out[i] = (value[i] * t.scale - t.mean[i]) / t.std[i];
   }
@@ -164,7 +162,7 @@ preprocess_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_sizes,
 EXPORT(preprocess_u8)
 
 struct Pil {
-  DEVICE void operator()(const Source<uint8_t>& s, float (&values)[3]) const {
+  DEVICE void operator()(const Source& s, float (&values)[3]) const {
     int rgb[3];
     pil_pixel(s.base, s.row, s.column, s.source, s.network, rgb);
     values[0] = (float)(s.bgr ? rgb[2] : rgb[0]);
@@ -180,11 +178,3 @@ preprocess_pil_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_siz
   preprocess(Pil{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
 }
 EXPORT(preprocess_pil_u8)
-
-KERNEL(256)
-preprocess_f32(const float* RESTRICT pixels, const int* RESTRICT source_sizes,
-               const int* RESTRICT network_sizes, const int* RESTRICT flips,
-               const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
-  preprocess(Bilinear{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
-}
-EXPORT(preprocess_f32)

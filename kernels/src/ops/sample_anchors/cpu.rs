@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::SampleAnchors;
-use crate::boxes::{SampleKey, hash_key, sample};
+use crate::boxes::sample;
 use crate::cpu::CpuArgs;
 use crate::philox::{Purpose, keyed};
 
@@ -15,10 +15,7 @@ pub(super) fn sample_anchors(op: &SampleAnchors, args: &mut CpuArgs<'_>) {
         .into_par_iter()
         .map(|n| {
             let image_key = &keys[4 * n..][..4];
-            let key = |i: usize| match op.key {
-                SampleKey::Philox => keyed(op.seed, image_key, Purpose::Anchors, i as u32),
-                SampleKey::Hash => hash_key(i as u32),
-            };
+            let key = |i: usize| keyed(op.seed, image_key, Purpose::Anchors, i as u32);
             sample(&labels[n * anchors..][..anchors], op.batch, op.positive_fraction, key)
         })
         .collect();

@@ -3,7 +3,7 @@
 use device::{Access, Launch, LaunchArgs, StructArg};
 
 use super::SampleAnchors;
-use crate::boxes::{SampleKey, max_positives};
+use crate::boxes::max_positives;
 
 /// Anchors a block draws from.
 const CHUNK: usize = 256 * 16;
@@ -46,7 +46,6 @@ pub(super) fn launches(op: &SampleAnchors, args: &LaunchArgs<'_>) -> Vec<Launch>
     };
     let rule = StructArg::new()
         .field(op.seed)
-        .field([i32::from(op.key == SampleKey::Hash), 0])
         .field([anchors, op.batch, max_positives(op.batch, op.positive_fraction)].map(int))
         .arg();
     let grid = [blocks(anchors), images, 1];

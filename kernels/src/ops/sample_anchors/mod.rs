@@ -18,7 +18,6 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::boxes::SampleKey;
 use crate::check;
 use crate::check::Dims;
 use crate::cpu::CpuArgs;
@@ -35,8 +34,6 @@ pub struct SampleAnchors {
     pub positive_fraction: f32,
     /// Seed of the run.
     pub seed: u64,
-    /// What orders the candidates.
-    pub key: SampleKey,
 }
 
 const NAME: &str = "sample_anchors";

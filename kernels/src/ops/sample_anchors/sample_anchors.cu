@@ -61,10 +61,10 @@ DEVICE Scratch of_image(Scratch all, int n) {
 
 // Parameters of the op.
 struct Rule {
-  KeyOrder order;
+  uint64_t seed;
   int anchors, batch, max_positives;
 };
-static_assert(sizeof(Rule) == 32, "as the launch lays it out");
+static_assert(sizeof(Rule) == 24, "as the launch lays it out");
 
 // Takes the draws over byte `digit`, from what the launch before stored, and stores them in turn.
 DEVICE void advance(Draw (&draws)[CLASSES], const Scratch& in, const Rule& rule, int digit,
@@ -111,8 +111,7 @@ sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, 
     const int c = i < rule.anchors ? class_of(image_labels[i]) : CLASSES;
     in.glances[i] = (uint16_t)UNDRAWN;
     if (c == CLASSES) continue;
-    const unsigned key =
-        sample_key(rule.order, image_key, PURPOSE_ANCHORS, (unsigned)i, (unsigned)i);
+    const unsigned key = philox_keyed(rule.seed, image_key, PURPOSE_ANCHORS, (unsigned)i);
     in.glances[i] = glance_of(c, key);
     atomicAdd(&own[c * BINS + byte_of(key, 0)], 1);
   }
@@ -140,8 +139,7 @@ sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule,
     const int c = (int)(glance >> GLANCE_BITS);
     const Draw draw = draw_for(draws, c);
     if (c == CLASSES || ((glance_key(glance) ^ draw.key) & seen) != 0) continue;
-    const unsigned key =
-        sample_key(rule.order, image_key, PURPOSE_ANCHORS, (unsigned)i, (unsigned)i);
+    const unsigned key = philox_keyed(rule.seed, image_key, PURPOSE_ANCHORS, (unsigned)i);
     if (shares_bytes(draw, key, digit)) atomicAdd(&own[c * BINS + byte_of(key, digit)], 1);
   }
   add_histograms(own, in, digit);
@@ -176,7 +174,7 @@ DEVICE Marks mark(const Draw (&draws)[CLASSES], const Scratch& in, const Rule& r
   for (int c = 0; c < CLASSES; c++) {
     for (unsigned left = open[c]; left != 0; left &= left - 1) {
       const unsigned bit = left & (0u - left), i = (unsigned)first + (unsigned)__ffs((int)left) - 1;
-      const unsigned key = sample_key(rule.order, image_key, PURPOSE_ANCHORS, i, i);
+      const unsigned key = philox_keyed(rule.seed, image_key, PURPOSE_ANCHORS, i);
       marks.sure[c] |= surely_drawn(draws[c], key) ? bit : 0;
       marks.tied[c] |= ties(draws[c], key) ? bit : 0;
     }

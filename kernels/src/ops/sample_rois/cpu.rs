@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{SampleRois, SampleRoisInputs};
-use crate::boxes::{Box4, SampleKey, as_boxes, as_boxes_mut, at_most, hash_key, sample};
+use crate::boxes::{Box4, as_boxes, as_boxes_mut, at_most, sample};
 use crate::cpu::{CpuArgs, TensorMut};
 use crate::philox::{Purpose, keyed};
 
@@ -26,12 +26,7 @@ pub(super) fn sample_rois(op: &SampleRois, args: &mut CpuArgs<'_>) {
         .map(|n| {
             let first = n * capacity;
             let image_key = &image_keys[4 * n..][..4];
-            let key = |i: usize| match op.key {
-                SampleKey::Philox => {
-                    keyed(op.seed, image_key, Purpose::Rois, keys[first + i] as u32)
-                }
-                SampleKey::Hash => hash_key(i as u32),
-            };
+            let key = |i| keyed(op.seed, image_key, Purpose::Rois, keys[first + i] as u32);
             let own = &labels[first..][..at_most(counts[n], capacity)];
             let (mut all, negatives) = sample(own, op.batch, op.positive_fraction, key);
             all.extend(negatives);

@@ -3,7 +3,7 @@
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 use super::{SampleRois, SampleRoisInputs};
-use crate::boxes::{SampleKey, max_positives};
+use crate::boxes::max_positives;
 
 /// Threads that draw from the candidates of an image.
 const DRAW_THREADS: u32 = 1024;
@@ -25,7 +25,6 @@ pub(super) fn launches(op: &SampleRois, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let positives = max_positives(op.batch, op.positive_fraction);
     let drawn_counts = |access| args.workspace.piece(0, 8 * images, access);
     let drawn = |access| args.workspace.piece(counts_bytes(images), 8 * images * op.batch, access);
-    let order = StructArg::new().field(op.seed).field(i32::from(op.key == SampleKey::Hash)).arg();
     let draw = Launch::new("sample_rois_draw", [images, 1, 1])
         .block(DRAW_THREADS)
         .arg(labels.read())
@@ -34,7 +33,7 @@ pub(super) fn launches(op: &SampleRois, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .arg(image_keys.read())
         .arg(drawn(Access::Write))
         .arg(drawn_counts(Access::Write))
-        .arg(order)
+        .arg(op.seed)
         .int(capacity)
         .int(op.batch)
         .int(positives);

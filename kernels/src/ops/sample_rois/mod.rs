@@ -21,7 +21,7 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::boxes::{SampleKey, max_positives};
+use crate::boxes::max_positives;
 use crate::check;
 use crate::check::Dims;
 use crate::cpu::CpuArgs;
@@ -38,8 +38,6 @@ pub struct SampleRois {
     pub positive_fraction: f32,
     /// Seed of the run.
     pub seed: u64,
-    /// What orders the candidates.
-    pub key: SampleKey,
 }
 
 op_inputs! {

@@ -33,23 +33,21 @@ struct Candidates {
 };
 
 // Class and key of a candidate.
-DEVICE int look(const Candidates& from, KeyOrder order, int i, unsigned& key) {
+DEVICE int look(const Candidates& from, uint64_t seed, int i, unsigned& key) {
   const int c = i < from.count ? class_of(from.labels[i]) : CLASSES;
-  if (c < CLASSES) {
-    key = sample_key(order, from.image_key, PURPOSE_ROIS, (unsigned)from.keys[i], (unsigned)i);
-  }
+  if (c < CLASSES) key = philox_keyed(seed, from.image_key, PURPOSE_ROIS, (unsigned)from.keys[i]);
   return c;
 }
 
 // Finds how far either class is drawn. `histogram` holds CLASSES * BINS ints.
-DEVICE void select(Draw (&draws)[CLASSES], const Candidates& from, KeyOrder order, int batch,
+DEVICE void select(Draw (&draws)[CLASSES], const Candidates& from, uint64_t seed, int batch,
                    int max_positives, int* histogram, int* scratch) {
   for (int digit = 0; digit < DIGITS; digit++) {
     for (int i = threadIdx.x; i < CLASSES * BINS; i += DRAW_THREADS) histogram[i] = 0;
     __syncthreads();
     for (int i = threadIdx.x; i < from.count; i += DRAW_THREADS) {
       unsigned key = 0;
-      const int c = look(from, order, i, key);
+      const int c = look(from, seed, i, key);
       if (c < CLASSES && shares_bytes(draw_for(draws, c), key, digit)) {
         atomicAdd(&histogram[c * BINS + byte_of(key, digit)], 1);
       }
@@ -71,7 +69,7 @@ DEVICE void select(Draw (&draws)[CLASSES], const Candidates& from, KeyOrder orde
 KERNEL(1024)
 sample_rois_draw(const int* RESTRICT labels, const int* RESTRICT keys, const int* RESTRICT counts,
                  const int* RESTRICT image_keys, int2* RESTRICT drawn, int2* RESTRICT drawn_counts,
-                 KeyOrder order, int capacity, int batch, int max_positives) {
+                 uint64_t seed, int capacity, int batch, int max_positives) {
   SHARED(int, histogram, CLASSES* BINS);
   SHARED(int, scratch, 32);
   const int n = blockIdx.x, thread = threadIdx.x;
@@ -79,13 +77,13 @@ sample_rois_draw(const int* RESTRICT labels, const int* RESTRICT keys, const int
   const Candidates from = {labels + first, keys + first, image_keys + 4 * (int64_t)n,
                            max(0, min(counts[n], capacity))};
   Draw draws[CLASSES] = {};
-  select(draws, from, order, batch, max_positives, histogram, scratch);
+  select(draws, from, seed, batch, max_positives, histogram, scratch);
   // Counts of two kinds travel in one int: at most 1,024 a chunk, in the low and the high half.
   int tied_before[CLASSES] = {}, rank_before = 0, positives_before = 0, total;
   for (int chunk = 0; chunk < from.count; chunk += DRAW_THREADS) {
     const int i = chunk + thread;
     unsigned key = 0;
-    const int c = look(from, order, i, key);
+    const int c = look(from, seed, i, key);
     const Draw draw = draw_for(draws, c);
     const bool tied = c < CLASSES && ties(draw, key);
     const int ranks = block_exclusive_sum(tied ? 1 << 16 * c : 0, scratch, total);

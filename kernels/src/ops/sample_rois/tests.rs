@@ -1,23 +1,28 @@
 //! `sample_rois` by hand, and that a draw does not depend on the places of the candidates.
 
 use super::{SampleRois, cases};
-use crate::boxes::{SampleKey, as_boxes};
+use crate::boxes::as_boxes;
 use crate::case::boxes::{boxes, constant, image_keys, index};
 use crate::case::integers;
 use crate::on_cpu::run;
+use crate::philox::{Purpose, keyed};
 
-/// Keys of the indices 0..6 in units of 2^32: 0, 0.618, 0.236, 0.854, 0.472, 0.090.
+/// Of the positives 1, 4 and 5 of the first image the first has the largest key.
 #[test]
 fn by_hand() {
+    let image_keys = image_keys(2);
+    let mut keys = [10, 11, 12];
+    keys.sort_by_key(|key| keyed(0, image_keys.as_i32(), Purpose::Rois, *key as u32));
+    let [low, middle, high] = keys;
     let inputs = [
         boxes(&[2, 6, 4], 1, 50.0, 20.0),
         index(&[2, 6], &[0, 7, -1, 0, 3, 5, 0, 2, 0, 0, 0, 0]),
         index(&[2, 6], &[0, 1, 0, 0, 2, 3, 0, 4, 0, 0, 0, 0]),
-        constant(&[2, 6], 0),
+        index(&[2, 6], &[0, high, 0, 0, low, middle, 0, 0, 0, 0, 0, 0]),
         index(&[2], &[6, 2]),
-        image_keys(2),
+        image_keys,
     ];
-    let op = SampleRois { batch: 4, positive_fraction: 0.5, seed: 0, key: SampleKey::Hash };
+    let op = SampleRois { batch: 4, positive_fraction: 0.5, seed: 0 };
     let outputs = run(&op, &inputs).unwrap();
     let ints = |i: usize| outputs[i].as_i32();
     // Image 0: positives 5 and 4 of {1, 4, 5}, negatives 0 and 3; image 1: 1 and 0, no others.
@@ -43,7 +48,7 @@ fn a_draw_follows_the_keys_not_the_places() {
     let boxes = boxes(&[n, c, 4], 1, 300.0, 99.0);
     let labels = integers(&[n, c], 2, 0, 3);
     let keys: Vec<i32> = (0..c as i32).map(|i| 1000 - 17 * i).collect();
-    let op = SampleRois { batch: 16, positive_fraction: 0.25, seed: 5, key: SampleKey::Philox };
+    let op = SampleRois { batch: 16, positive_fraction: 0.25, seed: 5 };
     let draw = |order: &[usize]| {
         let pick =
             |values: &[i32]| index(&[n, c], &order.iter().map(|&i| values[i]).collect::<Vec<_>>());

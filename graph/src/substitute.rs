@@ -1,0 +1,102 @@
+//! Kept values that the caller writes: a program runs on given tensors in place of its own.
+
+use crate::Program;
+use crate::program::{Tensor, TensorId, TensorKind};
+use crate::prune::prune;
+
+/// Makes each of these kept values an input of the same name, shape and role, and drops the nodes
+/// that only they needed. A value is no longer kept then; all its readers read the input.
+///
+/// For comparisons with recorded tensors: the program is the one that runs, but for what made them.
+/// Panics if a name is not that of a kept value.
+pub fn substitute(program: &mut Program, names: &[&str]) {
+    for name in names {
+        let is_value = |id: &TensorId| program.tensors[id.index()].kind == TensorKind::Value;
+        let Some(value) = program.find(name).filter(is_value) else {
+            panic!("`{name}` is no kept value of the program")
+        };
+        let input = TensorId(program.tensors.len() as u32);
+        let desc = program.desc(value).clone();
+        program.tensors.push(Tensor { name: name.to_string(), desc, kind: TensorKind::Input });
+        program.kept.retain(|kept| *kept != value);
+        program.names.values_mut().filter(|id| **id == value).for_each(|id| *id = input);
+        for node in &mut program.nodes {
+            node.inputs.iter_mut().filter(|id| **id == value).for_each(|id| *id = input);
+            if node.outputs.contains(&value) {
+                let unnamed = format!("{}.{}", node.part, node.op.name());
+                program.tensors[value.index()].name = unnamed;
+            }
+        }
+    }
+    prune(program);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kernels::cpu::HostTensor;
+    use kernels::ops::sum::Sum;
+    use kernels::{Role, TensorDesc};
+
+    use super::*;
+    use crate::{CpuExecutor, StateSet};
+
+    fn desc() -> TensorDesc {
+        TensorDesc::new(Role::Activation, &[1])
+    }
+
+    /// `twice = w + w`, `more = twice + x`, `all = more + twice`.
+    fn program() -> Program {
+        let mut program = Program::new();
+        let x = program.input("x", desc());
+        let w = program.state("w", desc());
+        let twice = program.apply1(Sum, [w, w]).unwrap();
+        let more = program.apply1(Sum, [twice, x]).unwrap();
+        let all = program.apply1(Sum, [more, twice]).unwrap();
+        program.keep("twice", twice);
+        program.keep("more", more);
+        program.keep("all", all);
+        program
+    }
+
+    fn run(program: Program, given: &[(&str, f32)]) -> CpuExecutor {
+        let mut state = StateSet::new();
+        state.insert("w", HostTensor::f32(desc(), vec![3.0]));
+        let mut executor = CpuExecutor::new(Arc::new(program), &state).unwrap();
+        for (name, value) in given {
+            executor.input_mut(name).unwrap().as_f32_mut()[0] = *value;
+        }
+        executor.run(&mut state);
+        executor
+    }
+
+    #[test]
+    fn a_value_that_is_given_takes_the_place_of_the_computed_one() {
+        let mut program = program();
+        substitute(&mut program, &["more"]);
+        assert_eq!(program.nodes().len(), 2, "x is not read");
+        let inputs: Vec<_> = program.inputs().map(|(_, t)| t.name.as_str()).collect();
+        assert_eq!(inputs, ["x", "more"], "those of the program come first");
+        let executor = run(program, &[("more", 10.0)]);
+        assert_eq!(executor.f32("all").unwrap(), [16.0]);
+        assert_eq!(executor.f32("twice").unwrap(), [6.0]);
+    }
+
+    #[test]
+    fn what_is_given_may_be_what_was_computed() {
+        let free = run(program(), &[("x", 2.0)]);
+        let mut fixed = program();
+        substitute(&mut fixed, &["twice", "more"]);
+        assert_eq!(fixed.nodes().len(), 1);
+        let given = ["twice", "more"].map(|name| (name, free.f32(name).unwrap()[0]));
+        let fixed = run(fixed, &given);
+        assert_eq!(fixed.f32("all").unwrap(), free.f32("all").unwrap());
+    }
+
+    #[test]
+    #[should_panic(expected = "`x` is no kept value")]
+    fn an_input_is_none() {
+        substitute(&mut program(), &["x"]);
+    }
+}
