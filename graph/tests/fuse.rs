@@ -58,9 +58,8 @@ impl Net {
         let filters = [self.shape[3], kernel, kernel, self.shape[3]];
         let w = self.program.state(&name, TensorDesc::new(Role::Weight, &filters));
         self.weights.push(w);
-        let op = Conv2d { residual: residual.is_some(), counted: count.is_some(), ..op };
         let inputs = Conv2dInputs { x, w, scale: None, bias: None, residual, count };
-        self.program.apply1(op, inputs).expect("shapes that fit")
+        self.program.apply1(op.reading(&inputs), inputs).expect("shapes that fit")
     }
 
     /// The step with the gradients of all weights, plain and fused.
@@ -286,8 +285,8 @@ fn biased(count: bool) -> [Program; 2] {
         .map(|(name, shape)| program.state(name, desc(Role::Weight, &shape)));
     let [b, c] =
         [("b", 4), ("c", 7)].map(|(name, len)| program.state(name, desc(Role::Master, &[len])));
-    let op = Conv2d { relu: true, bias: true, counted: count.is_some(), ..Conv2d::new(1, 1) };
     let inputs = Conv2dInputs { x, w, scale: None, bias: Some(b), residual: None, count };
+    let op = Conv2d { relu: true, ..Conv2d::new(1, 1).reading(&inputs) };
     let y = program.apply1(op, inputs).expect("shapes that fit");
     let op = Linear { relu: false, counted: count.is_some() };
     let z = program.apply1(op, LinearInputs { x: y, w: v, b: c, count }).expect("shapes that fit");

@@ -82,8 +82,8 @@ mod tests {
     use crate::case::normal;
     use crate::cpu::HostTensor;
     use crate::on_cpu::run;
-    use crate::ops::conv2d::Conv2dGradInput;
-    use crate::ops::linear::LinearGradInput;
+    use crate::ops::layer::Layer;
+    use crate::ops::product::GradInput;
     use crate::ops::relu_mask::ReluMask;
     use crate::ops::sum::Sum;
     use crate::{Fusion, OpRef, Role};
@@ -102,9 +102,9 @@ mod tests {
         let count = HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![2]);
         let finish = Finish::default();
         let (counted, scale) = (true, false);
-        let conv =
-            Conv2dGradInput { stride: 2, pad: 1, height: 5, width: 4, scale, counted, finish };
-        let linear = LinearGradInput { row_shape: vec![2, 7], counted, finish };
+        let of = |layer, x: &[usize]| GradInput { layer, x: x.to_vec(), scale, counted, finish };
+        let conv = of(Layer::Conv2d { stride: 2, pad: 1 }, &[3, 5, 4, 4]);
+        let linear = of(Layer::Linear, &[3, 2, 7]);
         let cases: [(OpRef, HostTensor, HostTensor); 2] = [
             (Arc::new(conv), gradient(&[3, 3, 2, 6], 1), weight(&[6, 3, 3, 4])),
             (Arc::new(linear), gradient(&[3, 5], 1), weight(&[5, 14])),

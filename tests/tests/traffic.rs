@@ -16,7 +16,9 @@ use emulated::{CountedLaunch, EmulatedDevice, Operation, Order, Requests};
 use kernels::case::{integers, normal};
 use kernels::cpu::HostTensor;
 use kernels::on_device::OpRun;
-use kernels::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use kernels::ops::conv2d::Conv2d;
+use kernels::ops::layer::Layer;
+use kernels::ops::product::{GradInput, GradWeight};
 use kernels::signs::signs_of;
 use kernels::{Finish, OpRef, Role, TensorDesc};
 
@@ -75,24 +77,16 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
         ..Conv2d::new(1, 1)
     };
     let x = [(activation, map), (Role::Weight, weight), (master, column), (master, column)];
-    let grad_input = Conv2dGradInput {
-        stride: 1,
-        pad: 1,
-        height: SIDE,
-        width: SIDE,
+    let layer = Layer::Conv2d { stride: 1, pad: 1 };
+    let grad_input = GradInput {
+        layer,
+        x: map.to_vec(),
         scale: false,
         counted: false,
         finish: Finish { other: true, mask: true },
     };
-    let grad_weight = Conv2dGradWeight {
-        stride: 1,
-        pad: 1,
-        kernel_h: 3,
-        kernel_w: 3,
-        scale: true,
-        counted: false,
-        bias_grad: false,
-    };
+    let w = weight.to_vec();
+    let grad_weight = GradWeight { layer, w, scale: true, counted: false, bias_grad: false };
     let g = (gradient, map);
     let mut masked = values(&[g, (Role::Weight, weight), g]);
     let signs = signs_of(&TensorDesc::new(activation, map)).expect("whole groups");

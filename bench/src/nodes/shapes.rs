@@ -9,12 +9,11 @@ use dali::order::PaddedShape;
 use device::{Gpu, Target};
 use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use graph::{Node, Program, TensorId};
-use kernels::TensorDesc;
-use kernels::ops::conv_transpose2x2::{
-    ConvTranspose2x2, ConvTranspose2x2GradInput, ConvTranspose2x2GradWeight,
-};
-use kernels::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
-use kernels::ops::linear::{Linear, LinearGradInput, LinearGradWeight};
+use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
+use kernels::ops::conv2d::Conv2d;
+use kernels::ops::layer::Layer;
+use kernels::ops::linear::Linear;
+use kernels::ops::product::{GradInput, GradWeight};
 use kernels::ops::rpn_head::{self, RpnHead};
 use kernels::ops::stem::{self, Stem};
 use serde::Serialize;
@@ -107,54 +106,39 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
     let op: &dyn Any = node.op.as_ref();
     let input = |i: usize| program.desc(node.inputs[i]);
     let output = || program.desc(node.outputs[0]);
-    // Maps of the input, filters, and what the op is called.
-    let conv = |pass, x: &TensorDesc, w: &TensorDesc, stride, pad| {
-        let [n, h, w_] = [0, 1, 2].map(|i| x.dim(i));
-        let [k, r, s, c] = [0, 1, 2, 3].map(|i| w.dim(i));
-        Some(Product { op: "conv2d", pass, n, h, w: w_, c, k, r, s, stride, pad })
+    let forward = |layer| (layer, "forward", input(0), input(1));
+    let (layer, pass, x, w) = if let Some(&Conv2d { stride, pad, .. }) = op.downcast_ref() {
+        forward(Layer::Conv2d { stride, pad })
+    } else if op.is::<Stem>() {
+        forward(Layer::Conv2d { stride: stem::STRIDE, pad: stem::KERNEL / 2 })
+    } else if op.is::<Linear>() {
+        forward(Layer::Linear)
+    } else if op.is::<ConvTranspose2x2>() {
+        forward(Layer::ConvTranspose2x2)
+    } else if let Some(op) = op.downcast_ref::<GradInput>() {
+        (op.layer, "grad_input", output(), input(1))
+    } else if let Some(op) = op.downcast_ref::<GradWeight>() {
+        (op.layer, "grad_weight", input(0), output())
+    } else {
+        return None;
     };
-    if let Some(op) = op.downcast_ref::<Conv2d>() {
-        return conv("forward", input(0), input(1), op.stride, op.pad);
-    }
-    if op.is::<Stem>() {
-        return conv("forward", input(0), input(1), stem::STRIDE, stem::KERNEL / 2);
-    }
-    if let Some(op) = op.downcast_ref::<Conv2dGradInput>() {
-        return conv("grad_input", output(), input(1), op.stride, op.pad);
-    }
-    if let Some(op) = op.downcast_ref::<Conv2dGradWeight>() {
-        return conv("grad_weight", input(0), output(), op.stride, op.pad);
-    }
-    let linear = |pass, x: &TensorDesc, k: usize| {
-        let (n, c) = (x.dim(0), x.len() / x.dim(0).max(1));
-        let op = "linear";
-        Some(Product { op, pass, n, h: 1, w: 1, c, k, r: 1, s: 1, stride: 1, pad: 0 })
-    };
-    if op.is::<Linear>() {
-        return linear("forward", input(0), input(1).dim(0));
-    }
-    if op.is::<LinearGradInput>() {
-        return linear("grad_input", output(), input(1).dim(0));
-    }
-    if op.is::<LinearGradWeight>() {
-        return linear("grad_weight", input(0), output().dim(0));
-    }
-    // Weights are `[C, 2, 2, K]`.
-    let transposed = |pass, x: &TensorDesc, w: &TensorDesc| {
-        let [n, h, w_, c] = [0, 1, 2, 3].map(|i| x.dim(i));
-        let (op, k) = ("conv_transpose2d", w.dim(3));
-        Some(Product { op, pass, n, h, w: w_, c, k, r: 2, s: 2, stride: 2, pad: 0 })
-    };
-    if op.is::<ConvTranspose2x2>() {
-        return transposed("forward", input(0), input(1));
-    }
-    if op.is::<ConvTranspose2x2GradInput>() {
-        return transposed("grad_input", output(), input(1));
-    }
-    if op.is::<ConvTranspose2x2GradWeight>() {
-        return transposed("grad_weight", input(0), output());
-    }
-    None
+    Some(match layer {
+        Layer::Linear => {
+            let (n, c, k) = (x.dim(0), x.len() / x.dim(0).max(1), w.dim(0));
+            let op = "linear";
+            Product { op, pass, n, h: 1, w: 1, c, k, r: 1, s: 1, stride: 1, pad: 0 }
+        }
+        Layer::Conv2d { stride, pad } => {
+            let [n, h, wide] = [0, 1, 2].map(|i| x.dim(i));
+            let [k, r, s, c] = [0, 1, 2, 3].map(|i| w.dim(i));
+            Product { op: "conv2d", pass, n, h, w: wide, c, k, r, s, stride, pad }
+        }
+        Layer::ConvTranspose2x2 => {
+            let [n, h, wide, c] = [0, 1, 2, 3].map(|i| x.dim(i));
+            let (op, k) = ("conv_transpose2d", w.dim(3));
+            Product { op, pass, n, h, w: wide, c, k, r: 2, s: 2, stride: 2, pad: 0 }
+        }
+    })
 }
 
 #[cfg(test)]

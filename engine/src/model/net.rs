@@ -241,17 +241,7 @@ impl<'a> Net<'a> {
         shape: ConvShape,
         relu: bool,
     ) -> Result<TensorId, GraphError> {
-        let op = Conv2d {
-            stride: shape.stride,
-            pad: shape.pad(),
-            scale: inputs.scale.is_some(),
-            bias: inputs.bias.is_some(),
-            residual: inputs.residual.is_some(),
-            nearest: false,
-            relu,
-            counted: inputs.count.is_some(),
-            signs: false,
-        };
+        let op = Conv2d { relu, ..Conv2d::new(shape.stride, shape.pad()).reading(&inputs) };
         self.program.apply1(op, inputs)
     }
 

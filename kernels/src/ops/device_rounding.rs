@@ -5,7 +5,7 @@ use std::any::Any;
 
 use half::f16;
 
-use super::conv2d::Conv2dGradInput;
+use super::product::GradInput;
 use super::rpn_head::{HIDDEN_ROUNDING, RpnHead};
 use crate::Op;
 use crate::cpu::HostTensor;
@@ -20,7 +20,7 @@ pub fn floor(op: &dyn Op) -> f64 {
 /// map that is mostly zero, so no floor fits.
 pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let mut inputs = inputs.to_vec();
-    if !(op as &dyn Any).downcast_ref::<Conv2dGradInput>().is_some_and(|op| op.scale) {
+    if !(op as &dyn Any).downcast_ref::<GradInput>().is_some_and(|op| op.scale) {
         return inputs;
     }
     let scale = inputs[2].as_f32().to_vec();
@@ -38,6 +38,7 @@ mod tests {
     use super::inputs as rounded;
     use super::*;
     use crate::on_cpu::run;
+    use crate::ops::layer::Layer;
     use crate::{Finish, Role, TensorDesc};
 
     #[test]
@@ -48,9 +49,9 @@ mod tests {
         let g = tensor(Role::Gradient, &[1, 1, 1, 2], vec![1000.0, -1000.0]);
         let w = tensor(Role::Weight, &[2, 1, 1, 1], vec![1.0, 1.0]);
         let scale = tensor(Role::Master, &[2], vec![0.3, 0.7]);
-        let (stride, pad, height, width) = (1, 0, 1, 1);
+        let (layer, x) = (Layer::Conv2d { stride: 1, pad: 0 }, vec![1, 1, 1, 1]);
         let (counted, finish) = (false, Finish::default());
-        let mut op = Conv2dGradInput { stride, pad, height, width, scale: true, counted, finish };
+        let mut op = GradInput { layer, x, scale: true, counted, finish };
         let given = [g, w, scale];
         let as_rounded = rounded(&op, &given);
         let halves = [0.3, 0.7].map(|v| f16::from_f32(v).to_f32());

@@ -14,7 +14,7 @@ mod variants;
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 
 use super::ConvShape;
-use crate::{DType, Finish, Role};
+use crate::{DType, Role};
 use plan::Plan;
 pub(crate) use variants::{DEPTH, Tile, tile_of};
 use variants::{FORWARD, MASKED, NEAREST, RPN_HEAD, STEM};
@@ -323,20 +323,6 @@ pub(crate) fn grad_weight(
             .int(s.filter_len())
     });
     pad.into_iter().chain([product]).chain(reduce).collect()
-}
-
-/// An op's arguments besides its tensors; `count` is the last of its inputs.
-pub(crate) fn counted<'a>(args: &LaunchArgs<'a>, counted: bool) -> Extras<'a> {
-    let count = if counted { args.inputs.last().copied() } else { None };
-    Extras { count, ..Extras::default() }
-}
-
-/// [`counted`] of the op's own inputs, with the tensors of its finish.
-pub(crate) fn finished<'a>(args: &LaunchArgs<'a>, counted: bool, finish: Finish) -> Extras<'a> {
-    let (own, inputs) = finish.split(&args.inputs);
-    let count = if counted { own.last().copied() } else { None };
-    let (residual, mask) = (inputs.other.copied(), inputs.mask.copied());
-    Extras { residual, mask, count, ..Extras::default() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use crate::case::{integers, normal};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
 use crate::ops::bias_grad::BiasGrad;
-use crate::ops::conv2d::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use crate::ops::conv2d::Conv2d;
+use crate::ops::layer::Layer;
+use crate::ops::product::{GradInput, GradWeight};
 use crate::ops::relu_mask::ReluMask;
 use crate::{Finish, Op, Role, TensorDesc};
 
@@ -32,17 +34,7 @@ fn bits_are_those_of_the_convolution() {
     let b = normal(&desc(Role::Master, &[CLASSES]), 3, 1.0);
     let labels = integers(&[rows], 4, 0, CLASSES as i32);
     let count = HostTensor::i32(desc(Role::Index, &[1]), vec![COUNT]);
-    let conv = Conv2d {
-        stride: 1,
-        pad: 0,
-        scale: false,
-        bias: true,
-        residual: false,
-        relu: false,
-        nearest: false,
-        counted: true,
-        signs: false,
-    };
+    let conv = Conv2d { bias: true, counted: true, ..Conv2d::new(1, 0) };
     let class = |row: usize| match labels.as_i32()[row] {
         label if label > 0 && row < COUNT as usize => Some(label as usize),
         _ => None,
@@ -65,17 +57,10 @@ fn bits_are_those_of_the_convolution() {
     let inputs = [&g, &x, &w, &labels, &count].map(Clone::clone);
     let grads = run(&ClassMasksGrad { relu: false, bias_grad: false }, &inputs).expect("fits");
     let [scale, counted, bias_grad] = [false, true, false];
-    let grad_input = Conv2dGradInput {
-        stride: 1,
-        pad: 0,
-        height,
-        width,
-        scale,
-        finish: Finish::default(),
-        counted,
-    };
-    let grad_weight =
-        Conv2dGradWeight { stride: 1, pad: 0, kernel_h: 1, kernel_w: 1, scale, counted, bias_grad };
+    let (layer, finish) = (Layer::Conv2d { stride: 1, pad: 0 }, Finish::default());
+    let grad_input = GradInput { layer, x: SHAPE.to_vec(), scale, counted, finish };
+    let filters = w.desc.shape.clone();
+    let grad_weight = GradWeight { layer, w: filters, scale, counted, bias_grad };
     let want = [
         one(&grad_input, &[&spread, &w, &count]),
         one(&grad_weight, &[&x, &spread, &count]),

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use super::{Conv2dGradInput, Conv2dGradWeight};
 use crate::case::{ORDER_FLOOR, OpCase, integers, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
+use crate::ops::layer::Layer;
+use crate::ops::product::{GradInput, GradWeight};
 use crate::signs::signs_of;
 use crate::{Finish, Role, TensorDesc};
 
@@ -107,7 +108,8 @@ fn case(
         inputs.push(tensor);
     }
     let counted = count.is_some();
-    let op = Conv2dGradInput { stride, pad, height: x[1], width: x[2], scale, counted, finish };
+    let layer = Layer::Conv2d { stride, pad };
+    let op = GradInput { layer, x: x.to_vec(), scale, counted, finish };
     let label = format!("{x:?} from {filters} by {kernel}, {op:?}, count {count:?}");
     OpCase::new(label, Arc::new(op), inputs)
 }
@@ -152,11 +154,9 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
                 inputs
                     .push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32]));
             }
-            let op = Conv2dGradWeight {
-                stride,
-                pad,
-                kernel_h: kernel,
-                kernel_w: kernel,
+            let op = GradWeight {
+                layer: Layer::Conv2d { stride, pad },
+                w: vec![filters, kernel, kernel, x[3]],
                 scale,
                 counted: count.is_some(),
                 bias_grad: true,

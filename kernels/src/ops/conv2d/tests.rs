@@ -4,6 +4,8 @@
 use super::*;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
+use crate::ops::product::{GradInput, GradWeight};
+use crate::{Finish, Op, Role, TensorDesc};
 
 fn tensor(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())
@@ -53,13 +55,11 @@ fn images_past_the_count_are_not_read() {
     let op = Conv2d { counted, ..Conv2d::new(1, 0) };
     let y = run(&op, &[x.clone(), w.clone(), count.clone()]).expect("shapes that fit");
     assert_eq!(y[0].as_f32(), [21.0, 0.0]);
-    let (stride, pad, scale) = (1, 0, false);
-    let finish = Finish::default();
-    let op = Conv2dGradInput { stride, pad, height: 1, width: 1, scale, counted, finish };
-    let dx = run(&op, &[g.clone(), w, count.clone()]).expect("shapes that fit");
+    let (layer, scale, finish) = (Layer::Conv2d { stride: 1, pad: 0 }, false, Finish::default());
+    let op = GradInput { layer, x: x.desc.shape.clone(), scale, counted, finish };
+    let dx = run(&op, &[g.clone(), w.clone(), count.clone()]).expect("shapes that fit");
     assert_eq!(dx[0].as_f32(), [35.0, 0.0]);
-    let [kernel_h, kernel_w] = [1, 1];
-    let op = Conv2dGradWeight { stride, pad, kernel_h, kernel_w, scale, counted, bias_grad: true };
+    let op = GradWeight { layer, w: w.desc.shape, scale, counted, bias_grad: true };
     let dw = run(&op, &[x, g, count]).expect("shapes that fit");
     assert_eq!([dw[0].as_f32(), dw[1].as_f32()], [[15.0], [5.0]]);
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{ConvTranspose2x2, ConvTranspose2x2GradInput};
+use super::ConvTranspose2x2;
 use crate::case::{OpCase, integers, normal};
 use crate::cpu::HostTensor;
+use crate::ops::layer::Layer;
+use crate::ops::product::GradInput;
 use crate::ops::relu_mask::one_sided;
 use crate::signs::signs_of;
 use crate::{Finish, OpRef, Role, TensorDesc};
@@ -68,7 +70,8 @@ fn finish_cases() -> Vec<OpCase> {
     ];
     let case = |&(x, k, [other, mask, of_signs]): &([usize; 4], usize, [bool; 3])| {
         let finish = Finish { other, mask };
-        let op: OpRef = Arc::new(ConvTranspose2x2GradInput { counted: true, finish });
+        let (layer, scale) = (Layer::ConvTranspose2x2, false);
+        let op: OpRef = Arc::new(GradInput { layer, x: x.to_vec(), scale, counted: true, finish });
         let gradient =
             |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);
         let mut inputs = vec![

@@ -4,6 +4,7 @@ use super::*;
 use crate::case::normal;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
+use crate::{Role, TensorDesc};
 
 const PLAIN: ConvTranspose2x2 = ConvTranspose2x2 { relu: false, counted: false, masked: false };
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Linear, LinearGradInput, LinearGradWeight};
+use super::Linear;
 use crate::case::{OpCase, integers, normal};
 use crate::cpu::HostTensor;
+use crate::ops::layer::Layer;
+use crate::ops::product::{GradInput, GradWeight};
 use crate::ops::relu_mask::one_sided;
 use crate::{Finish, Role, TensorDesc};
 
@@ -60,11 +62,9 @@ fn bias_grad_cases() -> Vec<OpCase> {
     ];
     let case = |&([rows, row], k): &([usize; 2], usize)| {
         [None, Some(0), Some(rows * 2 / 3)].map(|count| {
-            let op = LinearGradWeight {
-                row_shape: vec![row],
-                counted: count.is_some(),
-                bias_grad: true,
-            };
+            let (layer, w) = (Layer::Linear, vec![k, row]);
+            let (counted, bias_grad) = (count.is_some(), true);
+            let op = GradWeight { layer, w, scale: false, counted, bias_grad };
             let mut inputs = [(row, 1), (k, 2)].map(|(width, seed)| {
                 normal(&TensorDesc::new(Role::Gradient, &[rows, width]), seed, 1.0)
             });
@@ -88,7 +88,8 @@ fn finish_cases() -> Vec<OpCase> {
         [(&[0, 3], 2), (&[5, 7], 11), (&[11, 3, 3, 8], 16), (&[40, 48], 520)];
     let case = |&(x, k): &(&[usize], usize)| {
         let finish = Finish { other: true, mask: true };
-        let op = LinearGradInput { row_shape: x[1..].to_vec(), counted: true, finish };
+        let layer = Layer::Linear;
+        let op = GradInput { layer, x: x.to_vec(), scale: false, counted: true, finish };
         let row: usize = x[1..].iter().product();
         let dx = TensorDesc::new(Role::Gradient, x);
         let inputs = vec![

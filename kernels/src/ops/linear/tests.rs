@@ -3,6 +3,8 @@
 use super::*;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
+use crate::ops::product::{GradInput, GradWeight};
+use crate::{Finish, Op, Role, TensorDesc};
 
 fn tensor(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())
@@ -31,10 +33,11 @@ fn rows_past_the_count_are_not_read() {
     let linear = Linear { relu: false, counted: true };
     let y = run(&linear, &[x.clone(), w.clone(), tensor(&[1], &[0.5]), count(1)]);
     assert_eq!(y.expect("shapes that fit")[0].as_f32(), [14.5, 0.0, 0.0]);
-    let op = LinearGradInput { row_shape: vec![2], counted: true, finish: Finish::default() };
+    let (layer, scale, finish) = (Layer::Linear, false, Finish::default());
+    let op = GradInput { layer, x: vec![3, 2], scale, counted: true, finish };
     let dx = run(&op, &[g.clone(), w, count(1)]).expect("shapes that fit");
     assert_eq!(dx[0].as_f32(), [12.0, 15.0, 0.0, 0.0, 0.0, 0.0]);
-    let op = LinearGradWeight { row_shape: vec![2], counted: true, bias_grad: true };
+    let op = GradWeight { layer, w: vec![1, 2], scale, counted: true, bias_grad: true };
     let dw = run(&op, &[x, g, count(1)]).expect("shapes that fit");
     assert_eq!([dw[0].as_f32(), dw[1].as_f32()], [&[3.0, 6.0][..], &[3.0]]);
 }
@@ -42,7 +45,8 @@ fn rows_past_the_count_are_not_read() {
 #[test]
 fn no_rows_give_gradients_of_zero() {
     let (x, g) = (tensor(&[2, 2], &[f32::NAN; 4]), tensor(&[2, 1], &[f32::NAN; 2]));
-    let op = LinearGradWeight { row_shape: vec![2], counted: true, bias_grad: false };
+    let (layer, w) = (Layer::Linear, vec![1, 2]);
+    let op = GradWeight { layer, w, scale: false, counted: true, bias_grad: false };
     for value in [0, -3] {
         let dw = run(&op, &[x.clone(), g.clone(), count(value)]).expect("shapes that fit");
         assert_eq!(dw[0].as_f32(), [0.0, 0.0]);

@@ -1,0 +1,113 @@
+//! The layers that are products, as convolutions: names, sizes, and what is refused.
+
+use crate::matmul::{ConvShape, out_extent};
+use crate::{OpError, Role, TensorDesc, check};
+
+/// How the input `x`, the weights `w` and the output `y` of a layer lie in a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// `x [N,H,W,C]`, `w [K,R,S,C]` -> `y [N,P,Q,K]`, with `P = (H + 2 pad - R) / stride + 1`.
+    Conv2d {
+        /// Step between windows, both axes.
+        stride: usize,
+        /// Rows and columns of zeros around the map.
+        pad: usize,
+    },
+    /// `x [M, ..]`, `w [K, ..]` with rows as long -> `y [M,K]`: a 1x1 convolution of images of one
+    /// pixel.
+    Linear,
+    /// `x [N,H,W,C]`, `w [C,2,2,K]` -> `y [N,2H,2W,K]`: the gradient of the input of a 2x2
+    /// convolution of stride 2, which makes x of y.
+    ConvTranspose2x2,
+}
+
+impl Layer {
+    /// Names of the op, and of those that make its gradients.
+    pub(super) fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Conv2d { .. } => ["conv2d", "conv2d_grad_input", "conv2d_grad_weight"],
+            Self::Linear => ["linear", "linear_grad_input", "linear_grad_weight"],
+            Self::ConvTranspose2x2 => [
+                "conv_transpose2x2",
+                "conv_transpose2x2_grad_input",
+                "conv_transpose2x2_grad_weight",
+            ],
+        }
+    }
+
+    /// The convolution for `x` and `w`, and the shape of `y`.
+    pub(super) fn sizes(
+        self,
+        op: &'static str,
+        [x, w]: [&TensorDesc; 2],
+    ) -> Result<(ConvShape, Vec<usize>), OpError> {
+        match self {
+            Self::Conv2d { stride, pad } => {
+                let s = conv_shape(op, [x, w], stride, pad)?;
+                Ok((s, vec![s.images, s.out_height, s.out_width, s.filters]))
+            }
+            Self::Linear => {
+                let row_len = |desc: &TensorDesc| desc.shape.iter().skip(1).product::<usize>();
+                for (name, desc) in [("x", x), ("w", w)] {
+                    if desc.shape.is_empty() {
+                        let expected = "at least one dimension".into();
+                        return Err(check::shape_error(op, name, desc, expected));
+                    }
+                }
+                if row_len(x) != row_len(w) {
+                    let expected = format!("[K, ..] with {} elements a row", row_len(x));
+                    return Err(check::shape_error(op, "w", w, expected));
+                }
+                let pixel = ConvShape::matrix(1, row_len(x), w.dim(0));
+                let s = ConvShape { images: x.dim(0), ..pixel };
+                Ok((s, vec![s.images, s.filters]))
+            }
+            Self::ConvTranspose2x2 => {
+                check::rank(op, "x", x, "[N, H, W, C]")?;
+                check::rank(op, "w", w, "[C, 2, 2, K]")?;
+                check::shape(op, "w", w, &[x.dim(3), 2, 2, w.dim(3)])?;
+                let y = vec![x.dim(0), 2 * x.dim(1), 2 * x.dim(2), w.dim(3)];
+                let y_desc = TensorDesc::new(Role::Activation, &y);
+                Ok((conv_shape(op, [&y_desc, w], 2, 0)?, y))
+            }
+        }
+    }
+}
+
+/// Sizes of the convolution of `x [N,H,W,C]` with `w [K,R,S,C]`.
+fn conv_shape(
+    op: &'static str,
+    [x, w]: [&TensorDesc; 2],
+    stride: usize,
+    pad: usize,
+) -> Result<ConvShape, OpError> {
+    check::rank(op, "x", x, "[N, H, W, C]")?;
+    check::rank(op, "w", w, "[K, R, S, C]")?;
+    let [images, height, width, channels] = [0, 1, 2, 3].map(|i| x.dim(i));
+    let [filters, kernel_h, kernel_w, depth] = [0, 1, 2, 3].map(|i| w.dim(i));
+    check::parameter(op, "stride", stride > 0, "at least 1", stride)?;
+    if depth != channels || !(1..=64).contains(&(kernel_h * kernel_w)) {
+        let expected = format!("[K, R, S, {channels}] with 1 to 64 taps R * S");
+        return Err(check::shape_error(op, "w", w, expected));
+    }
+    let [out_height, out_width] = [(height, kernel_h), (width, kernel_w)]
+        .map(|(extent, kernel)| out_extent(extent, kernel, stride, pad));
+    let (Some(out_height), Some(out_width)) = (out_height, out_width) else {
+        let expected =
+            format!("a kernel within the padded map, {height} x {width} padded by {pad}");
+        return Err(check::shape_error(op, "w", w, expected));
+    };
+    Ok(ConvShape {
+        images,
+        height,
+        width,
+        channels,
+        filters,
+        kernel_h,
+        kernel_w,
+        stride,
+        pad,
+        out_height,
+        out_width,
+    })
+}

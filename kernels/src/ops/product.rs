@@ -1,0 +1,496 @@
+//! The nine products as ops: convolution, linear layer and transposed convolution, with the
+//! gradients of their input and weights.
+//!
+//! A [`Layer`] says how `x`, `w` and `y` lie in a convolution. An op makes one of the three from the
+//! other two ([`Form`]); its sizes, scratch memory, launches and CPU reference follow here, once for
+//! all. Sums are in f32, in blocks of up to 256 products that depend on the shapes alone:
+//! deterministic. Bound by compute.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use device::{Gpu, Launch, LaunchArgs};
+
+use super::bias_grad::{self, BiasGrad};
+use super::layer::Layer;
+use super::relu_mask::ReluMask;
+use super::upsample_add::{UpsampleGrad, enlarge};
+use crate::counted::{clear, filled};
+use crate::cpu::{CpuArgs, TensorRef};
+use crate::finish::FinishInputs;
+use crate::matmul::launch::{self, Extras};
+use crate::matmul::{
+    ConvShape, Epilogue, conv_forward, conv_grad_input, conv_grad_weight, gather_workspace_len,
+    reduce_workspace_len,
+};
+use crate::{BackwardRule, Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, Sink, Source};
+use crate::{TensorDesc, Traits, check, signs};
+
+/// What an op makes of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Makes {
+    /// `y` of `x` and `w`.
+    Output,
+    /// The gradient of `x`, of that of `y` and `w`.
+    GradInput,
+    /// The gradient of `w`, of `x` and the gradient of `y`.
+    GradWeight,
+}
+
+/// A product: what it makes, and what it reads and does besides. Its inputs are two operands, then
+/// those that the flags name, in this order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) layer: Layer,
+    pub(crate) makes: Makes,
+    /// A factor of each channel of `y`.
+    pub(crate) scale: bool,
+    /// A summand of each channel of `y`.
+    pub(crate) bias: bool,
+    /// A summand of `y`.
+    pub(crate) residual: bool,
+    /// The images, or rows, that hold data.
+    pub(crate) counted: bool,
+    pub(crate) finish: Finish,
+    /// The residual is read at the nearest position.
+    pub(crate) nearest: bool,
+    pub(crate) relu: bool,
+    /// The gradient of `y` comes masked by the ReLU.
+    pub(crate) masked: bool,
+    /// The second output holds the signs of `y`.
+    pub(crate) signs: bool,
+    /// The second output is the gradient of the bias.
+    pub(crate) bias_grad: bool,
+}
+
+/// The inputs of a [`Form`].
+struct Inputs<'a, T> {
+    operands: [&'a T; 2],
+    scale: Option<&'a T>,
+    bias: Option<&'a T>,
+    residual: Option<&'a T>,
+    count: Option<&'a T>,
+    finish: FinishInputs<'a, T>,
+}
+
+/// An op that is a product.
+pub(crate) trait Product: Any + Clone + Debug + Send + Sync {
+    /// What it makes, reads and does.
+    fn form(&self) -> Form;
+
+    /// The convolution of these operands, and the shape of the first output.
+    fn sizes(
+        &self,
+        op: &'static str,
+        operands: [&TensorDesc; 2],
+    ) -> Result<(ConvShape, Vec<usize>), OpError> {
+        self.form().layer.sizes(op, operands)
+    }
+
+    /// The product that also does what `fusion` names. `None` if it cannot, or already does.
+    fn with(&self, fusion: Fusion) -> Option<Self> {
+        let _ = fusion;
+        None
+    }
+}
+
+/// The gradient of a layer's input: `dx [x..]` of `g [y..]`, `w`, `scale [K]` and `count [1] i32` as
+/// flagged, `other` and `mask` of a [`Finish`]; overwritten.
+///
+/// Matches the gradient of the layer with weights `w * scale`, then the finish. With `counted`,
+/// images from `count` on get 0. A strided convolution's is split by residue of the position, so
+/// that no product with a zero is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradInput {
+    /// The layer.
+    pub layer: Layer,
+    /// Shape of its input.
+    pub x: Vec<usize>,
+    /// There is an input `scale [K]`.
+    pub scale: bool,
+    /// The last input of its own is `count [1] i32`.
+    pub counted: bool,
+    /// What becomes of the products' sums.
+    pub finish: Finish,
+}
+
+/// The gradient of a layer's weights: `dw [w..]` of `x`, `g [y..]`, `scale [K]` and `count [1] i32`
+/// as flagged, with `bias_grad` also `db [K]`, the sum of `g`; overwritten.
+///
+/// Matches the gradient of the layer times the scale. With `counted`, images from `count` on do not
+/// contribute. Sums over positions in order, in blocks of 256.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradWeight {
+    /// The layer.
+    pub layer: Layer,
+    /// Shape of its weights.
+    pub w: Vec<usize>,
+    /// There is an input `scale [K]`.
+    pub scale: bool,
+    /// The last input is `count [1] i32`.
+    pub counted: bool,
+    /// The second output is the gradient of the layer's bias.
+    pub bias_grad: bool,
+}
+
+impl Form {
+    /// A layer with nothing besides its operands.
+    pub(crate) fn new(layer: Layer, makes: Makes) -> Self {
+        Self {
+            layer,
+            makes,
+            scale: false,
+            bias: false,
+            residual: false,
+            counted: false,
+            finish: Finish::default(),
+            nearest: false,
+            relu: false,
+            masked: false,
+            signs: false,
+            bias_grad: false,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        self.layer.names()[self.makes as usize]
+    }
+
+    /// What the op makes of the convolution: a transposed one swaps its input and output.
+    fn pass(&self) -> Makes {
+        match (self.makes, self.layer) {
+            (Makes::Output, Layer::ConvTranspose2x2) => Makes::GradInput,
+            (Makes::GradInput, Layer::ConvTranspose2x2) => Makes::Output,
+            (makes, _) => makes,
+        }
+    }
+
+    /// The operands as the convolution names them: with its input before its output.
+    fn in_order<T>(&self, [a, b]: [T; 2]) -> [T; 2] {
+        let swaps = self.makes == Makes::GradWeight && self.layer == Layer::ConvTranspose2x2;
+        if swaps { [b, a] } else { [a, b] }
+    }
+
+    fn operand_names(&self) -> [&'static str; 2] {
+        match self.makes {
+            Makes::Output => ["x", "w"],
+            Makes::GradInput => ["g", "w"],
+            Makes::GradWeight => ["x", "g"],
+        }
+    }
+
+    /// Number of inputs before those of the finish.
+    fn own_inputs(&self) -> usize {
+        let flags = [self.scale, self.bias, self.residual, self.counted];
+        2 + flags.into_iter().filter(|has| *has).count()
+    }
+
+    /// Names the tensors of a list, which the contract counted.
+    fn name_inputs<'a, T>(&self, list: &'a [T]) -> Inputs<'a, T> {
+        let (own, finish) = self.finish.split(list);
+        let [a, b, rest @ ..] = own else { panic!("{} has two operands", self.name()) };
+        let mut rest = rest.iter();
+        let mut next = |has: bool| if has { rest.next() } else { None };
+        let [scale, bias] = [next(self.scale), next(self.bias)];
+        let [residual, count] = [next(self.residual), next(self.counted)];
+        Inputs { operands: [a, b], scale, bias, residual, count, finish }
+    }
+
+    /// Holds what the product reads besides its operands to the shape of its output.
+    fn check(&self, inputs: Inputs<'_, TensorDesc>, out: &TensorDesc) -> Result<(), OpError> {
+        let (name, [a, b]) = (self.name(), inputs.operands);
+        for (operand, desc) in self.operand_names().into_iter().zip([a, b]) {
+            check::dtype(name, operand, desc, DType::F32)?;
+        }
+        // Channels of y, of which g is the gradient.
+        let filters = match self.makes {
+            Makes::Output => out.dim(-1),
+            Makes::GradInput => a.dim(-1),
+            Makes::GradWeight => b.dim(-1),
+        };
+        for (vector, desc) in [("scale", inputs.scale), ("bias", inputs.bias)] {
+            if let Some(desc) = desc {
+                check::floats(name, vector, desc, &[filters])?;
+            }
+        }
+        // The gradient of the residual is that of y itself, which only the ReLU clears past count.
+        let cleared = !(self.counted && self.residual) || self.relu;
+        check::parameter(name, "relu", cleared, "true with both counted and residual", self.relu)?;
+        if let Some(residual) = inputs.residual {
+            let shape =
+                if self.nearest { nearest(name, residual, out)? } else { out.shape.clone() };
+            check::floats(name, "residual", residual, &shape)?;
+        }
+        if let Some(count) = inputs.count {
+            check::count(name, count)?;
+        }
+        inputs.finish.check(name, out)
+    }
+
+    /// The gradients of a layer with its sizes.
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
+        let Self { layer, scale, counted, .. } = *self;
+        let positions: Vec<usize> = (0..inputs.len()).collect();
+        let at = self.name_inputs(&positions);
+        let (finish, bias_grad) = (Finish::default(), false);
+        let mut rule = BackwardRule::default();
+        let mut g = Source::GradOutput(0);
+        if self.relu && !self.masked {
+            rule = rule.step(ReluMask, &[g, Source::Output(0)], &[Sink::Temp(0)]);
+            g = Source::Temp(0);
+        }
+        let and = |operands: &[Source], rest: &[Option<&usize>]| -> Vec<Source> {
+            let rest = rest.iter().flatten().map(|position| Source::Input(**position));
+            operands.iter().copied().chain(rest).collect()
+        };
+        let rest = [at.scale, at.count];
+        let x = inputs[0].shape.clone();
+        let grad_input = GradInput { layer, x, scale, counted, finish };
+        let from = and(&[g, Source::Input(1)], &rest);
+        rule = rule.step(grad_input, &from, &[Sink::GradInput(0)]);
+        let w = inputs[1].shape.clone();
+        let grad_weight = GradWeight { layer, w, scale, counted, bias_grad };
+        let from = and(&[Source::Input(0), g], &rest);
+        rule = rule.step(grad_weight, &from, &[Sink::GradInput(1)]);
+        if let Some(bias) = at.bias {
+            let from = and(&[g], &[at.count]);
+            rule = rule.step(BiasGrad { counted }, &from, &[Sink::GradInput(*bias)]);
+        }
+        match at.residual {
+            Some(&residual) if self.nearest => {
+                let [height, width] = [1, 2].map(|axis| inputs[residual].dim(axis));
+                let enlarged = UpsampleGrad { height, width, finish };
+                rule.step(enlarged, &[g], &[Sink::GradInput(residual)])
+            }
+            Some(&residual) => rule.alias(g, residual),
+            None => rule,
+        }
+    }
+
+    /// Runs the CPU reference of a product of these sizes.
+    fn run_cpu(&self, s: &ConvShape, args: &mut CpuArgs<'_>) {
+        let inputs = self.name_inputs(&args.inputs);
+        let s = &s.with_images(filled(inputs.count, s.images));
+        let [a, b] = self.in_order(inputs.operands.map(TensorRef::f32));
+        let [scale, bias] = [inputs.scale, inputs.bias].map(|vector| vector.map(TensorRef::f32));
+        let (first, second) = args.outputs.split_at_mut(1);
+        let (out, workspace) = (first[0].f32(), &mut *args.workspace);
+        if self.makes == Makes::GradWeight {
+            conv_grad_weight(s, a, b, scale, out, workspace);
+            if let [sums] = second {
+                let g = &b[..s.out_positions() * s.filters];
+                bias_grad::sum_rows(g, sums.f32(), workspace);
+            }
+            return;
+        }
+        let enlarged = inputs.residual.filter(|_| self.nearest);
+        let enlarged = enlarged.map(|residual| enlarge(residual, [s.out_height, s.out_width]));
+        let residual = enlarged.as_deref().or(inputs.residual.map(TensorRef::f32));
+        let epilogue = Epilogue { scale: None, bias, residual, relu: self.relu };
+        let filled = if self.pass() == Makes::Output {
+            let (filled, rest) = out.split_at_mut(s.out_positions() * s.filters);
+            conv_forward(s, a, b, Epilogue { scale, ..epilogue }, filled, workspace);
+            clear(rest);
+            filled
+        } else {
+            let (filled, rest) = out.split_at_mut(s.images * s.height * s.width * s.channels);
+            conv_grad_input(s, a, b, scale, epilogue, filled, workspace);
+            clear(rest);
+            filled
+        };
+        inputs.finish.run_cpu(filled);
+        if let [signs] = second {
+            signs::write(signs.i32(), out, s.filters);
+        }
+    }
+
+    /// The launches of a product of these sizes.
+    fn launches(&self, s: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let inputs = self.name_inputs(&args.inputs);
+        let second = args.outputs.get(1).copied();
+        let extras = Extras {
+            scale: inputs.scale.copied(),
+            bias: inputs.bias.copied(),
+            residual: inputs.residual.or(inputs.finish.other).copied(),
+            nearest: inputs.residual.filter(|_| self.nearest).map(|r| [r.dim(1), r.dim(2)]),
+            mask: inputs.finish.mask.copied(),
+            relu: self.relu,
+            signs: second.filter(|_| self.signs),
+            count: inputs.count.copied(),
+            bias_grad: second.filter(|_| self.bias_grad),
+        };
+        let [a, b] = self.in_order(inputs.operands.map(|operand| *operand));
+        let launches = match self.pass() {
+            Makes::Output => launch::forward,
+            Makes::GradInput => launch::grad_input,
+            Makes::GradWeight => launch::grad_weight,
+        };
+        launches(args, s, [a, b, args.outputs[0]], extras)
+    }
+}
+
+/// Shape of a residual that is smaller or larger than `y`: with a position, if `y` has one.
+fn nearest(op: &'static str, residual: &TensorDesc, y: &TensorDesc) -> Result<Vec<usize>, OpError> {
+    check::rank(op, "residual", residual, "[N, h, w, K]")?;
+    if residual.is_empty() && !y.is_empty() {
+        let expected = "[N, h, w, K] with at least one position".into();
+        return Err(check::shape_error(op, "residual", residual, expected));
+    }
+    Ok(vec![y.dim(0), residual.dim(1), residual.dim(2), y.dim(3)])
+}
+
+/// The sizes of a product whose operands passed its `infer`.
+fn inferred<'a>(
+    product: &impl Product,
+    operands: impl IntoIterator<Item = &'a TensorDesc>,
+) -> ConvShape {
+    let (name, mut operands) = (product.form().name(), operands.into_iter());
+    let (Some(a), Some(b)) = (operands.next(), operands.next()) else {
+        panic!("{name} runs only with its operands")
+    };
+    match product.sizes(name, [a, b]) {
+        Ok((shape, _)) => shape,
+        Err(error) => panic!("{name} runs only after its shapes were inferred: {error}"),
+    }
+}
+
+impl<P: Product> Op for P {
+    fn name(&self) -> &'static str {
+        self.form().name()
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let (form, name) = (self.form(), self.name());
+        check::arity(name, "inputs", inputs, form.own_inputs() + form.finish.inputs())?;
+        check::arity(name, "updates", updates, 0)?;
+        let inputs = form.name_inputs(inputs);
+        let (s, out) = self.sizes(name, inputs.operands)?;
+        let role = match form.makes {
+            Makes::Output => Role::Activation,
+            Makes::GradInput => Role::Gradient,
+            Makes::GradWeight => Role::WeightGradient,
+        };
+        let out = TensorDesc::new(role, &out);
+        form.check(inputs, &out)?;
+        let signs = form.signs.then(|| signs::infer(name, "y", &out)).transpose()?;
+        let sums = form.bias_grad.then(|| TensorDesc::new(role, &[s.filters]));
+        Ok([out].into_iter().chain(signs).chain(sums).collect())
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, inferred(self, inputs).flops())
+    }
+
+    fn traits(&self) -> Traits {
+        let form = self.form();
+        let is_gradient = form.makes != Makes::Output;
+        Traits {
+            on_tensor_cores: true,
+            communicates: false,
+            count_input: (is_gradient && form.counted).then(|| form.own_inputs() - 1),
+            finish: (form.makes == Makes::GradInput).then_some(form.finish),
+        }
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+        match self.form() {
+            form @ Form { makes: Makes::Output, .. } => form.backward(inputs),
+            _ => BackwardRule::default(),
+        }
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+        let (form, s) = (self.form(), inferred(self, inputs));
+        match form.makes {
+            Makes::GradWeight if form.bias_grad => {
+                let sums = bias_grad::workspace_len(s.out_positions(), s.filters);
+                reduce_workspace_len(&s).max(sums)
+            }
+            Makes::GradWeight => reduce_workspace_len(&s),
+            _ => gather_workspace_len(&s),
+        }
+    }
+
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        let (form, s) = (self.form(), &inferred(self, inputs));
+        match form.pass() {
+            Makes::Output => launch::forward_workspace_bytes(gpu, s),
+            Makes::GradInput => launch::grad_input_workspace_bytes(gpu, s, form.scale),
+            Makes::GradWeight => launch::grad_weight_workspace_bytes(gpu, s, form.bias_grad),
+        }
+    }
+
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        self.with(fusion).map(|product| Arc::new(product) as OpRef)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let s = inferred(self, args.inputs.iter().map(|input| input.desc));
+        self.form().launches(&s, args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let s = inferred(self, args.inputs.iter().map(|input| input.desc));
+        self.form().run_cpu(&s, args);
+    }
+}
+
+impl Product for GradInput {
+    fn form(&self) -> Form {
+        let Self { layer, scale, counted, finish, .. } = *self;
+        Form { scale, counted, finish, ..Form::new(layer, Makes::GradInput) }
+    }
+
+    fn sizes(
+        &self,
+        op: &'static str,
+        [g, w]: [&TensorDesc; 2],
+    ) -> Result<(ConvShape, Vec<usize>), OpError> {
+        let x = TensorDesc::new(Role::Activation, &self.x);
+        let (s, y) = self.layer.sizes(op, [&x, w])?;
+        check::shape(op, "g", g, &y)?;
+        Ok((s, self.x.clone()))
+    }
+
+    fn with(&self, fusion: Fusion) -> Option<Self> {
+        match fusion {
+            Fusion::Finish(finish) => Some(Self { finish, ..self.clone() }),
+            Fusion::ScaledWeights if self.scale => Some(Self { scale: false, ..self.clone() }),
+            _ => None,
+        }
+    }
+}
+
+impl Product for GradWeight {
+    fn form(&self) -> Form {
+        let Self { layer, scale, counted, bias_grad, .. } = *self;
+        Form { scale, counted, bias_grad, ..Form::new(layer, Makes::GradWeight) }
+    }
+
+    fn sizes(
+        &self,
+        op: &'static str,
+        [x, g]: [&TensorDesc; 2],
+    ) -> Result<(ConvShape, Vec<usize>), OpError> {
+        let w = TensorDesc::new(Role::Weight, &self.w);
+        let (s, y) = self.layer.sizes(op, [x, &w])?;
+        check::shape(op, "g", g, &y)?;
+        Ok((s, self.w.clone()))
+    }
+
+    /// A transposed convolution's kernels sum over x: they do not see all of `g` in a row.
+    fn with(&self, fusion: Fusion) -> Option<Self> {
+        let can = !self.bias_grad && self.layer != Layer::ConvTranspose2x2;
+        (can && fusion == Fusion::BiasGrad).then(|| Self { bias_grad: true, ..self.clone() })
+    }
+}
