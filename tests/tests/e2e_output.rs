@@ -35,6 +35,7 @@ fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
         "last_checkpoint",
         "log.txt",
         "metrics.jsonl",
+        "pictures",
         "predictions.png",
         "report.html",
         "report.json",

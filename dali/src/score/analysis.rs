@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use hotcoco::COCOeval;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::detections::{Detection, Results};
 use super::error::ScoreError;
@@ -29,7 +29,7 @@ const ERROR_KINDS: [(&str, &str); 6] = [
 ];
 
 /// The scores of one class; `None` where undefined.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
     /// Its name.
     pub name: String,
@@ -48,12 +48,12 @@ pub struct ClassScores {
 }
 
 /// A kind of errors.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorKind {
     /// TIDE's short name: `Cls`, `Loc`, `Both`, `Dupe`, `Bkg`, `Miss`.
-    pub kind: &'static str,
+    pub kind: String,
     /// What goes wrong.
-    pub meaning: &'static str,
+    pub meaning: String,
     /// Number of such errors.
     pub count: u64,
     /// What AP at IoU 0.50, the mean over classes, would gain without them. A missed object is
@@ -62,7 +62,7 @@ pub struct ErrorKind {
 }
 
 /// The detections on an image that score at least 0.5, against its objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageScores {
     /// The image's id.
     pub image_id: u64,
@@ -75,7 +75,7 @@ pub struct ImageScores {
 }
 
 /// An analysis of detections.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// By class, in the order of the ids.
     pub classes: Vec<ClassScores>,
@@ -187,9 +187,9 @@ fn confusion(eval: &COCOeval) -> Vec<Vec<u64>> {
 
 fn errors(eval: &COCOeval) -> Result<Vec<ErrorKind>, ScoreError> {
     let found = eval.tide_errors(FOUND_IOU, BACKGROUND_IOU)?;
-    let error = |(kind, meaning): (&'static str, &'static str)| ErrorKind {
-        kind,
-        meaning,
+    let error = |(kind, meaning): (&str, &str)| ErrorKind {
+        kind: kind.to_string(),
+        meaning: meaning.to_string(),
         count: found.counts.get(kind).copied().unwrap_or(0),
         ap_lost: found.delta_ap.get(kind).copied().unwrap_or(0.0),
     };
@@ -267,7 +267,8 @@ mod tests {
             [vec![1, 0, 0, 1], vec![1, 0, 0, 0], vec![0; 4], vec![1, 0, 0, 0]]
         );
         let error = |kind| analysis.errors.iter().find(|e| e.kind == kind).expect("a kind");
-        assert_eq!((error("Cls").meaning, error("Cls").count), ("right place, wrong class", 1));
+        let wrong = error("Cls");
+        assert_eq!((wrong.meaning.as_str(), wrong.count), ("right place, wrong class", 1));
         assert_eq!((error("Bkg").count, error("Dupe").count), (2, 0));
         assert!(analysis.errors.windows(2).all(|pair| pair[0].ap_lost >= pair[1].ap_lost));
         let image =

@@ -1,62 +1,40 @@
 //! The part of a page that shows an evaluation: precision over recall, classes, errors, confusion,
 //! pictures.
 
-use std::fmt::Write;
+use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use dali::score::{Analysis, ImageScores};
-use image::RgbImage;
-use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::chart::{Axes, Line, chart};
-use super::{escape, tables};
-use crate::error::EngineError;
-use crate::evaluate::Evaluation;
+use super::{KINDS, escape, tables};
 
-/// Long side of a picture, pixels: twice what the page takes, for dense screens.
-pub(crate) const PICTURE_SIDE: u32 = 560;
-/// Of JPEG; text stays sharp.
-const PICTURE_QUALITY: u8 = 85;
 /// Most classes whose precision is drawn.
 const DRAWN_CLASSES: usize = 8;
-/// Around the part of a page that shows an evaluation.
-const MARKS: [&str; 2] = ["<!-- evaluation -->\n", "<!-- end of the evaluation -->\n"];
 
-/// An image of the page: annotated objects beside detections.
-#[derive(Debug)]
-pub(crate) struct Pair {
-    pub(crate) scores: ImageScores,
-    pub(crate) file_name: String,
-    pub(crate) truth: RgbImage,
-    pub(crate) found: RgbImage,
-}
-
-/// The part of a page that shows the evaluation after `step`; one analysis for each of its
-/// summaries; the worst images first.
-///
-/// # Errors
-/// A picture that cannot be encoded.
-pub(crate) fn evaluation(
-    step: u64,
-    evaluation: &Evaluation,
-    analyses: &[Analysis],
-    pairs: &[Pair],
-) -> Result<String, EngineError> {
-    let mut html = MARKS[0].to_string();
-    let mut on = "boxes";
-    for ((kind, _), analysis) in evaluation.summaries().zip(analyses) {
-        on = if kind == "bbox" { "boxes" } else { "masks" };
-        html += &section(step, kind, on, analysis);
+/// The part of a page that shows the evaluation of `report`, if it has one; its pictures lie in the
+/// run directory `run`.
+pub(super) fn evaluation(report: &Value, run: &Path) -> String {
+    let (mut html, mut on) = (String::new(), "boxes");
+    let mut images = &Value::Null;
+    for kind in KINDS {
+        let json = &report["analysis"][kind];
+        let Some(analysis) = analysis(json) else { continue };
+        (on, images) = (if kind == "bbox" { "boxes" } else { "masks" }, &json["images"]);
+        html += &section(report["evaluated_step"].as_u64().unwrap_or(0), kind, on, &analysis);
     }
-    Ok(html + &pictures(pairs, on)? + MARKS[1])
+    html + &pictures(images, on, run)
 }
 
-/// The part of `page` that shows an evaluation, if it has one.
-pub(crate) fn evaluation_of(page: &str) -> Option<&str> {
-    let start = page.find(MARKS[0])?;
-    let end = start + page[start..].find(MARKS[1])? + MARKS[1].len();
-    Some(&page[start..end])
+/// An analysis as `report.json` has it; `None` for what is none.
+fn analysis(json: &Value) -> Option<Analysis> {
+    let analysis = Analysis::deserialize(json).ok()?;
+    let (side, matrix) = (analysis.classes.len() + 1, &analysis.confusion);
+    let is_square = matrix.len() == side && matrix.iter().all(|row| row.len() == side);
+    is_square.then_some(analysis)
 }
 
 /// Classes, precision over recall, confusion and errors of boxes or of masks.
@@ -122,42 +100,35 @@ fn weakest(analysis: &Analysis) -> (String, Vec<Line>, String) {
     (title, drawn.map(|c| over_recall(c.name.clone(), &c.precision)).collect(), note)
 }
 
-/// Annotated objects beside detections.
-fn pictures(pairs: &[Pair], on: &str) -> Result<String, EngineError> {
-    if pairs.is_empty() {
-        return Ok(String::new());
+/// Annotated objects beside detections, of the images that were drawn and whose files are there.
+fn pictures(images: &Value, on: &str, run: &Path) -> String {
+    let figures = images.as_array().into_iter().flatten().filter_map(|image| figure(image, run));
+    let figures: String = figures.collect();
+    if figures.is_empty() {
+        return figures;
     }
-    let mut html = format!(
+    format!(
         "<h2>Images, the worst first</h2>\n<p>Left: annotated objects. Right: detections that \
          score at least 0.5. The worst image has the lowest F1 (twice what is found, over objects \
-         and detections) of these detections, on {on} at IoU 0.5.</p>\n<div class=\"pairs\">"
-    );
-    for Pair { scores, file_name, truth, found } in pairs {
-        let ImageScores { image_id, found: hits, spurious, missed } = scores;
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            html,
-            "<figure class=\"pair\"><div><img alt=\"annotated\" src=\"{}\">\
-             <img alt=\"detected\" src=\"{}\"></div><figcaption>{} (image {image_id}): {hits} \
-             found, {missed} missed, {spurious} spurious</figcaption></figure>",
-            data_url(truth)?,
-            data_url(found)?,
-            escape(file_name)
-        );
-    }
-    Ok(html + "</div>\n")
+         and detections) of these detections, on {on} at IoU 0.5.</p>\n\
+         <div class=\"pairs\">{figures}</div>\n"
+    )
 }
 
-fn data_url(picture: &RgbImage) -> Result<String, EngineError> {
-    let mut bytes = Vec::new();
-    let mut encoder = Encoder::new(&mut bytes, PICTURE_QUALITY);
-    encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
-    let side = |pixels: u32| u16::try_from(pixels).unwrap_or(u16::MAX);
-    let (width, height) = (side(picture.width()), side(picture.height()));
-    encoder.encode(picture.as_raw(), width, height, ColorType::Rgb).map_err(|e| {
-        EngineError::Io { path: "a picture".into(), source: std::io::Error::other(e) }
-    })?;
-    Ok(format!("data:image/jpeg;base64,{}", BASE64_STANDARD.encode(bytes)))
+fn figure(image: &Value, run: &Path) -> Option<String> {
+    let ImageScores { image_id, found, spurious, missed } = ImageScores::deserialize(image).ok()?;
+    let data_url = |key: &str| {
+        let jpeg = std::fs::read(run.join(image[key].as_str()?)).ok()?;
+        Some(format!("data:image/jpeg;base64,{}", BASE64_STANDARD.encode(jpeg)))
+    };
+    Some(format!(
+        "<figure class=\"pair\"><div><img alt=\"annotated\" src=\"{}\">\
+         <img alt=\"detected\" src=\"{}\"></div><figcaption>{} (image {image_id}): {found} \
+         found, {missed} missed, {spurious} spurious</figcaption></figure>\n",
+        data_url("annotated")?,
+        data_url("detected")?,
+        escape(image["file_name"].as_str().unwrap_or_default())
+    ))
 }
 
 #[cfg(test)]
@@ -172,10 +143,10 @@ mod tests {
         ClassScores { name, objects, ap: ap50, ap50, ap75: ap50, ar: ap50, precision }
     }
 
-    fn analysis(classes: Vec<ClassScores>) -> Analysis {
+    fn analysis_of(classes: Vec<ClassScores>) -> Analysis {
         let confusion = vec![vec![1; classes.len() + 1]; classes.len() + 1];
-        let errors =
-            vec![ErrorKind { kind: "Miss", meaning: "not detected", count: 3, ap_lost: 0.0 }];
+        let [kind, meaning] = ["Miss", "not detected"].map(String::from);
+        let errors = vec![ErrorKind { kind, meaning, count: 3, ap_lost: 0.0 }];
         Analysis { classes, precision: vec![vec![]; 10], confusion, errors, images: vec![] }
     }
 
@@ -184,7 +155,7 @@ mod tests {
         let mut classes: Vec<_> = (0..10).map(|i| class(&format!("zero{i}"), Some(0.0))).collect();
         classes.push(class("none", None));
         classes.extend([class("good", Some(0.9)), class("weak", Some(0.1))]);
-        let (title, lines, note) = weakest(&analysis(classes));
+        let (title, lines, note) = weakest(&analysis_of(classes));
         let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
         assert_eq!(names, ["weak", "good"]);
         assert!(title.ends_with("by class") && note.contains("10 classes whose AP50 is 0"));
@@ -192,17 +163,17 @@ mod tests {
 
     #[test]
     fn nothing_annotated_draws_no_line() {
-        let html = section(7, "segm", "masks", &analysis(vec![class("none", None)]));
+        let html = section(7, "segm", "masks", &analysis_of(vec![class("none", None)]));
         assert!(html.contains("Undefined") && !html.contains("<polyline"), "{html}");
         assert!(html.contains("after step 7") && html.contains("mask IoU 0.5"));
     }
 
     #[test]
-    fn the_evaluation_of_a_page_is_found_again() {
-        let none = Evaluation::none();
-        let part = evaluation(3, &none, &[], &[]).expect("no pictures");
-        let page = format!("<h1>x</h1>\n{part}<pre>config</pre>");
-        assert_eq!(evaluation_of(&page), Some(part.as_str()));
-        assert_eq!(evaluation_of("<h1>x</h1>"), None);
+    fn an_analysis_is_that_of_the_report_or_none() {
+        let ours = analysis_of(vec![class("cat", Some(0.5)), class("none", None)]);
+        let mut json = serde_json::json!(ours);
+        assert_eq!(analysis(&json), Some(ours));
+        json["confusion"][1] = serde_json::json!([1]);
+        assert_eq!(analysis(&json), None, "a matrix that is cut");
     }
 }

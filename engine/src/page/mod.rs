@@ -6,31 +6,30 @@ mod tables;
 mod ticks;
 
 use std::fmt::Write;
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::metrics::duration;
 
 use chart::{Axes, Line, chart};
-
-pub(crate) use evaluation::{PICTURE_SIDE, Pair, evaluation, evaluation_of};
+use evaluation::evaluation;
 
 const STYLE: &str = include_str!("style.css");
 const KINDS: [&str; 2] = ["bbox", "segm"];
 /// Fields of `report.json` that the page shows elsewhere than in its table.
-const SHOWN_ELSEWHERE: [&str; 6] = ["bbox", "segm", "analysis", "best", "commands", "state"];
+const SHOWN_ELSEWHERE: [&str; 7] =
+    ["bbox", "segm", "analysis", "pictures", "best", "commands", "state"];
 
 /// What a page shows.
 #[derive(Debug)]
 pub(crate) struct Page<'a> {
-    /// The run's name.
-    pub(crate) name: &'a str,
+    /// The run directory, whose name is the page's title.
+    pub(crate) run: &'a Path,
     /// `report.json`.
     pub(crate) report: &'a Value,
     /// The records of `metrics.jsonl`.
     pub(crate) records: &'a [Value],
-    /// The last evaluation's part, or nothing.
-    pub(crate) evaluation: &'a str,
     /// The resolved config.
     pub(crate) config_toml: &'a str,
 }
@@ -38,16 +37,17 @@ pub(crate) struct Page<'a> {
 impl Page<'_> {
     /// The page as HTML.
     pub(crate) fn html(&self) -> String {
+        let name = self.run.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let mut html = format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
              <title>{name}</title>\n<style>\n{STYLE}</style></head><body>\n<h1>{name}</h1>\n",
-            name = escape(self.name)
+            name = escape(&name)
         );
         html += &self.head();
         html += &self.tiles();
         html += &self.curves();
-        html += self.evaluation;
+        html += &evaluation(self.report, self.run);
         let mut facts = self.report.clone();
         if let Some(facts) = facts.as_object_mut() {
             facts.retain(|name, _| !SHOWN_ELSEWHERE.contains(&name.as_str()));
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     fn page(report: &Value, records: &[Value]) -> String {
-        Page { name: "run", report, records, evaluation: "", config_toml: "" }.html()
+        Page { run: "run".as_ref(), report, records, config_toml: "" }.html()
     }
 
     #[test]

@@ -1,24 +1,27 @@
 //! `report.json` and `report.html`: how a run stands, and how it ended.
 
+use std::sync::Arc;
+
 use configs::{BestMetric, Config};
 use serde_json::{Value, json};
 
+use super::background::Background;
+use super::evaluation_report::EvaluationReport;
+use super::journal::Journal;
 use super::options::Outcome;
-use super::shown::Shown;
 use super::totals::{Totals, of_records};
 use crate::checkpoint::hex_digest;
 use crate::compact_json::compact_json;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::evaluate::EvaluationSet;
-use crate::page::{self, Page};
+use crate::page::Page;
 use crate::provenance;
 use crate::run_dir::RunDir;
 
 const JSON: &str = "report.json";
 const HTML: &str = "report.html";
-/// The fields of `report.json` that an evaluation fills.
-const OF_EVALUATION: [&str; 4] = ["evaluated_step", "bbox", "segm", "analysis"];
+/// The page of a run of an older program, whose pictures are in no other file.
+const OLDER_HTML: &str = "report_older.html";
 
 /// How a run stands.
 #[derive(Debug, Clone, Copy)]
@@ -44,135 +47,183 @@ impl State {
     }
 }
 
-/// What a report tells beside totals and scores.
+/// What a report says of a whole session.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
-    pub(super) state: State,
-    pub(super) steps_done: u64,
-    pub(super) device: String,
     pub(super) config: &'a Config,
     /// The resolved config.
     pub(super) config_toml: &'a str,
-    /// The training data and its identity.
-    pub(super) data: (&'a DataSet, &'a str),
-    /// What the run is evaluated on, and its identity.
-    pub(super) set: &'a EvaluationSet,
-    pub(super) val_identity: &'a str,
+    pub(super) device: String,
+    /// The data sets for training and for evaluations, with their identities.
+    pub(super) train: (&'a DataSet, &'a str),
+    pub(super) val: (&'a DataSet, &'a str),
 }
 
-/// Writes the report of a run, again and again.
+/// Writes the report of a run after each evaluation and at the end, on the first rank.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Start of the first session.
-    started: Option<String>,
-    /// The commands of all sessions, this one the last.
-    commands: Vec<String>,
-    shown: Option<Shown>,
+    /// `None` on the other ranks.
+    run: Option<RunDir>,
+    pub(super) totals: Totals,
+    /// The fields of `report.json` that do not change in a session.
+    facts: Value,
+    best_metric: BestMetric,
+    config_toml: String,
+    evaluation: Option<Arc<EvaluationReport>>,
+    writing: Option<Background<Result<(), EngineError>>>,
 }
 
 impl Report {
-    /// A report that goes on from what earlier sessions wrote, if any; evaluations after
+    /// A report that goes on from that of earlier sessions, if `run` has one; evaluations after
     /// `steps_done` come again.
-    pub(super) fn new(run: &RunDir, steps_done: u64) -> Self {
-        let text = std::fs::read_to_string(run.join(JSON)).unwrap_or_default();
-        let earlier: Value = serde_json::from_str(&text).unwrap_or_default();
+    pub(super) fn open(
+        run: Option<&RunDir>,
+        steps_done: u64,
+        facts: &Facts<'_>,
+        journal: &mut Journal,
+    ) -> Self {
+        let earlier = run.map(|run| std::fs::read_to_string(run.join(JSON)).unwrap_or_default());
+        let earlier: Value = serde_json::from_str(&earlier.unwrap_or_default()).unwrap_or_default();
+        let mut evaluation = EvaluationReport::of_earlier(&earlier, steps_done);
+        if let (Some(run), Some(evaluation)) = (run, &mut evaluation)
+            && evaluation.mark_pictures()
+            && std::fs::rename(run.join(HTML), run.join(OLDER_HTML)).is_ok()
+        {
+            journal.say(&format!("the older page, with its pictures, is kept as {OLDER_HTML}"));
+        }
+        let totals = Totals::new();
         let commands = earlier["commands"].as_array().into_iter().flatten();
         let commands = commands.filter_map(|command| command.as_str().map(str::to_string));
-        let page = std::fs::read_to_string(run.join(HTML)).unwrap_or_default();
-        let step = earlier["evaluated_step"].as_u64().filter(|step| *step <= steps_done);
-        let shown = step.and(page::evaluation_of(&page)).map(|html| Shown {
-            json: OF_EVALUATION
-                .map(|key| (key.to_string(), earlier[key].clone()))
-                .into_iter()
-                .collect(),
-            html: html.to_string(),
-            classes: String::new(),
+        let facts_json = json!({
+            "total_steps": facts.config.train.steps,
+            "started": earlier["started"].as_str().unwrap_or(totals.started()),
+            "commands": commands.chain([provenance::command()]).collect::<Vec<_>>(),
+            "device": facts.device,
+            "config_sha256": hex_digest(facts.config_toml.as_bytes()),
+            "data": { "train": set_json(facts.train), "val": set_json(facts.val) },
         });
         Self {
-            started: earlier["started"].as_str().map(str::to_string),
-            commands: commands.chain([provenance::command()]).collect(),
-            shown,
+            run: run.cloned(),
+            totals,
+            facts: facts_json,
+            best_metric: facts.config.train.best_metric,
+            config_toml: facts.config_toml.to_string(),
+            evaluation: evaluation.map(Arc::new),
+            writing: None,
         }
     }
 
     /// Shows this evaluation from now on.
-    pub(super) fn show(&mut self, shown: Shown) {
-        self.shown = Some(shown);
-    }
-
-    /// What the files of now say, for [`Draft::write`] on any thread.
-    pub(super) fn draft(&self, run: &RunDir, totals: &Totals, facts: &Facts<'_>) -> Draft {
-        Draft {
-            run: run.clone(),
-            json: self.json(totals, facts),
-            best_metric: facts.config.train.best_metric,
-            evaluation: self.shown.as_ref().map(|shown| shown.html.clone()).unwrap_or_default(),
-            config_toml: facts.config_toml.to_string(),
-        }
+    pub(super) fn show(&mut self, evaluation: EvaluationReport) {
+        self.evaluation = Some(Arc::new(evaluation));
     }
 
     /// The classes of the evaluation that this session has reported last, as lines.
     pub(super) fn class_table(&self) -> Option<&str> {
-        self.shown.as_ref().map(|shown| shown.classes.as_str()).filter(|text| !text.is_empty())
+        let evaluation = self.evaluation.as_ref().map(|evaluation| evaluation.classes.as_str());
+        evaluation.filter(|text| !text.is_empty())
     }
 
-    /// `report.json` without what [`Draft::write`] reads from the records.
-    fn json(&self, totals: &Totals, facts: &Facts<'_>) -> Value {
-        let ((train, identity), val) = (facts.data, facts.set.data());
-        let mut report = json!({
-            "state": facts.state.name(),
-            "steps": facts.steps_done,
-            "total_steps": facts.config.train.steps,
-            "started": self.started.as_deref().unwrap_or(totals.started()),
-            "last_session": totals.json(),
-            "commands": self.commands,
-            "device": facts.device,
-            "target_reached": matches!(facts.state, State::Ended(Outcome::TargetReached)),
-            "config_sha256": hex_digest(facts.config_toml.as_bytes()),
-            "data": {
-                "train": set_json(train, identity),
-                "val": set_json(val, facts.val_identity),
-            },
+    /// Begins to write the report after `steps_done` steps on a thread of its own.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn begin(
+        &mut self,
+        state: State,
+        steps_done: u64,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
+        self.finish(journal);
+        let draft = self.draft(state, steps_done);
+        let begin = |draft: Draft| Background::start("report", move || draft.write());
+        self.writing = draft.map(begin).transpose()?;
+        Ok(())
+    }
+
+    /// Writes the report after `steps_done` steps, and waits for it.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub(super) fn write(
+        &mut self,
+        state: State,
+        steps_done: u64,
+        journal: &mut Journal,
+    ) -> Result<(), EngineError> {
+        self.finish(journal);
+        self.draft(state, steps_done).map_or(Ok(()), Draft::write)
+    }
+
+    /// Whether a report is written, or has failed, since it was begun.
+    pub(super) fn is_ready(&self) -> bool {
+        self.writing.as_ref().is_some_and(Background::is_ready)
+    }
+
+    /// Waits for the report that is being written, if there is one. What keeps it from being
+    /// written is a warning.
+    pub(super) fn finish(&mut self, journal: &mut Journal) {
+        if let Some(Err(fault)) = self.writing.take().map(Background::join) {
+            journal.say(&format!("warning: no report: {fault}"));
+        }
+    }
+
+    /// What the files of now say; `None` on the other ranks.
+    fn draft(&self, state: State, steps_done: u64) -> Option<Draft> {
+        let run = self.run.clone()?;
+        let mut json = json!({
+            "state": state.name(),
+            "steps": steps_done,
+            "last_session": self.totals.json(),
+            "target_reached": matches!(state, State::Ended(Outcome::TargetReached)),
         });
-        let parts =
-            [Some(provenance::facts()), self.shown.as_ref().map(|shown| shown.json.clone())];
-        parts.into_iter().flatten().for_each(|part| extend(&mut report, part));
-        report
+        extend(&mut json, self.facts.clone());
+        extend(&mut json, provenance::facts());
+        Some(Draft {
+            run,
+            json,
+            evaluation: self.evaluation.clone(),
+            best_metric: self.best_metric,
+            config_toml: self.config_toml.clone(),
+        })
     }
 }
 
 /// What the files say but for the records of `metrics.jsonl`, which are read when they are written.
 #[derive(Debug)]
-pub(super) struct Draft {
+struct Draft {
     run: RunDir,
+    /// The fields of `report.json` that are neither the evaluation's nor the records'.
     json: Value,
+    evaluation: Option<Arc<EvaluationReport>>,
     best_metric: BestMetric,
-    /// The last evaluation's part of the page.
-    evaluation: String,
     config_toml: String,
 }
 
 impl Draft {
-    /// Writes both files.
+    /// Writes the files, each after those that it names. Without the pictures there are still the
+    /// scores.
     ///
     /// # Errors
     /// Files that cannot be written.
-    pub(super) fn write(self) -> Result<(), EngineError> {
-        let Self { run, json: mut report, best_metric, evaluation, config_toml } = self;
+    fn write(self) -> Result<(), EngineError> {
+        let Self { run, json: mut report, evaluation, best_metric, config_toml } = self;
         let records = records(&run);
         extend(&mut report, of_records(&records));
         report["best"] = best(&records, best_metric);
+        let mut drawn = Ok(());
+        if let Some(evaluation) = &evaluation {
+            drawn = evaluation.write_pictures(&run);
+            extend(&mut report, evaluation.json.clone());
+        }
         run.write(JSON, compact_json(&report).as_bytes())?;
-        let name = run.path().file_name().map(|name| name.to_string_lossy().into_owned());
-        let page = Page {
-            name: &name.unwrap_or_default(),
-            report: &report,
-            records: &records,
-            evaluation: &evaluation,
-            config_toml: &config_toml,
-        };
+        let (folder, config_toml) = (run.path(), config_toml.as_str());
+        let page = Page { run: folder, report: &report, records: &records, config_toml };
         run.write(HTML, page.html().as_bytes())?;
-        Ok(())
+        if let Some(evaluation) = &evaluation {
+            evaluation.remove_other_pictures(&run);
+        }
+        drawn
     }
 }
 
@@ -212,7 +263,7 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
 }
 
 /// Where a data set is, how large it is, and its identity: a hash over classes, images, objects.
-fn set_json(data: &DataSet, identity: &str) -> Value {
+fn set_json((data, identity): (&DataSet, &str)) -> Value {
     let path = data.store.path();
     json!({
         "path": std::path::absolute(path).unwrap_or(path.to_path_buf()),

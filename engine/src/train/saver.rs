@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use configs::{Config, Train};
+use configs::Train;
 use graph::StateSet;
 
 use super::background::Background;
@@ -47,26 +47,16 @@ pub(super) type Written = (u64, Result<Saved, EngineError>);
 
 impl Saver {
     pub(super) fn new(
-        config: &Config,
+        config_toml: String,
         data: &DataSet,
         data_identity: String,
         overrides: Vec<Override>,
         params: Vec<Param>,
-    ) -> Result<Self, EngineError> {
-        let (config_toml, categories) = (config.to_toml()?, data.categories());
+    ) -> Self {
+        let categories = data.categories();
         let facts = Facts { config_toml, data_identity, categories, overrides, params };
         let (last_time, facts) = (Instant::now(), Arc::new(facts));
-        Ok(Self { facts, last_step: None, last_time, saving: None })
-    }
-
-    /// The identity of the training data.
-    pub(super) fn data_identity(&self) -> &str {
-        &self.facts.data_identity
-    }
-
-    /// The resolved config.
-    pub(super) fn config_toml(&self) -> &str {
-        &self.facts.config_toml
+        Self { facts, last_step: None, last_time, saving: None }
     }
 
     /// Whether the config asks for a checkpoint after `step`, however old the last one is.

@@ -7,8 +7,8 @@ use dali::score::Summary;
 use image::RgbImage;
 use serde_json::{Value, json};
 
+use super::evaluation_report::{DRAWN_SCORE, EvaluationReport, defined, stats_json};
 use super::journal::{EncodedPicture, Journal};
-use super::shown::{DRAWN_SCORE, Shown, defined, stats_json};
 use crate::draw::{picture, picture_of_truth, sheet};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, EvaluationSet, Gathered};
@@ -20,17 +20,17 @@ const COCO_VAL_IMAGES: f64 = 5000.0;
 
 /// What a host thread makes of an evaluation's detections.
 #[derive(Debug)]
-pub(super) struct Scored {
+pub(super) struct Scores {
     pub(super) evaluation: Evaluation,
     /// Seconds from the beginning of the evaluation to its scores.
     pub(super) seconds: f64,
     /// The first images, with their objects and with their detections.
     pub(super) picture: EncodedPicture,
     /// Its part of the report.
-    pub(super) shown: Shown,
+    pub(super) report: EvaluationReport,
 }
 
-impl Scored {
+impl Scores {
     /// Scores what was found after `step`, by an evaluation that began at `started`; the report
     /// shows up to `draw_images` images.
     ///
@@ -46,16 +46,16 @@ impl Scored {
         let evaluation = set.score(&found.images()?)?;
         let seconds = started.elapsed().as_secs_f64();
         let picture = EncodedPicture::new(&compared(set, &evaluation)?)?;
-        let shown = Shown::new(step, set, draw_images, &evaluation)?;
-        Ok(Self { evaluation, seconds, picture, shown })
+        let report = EvaluationReport::new(step, set, draw_images, &evaluation)?;
+        Ok(Self { evaluation, seconds, picture, report })
     }
 
-    /// Records the scores of `step`, for which training waited `waited` seconds.
-    pub(super) fn record(&self, step: u64, waited: Waited, journal: &mut Journal) {
+    /// Records the scores of `step`, for which training had to `wait`.
+    pub(super) fn record(&self, step: u64, wait: Wait, journal: &mut Journal) {
         let seconds = self.seconds;
         let mut line = json!({"step": step, "eval_seconds": seconds});
-        line["waited_seconds"] = waited.seconds.into();
-        if let Some(projected) = waited.on_8_gpus {
+        line["waited_seconds"] = wait.seconds.into();
+        if let Some(projected) = wait.on_8_gpus {
             line["waited_seconds_of_5000_images_on_8_gpus"] = projected.into();
         }
         let mut text = format!("step {step}: evaluated in {seconds:.1} s");
@@ -64,7 +64,7 @@ impl Scored {
             line[name]["classes"] = classes_json(summary);
             text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
         }
-        journal.say(&format!("{text}  {}", waited.describe()));
+        journal.say(&format!("{text}  {}", wait.describe()));
         journal.evaluation(step, &line, self.evaluation.summaries());
         journal.picture(step, &self.picture);
     }
@@ -72,14 +72,14 @@ impl Scored {
 
 /// How long training waited for an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Waited {
+pub(super) struct Wait {
     /// Seconds.
     pub(super) seconds: f64,
     /// Seconds that 5,000 images on 8 GPUs of this kind would take; `None` on the CPU.
     pub(super) on_8_gpus: Option<f64>,
 }
 
-impl Waited {
+impl Wait {
     /// `seconds` for `images` images on `ranks` devices.
     pub(super) fn new(seconds: f64, images: usize, ranks: usize, is_device: bool) -> Self {
         let share = (COCO_VAL_IMAGES / images.max(1) as f64) * (ranks as f64 / 8.0);

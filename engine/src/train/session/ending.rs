@@ -70,7 +70,7 @@ impl Session {
                 advice: "the first rank tells more".into(),
             };
         }
-        if let Err(fault) = self.report(State::Diverged) {
+        if let Err(fault) = self.write_report(State::Diverged) {
             self.journal.say(&format!("warning: no report: {fault}"));
         }
         let run = self.options.run.path().display().to_string();

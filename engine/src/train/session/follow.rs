@@ -21,9 +21,9 @@ use crate::train::background::Background;
 use crate::train::divergence::Divergence;
 use crate::train::observer::Event;
 use crate::train::options::{Outcome, SessionOptions};
-use crate::train::report::{Facts, State};
+use crate::train::report::State;
 use crate::train::saver::{Saver, Written};
-use crate::train::scores::{Scored, Waited, targets_reached};
+use crate::train::scores::{Scores, Wait, targets_reached};
 
 /// Digits of a checkpoint's hash in the log: enough to tell runs apart.
 const HASH_DIGITS: usize = 16;
@@ -36,7 +36,7 @@ pub(super) struct Evaluating {
     state: Option<Arc<StateSet>>,
     started: Instant,
     waited_seconds: f64,
-    scoring: Option<Background<Result<Scored, EngineError>>>,
+    scoring: Option<Background<Result<Scores, EngineError>>>,
     /// Once it is recorded.
     recorded: Option<(Evaluation, Verdict)>,
 }
@@ -241,9 +241,9 @@ impl Session {
         step: u64,
         found: Gathered,
         started: Instant,
-    ) -> Result<Background<Result<Scored, EngineError>>, EngineError> {
+    ) -> Result<Background<Result<Scores, EngineError>>, EngineError> {
         let (set, draw_images) = (self.evaluator.set().clone(), self.config.eval.draw_images);
-        Background::start("scores", move || Scored::new(&set, found, step, started, draw_images))
+        Background::start("scores", move || Scores::new(&set, found, step, started, draw_images))
     }
 
     /// Records what other threads have finished since the last step, without waiting for them.
@@ -255,8 +255,8 @@ impl Session {
         if scoring.is_some_and(Background::is_ready) {
             self.finish_scores()?;
         }
-        if self.reporting.as_ref().is_some_and(Background::is_ready) {
-            self.finish_report();
+        if self.report.is_ready() {
+            self.report.finish(&mut self.journal);
         }
         Ok(())
     }
@@ -279,10 +279,10 @@ impl Session {
         let images = self.evaluator.set().images().len();
         let ranks = self.options.team.ranks().count;
         let is_device = matches!(self.options.backend, Backend::Device(_));
-        let waited = Waited::new(seconds, images, ranks, is_device);
+        let waited = Wait::new(seconds, images, ranks, is_device);
         scored.record(step, waited, &mut self.journal);
-        let Scored { evaluation, shown, .. } = scored;
-        self.report.show(shown);
+        let Scores { evaluation, report, .. } = scored;
+        self.report.show(report);
         if let Err(fault) = self.best.record(step, &evaluation, &self.options.run) {
             self.journal.say(&format!("warning: {fault}; training goes on"));
         }
@@ -302,7 +302,7 @@ impl Session {
         }
         let goes_on = evaluating.state.is_some() && verdict.outcome().is_none();
         evaluating.recorded = Some((evaluation, verdict));
-        if goes_on { self.report_on_the_way(State::Training) } else { Ok(()) }
+        if goes_on { self.begin_report(State::Training) } else { Ok(()) }
     }
 
     /// Waits for the evaluation that is under way, if there is one, and gives all ranks its
@@ -366,48 +366,17 @@ impl Session {
     }
 
     /// Writes the report, and waits for it.
-    pub(super) fn report(&mut self, state: State) -> Result<(), EngineError> {
-        self.finish_report();
-        match self.options.team.is_first() {
-            true => self.draft(state).write(),
-            false => Ok(()),
-        }
+    pub(super) fn write_report(&mut self, state: State) -> Result<(), EngineError> {
+        self.report.write(state, self.trainer.steps_done(), &mut self.journal)
     }
 
-    /// Begins to write the report of a run that goes on, or whose end is told elsewhere: whatever
-    /// keeps the report from being written is a warning.
-    pub(super) fn report_on_the_way(&mut self, state: State) -> Result<(), EngineError> {
-        self.finish_report();
-        if !self.options.team.is_first() {
-            return Ok(());
-        }
-        let draft = self.draft(state);
-        self.reporting = Some(Background::start("report", move || draft.write())?);
+    /// Begins to write the report of a run that goes on, or whose end is told elsewhere.
+    pub(super) fn begin_report(&mut self, state: State) -> Result<(), EngineError> {
+        self.report.begin(state, self.trainer.steps_done(), &mut self.journal)?;
         if !self.config.eval.overlap {
-            self.finish_report();
+            self.report.finish(&mut self.journal);
         }
         Ok(())
-    }
-
-    /// Waits for the report that is being written, if there is one.
-    pub(super) fn finish_report(&mut self) {
-        if let Some(Err(fault)) = self.reporting.take().map(Background::join) {
-            self.journal.say(&format!("warning: no report: {fault}"));
-        }
-    }
-
-    fn draft(&self, state: State) -> crate::train::report::Draft {
-        let facts = Facts {
-            state,
-            steps_done: self.trainer.steps_done(),
-            device: self.options.backend.name(),
-            config: &self.config,
-            config_toml: self.saver.config_toml(),
-            data: (&self.data, self.saver.data_identity()),
-            set: self.evaluator.set(),
-            val_identity: &self.val_identity,
-        };
-        self.report.draft(&self.options.run, &self.totals, &facts)
     }
 
     /// Lets other threads finish what they have in hand, before the session ends with a fault.
@@ -416,7 +385,7 @@ impl Session {
         if let Err(fault) = self.finish_scores().and_then(|()| self.finish_save()) {
             tracing::info!(%fault, "not recorded");
         }
-        self.finish_report();
+        self.report.finish(&mut self.journal);
     }
 }
 

@@ -10,17 +10,15 @@ use configs::Config;
 use ranks::RanksError;
 
 use super::agreement;
-use super::background::Background;
 use super::banner::banner;
 use super::best::Best;
 use super::divergence::Divergence;
 use super::journal::Journal;
 use super::observer::Event;
 use super::options::{Outcome, SessionOptions};
-use super::report::{Report, State};
+use super::report::{Facts, Report, State};
 use super::resume::{self, Recorded, Resumed};
 use super::saver::{Saver, due};
-use super::totals::Totals;
 use super::trainer::Trainer;
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
@@ -42,16 +40,12 @@ pub struct Session {
     data: DataSet,
     trainer: Trainer,
     evaluator: Evaluator,
-    val_identity: String,
     best: Best,
     saver: Saver,
     /// The evaluation whose verdict the ranks have not shared yet.
     evaluating: Option<Evaluating>,
-    /// A report that is being written.
-    reporting: Option<Background<Result<(), EngineError>>>,
     journal: Journal,
     divergence: Divergence,
-    totals: Totals,
     report: Report,
     /// What the log says of the step that the run resumed after.
     recorded: Option<Recorded>,
@@ -103,19 +97,27 @@ impl Session {
             agreement::check_state(&team, trainer.state())?;
         }
         let params = trainer.params().to_vec();
-        let saver = Saver::new(&config, &data, identity, overrides, params)?;
-        if team.is_first() {
-            run.write("config.toml", saver.config_toml().as_bytes())?;
+        let config_toml = config.to_toml()?;
+        let own_run = team.is_first().then_some(&run);
+        if let Some(run) = own_run {
+            run.write("config.toml", config_toml.as_bytes())?;
         }
         let window = config.train.log_every_steps as usize;
-        let names = trainer.trained();
+        let mut journal = Journal::open(own_run, progress, window, trainer.trained())?;
+        let facts = Facts {
+            config: &config,
+            config_toml: &config_toml,
+            device: options.backend.name(),
+            train: (&data, &identity),
+            val: (evaluator.set().data(), &val_identity),
+        };
+        let report = Report::open(own_run, trainer.steps_done(), &facts, &mut journal);
+        let saver = Saver::new(config_toml, &data, identity, overrides, params);
         Ok(Self {
-            journal: Journal::open(team.is_first().then_some(&run), progress, window, names)?,
+            journal,
+            report,
             divergence: Divergence::new(&config),
-            totals: Totals::new(),
-            report: Report::new(&run, trainer.steps_done()),
             evaluator,
-            val_identity,
             config,
             options,
             data,
@@ -123,7 +125,6 @@ impl Session {
             best,
             saver,
             evaluating: None,
-            reporting: None,
             recorded,
             is_decided: false,
             last_scale: None,
@@ -142,7 +143,7 @@ impl Session {
         for text in banner(&self.config, &self.data, &self.trainer, backend, run, &options.team) {
             self.journal.say(&text);
         }
-        self.report_on_the_way(State::Training)?;
+        self.begin_report(State::Training)?;
         let ended = self.run_to_the_end();
         if ended.is_err() {
             self.wind_up();
@@ -171,8 +172,8 @@ impl Session {
         let Some(evaluated) = last.filter(|_| outcome != Outcome::Interrupted) else {
             self.decided(false)?;
             self.log_outcome(Outcome::Interrupted);
-            self.report_on_the_way(State::Ended(Outcome::Interrupted))?;
-            self.finish_report();
+            self.begin_report(State::Ended(Outcome::Interrupted))?;
+            self.report.finish(&mut self.journal);
             return Ok((Outcome::Interrupted, Evaluation::none()));
         };
         if outcome == Outcome::Done && evaluated.verdict.is_target_reached {
@@ -180,11 +181,11 @@ impl Session {
         }
         self.decided(outcome == Outcome::TargetReached)?;
         self.log_outcome(outcome);
-        let reported = self.report(State::Ended(outcome));
+        let reported = self.write_report(State::Ended(outcome));
         if let Some(classes) = self.report.class_table() {
             self.journal.say(classes);
         }
-        self.journal.say(&self.totals.describe());
+        self.journal.say(&self.report.totals.describe());
         self.keep_fault(reported)?;
         Ok((outcome, evaluated.evaluation))
     }
@@ -291,7 +292,7 @@ impl Session {
         }
         self.divergence.record(&record);
         self.log_loss_scale(&record);
-        self.totals.add(&record);
+        self.report.totals.add(&record);
         self.journal.step(record);
         self.log(step, bar);
         bar.set_position(step);

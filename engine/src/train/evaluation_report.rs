@@ -1,0 +1,152 @@
+//! An evaluation as a report shows it: numbers, analysis, and the worst images.
+
+use dali::score::{Summary, short_class_table};
+use image::RgbImage;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use serde_json::{Value, json};
+
+use crate::draw::{picture_at, picture_of_truth_at};
+use crate::error::EngineError;
+use crate::evaluate::{Evaluation, EvaluationSet};
+use crate::run_dir::RunDir;
+
+/// Minimum score of drawn detections.
+pub(super) const DRAWN_SCORE: f32 = 0.5;
+/// The fields of `report.json` that an evaluation fills.
+const KEYS: [&str; 5] = ["evaluated_step", "bbox", "segm", "analysis", "pictures"];
+/// Folder of the run directory with the pictures of the last evaluation.
+const PICTURES: &str = "pictures";
+/// Most images that are drawn.
+const MAX_DRAWN: usize = 12;
+/// Long side of a picture, pixels: twice what the page takes, for dense screens.
+const PICTURE_SIDE: u32 = 560;
+/// Of JPEG; text stays sharp.
+const PICTURE_QUALITY: u8 = 85;
+
+/// An evaluation in the report.
+#[derive(Debug, Clone)]
+pub(super) struct EvaluationReport {
+    /// Its fields of `report.json`.
+    pub(super) json: Value,
+    /// A table of classes for the log; empty for an evaluation of an earlier session.
+    pub(super) classes: String,
+    /// JPEG files by path in the run directory; an earlier session has written its own.
+    pictures: Vec<(String, Vec<u8>)>,
+}
+
+impl EvaluationReport {
+    /// Analyses an evaluation after `step`, with up to `draw_images` of its worst images.
+    ///
+    /// # Errors
+    /// An evaluation that cannot be analysed; images that cannot be read.
+    pub(super) fn new(
+        step: u64,
+        set: &EvaluationSet,
+        draw_images: usize,
+        evaluation: &Evaluation,
+    ) -> Result<Self, EngineError> {
+        let analyses = set.analyze(evaluation)?;
+        let (data, positions) = (set.data(), set.positions());
+        let mut json = json!({"evaluated_step": step, "analysis": {}, "pictures": PICTURES});
+        let (mut classes, mut worst) = (String::new(), None);
+        for ((name, summary), analysis) in evaluation.summaries().zip(&analyses) {
+            json[name] = stats_json(summary);
+            json["analysis"][name] = json!(analysis);
+            let images = json["analysis"][name]["images"].as_array_mut();
+            for (image, scores) in images.into_iter().flatten().zip(&analysis.images) {
+                let position = positions.get(&scores.image_id);
+                image["file_name"] = position.map(|i| data.store.file_name(data.images[*i])).into();
+            }
+            classes += &format!("{name} by class\n{}\n", short_class_table(&analysis.classes));
+            worst = Some((name, &analysis.images));
+        }
+        let mut report = Self { json, classes, pictures: Vec::new() };
+        // The page shows the images of the last kind.
+        if let Some((kind, images)) = worst {
+            for (i, scores) in images.iter().take(draw_images.min(MAX_DRAWN)).enumerate() {
+                let Some(&image) = positions.get(&scores.image_id) else { continue };
+                let entry = &mut report.json["analysis"][kind]["images"][i];
+                for (what, jpeg) in draw(set, image, evaluation)? {
+                    let path = format!("{PICTURES}/step_{step:08}_{:02}_{what}.jpg", i + 1);
+                    entry[what] = path.as_str().into();
+                    report.pictures.push((path, jpeg));
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// What `report` of an earlier session shows, unless it is of a step after `steps_done`, whose
+    /// evaluation comes again.
+    pub(super) fn of_earlier(report: &Value, steps_done: u64) -> Option<Self> {
+        report["evaluated_step"].as_u64().filter(|step| *step <= steps_done)?;
+        let json = KEYS.map(|key| (key.to_string(), report[key].clone())).into_iter().collect();
+        Some(Self { json, classes: String::new(), pictures: Vec::new() })
+    }
+
+    /// Makes the evaluation one whose pictures are files, and returns whether an older program has
+    /// drawn them into its page alone.
+    pub(super) fn mark_pictures(&mut self) -> bool {
+        std::mem::replace(&mut self.json["pictures"], PICTURES.into()).is_null()
+    }
+
+    /// Writes the pictures, before the report that names them.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub(super) fn write_pictures(&self, run: &RunDir) -> Result<(), EngineError> {
+        if !self.pictures.is_empty() {
+            run.folder(PICTURES)?;
+        }
+        self.pictures.iter().try_for_each(|(path, jpeg)| run.write(path, jpeg).map(|_| ()))
+    }
+
+    /// Removes the pictures of other evaluations, once no report names them.
+    pub(super) fn remove_other_pictures(&self, run: &RunDir) {
+        let ours = format!("step_{:08}_", self.json["evaluated_step"].as_u64().unwrap_or(0));
+        for entry in std::fs::read_dir(run.join(PICTURES)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("step_") && !name.starts_with(&ours) {
+                // What stays takes room and does no harm.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// The annotated objects of an image, by position in the data, and those that were detected on it,
+/// as JPEG under their keys in the report.
+fn draw(
+    set: &EvaluationSet,
+    image: usize,
+    evaluation: &Evaluation,
+) -> Result<[(&'static str, Vec<u8>); 2], EngineError> {
+    let (truth, found) = set.compare(image, evaluation)?;
+    let pixels = set.load(image)?;
+    let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
+    let truth = picture_of_truth_at(&pixels, &truth, &names, PICTURE_SIDE);
+    let found = picture_at(&pixels, &found, &names, DRAWN_SCORE, PICTURE_SIDE);
+    Ok([("annotated", jpeg(&truth)?), ("detected", jpeg(&found)?)])
+}
+
+fn jpeg(picture: &RgbImage) -> Result<Vec<u8>, EngineError> {
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, PICTURE_QUALITY);
+    encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
+    let side = |pixels: u32| u16::try_from(pixels).unwrap_or(u16::MAX);
+    let (width, height) = (side(picture.width()), side(picture.height()));
+    encoder.encode(picture.as_raw(), width, height, ColorType::Rgb).map_err(|e| {
+        EngineError::Io { path: "a picture".into(), source: std::io::Error::other(e) }
+    })?;
+    Ok(bytes)
+}
+
+/// The twelve numbers under COCO's names; undefined ones are null.
+pub(super) fn stats_json(summary: &Summary) -> Value {
+    summary.named().into_iter().map(|(name, value)| (name.to_string(), defined(value))).collect()
+}
+
+/// A score; null if it is undefined.
+pub(super) fn defined(value: f64) -> Value {
+    if value < 0.0 { Value::Null } else { value.into() }
+}
