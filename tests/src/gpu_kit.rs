@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use device::cuda::{CudaDevice, NcclOptions, nccl_id, nccl_version};
 use device::{Device, DeviceError, Ranks};
-use tests::kit::InGroup;
+use gpu_kit::{InGroup, Kit};
+use tests::step::CHECKS;
 
 fn main() -> ExitCode {
-    tests::kit::main(tests::kit::Kit { open, join, nccl: nccl_version })
+    gpu_kit::main(Kit { open, join, nccl: nccl_version, checks: &CHECKS })
 }
 
 fn open(_seed: Option<u64>) -> Result<Arc<dyn Device>, DeviceError> {

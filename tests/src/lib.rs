@@ -1,6 +1,5 @@
 //! Tests that cross rooms. Here is what several of them share: the checks of the whole step, which
-//! run on the emulated device and on CUDA, and the runner of the GPU kit. Golden data, the rules of
-//! the house and the end-to-end tests are test targets of their own.
+//! run on the emulated device and on CUDA. Golden data, the rules of the house and the end-to-end
+//! tests are test targets of their own.
 
-pub mod kit;
 pub mod step;

@@ -62,7 +62,7 @@ fn a_planted_mistake_is_caught_in_every_page() {
         "cargo test --release -p tests --test tidy -- no_such_test",
         "cargo build --features none",
         "ONEGRAPH_NONE=1 onegraph doctor",
-        "tests/gpu-kit/call-z",
+        "tools/gpu-kit/call-z",
         "configs/launch/mpirun.sh -H a:8,b:8 micro --no-such-option",
         "nosuchprogram --help",
     ];

@@ -7,9 +7,7 @@ mod fusion;
 mod program;
 mod training;
 
-use std::sync::Arc;
-
-use device::Device;
+pub use gpu_kit::{Check, Open};
 use tempfile::TempDir;
 
 pub use counted::{CountedNode, counted_products};
@@ -25,13 +23,6 @@ pub use training::{
     resuming_is_exact, the_loss_scale_grows_and_an_overflow_is_skipped,
     twenty_steps_learn_as_on_the_cpu, two_micro_steps_of_two_are_one_step_of_four,
 };
-pub(crate) use training::{bits, steps};
-
-/// Gives the device to run on. A seed asks a device that can for an odd order of work.
-pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
-
-/// A check, with the name that a report gives it.
-pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.
 pub const CHECKS: [Check; 16] = [
@@ -53,7 +44,7 @@ pub const CHECKS: [Check; 16] = [
     ("twenty steps", twenty_steps_learn_as_on_the_cpu),
 ];
 
-pub(crate) fn relative(got: f64, want: f64) -> f64 {
+fn relative(got: f64, want: f64) -> f64 {
     (got - want).abs() / want.abs().max(1e-30)
 }
 

@@ -11,6 +11,7 @@ use engine::metrics::StepRecord;
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
+use gpu_kit::{bits, steps};
 use graph::StateSet;
 use sha2::{Digest, Sha256};
 
@@ -40,16 +41,6 @@ impl Run {
         let trainer = self.trainer(&Backend::Device(device.clone()));
         (device, trainer)
     }
-}
-
-pub(crate) fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
-    let until = trainer.steps_done() + count;
-    (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
-}
-
-pub(crate) fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
-    let state = trainer.state().fetch().expect("the state");
-    state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
 }
 
 /// Of names and bytes: two builds that print the same made the same state.

@@ -63,7 +63,7 @@ impl Checkout {
         let mut options = BTreeSet::from(["--help".into(), "--version".into()]);
         options_of(&engine::cli::command(), &mut options);
         options_of(&bench::command(), &mut options);
-        options_of(&tests::kit::command(), &mut options);
+        options_of(&gpu_kit::command(), &mut options);
         Self { metadata, sources, options, folder }
     }
 
@@ -131,7 +131,7 @@ impl Checkout {
         let command = match program.rsplit('/').next() {
             Some("onegraph") => engine::cli::command(),
             Some("bench") => bench::command(),
-            Some("gpu-kit") => tests::kit::command(),
+            Some("gpu-kit") => gpu_kit::command(),
             _ => return None,
         };
         let words = std::iter::once("program".into()).chain(stand_ins(arguments));
@@ -181,7 +181,7 @@ impl Checkout {
 
     /// Checks a script of the checkout with its arguments: its text has each option.
     fn script(&self, path: &str, rest: &[String], is_fenced: bool) -> Result<(), String> {
-        let path = path.replace("target/gpu-kit/", "tests/gpu-kit/");
+        let path = path.replace("target/gpu-kit/", "tools/gpu-kit/");
         let text = std::fs::read_to_string(root().join(&path));
         let text = text.map_err(|_| "no program that this test knows, and no file".to_string())?;
         let train = |rest: &[String]| {
@@ -196,8 +196,9 @@ impl Checkout {
             "configs/launch/slurm.sbatch" => train(rest),
             "configs/launch/two-hosts.sh" => self.check(rest, is_fenced),
             _ => rest.iter().filter(|word| word.starts_with("--")).try_for_each(|option| {
-                let is_kit = path.starts_with("tests/gpu-kit/") && !path.ends_with(".py");
-                let takes = text.contains(option) || is_kit && self.takes("tests/src/kit/", option);
+                let is_kit = path.starts_with("tools/gpu-kit/") && !path.ends_with(".py");
+                let takes =
+                    text.contains(option) || is_kit && self.takes("tools/gpu-kit/src/", option);
                 takes.then_some(()).ok_or(format!("{path} does not take {option}"))
             }),
         }

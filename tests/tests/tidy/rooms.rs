@@ -21,6 +21,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("ranks", &["device"]),
     ("engine", &["configs", "device", "kernels", "graph", "dali", "ranks"]),
     ("bench", &["configs", "device", "kernels", "graph", "dali", "ranks", "engine"]),
+    ("gpu_kit", &["configs", "device", "kernels", "graph", "engine", "bench"]),
     (
         "tests",
         &[
@@ -36,6 +37,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
             "ranks",
             "engine",
             "bench",
+            "gpu_kit",
         ],
     ),
 ];
@@ -51,7 +53,8 @@ const INNER: &[(&str, &str)] = &[
     ("choices", "configs/choices"),
     ("device", "kernels/device"),
     ("emulated", "kernels/emulated"),
-    ("compile", "kernels/compile"),
+    ("compile", "tools/compile"),
+    ("gpu_kit", "tools/gpu-kit"),
     ("driver_nccl", "driver/nccl"),
 ];
 

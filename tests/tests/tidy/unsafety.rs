@@ -67,7 +67,7 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "graph/src/exec/arena.rs",
         "one allocation is lent out in several disjoint mutable pieces at a time",
     ),
-    ("kernels/compile/src/nvrtc.rs", "NVRTC is a library of C functions, loaded at run time"),
+    ("tools/compile/src/nvrtc.rs", "NVRTC is a library of C functions, loaded at run time"),
     (
         "kernels/emulated/src/library.rs",
         "the shared library of compiled kernels is reached through C functions",

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::super::Kit;
 use super::items::Items;
-use crate::step::CHECKS;
 
 /// Ops of more FLOPs than this run once instead of twice.
 const LARGE_FLOPS: u64 = 20_000_000_000;
@@ -117,7 +116,7 @@ fn size(case: &OpCase) -> u64 {
 /// Capture and replay of the whole step of `micro`: the first `count` checks, one at a time.
 pub(super) fn step(items: &mut Items, kit: &Kit, count: usize) {
     items.of(count);
-    for (name, check) in &CHECKS[..count] {
+    for (name, check) in &kit.checks[..count] {
         let last = Mutex::new(None);
         items.item(name, |items| {
             let open = |seed| {

@@ -71,7 +71,7 @@ pub fn spill_fault(
         format!(
             "kernel `{kernel}` spills registers on {target} ({stored} bytes stored, {loaded} \
              loaded); keep fewer values alive, or list it with a reason in \
-             kernels/compile/src/ptxas.rs"
+             tools/compile/src/ptxas.rs"
         )
     })
 }

@@ -32,6 +32,7 @@ use report::{Outcome, Report, Row};
 use runner::Runner;
 use stage::Stage;
 use tools::Tools;
+pub use work::{bits, steps};
 
 /// A device, or the sentence that says why there is none.
 pub type Opened = Result<Arc<dyn Device>, DeviceError>;
@@ -52,6 +53,12 @@ pub type Leave = Box<dyn Fn() -> Result<(), DeviceError>>;
 /// Major and minor version of a library, or the sentence that says why it is not there.
 pub type Version = Result<(u32, u32), DeviceError>;
 
+/// Opens the device. A seed requests an unusual order of work, if the device supports it.
+pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
+
+/// A check of the whole step, which panics with what it found wrong, and its name.
+pub type Check = (&'static str, fn(&Open<'_>));
+
 /// The device that a kit is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Kit {
@@ -61,6 +68,8 @@ pub struct Kit {
     pub join: fn() -> Result<InGroup, DeviceError>,
     /// The NCCL that is installed.
     pub nccl: fn() -> Version,
+    /// What the stage `step` runs.
+    pub checks: &'static [Check],
 }
 
 /// Checks and measures onegraph on this machine's GPU.

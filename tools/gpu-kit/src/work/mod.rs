@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+pub use train::{bits, steps};
 
 use super::{Kit, clocks};
-use crate::step::CHECKS;
 
 /// Cases for tools under which kernels are slow: operations, or bytes of tensors.
 const SMALL: u64 = 300_000;
@@ -79,7 +79,7 @@ pub(super) fn run(kit: &Kit, args: &WorkArgs) -> ExitCode {
     }));
     let quick = args.quick;
     let small = if quick { SMALL / 100 } else { SMALL };
-    let checks = if quick { 2 } else { CHECKS.len() };
+    let checks = if quick { 2 } else { kit.checks.len() };
     match args.what {
         What::Clocks => clocks::describe(),
         What::Hang => loop {

@@ -11,7 +11,6 @@ use engine::train::Trainer;
 
 use super::super::Kit;
 use super::WorkArgs;
-use crate::step::{bits, relative, steps};
 
 /// How far the first loss may be off that of f32, and the mean of the first ten. On the emulated
 /// device they are 7.7e-8 and 1.6e-5 off; a GPU sums in another order.
@@ -116,4 +115,20 @@ pub(super) fn repeat(kit: &Kit, args: &WorkArgs) -> Result<String, String> {
         first.1.iter().zip(&second.1).filter(|(a, b)| a != b).map(|(a, _)| a.0.as_str()).collect();
     assert!(differ.is_empty(), "{} tensors differ, the first is {}", differ.len(), differ[0]);
     Ok(format!("figure: {count} steps twice, {} tensors the same in every bit", first.1.len()))
+}
+
+/// So many steps, in order. Panics with what stops one.
+pub fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
+    let until = trainer.steps_done() + count;
+    (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+/// All state by name, as bytes. Panics if the device does not give it.
+pub fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
+    let state = trainer.state().fetch().expect("the state");
+    state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
+}
+
+fn relative(got: f64, want: f64) -> f64 {
+    (got - want).abs() / want.abs().max(1e-30)
 }
