@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a GPU holds feature maps, their gradients and the weights that kernels read in, and how it
-/// multiplies matrices of them. Sums are in fp32 always.
+/// How a GPU holds feature maps, their gradients and the weights that kernels read, and how it
+/// multiplies matrices of them. Sums are always in fp32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {

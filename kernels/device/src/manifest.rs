@@ -45,7 +45,7 @@ pub struct Source {
     pub path: String,
     /// Its target architecture.
     pub architecture: Architecture,
-    /// What `real` is; absent for fp16.
+    /// The precision of `real`; absent for fp16.
     #[serde(default, skip_serializing_if = "is_fp16")]
     pub real: Precision,
     /// Hash of the source and of everything that it includes.

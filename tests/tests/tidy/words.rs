@@ -106,7 +106,6 @@ pub(crate) const UNSWEPT: &[&str] = &[
     "engine/",
     "graph/examples/06_own_op.rs",
     "kernels/emulated/",
-    "kernels/probe/",
     "kernels/src/",
     "tests/src/",
     "tests/tests/",
