@@ -90,7 +90,7 @@ pub(crate) struct Loaded {
     pub(crate) state: StateSet,
     pub(crate) params: Vec<Param>,
     pub(crate) losses: Vec<&'static str>,
-    /// What makes the images of the program.
+    /// The source of the program's images.
     preprocess: Preprocess,
 }
 

@@ -7,7 +7,7 @@ use kernels::boxes::sample;
 
 use crate::model_setup::{Loaded, row};
 
-/// What the samplers choose, by name: inputs of a step that is given its samples.
+/// The samplers' choices, by name: inputs of a step that is given its samples.
 pub(crate) const SAMPLES: [&str; 11] = [
     "rpn_sample_idx",
     "rois",
