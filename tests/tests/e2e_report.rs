@@ -150,17 +150,21 @@ fn run_of_version_0_3_0() -> Place {
 fn a_run_of_version_0_3_0_goes_on_as_it_did_there() {
     let place = run_of_version_0_3_0();
     let before = place.json("runs/earlier/report.json");
-    place.good("train --resume runs/earlier --set train.steps=6");
+    place.good("train --resume runs/earlier --set train.steps=8");
     let log = place.text("runs/earlier/log.txt");
-    assert!(log.contains("saved checkpoints/step_00000006  weights cb976be77c15a104"), "{log}");
+    // The hashes are those of version 0.3.0.
+    for (step, hash) in [(6, "cb976be77c15a104"), (8, "b11edbc74a9433af")] {
+        let line = format!("saved checkpoints/step_{step:08}  weights {hash}");
+        assert!(log.contains(&line), "{line}\n{log}");
+    }
     let steps: Vec<_> = place.metrics("runs/earlier").iter().map(|r| r["step"].as_u64()).collect();
-    assert_eq!(steps, [1, 2, 2, 3, 4, 4, 5, 6, 6].map(Some), "steps and evaluations");
+    assert_eq!(steps, [1, 2, 2, 3, 4, 4, 5, 6, 6, 7, 8, 8].map(Some), "steps and evaluations");
     let report = place.json("runs/earlier/report.json");
-    assert_eq!((&report["started"], &report["evaluated_step"]), (&before["started"], &6.into()));
+    assert_eq!((&report["started"], &report["evaluated_step"]), (&before["started"], &8.into()));
     assert_eq!(report["commands"][0], before["commands"][0]);
     assert_eq!(place.text("runs/earlier/report_older.html"), "the page of then");
-    let pictures = ["step_00000006_01_annotated.jpg", "step_00000006_01_detected.jpg"];
-    assert_eq!(place.names("runs/earlier/pictures"), pictures);
+    let pictures = ["step_00000008_01_annotated.jpg", "step_00000008_01_detected.jpg"];
+    assert_eq!(place.names("runs/earlier/pictures"), pictures, "those of step 6 are gone");
 }
 
 /// No evaluation comes before the losses become non-finite.
