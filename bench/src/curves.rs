@@ -2,18 +2,20 @@
 //! mean of each group, and the extent of its runs.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use engine::picture::{Canvas, Style, WIDTH, labels, ticks, to_ticks};
 use serde_json::Value;
 
-/// Size of the drawing, and its margins: left, right, top, bottom.
-const SIZE: [f64; 2] = [720.0, 400.0];
-const MARGINS: [f64; 4] = [56.0, 16.0, 48.0, 44.0];
+/// Edges of the plot.
+const LEFT: f64 = 56.0;
+const RIGHT: f64 = WIDTH - 20.0;
+const TOP: f64 = 76.0;
+const BOTTOM: f64 = 420.0;
 /// Room for a line of the legend.
-const LEGEND_LINE: f64 = 18.0;
+const LEGEND_LINE: f64 = 20.0;
 /// Colours of the groups: apart for most eyes, dark enough on white.
 const COLOURS: [&str; 6] = ["#2f6db3", "#b4530a", "#3b7d3b", "#8a3fa0", "#a07c00", "#6b6b6b"];
 
@@ -154,87 +156,36 @@ fn scores(run: &Path, metric: Metric) -> anyhow::Result<BTreeMap<u64, f64>> {
 
 /// The curves as a drawing that needs nothing else.
 fn draw(title: &str, score: &str, curves: &[(String, Vec<Point>)]) -> String {
-    let [width, height] = SIZE;
-    let [left, right, top, bottom] = MARGINS;
     let all = || curves.iter().flat_map(|(_, points)| points);
     let last_step = all().map(|p| p.step).max().unwrap_or(1).max(1) as f64;
-    // The next tenth above the highest.
-    let highest = (all().map(|p| p.most).fold(0.0, f64::max) * 10.0 + 1e-9).ceil().max(1.0) / 10.0;
-    let x = |step: u64| left + step as f64 / last_step * (width - left - right);
-    let y = |ap: f64| height - bottom - ap.max(0.0) / highest * (height - top - bottom);
-    let whole = height + LEGEND_LINE * curves.len() as f64 + 8.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {whole}\" \
-         width=\"{width}\" height=\"{whole}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{left}\" y=\"20\" font-size=\"15\">{}</text>\n",
-        escaped(title)
-    );
-    // Writing to a string cannot fail.
-    for tenth in 0..=(highest * 10.0).round() as u32 {
-        let ap = f64::from(tenth) / 10.0;
-        let at = y(ap);
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{left}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{ap:.1}</text>",
-            width - right,
-            left - 6.0,
-            at + 4.0
-        );
+    let (_, highest) = to_ticks((0.0, all().map(|p| p.most).fold(0.1, f64::max)));
+    let x = |step: f64| LEFT + step / last_step * (RIGHT - LEFT);
+    let y = |ap: f64| BOTTOM - ap.max(0.0) / highest * (BOTTOM - TOP);
+    let height = BOTTOM + 44.0 + LEGEND_LINE * curves.len() as f64;
+    let mut canvas = Canvas::new(height, title, &[score]);
+    let at = ticks(0.0, highest);
+    for (ap, label) in at.iter().zip(labels(&at)) {
+        canvas.path(&format!("M{LEFT} {:.1}H{RIGHT}", y(*ap)), "#dddddd", 1.0);
+        canvas.text(LEFT - 6.0, y(*ap) + 4.0, Style::SMALL.end(), &label);
     }
-    for quarter in 0..=4 {
-        let step = (last_step * f64::from(quarter) / 4.0).round() as u64;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step}</text>",
-            x(step).min(width - right - 12.0),
-            height - bottom + 18.0
-        );
+    let at = ticks(0.0, last_step);
+    for (step, label) in at.iter().zip(labels(&at)) {
+        let x = x(*step).min(WIDTH - Style::SMALL.width(&label) / 2.0);
+        canvas.text(x, BOTTOM + 18.0, Style::SMALL.middle(), &label);
     }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text>\
-         <text x=\"{left}\" y=\"{}\">{score}</text>",
-        width - right,
-        height - 6.0,
-        top - 4.0
-    );
+    canvas.text(RIGHT, BOTTOM + 34.0, Style::SMALL.end(), "step");
     for (i, (name, points)) in curves.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
-        svg += &curve(points, colour, &x, &y);
-        let line = height + LEGEND_LINE * i as f64;
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{left}\" x2=\"{}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" \
-             stroke-width=\"3\"/><text x=\"{}\" y=\"{line:.1}\">{}</text>",
-            left + 24.0,
-            line - 4.0,
-            line - 4.0,
-            left + 32.0,
-            escaped(name)
-        );
+        let at = |step: u64, ap: f64| format!("{:.1} {:.1}", x(step as f64), y(ap));
+        let above = points.iter().map(|p| at(p.step, p.most));
+        let below = points.iter().rev().map(|p| at(p.step, p.least));
+        let band: Vec<String> = above.chain(below).collect();
+        canvas.area(&format!("M{}Z", band.join("L")), colour, 0.18);
+        let mean: Vec<String> = points.iter().map(|p| at(p.step, p.mean)).collect();
+        canvas.path(&format!("M{}", mean.join("L")), colour, 2.0);
+        canvas.legend(LEFT, BOTTOM + 50.0 + LEGEND_LINE * i as f64, &[(colour, name)]);
     }
-    svg + "</svg>\n"
-}
-
-/// A group's mean, and the extent of its runs as a band.
-fn curve(points: &[Point], colour: &str, x: &dyn Fn(u64) -> f64, y: &dyn Fn(f64) -> f64) -> String {
-    let at = |step, ap| format!("{:.1},{:.1}", x(step), y(ap));
-    let above = points.iter().map(|p| at(p.step, p.most));
-    let band: Vec<String> = above.chain(points.iter().rev().map(|p| at(p.step, p.least))).collect();
-    let mean: Vec<String> = points.iter().map(|p| at(p.step, p.mean)).collect();
-    format!(
-        "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.18\"/>\n\
-         <polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\n",
-        band.join(" "),
-        mean.join(" ")
-    )
-}
-
-fn escaped(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    plain.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    canvas.finish()
 }
 
 #[cfg(test)]
@@ -271,7 +222,10 @@ mod tests {
             ]
         );
         let svg = draw("A & B", "box AP", &[(group.name.clone(), points)]);
-        assert_eq!((svg.matches("<polyline").count(), svg.matches("<polygon").count()), (1, 1));
+        let colour = COLOURS[0];
+        let line = format!("fill=\"none\" stroke=\"{colour}\"");
+        let band = format!("fill=\"{colour}\" fill-opacity");
+        assert_eq!((svg.matches(&line).count(), svg.matches(&band).count()), (1, 1));
         assert!(svg.contains("A &amp; B") && svg.contains("x&lt;y") && svg.ends_with("</svg>\n"));
         let missing = super::points(&group, Metric::Segm).expect_err("no mask AP was written");
         assert!(missing.to_string().contains("mask AP"));

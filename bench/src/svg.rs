@@ -1,6 +1,6 @@
 //! A time line as SVG: a lane for each stream, wrapped into rows, so that it reads in a browser.
 
-use std::fmt::Write;
+use engine::picture::{Area, Canvas, PALE, Style, round_up};
 
 /// The kind of work of a bar, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +47,10 @@ const TOP: f64 = 92.0;
 const LANE: f64 = 26.0;
 const LANE_GAP: f64 = 3.0;
 const AXIS: f64 = 34.0;
-/// Advance of a letter of 11 px in a sans-serif face, on the wide side.
-const LETTER: f64 = 6.8;
+/// Behind the bars of a lane.
+const LANE_GROUND: &str = "#efefef";
+/// Round numbers of rows and ticks, close enough that little of a row stays empty.
+const STEPS: [f64; 9] = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0];
 /// Bars of a row at most, on the average; more rows than [`MAX_ROWS`] are too many to take in.
 const BARS_OF_ROW: usize = 55;
 const MAX_ROWS: usize = 9;
@@ -66,7 +68,7 @@ impl Layout {
     fn of(bars: &[Bar]) -> Self {
         let total = bars.iter().map(|bar| bar.end_us).fold(1.0, f64::max);
         let wanted = bars.len().div_ceil(BARS_OF_ROW).clamp(1, MAX_ROWS);
-        let row_us = if wanted == 1 { total } else { nice(total / wanted as f64) };
+        let row_us = if wanted == 1 { total } else { round_up(total / wanted as f64, &STEPS) };
         let rows = (total / row_us).ceil().max(1.0) as usize;
         let streams = bars.iter().map(|bar| bar.stream + 1).max().unwrap_or(1);
         Self { rows, row_us, streams }
@@ -99,14 +101,6 @@ impl Layout {
     }
 }
 
-/// The least of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten that is no less than `value`.
-fn nice(value: f64) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
-    let steps = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
-    let step = steps.into_iter().find(|step| step * power >= value * (1.0 - 1e-9));
-    step.unwrap_or(10.0) * power
-}
-
 /// Draws bars under a title and a second line.
 pub(crate) fn draw(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     let layout = Layout::of(bars);
@@ -114,82 +108,51 @@ pub(crate) fn draw(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     longest.sort_by(|a, b| b.us().total_cmp(&a.us()));
     longest.truncate(LISTED);
     let height = layout.bottom() + 40.0 + 17.0 * longest.len().div_ceil(2) as f64;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"Helvetica, Arial, sans-serif\" \
-         font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-    );
-    let _ = writeln!(
-        svg,
-        "<text x=\"16\" y=\"28\" font-size=\"18\" font-weight=\"bold\">{}</text>\n\
-         <text x=\"16\" y=\"48\" font-size=\"12\" fill=\"#444444\">{}</text>",
-        escaped(title),
-        escaped(subtitle),
-    );
-    legend(&mut svg, bars);
-    axes(&mut svg, &layout);
+    let mut canvas = Canvas::sized(WIDTH, height, title, &[subtitle]);
+    legend(&mut canvas, bars);
+    axes(&mut canvas, &layout);
     let mut drawn = vec![0usize; layout.streams];
     for bar in bars {
         let rank = longest.iter().position(|other| std::ptr::eq(*other, bar));
         // Neighbours of one colour stay apart.
-        let opacity = if drawn[bar.stream].is_multiple_of(2) { "1" } else { "0.8" };
+        let is_paler = !drawn[bar.stream].is_multiple_of(2);
         drawn[bar.stream] += 1;
-        draw_bar(&mut svg, &layout, bar, opacity, rank);
+        draw_bar(&mut canvas, &layout, bar, is_paler, rank);
     }
-    list(&mut svg, &layout, &longest);
-    svg += "</svg>\n";
-    svg
+    list(&mut canvas, &layout, &longest);
+    canvas.finish()
 }
 
 /// The meaning of each colour, and the total length of its bars.
-fn legend(svg: &mut String, bars: &[Bar]) {
-    let mut x = 16.0;
-    for (kind, name, colour) in KINDS {
-        if !bars.iter().any(|bar| bar.kind == kind) {
-            continue;
-        }
-        let us: f64 = bars.iter().filter(|bar| bar.kind == kind).map(Bar::us).sum();
-        let text = format!("{name}: {:.3} ms of bars", us / 1e3);
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"60\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
-             <text x=\"{}\" y=\"70\" font-size=\"12\">{text}</text>",
-            x + 17.0
-        );
-        x += 45.0 + 7.0 * text.len() as f64;
-    }
+fn legend(canvas: &mut Canvas, bars: &[Bar]) {
+    let kinds = KINDS.iter().filter(|(kind, ..)| bars.iter().any(|bar| bar.kind == *kind));
+    let entries = kinds.map(|(kind, name, colour)| {
+        let us: f64 = bars.iter().filter(|bar| bar.kind == *kind).map(Bar::us).sum();
+        (*colour, format!("{name}: {:.3} ms of bars", us / 1e3))
+    });
+    let entries: Vec<_> = entries.collect();
+    let entries: Vec<_> = entries.iter().map(|(colour, text)| (*colour, text.as_str())).collect();
+    canvas.legend(20.0, 76.0, &entries);
 }
 
 /// Lanes with their names, and a scale below each row.
-fn axes(svg: &mut String, layout: &Layout) {
-    let tick_us = nice(layout.row_us / 12.0);
+fn axes(canvas: &mut Canvas, layout: &Layout) {
+    let tick_us = round_up(layout.row_us / 12.0, &STEPS);
     let ticks = (layout.row_us / tick_us + 1e-9) as usize;
-    let plot = WIDTH - LEFT - RIGHT;
     for row in 0..layout.rows {
         for stream in 0..layout.streams {
             let y = layout.lane_top(row, stream);
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{plot}\" height=\"{LANE}\" \
-                 fill=\"#efefef\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" \
-                 fill=\"#444444\">stream {stream}</text>",
-                LEFT - 8.0,
-                y + 17.0
-            );
+            canvas.rect(Area::new(LEFT, y, WIDTH - LEFT - RIGHT, LANE), LANE_GROUND);
+            canvas.text(LEFT - 8.0, y + 17.0, Style::SMALL.end(), &format!("stream {stream}"));
         }
         let y = layout.lane_top(row, layout.streams);
         for tick in 0..=ticks {
             let x = LEFT + tick as f64 * tick_us * layout.scale();
             let ms = (row as f64 * layout.row_us + tick as f64 * tick_us) / 1e3;
             let unit = if tick == 0 { " ms" } else { "" };
-            let _ = writeln!(
-                svg,
-                "<path d=\"M{x:.1} {y:.1}v4\" stroke=\"#444444\"/><text x=\"{x:.1}\" \
-                 y=\"{:.1}\" text-anchor=\"middle\" font-size=\"10\" fill=\"#444444\">{}{unit}\
-                 </text>",
-                y + 14.0,
-                decimals(ms),
-            );
+            canvas.path(&format!("M{x:.1} {y:.1}v4"), PALE, 1.0);
+            let label = format!("{}{unit}", decimals(ms));
+            canvas.text(x, y + 14.0, Style::SMALL.middle(), &label);
         }
     }
 }
@@ -206,41 +169,23 @@ fn decimals(ms: f64) -> String {
 }
 
 /// A bar, with its name if that fits, else its rank if it is listed and that fits.
-fn draw_bar(svg: &mut String, layout: &Layout, bar: &Bar, opacity: &str, rank: Option<usize>) {
+fn draw_bar(canvas: &mut Canvas, layout: &Layout, bar: &Bar, is_paler: bool, rank: Option<usize>) {
     let colour = KINDS.iter().find(|(kind, ..)| *kind == bar.kind).map_or("#000000", |k| k.2);
+    let opacity = if is_paler { "fill-opacity=\"0.8\"" } else { "" };
     let pieces: Vec<_> = layout.pieces(bar.start_us, bar.end_us).collect();
-    let widest = pieces.iter().map(|piece| piece.2).fold(0.0, f64::max);
-    let name = escaped(&bar.name);
-    let _ = writeln!(
-        svg,
-        "<g><title>{name}: {} from {:.3} ms on</title>",
-        duration(bar.us()),
-        bar.start_us / 1e3
-    );
-    let mut labelled = false;
-    for (row, x, width) in pieces {
-        let y = layout.lane_top(row, bar.stream);
-        let _ = write!(
-            svg,
-            "<rect x=\"{x:.2}\" y=\"{y:.1}\" width=\"{:.2}\" height=\"{LANE}\" \
-             fill=\"{colour}\" fill-opacity=\"{opacity}\"/>",
-            width.max(0.3)
-        );
-        if labelled || width < widest {
-            continue;
+    let widest = pieces.iter().max_by(|a, b| a.2.total_cmp(&b.2));
+    let [us, start] = [duration(bar.us()), format!("{:.3}", bar.start_us / 1e3)];
+    canvas.titled(&format!("{}: {us} from {start} ms on", bar.name), |canvas| {
+        for (row, x, width) in &pieces {
+            let area = Area::new(*x, layout.lane_top(*row, bar.stream), width.max(0.3), LANE);
+            canvas.rect_with(area, colour, opacity, "");
         }
-        labelled = true;
-        if let Some(label) = label(&bar.name, rank, width) {
-            let _ = write!(
-                svg,
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#ffffff\">{}</text>",
-                x + width / 2.0,
-                y + 17.0,
-                escaped(&label)
-            );
+        let Some((row, x, width)) = widest else { return };
+        if let Some(label) = label(&bar.name, rank, *width) {
+            let y = layout.lane_top(*row, bar.stream) + 17.0;
+            canvas.text(x + width / 2.0, y, Style::SMALL.middle().fill("#ffffff"), &label);
         }
-    }
-    *svg += "</g>\n";
+    });
 }
 
 /// The longest label that fits a bar of this width: rank and name, rank and end of the name, or the
@@ -249,34 +194,21 @@ fn label(name: &str, rank: Option<usize>, width: f64) -> Option<String> {
     let head = rank.map_or(String::new(), |rank| format!("{}  ", rank + 1));
     let short = name.rsplit('.').next().unwrap_or(name);
     let texts = [format!("{head}{name}"), format!("{head}{short}"), head.trim().to_string()];
-    texts.into_iter().find(|text| !text.is_empty() && LETTER * text.len() as f64 + 4.0 <= width)
+    texts.into_iter().find(|text| !text.is_empty() && Style::SMALL.width(text) + 4.0 <= width)
 }
 
 /// The longest bars by rank, in two columns.
-fn list(svg: &mut String, layout: &Layout, longest: &[&Bar]) {
+fn list(canvas: &mut Canvas, layout: &Layout, longest: &[&Bar]) {
     let top = layout.bottom() + 18.0;
-    let _ = writeln!(
-        svg,
-        "<text x=\"16\" y=\"{top:.1}\" font-size=\"12\" font-weight=\"bold\">The longest</text>"
-    );
+    canvas.text(20.0, top, Style::HEADING, "The longest");
     let rows = longest.len().div_ceil(2);
     for (i, bar) in longest.iter().enumerate() {
-        let (x, y) = (16.0 + (i / rows) as f64 * 790.0, top + 18.0 + 17.0 * (i % rows) as f64);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x}\" y=\"{y:.1}\" font-size=\"12\">{}. {} \
-             <tspan fill=\"#444444\">{}, stream {}, from {:.3} ms on</tspan></text>",
-            i + 1,
-            escaped(&bar.name),
-            duration(bar.us()),
-            bar.stream,
-            bar.start_us / 1e3,
-        );
+        let (x, y) = (20.0 + (i / rows) as f64 * 790.0, top + 18.0 + 17.0 * (i % rows) as f64);
+        let [us, start] = [duration(bar.us()), format!("{:.3}", bar.start_us / 1e3)];
+        let (rank, name, stream) = (i + 1, &bar.name, bar.stream);
+        let text = format!("{rank}. {name}: {us}, stream {stream}, from {start} ms on");
+        canvas.text(x, y, Style::PLAIN, &text);
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -302,7 +234,6 @@ mod tests {
 
     #[test]
     fn rows_and_ticks_are_round_numbers() {
-        assert_eq!([0.9, 1.0, 7.0, 66.0 / 9.0, 11_000.0].map(nice), [1.0, 1.0, 8.0, 8.0, 15_000.0]);
         let bars: Vec<Bar> = (0..500)
             .map(|i| bar("a.b#1", i % 2, i as f64 * 132.0, i as f64 * 132.0 + 100.0))
             .collect();

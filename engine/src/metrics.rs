@@ -271,7 +271,8 @@ fn float(value: f32) -> serde_json::Value {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle value, or the mean of the two in the middle; NaN of none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => f64::NAN,

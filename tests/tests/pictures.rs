@@ -14,7 +14,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{BAD_CONFIG, Place};
-use engine::diagram::WIDTH;
+use engine::picture::WIDTH;
 use pictures::{slots, stages, swizzle};
 use roxmltree::{Document, Node};
 

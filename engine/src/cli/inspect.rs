@@ -17,10 +17,10 @@ use graph::plan::Owner;
 use graph::report::{part_costs, to_text};
 
 use crate::EngineError;
-use crate::diagram::{plan_picture, program_picture};
 use crate::model::{
     Division, ImageSize, ModelSpec, Part, SlotShape, detection_program, training_program,
 };
+use crate::picture::{plan_picture, program_picture};
 use crate::runtime::imagined_addresses;
 use crate::train::checkpoint_bytes;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::escape;
-use super::ticks::{labels, ticks, to_ticks};
+use crate::metrics::median;
+use crate::picture::{escape, labels, ticks, to_ticks};
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 240.0;
@@ -141,17 +141,14 @@ impl Frame {
 /// size of the largest bin.
 fn thinned(lines: &[Line]) -> (Vec<Line>, usize) {
     let mut largest = 1;
-    let median = |bin: &[(f64, f64)]| {
-        let mut values: Vec<f64> = bin.iter().map(|p| p.1).collect();
-        values.sort_by(f64::total_cmp);
-        (bin[bin.len() - 1].0, values[values.len() / 2])
-    };
+    let of_bin =
+        |bin: &[(f64, f64)]| (bin[bin.len() - 1].0, median(bin.iter().map(|p| p.1).collect()));
     let thin = |line: &Line| {
         let points: Vec<(f64, f64)> =
             line.points.iter().copied().filter(|p| p.0.is_finite() && p.1.is_finite()).collect();
         let size = points.len().div_ceil(MAX_POINTS).max(1);
         largest = largest.max(size);
-        Line { name: line.name.clone(), points: points.chunks(size).map(median).collect() }
+        Line { name: line.name.clone(), points: points.chunks(size).map(of_bin).collect() }
     };
     let lines = lines.iter().map(thin).collect();
     (lines, largest)

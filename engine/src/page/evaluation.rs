@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::chart::{Axes, Line, chart};
-use super::{KINDS, escape, tables};
+use super::{KINDS, tables};
+use crate::picture::escape;
 
 /// Most classes whose precision is drawn.
 const DRAWN_CLASSES: usize = 8;

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use dali::score::{Analysis, ClassScores, STAT_NAMES};
 use serde_json::Value;
 
-use super::{KINDS, escape};
+use super::KINDS;
 use crate::metrics::duration;
+use crate::picture::escape;
 use crate::runtime::gib;
 
 /// Most classes of a confusion matrix on the page: those with the most mistakes.

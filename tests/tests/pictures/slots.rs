@@ -1,6 +1,6 @@
 //! A batch on its way: a slot of the loader, an input buffer, the step, a row of the ring.
 
-use engine::diagram::{Area, Canvas, GROUND, INK, PALE, Style};
+use engine::picture::{Area, Canvas, GROUND, INK, PALE, Style};
 
 const FEED: &str = include_str!("../../../engine/src/train/feed.rs");
 const RING: &str = include_str!("../../../engine/src/model/ring.rs");

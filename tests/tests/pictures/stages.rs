@@ -1,7 +1,7 @@
 //! The ring of stages in shared memory that `kernels/src/cuda/gemm/multiply.cuh` fills with
 //! cp.async while it multiplies.
 
-use engine::diagram::{Area, Canvas, GROUND, PALE, Style};
+use engine::picture::{Area, Canvas, GROUND, PALE, Style};
 
 const TILE: &str = include_str!("../../../kernels/src/cuda/gemm/tile.cuh");
 const LOOP: &str = include_str!("../../../kernels/src/cuda/gemm/multiply.cuh");

@@ -1,7 +1,7 @@
 //! How tiles lie in shared memory, against its 32 banks: without crossing, and as
 //! `kernels/src/cuda/gemm/tile.cuh` crosses them.
 
-use engine::diagram::{Area, Canvas, GROUND, PALE, Style};
+use engine::picture::{Area, Canvas, GROUND, PALE, Style};
 
 /// What is drawn is computed by these, so they must be what the kernels compute.
 const SOURCE: &str = include_str!("../../../kernels/src/cuda/gemm/tile.cuh");

@@ -4,7 +4,7 @@
 const TICKS: f64 = 5.0;
 
 /// Round numbers from `low` to `high`.
-pub(super) fn ticks(low: f64, high: f64) -> Vec<f64> {
+pub fn ticks(low: f64, high: f64) -> Vec<f64> {
     let step = step(low, high);
     let first = (low / step).ceil();
     let end = high + 1e-9 * step;
@@ -12,7 +12,7 @@ pub(super) fn ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// The extent, enlarged to the next ticks.
-pub(super) fn to_ticks((low, high): (f64, f64)) -> (f64, f64) {
+pub fn to_ticks((low, high): (f64, f64)) -> (f64, f64) {
     let step = step(low, high);
     ((low / step + 1e-3).floor() * step, (high / step - 1e-3).ceil() * step)
 }
@@ -20,14 +20,19 @@ pub(super) fn to_ticks((low, high): (f64, f64)) -> (f64, f64) {
 /// The distance of the ticks.
 fn step(low: f64, high: f64) -> f64 {
     let rough = (high - low) / TICKS;
-    let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= rough);
-    step.unwrap_or(rough)
+    round_up(rough, &[1.0, 2.0, 5.0])
+}
+
+/// The least of `steps`, from 1 up to below 10, times a power of ten that is no less than `value`.
+pub fn round_up(value: f64, steps: &[f64]) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let step = steps.iter().find(|step| *step * power >= value * (1.0 - 1e-9));
+    step.unwrap_or(&10.0) * power
 }
 
 /// The labels of evenly spaced ticks, with as many digits as their distance needs: thousands as
 /// `k`, millions as `M`, and an exponent where plain digits would be long.
-pub(super) fn labels(ticks: &[f64]) -> Vec<String> {
+pub fn labels(ticks: &[f64]) -> Vec<String> {
     let top = ticks.iter().fold(0.0_f64, |top, tick| top.max(tick.abs()));
     let step = match ticks {
         [first, second, ..] => second - first,
@@ -65,6 +70,12 @@ mod tests {
     fn ticks_are_round() {
         assert_eq!(ticks(0.0, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
         assert_eq!(ticks(0.0, 2400.0), [0.0, 500.0, 1000.0, 1500.0, 2000.0]);
+    }
+
+    #[test]
+    fn a_value_is_rounded_up_to_a_step() {
+        let up = |value| round_up(value, &[1.0, 1.5, 8.0]);
+        assert_eq!([0.9, 1.0, 7.0, 66.0 / 9.0, 11_000.0].map(up), [1.0, 1.0, 8.0, 8.0, 15_000.0]);
     }
 
     #[test]

@@ -1,12 +1,15 @@
-//! Pictures of a program, made from the program: its memory plan, and its parts.
+//! Pictures as SVG: the canvas and the ticks that every drawing shares, and the pictures of a
+//! program, its memory plan and its parts.
 
 mod arena;
 mod canvas;
 mod parts;
+mod ticks;
 
 pub use arena::plan_picture;
-pub use canvas::{Area, Canvas, GROUND, INK, PALE, Style, WIDTH};
+pub use canvas::{Area, Canvas, GROUND, INK, PALE, Style, WIDTH, escape};
 pub use parts::program_picture;
+pub use ticks::{labels, round_up, ticks, to_ticks};
 
 use graph::program::Pass;
 

@@ -80,6 +80,7 @@ impl Style {
 /// A picture on its way. The same calls make the same bytes.
 #[derive(Debug)]
 pub struct Canvas {
+    width: f64,
     height: f64,
     body: String,
 }
@@ -87,7 +88,12 @@ pub struct Canvas {
 impl Canvas {
     /// A picture of [`WIDTH`] by `height` pixels, with a title and lines below it.
     pub fn new(height: f64, title: &str, notes: &[&str]) -> Self {
-        let mut canvas = Self { height, body: String::new() };
+        Self::sized(WIDTH, height, title, notes)
+    }
+
+    /// The same of another width.
+    pub fn sized(width: f64, height: f64, title: &str, notes: &[&str]) -> Self {
+        let mut canvas = Self { width, height, body: String::new() };
         canvas.text(20.0, 32.0, Style::TITLE, title);
         for (i, note) in notes.iter().enumerate() {
             canvas.text(20.0, 53.0 + 17.0 * i as f64, Style::PLAIN.fill(PALE), note);
@@ -111,7 +117,7 @@ impl Canvas {
         );
         self.body += &match hover {
             "" => "/>\n".to_string(),
-            _ => format!("><title>{}</title></rect>\n", escaped(hover)),
+            _ => format!("><title>{}</title></rect>\n", escape(hover)),
         };
     }
 
@@ -128,7 +134,7 @@ impl Canvas {
             self.body,
             "<text x=\"{x:.2}\" y=\"{y:.2}\" font-size=\"{size}\" fill=\"{fill}\" \
              text-anchor=\"{anchor}\"{bold}>{}</text>",
-            escaped(text)
+            escape(text)
         );
     }
 
@@ -151,6 +157,19 @@ impl Canvas {
         );
     }
 
+    /// An area within an SVG path, which shows what lies behind by its opacity.
+    pub fn area(&mut self, path: &str, fill: &str, opacity: f64) {
+        let _ =
+            writeln!(self.body, "<path d=\"{path}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>");
+    }
+
+    /// What `draw` draws, with a text that a browser shows on hovering.
+    pub fn titled(&mut self, hover: &str, draw: impl FnOnce(&mut Self)) {
+        let _ = writeln!(self.body, "<g><title>{}</title>", escape(hover));
+        draw(self);
+        self.body += "</g>\n";
+    }
+
     /// A row of what colours mean.
     pub fn legend(&mut self, mut x: f64, y: f64, entries: &[(&str, &str)]) {
         for (fill, meaning) in entries {
@@ -162,19 +181,37 @@ impl Canvas {
 
     /// The file.
     pub fn finish(self) -> String {
-        let Self { height, body } = self;
+        let Self { width, height, body } = self;
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
-             viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"Helvetica, Arial, sans-serif\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {width} {height:.0}\" font-family=\"Helvetica, Arial, sans-serif\">\n\
              <defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
              markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" \
              orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"{PALE}\"/></marker></defs>\n\
-             <rect width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"6\" fill=\"#ffffff\" \
+             <rect width=\"{width}\" height=\"{height:.0}\" rx=\"6\" fill=\"#ffffff\" \
              stroke=\"#d1d9e0\"/>\n{body}</svg>\n"
         )
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Text that means nothing to a browser; a control character that no XML may hold is a space.
+pub fn escape(text: &str) -> String {
+    let plain = text.replace(|c: char| c.is_control() && !"\n\t".contains(c), " ");
+    plain
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn names_mean_nothing_to_a_browser() {
+        let text = escape("<script>alert('x')</script> & \"y\"\u{1b}\n");
+        assert_eq!(text, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot; \n");
+    }
 }
