@@ -54,11 +54,7 @@ fn digest(file: &[u8]) -> String {
         sha.update(name);
         sha.update(tensors.tensor(name).expect("its name is listed").data());
     }
-    hex(&sha.finalize())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(sha.finalize())
 }
 
 #[test]
@@ -71,7 +67,7 @@ fn earlier_runs_resume_to_the_same_bits() {
     }
     for (file, expected) in DETECTIONS {
         let found = place.bytes(&format!("runs/sgd/inference/{file}"));
-        assert_eq!(hex(&Sha256::digest(found)), expected, "{file}");
+        assert_eq!(hex::encode(Sha256::digest(found)), expected, "{file}");
     }
     // The scores of steps 3 and 6, which the earlier binary recorded, are still in the log and on
     // the page.

@@ -216,7 +216,7 @@ fn read_all(folder: &Folder) -> Result<(), dali::DaliError> {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// One file of a checkpoint is broken, and the checkpoint sealed again as a store is.

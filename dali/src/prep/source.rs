@@ -26,7 +26,7 @@ pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
 
 /// The key of options whose annotation file holds these bytes.
 pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
-    key_of(options, &hex(Sha256::digest(annotations).as_slice()))
+    key_of(options, &hex::encode(Sha256::digest(annotations)))
 }
 
 fn key_of(options: &PrepOptions, content: &str) -> String {
@@ -37,7 +37,7 @@ fn key_of(options: &PrepOptions, content: &str) -> String {
         full(images),
         full(annotations),
     );
-    hex(Sha256::digest(key.as_bytes()).as_slice())
+    hex::encode(Sha256::digest(key.as_bytes()))
 }
 
 fn content_of(path: &Path) -> io::Result<String> {
@@ -45,14 +45,10 @@ fn content_of(path: &Path) -> io::Result<String> {
     let (mut sum, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
     loop {
         match file.read(&mut chunk) {
-            Ok(0) => return Ok(hex(sum.finalize().as_slice())),
+            Ok(0) => return Ok(hex::encode(sum.finalize())),
             Ok(read) => sum.update(&chunk[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

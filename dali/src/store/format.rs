@@ -130,7 +130,7 @@ impl Header {
     fn digest(&self) -> Result<String, serde_json::Error> {
         let unsealed = Header { seal: None, ..self.clone() };
         let digest = Sha256::digest(serde_json::to_vec(&unsealed)?);
-        Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(hex::encode(digest))
     }
 }
 

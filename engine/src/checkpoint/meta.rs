@@ -95,7 +95,7 @@ struct Version {
 
 /// SHA-256 in hexadecimal.
 pub(crate) fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }
 
 #[cfg(test)]

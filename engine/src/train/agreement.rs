@@ -27,7 +27,7 @@ pub fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
     let mut facts = vec![
         ("version", env!("CARGO_PKG_VERSION").to_string()),
         ("commit", commit().unwrap_or("unknown").to_string()),
-        ("kernels", hex(Sha256::new().chain_update(kernels))),
+        ("kernels", hex::encode(Sha256::digest(kernels))),
     ];
     let keys = config.values()?;
     facts.extend(keys.iter().map(|(key, value)| (key.as_str(), value.clone())));
@@ -83,9 +83,5 @@ fn hash_of(state: &StateSet) -> String {
         hash.update((tensor.bytes().len() as u64).to_le_bytes());
         hash.update(tensor.bytes());
     }
-    hex(hash)
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(hash.finalize())
 }

@@ -257,7 +257,7 @@ pub(super) fn identity_of(data: &DataSet) -> String {
             }
         }
     }
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(hash.finalize())
 }
 
 fn hash_all<T: bytemuck::NoUninit>(hash: &mut Sha256, values: &[T]) {

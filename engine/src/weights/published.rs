@@ -77,7 +77,7 @@ fn promised(path: &Path) -> Option<&str> {
 pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let Some(promised) = promised(path) else { return Ok(()) };
     let digest = Sha256::digest(bytes);
-    let found: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = hex::encode(digest);
     if found.starts_with(promised) {
         return Ok(());
     }

@@ -118,7 +118,7 @@ impl Rendezvous {
         listener.set_nonblocking(true).map_err(fault)?;
         let token = match &self.token {
             Some(token) => token.clone(),
-            None => hex(&random().map_err(fault)?),
+            None => hex::encode(random().map_err(fault)?),
         };
         let mut served = Served { listener, token, file: None };
         if let Some(path) = &self.file {
@@ -292,11 +292,7 @@ fn file_of(launch: &Launch, read: Lookup<'_>) -> PathBuf {
         job.push(format!("parent {parent}"));
     }
     let digest = Sha256::digest(job.join("\n"));
-    folder.join(format!("onegraph-{user}-{}.ranks", hex(&digest[..8])))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    folder.join(format!("onegraph-{user}-{}.ranks", hex::encode(&digest[..8])))
 }
 
 /// Puts a file of mode 0600 there at once, whole.

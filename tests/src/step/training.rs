@@ -50,7 +50,7 @@ fn sha256(state: &[(String, Vec<u8>)]) -> String {
         hash.update(name);
         hash.update(bytes);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(hash.finalize())
 }
 
 /// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.

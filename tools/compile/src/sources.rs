@@ -15,7 +15,7 @@ pub const HEADERS: &str = "kernels/src/cuda";
 
 /// SHA-256 in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// Hash of a source with every header that it includes, directly or indirectly; `None` if the

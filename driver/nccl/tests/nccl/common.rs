@@ -269,11 +269,9 @@ pub(crate) struct Ended {
 pub(crate) fn given() -> Option<(UniqueId, [i32; 2])> {
     let number = |name| env::var(name).ok()?.parse().ok();
     let place = [number("TEST_RANK")?, number("TEST_COUNT")?];
-    let hex = env::var("TEST_ID").ok()?;
+    let digits = env::var("TEST_ID").ok()?;
     let mut id = UniqueId([0; 128]);
-    for (i, byte) in id.0.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&hex[2 * i..][..2], 16).ok()?;
-    }
+    hex::decode_to_slice(digits, &mut id.0).ok()?;
     Some((id, place))
 }
 
@@ -287,7 +285,7 @@ pub(crate) fn processes(test: impl Fn(), count: usize, variables: &[(&str, &str)
     let name = type_name_of_val(&test);
     let name = name.split_once("::").map_or(name, |(_, name)| name);
     begin(0);
-    let id: String = new_id().0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = hex::encode(new_id().0);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let report = |rank: usize| {
         folder.join(format!("{}-{name}-{rank}", std::process::id()).replace("::", "-"))

@@ -143,5 +143,5 @@ fn seal<'a>(json: &str, tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> S
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     }
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(hash.finalize())
 }
