@@ -138,7 +138,8 @@ pub enum DaliError {
         path: PathBuf,
     },
     /// Another process is writing there.
-    #[error("{} is held by {owner}; wait until it has ended, or end it", path.display())]
+    #[error("{} is held by {owner}; wait until it has ended, or end it{}", path.display(),
+        owner.if_gone(path))]
     Locked {
         /// The lock's file.
         path: PathBuf,

@@ -1,17 +1,14 @@
-//! A lock on a folder being written: it dies with its process, and across hosts with its heartbeat.
+//! A lock on a folder being written: `flock` on a small file that names its owner.
 //!
-//! The lock is a small file. Its owner holds `flock` on it, which the kernel releases however the
-//! process ends, and writes itself into it every few seconds. A file system shared by hosts may
-//! keep `flock` to each host, or keep it for a host that is gone; there the heartbeat decides.
+//! The kernel releases the lock however its process ends. A file system shared by hosts may keep
+//! `flock` to each host, or know none; there a file that names a process of another host counts
+//! as held, and a sentence says that it must be removed if that process is gone.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Seek};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -21,10 +18,6 @@ use crate::error::DaliError;
 use crate::owner::Owner;
 use crate::unfinished::{Undisturbed, Unfinished};
 
-/// Time between two heartbeats.
-const BEAT: Duration = Duration::from_secs(10);
-/// The owner on another host counts as gone after this long without a heartbeat.
-const DEAD_AFTER: Duration = Duration::from_secs(60);
 /// More than any owner writes.
 const MAX_BYTES: u64 = 1 << 16;
 /// Time between two attempts while waiting.
@@ -33,29 +26,17 @@ const POLL: Duration = Duration::from_millis(100);
 /// A lock that this process holds until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    path: PathBuf,
     held: Mutex<Held>,
     replaced: Option<Owner>,
 }
 
-/// The file of a lock, with its heartbeat.
+/// The file of a lock.
 #[derive(Debug)]
 struct Held {
     path: PathBuf,
-    file: Arc<File>,
-    is_lost: Arc<AtomicBool>,
-    heart: Option<(Sender<()>, JoinHandle<()>)>,
+    file: File,
     /// A process that a signal ends removes the file.
     _mark: Unfinished,
-}
-
-/// One attempt to take a lock.
-enum Attempt {
-    /// With the owner it was taken over from.
-    Taken(Held, Option<Owner>),
-    Held(Owner),
-    /// The file was removed or replaced meanwhile: try again.
-    Gone,
 }
 
 impl Lock {
@@ -64,44 +45,22 @@ impl Lock {
     /// # Errors
     /// [`DaliError::Locked`] names the owner that lives; [`DaliError::Io`].
     pub fn take(path: &Path) -> Result<Lock, DaliError> {
-        loop {
-            match attempt(path)? {
-                Attempt::Taken(held, replaced) => return Ok(Self::new(path, held, replaced)),
-                Attempt::Held(owner) => {
-                    return Err(DaliError::Locked { path: path.to_path_buf(), owner });
-                }
-                Attempt::Gone => {}
-            }
-        }
+        attempt(path)?.map_err(|owner| DaliError::Locked { path: path.to_path_buf(), owner })
     }
 
     /// Takes the lock as soon as its owner releases it or dies; `on_wait` is called before each
-    /// pause, ten times a second. Also returns the owner it waited for first, if any.
+    /// pause, ten times a second.
     ///
     /// # Errors
-    /// [`DaliError::Io`], and what `on_wait` returns to give up.
-    pub fn wait(
-        path: &Path,
-        on_wait: &mut dyn FnMut(&Owner) -> Result<(), DaliError>,
-    ) -> Result<(Lock, Option<Owner>), DaliError> {
-        let mut first = None;
+    /// [`DaliError::Io`].
+    pub fn wait(path: &Path, on_wait: &mut dyn FnMut(&Owner)) -> Result<Lock, DaliError> {
         loop {
             match attempt(path)? {
-                Attempt::Taken(held, replaced) => {
-                    return Ok((Self::new(path, held, replaced), first));
-                }
-                Attempt::Held(owner) => {
-                    on_wait(&owner)?;
-                    first.get_or_insert(owner);
-                    std::thread::sleep(POLL);
-                }
-                Attempt::Gone => {}
+                Ok(lock) => return Ok(lock),
+                Err(owner) => on_wait(&owner),
             }
+            std::thread::sleep(POLL);
         }
-    }
-
-    fn new(path: &Path, held: Held, replaced: Option<Owner>) -> Self {
-        Self { path: path.to_path_buf(), held: Mutex::new(held), replaced }
     }
 
     /// The owner that this lock was taken over from, because it was gone without releasing it.
@@ -109,38 +68,23 @@ impl Lock {
         self.replaced.as_ref()
     }
 
-    /// Whether the lock is still this process's; another host takes it over from a process that
-    /// was stopped for a minute. One whose file somebody removed is taken again.
+    /// Whether the lock is still this process's; one whose file somebody removed is taken again.
     ///
     /// # Errors
     /// [`DaliError::Locked`] naming the new owner.
     pub fn check(&self) -> Result<(), DaliError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if !held.is_lost.load(Ordering::Relaxed) && is_at(&held.file, &self.path) {
-            return Ok(());
+        if !is_at(&held.file, &held.path) {
+            tracing::warn!(path = %held.path.display(), "the lock was removed; taking it again");
+            let again = Lock::take(&held.path)?;
+            *held = again.held.into_inner().unwrap_or_else(PoisonError::into_inner);
         }
-        if !self.path.exists() {
-            tracing::warn!(path = %self.path.display(), "the lock was removed; taking it again");
-            while !self.path.exists() {
-                if let Attempt::Taken(again, _) = attempt(&self.path)? {
-                    *held = again;
-                    return Ok(());
-                }
-            }
-        }
-        let owner = File::open(&self.path).ok().and_then(|mut file| read_owner(&mut file));
-        let owner = owner.and_then(Result::ok).unwrap_or_else(Owner::unknown);
-        Err(DaliError::Locked { path: self.path.clone(), owner })
+        Ok(())
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some((stop, thread)) = self.heart.take() {
-            drop(stop);
-            // A panic in it has been printed already; panicking again in a drop would abort.
-            let _ = thread.join();
-        }
         if is_at(&self.file, &self.path) {
             // Removed while still held: whoever opened it before finds that it is gone.
             let _ = std::fs::remove_file(&self.path);
@@ -148,111 +92,53 @@ impl Drop for Held {
     }
 }
 
-fn attempt(path: &Path) -> Result<Attempt, DaliError> {
-    let undisturbed = Undisturbed::begin();
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    // A link could lead to a file that is not ours.
-    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    let mut file = options.open(path).map_err(DaliError::io("open the lock", path))?;
-    // `None`: this file system knows no locks, so only the heartbeat can say.
-    let ours = match file.try_lock() {
-        Ok(()) => Some(true),
-        Err(TryLockError::WouldBlock) => Some(false),
-        Err(TryLockError::Error(error)) if knows_no_locks(&error) => None,
-        Err(TryLockError::Error(error)) => return Err(DaliError::io("lock", path)(error)),
-    };
-    if !is_at(&file, path) {
-        return Ok(Attempt::Gone);
-    }
-    let here = Owner::current();
-    let owner = match read_owner(&mut file) {
-        Some(Err(_)) => return Err(DaliError::NotALock { path: path.to_path_buf() }),
-        Some(Ok(owner)) => Some(owner),
-        None => None,
-    };
-    let shares_kernel = owner.as_ref().is_none_or(|owner| owner.kernel == here.kernel);
-    let lives = match (ours, &owner) {
-        (Some(true), _) if shares_kernel => false,
-        (Some(false), _) if shares_kernel => true,
-        (_, None) => false,
-        (_, Some(_)) => age(&file, path)? < DEAD_AFTER,
-    };
-    if lives {
-        return Ok(Attempt::Held(owner.unwrap_or_else(Owner::unknown)));
-    }
-    if let Some(owner) = &owner {
-        tracing::warn!(path = %path.display(), %owner, "taking over the lock of a process gone");
-    }
-    if ours == Some(false) {
-        // A dead host still holds this file, so the lock moves to a new one.
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(DaliError::io("remove the lock", path)(error));
-            }
-            _ => return Ok(Attempt::Gone),
+/// The lock, or the owner that holds it.
+fn attempt(path: &Path) -> Result<Result<Lock, Owner>, DaliError> {
+    loop {
+        let undisturbed = Undisturbed::begin();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        // A link could lead to a file that is not ours.
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(path).map_err(DaliError::io("open the lock", path))?;
+        let locked = file.try_lock();
+        if !is_at(&file, path) {
+            continue;
         }
+        let here = Owner::current();
+        let owner = read_owner(&file, path)?;
+        let may_be_gone = match locked {
+            Ok(()) => owner.as_ref().is_some_and(|owner| owner.is_far_from(&here)),
+            Err(TryLockError::WouldBlock) => {
+                return Ok(Err(owner.unwrap_or(Owner { pid: 0, ..here })));
+            }
+            Err(TryLockError::Error(error)) if knows_no_locks(&error) => true,
+            Err(TryLockError::Error(error)) => return Err(DaliError::io("lock", path)(error)),
+        };
+        if may_be_gone && let Some(owner) = owner {
+            return Ok(Err(Owner { may_be_gone, ..owner }));
+        }
+        if let Some(owner) = &owner {
+            tracing::warn!(path = %path.display(), %owner, "its owner is gone; taking it over");
+        }
+        let text = serde_json::to_vec(&here).map_err(io::Error::from);
+        text.and_then(|text| file.set_len(0).and_then(|()| file.write_all_at(&text, 0)))
+            .map_err(DaliError::io("write the lock", path))?;
+        let _mark = undisturbed.mark(path);
+        let held = Mutex::new(Held { path: path.to_path_buf(), file, _mark });
+        return Ok(Ok(Lock { held, replaced: owner }));
     }
-    let held = hold(path, file, here, undisturbed)?;
-    Ok(Attempt::Taken(held, owner))
 }
 
-/// Writes the new owner into the file and starts its heartbeat.
-fn hold(
-    path: &Path,
-    file: File,
-    owner: Owner,
-    undisturbed: Undisturbed,
-) -> Result<Held, DaliError> {
-    let write = |file: &File| -> io::Result<Vec<u8>> {
-        let text = serde_json::to_vec(&owner)?;
-        file.set_len(0)?;
-        file.write_all_at(&text, 0)?;
-        Ok(text)
-    };
-    let text = write(&file).map_err(DaliError::io("write the lock", path))?;
-    let (file, is_lost) = (Arc::new(file), Arc::new(AtomicBool::new(false)));
-    let (stop, stopped) = channel::<()>();
-    let beat = {
-        let (file, is_lost, path) = (file.clone(), is_lost.clone(), path.to_path_buf());
-        move || {
-            while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-                if !is_at(&file, &path) {
-                    is_lost.store(true, Ordering::Relaxed);
-                    tracing::error!(path = %path.display(), "another process took the lock over");
-                    return;
-                }
-                // A beat that cannot be written is one that is missed; there are five more.
-                let _ = file.write_all_at(&text, 0).and_then(|()| file.sync_data());
-            }
-        }
-    };
-    let thread = std::thread::Builder::new()
-        .name("lock".to_string())
-        .spawn(beat)
-        .map_err(DaliError::io("start the heartbeat of the lock", path))?;
-    let heart = Some((stop, thread));
-    let _mark = undisturbed.mark(path);
-    Ok(Held { path: path.to_path_buf(), file, is_lost, heart, _mark })
-}
-
-/// The owner written in the file; `None` if nothing is, an error for what no owner writes.
-fn read_owner(file: &mut File) -> Option<Result<Owner, serde_json::Error>> {
+/// The owner written in the file; `None` if nothing is.
+fn read_owner(file: &File, path: &Path) -> Result<Option<Owner>, DaliError> {
     let mut text = Vec::new();
-    let limited = file.rewind().and_then(|()| file.take(MAX_BYTES).read_to_end(&mut text));
-    limited.ok()?;
-    (!text.is_empty()).then(|| serde_json::from_slice(&text))
-}
-
-/// Time since the last heartbeat, by the clock of the file system that both hosts share.
-fn age(file: &File, path: &Path) -> Result<Duration, DaliError> {
-    let parent = path.parent().unwrap_or(Path::new("."));
-    let ages = || -> io::Result<Duration> {
-        let now = tempfile::Builder::new().prefix(".clock-").tempfile_in(parent)?;
-        let (now, then) = (now.as_file().metadata()?.modified()?, file.metadata()?.modified()?);
-        Ok(now.duration_since(then).unwrap_or_default())
-    };
-    ages().map_err(DaliError::io("read the time of the lock", path))
+    file.take(MAX_BYTES).read_to_end(&mut text).map_err(DaliError::io("read the lock", path))?;
+    match text.is_empty() {
+        true => Ok(None),
+        false => serde_json::from_slice(&text)
+            .map_err(|_| DaliError::NotALock { path: path.to_path_buf() }),
+    }
 }
 
 /// Whether `path` still names the open file.

@@ -1,9 +1,9 @@
 //! Who holds a lock: host, process and since when.
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Who holds a lock.
@@ -12,30 +12,37 @@ pub struct Owner {
     /// Name of the host; that of the container if it runs in one.
     pub host: String,
     /// Identity of the running kernel: containers on one machine share it.
-    pub kernel: String,
-    /// Process id, as its own container counts.
+    pub(crate) kernel: String,
+    /// Process id, as its own container counts; 0 if it is unknown.
     pub pid: u32,
     /// When it took the lock, seconds since 1970.
-    pub since: u64,
+    pub(crate) since: i64,
+    /// Whether it may be gone, which only a person can find out.
+    #[serde(skip)]
+    pub(crate) may_be_gone: bool,
 }
 
 impl Owner {
     /// This process.
-    pub fn current() -> Owner {
-        static HERE: OnceLock<(String, String)> = OnceLock::new();
-        let (host, kernel) = HERE.get_or_init(|| {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-            let kernel = boot.map_or_else(|_| host.clone(), |id| id.trim().to_string());
-            (host, kernel)
-        });
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
-        Owner { host: host.clone(), kernel: kernel.clone(), pid: std::process::id(), since }
+    pub(crate) fn current() -> Owner {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let kernel = boot.map_or_else(|_| host.clone(), |id| id.trim().to_string());
+        let (pid, since) = (std::process::id(), Timestamp::now().as_second());
+        Owner { host, kernel, pid, since, may_be_gone: false }
     }
 
-    /// One that has not written its name yet.
-    pub(crate) fn unknown() -> Owner {
-        Owner { host: "unknown".into(), kernel: String::new(), pid: 0, since: 0 }
+    /// Whether it runs on another machine, as far as this one can know.
+    pub(crate) fn is_far_from(&self, other: &Owner) -> bool {
+        self.kernel != other.kernel && self.host != other.host
+    }
+
+    /// The end of a sentence about the owner of the file `lock`: the mend if it may be gone.
+    pub fn if_gone(&self, lock: &Path) -> String {
+        match self.may_be_gone {
+            true => format!("; if it is gone, remove {}", lock.display()),
+            false => String::new(),
+        }
     }
 }
 
@@ -44,14 +51,7 @@ impl fmt::Display for Owner {
         if self.pid == 0 {
             return f.write_str("another process");
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
-        let seconds = now.saturating_sub(self.since);
-        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        write!(f, "process {} on host {}, for ", self.pid, self.host)?;
-        match (hours, minutes) {
-            (0, 0) => write!(f, "{seconds} s"),
-            (0, _) => write!(f, "{minutes} min {} s", seconds % 60),
-            _ => write!(f, "{hours} h {minutes} min"),
-        }
+        write!(f, "process {} on host {}", self.pid, self.host)?;
+        Timestamp::from_second(self.since).map_or(Ok(()), |since| write!(f, " since {since}"))
     }
 }

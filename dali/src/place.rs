@@ -4,11 +4,10 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
 use crate::error::DaliError;
@@ -41,9 +40,9 @@ impl Claim {
         let parent = parent_of(out);
         fs::create_dir_all(&parent).map_err(DaliError::io("create", &parent))?;
         let mut report = |stage| progress(Progress { stage, done: 0, total: 0 });
-        let (lock, _) = Lock::wait(&beside(out, "lock"), &mut |owner| {
-            report(Stage::Waiting { pid: owner.pid });
-            Ok(())
+        let path = beside(out, "lock");
+        let lock = Lock::wait(&path, &mut |owner| {
+            report(Stage::Waiting { owner: owner.clone(), lock: path.clone() });
         })?;
         if let Some(owner) = lock.replaced() {
             report(Stage::TakenOver { pid: owner.pid });
@@ -90,39 +89,25 @@ impl TemporaryDir {
         check_out(&out, overwrite, manifest)?;
         lock.check()?;
         drop(mark);
+        let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
+        let retired = out.with_file_name(name.replace(".onegraph-tmp-", ".onegraph-old-"));
         let replaces = out.exists();
-        let retired = if replaces { exchange(dir.path(), &out)? } else { None };
-        if !replaces {
-            fs::rename(dir.path(), &out)
-                .map_err(DaliError::io("rename a new directory to", &out))?;
+        // No signal ends the process while nothing stands at `out`.
+        let undisturbed = Undisturbed::begin();
+        if replaces {
+            fs::rename(&out, &retired).map_err(DaliError::io("rename", &out))?;
         }
-        let retired = retired.unwrap_or_else(|| dir.path().to_path_buf());
+        if let Err(error) = fs::rename(dir.path(), &out) {
+            // Best effort: the user must see the error below.
+            let _ = fs::rename(&retired, &out);
+            return Err(DaliError::io("rename a new directory to", &out)(error));
+        }
+        drop(undisturbed);
         // Nothing of this directory is its own any more.
         let _ = dir.keep();
         sync_dir(&parent_of(&out))?;
         if replaces { remove_ours(&retired, manifest) } else { Ok(()) }
     }
-}
-
-/// Swaps two directories, in one step where the file system can; elsewhere what stood at `out` is
-/// moved aside first, and its new path returned.
-fn exchange(new: &Path, out: &Path) -> Result<Option<PathBuf>, DaliError> {
-    if renameat_with(CWD, new, CWD, out, RenameFlags::EXCHANGE).is_ok() {
-        return Ok(None);
-    }
-    let name = new
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .replace(".onegraph-tmp-", ".onegraph-old-");
-    let retired = new.with_file_name(name);
-    fs::rename(out, &retired).map_err(DaliError::io("rename", out))?;
-    if let Err(error) = fs::rename(new, out) {
-        // Best effort: the user must see the error below.
-        let _ = fs::rename(&retired, out);
-        return Err(DaliError::io("rename a new directory to", out)(error));
-    }
-    Ok(Some(retired))
 }
 
 /// Rejects an `out` that exists, unless it is ours to the last file and replacement was requested.
@@ -175,36 +160,14 @@ fn stranger(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Removes the files that the manifest lists, and the directories that are empty then; anything
-/// else stays, with a line in the log.
+/// Removes a directory of ours; one that holds anything else stays, with a line in the log.
 fn remove_ours(dir: &Path, manifest: Manifest) -> Result<(), DaliError> {
-    let files = manifest(dir).unwrap_or_default();
-    for file in &files {
-        let path = dir.join(file);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(DaliError::io("remove", &path)(error));
-            }
-            _ => {}
-        }
+    if let Some(stranger) = stranger(dir, manifest).map_err(DaliError::io("read", dir))? {
+        let dir = dir.display();
+        tracing::warn!(%dir, "left in place: it holds {stranger}, which onegraph did not write");
+        return Ok(());
     }
-    let mut folders: Vec<_> = files.iter().filter_map(|file| file.parent()).collect();
-    folders.sort_by_key(|folder| (std::cmp::Reverse(folder.components().count()), *folder));
-    folders.dedup();
-    for folder in folders {
-        match fs::remove_dir(dir.join(folder)) {
-            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-                let dir = dir.display();
-                tracing::warn!(%dir, "left in place: it holds files that onegraph did not write");
-                return Ok(());
-            }
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(DaliError::io("remove", dir)(error));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    fs::remove_dir_all(dir).map_err(DaliError::io("remove", dir))
 }
 
 /// Removes what makers of `out` left when they died. Whoever calls this holds the lock, so none of
@@ -216,31 +179,11 @@ fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
         let (name, path) = (entry.file_name(), entry.path());
         if is_temporary(&name, out, "old-") && !out.exists() {
             fs::rename(&path, out).map_err(DaliError::io("move back", &path))?;
+        } else if is_temporary(&name, out, "old-") && manifest(&path).is_some() {
+            remove_ours(&path, manifest)?;
         } else if is_temporary(&name, out, "old-") || is_temporary(&name, out, "tmp-") {
             tracing::warn!(path = %path.display(), "removing what a process gone left behind");
-            if manifest(&path).is_some() {
-                remove_half_made(&path)?;
-                remove_ours(&path, manifest)?;
-            } else {
-                fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Removes what a maker that is gone was making inside a directory of ours: temporary directories
-/// and their locks.
-fn remove_half_made(dir: &Path) -> Result<(), DaliError> {
-    let entries = fs::read_dir(dir).map_err(DaliError::io("read", dir))?;
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let made = name.strip_prefix('.').and_then(|name| name.split_once(".onegraph-"));
-        let Some((made, _)) = made else { continue };
-        if is_temporary(name.as_ref(), &dir.join(made), "tmp-") {
             fs::remove_dir_all(&path).map_err(DaliError::io("remove", &path))?;
-        } else if path == beside(&dir.join(made), "lock") {
-            fs::remove_file(&path).map_err(DaliError::io("remove", &path))?;
         }
     }
     Ok(())

@@ -1,12 +1,18 @@
 //! Progress of long operations, reported to the caller, who may draw a bar.
 
+use std::path::PathBuf;
+
+use crate::owner::Owner;
+
 /// The current stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
     /// Waiting for another process that is writing the same directory; reported again and again.
     Waiting {
-        /// Its process id, as its own container counts.
-        pid: u32,
+        /// That process.
+        owner: Owner,
+        /// The file of its lock.
+        lock: PathBuf,
     },
     /// The process that was writing the same directory is gone without having finished.
     TakenOver {
@@ -24,7 +30,7 @@ pub enum Stage {
 }
 
 /// One report of progress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The current stage.
     pub stage: Stage,

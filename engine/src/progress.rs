@@ -80,9 +80,10 @@ impl Progress {
         let bar = self.bar("", 0);
         let mut is_waiting = false;
         let result = run(&mut |p: dali::Progress| match p.stage {
-            dali::Stage::Waiting { pid } => {
+            dali::Stage::Waiting { owner, lock } => {
                 if !std::mem::replace(&mut is_waiting, true) {
-                    self.say(&format!("waiting for process {pid}, which is writing there"));
+                    let if_gone = owner.if_gone(&lock);
+                    self.say(&format!("waiting for {owner}, which is writing there{if_gone}"));
                 }
             }
             dali::Stage::TakenOver { pid } => {

@@ -96,9 +96,10 @@ impl RunDir {
 
     fn taken(&self, fault: DaliError) -> EngineError {
         match fault {
-            DaliError::Locked { owner, .. } => EngineError::Usage(format!(
-                "{} is the run directory of {owner}: wait for its end, or stop it",
-                self.path.display()
+            DaliError::Locked { path, owner } => EngineError::Usage(format!(
+                "{} is the run directory of {owner}: wait for its end, or stop it{}",
+                self.path.display(),
+                owner.if_gone(&path)
             )),
             // Not a fault of the data.
             DaliError::Io { path, source, .. } => EngineError::Io { path, source },
