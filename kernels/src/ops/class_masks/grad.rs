@@ -13,7 +13,7 @@ use std::sync::Arc;
 use device::{Gpu, Launch, LaunchArgs};
 
 use super::{ClassMasksGradInputs, check_inputs, cpu, cuda, flops};
-use crate::check;
+use crate::check::Dims;
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;
@@ -40,11 +40,10 @@ impl Op for ClassMasksGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, ClassMasksGradInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, ClassMasksGradInputs::LEN, updates)?;
         let ClassMasksGradInputs { g, x, w, labels, count } = ClassMasksGradInputs::of(inputs);
-        check_inputs(NAME, x, w, [labels, count])?;
-        check::floats(NAME, "g", g, &x.shape[..3])?;
+        check_inputs(&mut dims, NAME, x, w, [labels, count])?;
+        dims.f32("g", g, "[M, H, W]")?;
         let mut outputs = vec![
             TensorDesc::new(Role::Gradient, &x.shape),
             TensorDesc::new(Role::WeightGradient, &w.shape),

@@ -17,7 +17,7 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
@@ -67,17 +67,17 @@ const NAME: &str = "class_masks";
 
 /// Checks what the op and its gradient read.
 fn check_inputs(
+    dims: &mut Dims,
     op: &'static str,
     x: &TensorDesc,
     w: &TensorDesc,
     [labels, count]: [&TensorDesc; 2],
 ) -> Result<(), OpError> {
-    check::floats_ranked(op, "x", x, "[M, H, W, C]")?;
-    check::floats_ranked(op, "w", w, "[K, 1, 1, C]")?;
-    check::floats(op, "w", w, &[w.dim(0), 1, 1, x.dim(3)])?;
+    dims.f32("x", x, "[M, H, W, C]")?;
+    dims.f32("w", w, "[K, 1, 1, C]")?;
     check::parameter(op, "K", w.dim(0) > 0, "at least 1", w.dim(0))?;
-    check::integers(op, "labels", labels, &[x.dim(0)])?;
-    check::count(op, count)
+    dims.i32("labels", labels, "[M]")?;
+    dims.i32("count", count, "[1]")
 }
 
 /// A multiply-add for each element of x.
@@ -95,11 +95,10 @@ impl Op for ClassMasks {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, ClassMasksInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, ClassMasksInputs::LEN, updates)?;
         let ClassMasksInputs { x, w, b, labels, count } = ClassMasksInputs::of(inputs);
-        check_inputs(NAME, x, w, [labels, count])?;
-        check::floats(NAME, "b", b, &[w.dim(0)])?;
+        check_inputs(&mut dims, NAME, x, w, [labels, count])?;
+        dims.f32("b", b, "[K]")?;
         Ok(vec![TensorDesc::new(Role::Activation, &x.shape[..3])])
     }
 

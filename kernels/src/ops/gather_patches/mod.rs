@@ -16,7 +16,7 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc};
 
@@ -44,22 +44,15 @@ impl Op for GatherPatches {
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
         check::at_least(NAME, "inputs", inputs, 2, "a feature map a level, and idx")?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, inputs.len(), updates)?;
         let cells = self.anchors_per_cell;
         check::parameter(NAME, "anchors_per_cell", cells > 0, "at least 1", cells)?;
-        let first = &inputs[0];
         let (features, idx) = (&inputs[..inputs.len() - 1], &inputs[inputs.len() - 1]);
         for feature in features {
-            check::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
-            let (n, c) = (first.shape[0], first.shape[3]);
-            if feature.shape[0] != n || feature.shape[3] != c {
-                let expected = format!("[{n}, h_l, w_l, {c}]");
-                return Err(check::shape_error(NAME, "feature_l", feature, expected));
-            }
+            dims.f32("feature_l", feature, "[N, h_l, w_l, C]")?;
         }
-        check::integers_ranked(NAME, "idx", idx, "[N, B]")?;
-        check::shape(NAME, "idx", idx, &[first.shape[0], idx.shape[1]])?;
-        Ok(vec![TensorDesc::new(first.role, &[idx.len(), 9 * first.shape[3]])])
+        dims.i32("idx", idx, "[N, B]")?;
+        Ok(vec![TensorDesc::new(inputs[0].role, &[idx.len(), 9 * dims.get("C")])])
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

@@ -8,9 +8,9 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 use super::{check_map, cpu, cuda};
 
@@ -36,20 +36,18 @@ const SUMS: &str = "group_norm_grad_sums";
 const INPUT: &str = "group_norm_grad_input";
 const PARAMS: &str = "group_norm_grad_params";
 
-/// Checks what the first two steps share and returns N and C.
+/// Checks what the first two steps share.
 fn check_common(
+    dims: &mut Dims,
     op: &'static str,
     g: &TensorDesc,
     x: &TensorDesc,
     stats: &TensorDesc,
     groups: usize,
-) -> Result<(usize, usize), OpError> {
-    check_map(op, x, groups)?;
-    check::shape(op, "g", g, &x.shape)?;
-    check::dtype(op, "g", g, DType::F32)?;
-    check::shape(op, "stats", stats, &[x.dim(0), groups, 2])?;
-    check::dtype(op, "stats", stats, DType::F32)?;
-    Ok((x.dim(0), x.dim(3)))
+) -> Result<(), OpError> {
+    check_map(dims, op, x, groups)?;
+    dims.f32("g", g, "[N, H, W, C]")?;
+    dims.f32("stats", stats, &format!("[N, {groups}, 2]"))
 }
 
 impl Op for GroupNormGradSums {
@@ -62,11 +60,9 @@ impl Op for GroupNormGradSums {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(SUMS, "inputs", inputs, 3)?;
-        check::arity(SUMS, "updates", updates, 0)?;
-        let (images, channels) =
-            check_common(SUMS, &inputs[0], &inputs[1], &inputs[2], self.groups)?;
-        Ok(vec![TensorDesc::new(Role::Master, &[images, 2, channels])])
+        let mut dims = Dims::new(SUMS, inputs, 3, updates)?;
+        check_common(&mut dims, SUMS, &inputs[0], &inputs[1], &inputs[2], self.groups)?;
+        Ok(vec![TensorDesc::new(Role::Master, &[dims.get("N"), 2, dims.get("C")])])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -107,14 +103,10 @@ impl Op for GroupNormGradInput {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(INPUT, "inputs", inputs, 5)?;
-        check::arity(INPUT, "updates", updates, 0)?;
-        let (images, channels) =
-            check_common(INPUT, &inputs[0], &inputs[1], &inputs[3], self.groups)?;
-        check::shape(INPUT, "gamma", &inputs[2], &[channels])?;
-        check::dtype(INPUT, "gamma", &inputs[2], DType::F32)?;
-        check::shape(INPUT, "sums", &inputs[4], &[images, 2, channels])?;
-        check::dtype(INPUT, "sums", &inputs[4], DType::F32)?;
+        let mut dims = Dims::new(INPUT, inputs, 5, updates)?;
+        check_common(&mut dims, INPUT, &inputs[0], &inputs[1], &inputs[3], self.groups)?;
+        dims.f32("gamma", &inputs[2], "[C]")?;
+        dims.f32("sums", &inputs[4], "[N, 2, C]")?;
         Ok(vec![TensorDesc::new(Role::Gradient, &inputs[1].shape)])
     }
 
@@ -152,12 +144,9 @@ impl Op for GroupNormGradParams {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(PARAMS, "inputs", inputs, 1)?;
-        check::arity(PARAMS, "updates", updates, 0)?;
+        let mut dims = Dims::new(PARAMS, inputs, 1, updates)?;
         let sums = &inputs[0];
-        check::rank(PARAMS, "sums", sums, "[N, 2, C]")?;
-        check::dtype(PARAMS, "sums", sums, DType::F32)?;
-        check::shape(PARAMS, "sums", sums, &[sums.dim(0), 2, sums.dim(2)])?;
+        dims.f32("sums", sums, "[N, 2, C]")?;
         let gradient = TensorDesc::new(Role::WeightGradient, &[sums.dim(2)]);
         Ok(vec![gradient.clone(), gradient])
     }

@@ -20,10 +20,10 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::{GroupNormGradInput, GroupNormGradParams, GroupNormGradSums};
@@ -60,9 +60,13 @@ op_inputs! {
 const NAME: &str = "group_norm";
 
 /// Fails unless `x` is `[N,H,W,C]` with `groups` dividing C, and the map holds something.
-fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpError> {
-    check::rank(op, "x", x, "[N, H, W, C]")?;
-    check::dtype(op, "x", x, DType::F32)?;
+fn check_map(
+    dims: &mut Dims,
+    op: &'static str,
+    x: &TensorDesc,
+    groups: usize,
+) -> Result<(), OpError> {
+    dims.f32("x", x, "[N, H, W, C]")?;
     let divides = groups > 0 && x.dim(3).is_multiple_of(groups);
     let expected = format!("a divisor of the {} channels", x.dim(3));
     check::parameter(op, "groups", divides, &expected, groups)?;
@@ -82,19 +86,16 @@ impl Op for GroupNorm {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, GroupNormInputs::LEN + usize::from(self.residual))?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let expected = GroupNormInputs::LEN + usize::from(self.residual);
+        let mut dims = Dims::new(NAME, inputs, expected, updates)?;
         let GroupNormInputs { x, gamma, beta, residual } =
             GroupNormInputs::of(inputs, [self.residual]);
-        check_map(NAME, x, self.groups)?;
+        check_map(&mut dims, NAME, x, self.groups)?;
         let x = &x.shape;
-        for (name, desc) in [("gamma", gamma), ("beta", beta)] {
-            check::shape(NAME, name, desc, &[x[3]])?;
-            check::dtype(NAME, name, desc, DType::F32)?;
-        }
+        dims.f32("gamma", gamma, "[C]")?;
+        dims.f32("beta", beta, "[C]")?;
         if let Some(residual) = residual {
-            check::shape(NAME, "residual", residual, x)?;
-            check::dtype(NAME, "residual", residual, DType::F32)?;
+            dims.f32("residual", residual, "[N, H, W, C]")?;
         }
         let stats = TensorDesc::new(Role::Master, &[x[0], self.groups, 2]);
         Ok(vec![TensorDesc::new(Role::Activation, x), stats])

@@ -12,7 +12,7 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check;
+use crate::check::Dims;
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::losses::sigmoid;
@@ -36,12 +36,11 @@ impl Op for MaskProbabilities {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 3)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        check::floats_ranked(NAME, "mask_logits", &inputs[0], "[M, S, S, K+1]")?;
+        let mut dims = Dims::new(NAME, inputs, 3, updates)?;
+        dims.f32("mask_logits", &inputs[0], "[M, S, S, K+1]")?;
         let shape = &inputs[0].shape;
-        check::integers(NAME, "labels", &inputs[1], &[shape[0]])?;
-        check::integers(NAME, "count", &inputs[2], &[1])?;
+        dims.i32("labels", &inputs[1], "[M]")?;
+        dims.i32("count", &inputs[2], "[1]")?;
         Ok(vec![TensorDesc::new(Role::Score, &shape[..3])])
     }
 

@@ -31,7 +31,7 @@ mod view;
 use choices::MaskTargetRule;
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
 use crate::{Op, OpError, Role, TensorDesc};
 
@@ -89,33 +89,21 @@ impl Op for MaskTargets {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, MaskTargetsInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, MaskTargetsInputs::LEN, updates)?;
         let inputs = MaskTargetsInputs::of(inputs);
         check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
-        let rows = inputs.mask_rois.shape.first().copied().unwrap_or(0);
-        check::floats(NAME, "mask_rois", inputs.mask_rois, &[rows, 4])?;
-        check::integers(NAME, "image_idx", inputs.image_idx, &[rows])?;
-        check::integers(NAME, "matched", inputs.matched, &[rows])?;
-        check::integers(NAME, "count", inputs.count, &[1])?;
-        check::integers_ranked(NAME, "segm_index", inputs.segm_index, "[N, G, 3]")?;
-        let (images, objects) = (inputs.segm_index.shape[0], inputs.segm_index.shape[1]);
-        check::shape(NAME, "segm_index", inputs.segm_index, &[images, objects, 3])?;
-        check::integers_ranked(NAME, "segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
-        check::shape(
-            NAME,
-            "segm_parts",
-            inputs.segm_parts,
-            &[images, inputs.segm_parts.shape[1], 2],
-        )?;
-        check::floats_ranked(NAME, "coords", inputs.coords, "[N, V]")?;
-        check::shape(NAME, "coords", inputs.coords, &[images, inputs.coords.shape[1]])?;
-        check::integers_ranked(NAME, "runs", inputs.runs, "[N, Rc]")?;
-        check::shape(NAME, "runs", inputs.runs, &[images, inputs.runs.shape[1]])?;
-        check::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
-        check::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
-        check::integers(NAME, "flips", inputs.flips, &[images])?;
-        Ok(vec![TensorDesc::new(Role::Mask, &[rows, self.side, self.side])])
+        dims.f32("mask_rois", inputs.mask_rois, "[M, 4]")?;
+        dims.i32("image_idx", inputs.image_idx, "[M]")?;
+        dims.i32("matched", inputs.matched, "[M]")?;
+        dims.i32("count", inputs.count, "[1]")?;
+        dims.i32("segm_index", inputs.segm_index, "[N, G, 3]")?;
+        dims.i32("segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
+        dims.f32("coords", inputs.coords, "[N, V]")?;
+        dims.i32("runs", inputs.runs, "[N, Rc]")?;
+        dims.i32("source_sizes", inputs.source_sizes, "[N, 2]")?;
+        dims.i32("network_sizes", inputs.network_sizes, "[N, 2]")?;
+        dims.i32("flips", inputs.flips, "[N]")?;
+        Ok(vec![TensorDesc::new(Role::Mask, &[dims.get("M"), self.side, self.side])])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -6,9 +6,9 @@
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 use super::{MaxPool, cpu};
 
@@ -35,14 +35,11 @@ impl Op for MaxPoolGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
         self.pool.check(NAME)?;
         let (g, argmax) = (&inputs[0], &inputs[1]);
-        check::rank(NAME, "g", g, "[N, P, Q, C]")?;
-        check::dtype(NAME, "g", g, DType::F32)?;
-        check::dtype(NAME, "argmax", argmax, DType::I32)?;
-        check::shape(NAME, "argmax", argmax, &g.shape)?;
+        dims.f32("g", g, "[N, P, Q, C]")?;
+        dims.i32("argmax", argmax, "[N, P, Q, C]")?;
         let extents = [self.height, self.width].map(|e| self.pool.extent(e));
         if extents != [Some(g.dim(1)), Some(g.dim(2))] {
             let expected = format!("[N, {:?}, {:?}, C]", extents[0], extents[1]);

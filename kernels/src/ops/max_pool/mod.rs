@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
 use crate::matmul::out_extent;
 use crate::{
-    BackwardRule, Cost, DType, Fusion, Op, OpError, OpRef, Role, Sink, Source, TensorDesc,
+    BackwardRule, Cost, Fusion, Op, OpError, OpRef, Role, Sink, Source, TensorDesc,
 };
 
 pub use cases::cases;
@@ -68,12 +68,10 @@ impl Op for MaxPool {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 1)?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, 1, updates)?;
         self.check(NAME)?;
         let x = &inputs[0];
-        check::rank(NAME, "x", x, "[N, H, W, C]")?;
-        check::dtype(NAME, "x", x, DType::F32)?;
+        dims.f32("x", x, "[N, H, W, C]")?;
         let (Some(p), Some(q)) = (self.extent(x.dim(1)), self.extent(x.dim(2))) else {
             let expected = format!("[N, H, W, C] that holds a window of {}", self.kernel);
             return Err(check::shape_error(NAME, "x", x, expected));

@@ -6,8 +6,8 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::{RoiAlignGrad, RoiPlaces, check_rois, cpu, cuda, taps};
-use crate::check;
+use super::{RoiAlignGrad, RoiPlaces, cpu, cuda, taps};
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 
@@ -23,26 +23,14 @@ impl Op for RoiAlignGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 1 + RoiPlaces::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, 1 + RoiPlaces::LEN, updates)?;
         let (sizes, scales) = (self.level_sizes.len(), self.forward.spatial_scales.len());
         let expected = format!("{scales}, one a scale");
         check::parameter(NAME, "level_sizes", sizes == scales, &expected, sizes)?;
-        check::floats_ranked(NAME, "grad_output", &inputs[0], "[M, P, P, C]")?;
-        let (rows, channels) = (inputs[0].shape[0], inputs[0].shape[3]);
-        check::shape(
-            NAME,
-            "grad_output",
-            &inputs[0],
-            &[rows, self.forward.pooled, self.forward.pooled, channels],
-        )?;
-        check_rois(
-            NAME,
-            self.forward.pooled,
-            &self.forward.spatial_scales,
-            rows,
-            RoiPlaces::of(&inputs[1..]),
-        )?;
+        let (pooled, places) = (self.forward.pooled, RoiPlaces::of(&inputs[1..]));
+        dims.f32("grad_output", &inputs[0], &format!("[M, {pooled}, {pooled}, C]"))?;
+        self.forward.check_rois(&mut dims, NAME, places)?;
+        let channels = dims.get("C");
         let grad = |&[height, width]: &[usize; 2]| {
             TensorDesc::new(Role::Gradient, &[self.images, height, width, channels])
         };

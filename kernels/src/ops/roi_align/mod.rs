@@ -23,7 +23,7 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Cost, Op, OpError, Sink, Source, TensorDesc};
 
@@ -87,21 +87,23 @@ impl<T> From<RoiAlignInputs<T>> for Vec<T> {
 
 const NAME: &str = "roi_align";
 
-/// Checks rois, image_idx, levels and count, and the parameters.
-fn check_rois(
-    op: &'static str,
-    pooled: usize,
-    spatial_scales: &[f32],
-    rows: usize,
-    places: RoiPlaces<&TensorDesc>,
-) -> Result<(), OpError> {
-    check::parameter(op, "pooled", pooled > 0, "at least 1", pooled)?;
-    let positive = spatial_scales.iter().all(|&s| s > 0.0);
-    check::parameter(op, "spatial_scales", positive, "above 0", format!("{spatial_scales:?}"))?;
-    check::floats(op, "rois", places.rois, &[rows, 4])?;
-    check::integers(op, "image_idx", places.image_idx, &[rows])?;
-    check::integers(op, "levels", places.levels, &[rows])?;
-    check::integers(op, "count", places.count, &[1])
+impl RoiAlign {
+    /// The parameters, and the RoIs with their places.
+    fn check_rois(
+        &self,
+        dims: &mut Dims,
+        op: &'static str,
+        places: RoiPlaces<&TensorDesc>,
+    ) -> Result<(), OpError> {
+        check::parameter(op, "pooled", self.pooled > 0, "at least 1", self.pooled)?;
+        let scales = &self.spatial_scales;
+        let positive = scales.iter().all(|&s| s > 0.0);
+        check::parameter(op, "spatial_scales", positive, "above 0", format!("{scales:?}"))?;
+        dims.f32("rois", places.rois, "[M, 4]")?;
+        dims.i32("image_idx", places.image_idx, "[M]")?;
+        dims.i32("levels", places.levels, "[M]")?;
+        dims.i32("count", places.count, "[1]")
+    }
 }
 
 impl Op for RoiAlign {
@@ -116,22 +118,13 @@ impl Op for RoiAlign {
     ) -> Result<Vec<TensorDesc>, OpError> {
         let levels = self.spatial_scales.len();
         check::parameter(NAME, "spatial_scales", levels > 0, "one a level", "none")?;
-        check::arity(NAME, "inputs", inputs, levels + RoiPlaces::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let first = &inputs[0];
+        let mut dims = Dims::new(NAME, inputs, levels + RoiPlaces::LEN, updates)?;
         for feature in &inputs[..levels] {
-            check::floats_ranked(NAME, "feature_l", feature, "[N, h_l, w_l, C]")?;
-            let (n, c) = (first.shape[0], first.shape[3]);
-            if feature.shape[0] != n || feature.shape[3] != c {
-                let expected = format!("[{n}, h_l, w_l, {c}]");
-                return Err(check::shape_error(NAME, "feature_l", feature, expected));
-            }
+            dims.f32("feature_l", feature, "[N, h_l, w_l, C]")?;
         }
-        let places = RoiPlaces::of(&inputs[levels..]);
-        let rows = places.rois.shape.first().copied().unwrap_or(0);
-        check_rois(NAME, self.pooled, &self.spatial_scales, rows, places)?;
-        let shape = [rows, self.pooled, self.pooled, first.shape[3]];
-        Ok(vec![TensorDesc::new(first.role, &shape)])
+        self.check_rois(&mut dims, NAME, RoiPlaces::of(&inputs[levels..]))?;
+        let shape = [dims.get("M"), self.pooled, self.pooled, dims.get("C")];
+        Ok(vec![TensorDesc::new(inputs[0].role, &shape)])
     }
 
     /// Four taps a sample; the features that RoIs cover are taken as all of them.

@@ -7,7 +7,7 @@ mod cuda;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::check::Dims;
 use crate::cpu::CpuArgs;
 use crate::{Op, OpError, Role, TensorDesc};
 
@@ -29,10 +29,9 @@ impl Op for ScalarProduct {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        check::floats(NAME, "a", &inputs[0], &[1])?;
-        check::floats(NAME, "b", &inputs[1], &[1])?;
+        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
+        dims.f32("a", &inputs[0], "[1]")?;
+        dims.f32("b", &inputs[1], "[1]")?;
         Ok(vec![TensorDesc::new(Role::Scalar, &[1])])
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
+use crate::{Cost, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 
 /// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,11 +39,9 @@ impl Op for UpsampleGrad {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 1 + self.finish.inputs())?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, 1 + self.finish.inputs(), updates)?;
         let g = &inputs[0];
-        check::rank(NAME, "g", g, "[N, H, W, C]")?;
-        check::dtype(NAME, "g", g, DType::F32)?;
+        dims.f32("g", g, "[N, H, W, C]")?;
         let dtop = TensorDesc::new(Role::Gradient, &[g.dim(0), self.height, self.width, g.dim(3)]);
         check::parameter(NAME, "finish.mask", !self.finish.mask, "false", self.finish.mask)?;
         self.finish.split(inputs).1.check(NAME, &dtop)?;

@@ -16,9 +16,9 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check;
+use crate::check::{self, Dims};
 use crate::cpu::{CpuArgs, TensorRef};
-use crate::{BackwardRule, Cost, DType, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::UpsampleGrad;
@@ -54,15 +54,10 @@ impl Op for UpsampleAdd {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
+        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
         let (lateral, top) = (&inputs[0], &inputs[1]);
-        check::rank(NAME, "lateral", lateral, "[N, H, W, C]")?;
-        check::rank(NAME, "top", top, "[N, h, w, C]")?;
-        check::dtype(NAME, "lateral", lateral, DType::F32)?;
-        check::dtype(NAME, "top", top, DType::F32)?;
-        let [h, w] = [1, 2].map(|i| top.dim(i));
-        check::shape(NAME, "top", top, &[lateral.dim(0), h, w, lateral.dim(3)])?;
+        dims.f32("lateral", lateral, "[N, H, W, C]")?;
+        dims.f32("top", top, "[N, h, w, C]")?;
         if !lateral.is_empty() && top.is_empty() {
             let expected = "[N, h, w, C] with at least one position".into();
             return Err(check::shape_error(NAME, "top", top, expected));
