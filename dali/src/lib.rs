@@ -1,10 +1,9 @@
-//! The data pipeline of onegraph, host only: COCO files -> store -> batches, and from detections
-//! back to scores.
+//! The data pipeline of onegraph, host only: COCO files -> store -> batches.
 //!
 //! [`prep::run`] turns COCO JSON and images into one directory, the [`store::Store`], which is
 //! mapped read-only; [`order`] says which images make up each step, and [`loader`] decodes them
 //! into slots that the caller owns; [`synthetic::generate`] draws a data set of shapes for
-//! machines without data; [`score`] scores detections as COCO does.
+//! machines without data.
 
 pub mod coco;
 pub mod decode;
@@ -18,7 +17,6 @@ mod place;
 mod plain;
 pub mod prep;
 pub mod progress;
-pub mod score;
 pub mod store;
 pub mod synthetic;
 pub mod unfinished;

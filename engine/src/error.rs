@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use dali::score::ScoreError;
 use device::DeviceError;
 use graph::GraphError;
 use graph::capture::CaptureError;
 use ranks::RanksError;
+use score::ScoreError;
 
 /// An error that ends the command, reported in one sentence.
 #[derive(Debug, thiserror::Error)]

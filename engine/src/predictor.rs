@@ -4,7 +4,7 @@ use std::path::Path;
 
 use configs::Config;
 use dali::order::PaddedShape;
-pub use dali::score::Rle;
+pub use score::Rle;
 
 use crate::classes::NO_CATEGORY;
 use crate::dataset::network_size;

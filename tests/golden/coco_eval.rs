@@ -1,6 +1,6 @@
 //! Golden family `coco_eval`: the twelve numbers and the curves behind them, from COCO's files.
 
-use dali::score::{GroundTruth, IouType, Results, evaluate_files, evaluate_results};
+use score::{GroundTruth, IouType, Results, evaluate_files, evaluate_results};
 
 use crate::support::{Case, Family, Report, golden_dir};
 

@@ -1,6 +1,6 @@
 //! Golden family `coco_masks`: polygon fill, runs, strings, areas, boxes, overlaps and merges.
 
-use dali::score::{Rle, bbox_iou, encode_mask, mask_iou};
+use score::{Rle, bbox_iou, encode_mask, mask_iou};
 
 use crate::support::{Case, Family, Report};
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use configs::Config;
-use dali::score::encode_mask;
 use engine::dataset::{inclusive_box, network_size};
 use engine::model::{SlotShape, detection_program, training_program};
 use kernels::on_cpu::run;
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::paste::paste_mask;
+use score::encode_mask;
 use serde_json::Value;
 
 use crate::convert::index;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use configs::Config;
-use dali::score::encode_mask;
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
 };
@@ -15,6 +14,7 @@ use engine::weights::{
 use graph::substitute::substitute;
 use graph::{CpuExecutor, Program, StateSet};
 use kernels::ops::preprocess::Preprocess;
+use score::encode_mask;
 use serde_json::Value;
 
 use crate::convert::{count, repeated};

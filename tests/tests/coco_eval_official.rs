@@ -5,7 +5,7 @@ mod support;
 
 use std::path::PathBuf;
 
-use dali::score::{
+use score::{
     Detection, Fields, GroundTruth, IouType, Rle, Summary, evaluate, evaluate_files,
     write_results_json_of,
 };

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use configs::{Config, Precision};
 use dali::order::PaddedShape;
-use dali::score::Rle;
 use device::Device;
 use emulated::{EmulatedDevice, Order};
 use engine::EngineError;
@@ -22,6 +21,7 @@ use engine::runtime::{Backend, ModelState};
 use engine::team::Team;
 use engine::train::{Event, Observer, Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
+use score::Rle;
 
 use common::Place;
 

@@ -7,8 +7,8 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use common::{BAD_CONFIG, Place, micro, said};
-use dali::score::STAT_NAMES;
 use rustix::fs::{CWD, Mode, mkfifoat};
+use score::STAT_NAMES;
 use serde_json::Value;
 
 const FAILED: i32 = 1;

@@ -196,7 +196,7 @@ fn the_library_s_example_predicts_as_the_command_does() {
         let id = object["category_id"].as_u64().expect("an id") as usize;
         assert!(line.starts_with(name[id - 1]), "{line}\n{object}");
         let runs = object["segmentation"]["counts"].as_str().expect("a mask");
-        let mask = dali::score::Rle::from_leb(64, 64, runs).expect("a mask");
+        let mask = score::Rle::from_leb(64, 64, runs).expect("a mask");
         assert!(line.contains(&format!(", {} pixels on ", mask.area())), "{line}\n{object}");
     }
     let none = Predictor::from_run(&place.join("none"), &[], &Backend::Cpu);

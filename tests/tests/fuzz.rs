@@ -14,13 +14,13 @@ mod fuzz {
 
 use configs::Config;
 use dali::prep::{self, PrepOptions};
-use dali::score::{Rle, evaluate_files};
 use dali::store::{FileInfo, Header};
 use dali::{Store, decode};
 use engine::checkpoint::{self, Meta};
 use engine::evaluate::DetectionModel;
 use engine::runtime::Backend;
 use engine::weights::{Extent, WeightsFile};
+use score::{Rle, evaluate_files};
 use sha2::{Digest, Sha256};
 
 use common::{Place, micro};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use configs::Config;
-use dali::score::{class_table, evaluate_files_by_class};
+use score::{class_table, evaluate_files_by_class};
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;

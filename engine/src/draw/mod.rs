@@ -209,8 +209,8 @@ fn blend(pixel: &mut Rgb<u8>, colour: Rgb<u8>, share: f32) {
 
 #[cfg(test)]
 mod tests {
-    use dali::score::encode_mask;
     use image::Rgb;
+    use score::encode_mask;
 
     use super::{colour, picture, picture_at, sheet};
     use crate::evaluate::{Found, Image, ImageDetections};

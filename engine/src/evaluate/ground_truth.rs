@@ -1,7 +1,7 @@
 //! The ground truth of a data set, for scoring, from its store.
 
-use dali::score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
 use dali::store::{Category, ObjectView, Segmentation};
+use score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
 
 use super::postprocess::{Found, ImageDetections};
 use crate::dataset::DataSet;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use configs::Config;
-use dali::score::{self, Detection, Summary};
 use device::DevicePtr;
 use rayon::prelude::*;
+use score::{Detection, Summary};
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;

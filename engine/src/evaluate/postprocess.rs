@@ -1,10 +1,10 @@
 //! From the outputs of the detection pass to objects in each image's pixels.
 
 use configs::Config;
-use dali::score::{Detection, Rle};
 use kernels::cpu::HostTensor;
 use kernels::paste::paste_mask;
 use rayon::prelude::*;
+use score::{Detection, Rle};
 use serde::{Deserialize, Serialize};
 
 use super::image::Image;

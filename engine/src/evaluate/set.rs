@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
 use configs::Config;
-use dali::score::{self, Analysis, Detection, GroundTruth, IouType, Summary};
+use score::{Analysis, Detection, GroundTruth, IouType, Summary};
 
 use super::image::Image;
 use super::postprocess::{Found, ImageDetections};

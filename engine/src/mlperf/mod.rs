@@ -10,9 +10,9 @@ mod system;
 mod timer;
 mod writer;
 
+pub use self::score::{Score, Scored};
 pub use cache::{Cleared, clear_caches};
 pub use compared::Compared;
 pub use log::{RunLog, Status};
-pub use score::{Score, Scored};
 pub use system::System;
 pub use timer::{Submission, Timer};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use dali::score::{Analysis, ImageScores};
+use score::{Analysis, ImageScores};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -81,7 +81,7 @@ fn over_recall(name: String, precision: &[f64]) -> Line {
 /// Title and lines of the chart by class, and a sentence about classes that it leaves out. A class
 /// whose AP50 is 0 is a line along the axis.
 fn weakest(analysis: &Analysis) -> (String, Vec<Line>, String) {
-    let ap50 = |class: &dali::score::ClassScores| class.ap50.unwrap_or(0.0);
+    let ap50 = |class: &score::ClassScores| class.ap50.unwrap_or(0.0);
     let zero = analysis.classes.iter().filter(|class| class.ap50 == Some(0.0)).count();
     let mut classes: Vec<_> = analysis.classes.iter().filter(|class| ap50(class) > 0.0).collect();
     classes.sort_by(|a, b| ap50(a).total_cmp(&ap50(b)));
@@ -134,7 +134,7 @@ fn figure(image: &Value, run: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use dali::score::{ClassScores, ErrorKind};
+    use score::{ClassScores, ErrorKind};
 
     use super::*;
 

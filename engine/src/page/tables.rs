@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dali::score::{Analysis, ClassScores, STAT_NAMES};
+use score::{Analysis, ClassScores, STAT_NAMES};
 use serde_json::Value;
 
 use super::KINDS;

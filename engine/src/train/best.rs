@@ -183,7 +183,7 @@ impl Best {
 
 #[cfg(test)]
 mod tests {
-    use dali::score::{IouType, Summary};
+    use score::{IouType, Summary};
 
     use super::*;
 

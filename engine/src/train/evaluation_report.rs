@@ -1,8 +1,8 @@
 //! An evaluation as a report shows it: numbers, analysis, and the worst images.
 
-use dali::score::{Summary, short_class_table};
 use image::RgbImage;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use score::{Summary, short_class_table};
 use serde_json::{Value, json};
 
 use crate::draw::{picture_at, picture_of_truth_at};

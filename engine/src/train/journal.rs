@@ -2,8 +2,8 @@
 //! file.
 
 use dali::plain;
-use dali::score::Summary;
 use image::RgbImage;
+use score::Summary;
 
 use crate::append::AppendFile;
 use crate::draw::png;

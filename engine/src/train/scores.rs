@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use configs::Train;
-use dali::score::Summary;
 use image::RgbImage;
+use score::Summary;
 use serde_json::{Value, json};
 
 use super::evaluation_report::{DRAWN_SCORE, EvaluationReport, defined, stats_json};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dali::plain;
-use dali::score::Detection;
+use score::Detection;
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;
@@ -230,7 +230,7 @@ impl<'a> Output<'a> {
             files.push(self.files[position].display().to_string());
         }
         let path = self.args.out.join(RESULTS);
-        dali::score::write_results_json_with_files(&path, &results, &files)?;
+        score::write_results_json_with_files(&path, &results, &files)?;
         let (objects, images) =
             (counted(results.len(), "object"), counted(self.files.len(), "image"));
         let skipped = match skipped {

@@ -22,9 +22,7 @@ use device::{Launch, LaunchArgs};
 use crate::check::{self, Dims};
 use crate::cpu::CpuArgs;
 use crate::matmul::out_extent;
-use crate::{
-    BackwardRule, Cost, Fusion, Op, OpError, OpRef, Role, Sink, Source, TensorDesc,
-};
+use crate::{BackwardRule, Cost, Fusion, Op, OpError, OpRef, Role, Sink, Source, TensorDesc};
 
 pub use cases::cases;
 pub use grad::MaxPoolGrad;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::analysis::ClassScores;
-use crate::plain;
+use dali::plain;
 
 /// From this many classes on, the table has two columns of them.
 const TWO_COLUMNS: usize = 24;

@@ -1,6 +1,6 @@
 //! COCO scoring: detections against annotations, by boxes or by masks.
 //!
-//! `hotcoco` computes; this module adds the checks that turn a user's mistake into one sentence,
+//! `hotcoco` computes; this room adds the checks that turn a user's mistake into one sentence,
 //! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit.
 
 mod analysis;

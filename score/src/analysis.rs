@@ -216,7 +216,7 @@ fn images(eval: &COCOeval) -> Result<Vec<ImageScores>, ScoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::score::{GtAnnotation, GtCategory, GtImage, class_table, evaluate};
+    use crate::{GtAnnotation, GtCategory, GtImage, class_table, evaluate};
 
     fn ground_truth() -> GroundTruth {
         let image = |id| GtImage { id, height: 100, width: 100 };

@@ -52,7 +52,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Reads the bytes of `file`, without a byte order mark.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, ScoreError> {
-    let mut bytes = crate::file::read(file)
+    let mut bytes = dali::file::read(file)
         .map_err(|source| ScoreError::Read { file: file.to_owned(), source })?;
     if bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());

@@ -72,7 +72,7 @@ fn write_all<'a>(
             reason: format!("detection {i} {why}"),
         })?;
     }
-    crate::file::write(path, |out| {
+    dali::file::write(path, |out| {
         let mut separator = "[";
         for (i, detection) in detections.iter().enumerate() {
             out.write_all(separator.as_bytes())?;
