@@ -31,6 +31,8 @@ pub(crate) struct Allocation {
     /// `None` for memory that the host writes.
     written: Option<Written>,
     owned: bool,
+    /// Of a module, which any of its kernels may read.
+    is_variable: bool,
 }
 
 // SAFETY: the bytes are reached through raw pointers by launches and copies, which the streams put
@@ -48,6 +50,11 @@ impl Allocation {
     /// Length in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether it is a variable of a module.
+    pub(crate) fn is_variable(&self) -> bool {
+        self.is_variable
     }
 
     /// Where its bytes are in this process.
@@ -166,6 +173,15 @@ impl Memory {
 
     /// Poisoned memory; `None` if the device has no more.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<u64> {
+        self.allocate_as(bytes, false)
+    }
+
+    /// The same for a variable of a module.
+    pub(crate) fn allocate_variable(&self, bytes: usize) -> Option<u64> {
+        self.allocate_as(bytes, true)
+    }
+
+    fn allocate_as(&self, bytes: usize, is_variable: bool) -> Option<u64> {
         let bytes = bytes.max(1);
         {
             let mut used = self.used();
@@ -187,7 +203,8 @@ impl Memory {
             bits: (0..bytes.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             missing: AtomicUsize::new(bytes),
         };
-        let allocation = Allocation { host, bytes, written: Some(written), owned: true };
+        let written = Some(written);
+        let allocation = Allocation { host, bytes, written, owned: true, is_variable };
         let address = allocation.address();
         self.insert(allocation);
         Some(address)
@@ -195,7 +212,8 @@ impl Memory {
 
     /// Gives host memory, which stays the caller's, an address for kernels.
     pub(crate) fn map_host(&self, host: *mut u8, bytes: usize) -> u64 {
-        let allocation = Allocation { host, bytes, written: None, owned: false };
+        let (written, owned) = (None, false);
+        let allocation = Allocation { host, bytes, written, owned, is_variable: false };
         let address = allocation.address();
         self.insert(allocation);
         address

@@ -18,7 +18,8 @@ const FUNCTIONS: &str = "
     cuModuleLoadDataEx cuModuleUnload cuStreamBeginCapture_v2 cuStreamCreate
     cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamEndCapture cuStreamIsCapturing
     cuStreamQuery cuStreamSynchronize cuStreamWaitEvent cuTensorMapEncodeTiled
-    driverAddress driverCurrentDevice driverEnqueue driverSetWritten";
+    driverAddGpu driverAddress driverAlive driverCurrentDevice driverDeclare driverEnqueue
+    driverSetWritten driverTakeCounted";
 
 // SAFETY: functions of the C library, as POSIX declares them.
 unsafe extern "C" {

@@ -7,7 +7,6 @@ use std::io::Write;
 use std::sync::Arc;
 
 use device::{Device, Target};
-use emulated::{EmulatedDevice, Order};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::{CpuExecutor, GraphError, Program, StateSet};
 use kernels::case::normal;
@@ -23,9 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    // The emulated device runs the CUDA kernels on the processor, in any order that streams and
-    // events allow. `cuda::CudaDevice` implements the same trait.
-    let device = Arc::new(EmulatedDevice::new(Order::Random(1)));
+    // The device of training, on a driver that executes the compiled kernels on the processor, in
+    // any order that streams and events allow.
+    let device = Arc::new(test_gpu::open("A100 SEED=1"));
     let shared: Arc<dyn Device> = device.clone();
     let (program, mut state) = block()?;
     let program = Arc::new(program);

@@ -1,4 +1,4 @@
-//! A race refused: two streams, one wait left out, and what the emulated device says of it.
+//! A race refused: two streams, one wait left out, and what the driver for tests says of it.
 //!
 //! `cargo run --release -p graph --example 05_race_refused`
 
@@ -6,7 +6,6 @@ use std::error::Error;
 use std::io::Write;
 
 use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Touch};
-use emulated::{EmulatedDevice, Order};
 use graph::capture::{LaunchList, Work, capture};
 
 /// Elements of a buffer, in halves.
@@ -17,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let device = EmulatedDevice::new(Order::Given);
+    let device = test_gpu::open("A100");
 
     // `mask` reads what `ones` writes, on another stream, and waits for it: captured.
     let mut list = LaunchList::default();

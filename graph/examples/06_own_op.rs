@@ -7,7 +7,6 @@ use std::io::Write;
 use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
-use emulated::{EmulatedDevice, Order};
 use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal};
 use kernels::check;
 use kernels::cpu::CpuArgs;
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let device = EmulatedDevice::new(Order::Random(1));
+    let device = test_gpu::open("A100 SEED=1");
     for case in cases() {
         // Every output element is written, twice with the same bits.
         check_runs(&case)?;

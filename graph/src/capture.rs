@@ -8,11 +8,13 @@
 //! Any device task can be captured this way, without a [`Program`](crate::Program):
 //!
 //! ```
-//! use emulated::{EmulatedDevice, Order};
+//! //! use graph::capture::{HostWork, LaunchList, Work, capture};
+//! use device::{Access, Arg, Device, Launch, Touch};
+//!
 //! use graph::capture::{HostWork, LaunchList, Work, capture};
 //! use device::{Access, Arg, Device, Launch, Touch};
 //!
-//! let device = EmulatedDevice::new(Order::Random(1));
+//! let device = test_gpu::open("A100 SEED=1");
 //! let (dy, y, g) = (device.alloc(4)?, device.alloc(4)?, device.alloc(4)?);
 //! let buffer = |ptr, access| Arg::Buffer(Touch { ptr, bytes: 4, access });
 //! let relu = Launch::over("relu_mask_f16", 2)

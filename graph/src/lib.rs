@@ -29,7 +29,7 @@
 //! | `01_first_program` | two ops described, printed and run on the CPU |
 //! | `02_gradient` | the backward pass, checked by finite differences |
 //! | `03_memory_plan` | streams, waits, and which tensors share bytes |
-//! | `04_capture` | a step as one graph launch, on the emulated device |
+//! | `04_capture` | a step as one graph launch, on the driver for tests |
 //! | `05_race_refused` | a wait left out, and the message that names the race |
 //! | `06_own_op` | contract, cost, backward rule, CPU, launch and checks of a new op |
 //!

@@ -1,11 +1,11 @@
-//! Steps that are timed, stamped or observed on the emulated device: they compute the same as any
+//! Steps that are timed, stamped or observed on the driver for tests: they compute the same as any
 //! other step, and their reports are complete.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use device::cuda::CudaDevice;
 use device::{Device, Launch, LaunchArgs, Target};
-use emulated::{EmulatedDevice, Order, Planted};
 use graph::check::{NodeCheck, Verdict};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena, Stopwatch};
 use graph::program::Pass;
@@ -77,7 +77,7 @@ struct Run {
 }
 
 impl Run {
-    fn on(device: EmulatedDevice, wrong: bool) -> Self {
+    fn on(device: CudaDevice, wrong: bool) -> Self {
         let device: Arc<dyn Device> = Arc::new(device);
         let prepared = Prepared::new(Arc::new(program(wrong)), Target::Gpu(device.gpu().clone()))
             .expect("a schedule");
@@ -131,8 +131,8 @@ impl Run {
 #[test]
 fn measured_steps_are_steps_like_any_other() {
     for seed in 1..4 {
-        let mut plain = Run::on(EmulatedDevice::new(Order::Given), false);
-        let mut measured = Run::on(EmulatedDevice::new(Order::Random(seed)), false);
+        let mut plain = Run::on(test_gpu::open("A100"), false);
+        let mut measured = Run::on(test_gpu::open(&format!("A100 SEED={seed}")), false);
         let mut watch = Stopwatch::new(measured.device.clone(), 20).expect("memory");
         let one = measured.executor.capture_on_one_stream(0).expect("a capture");
         let stamped = measured.executor.capture_with_stamps(0).expect("a capture");
@@ -174,7 +174,7 @@ fn measured_steps_are_steps_like_any_other() {
 #[test]
 fn spans_keep_to_streams_and_waits() {
     for seed in 1..4 {
-        let mut run = Run::on(EmulatedDevice::new(Order::Random(seed)), false);
+        let mut run = Run::on(test_gpu::open(&format!("A100 SEED={seed}")), false);
         let stamped = run.executor.capture_with_stamps(0).expect("a capture");
         let mut watch = Stopwatch::new(run.device.clone(), 1).expect("memory");
         run.write().submit_with_stamps(&stamped, &mut watch).expect("a launch");
@@ -198,7 +198,7 @@ fn spans_keep_to_streams_and_waits() {
 /// node is named before it runs.
 #[test]
 fn a_wrong_kernel_is_found_by_name() {
-    let mut run = Run::on(EmulatedDevice::new(Order::Given), true);
+    let mut run = Run::on(test_gpu::open("A100"), true);
     let told = RefCell::new(vec![]);
     let mut check =
         NodeCheck::new(Precision::Fp16, u64::MAX, |name| told.borrow_mut().push(name.to_string()));
@@ -227,17 +227,17 @@ fn a_wrong_kernel_is_found_by_name() {
 
 #[test]
 fn a_fault_is_told_with_its_node() {
-    let planted = Planted { fault_in: Some("relu_mask_f16".into()), ..Planted::default() };
-    let mut run = Run::on(EmulatedDevice::new(Order::Given).with_planted(planted), false);
+    // The inputs come by the first kernel, the first node's is the second.
+    let mut run = Run::on(test_gpu::open("A100 PLANT=lost:2"), false);
     let mut check = NodeCheck::new(Precision::Fp16, u64::MAX, |_| ());
     let error = run.write().submit_watched(0, &mut check).expect_err("a fault").to_string();
-    assert!(error.starts_with("model.relu_mask#1: kernel `relu_mask_f16`"), "{error}");
+    assert!(error.starts_with("model.relu_mask#1: waiting for the GPU: "), "{error}");
     assert_eq!(check.checked().len(), 2, "what ran before it was looked at");
 }
 
 #[test]
 fn what_measuring_costs_is_measured() {
-    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));
+    let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));
     let free = device.memory().expect("memory").free;
     let cost = Stopwatch::cost(&device).expect("no fault");
     assert!(cost.empty_us >= 0.0 && cost.launch_us > cost.empty_us, "{cost:?}");

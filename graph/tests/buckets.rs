@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use device::cuda::CudaDevice;
 use device::{Device, Gpu, Target};
-use emulated::{EmulatedDevice, Order};
 use graph::buckets::all_reduce_buckets;
 use graph::capture::{LaunchList, Work, capture};
 use graph::exec::device::{DeviceExecutor, DeviceState, Place, Prepared, SharedArena};
@@ -70,7 +70,7 @@ fn means(width: usize, step: usize, ranks: usize, factor: f32) -> Vec<f64> {
 
 /// The kept tensors after each step of a captured graph on one rank: all sums, then the finite
 /// flag.
-fn run(device: EmulatedDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)> {
+fn run(device: CudaDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)> {
     let rank = device.ranks().rank;
     let device: Arc<dyn Device> = Arc::new(device);
     let target = Target::Gpu(device.gpu().clone());
@@ -98,9 +98,9 @@ fn run(device: EmulatedDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, 
 }
 
 /// All ranks, each in a thread of its own; every rank must hold the same bits.
-fn run_group(order: Order, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<f32>, i32)> {
+fn run_group(seed: u32, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<f32>, i32)> {
     let results: Vec<_> = std::thread::scope(|scope| {
-        let devices = EmulatedDevice::group(order, ranks).into_iter();
+        let devices = test_gpu::group(&format!("A100 SEED={seed}"), ranks).into_iter();
         let start =
             |device| scope.spawn(move || run(device, program(Some((ranks, bytes))).0, factor));
         let threads: Vec<_> = devices.map(start).collect();
@@ -110,7 +110,7 @@ fn run_group(order: Order, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<
         steps.iter().flat_map(|(sums, _)| sums.iter().map(|v| v.to_bits())).collect()
     };
     for rank in &results {
-        assert_eq!(bits(rank), bits(&results[0]), "{ranks} ranks, {bytes} bytes, {order:?}");
+        assert_eq!(bits(rank), bits(&results[0]), "{ranks} ranks, {bytes} bytes, seed {seed}");
     }
     results.into_iter().next().expect("a rank")
 }
@@ -118,7 +118,7 @@ fn run_group(order: Order, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<
 #[test]
 fn every_rank_holds_the_mean_of_all_gradients() {
     for ranks in [1, 2, 4] {
-        let first = run_group(Order::Given, ranks, 1 << 20, 1.0);
+        let first = run_group(9, ranks, 1 << 20, 1.0);
         for (step, (sums, finite)) in first.iter().enumerate() {
             assert_eq!(*finite, 1);
             let want: Vec<f64> =
@@ -132,7 +132,7 @@ fn every_rank_holds_the_mean_of_all_gradients() {
         }
         // Neither the buckets nor the order of blocks, threads and streams change a bit.
         for (seed, bytes) in [(1, 0), (2, 1), (3, 64), (4, 300), (5, 1 << 20), (6, usize::MAX)] {
-            assert_eq!(run_group(Order::Random(seed), ranks, bytes, 1.0), first, "{bytes} bytes");
+            assert_eq!(run_group(seed, ranks, bytes, 1.0), first, "{bytes} bytes");
         }
     }
 }
@@ -140,7 +140,7 @@ fn every_rank_holds_the_mean_of_all_gradients() {
 /// One rank's gradient is beyond fp16: all ranks see that the step must be skipped.
 #[test]
 fn an_overflow_reaches_every_rank() {
-    for (_, finite) in run_group(Order::Random(1), 2, 300, 60_000.0) {
+    for (_, finite) in run_group(1, 2, 300, 60_000.0) {
         assert_eq!(finite, 0);
     }
 }
@@ -204,7 +204,7 @@ fn buckets_leave_the_other_streams_as_they_are() {
 /// Without one of the waits of a bucket, or of the update for a bucket, the capture is refused.
 #[test]
 fn a_missing_wait_of_a_bucket_is_refused() {
-    let device = EmulatedDevice::new(Order::Given);
+    let device = test_gpu::open("A100");
     let program = Arc::new(program(Some((2, 300))).0);
     let target = Target::Gpu(device.gpu().clone());
     let prepared = Prepared::new(program, target).expect("a schedule");

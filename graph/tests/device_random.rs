@@ -1,10 +1,10 @@
-//! Random programs of real ops on the emulated device: streams in adversarial order give what the
+//! Random programs of real ops on the driver for tests: streams in adversarial order give what the
 //! CPU gives, and a plan or schedule that is wrong in one place is found out.
 
 use std::sync::Arc;
 
+use device::cuda::CudaDevice;
 use device::{Buffer, Device, DevicePtr, Gpu, LaunchArgs, Stream, Target, Workspace};
-use emulated::{EmulatedDevice, Order};
 use graph::capture::{Body, LaunchList, Work, capture};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::plan::Owner;
@@ -154,7 +154,7 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
         let program = prepared.program.clone();
         let truth = on_cpu(&program, 4);
         for order in 1..4 {
-            let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Random(order)));
+            let device: Arc<dyn Device> = Arc::new(test_gpu::open(&format!("A100 SEED={order}")));
             let memory = DeviceState::new(device.clone(), &[&program], &["ring"], &state());
             let memory = memory.expect("memory");
             let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
@@ -203,7 +203,7 @@ fn a_step_that_counts_as_done_is_done_on_every_stream() {
     let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
     let prepared = Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()));
     for order in 1..5 {
-        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Random(order)));
+        let device: Arc<dyn Device> = Arc::new(test_gpu::open(&format!("A100 SEED={order}")));
         let memory = DeviceState::new(device.clone(), &[&prepared.program], &["ring"], &state());
         let memory = memory.expect("memory");
         let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
@@ -220,7 +220,7 @@ fn a_step_that_counts_as_done_is_done_on_every_stream() {
 
 /// Memory of one program, laid out by the test, with one value moved if asked to.
 struct Bench {
-    device: EmulatedDevice,
+    device: CudaDevice,
     stream: Stream,
     arena: DevicePtr,
     inputs: Vec<(TensorId, DevicePtr)>,
@@ -228,8 +228,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(prepared: &Prepared, order: Order) -> Self {
-        let device = EmulatedDevice::new(order);
+    fn new(prepared: &Prepared, seed: u32) -> Self {
+        let device = test_gpu::open(&format!("A100 SEED={seed}"));
         let stream = device.stream().expect("a stream");
         let place = |bytes: &[u8]| {
             let (ptr, staging) = (device.alloc(bytes.len()), device.alloc_pinned(bytes.len()));
@@ -310,7 +310,7 @@ fn every_wait_that_is_dropped_is_found() {
     let mut dropped = 0;
     for seed in 0..12 {
         let prepared = prepared(seed, 25, 3);
-        let bench = Bench::new(&prepared, Order::Random(seed.into()));
+        let bench = Bench::new(&prepared, seed);
         let list = bench.launches(&prepared, None);
         let truth = on_cpu(&prepared.program, 1).remove(0).0;
         assert!(!bench.catches(&prepared, &list, &truth), "seed {seed}: the list as it is");
@@ -347,7 +347,7 @@ fn a_block_moved_onto_another_is_found() {
     for seed in 0..20 {
         let prepared = prepared(seed, 20, 2);
         let truth = on_cpu(&prepared.program, 1).remove(0).0;
-        let bench = Bench::new(&prepared, Order::Random(seed.into()));
+        let bench = Bench::new(&prepared, seed);
         let blocks = prepared.plan.blocks();
         for (i, a) in blocks.iter().enumerate() {
             let Owner::Tensor(tensor) = a.owner else { continue };

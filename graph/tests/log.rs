@@ -3,8 +3,8 @@
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
-use device::{Device, Gpu, Target};
-use emulated::{EmulatedDevice, Order, Planted};
+use device::cuda::CudaDevice;
+use device::{Device, Target};
 use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::{GraphError, Program, StateSet};
 use kernels::ops::relu_mask::ReluMask;
@@ -53,7 +53,7 @@ impl Subscriber for Lines {
 }
 
 /// The log of planning and capturing one ReLU mask on `device`, and how the capture ended.
-fn log_of(device: EmulatedDevice) -> (Vec<String>, Result<(), GraphError>) {
+fn log_of(device: CudaDevice) -> (Vec<String>, Result<(), GraphError>) {
     let lines = Lines::default();
     let ended = tracing::subscriber::with_default(lines.clone(), || {
         let mut program = Program::new();
@@ -73,7 +73,7 @@ fn log_of(device: EmulatedDevice) -> (Vec<String>, Result<(), GraphError>) {
 
 #[test]
 fn a_program_on_a_device_is_logged() {
-    let (lines, ended) = log_of(EmulatedDevice::new(Order::Given).with_gpu(Gpu::h100()));
+    let (lines, ended) = log_of(test_gpu::open("H100"));
     ended.expect("a captured step");
     let starts =
         ["planned a program", "loaded the kernels", "chose relu_mask_f16", "captured a graph"];
@@ -85,17 +85,15 @@ fn a_program_on_a_device_is_logged() {
 
 #[test]
 fn a_module_that_does_not_load_is_named() {
-    let log_of = |module: &str| {
-        let planted = Planted { broken_module: Some(module.into()), ..Planted::default() };
-        log_of(EmulatedDevice::new(Order::Given).with_planted(planted))
-    };
-    let (lines, ended) = log_of("relu_mask");
-    let named = |line: &&String| line.contains("did not load") && line.contains("relu_mask");
+    // A line of the module that holds the kernel is no PTX.
+    let log_of = |kernel: &str| log_of(test_gpu::open(&format!("A100 EDIT={kernel}:20=planted;")));
+    let (lines, ended) = log_of("relu_mask_f16");
+    let named = |line: &&String| line.contains("did not load") && line.contains("planted");
     assert!(lines.iter().any(|line| named(&line)), "{lines:?}");
     let fault = ended.expect_err("its kernel is launched").to_string();
-    assert!(fault.contains("relu_mask") && fault.contains("planted"), "{fault}");
+    assert!(fault.contains("compiling the PTX of kernels/src/ops/relu_mask"), "{fault}");
     // A module of which nothing is launched is not loaded.
-    let (lines, ended) = log_of("max_pool");
+    let (lines, ended) = log_of("max_pool_f16");
     ended.expect("a captured step");
     assert!(!lines.iter().any(|line| line.contains("max_pool")), "{lines:?}");
 }

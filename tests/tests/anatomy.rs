@@ -1,33 +1,32 @@
-//! `bench nodes` on the emulated device: what it tells of a step is whole, and training goes on
+//! `bench nodes` on the driver for tests: what it tells of a step is whole, and training goes on
 //! behind the steps that it makes as if they were any others.
 
 mod common;
 
-use std::process::Command;
 use std::sync::Arc;
 
+use common::driver::Gpus;
 use common::{Place, Said, said};
 use configs::Config;
 use device::Device;
-use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::exec::device::Stopwatch;
 
-fn nodes(place: &Place, arguments: &str) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench-emulated"));
-    said(command.arg("nodes").args(arguments.split_whitespace()).current_dir(place.path()))
+fn nodes(gpus: &Gpus, arguments: &str) -> Said {
+    said(&mut gpus.bench(&format!("nodes {arguments}")))
 }
 
 #[test]
 fn a_step_is_told_whole() {
-    let place = Place::new();
+    let gpus = Gpus::new("A100");
+    let place = &gpus.place;
     std::fs::write(place.path().join("c.json"), r#"{"copy_gb_per_s": 1, "fp16_tflops": 0.001}"#)
         .expect("a file");
     let said = nodes(
-        &place,
+        &gpus,
         "--preset micro --device cuda --repeats 1 --rows 3 --ceilings c.json --json n.json \
          --timeline t.svg",
     );
@@ -62,15 +61,19 @@ fn a_step_is_told_whole() {
     let drawing = place.text("t.svg");
     assert!(drawing.len() < 1 << 20 && drawing.ends_with("</svg>\n"));
     assert_eq!(drawing.matches("<title>").count(), works, "a bar for each node and both ends");
-    for words in ["emulated | commit ", "| micro | batch 2 | 64x64", "a stamp alone takes"] {
+    for words in [
+        "NVIDIA A100-SXM4-80GB, driver for CUDA 12.2 | commit ",
+        "| micro | batch 2 | 64x64",
+        "a stamp alone takes",
+    ] {
         assert!(drawing.contains(words), "{words}");
     }
 }
 
 #[test]
 fn the_check_says_what_it_left_out() {
-    let place = Place::new();
-    let said = nodes(&place, "--preset micro --device cuda --check --check-gflop 0.0001");
+    let gpus = Gpus::new("A100");
+    let said = nodes(&gpus, "--preset micro --device cuda --check --check-gflop 0.0001");
     assert_eq!(said.code, 0, "{}", said.err);
     let skipped = said.out.lines().filter(|line| line.starts_with("SKIPPED: ")).count();
     assert!(skipped > 0 && said.out.contains(&format!("0 differ, {skipped} skipped")));
@@ -81,8 +84,9 @@ fn the_check_says_what_it_left_out() {
 
 #[test]
 fn shapes_need_no_device_and_mistakes_are_told() {
-    let place = Place::new();
-    let said = nodes(&place, "--preset torchvision_r50 --padded 800x1344 --shapes s.json");
+    let gpus = Gpus::new("A100");
+    let place = &gpus.place;
+    let said = nodes(&gpus, "--preset torchvision_r50 --padded 800x1344 --shapes s.json");
     assert_eq!(said.code, 0, "{}", said.err);
     let told = place.json("s.json");
     assert_eq!((&told["preset"], &told["padded"]), (&"torchvision_r50".into(), &"800x1344".into()));
@@ -96,7 +100,7 @@ fn shapes_need_no_device_and_mistakes_are_told() {
             "add --set train.micro_steps=1",
         ),
     ] {
-        let said = nodes(&place, arguments);
+        let said = nodes(&gpus, arguments);
         assert!(said.code == 1 && said.err.contains(words), "{arguments}: {}", said.err);
     }
 }
@@ -109,7 +113,7 @@ fn training_goes_on_behind_measured_steps() {
     let config = Config::load("micro", &[dir]).expect("the preset loads");
     let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
     let trainer = || {
-        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));
+        let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));
         let trainer = Trainer::new(&config, &data, &Backend::Device(device.clone()));
         (device, trainer.unwrap_or_else(|e| panic!("{e}")))
     };

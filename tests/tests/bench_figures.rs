@@ -1,10 +1,11 @@
-//! `bench infer` on the CPU and on the emulated device, the history of what it measures, and
+//! `bench infer` on the CPU and on the driver for tests, the history of what it measures, and
 //! `bench --plan`.
 
 mod common;
 
 use std::process::Command;
 
+use common::driver::Gpus;
 use common::{Place, Said, micro, said};
 use serde_json::Value;
 
@@ -18,9 +19,9 @@ fn bench(place: &Place, arguments: &str) -> String {
     said.out
 }
 
-/// The same where `cuda` is the emulated device.
-fn on_device(place: &Place, arguments: &str) -> String {
-    let said = run(env!("CARGO_BIN_EXE_bench-emulated"), place, arguments);
+/// The same where there is a GPU.
+fn on_device(gpus: &Gpus, arguments: &str) -> String {
+    let said = said(&mut gpus.bench(arguments));
     assert_eq!(said.code, 0, "{arguments}: {}{}", said.out, said.err);
     said.out
 }
@@ -52,11 +53,12 @@ fn check_case(case: &Value, size: u64, images: u64) {
 
 #[test]
 fn detection_is_measured_on_the_cpu_and_on_a_device() {
-    let place = Place::new();
+    let gpus = Gpus::new("A100");
+    let place = &gpus.place;
     let wanted = "--preset micro --batch 1,3 --images 5 --warmup 1 --json i.json";
     let mut found = Vec::new();
     for device in ["cpu", "cuda"] {
-        let told = on_device(&place, &format!("infer {wanted} --device {device}"));
+        let told = on_device(&gpus, &format!("infer {wanted} --device {device}"));
         let value = place.json("i.json");
         assert_eq!((&value["kind"], &value["weights"]), (&"infer".into(), &"random".into()));
         let cases = value["cases"].as_array().expect("cases");
@@ -72,9 +74,9 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
     }
     assert_eq!(found, [10.0, 10.0]);
     // The spelling as a flag, drawn images of a shape, a time that is up at once.
-    let told = bench(&place, "--infer --preset micro --padded 64x96 --batch 2 --seconds 0");
+    let told = bench(place, "--infer --preset micro --padded 64x96 --batch 2 --seconds 0");
     assert!(told.contains(" 64x96      2 "), "{told}");
-    let told = refused(&place, "--infer --preset micro --batch 1,0");
+    let told = refused(place, "--infer --preset micro --batch 1,0");
     assert!(told.contains("--batch 0: a run takes at least one image"), "{told}");
 }
 
@@ -93,31 +95,29 @@ fn trained_weights_keep_the_threshold_of_the_config() {
 
 #[test]
 fn a_session_goes_into_the_history_once() {
-    let place = Place::new();
+    let gpus = Gpus::new("A100");
+    let place = &gpus.place;
     for folder in ["a", "b"] {
         std::fs::create_dir(place.join(folder)).expect("a folder");
     }
-    on_device(&place, "--preset micro --steps 2 --warmup 1 --device cuda --json a/step.json");
-    on_device(
-        &place,
-        "infer --preset micro --batch 2 --images 2 --device cuda --json b/infer.json",
-    );
+    on_device(&gpus, "--preset micro --steps 2 --warmup 1 --device cuda --json a/step.json");
+    on_device(&gpus, "infer --preset micro --batch 2 --images 2 --device cuda --json b/infer.json");
     let apart = "--preset micro --device cuda --check skip --repeats 1 --json b/nodes.json";
-    on_device(&place, &format!("nodes {apart}"));
-    let add = "history --add a b --into kept --date 2026-12-01 --remark emulated";
-    let told = bench(&place, add);
+    on_device(&gpus, &format!("nodes {apart}"));
+    let add = "history --add a b --into kept --date 2026-12-01 --remark none";
+    let told = bench(place, add);
     assert!(told.starts_with("wrote kept/2026-12-01-") && told.ends_with(": 3 files\n"), "{told}");
-    let fault = refused(&place, add);
+    let fault = refused(place, add);
     assert!(fault.contains("give all folders of the session at once, with --replace"), "{fault}");
-    assert!(bench(&place, &format!("{add} --replace")).starts_with("wrote "));
-    let told = bench(&place, "history --into kept");
-    for wanted in ["(emulated)", "step.json/images_per_second", "2026-12-01"] {
+    assert!(bench(place, &format!("{add} --replace")).starts_with("wrote "));
+    let told = bench(place, "history --into kept");
+    for wanted in ["(none)", "step.json/images_per_second", "2026-12-01"] {
         assert!(told.contains(wanted), "{wanted}: {told}");
     }
-    let told = bench(&place, "history --into kept --filter flops");
+    let told = bench(place, "history --into kept --filter flops");
     assert!(told.contains("nodes.json/rows/"), "{told}");
     place.write("a/other.json", "{\"commit\": \"another\"}");
-    let fault = refused(&place, &format!("{add} --replace"));
+    let fault = refused(place, &format!("{add} --replace"));
     assert!(fault.contains("is of the commit `"), "{fault}");
 }
 
@@ -125,34 +125,32 @@ fn a_session_goes_into_the_history_once() {
 /// time beside that of the plain step.
 #[test]
 fn the_sums_of_several_ranks_are_measured_with_one() {
-    let place = Place::new();
+    let gpus = Gpus::new("A100");
+    let place = &gpus.place;
     std::fs::create_dir(place.join("a")).expect("a folder");
     let step = "--preset micro --steps 2 --warmup 1";
-    on_device(&place, &format!("{step} --device cuda --json a/plain.json"));
+    on_device(&gpus, &format!("{step} --device cuda --json a/plain.json"));
     let summing = format!("{step} --all-reduce --against a/plain.json");
     let small = "--set ranks.bucket_mib=1";
-    let told = on_device(&place, &format!("{summing} {small} --device cuda --json a/sums.json"));
-    assert!(told.contains("all-reduce through emulated: "), "{told}");
+    let told = on_device(&gpus, &format!("{summing} {small} --device cuda --json a/sums.json"));
+    assert!(told.contains("all-reduce through nccl: "), "{told}");
     let [plain, sums] = ["a/plain.json", "a/sums.json"].map(|file| place.json(file));
     assert_eq!((&plain["all_reduce"], &plain["reduced"]), (&"none".into(), &Value::Null));
-    assert_eq!(
-        (&sums["all_reduce"], &sums["reduced"]["bucket_mib"]),
-        (&"emulated".into(), &1.into())
-    );
+    assert_eq!((&sums["all_reduce"], &sums["reduced"]["bucket_mib"]), (&"nccl".into(), &1.into()));
     assert!(number(&sums, "/reduced/buckets") == 1.0 && number(&sums, "/reduced/bytes") > 4e4);
     let ratio = number(&sums, "/step_ms/p50") / number(&plain, "/step_ms/p50");
     assert!((number(&sums, "/against/ratio") - ratio).abs() < 1e-9, "{sums}");
     let kernels = |value: &Value| number(value, "/graph_kernels/0");
     assert!(kernels(&sums) > kernels(&plain), "filling and emptying buckets");
 
-    let said = refused(&place, &format!("{step} --all-reduce --device cpu"));
-    assert!(said.contains("--all-reduce needs a GPU: on the CPU one rank sums nothing"), "{said}");
+    let told = refused(place, &format!("{step} --all-reduce --device cpu"));
+    assert!(told.contains("--all-reduce needs a GPU: on the CPU one rank sums nothing"), "{told}");
     for (file, words) in [
         ("a/sums.json", "holds no bench of a step without --all-reduce"),
         ("none.json", "--against none.json"),
     ] {
         let wrong = format!("{step} --all-reduce --against {file} --device cuda");
-        let said = run(env!("CARGO_BIN_EXE_bench-emulated"), &place, &wrong);
+        let said = said(&mut gpus.bench(&wrong));
         assert!(said.code == 1 && said.err.contains(words), "{}", said.err);
     }
 }

@@ -1,4 +1,4 @@
-//! Evaluation on the emulated device, against f32 on the CPU; and a whole session on both.
+//! Evaluation on the driver for tests, against f32 on the CPU; and a whole session on both.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use device::Device;
-use emulated::{EmulatedDevice, Order};
+use device::cuda::CudaDevice;
 use engine::EngineError;
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{
@@ -22,6 +22,7 @@ use engine::team::Team;
 use engine::train::{Event, Observer, Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
 use score::Rle;
+use test_gpu::{Alive, TestGpu};
 
 use common::Place;
 
@@ -37,8 +38,8 @@ fn config(place: &Place, set: &[&str]) -> Config {
     Config::load("micro", &all).expect("the preset loads")
 }
 
-fn emulated(order: Order) -> (Arc<EmulatedDevice>, Backend) {
-    let device = Arc::new(EmulatedDevice::new(order));
+fn on_driver(seed: u64) -> (Arc<CudaDevice>, Backend) {
+    let device = Arc::new(test_gpu::open(&format!("A100 SEED={seed}")));
     (device.clone(), Backend::Device(device))
 }
 
@@ -148,7 +149,7 @@ fn values_that_are_not_finite_are_found_for_a_device() {
     let place = Place::new();
     let config = config(&place, &[]);
     let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
-    let (_, backend) = emulated(Order::Given);
+    let (_, backend) = on_driver(1);
     let classes = data.num_classes();
     let mut model = DetectionModel::new(&config, classes, None, &backend).expect("a model");
     let made = Evaluator::new(&config, data, classes, &backend, &mut model.state);
@@ -174,7 +175,7 @@ fn detections_in_fp16_are_those_of_f32() {
     let mut host = ModelState::host(trained.state.clone());
     let mut cpu = trained.evaluator(&Backend::Cpu, &mut host);
     let wanted = cpu.detect(&mut host, &images, &quiet).expect("detections");
-    let (device, backend) = emulated(Order::Random(4));
+    let (device, backend) = on_driver(4);
     let mut trainer = trained.trainer(&backend);
     let mut evaluator = trained.evaluator(&backend, trainer.state());
     let before = device.counts();
@@ -216,7 +217,7 @@ fn detections_in_fp16_are_those_of_f32() {
 fn detections_in_floats(mut trained: Trained, images: &[usize], wanted: &[ImageDetections]) {
     for (precision, bound) in [(Precision::Fp32, 1e-5), (Precision::Tf32, SCORE_BOUND)] {
         trained.config.train.precision = precision;
-        let (_, backend) = emulated(Order::Random(4));
+        let (_, backend) = on_driver(4);
         let mut trainer = trained.trainer(&backend);
         let mut evaluator = trained.evaluator(&backend, trainer.state());
         let got = evaluator.detect(trainer.state(), images, &Progress::quiet());
@@ -246,7 +247,7 @@ fn magnified(image: &Image) -> Image {
 #[test]
 fn shapes_sizes_and_weights_change_between_detections() {
     let mut trained = Trained::new(&LONG);
-    let (_, backend) = emulated(Order::Random(6));
+    let (_, backend) = on_driver(6);
     let mut trainer = trained.trainer(&backend);
     let square = PaddedShape { height: 64, width: 64 };
     let shapes = [square, PaddedShape { height: 64, width: 96 }];
@@ -294,14 +295,15 @@ fn planning_anew_leaves_nothing_on_the_device() {
     let place = Place::new();
     let config = config(&place, &[]);
     let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
-    let (device, backend) = emulated(Order::Given);
+    let gpu = TestGpu::new("A100");
+    let backend = Backend::Device(Arc::new(gpu.open()));
     let classes = data.num_classes();
     let mut model = DetectionModel::new(&config, classes, None, &backend).expect("a model");
-    let before = device.alive();
+    let before = gpu.alive();
     let shapes = [PaddedShape { height: 64, width: 64 }];
     let made = Detector::new(&config, &shapes, classes, (1, 0), &backend, &mut model.state);
     let mut detector = made.expect("micro is sound");
-    let once = device.alive();
+    let once = gpu.alive();
     assert_eq!(once.graphs, before.graphs + 1);
     let mut image = EvaluationSet::new(&config, data).load(0).expect("an image");
     for _ in 0..3 {
@@ -310,10 +312,11 @@ fn planning_anew_leaves_nothing_on_the_device() {
         let ran = detector.run(0, std::slice::from_ref(&image), &mut model.state);
         ran.unwrap_or_else(|e| panic!("{e}"));
         assert!(detector.input_bytes(0) > bytes, "it was planned anew");
-        assert_eq!(device.alive(), once);
+        assert_eq!(gpu.alive(), once);
     }
     drop(detector);
-    assert_eq!(device.alive(), before);
+    // The device keeps the stream that it asks for faults.
+    assert_eq!(gpu.alive(), Alive { streams: before.streams + 1, ..before });
 }
 
 /// What a session leaves in its directory: its journal without the clock, and its checkpoints.
@@ -353,7 +356,7 @@ fn a_session_on_a_device_is_kept_as_one_on_the_cpu() {
     ];
     let place = Place::new();
     let (cpu, cpu_saved) = session(&place, Backend::Cpu, &set);
-    let (device, saved) = session(&place, emulated(Order::Random(8)).1, &set);
+    let (device, saved) = session(&place, on_driver(8).1, &set);
     assert_eq!((cpu.len(), device.len()), (14, 14), "11 steps and 3 evaluations");
     for (a, b) in cpu.iter().zip(&device) {
         for key in ["step", "epoch", "images", "lr", "loss_scale", "applied"] {
@@ -375,13 +378,13 @@ fn a_session_on_a_device_is_kept_as_one_on_the_cpu() {
 #[test]
 fn a_run_that_is_scored_late_ends_as_one_that_waits() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
-    for emulates in [false, true] {
+    for on_device in [false, true] {
         let end = |overlap: bool| {
             let place = Place::new();
             let config =
                 config(&place, &[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
             let run = RunDir::create(place.path(), "run").expect("a directory");
-            let backend = if emulates { emulated(Order::Random(5)).1 } else { Backend::Cpu };
+            let backend = if on_device { on_driver(5).1 } else { Backend::Cpu };
             let options = SessionOptions {
                 run,
                 resume: false,
@@ -444,7 +447,7 @@ fn a_warmed_up_session_makes_the_same_bits() {
             accept_changes: false,
             interrupted: Arc::new(AtomicBool::new(false)),
             progress: Progress::quiet(),
-            backend: emulated(Order::Random(9)).1,
+            backend: on_driver(9).1,
             team: Team::alone(),
             observer,
         };
@@ -471,7 +474,7 @@ fn a_session_that_is_interrupted_goes_on_where_it_was() {
     let place = Place::new();
     let config = config(&place, &set);
     let open = |run: RunDir, resume: bool, interrupted: &Arc<AtomicBool>| {
-        let (progress, backend) = (Progress::quiet(), emulated(Order::Random(3)).1);
+        let (progress, backend) = (Progress::quiet(), on_driver(3).1);
         let interrupted = interrupted.clone();
         let options = SessionOptions {
             run,

@@ -1,8 +1,7 @@
-//! Every op of the table on the emulated device, forward and backward, against the CPU reference.
+//! Every op of the table on the driver for tests, forward and backward, against the CPU reference.
 //!
 //! `ONEGRAPH_CASES=<text>` runs only the cases whose name holds the text, and one line is printed
-//! for each; it is for work on one op. `ONEGRAPH_MAX_FLOPS=<number>` leaves out cases of more
-//! operations, or more bytes of tensors, than that: sanitizers make kernels slow.
+//! for each; it is for work on one op.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,13 +10,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use emulated::{EmulatedDevice, Order};
+use device::cuda::CudaDevice;
 use kernels::case::{CUT_FLOOR, CaseError, OpCase, check_on_device};
 use kernels::cpu::HostTensor;
 use kernels::ops::cases;
 use kernels::{Cost, Precision};
 
-/// Ops of more FLOPs than this run once instead of twice: emulation makes 0.3 to 0.6 GFLOP/s.
+/// Ops of more FLOPs than this run once instead of twice: the driver makes a few GFLOP/s.
 const LARGE_FLOPS: u64 = 200_000_000;
 /// Ops of up to this many FLOPs sum as tensor cores do, which takes ten times as long.
 const CUT_FLOPS: u64 = 20_000_000;
@@ -36,25 +35,25 @@ struct Row {
     failures: Vec<String>,
 }
 
-fn run(case: &OpCase, precision: Precision, index: usize) -> Result<(usize, f64), CaseError> {
-    let cut = case.op.traits().on_tensor_cores && cost(case).flops <= CUT_FLOPS;
-    // Half of the cases run in an odd order of blocks and threads.
-    let order = if index.is_multiple_of(2) { Order::Given } else { Order::Random(index as u64) };
-    // Races between blocks show only where blocks share no thread of the machine; but threads that
-    // the sanitizer has to make for each launch cost it a hundred times the launch.
-    let apart = emulated::SANITIZE == "thread" && index.is_multiple_of(8);
-    let os_threads = if apart { 2 } else { 1 };
-    let device = EmulatedDevice::new(order).with_os_threads(os_threads);
-    let device = if cut { device.with_tensor_core_sums() } else { device };
-    check_on_device(case, &device, precision, LARGE_FLOPS).map(|report| (report.ops, report.worst))
+/// The GPUs of one thread: sums of products that are rounded, and cut off as tensor cores do.
+struct Gpus {
+    rounded: CudaDevice,
+    cut: CudaDevice,
 }
 
-/// True if the case is within the bounds that the environment sets.
-fn small_enough(case: &OpCase) -> bool {
-    let Ok(most) = std::env::var("ONEGRAPH_MAX_FLOPS") else { return true };
-    let most: u64 = most.parse().expect("ONEGRAPH_MAX_FLOPS is a number");
-    let cost = cost(case);
-    cost.flops.max(cost.bytes) <= most
+impl Gpus {
+    /// Whose streams, blocks and warps run in an order of this seed.
+    fn new(seed: usize) -> Self {
+        let rounded = test_gpu::open(&format!("A100 SEED={seed}"));
+        Self { rounded, cut: test_gpu::open(&format!("A100 SEED={seed} SUMS=a100")) }
+    }
+
+    fn run(&self, case: &OpCase, precision: Precision) -> Result<(usize, f64), CaseError> {
+        let cut = case.op.traits().on_tensor_cores && cost(case).flops <= CUT_FLOPS;
+        let device = if cut { &self.cut } else { &self.rounded };
+        let report = check_on_device(case, device, precision, LARGE_FLOPS)?;
+        Ok((report.ops, report.worst))
+    }
 }
 
 fn cost(case: &OpCase) -> Cost {
@@ -96,21 +95,17 @@ fn compare(precision: Precision, suits: impl Fn(&OpCase) -> bool) {
         return;
     }
     assert!(!cases.is_empty(), "no case's name holds `{filter}`");
-    let (cases, large): (Vec<_>, Vec<_>) = cases.into_iter().partition(small_enough);
-    if !large.is_empty() {
-        println!("SKIPPED: {} cases of more than ONEGRAPH_MAX_FLOPS operations", large.len());
-    }
     let rows: Mutex<BTreeMap<&'static str, Row>> = Mutex::default();
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((i, case)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|i| Some((i, cases.get(i)?)))
-                {
+        for thread in 0..threads {
+            let (cases, rows, next, filter) = (&cases, &rows, &next, &filter);
+            scope.spawn(move || {
+                let gpus = Gpus::new(thread);
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let started = Instant::now();
-                    let result = run(case, precision, i);
+                    let result = gpus.run(case, precision);
                     let seconds = started.elapsed().as_secs_f64();
                     if !filter.is_empty() {
                         println!("{case}: {result:?} {seconds:.2} s");
@@ -154,5 +149,5 @@ fn report(rows: &BTreeMap<&'static str, Row>) {
 /// Cases allow twice what the model of tensor cores shows.
 #[test]
 fn cases_allow_twice_what_cutting_costs() {
-    assert_eq!(CUT_FLOOR, 2.0 * emulated::CUT_PER_PRODUCT);
+    assert_eq!(CUT_FLOOR, 2.0 * test_gpu::CUT_PER_PRODUCT);
 }

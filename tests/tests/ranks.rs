@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use configs::Config;
+use device::cuda::CudaDevice;
 use device::{Alone, Device, Exchange, Ranks, Target};
-use emulated::{EmulatedDevice, Order};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::model::{Division, is_transient};
@@ -91,8 +91,8 @@ fn after(trainer: &mut Trainer, steps: u64) -> After {
     After { records, state }
 }
 
-/// The trainer of one rank of a group of emulated devices.
-fn trainer_on(run: &Run, device: EmulatedDevice) -> Trainer {
+/// The trainer of one rank of a group of devices.
+fn trainer_on(run: &Run, device: CudaDevice) -> Trainer {
     let (ranks, target) = (device.ranks(), Target::Gpu(device.gpu().clone()));
     let backend = Backend::Device(Arc::new(device));
     let train = &run.config.train;
@@ -101,7 +101,7 @@ fn trainer_on(run: &Run, device: EmulatedDevice) -> Trainer {
 }
 
 fn on_devices(run: &Run, count: usize, steps: u64, seed: u64) -> Vec<After> {
-    let devices = EmulatedDevice::group(Order::Random(seed), count);
+    let devices = test_gpu::group(&format!("A100 SEED={seed}"), count);
     in_threads(devices, |(_, device)| after(&mut trainer_on(run, device), steps))
 }
 
@@ -194,7 +194,7 @@ fn one_rank_that_sums_makes_the_step_of_one_that_does_not() {
     for images in ["data.synthetic.train_images=18", "data.synthetic.train_images=2"] {
         let run = Run::new(&[&TWENTY[..], &["solver.initial_loss_scale=1024", images]].concat());
         let [plain, sums] = [false, true].map(|reducing| {
-            let device = EmulatedDevice::group(Order::Random(3), 1).remove(0);
+            let device = test_gpu::group("A100 SEED=3", 1).remove(0);
             let backend = Backend::Device(Arc::new(device));
             let division = Division::alone(&run.config.train, &backend.target(&run.config));
             let division = if reducing { division.reducing() } else { division };

@@ -1,15 +1,19 @@
 //! FLOPs and bytes of a step's matrix products, by what its kernels did: tensor-core products and
-//! bytes counted on the emulated device, against what the ops' costs and the launches say.
+//! bytes counted by the driver for tests, against what the ops' costs and the launches say.
 //!
 //! A launch makes whole tiles of 16x8x16 products: its rows and columns are padded to tiles, and
 //! its reduction to k-blocks of 32. Both follow from the launch alone ([`Product`]), and the counts
 //! must be exactly those. So the FLOPs of `Op::cost` are a lower bound, and the padding is all that
 //! lies above it.
 
+use std::sync::Arc;
+
 use configs::Config;
 use device::{Arg, Launch};
-use emulated::{CountedLaunch, Operation};
-use tests::step::{CountedNode, counted_products};
+use test_gpu::{Counted, Operation, TestGpu};
+use tests::step::counted_products;
+
+type CountedNode = tests::step::CountedNode<Counted>;
 
 /// FLOPs of one `mma.m16n8k16`.
 const MMA_FLOPS: u64 = 2 * 16 * 8 * 16;
@@ -252,10 +256,14 @@ fn rpn_levels(launch: &Launch) -> Option<(Vec<Conv>, u64)> {
 }
 
 /// Holds the launch of an RPN's head to what follows from it.
-fn check_rpn_head(node: &CountedNode, counted: &CountedLaunch, tile: u64) -> Option<Totals> {
-    let (convs, anchors) = rpn_levels(&counted.launch)?;
+fn check_rpn_head(
+    node: &CountedNode,
+    (launch, counted): &(Launch, Counted),
+    tile: u64,
+) -> Option<Totals> {
+    let (convs, anchors) = rpn_levels(launch)?;
     let products: Vec<Product> =
-        convs.iter().flat_map(|conv| Product::of(&counted.launch, conv, conv.images)).collect();
+        convs.iter().flat_map(|conv| Product::of(launch, conv, conv.images)).collect();
     let sum = |of: &dyn Fn(&Product) -> u64| products.iter().map(of).sum::<u64>();
     let mma = counted.requests(Operation::Mma).count;
     assert_eq!(mma, sum(&|p| p.mma(tile) + p.rpn_mma(tile)), "{products:?}");
@@ -285,8 +293,8 @@ struct Totals {
 }
 
 /// Holds a launch that multiplies to what follows from it.
-fn check(node: &CountedNode, counted: &CountedLaunch, tile: u64) -> Totals {
-    let (launch, name) = (&counted.launch, &node.name);
+fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -> Totals {
+    let name = &node.name;
     let conv = Conv::of(launch).unwrap_or_else(|| panic!("{name}: no sizes in {launch:?}"));
     let images = node.images.unwrap_or(conv.images).min(conv.images);
     let products = Product::of(launch, &conv, images);
@@ -325,8 +333,7 @@ fn check(node: &CountedNode, counted: &CountedLaunch, tile: u64) -> Totals {
 }
 
 fn check_node(node: &CountedNode) -> Totals {
-    let products: Vec<_> =
-        node.launches.iter().filter_map(|l| Some((l, tile(&l.launch)?))).collect();
+    let products: Vec<_> = node.launches.iter().filter_map(|l| Some((l, tile(&l.0)?))).collect();
     let [(product, tile)] = products[..] else {
         panic!("{}: no one product in {:?}", node.name, node.launches)
     };
@@ -334,12 +341,12 @@ fn check_node(node: &CountedNode) -> Totals {
     let totals = totals.unwrap_or_else(|| check(node, product, tile));
     // With splits the last launch stores the output.
     let last = node.launches.last().unwrap_or(product);
-    let stored = last.requests(Operation::StoreGlobal).bytes;
+    let stored = last.1.requests(Operation::StoreGlobal).bytes;
     assert_eq!(stored, node.output_bytes, "{}: bytes of the output", node.name);
     println!(
         "{:<52} {:<36} {:>11} {:>11} {:>6.2} {:>9} {:>9} {:>9}",
         node.name,
-        product.launch.kernel,
+        product.0.kernel,
         totals.flops,
         totals.mma_flops,
         totals.mma_flops as f64 / totals.flops.max(1) as f64,
@@ -356,7 +363,10 @@ fn check_node(node: &CountedNode) -> Totals {
 fn products_of_a_step_do_what_their_costs_say() {
     // More positives than the images have: products of the mask head stop at a count.
     let set = ["model.roi.batch_size_per_image=64".to_string()];
-    let nodes = counted_products(&Config::load("micro", &set).expect("the preset loads"));
+    let config = Config::load("micro", &set).expect("the preset loads");
+    let gpu = TestGpu::new("A100 COUNT=1");
+    let nodes =
+        counted_products(&config, Arc::new(gpu.open()), || gpu.take_counted(), Counted::is_of);
     let all = nodes.iter().map(check_node).fold(Totals::default(), |sum, one| Totals {
         partial: sum.partial + one.partial,
         cost_flops: sum.cost_flops + one.cost_flops,

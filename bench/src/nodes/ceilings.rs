@@ -68,7 +68,7 @@ mod tests {
         assert!(read(r#"{"copy_gb_per_s": 0, "fp16_tflops": 1}"#).is_err());
         let sheet = Ceilings::of(None, "NVIDIA H100 80GB HBM3").expect("no file");
         assert_eq!(sheet.expect("a known GPU").source, "the data sheet's peaks");
-        assert!(Ceilings::of(None, "emulated").expect("no file").is_none());
+        assert!(Ceilings::of(None, "unknown").expect("no file").is_none());
         std::fs::remove_dir_all(&folder).expect("the folder");
     }
 }

@@ -1,7 +1,6 @@
 //! Adds what the ranks brought, in rank order.
 //!
-//! Halves are added in floats and rounded once, as the emulated device adds them, so that a run on
-//! either gives the same bits. NCCL itself rounds each hop of a ring.
+//! Halves are added in floats and rounded once. NCCL itself rounds each hop of a ring.
 
 use std::ffi::c_int;
 

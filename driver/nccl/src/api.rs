@@ -9,7 +9,7 @@ use std::{ptr, thread};
 
 use crate::add::Type;
 use crate::group::{Group, Sum};
-use crate::hook::{Driver, driver};
+use crate::hook::{Declared, Driver, driver};
 use crate::meeting::{self, UniqueId};
 use crate::plant::{check, planted};
 use crate::report::{
@@ -276,6 +276,11 @@ unsafe fn enqueue(group: &Arc<Group>, sum: Sum, stream: *mut c_void) -> Result<(
     group.hold();
     lock(&SUMS).insert(key, (group.clone(), sum));
     let data: *mut c_void = ptr::without_provenance_mut(key);
+    let declared = [(sum.from, 0), (sum.to, 1)];
+    let declared =
+        declared.map(|(first, writes)| Declared { first, bytes: sum.bytes() as u64, writes });
+    // SAFETY: the list has so many entries.
+    unsafe { (group.driver.declare)(declared.as_ptr(), declared.len()) };
     // SAFETY: the caller vouches for the stream; the two functions take any number.
     let code = unsafe { hook(stream, c"ncclAllReduce".as_ptr(), execute, release, data) };
     if code == 0 {

@@ -9,12 +9,26 @@ use std::sync::OnceLock;
 /// A function that the driver calls with the data of an operation.
 pub type Call<T> = unsafe extern "C" fn(*mut c_void) -> T;
 
+/// Bytes that an operation touches.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Declared {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub bytes: u64,
+    /// 1 if they are written.
+    pub writes: u64,
+}
+
 /// The functions of the test driver for libraries that put work on its streams.
 #[derive(Debug, Clone, Copy)]
 pub struct Driver {
     /// `driverEnqueue`: stream, name, what each execution calls, what the end calls, data.
     pub enqueue:
         unsafe extern "C" fn(*mut c_void, *const c_char, Call<i32>, Call<()>, *mut c_void) -> i32,
+    /// `driverDeclare`: what the next operation of this thread touches.
+    pub declare: unsafe extern "C" fn(*const Declared, usize),
     /// `driverAddress`: where these bytes of the device are in this process, or null.
     pub address: unsafe extern "C" fn(u64, u64) -> *mut u8,
     /// `driverSetWritten`: these bytes of the device hold values now.
@@ -68,6 +82,7 @@ fn functions(library: *mut c_void) -> Option<Driver> {
     unsafe {
         Some(Driver {
             enqueue: function(library, c"driverEnqueue")?,
+            declare: function(library, c"driverDeclare")?,
             address: function(library, c"driverAddress")?,
             set_written: function(library, c"driverSetWritten")?,
             current_device: function(library, c"driverCurrentDevice")?,

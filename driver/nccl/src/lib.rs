@@ -39,5 +39,5 @@ pub use api::{
     Raw, ncclAllReduce, ncclCommAbort, ncclCommGetAsyncError, ncclCommInitRank, ncclGetErrorString,
     ncclGetLastError, ncclGetUniqueId, ncclGetVersion,
 };
-pub use hook::{Call, Driver, use_driver};
+pub use hook::{Call, Declared, Driver, use_driver};
 pub use meeting::UniqueId;

@@ -5,6 +5,7 @@ use std::thread;
 
 use super::errors::*;
 use super::graph::{Capture, Node};
+use super::order;
 use super::state::{Context, Point, Step, new_handle};
 use super::work::{Handle, Mark, Work};
 
@@ -109,7 +110,7 @@ pub(super) fn end(context: &mut Context, stream: Handle) -> Outcome<Vec<Node>> {
         return Err(CAPTURE_INVALIDATED.into());
     }
     match capture.unjoined(&tail) {
-        0 => Ok(capture.nodes),
+        0 => order::check(&capture.nodes).map(|()| capture.nodes),
         count => Err(misuse(
             CAPTURE_UNJOINED,
             format!("the first stream does not wait for {count} operations on other streams"),

@@ -1,14 +1,13 @@
 //! One instruction of a kernel that is replaced when its module is loaded: for tests of tests.
 
 use std::borrow::Cow;
-use std::env;
 
 /// `KERNEL:LINE=TEXT`: the line of the module's text that holds the kernel, counted from 1.
 const EDIT: &str = "DRIVER_EDIT";
 
 /// The module's text, with the line replaced if this is the module.
-pub(super) fn edited(text: &str) -> Cow<'_, str> {
-    env::var(EDIT).map_or(Cow::Borrowed(text), |edit| apply(text, &edit))
+pub(super) fn edited<'a>(text: &'a str, edit: Option<&str>) -> Cow<'a, str> {
+    edit.map_or(Cow::Borrowed(text), |edit| apply(text, edit))
 }
 
 fn apply<'a>(text: &'a str, edit: &str) -> Cow<'a, str> {

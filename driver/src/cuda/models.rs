@@ -1,9 +1,18 @@
 //! The GPUs of this machine, as the environment asks for them.
 
 use std::env;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+use super::settings::Settings;
 
 /// One GPU.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    pub(super) model: Model,
+    pub(super) settings: &'static Settings,
+}
+
+/// A kind of GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Model {
     key: &'static str,
@@ -88,17 +97,37 @@ impl Model {
     }
 }
 
-/// The GPUs that this process sees.
-pub(super) fn visible() -> &'static [Model] {
-    static VISIBLE: OnceLock<Vec<Model>> = OnceLock::new();
-    VISIBLE.get_or_init(|| {
-        let installed = env::var("DRIVER_GPUS").unwrap_or_else(|_| "A100".into());
-        let memory = env::var("DRIVER_MEMORY").ok().map(|bytes| {
-            bytes.parse().unwrap_or_else(|_| panic!("DRIVER_MEMORY: {bytes:?} is no number"))
-        });
-        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
-        select(&installed, memory, visible.as_deref())
-    })
+/// Those of the environment, and those that tests of this process added. They stay.
+static GPUS: LazyLock<RwLock<Vec<&'static Gpu>>> = LazyLock::new(|| {
+    let installed = env::var("DRIVER_GPUS").unwrap_or_else(|_| "A100".into());
+    let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+    let settings: &Settings = Box::leak(Box::new(Settings::of_environment()));
+    let models = select(&installed, settings.memory_bytes, visible.as_deref()).into_iter();
+    RwLock::new(models.map(|model| &*Box::leak(Box::new(Gpu { model, settings }))).collect())
+});
+
+/// A GPU that this process sees, by its number.
+pub(super) fn gpu(number: usize) -> Option<&'static Gpu> {
+    GPUS.read().unwrap_or_else(PoisonError::into_inner).get(number).copied()
+}
+
+/// How many GPUs this process sees.
+pub(super) fn count() -> usize {
+    GPUS.read().unwrap_or_else(PoisonError::into_inner).len()
+}
+
+/// Adds a GPU for one test: its number.
+///
+/// Panics if the words name no model.
+pub(super) fn add(words: &str) -> usize {
+    let (model, settings) = Settings::of_words(words);
+    let model = named(model, settings.memory_bytes);
+    // The short name, by which plans without a GPU go.
+    let model = Model { name: model.key, ..model };
+    let settings: &Settings = Box::leak(Box::new(settings));
+    let mut gpus = GPUS.write().unwrap_or_else(PoisonError::into_inner);
+    gpus.push(Box::leak(Box::new(Gpu { model, settings })));
+    gpus.len() - 1
 }
 
 /// The CUDA version of the driver.
@@ -119,22 +148,23 @@ pub(super) fn newest_ptx(version: i32) -> u32 {
     }
 }
 
+/// A model by its name, such as `H100`, or `A100:14` with so many multiprocessors.
+fn named(name: &str, memory: Option<usize>) -> Model {
+    let (key, part) = name.split_once(':').map_or((name, None), |(k, n)| (k, Some(n)));
+    let found = MODELS.iter().find(|model| model.key == key).cloned();
+    let mut model = found.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} is not known"));
+    if let Some(part) = part {
+        let count = part.parse().ok().filter(|n| (1..=model.multiprocessors).contains(n));
+        model.multiprocessors =
+            count.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} has no such part"));
+    }
+    model.memory_bytes = memory.unwrap_or(usize::MAX).min(model.memory_bytes);
+    model
+}
+
 fn select(installed: &str, memory: Option<usize>, visible: Option<&str>) -> Vec<Model> {
     let names = installed.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let gpus: Vec<Model> = names
-        .map(|name| {
-            let (key, part) = name.split_once(':').map_or((name, None), |(k, n)| (k, Some(n)));
-            let found = MODELS.iter().find(|model| model.key == key).cloned();
-            let mut model = found.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} is not known"));
-            if let Some(part) = part {
-                let count = part.parse().ok().filter(|n| (1..=model.multiprocessors).contains(n));
-                model.multiprocessors =
-                    count.unwrap_or_else(|| panic!("DRIVER_GPUS: {name:?} has no such part"));
-            }
-            model.memory_bytes = memory.unwrap_or(usize::MAX).min(model.memory_bytes);
-            model
-        })
-        .collect();
+    let gpus: Vec<Model> = names.map(|name| named(name, memory)).collect();
     let Some(visible) = visible else { return gpus };
     // As the driver does: the first entry that names no GPU hides itself and the rest.
     let chosen = visible.split(',').map(|entry| entry.trim().parse::<usize>().ok());

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::env;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+/// The failures of one GPU, or of a process.
 #[derive(Debug, Default)]
-struct Plants {
+pub(super) struct Plants {
     /// Function, number of the call, error.
     calls: Vec<(String, u64, i32)>,
     /// Kernel, number of the execution.
@@ -36,17 +37,9 @@ pub(super) fn of_call(function: &str) -> Option<i32> {
     plants().of_call(function)
 }
 
-/// The fate of this execution of a kernel.
-pub(super) fn of_kernel(name: &str) -> Fate {
-    plants().of_kernel(name)
-}
-
 fn plants() -> &'static Plants {
     static PLANTS: OnceLock<Plants> = OnceLock::new();
-    PLANTS.get_or_init(|| {
-        let text = env::var("DRIVER_PLANT").unwrap_or_default();
-        parse(&text).unwrap_or_else(|entry| panic!("DRIVER_PLANT: {entry:?} is not understood"))
-    })
+    PLANTS.get_or_init(|| Plants::of(&env::var("DRIVER_PLANT").unwrap_or_default()))
 }
 
 /// Reads the list; the entry that is wrong otherwise.
@@ -73,6 +66,11 @@ fn parse(text: &str) -> Result<Plants, String> {
 }
 
 impl Plants {
+    /// Panics with the entry that is not understood.
+    pub(super) fn of(text: &str) -> Self {
+        parse(text).unwrap_or_else(|entry| panic!("DRIVER_PLANT: {entry:?} is not understood"))
+    }
+
     fn of_call(&self, function: &str) -> Option<i32> {
         let mut named = self.calls.iter().filter(|(name, ..)| name == function).peekable();
         named.peek()?;
@@ -80,7 +78,8 @@ impl Plants {
         named.find(|(_, nth, _)| *nth == count).map(|(.., code)| *code)
     }
 
-    fn of_kernel(&self, kernel: &str) -> Fate {
+    /// The fate of this execution of a kernel.
+    pub(super) fn of_kernel(&self, kernel: &str) -> Fate {
         if let Some(before) = self.lost
             && self.count("lost:") > before
         {

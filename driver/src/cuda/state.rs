@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::errors::*;
 use super::graph::{Capture, Exec, Node, Run};
-use super::models::{self, Model};
+use super::models::{Gpu, Model};
 use super::work::{Handle, Mark, Work};
 use crate::memory::Memory;
 use crate::ptx::{Kernel, Module};
@@ -42,10 +42,13 @@ pub(super) struct Context {
     pub(super) handle: Handle,
     /// Number of the device.
     pub(super) device: usize,
+    pub(super) gpu: &'static Gpu,
     pub(super) references: usize,
     pub(super) memory: Arc<Memory>,
     /// The error of all later calls.
     pub(super) failed: Option<i32>,
+    /// What happened, unless it was planted.
+    pub(super) why: Option<String>,
     pub(super) streams: BTreeMap<Handle, Stream>,
     pub(super) events: BTreeMap<Handle, Event>,
     pub(super) modules: BTreeMap<Handle, Module>,
@@ -276,13 +279,15 @@ impl State {
 
 impl Context {
     /// An empty one, with all the memory of its device.
-    pub(super) fn new(device: usize, model: &Model) -> Self {
+    pub(super) fn new(device: usize, gpu: &'static Gpu) -> Self {
         Self {
             handle: new_handle(),
             device,
+            gpu,
             references: 0,
-            memory: Arc::new(Memory::new(model.memory_bytes)),
+            memory: Arc::new(Memory::new(gpu.model.memory_bytes)),
             failed: None,
+            why: None,
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             modules: BTreeMap::new(),
@@ -299,7 +304,7 @@ impl Context {
 
     /// The device.
     pub(super) fn model(&self) -> &'static Model {
-        &models::visible()[self.device]
+        &self.gpu.model
     }
 
     /// The error that lasts, if there is one.

@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Instant;
 
 use super::errors::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
-use super::plant::{self, Fate};
-use crate::exec::{self, Launch};
+use super::plant::Fate;
+use super::settings::Settings;
+use crate::exec::{self, Declared, Launch};
 use crate::memory::Memory;
 
 /// A handle as programs hold it; 0 is none.
@@ -55,6 +56,8 @@ pub(super) struct External {
     pub(super) release: unsafe extern "C" fn(*mut c_void),
     /// The address of the data.
     pub(super) data: usize,
+    /// What it may touch, if the program declares it.
+    pub(super) declared: Option<Vec<Declared>>,
 }
 
 impl Drop for External {
@@ -111,11 +114,45 @@ impl Mark {
 }
 
 impl Work {
+    /// What it may touch; `None` if that is not known.
+    pub(super) fn touches(&self) -> Option<Vec<Declared>> {
+        let one =
+            |first: u64, bytes: usize, writes| Declared { first, bytes: bytes as u64, writes };
+        match self {
+            Self::Nothing => Some(vec![]),
+            Self::Launch(launch, _) => launch.declared.clone(),
+            Self::ToDevice { to, bytes } => Some(vec![one(*to, bytes.len(), 1)]),
+            Self::ToHost { from, bytes } => {
+                let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner).len();
+                Some(vec![one(*from, bytes, 0)])
+            }
+            Self::Copy { to, from, bytes } => {
+                Some(vec![one(*to, *bytes, 1), one(*from, *bytes, 0)])
+            }
+            Self::External(external) => external.declared.clone(),
+        }
+    }
+
+    /// For reports.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Launch(launch, _) => &launch.kernel.name,
+            Self::ToDevice { .. } | Self::ToHost { .. } | Self::Copy { .. } => "a copy",
+            Self::External(external) => &external.name,
+        }
+    }
+
     /// Executes the operation. Holds no lock.
-    pub(super) fn execute(&self, memory: &Memory, seed: u64) -> Result<(), Broken> {
+    pub(super) fn execute(
+        &self,
+        memory: &Memory,
+        seed: u64,
+        settings: &Settings,
+    ) -> Result<(), Broken> {
         let inside = match self {
             Self::Nothing => true,
-            Self::Launch(launch, _) => return execute_kernel(launch, memory, seed),
+            Self::Launch(launch, _) => return execute_kernel(launch, memory, seed, settings),
             Self::External(external) => return external.execute(),
             Self::Copy { to, from, bytes } => memory.copy(*to, *from, *bytes),
             Self::ToDevice { to, bytes } => {
@@ -134,17 +171,26 @@ impl Work {
     }
 }
 
-fn execute_kernel(launch: &Launch, memory: &Memory, seed: u64) -> Result<(), Broken> {
-    match plant::of_kernel(&launch.kernel.name) {
+fn execute_kernel(
+    launch: &Launch,
+    memory: &Memory,
+    seed: u64,
+    settings: &Settings,
+) -> Result<(), Broken> {
+    match settings.plants.of_kernel(&launch.kernel.name) {
         Fate::Runs => {}
         Fate::Lost => return Err(Broken { code: LAUNCH_FAILED, sentence: None }),
         Fate::Hangs => loop {
             thread::park();
         },
     }
-    let run = || exec::run(launch, memory, seed);
+    let run = || exec::run(launch, memory, seed, settings.options);
     match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(counted)) => {
+            let mut all = settings.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(counted);
+            Ok(())
+        }
         Ok(Err(fault)) => Err(Broken { code: fault.code, sentence: Some(fault.sentence) }),
         Err(_) => {
             let sentence = format!("the executor panicked in {}", launch.kernel.name);

@@ -1,12 +1,12 @@
 //! Executes what the streams of a context hold, in an order that the seed decides.
 
-use std::env;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::graph::Run;
 use super::report;
+use super::settings::{Schedule, Settings};
 use super::state::{Context, Step, Stream, changed, lock};
 use super::work::{Broken, Handle, Work};
 use crate::memory::Memory;
@@ -22,17 +22,6 @@ const MAX_STARVED: usize = 2000;
 const YIELDS: usize = 16;
 /// Lets them for at most so many microseconds.
 const MAX_YIELD: usize = 100;
-
-/// Which of the streams goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Schedule {
-    /// The one that was enqueued first, at once.
-    Eager,
-    /// The one that was enqueued last, when the host waits.
-    Late,
-    /// Any.
-    Random,
-}
 
 /// What may begin: the first of a stream, or a node of the graph there.
 #[derive(Debug, Clone, Copy)]
@@ -55,28 +44,12 @@ enum Choice {
 /// Starts the worker of a context.
 pub(super) fn start(context: &Context) {
     let (handle, memory) = (context.handle, context.memory.clone());
-    let mut random = Random::new(seed());
-    // A name that is not known ends the program here, and not the worker alone.
-    schedule();
-    thread::spawn(move || work(handle, &memory, &mut random));
+    let settings = context.gpu.settings;
+    thread::spawn(move || work(handle, &memory, settings));
 }
 
-/// The seed of all choices.
-fn seed() -> u64 {
-    env::var("DRIVER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
-fn schedule() -> Schedule {
-    static SCHEDULE: OnceLock<Schedule> = OnceLock::new();
-    *SCHEDULE.get_or_init(|| match env::var("DRIVER_SCHEDULE").as_deref() {
-        Ok("eager") => Schedule::Eager,
-        Ok("late") => Schedule::Late,
-        Ok("random") | Err(_) => Schedule::Random,
-        Ok(other) => panic!("DRIVER_SCHEDULE: {other:?} is not eager, late or random"),
-    })
-}
-
-fn work(handle: Handle, memory: &Arc<Memory>, random: &mut Random) {
+fn work(handle: Handle, memory: &Arc<Memory>, settings: &'static Settings) {
+    let random = &mut Random::new(settings.seed);
     let mut state = lock();
     while let Some(context) = state.contexts.get_mut(&handle) {
         match choose(context, random) {
@@ -96,9 +69,10 @@ fn work(handle: Handle, memory: &Arc<Memory>, random: &mut Random) {
                 if matches!(*work, Work::External(_)) {
                     // It may wait for another process: other streams go on meanwhile.
                     let memory = memory.clone();
-                    thread::spawn(move || execute(handle, &work, candidate, &memory, seed));
+                    let run = move || execute(handle, &work, candidate, &memory, (seed, settings));
+                    thread::spawn(run);
                 } else {
-                    execute(handle, &work, candidate, memory, seed);
+                    execute(handle, &work, candidate, memory, (seed, settings));
                 }
                 state = lock();
             }
@@ -106,8 +80,14 @@ fn work(handle: Handle, memory: &Arc<Memory>, random: &mut Random) {
     }
 }
 
-fn execute(context: Handle, work: &Work, candidate: Candidate, memory: &Memory, seed: u64) {
-    let done = work.execute(memory, seed);
+fn execute(
+    context: Handle,
+    work: &Work,
+    candidate: Candidate,
+    memory: &Memory,
+    (seed, settings): (u64, &Settings),
+) {
+    let done = work.execute(memory, seed, settings);
     if let Some(context) = lock().contexts.get_mut(&context) {
         end(context, candidate, done);
     }
@@ -116,7 +96,8 @@ fn execute(context: Handle, work: &Work, candidate: Candidate, memory: &Memory, 
 /// Chooses what begins next.
 fn choose(context: &mut Context, random: &mut Random) -> Choice {
     let now = Instant::now();
-    let is_late = schedule() == Schedule::Late && context.waiting == 0;
+    let schedule = context.gpu.settings.schedule;
+    let is_late = schedule == Schedule::Late && context.waiting == 0;
     let (mut candidates, mut rest) = (vec![], None::<Duration>);
     for (handle, stream) in &mut context.streams {
         let Some(item) = stream.queue.front() else { continue };
@@ -133,7 +114,7 @@ fn choose(context: &mut Context, random: &mut Random) -> Choice {
     if candidates.is_empty() {
         return Choice::Rest(rest);
     }
-    Choice::Begin(match schedule() {
+    Choice::Begin(match schedule {
         Schedule::Eager => candidates.swap_remove(extreme(&candidates, |c| (c.first, c.node))),
         Schedule::Late => {
             let key = |c: &Candidate| (u64::MAX - c.newest, c.node.map(|node| usize::MAX - node));
@@ -212,6 +193,7 @@ fn end(context: &mut Context, candidate: Candidate, done: Result<(), Broken>) {
         if let Some(sentence) = &broken.sentence {
             report::fault(broken.code, sentence);
         }
+        context.why = broken.sentence;
         context.fail(broken.code);
         return;
     }

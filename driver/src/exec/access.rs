@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::block::{Block, Window};
+use super::counts::{self, Operation};
 use super::races;
 use super::shared::Touch;
 use super::warp::{Copy16, Doubles, Warp, Words, lanes};
@@ -141,12 +142,15 @@ impl Block<'_> {
         }
         let end = most.wrapping_add(bytes as u64);
         let hint = self.hints[pc] as usize;
-        let fits = |window: &Window| window.first <= least && end <= window.end && most < end;
+        let writes = matches!(access, races::Access::Write | races::Access::Atomic);
+        let fits = |window: &Window| {
+            window.first <= least && end <= window.end && most < end && (window.writes || !writes)
+        };
         if self.windows.get(hint).is_some_and(fits) {
             self.note_global(hint, addresses, mask, bytes, access)?;
         } else {
             for lane in lanes(mask) {
-                let window = self.window(addresses[lane], bytes, lane)?;
+                let window = self.window(addresses[lane], bytes, lane, writes)?;
                 self.hints[pc] = window as u32;
                 self.note_global(window, addresses, 1 << lane, bytes, access)?;
             }
@@ -158,10 +162,17 @@ impl Block<'_> {
         Ok(all)
     }
 
-    /// The window that holds these bytes.
-    fn window(&mut self, address: u64, bytes: usize, lane: usize) -> Result<usize, Trouble> {
+    /// A window that holds these bytes.
+    fn window(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        lane: usize,
+        writes: bool,
+    ) -> Result<usize, Trouble> {
         let end = address.wrapping_add(bytes as u64);
-        let known = self.windows.iter().position(|w| w.first <= address && end <= w.end);
+        let holds = |w: &Window| w.first <= address && end <= w.end;
+        let known = self.windows.iter().position(|w| holds(w) && (w.writes || !writes));
         if let Some(known) = known.filter(|_| address < end) {
             return Ok(known);
         }
@@ -172,9 +183,18 @@ impl Block<'_> {
             );
             return trouble(ILLEGAL_ADDRESS, 1 << lane, text);
         };
+        if self.launch.declared.is_some() && !allocation.is_variable() {
+            let what = if writes { "writes" } else { "reads" };
+            let text = if self.windows.iter().any(holds) {
+                format!("{what} {bytes} bytes at {address:#x}, which the launch declares as read")
+            } else {
+                format!("{what} {bytes} bytes at {address:#x} that the launch does not declare")
+            };
+            return trouble(LAUNCH_FAILED, 1 << lane, text);
+        }
         let first = allocation.address();
         let end = first + allocation.bytes() as u64;
-        self.windows.push(Window { first, end, allocation });
+        self.windows.push(Window { first, end, writes: true, allocation });
         Ok(self.windows.len() - 1)
     }
 
@@ -188,7 +208,8 @@ impl Block<'_> {
         bytes: usize,
         access: races::Access,
     ) -> Result<(), Trouble> {
-        let Window { first, allocation, .. } = &self.windows[window];
+        let allocation = &self.windows[window].allocation;
+        let first = allocation.address();
         if access != races::Access::Write && !allocation.is_complete() {
             for lane in lanes(mask) {
                 let offset = (addresses[lane] - first) as usize;
@@ -233,6 +254,7 @@ impl Block<'_> {
             return self.load_parameter(warp, access, mask);
         }
         let from = self.reach(warp, access, mask, Touch::Read)?;
+        self.count(warp, access, mask, [Operation::LoadShared, Operation::LoadGlobal]);
         for member in 0..usize::from(access.count) {
             let reg = access.registers[member];
             let at = member * access.element.bytes();
@@ -254,6 +276,32 @@ impl Block<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Counts a load or store of shared or global memory, if that is asked for.
+    #[inline(always)]
+    fn count(&mut self, warp: &Warp, access: &Access, mask: u32, [shared, global]: [Operation; 2]) {
+        if self.counts.is_none() {
+            return;
+        }
+        let addresses = self.addresses(warp, &access.address);
+        let bytes = access.element.bytes() * usize::from(access.count);
+        let is_shared = |lane: &usize| match access.space {
+            Where::Shared => true,
+            Where::Generic => (SHARED_WINDOW..LOCAL_WINDOW).contains(&addresses[*lane]),
+            _ => false,
+        };
+        let is_near = |lane: &usize| {
+            let at = addresses[*lane];
+            matches!(access.space, Where::Local | Where::Parameter)
+                || access.space == Where::Generic && (LOCAL_WINDOW..PARAMETER_WINDOW).contains(&at)
+        };
+        let near = lanes(mask).filter(is_near).fold(0, |all, lane| all | 1 << lane);
+        let in_shared = lanes(mask).filter(is_shared).fold(0, |all, lane| all | 1 << lane);
+        if let Some(counts) = &mut self.counts {
+            counts::add(counts, shared, &addresses, in_shared, bytes);
+            counts::add(counts, global, &addresses, mask & !in_shared & !near, bytes);
+        }
     }
 
     /// A parameter at a constant address: the same bytes for each lane.
@@ -287,6 +335,7 @@ impl Block<'_> {
         mask: u32,
     ) -> Result<(), Trouble> {
         let to = self.reach(warp, access, mask, Touch::Write)?;
+        self.count(warp, access, mask, [Operation::StoreShared, Operation::StoreGlobal]);
         for member in 0..usize::from(access.count) {
             let reg = access.registers[member];
             let at = member * access.element.bytes();
@@ -369,6 +418,10 @@ impl Block<'_> {
     ) -> Result<(), Trouble> {
         let addresses = self.near_addresses(warp, place);
         let rows = self.reach_rows(warp, &addresses, registers.len(), Touch::Read)?;
+        if let Some(counts) = &mut self.counts {
+            let mask = u32::MAX >> (32 - 8 * registers.len());
+            counts::add(counts, Operation::LoadMatrix, &addresses, mask, 16);
+        }
         for (m, reg) in registers.iter().enumerate() {
             let mut matrix = [[0u16; 8]; 8];
             for row in 0..8 {
@@ -414,6 +467,14 @@ impl Block<'_> {
             return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
         }
         let places = self.reach_near(warp, Where::Shared, &to, mask, whole, Touch::Begin)?;
+        if let Some(counts) = &mut self.counts {
+            // Padding is not read.
+            let read = lanes(mask).filter(|lane| bytes[*lane] > 0).fold(0, |all, l| all | 1 << l);
+            counts::add(counts, Operation::CopyToShared, &to, mask, whole);
+            counts::add(counts, Operation::CopyFromGlobal, &from, read, whole);
+            let padding = lanes(read).map(|lane| whole as u64 - u64::from(bytes[lane]));
+            counts[Operation::CopyFromGlobal as usize].bytes -= padding.sum::<u64>();
+        }
         for lane in lanes(mask) {
             let mut data = [0; 16];
             let count = bytes[lane] as usize;

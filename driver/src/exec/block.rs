@@ -5,24 +5,27 @@ use std::sync::Arc;
 
 use super::arithmetic::arithmetic;
 use super::collective;
+use super::counts::{self, Counts, Operation};
 use super::coverage;
 use super::flight::{Copies, MAX_BARRIERS, Named, Products, Progress, State};
 use super::races::Races;
 use super::shared::Shared;
 use super::tensor;
-use super::warp::{NO_CALL, Stop, Warp, lanes};
+use super::warp::{Copy16, NO_CALL, Stop, Warp, lanes};
 use super::{
-    Fault, LAUNCH_FAILED, LAUNCH_TIMEOUT, Launch, MAX_INSTRUCTIONS, Options, Trouble, trouble,
+    Declared, Fault, LAUNCH_FAILED, LAUNCH_TIMEOUT, Launch, MAX_INSTRUCTIONS, Options, Trouble,
+    trouble,
 };
 use crate::memory::{Allocation, Memory};
 use crate::ptx::program::{Op, Program, RESULT, Special};
 use crate::random::Random;
 
-/// An allocation that the launch has reached.
+/// Bytes that the launch may reach: those of an allocation, or what is declared of it.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) first: u64,
     pub(super) end: u64,
+    pub(super) writes: bool,
     pub(super) allocation: Arc<Allocation>,
 }
 
@@ -38,7 +41,7 @@ pub(super) struct Block<'a> {
     pub(super) random: Random,
     pub(super) shared: Shared,
     pub(super) races: Option<Races>,
-    /// Allocations that the launch has reached, and by instruction the one it reached last.
+    /// Windows that the launch has reached, or all that are declared; by instruction the last one.
     pub(super) windows: Vec<Window>,
     pub(super) hints: Vec<u32>,
     warps: Vec<Warp>,
@@ -54,6 +57,8 @@ pub(super) struct Block<'a> {
     instructions: u64,
     /// Executions by instruction, if they are asked for.
     pub(super) counters: Vec<u64>,
+    /// What warps asked for, if that is to be counted.
+    pub(super) counts: Option<Counts>,
 }
 
 impl<'a> Block<'a> {
@@ -76,7 +81,7 @@ impl<'a> Block<'a> {
             random,
             shared: Shared::new(shared, options.watch_shared, &kernel.program),
             races: options.watch_global.then(Races::default),
-            windows: vec![],
+            windows: declared(launch, memory),
             hints: vec![0; kernel.program.steps.len()],
             warps: (0..threads.div_ceil(32)).map(warp).collect(),
             products: products(&kernel.program, threads.div_ceil(32) as usize),
@@ -88,6 +93,7 @@ impl<'a> Block<'a> {
             index: 0,
             instructions: 0,
             counters: coverage::counters(&kernel.program),
+            counts: options.count.then(Counts::default),
         }
     }
 
@@ -244,7 +250,7 @@ impl<'a> Block<'a> {
                     continue;
                 }
                 Op::Return => {
-                    self.end(warp, mask);
+                    self.end(warp, mask)?;
                     continue;
                 }
                 _ if mask == 0 => {}
@@ -299,7 +305,7 @@ impl<'a> Block<'a> {
     }
 
     /// Lanes return from a call, or end.
-    fn end(&self, warp: &mut Warp, mask: u32) {
+    fn end(&self, warp: &mut Warp, mask: u32) -> Result<(), Trouble> {
         let returning = lanes(mask).filter(|lane| warp.calls[*lane] != NO_CALL);
         let returning = returning.fold(0, |all, lane| all | 1 << lane);
         for lane in lanes(returning) {
@@ -312,12 +318,19 @@ impl<'a> Block<'a> {
             }
             warp.set_aside(call + 1, 1 << lane);
         }
-        warp.alive &= !(mask & !returning);
+        let ended = mask & !returning;
+        let late = |copy: &&Copy16| ended >> copy.lane & 1 != 0;
+        if let Some(copy) = warp.copies.iter().find(late) {
+            let text = "ends before a cp.async of its own has come";
+            return trouble(LAUNCH_FAILED, 1 << copy.lane, text);
+        }
+        warp.alive &= !ended;
         warp.mask &= !mask;
         warp.pc += 1;
         if warp.mask == 0 {
             warp.regroup();
         }
+        Ok(())
     }
 
     /// What reaches memory, or other lanes.
@@ -334,11 +347,17 @@ impl<'a> Block<'a> {
             }
             Op::Mma16(of) => {
                 all_here(warp, mask, u32::MAX)?;
+                if let Some(counts) = &mut self.counts {
+                    counts::add_instruction(counts, Operation::Mma);
+                }
                 tensor::mma16(warp, p, of, self.options.sums);
                 Ok(())
             }
             Op::Mma8(of) => {
                 all_here(warp, mask, u32::MAX)?;
+                if let Some(counts) = &mut self.counts {
+                    counts::add_instruction(counts, Operation::Mma);
+                }
                 tensor::mma8(warp, p, of, self.options.sums);
                 Ok(())
             }
@@ -390,6 +409,16 @@ impl<'a> Block<'a> {
             Special::Lane => lane as u32,
         }
     }
+}
+
+/// The windows of what is declared; all that is in use was found at the launch.
+fn declared(launch: &Launch, memory: &Memory) -> Vec<Window> {
+    let window = |declared: &Declared| {
+        let (allocation, _) = memory.find(declared.first, declared.bytes as usize)?;
+        let (first, end) = (declared.first, declared.first + declared.bytes);
+        Some(Window { first, end, writes: declared.writes != 0, allocation })
+    };
+    launch.declared.iter().flatten().filter_map(window).collect()
 }
 
 fn products(program: &Program, warps: usize) -> Vec<Products> {

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use super::{Fault, Launch, Options, Sums, run_with};
+use super::{Fault, Launch, Options, Sums, run as execute};
 use crate::memory::Memory;
 use crate::ptx::Module;
 use crate::random::Random;
 use crate::tensor_map::TensorMap;
 
-const OPTIONS: Options = Options { sums: Sums::Rounded, watch_shared: true, watch_global: true };
+const OPTIONS: Options =
+    Options { sums: Sums::Rounded, watch_shared: true, watch_global: true, count: false };
 
 /// Runs a body that has the addresses of `given` and of its results in `%d0` and `%d1`, two more
 /// parameters in `%d2` and `%d3`, and its thread's number in `%r0`.
@@ -48,8 +49,9 @@ fn run(
         block: [threads, 1, 1],
         dynamic_shared: 0,
         parameters: parameters.into_iter().flat_map(u64::to_le_bytes).collect(),
+        declared: None,
     };
-    run_with(&launch, &memory, seed, OPTIONS)?;
+    execute(&launch, &memory, seed, OPTIONS)?;
     let mut bytes = vec![0; 1 << 15];
     // SAFETY: the target is the whole of the vector.
     assert!(unsafe { memory.read(to, bytes.as_mut_ptr(), bytes.len()) });

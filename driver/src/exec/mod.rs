@@ -7,6 +7,7 @@ mod arithmetic;
 mod block;
 mod bulk;
 mod collective;
+mod counts;
 pub(crate) mod coverage;
 mod flight;
 mod float;
@@ -24,12 +25,13 @@ mod warp;
 #[cfg(test)]
 mod wgmma_tests;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::memory::Memory;
 use crate::ptx::Kernel;
 use crate::random::Random;
 use block::Block;
+pub(crate) use counts::{Counted, Counts};
 
 /// Warp instructions of a block, after which it does not end.
 const MAX_INSTRUCTIONS: u64 = 1 << 32;
@@ -52,6 +54,18 @@ pub(crate) struct Launch {
     pub(crate) dynamic_shared: u32,
     /// The parameters, laid out as the kernel's `parameters` say.
     pub(crate) parameters: Vec<u8>,
+    /// All that the kernel may touch, if the program declares it.
+    pub(crate) declared: Option<Vec<Declared>>,
+}
+
+/// Bytes that a program declares for an operation.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Declared {
+    pub(crate) first: u64,
+    pub(crate) bytes: u64,
+    /// 1 if they may be written.
+    pub(crate) writes: u64,
 }
 
 /// Why a launch failed.
@@ -77,50 +91,36 @@ fn trouble<T>(code: i32, lanes: u32, text: impl Into<String>) -> Result<T, Troub
 
 /// How tensor cores add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sums {
+pub(crate) enum Sums {
     /// In fp32, rounded after each product.
     Rounded,
     /// So many products at once, cut off with so many bits beyond fp32's.
     Cut { group: usize, bits: i32 },
 }
 
-/// What the environment chooses.
+/// How a launch is executed.
 #[derive(Debug, Clone, Copy)]
-struct Options {
-    sums: Sums,
+pub(crate) struct Options {
+    pub(crate) sums: Sums,
     /// Shared bytes are watched for races and reads of what nobody wrote.
-    watch_shared: bool,
+    pub(crate) watch_shared: bool,
     /// Global bytes are watched for races between blocks.
-    watch_global: bool,
+    pub(crate) watch_global: bool,
+    /// What warps ask of memory and tensor cores is counted.
+    pub(crate) count: bool,
 }
 
-fn options() -> &'static Options {
-    static OPTIONS: OnceLock<Options> = OnceLock::new();
-    OPTIONS.get_or_init(|| {
-        let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|v| v == value);
-        let sums = match std::env::var("DRIVER_SUMS").as_deref() {
-            // Fasi et al. 2021, PeerJ CS 7:e330; Khattak and Mikaitis 2025, arXiv 2512.07004.
-            Ok("a100") => Sums::Cut { group: 8, bits: 1 },
-            Ok("h100") => Sums::Cut { group: 16, bits: 2 },
-            _ => Sums::Rounded,
-        };
-        Options {
-            sums,
-            watch_shared: !is("DRIVER_CHECKS", "0"),
-            watch_global: is("DRIVER_CHECKS", "races"),
-        }
-    })
-}
-
-/// Runs all blocks; their and their warps' order is drawn from `seed`.
+/// Runs all blocks; their and their warps' order is drawn from `seed`. What warps asked for, if
+/// that is to be counted.
 ///
 /// # Errors
 /// The first fault, with its place.
-pub(crate) fn run(launch: &Launch, memory: &Memory, seed: u64) -> Result<(), Fault> {
-    run_with(launch, memory, seed, *options())
-}
-
-fn run_with(launch: &Launch, memory: &Memory, seed: u64, options: Options) -> Result<(), Fault> {
+pub(crate) fn run(
+    launch: &Launch,
+    memory: &Memory,
+    seed: u64,
+    options: Options,
+) -> Result<Option<Counted>, Fault> {
     let name = &launch.kernel.name;
     if !(is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
@@ -149,7 +149,7 @@ fn run_with(launch: &Launch, memory: &Memory, seed: u64, options: Options) -> Re
         };
     }
     coverage::add(name, &launch.kernel.program, &block.counters);
-    Ok(())
+    Ok(block.counts.map(|requests| Counted::of(launch, requests)))
 }
 
 fn gcd(a: usize, b: usize) -> usize {

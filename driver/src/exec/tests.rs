@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Fault, Launch, Options, Sums, run_with};
+use super::{Fault, Launch, Options, Sums, run as execute};
 use crate::memory::Memory;
 use crate::ptx::Module;
 
@@ -12,7 +12,8 @@ const REGISTERS: &str = ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<32>; .r
                          .reg .b64 %d<16>; .reg .f64 %g<8>; .shared .align 16 .b8 near[1024];";
 
 /// All checks, so that races between blocks are seen, too.
-const STRICT: Options = Options { sums: Sums::Rounded, watch_shared: true, watch_global: true };
+const STRICT: Options =
+    Options { sums: Sums::Rounded, watch_shared: true, watch_global: true, count: false };
 
 /// Device memory for a small kernel: the words that it reads, and room for those that it writes.
 struct Bench {
@@ -49,8 +50,9 @@ impl Bench {
             block: [threads, 1, 1],
             dynamic_shared: 0,
             parameters,
+            declared: None,
         };
-        run_with(&launch, &self.memory, seed, STRICT)?;
+        execute(&launch, &self.memory, seed, STRICT)?;
         let mut words = vec![0u32; (blocks * threads) as usize];
         // SAFETY: the target is the whole of the vector.
         assert!(unsafe { self.memory.read(self.made, words.as_mut_ptr().cast(), 4 * words.len()) });

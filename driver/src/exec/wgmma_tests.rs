@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use super::{Fault, Launch, Options, Sums, run_with};
+use super::{Fault, Launch, Options, Sums, run};
 use crate::memory::Memory;
 use crate::ptx::Module;
 use crate::random::Random;
 
-const OPTIONS: Options = Options { sums: Sums::Rounded, watch_shared: true, watch_global: true };
+const OPTIONS: Options =
+    Options { sums: Sums::Rounded, watch_shared: true, watch_global: true, count: false };
 const IDENTITY: &[u8] = include_bytes!("../../tests/ptx/wgmma_identity.ptx.zst");
 const LOOP: &[u8] = include_bytes!("../../tests/ptx/wgmma_n128.ptx.zst");
 /// The swizzle of 128 bytes, rows of 64 values of k: the descriptor of both operands of the loop.
@@ -65,8 +66,9 @@ impl Bench {
             block: [threads as u32, 1, 1],
             dynamic_shared: shared as u32,
             parameters: self.parameters,
+            declared: None,
         };
-        run_with(&launch, &self.memory, seed, OPTIONS)?;
+        run(&launch, &self.memory, seed, OPTIONS)?;
         let mut results = vec![0; bytes];
         // SAFETY: the target is the whole of the vector.
         assert!(unsafe { self.memory.read(made, results.as_mut_ptr(), bytes) });

@@ -9,8 +9,8 @@ mod parse;
 pub(crate) mod program;
 mod registers;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::memory::Memory;
 use flow::Flow;
@@ -45,10 +45,16 @@ pub(crate) struct Kernel {
     pub(crate) program: Program,
 }
 
+/// The entries of a module by name.
+type Kernels = BTreeMap<String, Arc<Kernel>>;
+
+/// Texts that were read, and have no variables: GPUs of one process load the same modules.
+static READ: LazyLock<Mutex<HashMap<String, Kernels>>> = LazyLock::new(Mutex::default);
+
 /// A loaded module; dropping it gives its variables' memory up.
 #[derive(Debug)]
 pub(crate) struct Module {
-    kernels: BTreeMap<String, Arc<Kernel>>,
+    kernels: Kernels,
     memory: Arc<Memory>,
     variables: Vec<u64>,
 }
@@ -59,6 +65,19 @@ impl Module {
     /// # Errors
     /// One sentence with the line of what is not understood.
     pub(crate) fn load(text: &str, memory: &Arc<Memory>) -> Result<Self, String> {
+        let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = read().get(text).cloned();
+        if let Some(kernels) = known {
+            return Ok(Self { kernels, memory: memory.clone(), variables: vec![] });
+        }
+        let module = Self::read(text, memory)?;
+        if module.variables.is_empty() {
+            read().insert(text.into(), module.kernels.clone());
+        }
+        Ok(module)
+    }
+
+    fn read(text: &str, memory: &Arc<Memory>) -> Result<Self, String> {
         let parsed = parse::parse(text)?;
         if parsed.version == 0 || parsed.version > MAX_VERSION {
             return Err(format!("PTX version {} is not read", f64::from(parsed.version) / 10.0));
@@ -99,7 +118,8 @@ impl Module {
     #[allow(unsafe_code)]
     fn place(&mut self, parsed: &Parsed, variable: usize) -> Result<u64, String> {
         let bytes = &parsed.variables[variable].bytes;
-        let address = self.memory.allocate(bytes.len()).ok_or("no memory for a variable")?;
+        let address =
+            self.memory.allocate_variable(bytes.len()).ok_or("no memory for a variable")?;
         self.variables.push(address);
         // SAFETY: the source is the whole of a slice.
         unsafe { self.memory.write(address, bytes.as_ptr(), bytes.len()) };

@@ -46,6 +46,13 @@ kernels! {
             st.global.u32 [%mine], %r1;",
         "", "cp.async.commit_group;",
         719, "touches shared bytes that a cp.async still brings" }
+    { "a thread that ends before its copy has come", &[], (1, 64),
+        "cp.async.cg.shared.global [%row], [%items], 16;
+            cp.async.commit_group;
+            st.global.u32 [%mine], %thread;
+            <here>",
+        "", "cp.async.wait_group 0;",
+        719, "ends before a cp.async of its own has come" }
     { "a wait for copies, and no barrier before another warp's", &[], (1, 64),
         "cp.async.cg.shared.global [%row], [%items], 16;
             cp.async.commit_group;

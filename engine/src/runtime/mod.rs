@@ -25,7 +25,7 @@ pub use state::ModelState;
 pub enum Backend {
     /// The CPU reference, in f32.
     Cpu,
-    /// A CUDA device, or the emulated one in tests.
+    /// A CUDA device.
     Device(Arc<dyn Device>),
 }
 

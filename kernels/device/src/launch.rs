@@ -2,7 +2,7 @@
 //!
 //! An op's `cuda.rs` turns shapes and addresses into a list of [`Launch`]es. Every buffer argument
 //! declares how many bytes the kernel may access and whether it reads or writes them, so the
-//! emulated device can enforce it, and races between streams show without a run.
+//! driver for tests can enforce it, and races between streams show without a run.
 
 use bytemuck::Pod;
 

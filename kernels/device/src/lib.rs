@@ -11,8 +11,8 @@
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
 //! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
-//! Two devices implement [`Device`]: CUDA, and the emulated one for tests, which runs the same
-//! kernels compiled for the CPU. All work is asynchronous and ordered by streams and events;
+//! CUDA implements [`Device`]; tests run it on a driver of their own, in place of NVIDIA's, which
+//! executes the same kernels on the processor. All work is asynchronous and ordered by streams and events;
 //! captured work runs when it is replayed. Only [`Device::download`] and [`Device::synchronize`]
 //! make the host wait for the device, and both are counted.
 //!
@@ -34,8 +34,7 @@
 //! assert_eq!(fill.touches().collect::<Vec<_>>(), [y]);
 //! ```
 //!
-//! `graph/examples/04_capture.rs` and `graph/examples/05_race_refused.rs` run launches on the
-//! emulated device.
+//! `graph/examples/04_capture.rs` and `graph/examples/05_race_refused.rs` run launches there.
 
 // In a test a panic is the report; elsewhere errors are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -23,7 +23,7 @@ const F16_RELATIVE: f64 = 1.0 / 1024.0;
 const F32_RELATIVE: f64 = 4e-6;
 /// Tolerance of a sum of products on tensor cores, per product, in units of the output's root mean
 /// square. Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum.
-/// Twice the error of the A100 model on the emulated device.
+/// Twice the error of the A100 model of the driver for tests.
 pub const CUT_FLOOR: f64 = 2e-8;
 /// Tolerance of an op in f32 where only the order of sums is another, in units of the output's root
 /// mean square.

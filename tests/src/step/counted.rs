@@ -1,10 +1,9 @@
-//! One step on the emulated device, its matrix products counted.
+//! One step on the driver for tests, its matrix products counted.
 
 use std::sync::Arc;
 
 use configs::Config;
 use device::{Device, Launch, Target};
-use emulated::{CountedLaunch, EmulatedDevice, Order};
 use graph::report::node_cost;
 use graph::{Node, Program};
 use kernels::{Cost, DType, Precision};
@@ -14,7 +13,7 @@ use super::program::{Changes, OnDevice, SQUARE, build, images, inputs};
 
 /// A node that multiplies matrices, and what its launches did in a step.
 #[derive(Debug)]
-pub struct CountedNode {
+pub struct CountedNode<T> {
     /// As reports name it.
     pub name: String,
     /// What the op says, with the count of its images at capacity.
@@ -24,25 +23,31 @@ pub struct CountedNode {
     /// Images that held data, if the op counts them.
     pub images: Option<u64>,
     /// In the order of the op's list.
-    pub launches: Vec<CountedLaunch>,
+    pub launches: Vec<(Launch, T)>,
 }
 
 /// The products of one step of a config, on drawn images of 64x64.
-pub fn counted_products(config: &Config) -> Vec<CountedNode> {
+/// `take` takes what the device has counted, launch by launch; `is_of` finds a launch.
+pub fn counted_products<T>(
+    config: &Config,
+    device: Arc<dyn Device>,
+    take: impl Fn() -> Vec<T>,
+    is_of: impl Fn(&T, &Launch) -> bool,
+) -> Vec<CountedNode<T>> {
     let place = folder();
     let store = images(place.path());
-    let device = Arc::new(EmulatedDevice::new(Order::Given).counting());
     let target = Target::Gpu(device.gpu().clone());
     let (mut built, state) = build(&store, config, SQUARE, target.clone(), Changes::NONE);
     keep_counts(&mut built.program);
-    let mut step = OnDevice::of(vec![(built, state)], &target, device.clone());
+    let mut step = OnDevice::of(vec![(built, state)], &target, device);
     inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| step.write(0, name, bytes));
-    device.take_counted();
+    take();
     step.run(0);
-    let mut counted = device.take_counted();
-    let mut take = |launch: &Launch| {
-        let at = counted.iter().position(|counted| counted.launch == *launch);
-        counted.swap_remove(at.unwrap_or_else(|| panic!("`{}` did not run", launch.kernel)))
+    let mut counted = take();
+    let mut of = |launch: &Launch| {
+        let at = counted.iter().position(|counted| is_of(counted, launch));
+        let at = at.unwrap_or_else(|| panic!("`{}` did not run", launch.kernel));
+        (launch.clone(), counted.swap_remove(at))
     };
     let prepared = &step.executor.programs()[0];
     let program = &prepared.program;
@@ -59,7 +64,7 @@ pub fn counted_products(config: &Config) -> Vec<CountedNode> {
             cost: node_cost(program, node),
             output_bytes,
             images: count_of(program, node).map(|_| images(place.node.index()) as u64),
-            launches: work.kernels().map(&mut take).collect(),
+            launches: work.kernels().map(&mut of).collect(),
         })
     });
     products.collect()

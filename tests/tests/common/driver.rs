@@ -47,6 +47,14 @@ impl Gpus {
         command
     }
 
+    /// The command bench in the place.
+    pub(crate) fn bench(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
+        command.args(arguments.split_whitespace()).current_dir(self.place.path());
+        self.show(&mut command);
+        command
+    }
+
     pub(crate) fn run(&self, arguments: &str) -> Said {
         said(&mut self.command(arguments, &[]))
     }

@@ -11,14 +11,14 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("choices", &[]),
     ("configs", &["choices"]),
     ("device", &["choices"]),
-    ("emulated", &["device"]),
     ("compile", &["device"]),
     ("driver", &[]),
     ("driver_nccl", &[]),
     ("kernels", &["choices", "device"]),
+    ("test_gpu", &["device", "driver", "driver_nccl", "kernels"]),
     ("dali", &["choices"]),
     ("score", &["dali"]),
-    ("graph", &["device", "kernels", "emulated"]),
+    ("graph", &["device", "kernels", "test_gpu"]),
     ("ranks", &["device"]),
     ("engine", &["configs", "device", "kernels", "graph", "dali", "score", "ranks"]),
     ("bench", &["configs", "device", "kernels", "graph", "dali", "ranks", "engine"]),
@@ -28,11 +28,11 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
         &[
             "configs",
             "device",
-            "emulated",
             "compile",
             "driver",
             "driver_nccl",
             "kernels",
+            "test_gpu",
             "graph",
             "dali",
             "score",
@@ -45,19 +45,19 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that only tests may import, and tools of developers: no program for users holds them.
-const FOR_TESTS: &[&str] = &["emulated", "compile", "driver", "driver_nccl"];
+const FOR_TESTS: &[&str] = &["compile", "driver", "driver_nccl", "test_gpu"];
 
 /// Rooms that are no program for users, whatever their tables say.
-const FOR_DEVELOPERS: &[&str] = &["tests"];
+const FOR_DEVELOPERS: &[&str] = &["tests", "test_gpu"];
 
 /// Rooms inside another's folder; all others are in the folder of their name.
 const INNER: &[(&str, &str)] = &[
     ("choices", "configs/choices"),
     ("device", "kernels/device"),
-    ("emulated", "kernels/emulated"),
     ("compile", "tools/compile"),
     ("gpu_kit", "tools/gpu-kit"),
     ("driver_nccl", "driver/nccl"),
+    ("test_gpu", "driver/test_gpu"),
 ];
 
 /// The folder of a package, from the checkout's root.
@@ -200,8 +200,8 @@ mod tests {
                 assert!(faults[0].contains(&format!("`{to}` ([{table}])")), "{}", faults[0]);
             }
         }
-        let inner = import_faults(&all_rooms(), &[edge("emulated", "graph", "dependencies")]);
-        assert!(inner[0].starts_with("kernels/emulated/Cargo.toml: `emulated` may"), "{inner:?}");
+        let inner = import_faults(&all_rooms(), &[edge("test_gpu", "graph", "dependencies")]);
+        assert!(inner[0].starts_with("driver/test_gpu/Cargo.toml: `test_gpu` may"), "{inner:?}");
         let outside = import_faults(&all_rooms(), &[edge("engine", "helpers", "dependencies")]);
         assert_eq!(outside.len(), 1, "a path dependency on no room");
     }
@@ -227,9 +227,9 @@ mod tests {
 
     #[test]
     fn a_room_for_tests_is_in_no_program() {
-        let fault = import_faults(&all_rooms(), &[edge("graph", "emulated", "dependencies")]);
+        let fault = import_faults(&all_rooms(), &[edge("graph", "test_gpu", "dependencies")]);
         assert!(fault[0].contains("which is for tests"), "{fault:?}");
-        let tests = edge("graph", "emulated", "dev-dependencies");
+        let tests = edge("graph", "test_gpu", "dev-dependencies");
         assert!(import_faults(&all_rooms(), &[tests]).is_empty());
     }
 

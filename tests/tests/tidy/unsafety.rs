@@ -37,6 +37,7 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "driver/src/cuda/api/mod.rs",
         "the driver is an interface of C functions, whose callers vouch for their pointers",
     ),
+    ("driver/src/cuda/api/in_process.rs", "tests of the process ask through C functions"),
     (
         "driver/src/cuda/api/module.rs",
         "the driver is an interface of C functions: modules and launches",
@@ -60,6 +61,7 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
     ("driver/src/exec/wgmma_tests.rs", "device memory is written and read by address"),
     ("driver/src/memory.rs", "device memory is memory of this process, reached by address"),
     ("driver/src/ptx/mod.rs", "the variables of a module are written to device memory"),
+    ("driver/test_gpu/src/library.rs", "the driver is loaded, and asked through C functions"),
     ("driver/tests/host_symbols.rs", "the library is loaded through C functions"),
     ("driver/tests/planted/cuda.rs", "C functions are called as programs do, with their mistakes"),
     ("driver/tests/planted/host.rs", "pinned memory is written while a copy may read it"),
@@ -68,10 +70,6 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "one allocation is lent out in several disjoint mutable pieces at a time",
     ),
     ("tools/compile/src/nvrtc.rs", "NVRTC is a library of C functions, loaded at run time"),
-    (
-        "kernels/emulated/src/library.rs",
-        "the shared library of compiled kernels is reached through C functions",
-    ),
     (
         "kernels/device/src/cuda/context.rs",
         "the driver is reached through C functions; here: version, GPU, context",

@@ -105,7 +105,6 @@ pub(crate) const UNSWEPT: &[&str] = &[
     "driver/tests/",
     "engine/",
     "graph/examples/06_own_op.rs",
-    "kernels/emulated/",
     "kernels/src/",
     "tests/src/",
     "tests/tests/",

@@ -134,6 +134,8 @@ extern "C" fn enqueue(
     0
 }
 
+unsafe extern "C" fn declare(_: *const Declared, _: usize) {}
+
 extern "C" fn address(device: u64, bytes: u64) -> *mut u8 {
     let memory = MEMORY.lock().unwrap();
     let found = memory.range(..=device).next_back();
@@ -159,7 +161,7 @@ extern "C" fn free(_: u64) -> c_int {
 
 /// Puts this driver in the place of the real one, and this thread on a device.
 pub(crate) fn begin(device: i32) {
-    use_driver(Driver { enqueue, address, set_written, current_device, allocate, free });
+    use_driver(Driver { enqueue, declare, address, set_written, current_device, allocate, free });
     DEVICE.set(device);
 }
 

@@ -37,6 +37,8 @@ extern "C" fn driverAddress(device: u64, _: u64) -> *mut u8 { device as *mut u8 
 #[unsafe(no_mangle)]
 extern "C" fn driverSetWritten(_: u64, _: u64) {}
 #[unsafe(no_mangle)]
+extern "C" fn driverDeclare(_: *const c_void, _: usize) {}
+#[unsafe(no_mangle)]
 extern "C" fn driverCurrentDevice() -> i32 { 0 }
 #[unsafe(no_mangle)]
 extern "C" fn cuMemAlloc_v2(_: *mut u64, _: usize) -> i32 { 0 }

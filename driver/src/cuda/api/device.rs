@@ -1,13 +1,13 @@
 //! The driver, devices and contexts.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::ptr;
 
-use super::{Out, api, exit};
+use super::{Out, api, exit, why};
 use crate::cuda::capture;
 use crate::cuda::errors::*;
-use crate::cuda::models::{self, Model};
+use crate::cuda::models::{self, Gpu, Model};
 use crate::cuda::report;
 use crate::cuda::state::{Context, changed, current, lock, set_current};
 use crate::cuda::work::Handle;
@@ -16,9 +16,13 @@ use crate::cuda::worker;
 /// Priorities of streams, as today's GPUs have them.
 pub(super) const PRIORITIES: [c_int; 2] = [0, -5];
 
-fn model(device: c_int) -> Outcome<&'static Model> {
-    let found = usize::try_from(device).ok().and_then(|device| models::visible().get(device));
+fn gpu(device: c_int) -> Outcome<&'static Gpu> {
+    let found = usize::try_from(device).ok().and_then(models::gpu);
     found.ok_or_else(|| misuse(INVALID_DEVICE, format!("there is no device {device}")))
+}
+
+fn model(device: c_int) -> Outcome<&'static Model> {
+    Ok(&gpu(device)?.model)
 }
 
 api! {
@@ -32,7 +36,7 @@ api! {
         if flags != 0 {
             return Err(misuse(INVALID_VALUE, format!("flags {flags}")));
         }
-        if models::visible().is_empty() {
+        if models::count() == 0 {
             return Err(NO_DEVICE.into());
         }
         exit::watch();
@@ -40,10 +44,16 @@ api! {
         Ok(())
     }
 
-    /// The sentence of an error.
+    /// The sentence of an error, and what happened if it was the last one of this thread.
     fn cuGetErrorString(code: c_int, text: Out<*const c_char>) {
         let found = texts(code);
-        text.put(found.map_or(ptr::null(), |(_, text)| text.as_ptr()))?;
+        let with = |text: &'static CStr| match why(code) {
+            // It stays, as all texts do; a process has few errors.
+            Some(why) => CString::new(format!("{}: {why}", text.to_string_lossy()))
+                .map_or(text.as_ptr(), |text| text.into_raw().cast_const()),
+            None => text.as_ptr(),
+        };
+        text.put(found.map_or(ptr::null(), |(_, text)| with(text)))?;
         found.map_or(Err(INVALID_VALUE.into()), |_| Ok(()))
     }
 
@@ -56,7 +66,7 @@ api! {
 
     /// How many devices the process sees.
     fn cuDeviceGetCount(count: Out<c_int>) {
-        count.put(models::visible().len() as c_int)
+        count.put(models::count() as c_int)
     }
 
     /// A device by its number.
@@ -100,14 +110,14 @@ api! {
 
     /// Takes a reference to the primary context, which the first one makes.
     fn cuDevicePrimaryCtxRetain(context: Out<Handle>, device: c_int) {
-        let (model, device) = (model(device)?, device as usize);
+        let (gpu, device) = (gpu(device)?, device as usize);
         let mut state = lock();
         let found = state.contexts.values_mut().find(|context| context.device == device);
         if let Some(found) = found {
             found.references += 1;
             return context.put(found.handle);
         }
-        let mut made = Context::new(device, model);
+        let mut made = Context::new(device, gpu);
         made.references = 1;
         context.put(made.handle)?;
         worker::start(&made);

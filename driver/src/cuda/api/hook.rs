@@ -1,14 +1,54 @@
-//! What the library of sums for tests calls, and no program.
+//! What the library of sums for tests calls, and whatever declares the bytes of its operations.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
+use std::{ptr, slice};
 
 use super::api;
 use crate::cuda::capture;
 use crate::cuda::errors::*;
-use crate::cuda::state::{current, lock};
+use crate::cuda::state::{Context, current, lock};
 use crate::cuda::work::{External, Handle, Work};
+use crate::exec::Declared;
+
+thread_local! {
+    /// What this thread's next operation may touch.
+    static DECLARED: Cell<Option<Vec<Declared>>> = const { Cell::new(None) };
+}
+
+/// Takes what was declared for the operation that begins.
+pub(super) fn take_declared() -> Option<Vec<Declared>> {
+    DECLARED.try_with(Cell::take).unwrap_or(None)
+}
+
+/// Refuses declared bytes that are not inside an allocation.
+pub(super) fn check_declared(context: &Context, declared: Option<&[Declared]>) -> Outcome {
+    let outside = |one: &&Declared| context.memory.find(one.first, one.bytes as usize).is_none();
+    match declared.unwrap_or_default().iter().find(outside) {
+        None => Ok(()),
+        Some(one) => Err(misuse(
+            INVALID_VALUE,
+            format!("{} declared bytes from {:#x} are in no allocation", one.bytes, one.first),
+        )),
+    }
+}
+
+/// Declares all bytes that this thread's next launch or sum may touch. What it touches beyond them
+/// is a fault, and so are two operations of a graph that race by what they declare.
+///
+/// # Safety
+/// `list` leads to `count` entries.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) unsafe extern "C" fn driverDeclare(list: *const Declared, count: usize) {
+    // SAFETY: the caller says so.
+    let declared = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
+    let declared = declared.iter().copied().filter(|one| one.bytes > 0).collect();
+    // A thread that is ending launches nothing.
+    let _ = DECLARED.try_with(|next| next.set(Some(declared)));
+}
 
 api! {
     /// Enqueues or captures an operation, which calls `run(data)` at each execution; a result other
@@ -29,8 +69,10 @@ api! {
         let mut state = lock();
         let context = state.healthy()?;
         capture::captured(context, stream)?;
+        let declared = take_declared();
         // From here nothing fails.
-        let external = External { name, run, release, data: data.expose_provenance() };
+        let data = data.expose_provenance();
+        let external = External { name, run, release, data, declared };
         capture::submit(context, stream, Work::External(external))
     }
 }

@@ -6,6 +6,7 @@ mod event;
 mod exit;
 mod graph;
 mod hook;
+mod in_process;
 mod memory;
 mod module;
 mod stream;
@@ -24,10 +25,23 @@ pub(super) mod all {
     pub(in crate::cuda) use super::stream::*;
 }
 
+use std::cell::RefCell;
+
 use super::errors::{INVALID_VALUE, NOT_INITIALIZED, Outcome, is_sticky, misuse};
 use super::plant;
 use super::report;
 use super::state::lock;
+
+thread_local! {
+    /// The last error of this thread, and what happened.
+    static LAST: RefCell<Option<(i32, Option<String>)>> = const { RefCell::new(None) };
+}
+
+/// What happened, if this was the last error of this thread and the driver knows.
+fn why(code: i32) -> Option<String> {
+    let last = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
+    last.filter(|(of, _)| *of == code).and_then(|(_, why)| why)
+}
 
 /// Functions that need no `cuInit`.
 const ALWAYS: [&str; 4] = ["cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName"];
@@ -92,6 +106,9 @@ fn call(function: &str, body: impl FnOnce() -> Outcome) -> i32 {
     let code = outcome.as_ref().map_or_else(|failure| failure.code, |()| 0);
     if let Err(failure) = outcome {
         report::misuse_in(function, &failure);
+        let why = failure.misuse.or_else(|| lock().context().ok()?.why.clone());
+        // A thread that is ending asks for no text.
+        let _ = LAST.try_with(|last| last.replace(Some((code, why))));
     }
     report::trace(function, code);
     code

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use super::{Out, api};
+use super::{Out, api, hook};
 use crate::cuda::capture;
 use crate::cuda::edit;
 use crate::cuda::errors::*;
@@ -82,12 +82,13 @@ unsafe fn load(module: Out<Handle>, image: *const c_void, log: impl FnOnce(&str)
     state.forbid_in_capture()?;
     let context = state.context()?;
     let (memory, model, current) = (context.memory.clone(), context.model(), context.handle);
+    let edit = context.gpu.settings.edit.as_deref();
     // Other calls go on meanwhile.
     drop(state);
     // SAFETY: the caller vouches for the image.
     let text = unsafe { text(image) }.ok_or(NO_BINARY_FOR_GPU)?;
     check_header(text, model)?;
-    let loaded = Module::load(&edit::edited(text), &memory).map_err(|sentence| {
+    let loaded = Module::load(&edit::edited(text, edit), &memory).map_err(|sentence| {
         log(&sentence);
         Failure::from(INVALID_PTX)
     })?;
@@ -165,7 +166,7 @@ fn check_launch(function: &Function, launch: &Launch) -> Outcome {
 ///
 /// # Safety
 /// Null, or a pointer for each parameter of the kernel, each null or to as many bytes.
-unsafe fn parameters(kernel: &Kernel, pointers: *mut *mut c_void) -> Outcome<Vec<u8>> {
+unsafe fn parameters_of(kernel: &Kernel, pointers: *mut *mut c_void) -> Outcome<Vec<u8>> {
     let mut bytes = vec![0; kernel.parameter_bytes];
     for (i, parameter) in kernel.parameters.iter().enumerate() {
         let no_value = || misuse(INVALID_VALUE, format!("{}: no parameter {i}", kernel.name));
@@ -290,20 +291,23 @@ api! {
         pointers: *mut *mut c_void,
         extra: *mut *mut c_void,
     ) {
+        let declared = hook::take_declared();
         let mut state = lock();
         let context = state.healthy()?;
         context.stream(stream)?;
+        hook::check_declared(context, declared.as_deref())?;
         let function = find(&mut context.functions, "function", function)?;
         let kernel: Arc<Kernel> = function.kernel.clone();
         if !extra.is_null() {
             return Err(misuse(NOT_SUPPORTED, "parameters by `extra` are not modelled"));
         }
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let mut launch = Launch { kernel, grid, block, dynamic_shared, parameters: vec![] };
+        let parameters = vec![];
+        let mut launch = Launch { kernel, grid, block, dynamic_shared, parameters, declared };
         check_launch(function, &launch)?;
         report::launched(&launch.kernel.name);
         // SAFETY: the caller gives the parameters of this kernel.
-        launch.parameters = unsafe { parameters(&launch.kernel, pointers) }?;
+        launch.parameters = unsafe { parameters_of(&launch.kernel, pointers) }?;
         let work = Work::Launch(launch, function.module);
         capture::submit(context, stream, work)
     }

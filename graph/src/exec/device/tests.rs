@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use device::{Gpu, Target};
-use emulated::{EmulatedDevice, Order};
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{Role, TensorDesc};
 
@@ -28,7 +27,7 @@ fn executor(device: &Arc<dyn Device>) -> DeviceExecutor {
 /// A step that never ends is reported, and nothing waits for it afterwards.
 #[test]
 fn a_device_that_hangs_is_given_up() {
-    let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Given));
+    let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));
     let mut executor = executor(&device);
     // Nothing was launched, so nothing ends.
     let step = executor.close_step().expect("no fault");
@@ -45,7 +44,7 @@ fn a_device_that_hangs_is_given_up() {
 #[test]
 fn the_count_of_steps_goes_round() {
     for seed in 1..4 {
-        let device: Arc<dyn Device> = Arc::new(EmulatedDevice::new(Order::Random(seed)));
+        let device: Arc<dyn Device> = Arc::new(test_gpu::open(&format!("A100 SEED={seed}")));
         let mut executor = executor(&device);
         executor.submitted = u32::MAX - 1;
         device.write_pinned(executor.done, 0, &executor.submitted.to_ne_bytes());

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{DriverError, result};
 
 use crate::architecture::Capability;
-use crate::{DeviceError, DeviceMemory, Gpu, Precision};
+use crate::{DeviceError, DeviceMemory, DevicePtr, Gpu, Precision, Touch};
 
 /// CUDA 12.2, whose PTX the kernels are compiled to; driver 535 brought it.
 const OLDEST_CUDA: i32 = 12020;
@@ -25,6 +25,20 @@ pub(super) struct Context {
     /// The GPU as planning sees it.
     pub(super) gpu: Gpu,
     is_given_up: AtomicBool,
+    /// `driverDeclare` of the driver for tests; no other has it.
+    declare: Option<Declare>,
+}
+
+/// Takes bytes, as [`Declared`], of which there are so many, for this thread's next launch or sum.
+type Declare = unsafe extern "C" fn(*const Declared, usize);
+
+/// Bytes that a launch or sum may touch.
+#[repr(C)]
+struct Declared {
+    first: DevicePtr,
+    bytes: u64,
+    /// 1 if they may be written.
+    writes: u64,
 }
 
 // SAFETY: a context is a handle; the driver lets any thread make it current and use it, at the same
@@ -59,7 +73,11 @@ impl Context {
         let raw = unsafe { result::primary_ctx::retain(device) }
             .or_fault(|| format!("opening GPU {ordinal} ({name})"))?;
         let name = format!("{name}, driver for CUDA {}", version_text(version));
-        Ok(Arc::new(Self { device, raw, name, gpu, is_given_up: AtomicBool::new(false) }))
+        // SAFETY: the driver is loaded, and only the one for tests has the symbol, of that type.
+        let declare = unsafe { sys::culib().get::<Declare>(b"driverDeclare") };
+        let declare = declare.ok().map(|symbol| *symbol);
+        let is_given_up = AtomicBool::new(false);
+        Ok(Arc::new(Self { device, raw, name, gpu, is_given_up, declare }))
     }
 
     /// Makes the context current on this thread; every use of a handle starts with this.
@@ -73,6 +91,19 @@ impl Context {
         }
         // SAFETY: the context is alive until `self` is dropped.
         unsafe { result::ctx::set_current(self.raw) }.or_fault(|| "choosing the GPU".into())
+    }
+
+    /// Declares the bytes of this thread's next launch or sum to a driver that checks them.
+    pub(super) fn declare(&self, touches: impl Iterator<Item = Touch>) {
+        let Some(declare) = self.declare else { return };
+        let declared = touches.map(|Touch { ptr, bytes, access }| Declared {
+            first: ptr,
+            bytes: bytes as u64,
+            writes: access.writes().into(),
+        });
+        let list: Vec<Declared> = declared.collect();
+        // SAFETY: the list has as many entries as is said, and is copied by the call.
+        unsafe { declare(list.as_ptr(), list.len()) }
     }
 
     /// Lets nothing reach the GPU any more.

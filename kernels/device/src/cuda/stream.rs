@@ -89,12 +89,13 @@ impl Stream {
         pointers: &mut [*mut c_void],
     ) -> Result<(), DeviceError> {
         self.context.bind()?;
+        self.context.declare(launch.touches());
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         // SAFETY: function and stream are alive, and of one context; graphs that hold the function
         // are dropped before its module. The arguments were packed to the sizes of the kernel's
         // parameters, and the driver copies them before it returns. The kernel reaches memory by
-        // the addresses that it is given: that it keeps to its buffers is what the emulated device
-        // shows for the same source.
+        // the addresses that it is given: that it keeps to its buffers is what the driver for
+        // tests shows for the same PTX.
         let launched = unsafe {
             let shared = launch.shared_bytes;
             let handle = function.raw();

@@ -12,8 +12,8 @@ use engine::train::Trainer;
 use super::super::Kit;
 use super::WorkArgs;
 
-/// How far the first loss may be off that of f32, and the mean of the first ten. On the emulated
-/// device they are 7.7e-8 and 1.6e-5 off; a GPU sums in another order.
+/// How far the first loss may be off that of f32, and the mean of the first ten. On the driver
+/// for tests they are 7.7e-8 and 1.6e-5 off; a GPU sums in another order.
 const FIRST_OFF: f64 = 0.002;
 const MEAN_OFF: f64 = 0.01;
 /// The end of a training.

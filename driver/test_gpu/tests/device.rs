@@ -1,9 +1,10 @@
-//! The CUDA device at work: copies, launches, events, capture and replay, pinned memory. Skipped,
-//! with a line that says so, on machines without a GPU.
+//! The CUDA device at work: copies, launches, events, capture and replay, pinned memory, and what
+//! the driver for tests holds it to.
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use device::cuda::CudaDevice;
 use device::{Access, Arg, Device, DeviceError, DevicePtr, Launch, Pinned, Stream, Touch};
@@ -12,21 +13,6 @@ use half::f16;
 /// Elements: some whole vectors of the kernel, and a rest.
 const LEN: usize = 8 * 256 * 3 + 5;
 const BYTES: usize = LEN * 2;
-
-/// The GPU for one test, or none after saying why.
-fn device() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
-    // All devices of a GPU share its context, and who waits for it spoils another's capture.
-    static ONE_TEST: Mutex<()> = Mutex::new(());
-    let turn = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
-    match kernels::compiled::open(0, |_| ()) {
-        Ok(device) => Some((turn, device)),
-        Err(DeviceError::Absent(why)) => {
-            println!("SKIPPED: {why}");
-            None
-        }
-        Err(other) => panic!("{other}"),
-    }
-}
 
 fn halves(values: impl Iterator<Item = f32>) -> Vec<u8> {
     values.flat_map(|v| f16::from_f32(v).to_ne_bytes()).collect()
@@ -54,6 +40,9 @@ struct Work {
 
 impl Work {
     fn new(device: CudaDevice) -> Self {
+        // No capture may load a kernel: that comes before.
+        let loads = device.load_kernels(Some(&BTreeSet::from(["relu_mask_f16"])));
+        assert!(loads.iter().all(|load| load.result.is_ok()), "{loads:?}");
         let streams = [device.stream().unwrap(), device.stream().unwrap()];
         let [dy, y, g] = [(); 3].map(|()| device.alloc(BYTES).unwrap());
         let pinned = [(); 2].map(|()| device.alloc_pinned(BYTES).unwrap());
@@ -92,8 +81,7 @@ impl Work {
 
 #[test]
 fn work_runs_in_the_order_of_streams_and_events() {
-    let Some((_turn, device)) = device() else { return };
-    let work = Work::new(device);
+    let work = Work::new(test_gpu::open("A100"));
     let expected = work.fill(1.0);
     work.submit().unwrap();
     assert!(work.result() == expected);
@@ -106,8 +94,7 @@ fn work_runs_in_the_order_of_streams_and_events() {
 
 #[test]
 fn a_captured_graph_runs_when_it_is_replayed_on_what_memory_holds_then() {
-    let Some((_turn, device)) = device() else { return };
-    let work = Work::new(device);
+    let work = Work::new(test_gpu::open("A100"));
     let (device, first) = (&work.device, work.streams[0]);
     device.begin_capture(first).unwrap();
     work.submit().unwrap();
@@ -126,8 +113,7 @@ fn a_captured_graph_runs_when_it_is_replayed_on_what_memory_holds_then() {
 
 #[test]
 fn a_capture_refuses_a_wait_for_work_outside_of_it() {
-    let Some((_turn, device)) = device() else { return };
-    let work = Work::new(device);
+    let work = Work::new(test_gpu::open("A100"));
     let (device, [first, second]) = (&work.device, work.streams);
     let outside = device.event().unwrap();
     device.record(outside, second).unwrap();
@@ -143,8 +129,7 @@ fn a_capture_refuses_a_wait_for_work_outside_of_it() {
 
 #[test]
 fn kernels_write_into_pinned_memory() {
-    let Some((_turn, device)) = device() else { return };
-    let work = Work::new(device);
+    let work = Work::new(test_gpu::open("A100"));
     let expected = work.fill(1.0);
     let ring = work.device.alloc_pinned(BYTES + 8).unwrap();
     let mut bytes = vec![1; BYTES + 8];
@@ -161,8 +146,7 @@ fn kernels_write_into_pinned_memory() {
 
 #[test]
 fn launches_that_do_not_fit_are_refused() {
-    let Some((_turn, device)) = device() else { return };
-    let work = Work::new(device);
+    let work = Work::new(test_gpu::open("A100"));
     let refused = |launch: Launch| {
         let fault = work.device.launch(work.streams[0], &launch).unwrap_err();
         assert!(matches!(fault, DeviceError::Kernel { .. }), "{fault}");
@@ -183,8 +167,7 @@ fn launches_that_do_not_fit_are_refused() {
 
 #[test]
 fn time_passes_between_two_events() {
-    let Some((_turn, device)) = device() else { return };
-    let work = Work::new(device);
+    let work = Work::new(test_gpu::open("A100"));
     let stream = work.streams[0];
     let (start, end) = (work.device.timing_event().unwrap(), work.device.timing_event().unwrap());
     work.fill(1.0);
@@ -198,7 +181,7 @@ fn time_passes_between_two_events() {
 /// A thread of the host fills the buffer in place; once its copy is done it is filled again.
 #[test]
 fn a_pinned_buffer_is_filled_in_place_by_another_thread() {
-    let Some((_turn, device)) = device() else { return };
+    let device = test_gpu::open("A100");
     let (stream, ptr) = (device.stream().unwrap(), device.alloc(1000).unwrap());
     let mut buffer = device.pinned_buffer(1000).unwrap();
     assert_eq!(buffer.as_ref(), [0; 1000]);
@@ -221,7 +204,7 @@ fn a_pinned_buffer_is_filled_in_place_by_another_thread() {
 
 #[test]
 fn threads_share_a_device() {
-    let Some((_turn, device)) = device() else { return };
+    let device = test_gpu::open("A100");
     let device = &device;
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
@@ -238,4 +221,74 @@ fn threads_share_a_device() {
             });
         }
     });
+}
+
+/// What a launch does beyond the bytes that it declares is a fault, inside of allocations too.
+#[test]
+fn a_launch_touches_no_more_than_it_declares() {
+    let fault = |change: fn(&mut Touch, usize)| {
+        let work = Work::new(test_gpu::open("A100"));
+        work.fill(1.0);
+        work.submit().unwrap();
+        let mut launch = relu_mask(work.dy, work.y, work.g);
+        for (at, arg) in launch.args.iter_mut().enumerate() {
+            if let Arg::Buffer(touch) = arg {
+                change(touch, at);
+            }
+        }
+        let launched = work.device.launch(work.streams[0], &launch);
+        launched.and_then(|()| work.device.synchronize()).map_err(|e| e.to_string())
+    };
+    assert_eq!(fault(|_, _| ()), Ok(()));
+    let read = fault(|touch, at| touch.bytes -= usize::from(at == 0) * 16).unwrap_err();
+    assert!(read.contains("reads") && read.contains("does not declare"), "{read}");
+    let written = fault(|touch, at| touch.bytes -= usize::from(at == 2) * 16).unwrap_err();
+    assert!(written.contains("writes") && written.contains("does not declare"), "{written}");
+    let input = fault(|touch, _| touch.access = Access::Read).unwrap_err();
+    assert!(input.contains("which the launch declares as read"), "{input}");
+    let outside = fault(|touch, at| touch.bytes += usize::from(at == 1)).unwrap_err();
+    assert!(outside.contains("declared bytes") && outside.contains("no allocation"), "{outside}");
+}
+
+/// Operations of a graph that race are refused when the capture ends, copies among them.
+#[test]
+fn a_graph_whose_operations_race_is_refused() {
+    let capture = |waits: bool| {
+        let work = Work::new(test_gpu::open("A100"));
+        let (device, [first, second]) = (&work.device, work.streams);
+        let [begin, uploaded, joined] = [(); 3].map(|()| device.event().unwrap());
+        work.fill(1.0);
+        device.begin_capture(first).unwrap();
+        device.record(begin, first).unwrap();
+        device.wait(second, begin).unwrap();
+        device.upload(second, work.y, work.pinned[1], 0, BYTES).unwrap();
+        device.record(uploaded, second).unwrap();
+        if waits {
+            device.wait(first, uploaded).unwrap();
+        }
+        device.launch(first, &relu_mask(work.dy, work.y, work.g)).unwrap();
+        device.record(joined, second).unwrap();
+        device.wait(first, joined).unwrap();
+        device.end_capture(first).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(capture(true), Ok(()));
+    let refused = capture(false).unwrap_err();
+    let wanted = format!("touch the same {BYTES} bytes, one writes them, and no event orders them");
+    assert!(refused.contains("`relu_mask_f16`") && refused.contains(&wanted), "{refused}");
+}
+
+/// A pinned buffer has an owner: until a copy has read it, writing it panics.
+#[test]
+fn a_pinned_buffer_is_not_written_while_a_copy_reads_it() {
+    let device = test_gpu::open("A100 SCHEDULE=late");
+    let (stream, ptr) = (device.stream().unwrap(), device.alloc(1 << 20).unwrap());
+    let mut buffer = device.pinned_buffer(1 << 20).unwrap();
+    // A copy may be done before this thread goes on.
+    let refused = (0..20).any(|_| {
+        device.upload_from(stream, ptr, &buffer, 1 << 20).unwrap();
+        catch_unwind(AssertUnwindSafe(|| buffer.as_mut()[0] = 1)).is_err()
+    });
+    assert!(refused);
+    device.synchronize().unwrap();
+    buffer.as_mut()[0] = 1;
 }

@@ -1,0 +1,85 @@
+//! What the environment chooses for all GPUs, or a test of the same process for its own.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::Mutex;
+
+use super::plant::Plants;
+use crate::exec::{Counted, Options, Sums};
+
+/// Which of the streams goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Schedule {
+    /// The one that was enqueued first, at once.
+    Eager,
+    /// The one that was enqueued last, when the host waits.
+    Late,
+    /// Any.
+    Random,
+}
+
+/// The choices for one GPU.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// The seed of all choices.
+    pub(super) seed: u64,
+    pub(super) schedule: Schedule,
+    pub(super) options: Options,
+    pub(super) plants: Plants,
+    /// An instruction that is replaced: `edit`.
+    pub(super) edit: Option<String>,
+    /// Bytes of memory, if there are fewer than the model has.
+    pub(super) memory_bytes: Option<usize>,
+    /// The launches that were counted.
+    pub(super) counted: Mutex<Vec<Counted>>,
+}
+
+impl Settings {
+    /// Those of `DRIVER_SEED` and its siblings.
+    ///
+    /// Panics with the variable's name if one is not understood.
+    pub(super) fn of_environment() -> Self {
+        Self::read(|name| env::var(format!("DRIVER_{name}")).ok())
+    }
+
+    /// The same from words such as `SEED=3`, and the first word, a model.
+    pub(super) fn of_words(words: &str) -> (&str, Self) {
+        let mut words = words.split_whitespace();
+        let model = words.next().unwrap_or_default();
+        let pairs: BTreeMap<&str, &str> = words.filter_map(|word| word.split_once('=')).collect();
+        (model, Self::read(|name| pairs.get(name).map(|value| value.to_string())))
+    }
+
+    fn read(value: impl Fn(&str) -> Option<String>) -> Self {
+        let text = |name: &str| value(name).unwrap_or_default();
+        let schedule = match text("SCHEDULE").as_str() {
+            "eager" => Schedule::Eager,
+            "late" => Schedule::Late,
+            "random" | "" => Schedule::Random,
+            other => panic!("DRIVER_SCHEDULE: {other:?} is not eager, late or random"),
+        };
+        let sums = match text("SUMS").as_str() {
+            // Fasi et al. 2021, PeerJ CS 7:e330; Khattak and Mikaitis 2025, arXiv 2512.07004.
+            "a100" => Sums::Cut { group: 8, bits: 1 },
+            "h100" => Sums::Cut { group: 16, bits: 2 },
+            _ => Sums::Rounded,
+        };
+        let memory = value("MEMORY").map(|bytes| {
+            bytes.parse().unwrap_or_else(|_| panic!("DRIVER_MEMORY: {bytes:?} is no number"))
+        });
+        Self {
+            seed: text("SEED").parse().unwrap_or(1),
+            schedule,
+            options: Options {
+                sums,
+                watch_shared: text("CHECKS") != "0",
+                watch_global: text("CHECKS") == "races",
+                count: text("COUNT") == "1",
+            },
+            plants: Plants::of(&text("PLANT")),
+            edit: value("EDIT"),
+            memory_bytes: memory,
+            counted: Mutex::default(),
+        }
+    }
+}

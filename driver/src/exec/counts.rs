@@ -1,0 +1,150 @@
+//! What warps ask of memory and tensor cores, launch by launch.
+//!
+//! A request is one instruction of a warp in which a lane takes part. It is counted as NVIDIA's
+//! programming guide says; not verified on hardware.
+//!
+//! - Shared memory has 32 banks of 4 bytes. A request of 16 bytes a lane is served a quarter of the
+//!   warp at a time, of 8 bytes half of it, of 4 bytes or less all of it. Such a part takes a pass
+//!   for each different word that its fullest bank is asked for. `ldmatrix` has a part for each 8x8
+//!   matrix.
+//! - Global memory is asked for the 32-byte sectors that the lanes touch.
+
+use std::collections::BTreeSet;
+
+use super::Launch;
+use super::warp::{Doubles, lanes};
+use crate::ptx::Parameter;
+
+const BANKS: usize = 32;
+const WORD: u64 = 4;
+const SECTOR: u64 = 32;
+
+/// What a warp's instruction does, in the order of a launch's counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Mma,
+    LoadMatrix,
+    CopyToShared,
+    CopyFromGlobal,
+    LoadShared,
+    StoreShared,
+    LoadGlobal,
+    StoreGlobal,
+}
+
+/// Sums over the requests of one operation.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Requests {
+    pub(crate) count: u64,
+    /// That lanes asked for.
+    pub(crate) bytes: u64,
+    /// Passes over the banks, or sectors.
+    pub(crate) units: u64,
+    /// Units that would do: a pass for each part, sectors as full as can be.
+    pub(crate) least: u64,
+    /// Units of the worst request.
+    pub(crate) worst: u64,
+}
+
+/// The requests of a launch, by operation.
+pub(crate) type Counts = [Requests; 8];
+
+/// A launch that was counted.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) kernel: String,
+    pub(crate) grid: [u32; 3],
+    /// The bytes of all parameters, one behind the other.
+    pub(crate) parameters: Vec<u8>,
+    pub(crate) counts: Counts,
+}
+
+impl Counted {
+    pub(super) fn of(launch: &Launch, counts: Counts) -> Self {
+        let kernel = &launch.kernel;
+        let bytes = |p: &Parameter| &launch.parameters[p.offset..][..p.bytes];
+        let parameters = kernel.parameters.iter().flat_map(bytes).copied().collect();
+        Self { kernel: kernel.name.clone(), grid: launch.grid, parameters, counts }
+    }
+}
+
+/// Adds a request that reaches no memory.
+pub(super) fn add_instruction(counts: &mut Counts, operation: Operation) {
+    counts[operation as usize].count += 1;
+}
+
+/// Adds a request for `bytes` bytes a lane.
+pub(super) fn add(
+    counts: &mut Counts,
+    operation: Operation,
+    addresses: &Doubles,
+    mask: u32,
+    bytes: usize,
+) {
+    if mask == 0 {
+        return;
+    }
+    let [units, least] = match operation {
+        Operation::CopyFromGlobal | Operation::LoadGlobal | Operation::StoreGlobal => {
+            let of = |lane: usize| [addresses[lane], addresses[lane] + bytes as u64 - 1];
+            let sectors: BTreeSet<u64> = lanes(mask).flat_map(of).map(|at| at / SECTOR).collect();
+            let places: BTreeSet<u64> = lanes(mask).map(|lane| addresses[lane]).collect();
+            [sectors.len() as u64, (places.len() * bytes).div_ceil(SECTOR as usize) as u64]
+        }
+        _ => {
+            let words = bytes.div_ceil(WORD as usize);
+            let part = BANKS / words;
+            let firsts = (0..32).step_by(part);
+            let passes = firsts.map(|first| {
+                let lanes = (first..first + part).filter(|lane| mask >> lane & 1 != 0);
+                passes(lanes.map(|lane| addresses[lane] / WORD), words as u64)
+            });
+            passes.fold([0, 0], |[units, least], here| [units + here, least + here.min(1)])
+        }
+    };
+    let requests = &mut counts[operation as usize];
+    requests.count += 1;
+    requests.bytes += u64::from(mask.count_ones()) * bytes as u64;
+    requests.units += units;
+    requests.least += least;
+    requests.worst = requests.worst.max(units);
+}
+
+/// Passes over the banks for lanes that ask for so many words from these on.
+fn passes(lanes: impl Iterator<Item = u64>, words: u64) -> u64 {
+    let asked: BTreeSet<u64> = lanes.flat_map(|first| first..first + words).collect();
+    let mut banks = [0; BANKS];
+    asked.iter().for_each(|word| banks[*word as usize % BANKS] += 1);
+    banks.into_iter().max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Units and the least, of 32 lanes at multiples of a stride.
+    fn of(operation: Operation, bytes: usize, stride: u64) -> [u64; 2] {
+        let mut counts = Counts::default();
+        let addresses = std::array::from_fn(|lane| lane as u64 * stride);
+        add(&mut counts, operation, &addresses, u32::MAX, bytes);
+        let Requests { count, bytes: all, units, least, worst } = counts[operation as usize];
+        assert_eq!((count, all, worst), (1, 32 * bytes as u64, units));
+        [units, least]
+    }
+
+    #[test]
+    fn conflicts_of_banks_and_touched_sectors_are_counted() {
+        use Operation::{LoadGlobal, LoadShared, StoreShared};
+        assert_eq!(of(LoadShared, 4, 4), [1, 1]);
+        assert_eq!(of(LoadShared, 4, 0), [1, 1], "one word for all");
+        assert_eq!(of(LoadShared, 4, 8), [2, 1], "every other bank");
+        assert_eq!(of(StoreShared, 4, 128), [32, 1], "one bank");
+        assert_eq!(of(LoadShared, 8, 8), [2, 2], "by halves of the warp");
+        assert_eq!(of(LoadShared, 16, 16), [4, 4], "by quarters");
+        assert_eq!(of(LoadShared, 16, 32), [8, 4]);
+        assert_eq!(of(LoadGlobal, 4, 4), [4, 4]);
+        assert_eq!(of(LoadGlobal, 16, 32), [32, 16], "half of each sector");
+        assert_eq!(of(LoadGlobal, 4, 64), [32, 4]);
+    }
+}

@@ -1,0 +1,57 @@
+//! Sums as tensor cores make them: aligned and cut off, where fp32 rounds. What it costs is the
+//! measurement behind [`CUT_PER_PRODUCT`].
+
+use device::Device;
+use kernels::case::normal;
+use kernels::on_device::OpRun;
+use kernels::ops::layer::Layer;
+use kernels::ops::product::GradWeight;
+use kernels::{Role, TensorDesc};
+use test_gpu::CUT_PER_PRODUCT;
+
+/// Rows and columns of the product: four small tiles, which fill one multiprocessor.
+const SIDE: usize = 128;
+/// Lengths of the sums.
+const PRODUCTS: [usize; 3] = [512, 4_096, 32_768];
+
+/// Worst error over the root mean square of the product of matrices of normal values. Sums are split
+/// in two at most, as more would not be faster on one multiprocessor.
+fn worst(settings: &str, k: usize) -> f64 {
+    let desc = TensorDesc::new(Role::Activation, &[k, SIDE]);
+    let gradient = TensorDesc::new(Role::Gradient, &[k, SIDE]);
+    let inputs = [normal(&desc, 3, 1.0), normal(&gradient, 4, 1.0)];
+    let device = test_gpu::open(&format!("A100:1 {settings}"));
+    let stream = device.stream().expect("a stream");
+    let (layer, w) = (Layer::Linear, vec![SIDE, SIDE]);
+    let op = GradWeight { layer, w, scale: false, counted: false, bias_grad: false };
+    let run = OpRun::new(&device, stream, device.gpu(), &op, &inputs, &[]).expect("memory");
+    run.launch().expect("a launch");
+    let got = run.outputs().expect("no fault").remove(0);
+    let mut exact = vec![0.0; SIDE * SIDE];
+    let halves = |row: &[f32]| -> Vec<f64> {
+        row.iter().map(|x| half::f16::from_f32(*x).to_f64()).collect()
+    };
+    let rows = inputs[0].as_f32().chunks_exact(SIDE).zip(inputs[1].as_f32().chunks_exact(SIDE));
+    for (x, g) in rows.map(|(x, g)| (halves(x), halves(g))) {
+        for (row, g) in exact.chunks_exact_mut(SIDE).zip(&g) {
+            row.iter_mut().zip(&x).for_each(|(sum, x)| *sum += g * x);
+        }
+    }
+    let rms = (exact.iter().map(|e| e * e).sum::<f64>() / exact.len() as f64).sqrt();
+    let errors = got.as_f32().iter().zip(&exact).map(|(g, e)| (f64::from(*g) - e).abs());
+    errors.fold(0.0, f64::max) / rms
+}
+
+/// The error of cutting grows with the length of the sum, beyond what rounding would show, and
+/// stays within [`CUT_PER_PRODUCT`].
+#[test]
+fn what_cutting_costs_grows_with_the_length_of_the_sum() {
+    let errors = PRODUCTS.map(|k| ["", "SUMS=a100"].map(|settings| worst(settings, k)));
+    for (k, [rounded, cut]) in PRODUCTS.into_iter().zip(errors) {
+        let each = cut / k as f64;
+        println!("{k:>6} products: {rounded:.2e} rounded, {cut:.2e} cut, {each:.1e} each");
+        assert!(cut > 1.5 * rounded, "{k}: {cut} {rounded}");
+        assert!(each < CUT_PER_PRODUCT, "{k}: {each}");
+    }
+    assert!(errors.is_sorted_by(|a, b| a[1] < b[1]), "{errors:?}");
+}
