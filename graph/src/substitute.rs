@@ -51,9 +51,9 @@ mod tests {
         let mut program = Program::new();
         let x = program.input("x", desc());
         let w = program.state("w", desc());
-        let twice = program.apply1(Sum, [w, w]).unwrap();
-        let more = program.apply1(Sum, [twice, x]).unwrap();
-        let all = program.apply1(Sum, [more, twice]).unwrap();
+        let twice = program.apply1(Sum, [w, w]).expect("shapes fit");
+        let more = program.apply1(Sum, [twice, x]).expect("shapes fit");
+        let all = program.apply1(Sum, [more, twice]).expect("shapes fit");
         program.keep("twice", twice);
         program.keep("more", more);
         program.keep("all", all);
@@ -63,9 +63,9 @@ mod tests {
     fn run(program: Program, given: &[(&str, f32)]) -> CpuExecutor {
         let mut state = StateSet::new();
         state.insert("w", HostTensor::f32(desc(), vec![3.0]));
-        let mut executor = CpuExecutor::new(Arc::new(program), &state).unwrap();
+        let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("a plan");
         for (name, value) in given {
-            executor.input_mut(name).unwrap().as_f32_mut()[0] = *value;
+            executor.input_mut(name).expect("an input").as_f32_mut()[0] = *value;
         }
         executor.run(&mut state);
         executor
@@ -79,8 +79,8 @@ mod tests {
         let inputs: Vec<_> = program.inputs().map(|(_, t)| t.name.as_str()).collect();
         assert_eq!(inputs, ["x", "more"], "those of the program come first");
         let executor = run(program, &[("more", 10.0)]);
-        assert_eq!(executor.f32("all").unwrap(), [16.0]);
-        assert_eq!(executor.f32("twice").unwrap(), [6.0]);
+        assert_eq!(executor.f32("all").expect("kept"), [16.0]);
+        assert_eq!(executor.f32("twice").expect("kept"), [6.0]);
     }
 
     #[test]
@@ -89,9 +89,9 @@ mod tests {
         let mut fixed = program();
         substitute(&mut fixed, &["twice", "more"]);
         assert_eq!(fixed.nodes().len(), 1);
-        let given = ["twice", "more"].map(|name| (name, free.f32(name).unwrap()[0]));
+        let given = ["twice", "more"].map(|name| (name, free.f32(name).expect("kept")[0]));
         let fixed = run(fixed, &given);
-        assert_eq!(fixed.f32("all").unwrap(), free.f32("all").unwrap());
+        assert_eq!(fixed.f32("all").expect("kept"), free.f32("all").expect("kept"));
     }
 
     #[test]

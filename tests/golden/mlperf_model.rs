@@ -100,8 +100,8 @@ impl Reference {
         }
     }
 
-    /// The training step with its inputs written, but for those of `given`; the flips come from image
-    /// keys that give them.
+    /// The training step with its inputs written, but for those of `given`; the flips come from
+    /// image keys that give them.
     fn training(&self, given: &[&str]) -> Loaded {
         let mut loaded = self.load(given, training_program);
         let (e, case, slot) = (&mut loaded.executor, self.inputs.case("inputs"), self.slot());

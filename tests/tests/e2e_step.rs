@@ -16,7 +16,7 @@ use graph::{CpuExecutor, StateSet};
 use common::Place;
 
 const SIDE: usize = 64;
-/// What the samplers choose.
+/// The outputs of both samplers.
 const SAMPLES: [&str; 11] = [
     "rpn_sample_idx",
     "rois",

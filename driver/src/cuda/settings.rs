@@ -39,7 +39,7 @@ impl Settings {
     ///
     /// Panics with the variable's name if one is not understood.
     pub(super) fn of_environment() -> Self {
-        Self::read(|name| env::var(format!("DRIVER_{name}")).ok())
+        Self::read(|name| env::var(name).ok())
     }
 
     /// The same from words such as `SEED=3`, and the first word, a model.
@@ -47,37 +47,38 @@ impl Settings {
         let mut words = words.split_whitespace();
         let model = words.next().unwrap_or_default();
         let pairs: BTreeMap<&str, &str> = words.filter_map(|word| word.split_once('=')).collect();
-        (model, Self::read(|name| pairs.get(name).map(|value| value.to_string())))
+        let key = |name: &str| name.strip_prefix("DRIVER_").and_then(|key| pairs.get(key));
+        (model, Self::read(|name| key(name).map(|value| value.to_string())))
     }
 
     fn read(value: impl Fn(&str) -> Option<String>) -> Self {
         let text = |name: &str| value(name).unwrap_or_default();
-        let schedule = match text("SCHEDULE").as_str() {
+        let schedule = match text("DRIVER_SCHEDULE").as_str() {
             "eager" => Schedule::Eager,
             "late" => Schedule::Late,
             "random" | "" => Schedule::Random,
             other => panic!("DRIVER_SCHEDULE: {other:?} is not eager, late or random"),
         };
-        let sums = match text("SUMS").as_str() {
+        let sums = match text("DRIVER_SUMS").as_str() {
             // Fasi et al. 2021, PeerJ CS 7:e330; Khattak and Mikaitis 2025, arXiv 2512.07004.
             "a100" => Sums::Cut { group: 8, bits: 1 },
             "h100" => Sums::Cut { group: 16, bits: 2 },
             _ => Sums::Rounded,
         };
-        let memory = value("MEMORY").map(|bytes| {
+        let memory = value("DRIVER_MEMORY").map(|bytes| {
             bytes.parse().unwrap_or_else(|_| panic!("DRIVER_MEMORY: {bytes:?} is no number"))
         });
         Self {
-            seed: text("SEED").parse().unwrap_or(1),
+            seed: text("DRIVER_SEED").parse().unwrap_or(1),
             schedule,
             options: Options {
                 sums,
-                watch_shared: text("CHECKS") != "0",
-                watch_global: text("CHECKS") == "races",
-                count: text("COUNT") == "1",
+                watch_shared: text("DRIVER_CHECKS") != "0",
+                watch_global: text("DRIVER_CHECKS") == "races",
+                count: text("DRIVER_COUNT") == "1",
             },
-            plants: Plants::of(&text("PLANT")),
-            edit: value("EDIT"),
+            plants: Plants::of(&text("DRIVER_PLANT")),
+            edit: value("DRIVER_EDIT"),
             memory_bytes: memory,
             counted: Mutex::default(),
         }

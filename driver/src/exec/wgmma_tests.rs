@@ -1,4 +1,4 @@
-//! Products of a warpgroup in code that NVRTC made: operands in every layout, told by a product
+//! Products of a warpgroup in code that NVRTC made: operands in every layout, checked by a product
 //! with the identity matrix, and the loop of a convolution. `docs/driver.md` says whose code it is.
 #![allow(unsafe_code)]
 
@@ -164,7 +164,7 @@ fn is_transposed(name: &str, a: Operand, b: Operand, k: usize) -> Result<bool, F
     Ok(made.as_chunks().0.iter().enumerate().all(holds))
 }
 
-/// Those with offsets exchanged tell two readings of the ISA apart.
+/// Exchanged offsets tell two readings of the ISA apart.
 #[test]
 fn descriptors_mean_what_they_are_taken_to_mean() {
     let rows = |width, exchanged| Operand { width, turned: false, exchanged };

@@ -128,6 +128,19 @@ fn a_capture_refuses_a_wait_for_work_outside_of_it() {
 }
 
 #[test]
+fn an_event_recorded_again_outside_a_capture_belongs_to_it_no_more() {
+    let device = test_gpu::open("A100");
+    let [first, second] = [(); 2].map(|()| device.stream().unwrap());
+    let event = device.event().unwrap();
+    device.begin_capture(first).unwrap();
+    device.record(event, first).unwrap();
+    device.record(event, second).unwrap();
+    let refused = device.wait(first, event);
+    assert!(matches!(refused, Err(DeviceError::NotCapturable(_))), "{refused:?}");
+    let _ = device.end_capture(first);
+}
+
+#[test]
 fn kernels_write_into_pinned_memory() {
     let work = Work::new(test_gpu::open("A100"));
     let expected = work.fill(1.0);

@@ -12,9 +12,9 @@
 //! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
 //! CUDA implements [`Device`]; tests run it on a driver of their own, in place of NVIDIA's, which
-//! executes the same kernels on the processor. All work is asynchronous and ordered by streams and events;
-//! captured work runs when it is replayed. Only [`Device::download`] and [`Device::synchronize`]
-//! make the host wait for the device, and both are counted.
+//! executes the same kernels on the processor. All work is asynchronous and ordered by streams and
+//! events; captured work runs when it is replayed. Only [`Device::download`] and
+//! [`Device::synchronize`] make the host wait for the device, and both are counted.
 //!
 //! A launch is data: kernel, grid, arguments, and the bytes that each argument may reach. Planning
 //! needs no device, only its description:

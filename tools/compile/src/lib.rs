@@ -3,8 +3,8 @@
 //! A source is compiled for each architecture that it names, by default for `compute_80`.
 //!
 //! Only developers need it: users run the checked-in PTX. The compiler is pinned, so the same
-//! sources give the same bytes on every machine; [`write`] and [`check`] write and compare them.
-//! [`sass::report`] tells what the main loops in the machine code wait for.
+//! sources give the same bytes on every machine, which [`write()`] writes and [`check()`] compares.
+//! [`sass::report`] lists what the main loops in the machine code wait for.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -51,7 +51,7 @@ pub fn check(root: &Path, toolkit: &Toolkit) -> Result<Vec<String>, Fault> {
 /// Compiles everything, and writes it.
 ///
 /// # Errors
-/// As [`check`], and files that cannot be written.
+/// As [`check()`], and files that cannot be written.
 pub fn write(root: &Path, toolkit: &Toolkit) -> Result<(), Fault> {
     files::write(&root.join(FOLDER), &output::compile(root, toolkit)?)
 }

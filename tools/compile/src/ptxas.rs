@@ -31,7 +31,7 @@ impl Sm {
         }
     }
 
-    /// Those that run PTX of this architecture.
+    /// The GPUs that run PTX of this architecture.
     pub(crate) fn running(architecture: Architecture) -> impl Iterator<Item = Self> {
         [(Self::Sm80, 8), (Self::Sm90a, 9)]
             .into_iter()

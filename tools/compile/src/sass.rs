@@ -128,7 +128,7 @@ fn main_loop(code: &Code) -> Option<MainLoop> {
         let is_inside = |(b, e): &(usize, usize)| begin <= b && e <= end && (b, e) != (begin, end);
         !loops.iter().any(is_inside)
     });
-    // Of an unrolled loop and its remainder the unrolled one.
+    // An unrolled loop rather than its remainder.
     let bodies = innermost.map(|(begin, end)| &code.instructions[*begin..=*end]);
     let body = bodies.max_by_key(|body| (body.iter().filter(is_product).count(), body.len()))?;
 

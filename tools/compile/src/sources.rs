@@ -20,8 +20,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Hash of a source with every header that it includes, directly or indirectly; `None` if the
 /// source does not exist. `read` returns the text of a file by its path from the checkout's root. A
-/// header found neither beside the file nor in [`HEADERS`] is not part of the PTX: it is the
-/// compiler's own, or the emulated device's.
+/// header found neither beside the file nor in [`HEADERS`] is the compiler's own.
 pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let mut texts = BTreeMap::from([(path.to_string(), read(path)?)]);
     let mut todo = vec![path.to_string()];
@@ -47,7 +46,7 @@ pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
 }
 
 /// Names in `EXPORT(name)`: the kernels that a source promises. Those that a macro writes are not
-/// included; the emulated device knows them too.
+/// included.
 pub fn exported(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut in_directive = false;

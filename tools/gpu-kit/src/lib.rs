@@ -68,7 +68,7 @@ pub struct Kit {
     pub join: fn() -> Result<InGroup, DeviceError>,
     /// The NCCL that is installed.
     pub nccl: fn() -> Version,
-    /// What the stage `step` runs.
+    /// The checks of the stage `step`.
     pub checks: &'static [Check],
 }
 

@@ -7,7 +7,7 @@ use crate::case::integers;
 use crate::on_cpu::run;
 use crate::philox::{Purpose, keyed};
 
-/// Of the positives 1, 4 and 5 of the first image the first has the largest key.
+/// Positive 1 of the first image has a larger key than positives 4 and 5.
 #[test]
 fn by_hand() {
     let image_keys = image_keys(2);
