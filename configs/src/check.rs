@@ -72,7 +72,7 @@ impl Layer<'_> {
     }
 }
 
-/// Whether a scalar value fits.
+/// True if a scalar value fits.
 fn accepts(shape: &Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Count, Value::Integer(value)) => *value >= 0,
@@ -101,7 +101,7 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// Whether a text is a whole number beyond those of TOML.
+/// True if a text is a whole number beyond TOML's range.
 fn is_huge(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

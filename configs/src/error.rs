@@ -46,7 +46,7 @@ pub enum ConfigError {
     ExtendsCircle {
         /// The file whose `extends` closes the cycle.
         file: String,
-        /// What it extends.
+        /// The file or preset that it extends.
         parent: String,
     },
     /// `extends` names something that does not exist.
@@ -57,7 +57,7 @@ pub enum ConfigError {
     ExtendsMissing {
         /// The file with the `extends`.
         file: String,
-        /// What it extends.
+        /// The file or preset that it extends.
         parent: String,
         /// Names of the presets, comma separated.
         presets: String,
@@ -91,7 +91,7 @@ pub enum ConfigError {
         file: String,
         /// The dotted key.
         key: String,
-        /// What is wrong and how to fix it.
+        /// The fault and how to fix it.
         problem: String,
     },
     /// The config cannot be written as TOML.

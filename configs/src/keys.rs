@@ -12,7 +12,7 @@ use crate::shape::{Shape, join};
 
 /// Below this similarity (0 to 1) a key is not suggested.
 const MIN_SIMILARITY: f64 = 0.5;
-/// A key that is so much less similar than the best one is not suggested beside it.
+/// A key that is so much less similar than the best one is not suggested with it.
 const MAX_DISTANCE: f64 = 0.3;
 /// Most keys that [`similar_keys`] suggests.
 const MAX_SUGGESTIONS: usize = 5;
@@ -24,7 +24,7 @@ pub struct Key {
     pub name: String,
     /// The values that it takes, in words.
     pub kind: String,
-    /// What a number counts or measures; `None` for text, words, and numbers without a unit.
+    /// The unit of a number; `None` for text, words, and numbers without one.
     pub unit: Option<String>,
     /// Least value of a number, or of each number of a list.
     pub min: Option<serde_json::Number>,
@@ -32,7 +32,7 @@ pub struct Key {
     pub max: Option<serde_json::Number>,
     /// The default as TOML; `"none"` if it is not set.
     pub default: String,
-    /// What it does, in sentences.
+    /// Its meaning, in sentences.
     pub meaning: String,
     /// The words that it takes, each with its meaning; empty unless it takes words.
     pub words: Vec<(String, String)>,
@@ -104,7 +104,7 @@ fn table_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(table, _)| table)
 }
 
-/// Whether a name is made of the first letters of a key's words, as `lr` of `learning_rate`.
+/// True if a name is made of the first letters of a key's words, as `lr` of `learning_rate`.
 pub(crate) fn is_short_for(short: &str, key: &str) -> bool {
     key.contains('_') && key.split('_').filter_map(|word| word.chars().next()).eq(short.chars())
 }

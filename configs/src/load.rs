@@ -111,7 +111,7 @@ impl Source {
         Some(Self { label: format!("preset {name}"), path: None, text: text.into() })
     }
 
-    /// Resolves `extends = parent` in this source: a file beside it, else a preset.
+    /// Resolves `extends = parent` in this source: a file next to it, else a preset.
     fn parent(&self, parent: &str) -> Result<Self, ConfigError> {
         if let Some(path) = &self.path {
             let beside = path.parent().unwrap_or(Path::new("")).join(parent);
@@ -126,7 +126,7 @@ impl Source {
         })
     }
 
-    /// Whether both are the same file or preset, however the path is spelled.
+    /// True if both are the same file or preset, however the path is spelled.
     fn is(&self, other: &Self) -> bool {
         match (&self.path, &other.path) {
             (Some(a), Some(b)) => match (a.canonicalize(), b.canonicalize()) {

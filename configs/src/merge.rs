@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use crate::check::NONE;
 use crate::shape::{Shape, join};
 
-/// What sets a value.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The file, the preset or `--set`.
@@ -16,7 +16,7 @@ pub struct Origin {
     pub layer: usize,
 }
 
-/// What sets each dotted key that is set and not a table.
+/// The source of each dotted key that is set and is not a table.
 pub type Origins = BTreeMap<String, Origin>;
 
 /// The merged tables of several files, and the file of each value.

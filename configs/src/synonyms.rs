@@ -1,4 +1,4 @@
-//! What people of other projects call a key, and what onegraph has instead.
+//! Names that other projects give a key, and onegraph's key or answer for each.
 
 /// Names, and the key that they mean, or else a sentence (which begins with "onegraph").
 const SYNONYMS: &[(&[&str], &str)] = &[
@@ -49,7 +49,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["resume"], "onegraph has no key to resume: `onegraph train --resume RUN` does"),
 ];
 
-/// What a name of other projects means.
+/// The meaning of a name from other projects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synonym {
     /// The key of this name.
@@ -58,7 +58,7 @@ pub enum Synonym {
     NoKey(&'static str),
 }
 
-/// What a name without its table means elsewhere, if anything.
+/// The meaning of a name, without its table, in other projects, if it has one.
 pub fn synonym(name: &str) -> Option<Synonym> {
     let (_, answer) = SYNONYMS.iter().find(|(names, _)| names.contains(&name))?;
     Some(match crate::key(answer) {

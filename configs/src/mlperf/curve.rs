@@ -65,7 +65,8 @@ impl Curve {
         if epoch <= self.decay_epoch { BEFORE_DECAY } else { AFTER_DECAY }
     }
 
-    /// Whether scores after `epoch` are below the curve by more than its spread; more is no fault.
+    /// True if scores after `epoch` are below the curve by more than its spread; higher ones are
+    /// allowed.
     pub fn is_below(&self, epoch: usize, ap: [f64; 2]) -> bool {
         let least = |expected: f64| expected - self.spread(epoch);
         let expected = self.expected(epoch);

@@ -9,8 +9,8 @@ const RUNS: usize = 5;
 /// Runs that its olympic mean is of.
 const SCORED: f64 = (RUNS - 2) as f64;
 
-/// Global batch and epochs of ten runs of the reference. Of the seven published points those that
-/// no line between two others lies below, which are what the checker keeps.
+/// Global batch and epochs of ten runs of the reference, at the three of its seven published points
+/// that lie above no line between two others; the checker keeps only these.
 const POINTS: [(usize, [u32; 10]); 3] = [
     (8, [13, 13, 12, 13, 13, 13, 13, 12, 13, 12]),
     (128, [14, 14, 14, 14, 14, 14, 14, 14, 14, 14]),
@@ -29,11 +29,11 @@ pub struct Convergence {
     pub mean: f64,
     /// The least mean that a submission may have.
     pub least: f64,
-    /// Whether the batch lies between two points.
+    /// True if the batch lies between two points.
     pub is_interpolated: bool,
 }
 
-/// What the reference's convergence says of a submission's.
+/// The verdict on a submission's convergence, compared with the reference's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
     /// As many epochs as the reference, or more.

@@ -16,13 +16,13 @@ pub struct Recipe {
     pub learning_rate: f64,
     /// Steps of the warm-up.
     pub warmup_steps: u64,
-    /// What the rate gains in each of them.
+    /// The rate's growth in each of them.
     pub warmup_factor: f64,
     /// First steps of the two lower rates.
     pub decay_steps: [u64; 2],
     /// Proposals that train a group, or an image if `per_image`.
     pub candidates: usize,
-    /// Whether each image has its own cut.
+    /// True if each image has its own cut.
     pub per_image: bool,
     /// Where each value comes from, a line each.
     pub derivation: Vec<String>,
@@ -38,7 +38,7 @@ struct Published {
     source: &'static str,
 }
 
-/// Of several layouts of a batch the preset's comes first.
+/// The published layouts; if a batch has several, the preset's is first.
 const PUBLISHED: &[Published] = &[
     published(8, 4, (500, 2e-5), [144_000, 192_000], "v2.0, 2 A30"),
     published(48, 6, (625, 9.6e-5), [24_000, 32_000], "v0.7, DGX-1"),

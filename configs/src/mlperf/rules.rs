@@ -6,11 +6,11 @@ use crate::{Config, ConfigError, Difference, MlperfRule, PostNmsScope, ResizeFil
 /// A difference from the reference implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deviation {
-    /// What differs.
+    /// The difference, in words.
     pub what: String,
     /// The section of `training_rules.adoc` that it falls under, and what that says.
     pub clause: &'static str,
-    /// Whether the closed division allows it.
+    /// True if the closed division allows it.
     pub is_allowed: bool,
 }
 
@@ -93,7 +93,7 @@ fn of_every_run(config: &Config, is_device: bool) -> Vec<Deviation> {
     found
 }
 
-/// What the rules give room for, and the values beyond it.
+/// Choices that the rules leave open, and values beyond that room.
 fn ruled(config: &Config) -> Vec<Deviation> {
     let (solver, train, rpn) = (&config.solver, &config.train, &config.model.rpn);
     let mut found = Vec::new();

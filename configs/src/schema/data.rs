@@ -105,7 +105,7 @@ table! {
 table! {
     /// `[data.synthetic]`: images of shapes, drawn by onegraph.
     pub struct Synthetic {
-        /// What is drawn. Default, and so far only, `"shapes"`.
+        /// The kind of drawing. Default, and so far only, `"shapes"`.
         #[key(resume = Drawing, mlperf = Free)]
         pub kind: String = "shapes".to_string(),
         /// Training images. Default 3000.

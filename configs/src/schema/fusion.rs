@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 table! {
-    /// `[fusion]`: work that a GPU's step does on the way, in place of a pass of its own over
-    /// memory. A fusion changes results by rounding alone.
+    /// `[fusion]`: work that a GPU's step does along with other work, in place of a pass of its own
+    /// over memory. A fusion changes results only by rounding.
     pub struct Fusion {
         /// Fusions to leave out, to compare. Default: none. On the CPU there are no fusions.
         #[key(resume = Step, mlperf = Hyperparameter)]
@@ -54,7 +54,7 @@ impl Fused {
 }
 
 impl Fusion {
-    /// Whether the step has this fusion.
+    /// True if the step has this fusion.
     pub fn has(&self, fused: Fused) -> bool {
         !self.off.contains(&fused)
     }

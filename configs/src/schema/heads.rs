@@ -53,7 +53,7 @@ table! {
         /// Smooth L1 changes from quadratic to linear at this error. Default 1/9; 0 is plain L1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub beta: f32 = 1.0 / 9.0,
-        /// What shares `post_nms_top_n_train`: `"image"` (default), `"batch"` (MLPerf) or
+        /// The scope that shares `post_nms_top_n_train`: `"image"` (default), `"batch"` (MLPerf) or
         /// `"level"`.
         #[key(resume = Step, mlperf = Rule)]
         pub post_nms_scope: PostNmsScope = PostNmsScope::Image,

@@ -38,7 +38,7 @@ table! {
         pub data: Data,
         /// Optimizer, learning rate schedule and loss scale.
         pub solver: Solver,
-        /// What each loss counts.
+        /// The weight of each loss.
         pub loss_weights: LossWeights,
         /// Length of the run, batch, seed, logging and checkpoints.
         pub train: Train,

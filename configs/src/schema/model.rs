@@ -16,11 +16,11 @@ table! {
         pub num_classes: usize = 0,
         /// File of a whole detector to start from (safetensors, `.pth` or `.pkl`, with
         /// torchvision's or detectron2's names). Only what depends on the number of classes may
-        /// differ; it is trained anew. `train --init` sets it. Default: none.
+        /// differ; it is trained from scratch. `train --init` sets it. Default: none.
         #[key(resume = Start, mlperf = Model)]
         pub weights: Option<String> = None,
         /// Predictors take the rows of the classes that `weights` has by the same name, and only
-        /// the rest starts anew; `--finetune` sets it. Default false.
+        /// the rest is reinitialised; `--finetune` sets it. Default false.
         #[key(resume = Start, mlperf = Model)]
         pub finetune: bool = false,
         /// Parameters that a weights file lacks, or holds in another shape, keep their initial
@@ -70,7 +70,7 @@ pub enum ModelKind {
 }
 
 impl ModelKind {
-    /// Whether the detector has a mask head.
+    /// True if the detector has a mask head.
     pub fn has_masks(self) -> bool {
         self == ModelKind::MaskRcnn
     }

@@ -47,13 +47,13 @@ pub enum NovogradForm {
 }
 
 table! {
-    /// `[solver.lars]`: read with `solver.optimizer = "lars"`, beside `solver.momentum`.
+    /// `[solver.lars]`: read with `solver.optimizer = "lars"`, together with `solver.momentum`.
     pub struct Lars {
         /// Length of an update as a part of its weight's, before rate and momentum. Default 0.001,
         /// as in arXiv 1708.03888.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub trust_coefficient: f64 = 0.001,
-        /// Whether the rates of biases, and of the scale and shift of norms, follow their norms
+        /// If true, the rates of biases, and of the scale and shift of norms, follow their norms
         /// too; false updates them by SGD with momentum. Default true, as in the paper.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub adapts_vectors: bool = true,
@@ -66,19 +66,19 @@ table! {
     /// Logs, metrics and TensorBoard show each loss without its weight, and `loss`, the weighted
     /// sum.
     pub struct LossWeights {
-        /// Of `loss_objectness`. Default 1.
+        /// Weight of `loss_objectness`. Default 1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub objectness: f32 = 1.0,
-        /// Of `loss_rpn_box_reg`. Default 1.
+        /// Weight of `loss_rpn_box_reg`. Default 1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub rpn_box_reg: f32 = 1.0,
-        /// Of `loss_classifier`. Default 1.
+        /// Weight of `loss_classifier`. Default 1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub classifier: f32 = 1.0,
-        /// Of `loss_box_reg`. Default 1.
+        /// Weight of `loss_box_reg`. Default 1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub box_reg: f32 = 1.0,
-        /// Of `loss_mask`. Default 1.
+        /// Weight of `loss_mask`. Default 1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub mask: f32 = 1.0,
     }

@@ -14,7 +14,8 @@ pub enum ResumeRule {
     Length,
     /// The number of classes: as for `Step`, unless it is the same in another form.
     Classes,
-    /// What is drawn: as for `Step`, unless files take its place, whose identity is compared.
+    /// A setting of the drawn images: as for `Step`, unless files take its place, whose identity is
+    /// compared.
     Drawing,
     /// It is read only when a run begins: it may not.
     Start,

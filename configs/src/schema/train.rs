@@ -21,11 +21,11 @@ table! {
         /// micro_steps`. Default 2.
         #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Rule)]
         pub images_per_group: usize = 2,
-        /// What a GPU computes in: `"fp16"` (default; activations, gradients and the weights that
-        /// kernels read are fp16, all sums fp32), or to compare with it, slowly, `"fp32"`, or
-        /// `"tf32"` (fp32 in memory, factors of matrix products rounded to 10 bits). The loss scale
-        /// is then 1. Detection with the run's weights uses it too. The CPU computes in fp32
-        /// whatever this is.
+        /// The precision in which a GPU computes: `"fp16"` (default; activations, gradients and the
+        /// weights that kernels read are fp16, all sums fp32), or to compare with it, slowly,
+        /// `"fp32"`, or `"tf32"` (fp32 in memory, factors of matrix products rounded to 10 bits).
+        /// The loss scale is then 1. Detection with the run's weights uses it too. The CPU computes
+        /// in fp32 whatever this is.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub precision: Precision = Precision::Fp16,
         /// Seed of weights, order, flips and sampling. Default 0.

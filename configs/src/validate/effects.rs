@@ -1,4 +1,5 @@
-//! What a new run is refused or warned for: sound values that together do not do what they say.
+//! Reasons to refuse a new run or to warn of it: values, each sound, that together do not do what
+//! they say.
 
 use crate::{BackboneKind, BoxLoss, Config, ConfigError, NormKind, Optimizer, Origins, Schedule};
 
@@ -75,13 +76,13 @@ const IDLE: &[Idle] = &[
 ];
 
 impl Config {
-    /// Whether the learning rate reaches its full value before the run ends.
+    /// True if the learning rate reaches its full value before the run ends.
     pub(crate) fn warmup_ends(&self) -> bool {
         self.solver.warmup_steps < self.train.steps.saturating_add(self.solver.first_schedule_step)
     }
 
-    /// What a user should know before a new run with this config: a sentence for each value that
-    /// does nothing or not what it says. `origins` are the config's.
+    /// Warnings before a new run with this config: a sentence for each value that does nothing, or
+    /// not what it says. `origins` are the config's.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for what cannot be meant: a warm-up that never ends, or an input

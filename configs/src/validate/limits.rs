@@ -1,4 +1,4 @@
-//! Limits of single numbers, as stated beside each field of the schema.
+//! Limits of single numbers, as stated at each field of the schema.
 
 use serde_json::{Number, Value};
 

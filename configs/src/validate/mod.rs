@@ -12,7 +12,7 @@ use std::fmt::Display;
 use crate::{Config, ConfigError};
 
 impl Config {
-    /// Checks that every value makes sense, alone and with the others.
+    /// Checks that every value makes sense, by itself and with the others.
     ///
     /// [`Config::load`] already does this; call it for a config built or changed in code.
     ///
