@@ -1,4 +1,5 @@
-//! Whether a model of detectron2 may be taken for the config's: tensors alone do not tell.
+//! Checks if a model of detectron2 may be taken for the config's, which tensors by themselves do
+//! not show.
 
 use configs::{BackboneKind, ChannelOrder, Config};
 
@@ -37,7 +38,7 @@ pub fn check_agreement(
     )))
 }
 
-/// What to say of weights under detectron2's names that are taken, one line each.
+/// Warnings about weights under detectron2's names that are taken, one line each.
 pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let found = disagreements(file, extent, config);
@@ -58,10 +59,10 @@ pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> V
     lines
 }
 
-/// What the config has, and the model of detectron2 whose tensors the file holds has not: by its
-/// constants of pixels if it has them, else by detectron2's defaults.
+/// Properties that the config has and the detectron2 model whose tensors the file holds lacks: by
+/// the file's pixel constants if it has them, else by detectron2's defaults.
 fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
-    // A backbone alone may be a converted one of any project's conventions.
+    // A backbone by itself may be a converted one of any project's conventions.
     if file.dialect() != Dialect::Detectron2 || file.is_backbone() {
         return vec![];
     }

@@ -1,4 +1,5 @@
-//! What a model means beyond its tensors, and which of it the models of another project share.
+//! Conventions of a model that its tensors do not hold, and the ones that models of another project
+//! share.
 
 use configs::{
     BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, NormKind, ResizeFilter,
@@ -21,7 +22,7 @@ pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     found.into_iter().filter_map(|(differs, what)| differs.then_some(what)).collect()
 }
 
-/// Whether a model has it, and what it is.
+/// True if a model has the difference; and its description.
 type Difference = (bool, String);
 
 fn unknown_to_both(config: &Config) -> Vec<Difference> {
@@ -71,7 +72,7 @@ fn unknown_to_detectron2(config: &Config) -> Vec<Difference> {
     ]
 }
 
-/// What to set in detectron2's config, in its own keys, so that it shares the rest of a model.
+/// Settings for detectron2's config, in its own keys, so that it shares the rest of a model.
 pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
     let (model, input) = (&config.model, &config.input);
     // In 0..255, as detectron2 feeds its images.
@@ -96,7 +97,7 @@ pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
     settings
 }
 
-/// What in a config contradicts where a file's weights come from, one line each.
+/// Contradictions between a config and the origin of a file's weights, one line each.
 pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     if file.dialect() == Dialect::Detectron {
@@ -122,7 +123,7 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
              model.backbone.norm_eps={EPS}"
         ));
     }
-    // Those of onegraph itself are safetensors.
+    // Weights of onegraph itself are safetensors.
     let is_torchvisions = file.dialect() == Dialect::Torchvision
         && [Container::TorchZip, Container::TorchLegacy].contains(&file.container())
         && !file.is_backbone();

@@ -2,7 +2,7 @@
 
 use super::names::{BODY, depends_on_classes};
 
-/// What a file is to fill.
+/// The part of a model that a file is to fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The body of the backbone and nothing else: from a classifier, or from a whole detector.
@@ -14,7 +14,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Whether a parameter of this name is to be filled.
+    /// True if a parameter of this name is to be filled.
     pub(super) fn holds(self, name: &str) -> bool {
         match self {
             Extent::Backbone => name.starts_with(BODY),

@@ -67,7 +67,7 @@ impl WeightsFile {
         self.dialect
     }
 
-    /// What the user should know about it, one line each.
+    /// Notes on it for the user, one line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -83,8 +83,8 @@ impl WeightsFile {
         shape.first()?.checked_sub(1)
     }
 
-    /// Whether it holds the body of a backbone and none of a detector's other parts: the weights
-    /// of a classifier, or those of Detectron.
+    /// True if it holds the body of a backbone and none of a detector's other parts: the weights of
+    /// a classifier, or Detectron's.
     pub fn is_backbone(&self) -> bool {
         const PARTS: [&str; 3] = ["backbone.fpn.", "rpn.", "roi_heads."];
         let has_part = |name: &String| PARTS.iter().any(|part| name.starts_with(part));
@@ -106,7 +106,7 @@ impl WeightsFile {
         self.pixels
     }
 
-    /// Whether its norms have statistics.
+    /// True if its norms have statistics.
     pub(super) fn has_statistics(&self) -> bool {
         dialect::has_statistics(&self.tensors)
     }

@@ -1,5 +1,5 @@
 //! Predictors of other classes: rows that a file has for a class by the same name are taken over,
-//! the others start anew.
+//! the others are reinitialised.
 
 use graph::StateSet;
 
@@ -14,14 +14,14 @@ use crate::model::{Param, classes_of};
 pub struct MappedClasses {
     /// Names of classes with the number of the file's class, from 1.
     pub taken: Vec<(String, usize)>,
-    /// Names of classes that start anew.
+    /// Names of classes whose rows are reinitialised.
     pub anew: Vec<String>,
     /// The parameters whose rows were taken.
     pub params: Vec<String>,
 }
 
 impl MappedClasses {
-    /// Two lines: what was taken, and what starts anew.
+    /// Two lines: the classes that were taken, and the ones that are reinitialised.
     pub fn describe(&self) -> String {
         const LISTED: usize = 12;
         let list = |names: Vec<String>| match names.len().saturating_sub(LISTED) {

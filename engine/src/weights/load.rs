@@ -18,7 +18,7 @@ use crate::model::Param;
 /// Loads the parameters that the file is to fill; the others keep their values. The caller judges
 /// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].
 ///
-/// What in `config` contradicts the file's origin is among the report's notes.
+/// The report's notes include contradictions between `config` and the file's origin.
 pub fn load_weights(
     file: &WeightsFile,
     extent: Extent,

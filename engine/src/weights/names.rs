@@ -1,4 +1,4 @@
-//! What a name under torchvision's conventions says about its tensor.
+//! Facts about a tensor that its name under torchvision's conventions states.
 
 /// Prefix of the backbone's parameters.
 pub(super) const BODY: &str = "backbone.body.";
@@ -6,7 +6,7 @@ pub(super) const BODY: &str = "backbone.body.";
 /// A parameter with one element per class, background included.
 pub(super) const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.bias";
 
-/// Whether the shape of a parameter depends on the number of classes.
+/// True if the shape of a parameter depends on the number of classes.
 pub(super) fn depends_on_classes(name: &str) -> bool {
     const PREDICTORS: [&str; 2] =
         ["roi_heads.box_predictor.", "roi_heads.mask_predictor.mask_fcn_logits."];

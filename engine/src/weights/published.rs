@@ -1,4 +1,4 @@
-//! Published files of weights: where each is to be had, and the checksums that names promise.
+//! Published files of weights: the URL of each, and the checksums that names promise.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use sha2::{Digest, Sha256};
 /// A published file.
 #[derive(Debug, Clone, Copy)]
 pub struct Published {
-    /// What it is.
+    /// The file's contents, in words.
     pub what: &'static str,
-    /// Where it is to be had, ending in its name.
+    /// The URL of the file, which ends in its name.
     pub url: &'static str,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// Whether a published detector by this name has norms that add nothing to the variance.
+/// True if a published detector by this name has norms that add nothing to the variance.
 pub(super) fn is_without_epsilon(path: &Path) -> bool {
     promised(path).is_some_and(|digits| WITHOUT_EPSILON.contains(&digits))
 }

@@ -1,4 +1,4 @@
-//! What loading weights did with each tensor, and whether that is enough.
+//! The report of loading weights, by tensor, and the check that it is enough.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,10 +36,10 @@ pub struct LoadReport {
     pub left: Vec<Named>,
     /// Tensors in the file that have no place in the model.
     pub unexpected: Vec<Named>,
-    /// Those of the unexpected tensors that belong to a part which the model has and the file was
-    /// to fill: the file is of a different model.
+    /// Unexpected tensors of a part that the model has and the file was to fill: the file is of a
+    /// different model.
     pub misfits: Vec<Named>,
-    /// What else the user should know.
+    /// Further notes for the user.
     pub notes: Vec<String>,
 }
 

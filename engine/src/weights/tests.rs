@@ -166,7 +166,7 @@ fn another_width_is_refused_by_name_and_shape() {
     assert!(described.lines().any(|line| line.starts_with("  mismatched: `")), "{described}");
 }
 
-/// Fine-tuning: only what depends on the number of classes starts anew.
+/// Fine-tuning: only parameters that depend on the number of classes are reinitialised.
 #[test]
 fn other_classes_leave_the_predictors_alone() {
     let from = model("torchvision_r50", &[], 3, 1);
@@ -460,7 +460,7 @@ fn both_published_r50s_fill_the_mlperf_presets() {
     assert!(warned.contains("set model.backbone.norm_eps=0.00001"), "{warned}");
 }
 
-/// What no tensor of a detectron2 file tells is refused where the config has it otherwise.
+/// Settings that no tensor of a detectron2 file shows are refused where the config differs.
 #[test]
 fn models_of_detectron2_are_taken_by_configs_that_compute_as_it_does() {
     let from = model("torchvision_r50", &[], 3, 1);

@@ -1,5 +1,5 @@
-//! What `torch.save` wrote before PyTorch 1.6: a magic number, a version, facts about the machine,
-//! the state dict, the keys of its storages, then the storages.
+//! The format that `torch.save` wrote before PyTorch 1.6: a magic number, a version, facts about
+//! the machine, the state dict, the keys of its storages, then the storages.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const VERSION: i128 = 1001;
 /// Bytes of the number of elements before each storage.
 const COUNT_BYTES: usize = 8;
 
-/// Whether the file begins as one of this form.
+/// True if the file begins as one of this format.
 pub(super) fn is_legacy(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }

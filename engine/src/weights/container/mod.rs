@@ -26,9 +26,9 @@ pub type Values = (Vec<usize>, Vec<f32>);
 pub enum Container {
     /// Safetensors.
     Safetensors,
-    /// What `torch.save` writes since PyTorch 1.6: a zip archive.
+    /// The zip archive that `torch.save` writes since PyTorch 1.6.
     TorchZip,
-    /// What `torch.save` wrote before: pickles and storages one after another.
+    /// The file that `torch.save` wrote before: pickles and storages one after another.
     TorchLegacy,
     /// A pickle of NumPy arrays: Detectron's and detectron2's `.pkl`.
     Pickle,
@@ -88,7 +88,7 @@ fn container_of(bytes: &[u8]) -> Container {
     }
 }
 
-/// Whether a tensor is a counter that PyTorch's batch norms store, and no frozen one has.
+/// True if a tensor is a counter that PyTorch's batch norms store, and no frozen one has.
 fn is_batch_counter(name: &str) -> bool {
     name.ends_with("num_batches_tracked")
 }

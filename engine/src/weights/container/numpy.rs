@@ -28,7 +28,7 @@ fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, Str
             };
             (*dtype, *shape, pickle.int(*fortran) == Some(1), *data)
         }
-        // Of protocol 5: bytes, dtype, shape, order.
+        // Arguments, in protocol 5: bytes, dtype, shape, order.
         Some((_, "_frombuffer")) => {
             let [data, dtype, shape, order] = pickle.args(value).ok_or_else(fault)? else {
                 return Err(fault());

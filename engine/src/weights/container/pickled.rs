@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Values;
 
-/// Who wrote a pickle.
+/// The Python that a pickle is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::weights) enum Python {
     /// cPickle of Python 2 in its highest protocol, 2: names and data are `str`. So are Detectron's

@@ -25,7 +25,7 @@ pub(super) fn tensors<'a>(
     let mut tensors = BTreeMap::new();
     for (name, value) in entries {
         let name = name.as_str();
-        // Those that Caffe2's solver kept.
+        // PyTorch's counters, and the momenta that Caffe2's solver kept.
         if is_batch_counter(name) || name.ends_with("_momentum") {
             continue;
         }

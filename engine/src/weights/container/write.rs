@@ -15,7 +15,7 @@ const FOLDER: &str = "archive";
 const ALIGNMENT: u16 = 64;
 
 /// Tensors in this order as a state dict: a pickle, and one storage for each; the classes, in JSON,
-/// lie beside it.
+/// lie next to it.
 ///
 /// # Errors
 /// In words, of the zip writer; none in practice.
@@ -46,7 +46,7 @@ pub(in crate::weights) fn torch_bytes(
     Ok(written.into_inner())
 }
 
-/// The pickle of a dict of tensors, each alone in its storage.
+/// The pickle of a dict of tensors, each in a storage of its own.
 fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
     let mut pickle = Writer::new();
     pickle.dict(|pickle| {

@@ -8,7 +8,7 @@ use zip::{CompressionMethod, ZipArchive};
 use super::{Values, state_dict, torch};
 use crate::weights::pickle;
 
-/// Entry beside PyTorch's own in which an export states its classes; PyTorch takes no notice.
+/// Entry next to PyTorch's own in which an export states its classes; PyTorch takes no notice.
 pub(super) const CATEGORIES_ENTRY: &str = "onegraph.categories";
 
 /// Tensors by name, and the classes that an export of ours states.

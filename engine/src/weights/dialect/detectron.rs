@@ -1,5 +1,5 @@
 //! Caffe2's names of a ResNet, as the two published kinds of `R-50.pkl` have them: `conv1_w`,
-//! `res2_0_branch2a_w`, `fc1000_w`. The norms of Detectron's file are a scale and a shift alone,
+//! `res2_0_branch2a_w`, `fc1000_w`. The norms of Detectron's file are only a scale and a shift,
 //! `res_conv1_bn_s` and `_bn_b`; detectron2's copy has their statistics, `res_conv1_bn_gamma`,
 //! `_bn_beta`, `_bn_running_mean` and `_bn_running_var`.
 
@@ -24,7 +24,7 @@ const NORM: [(&str, &str); 8] = [
 ];
 const VARIANCE: &str = "running_var";
 
-/// Whether a tensor has a name of Detectron.
+/// True if a tensor has a name of Detectron.
 pub(super) fn is_name(name: &str) -> bool {
     name == "conv1_w" || name.starts_with("res2_0_branch")
 }
@@ -92,7 +92,7 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
     Ok(Translated { dialect: Dialect::Detectron, tensors, pixels: None, notes })
 }
 
-/// Whether norms have their statistics, as in detectron2's file.
+/// True if norms have their statistics, as in detectron2's file.
 pub(in crate::weights) fn has_statistics(tensors: &BTreeMap<String, Values>) -> bool {
     tensors.keys().any(|name| name.ends_with(VARIANCE))
 }

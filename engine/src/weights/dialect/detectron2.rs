@@ -8,8 +8,8 @@ use crate::weights::container::Values;
 
 /// Prefix of the backbone's body, here and there.
 const BODIES: [(&str, &str); 2] = [("backbone.body.", "backbone.bottom_up."), ("", "")];
-/// Modules that have another name, ours first; `#` is a number, and the last one tells how many
-/// less it is in ours.
+/// Modules that have another name, ours first; `#` is a number, which is less in ours by the last
+/// field.
 const MODULES: [(&str, &str, usize); 9] = [
     ("backbone.fpn.inner_blocks.#.0", "backbone.fpn_lateral#", 2),
     ("backbone.fpn.layer_blocks.#.0", "backbone.fpn_output#", 2),
@@ -40,7 +40,7 @@ const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.";
 const PREDICTORS: [(&str, usize); 2] =
     [("roi_heads.box_predictor.bbox_pred.", 4), ("roi_heads.mask_predictor.mask_fcn_logits.", 1)];
 
-/// Whether a tensor has a name that detectron2 alone gives.
+/// True if a tensor has a name that only detectron2 gives.
 pub(super) fn is_name(name: &str) -> bool {
     const OWN: [&str; 4] = ["backbone.bottom_up.", "proposal_generator.", "stem.conv1.", "res2.0."];
     OWN.iter().any(|own| name.starts_with(own))

@@ -12,17 +12,17 @@ use super::container::Values;
 pub(super) use detectron::{fill_statistics, has_statistics};
 pub(super) use detectron2::from_ours as detectron2_from_ours;
 
-/// What torchvision's and detectron2's frozen batch norms add to the variance.
+/// The constant that torchvision's and detectron2's frozen batch norms add to the variance.
 pub(super) const EPS: f64 = 1e-5;
 
-/// Whose names a file has.
+/// The project whose names a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// torchvision's, of either generation, and what onegraph writes itself.
     Torchvision,
     /// detectron2's: the background is the last class, and has no rows for boxes and masks.
     Detectron2,
-    /// Those of Detectron and Caffe2, read for the backbone; Detectron's norms have no statistics.
+    /// Detectron's and Caffe2's, read for the backbone; Detectron's norms have no statistics.
     Detectron,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Translated {
     pub(super) tensors: BTreeMap<String, Values>,
     /// detectron2's mean and standard deviation of the pixels, 0..255, in its order of channels.
     pub(super) pixels: Option<[[f32; 3]; 2]>,
-    /// What the user should know.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 

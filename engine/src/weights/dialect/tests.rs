@@ -47,7 +47,7 @@ fn detectron2s_names_are_ours_and_back() {
         let values = (vec![4], vec![0.0; 4]);
         assert_eq!(detectron2_from_ours(vec![(own.into(), values)])[0].0, theirs);
     }
-    // A backbone alone, as torchvision's weights are converted for detectron2.
+    // Only a backbone, as torchvision's weights are converted for detectron2.
     assert_eq!(ours("res3.1.conv2.norm.weight", "stem.conv1.weight"), "layer2.1.bn2.weight");
     assert_eq!(ours("stem.conv1.norm.bias", "stem.conv1.weight"), "bn1.bias");
     assert_eq!(ours("stem.fc.bias", "stem.conv1.weight"), "fc.bias");

@@ -24,7 +24,7 @@ const KNOWN: [(&str, &[&str]); 19] = [
     ("torch.cuda", &["FloatStorage", "HalfStorage", "LongStorage"]),
 ];
 
-/// Whether weights files refer to this name.
+/// True if weights files refer to this name.
 pub(super) fn is_known(module: &str, name: &str) -> bool {
     KNOWN.iter().any(|(theirs, names)| *theirs == module && names.contains(&name))
 }

@@ -270,7 +270,7 @@ impl<'a> Machine<'a> {
         let list = self.top()?;
         match &mut self.nodes[list] {
             Node::List(known) => known.extend(items),
-            // Of an object that is a list: nothing that is read.
+            // Items of an object that is a list; nothing reads them.
             Node::Object { .. } => {}
             _ => return Err("its pickle appends to what is no list".into()),
         }

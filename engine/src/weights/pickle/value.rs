@@ -1,4 +1,4 @@
-//! What a pickle holds, as nodes that refer to one another by number: nothing is recursive, so
+//! The contents of a pickle, as nodes that refer to one another by number: nothing is recursive, so
 //! neither shared nor nested values cost more than their bytes.
 
 use std::borrow::Cow;
@@ -57,7 +57,7 @@ impl<'a> Pickle<'a> {
         &self.nodes[id]
     }
 
-    /// What kind of value this is, for messages.
+    /// The kind of this value, for messages.
     pub(in crate::weights) fn kind(&self, id: Id) -> String {
         match self.node(id) {
             Node::None => "None".into(),
@@ -99,7 +99,7 @@ impl<'a> Pickle<'a> {
         self.sequence(*args)
     }
 
-    /// What was set on the result of a call.
+    /// The state that was set on the result of a call.
     pub(in crate::weights) fn state(&self, id: Id) -> Option<&[Id]> {
         let Node::Object { state, .. } = self.node(id) else { return None };
         self.sequence((*state)?)
