@@ -7,7 +7,7 @@ use dali::plain;
 
 /// Name in memory of a class that no category has: NUL, which no category is named.
 pub const NO_CATEGORY: &str = "\0";
-/// What torchvision calls such a class, and checkpoints too. A category may have this name.
+/// Name of such a class in torchvision, and in checkpoints. A category may have this name.
 pub const NOT_AVAILABLE: &str = "N/A";
 
 /// The classes of a model of `num_classes` (0: as many as there are categories) on data with these
@@ -33,8 +33,9 @@ pub fn stored_classes(classes: &[(String, u64)]) -> Vec<(String, u64)> {
     classes.iter().map(|(name, id)| (stored(name), *id)).collect()
 }
 
-/// Whether two lists of classes are the same. One may come from a file that does not tell a class
-/// without a category from a category named [`NOT_AVAILABLE`]; the other, of data, then decides.
+/// True if two lists of classes are the same. One may come from a file that does not distinguish a
+/// class without a category from a category named [`NOT_AVAILABLE`]; the other, from the data, then
+/// decides.
 pub fn are_same(ours: &[(String, u64)], theirs: &[(String, u64)]) -> bool {
     stored_classes(ours) == stored_classes(theirs)
 }
@@ -80,7 +81,7 @@ pub fn why_unlike(num_classes: usize, classes: &[(String, u64)], data: &str) -> 
             name != NO_CATEGORY && !name.eq_ignore_ascii_case(coco)
         })
     };
-    // Two names tell more than a name where COCO has none.
+    // A differing name says more than a name where COCO has none.
     let named = others().find(|((coco, _), _)| **coco != NOT_AVAILABLE);
     let ((coco, (name, id)), class) = named.or_else(|| others().next())?;
     let theirs = match *coco {

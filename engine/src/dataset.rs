@@ -33,7 +33,7 @@ pub struct DataSet {
     pub shapes: Vec<PaddedShape>,
     /// Names and COCO ids of the classes of a model that the config describes, from class 1.
     classes: Vec<(String, u64)>,
-    /// Whether the corners of its boxes are pixels ([`inclusive_box`]).
+    /// True if the corners of its boxes are pixels ([`inclusive_box`]).
     pub(crate) inclusive_boxes: bool,
 }
 
@@ -221,8 +221,8 @@ fn select(
     Ok(images)
 }
 
-/// Whether both references train on an image: they leave out one whose every box has a side of at
-/// most a pixel.
+/// True if both references train on an image: they leave out an image whose every box has a side of
+/// at most a pixel.
 fn has_extent(store: &Store, image: usize) -> bool {
     let boxes = store.image(image).objects.map(|i| store.object(i).bbox_xywh);
     boxes.into_iter().any(|[_, _, width, height]| width > 1.0 && height > 1.0)

@@ -49,7 +49,7 @@ pub enum EngineError {
     Weights {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// A bad checkpoint.
@@ -57,7 +57,7 @@ pub enum EngineError {
     Checkpoint {
         /// The checkpoint's directory.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The fault and how to fix it.
         reason: String,
     },
     /// A bad file of a step to replay.
@@ -65,7 +65,7 @@ pub enum EngineError {
     Replay {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The losses are non-finite, or every step is skipped.
@@ -79,7 +79,7 @@ pub enum EngineError {
         value: f32,
         /// Where it comes from: images, and the first non-finite tensor.
         origin: String,
-        /// What to try, and where to go on.
+        /// The remedy to try, and where to go on.
         advice: String,
     },
     /// A file or directory that cannot be read or written.
@@ -111,13 +111,13 @@ pub enum EngineError {
         /// Its exit code.
         code: u8,
     },
-    /// Nothing can be run, as all ranks have found; the first one tells.
+    /// Nothing can be run, as all ranks have found; the first one reports it.
     #[error("{0}")]
     OfAllRanks(String),
     /// The ranks that this process started have failed, and said why.
     #[error("the ranks ended with exit code {code}")]
     Ranks {
-        /// That of the first rank that ended for a reason of its own.
+        /// The code of the first rank that ended for a reason of its own.
         code: u8,
     },
     /// A signal asked for the end before the work was done.
@@ -175,7 +175,7 @@ impl From<GraphError> for EngineError {
     }
 }
 
-/// Whether the device is what failed in a node.
+/// True if the device caused the failure.
 fn is_of_device(error: &GraphError) -> bool {
     match error {
         GraphError::Device(_) => true,

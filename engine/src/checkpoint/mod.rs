@@ -278,7 +278,7 @@ fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
     entries.map(named).collect()
 }
 
-/// Whether a checkpoint's folder has this name; what a user puts beside them has another.
+/// True if a checkpoint's folder has this name; folders that a user puts next to them have others.
 fn is_step(name: &str) -> bool {
     let step = name.strip_prefix("step_").and_then(|digits| digits.parse::<u64>().ok());
     step.is_some_and(|step| format!("step_{step:08}") == name)

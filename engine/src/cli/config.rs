@@ -43,7 +43,7 @@ replaced as a whole.
 values   the quoted name of one config file or preset, such as extends = \"torchvision_r50\"
 default  none: every key begins with its default
 ";
-/// What sets a value, beside files.
+/// The source of a value that no file sets.
 const SET: &str = "--set";
 
 /// A config with the origin of each value.
@@ -53,7 +53,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// The value of a key, and what sets it.
+    /// The value of a key, and its source.
     fn value(&self, key: &Key) -> Result<String, EngineError> {
         let value = self.config.value(&key.name)?;
         Ok(match self.origins.get(&key.name).map(|origin| origin.file.as_str()) {
@@ -88,7 +88,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
     super::print(&text)
 }
 
-/// What the rules give, and the keys that say so.
+/// The values that the rules give, and the keys that set them.
 fn derivation(recipe: &Recipe) -> String {
     let Recipe { global_batch, images_per_group, learning_rate, warmup_steps, .. } = recipe;
     let start = (1.0 - *warmup_steps as f64 * recipe.warmup_factor / learning_rate).max(0.0);

@@ -60,7 +60,7 @@ impl DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Whether the CPU was asked for.
+    /// True if the CPU was asked for.
     pub(super) fn is_cpu(&self) -> bool {
         matches!(self.device, Choice::Cpu)
     }

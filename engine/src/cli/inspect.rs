@@ -26,8 +26,8 @@ use crate::train::checkpoint_bytes;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
-    /// What to show: `program` (every node with its tensors and FLOPs), `plan` (the memory plan and
-    /// the cost of each part), or the directory of a store.
+    /// The thing to show: `program` (every node with its tensors and FLOPs), `plan` (the memory
+    /// plan and the cost of each part), or the directory of a store.
     #[arg(value_name = "program|plan|STORE")]
     what: What,
     /// Config file, or the name of a preset; not for a store.
@@ -105,7 +105,7 @@ enum What {
     Store(PathBuf),
 }
 
-/// What is shown of a config.
+/// The view of a config.
 #[derive(Debug, Clone, Copy)]
 enum View {
     Program,

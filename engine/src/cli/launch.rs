@@ -59,7 +59,7 @@ fn grace(config: &Config) -> Duration {
     Duration::from_secs(config.ranks.timeout_seconds).mul_f64(GRACE)
 }
 
-/// Whether this process has said which rank was lost.
+/// True once this process has said which rank was lost.
 static IS_LOSS_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// The share of its grace in which the work in hand may end with better words for the loss. A
@@ -120,8 +120,8 @@ pub(super) fn open(
     Ok(Backend::Device(cuda))
 }
 
-/// What the devices of all ranks must have in common. Plans, and with them the bits of a sum,
-/// follow a GPU's model.
+/// The facts that the devices of all ranks must have in common. Plans, and with them the bits of a
+/// sum, follow a GPU's model.
 fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static str, String)> {
     let Some((name, gpu)) = gpu else { return vec![("device", "CPU".into())] };
     let mut facts = vec![("device", "GPU".to_string())];
@@ -133,11 +133,11 @@ fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static st
     facts
 }
 
-/// Starts this process anew with the variables that NCCL reads when it is loaded, if they are
-/// missing: later it is too late for them.
+/// Restarts this process with the variables that NCCL reads when it is loaded, if they are missing:
+/// later it is too late for them.
 ///
 /// # Errors
-/// A process that cannot be started anew.
+/// A process that cannot be restarted.
 pub(super) fn with_nccl_variables(
     device: &DeviceArgs,
     launch: &Launch,
@@ -165,8 +165,8 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
 }
 
 /// Opens the first visible GPU in a group of one rank, through NCCL: for sums over ranks where
-/// there is only one. May start the process anew, so it belongs before anything that is not to be
-/// done twice.
+/// there is only one. May restart the process, so call it before anything that is not to be done
+/// twice.
 ///
 /// # Errors
 /// As for [`super::open_gpu`]; NCCL missing or failing.
@@ -187,7 +187,7 @@ fn join_nccl(
     cuda.join(ranks, id, &NcclOptions { nvls: config.ranks.nvls, timeout })
 }
 
-/// What CPU steps exchange through.
+/// The exchange of CPU steps.
 ///
 /// # Errors
 /// [`EngineError::Usage`] for several ranks in a program without MPI, or if MPI does not start.
@@ -199,8 +199,8 @@ pub(super) fn exchange(group: &Group, on_cpu: bool) -> Result<Arc<dyn Exchange>,
 }
 
 /// Runs a rank's part to its end, which may begin with an exchange. Ranks that end in agreement
-/// leave together, since a launcher may kill the rest as soon as one has left; one that fails tells
-/// the others why.
+/// leave together, since a launcher may kill the rest as soon as one has left; one that fails
+/// reports the reason to the others.
 pub(super) fn ending_together(
     group: &Group,
     run: impl FnOnce(&OnceCell<Arc<dyn Exchange>>) -> Result<Outcome, EngineError>,
@@ -228,7 +228,7 @@ pub(super) fn ending_together(
     };
     tell(fault);
     if is_of_all(fault) {
-        // The first rank has told by then; without it each ends all the same.
+        // By then the first rank has printed the error; each rank ends even without it.
         let _ = group.barrier("the word of the first rank");
     }
     let (code, sentence) = (super::code(fault), fault.to_string());
@@ -246,12 +246,12 @@ pub(super) fn end_if_it_hangs(fault: &EngineError) {
     }
 }
 
-/// Whether all ranks end with this, at the same place.
+/// True if all ranks end with this error, at the same place.
 fn is_of_all(fault: &EngineError) -> bool {
     matches!(fault, EngineError::Diverged { .. } | EngineError::OfAllRanks(_))
 }
 
-/// Whether another rank is the cause.
+/// True if another rank is the cause.
 fn is_loss(fault: &EngineError) -> bool {
     matches!(fault, EngineError::RankLost(_) | EngineError::RankFailed { .. })
 }
@@ -278,12 +278,12 @@ pub(super) fn watch(team: &Team, config: &Config) {
     });
 }
 
-/// Prints why a command failed; of several ranks each says which it is, and what all ranks know
-/// only the first one tells.
+/// Prints why a command failed. Each of several ranks says which it is; an error that all ranks
+/// know is printed only by the first.
 pub(super) fn tell(error: &EngineError) {
     let launch = Launch::from_env().unwrap_or_else(|_| Launch::alone());
     let progress = match (error, launch.ranks, launch.rank) {
-        // Told already, by this rank or by the first one.
+        // Printed already, by this rank or by the first one.
         (EngineError::Ranks { .. }, ..) => return,
         (fault, ..) if is_loss(fault) && IS_LOSS_TOLD.swap(true, Ordering::SeqCst) => {
             return;

@@ -114,9 +114,9 @@ fn own_words() -> Vec<OsString> {
     words
 }
 
-/// Waits for all children, and hands on a request to stop. Those that have not ended `patience`
-/// after one has failed are killed: a stopped process never ends by itself. The code is that of the
-/// first that ended for a reason of its own.
+/// Waits for all children, and hands on a request to stop. Children that have not ended `patience`
+/// after one has failed are killed: a stopped process never ends by itself. Returns the code of the
+/// first child that ended for a reason of its own.
 fn wait(children: &mut [Child], patience: Duration, stop: &Stop) -> u8 {
     let flag = stop.flag();
     let mut is_handed_on = false;

@@ -1,4 +1,4 @@
-//! `ONEGRAPH_LOG`: a run that tells what it decides, line by line on standard error.
+//! `ONEGRAPH_LOG`: a log of the run's decisions, line by line on standard error.
 
 use std::env::VarError;
 

@@ -83,8 +83,8 @@ mod exit {
     pub(super) const NO_DEVICE: u8 = 7;
     pub(super) const RANK_LOST: u8 = 8;
 
-    /// The code of a rank after another was lost, which ended with `code` if it said so. What a
-    /// restart does not mend all ranks end with: a launcher that starts a job again after
+    /// The code of a rank after another was lost, which ended with `code` if it said so. All ranks
+    /// end with a code that a restart does not mend: a launcher that starts a job again after
     /// [`RANK_LOST`] would do so for ever.
     pub(super) fn of_survivor(code: Option<u8>) -> u8 {
         match code {
@@ -115,7 +115,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Tells why a command failed; what all ranks of a run know only the first one tells.
+/// Prints why a command failed; an error that all ranks of a run know is printed only by the first.
 pub fn failed(error: &EngineError) -> ExitCode {
     launch::tell(error);
     launch::end_if_it_hangs(error);

@@ -20,7 +20,7 @@ pub(super) struct ModelArgs {
     /// detectron2.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// Config file or preset of --weights; by default the config.toml beside it.
+    /// Config file or preset of --weights; by default the config.toml next to it.
     #[arg(long, value_name = "CONFIG", requires = "weights")]
     config: Option<PathBuf>,
     /// Exchange tensors even though the other project's model computes something different; what
@@ -30,7 +30,7 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// Whether differences that no tensor tells are accepted.
+    /// True if differences that no tensor shows are accepted.
     pub(super) fn names_only(&self) -> bool {
         self.names_only
     }

@@ -25,7 +25,7 @@ pub(super) struct PrepArgs {
     /// How the store holds pixels.
     #[arg(long, value_enum, default_value_t = Pixels::Jpeg)]
     pixels: Pixels,
-    /// What to do with images without objects.
+    /// Treatment of images without objects.
     #[arg(long, value_enum, default_value_t = Empty::Keep)]
     empty: Empty,
     /// Keep objects that have a box but no mask, for faster_rcnn.

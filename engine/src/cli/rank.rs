@@ -35,9 +35,9 @@ pub struct RankArgs {
 pub struct Rank<'a> {
     launch: &'a Launch,
     group: &'a Group,
-    /// What it prints.
+    /// Its terminal output.
     pub(super) progress: Progress,
-    /// What its steps on the CPU exchange through, once its device is open.
+    /// The exchange of its steps on the CPU, once its device is open.
     exchange: &'a OnceCell<Arc<dyn Exchange>>,
 }
 
@@ -47,7 +47,7 @@ impl Rank<'_> {
         self.group
     }
 
-    /// What it prints.
+    /// Its terminal output.
     pub fn progress(&self) -> Progress {
         self.progress
     }
@@ -86,7 +86,7 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
         "{launcher} has started {ranks} processes, and `{command}` is the work of one: start it \
          without a launcher"
     ));
-    // The first rank alone tells, and a launcher may kill it as soon as another has left.
+    // Only the first rank prints the error, and a launcher may kill it as soon as another has left.
     let options = JoinOptions { join_timeout: REFUSED_TOGETHER, ..JoinOptions::default() };
     match Group::join(&launch, options) {
         Ok(group) => ending_together(&group, |_| Err(fault)).map(drop),
@@ -98,7 +98,7 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
 /// say.
 ///
 /// # Errors
-/// Those of `work`; ranks that cannot be started or do not come together.
+/// The errors of `work`; ranks that cannot be started or do not come together.
 pub(super) fn in_ranks(
     args: &RankArgs,
     device: &DeviceArgs,
@@ -129,7 +129,7 @@ pub(super) fn in_ranks(
 /// say; for a command that has nothing to finish when a signal comes.
 ///
 /// # Errors
-/// Those of `work`; ranks that cannot be started or do not come together.
+/// The errors of `work`; ranks that cannot be started or do not come together.
 pub fn in_group(
     args: &RankArgs,
     device: &DeviceArgs,

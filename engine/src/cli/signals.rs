@@ -130,7 +130,7 @@ fn saying(progress: Progress, line: String) -> Receiver<()> {
     said
 }
 
-/// Bit `n - 1` is set if the process ignores signal `n`; 0 where `/proc` does not tell.
+/// Bit `n - 1` is set if the process ignores signal `n`; 0 where `/proc` does not say.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -52,12 +52,12 @@ pub(super) struct TrainArgs {
     #[arg(long, conflicts_with = "resume")]
     allow_partial: bool,
     /// Start from the weights of this file (safetensors, .pth or .pkl; torchvision's, detectron2's
-    /// or Detectron's names): of a whole detector, or of a backbone alone. docs/weights.md tells
-    /// where published files are to be had.
+    /// or Detectron's names): of a whole detector, or only of a backbone. docs/weights.md says
+    /// where to get published files.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     init: Option<PathBuf>,
-    /// Keep the predictors' rows of classes that the weights file has by the same name; only those
-    /// of other classes start anew.
+    /// Keep the predictors' rows of classes that the weights file has by the same name; only the
+    /// rows of other classes are reinitialised.
     #[arg(long, conflicts_with = "resume")]
     finetune: bool,
     /// Take weights under detectron2's names even though its model computes something different;
@@ -151,7 +151,7 @@ enum Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// What the arguments say; those that contradict each other end the process, as clap does.
+    /// The start that the arguments ask for; contradictory arguments end the process, as clap does.
     fn of(args: &'a TrainArgs) -> Self {
         let conflict = |text: String| -> ! {
             clap::Error::raw(ErrorKind::ArgumentConflict, text + "\n").exit()

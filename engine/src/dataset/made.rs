@@ -1,4 +1,4 @@
-//! The store of a split: opened, made from COCO files, or drawn; made anew if it is damaged or its
+//! The store of a split: opened, made from COCO files, or drawn; made again if it is damaged or its
 //! sources have changed.
 
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn location(data: &Data, split: Split) -> Result<Location, EngineError> {
     )))
 }
 
-/// The store at `dir`, which a run made, or why it is made anew; `None` if there is none.
+/// The store at `dir`, which a run made, or why it is made again; `None` if there is none.
 fn find(dir: &Path) -> Result<Option<Result<Store, String>>, EngineError> {
     if !dir.is_dir() {
         return Ok(None);
@@ -115,7 +115,7 @@ fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, Dal
     }
 }
 
-/// The store of COCO files, made once, beside the run's data: its name encodes what it depends on.
+/// The store of COCO files, made once, next to the run's data: its name encodes what it depends on.
 fn prepared(
     config: &Config,
     split: Split,

@@ -34,11 +34,11 @@ pub(super) struct RunArgs {
     /// Name of the system, such as 1xdgxa100.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     system: String,
-    /// Who submits.
+    /// The submitter.
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     org: String,
-    /// Whether the system is to be had.
+    /// Availability of the system.
     #[arg(long, value_enum, default_value = "onprem")]
     status: Status,
     /// Runs; a submission has 5.
@@ -156,7 +156,7 @@ fn timed_runs(
     if rank.group().is_first() {
         refuse_earlier(args, &submission)?;
     }
-    // That of the clock is the first rank's.
+    // Without `--seed` the first rank's clock gives the seed.
     let seed = args.seed.unwrap_or_else(|| {
         // Truncated: any number will do.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u32)
@@ -201,8 +201,7 @@ fn timed_runs(
     diverged.map_or(Ok(outcome), Err)
 }
 
-/// Nothing of an earlier run is written over, which is told before the first run and not hours
-/// later.
+/// Refuses to overwrite an earlier run, before the first run and not hours later.
 fn refuse_earlier(args: &RunArgs, submission: &Submission) -> Result<(), EngineError> {
     for number in args.numbers() {
         for earlier in [submission.result(&args.out, number), args.run_folder(number)] {
@@ -240,13 +239,13 @@ impl Series<'_> {
         let ended = self.timed(number, config, cleared, timer.as_ref());
         self.stop.end_at_once();
         if let (Err(_), Some(timer)) = (&ended, &timer) {
-            // The fault of the run is told.
+            // The fault of the run is reported instead.
             let _ = lock(timer).abort();
         }
         ended
     }
 
-    /// What is on the clock of the initialization, and the run.
+    /// The work on the clock of the initialization, and the run.
     fn timed(
         &mut self,
         number: usize,
@@ -271,7 +270,7 @@ impl Series<'_> {
         timed_run(config, number, rank, (backend, team), timer.cloned(), self.stop)
     }
 
-    /// Whether a signal has come between two runs.
+    /// True if a signal has come between two runs.
     fn is_interrupted(&self) -> Result<bool, EngineError> {
         let here = self.stop.flag().load(Ordering::SeqCst);
         let Some((_, team)) = &self.opened else { return Ok(here) };
@@ -349,7 +348,7 @@ impl Observer for Nobody {
     }
 }
 
-/// What the reader of a log should know: every deviation from the reference, with its clause.
+/// Notes for the reader of a log: every deviation from the reference, with its clause.
 fn notes(deviations: &[Deviation], cleared: Cleared, keeps_caches: bool) -> String {
     let mut text = String::from("deviations from the reference (training_rules.adoc):");
     for Deviation { what, clause, is_allowed } in deviations {
@@ -392,7 +391,7 @@ fn describe(
     Ok(())
 }
 
-/// What the runs come to.
+/// Prints the score of the runs or, without one, each run.
 fn conclude(logs: &[PathBuf]) -> Result<(), EngineError> {
     let runs: Vec<RunLog> = logs.iter().map(|path| RunLog::read(path)).collect::<Result<_, _>>()?;
     if let Ok(score) = Score::new(runs.clone()) {

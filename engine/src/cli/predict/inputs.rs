@@ -8,7 +8,7 @@ use super::pictures::drawn_in;
 use crate::EngineError;
 use crate::run_dir::io;
 
-/// Extensions of images. The bytes tell the format, and whether it is one that onegraph reads.
+/// Extensions of images. The bytes determine the format, and whether onegraph reads it.
 const EXTENSIONS: [&str; 19] = [
     "avif", "bmp", "gif", "heic", "heif", "jfif", "jif", "jp2", "jpe", "jpeg", "jpg", "jxl", "pgm",
     "png", "pnm", "ppm", "tif", "tiff", "webp",
@@ -19,7 +19,7 @@ const EXTENSIONS: [&str; 19] = [
 pub(super) struct Inputs {
     /// Image files of folders, and all files that were named.
     pub(super) files: Vec<PathBuf>,
-    /// What was named and is no file or folder, and folders that cannot be read.
+    /// Faults of named paths that are no file or folder, and of folders that cannot be read.
     pub(super) faults: Vec<EngineError>,
     /// Pictures that lie in the folders because an earlier run drew them there.
     pub(super) drawn: usize,
@@ -27,10 +27,11 @@ pub(super) struct Inputs {
 
 impl Inputs {
     /// The files named, and those inside the folders named and their subfolders, each folder's
-    /// sorted. What an earlier run drew is no input, nor is what lies under `out`.
+    /// sorted. Pictures that an earlier run drew are no inputs, nor are files under `out`.
     ///
     /// # Errors
-    /// What was named and cannot be read, or [`EngineError::Usage`], if no image is found.
+    /// If no image is found: the fault of a named path that cannot be read, or
+    /// [`EngineError::Usage`].
     pub(super) fn collect(paths: &[PathBuf], out: &Path) -> Result<Self, EngineError> {
         let out = fs::canonicalize(out).ok();
         let mut inputs = Self::default();

@@ -44,8 +44,8 @@ pub(super) struct PredictArgs {
     /// and skipping it.
     #[arg(long)]
     strict: bool,
-    /// JPEG and PNG files, or folders, which are searched with their subfolders. What an earlier
-    /// run drew there is left out.
+    /// JPEG and PNG files, or folders, which are searched with their subfolders. Pictures that an
+    /// earlier run drew there are left out.
     #[arg(required = true)]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -154,7 +154,7 @@ impl Skips {
     }
 }
 
-/// What a prediction writes.
+/// The files that a prediction writes.
 struct Output<'a> {
     args: &'a PredictArgs,
     names: Vec<String>,
