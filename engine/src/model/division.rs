@@ -22,13 +22,13 @@ pub struct Division {
     pub passes: usize,
     /// Images of a pass.
     pub images: usize,
-    /// What ranks on CPUs exchange through.
+    /// The exchange of ranks on CPUs.
     pub exchange: Arc<dyn Exchange>,
     /// Ranks that share this machine, this one among them.
     pub local_ranks: usize,
     images_per_group: usize,
     on_cpu: bool,
-    /// Whether even a single rank sums its gradients over ranks.
+    /// True if even a single rank sums its gradients over ranks.
     reduces_alone: bool,
 }
 
@@ -118,12 +118,12 @@ impl Division {
         first..first + self.passes
     }
 
-    /// Whether the passes are weighted: a step has more than one, or sums over ranks.
+    /// True if the passes are weighted: a step has more than one, or sums over ranks.
     pub fn is_weighted(&self) -> bool {
         self.parts() > 1 || self.reduces_alone
     }
 
-    /// Whether the gradients are summed by ranks on devices.
+    /// True if the gradients are summed by ranks on devices.
     pub fn reduces_on_device(&self) -> bool {
         !self.on_cpu && (self.ranks.count > 1 || self.reduces_alone)
     }
@@ -147,7 +147,7 @@ impl Division {
         &images[first..(first + self.images).min(images.len())]
     }
 
-    /// What the losses of a pass weigh, times the number of passes: a step is the mean over its
+    /// The weight of a pass's losses, times the number of passes: a step is the mean over its
     /// groups that hold images, wherever they run.
     pub fn weight(&self, images: usize, images_of_step: usize) -> f32 {
         let groups = |images: usize| images.div_ceil(self.images_per_group);

@@ -42,7 +42,7 @@ batch_arrays! {
     /// Inputs of a pass that is not a whole step. `micro_weight` is the share of its losses in
     /// those of the step, times the number of passes of all ranks: 1 if each has as many groups
     /// that hold images. `stop` is 1 if this rank was asked to stop, else 0; the sum over ranks
-    /// tells all.
+    /// informs all.
     PassInputs {
         micro_weight: Scalar [Fixed(1)] Zeros;
         stop: Scalar [Fixed(1)] Zeros;

@@ -1,4 +1,4 @@
-//! What each loss counts in the sum that training minimizes.
+//! The weight of each loss in the sum that training minimizes.
 
 use configs::LossWeights;
 

@@ -119,12 +119,12 @@ pub struct ModelSpec<'a> {
 }
 
 impl ModelSpec<'_> {
-    /// Whether the target is a GPU in fp16, which ops of fp16 alone ask for.
+    /// True if the target is a GPU in fp16, which fp16-only ops require.
     pub(super) fn is_in_fp16(&self) -> bool {
         self.target.gpu().is_some_and(|gpu| gpu.precision == Precision::Fp16)
     }
 
-    /// Whether a loss scale is of use: not where gradients are f32 on a GPU. The CPU, which needs
+    /// True if a loss scale is of use: not where gradients are f32 on a GPU. The CPU, which needs
     /// none either, takes the same steps as a GPU in fp16.
     pub(super) fn scales_losses(&self) -> bool {
         self.target.is_cpu() || self.is_in_fp16()

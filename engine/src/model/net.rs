@@ -58,7 +58,7 @@ impl ConvShape {
     }
 }
 
-/// What follows a convolution's normalization.
+/// The ops that follow a convolution's normalization.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct After {
     pub(super) residual: Option<TensorId>,
@@ -206,8 +206,8 @@ impl<'a> Net<'a> {
         self.conv(inputs, shape, relu)
     }
 
-    /// Of a 1x1 convolution with bias the channel of each row's label, for the first `count` rows;
-    /// x is a ReLU's, and its gradient is masked.
+    /// For each of the first `count` rows, the channel of a 1x1 convolution with bias that the
+    /// row's label selects. `x` is the output of a ReLU, and its gradient is masked.
     pub(super) fn class_masks(
         &mut self,
         x: TensorId,

@@ -1,4 +1,4 @@
-//! What a step on a device publishes to the host: one row of a ring in mapped memory.
+//! The results that a step on a device publishes to the host: one row of a ring in mapped memory.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct RingLayout {
     losses: Vec<&'static str>,
     /// Trained parameters.
     parameters: usize,
-    /// Whether the losses are sums over ranks, which the number of requests to stop follows.
+    /// True if the losses are sums over ranks, followed by the number of requests to stop.
     pub(crate) is_summed: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Row {
     pub losses: Vec<(&'static str, f32)>,
     /// Ranks that were asked to stop.
     pub stop: f32,
-    /// What the step did.
+    /// The step's control values.
     pub control: Control,
     /// Norms of the scaled gradients, and of all of them.
     pub norms: Vec<f32>,

@@ -163,7 +163,7 @@ impl Rpn {
         Ok((logits, deltas))
     }
 
-    /// Whether one op makes the head.
+    /// True if one op makes the head.
     fn fuses_head(&self, net: &Net<'_>) -> bool {
         let config = &net.spec.config;
         let channels = [net.channels(self.maps[0]), config.model.fpn.channels];

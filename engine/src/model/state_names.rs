@@ -1,4 +1,4 @@
-//! Names of the state that a program has beside its parameters.
+//! Names of the state that a program has in addition to its parameters.
 
 /// Prefix of the fp32 masters of weights that the device holds as fp16.
 pub(crate) const MASTER: &str = "master/";
@@ -17,7 +17,7 @@ pub(super) const ACCUMULATED: &str = "accumulated/";
 /// Number of passes in those sums.
 pub(super) const PASSES_HELD: &str = "micro_steps_held";
 
-/// Whether a state tensor means nothing between steps, so that no checkpoint needs it.
+/// True if a state tensor means nothing between steps, so that no checkpoint needs it.
 pub fn is_transient(name: &str) -> bool {
     name.starts_with(ACCUMULATED) || name == PASSES_HELD
 }

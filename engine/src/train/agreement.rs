@@ -1,4 +1,4 @@
-//! What all ranks of a run must have in common before the first step.
+//! The facts that all ranks of a run must have in common before the first step.
 
 use configs::Config;
 use graph::StateSet;

@@ -1,4 +1,4 @@
-//! Work beside training.
+//! Work in the background of training.
 
 use std::path::Path;
 use std::thread::{Builder, JoinHandle};
@@ -22,7 +22,7 @@ impl<T: Send + 'static> Background<T> {
         thread.map(Self).map_err(crate::run_dir::io(Path::new("a thread")))
     }
 
-    /// Whether the value is made: then [`Self::join`] does not wait.
+    /// True if the value is made: then [`Self::join`] does not wait.
     pub(super) fn is_ready(&self) -> bool {
         self.0.is_finished()
     }

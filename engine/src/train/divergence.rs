@@ -15,10 +15,10 @@ pub(super) struct Divergence {
     /// The first step of the unbroken row of bad steps that the last one belongs to.
     first: Option<StepRecord>,
     bad_steps: u64,
-    /// Whether a step of that row was applied, so that the weights are no longer those it began
-    /// from.
+    /// True if a step of that row was applied, so that the weights are no longer the ones that it
+    /// began from.
     has_moved: bool,
-    /// Whether the last losses were finite.
+    /// True if the last losses were finite.
     is_sound: bool,
 }
 
@@ -42,18 +42,18 @@ impl Divergence {
         self.first.get_or_insert_with(|| record.clone());
     }
 
-    /// Whether the last losses were finite: only such a state is saved.
+    /// True if the last losses were finite: only such a state is saved.
     pub(super) fn is_sound(&self) -> bool {
         self.is_sound
     }
 
-    /// Whether the run is lost.
+    /// True if the run is lost.
     pub(super) fn is_lost(&self) -> bool {
         let skips = self.dynamic_loss_scale || self.is_sound;
         self.bad_steps >= if skips { MAX_BAD_STEPS } else { 1 }
     }
 
-    /// Whether the weights changed since the first bad step began: gradients can be finite where a
+    /// True if the weights changed since the first bad step began: gradients can be finite where a
     /// loss is not.
     pub(super) fn has_moved(&self) -> bool {
         self.has_moved
@@ -71,7 +71,7 @@ pub(super) fn bad_value(record: &StepRecord) -> (&'static str, f32) {
     loss.unwrap_or(("the norm of the gradients", record.grad_norm))
 }
 
-/// What to try against the divergence of a run with this config.
+/// The remedy to try against the divergence of a run with this config.
 pub(super) fn advice(config: &Config) -> &'static str {
     let (model, backbone) = (&config.model, &config.model.backbone);
     let is_random = model.weights.is_none() && backbone.weights.is_none();

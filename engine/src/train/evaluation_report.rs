@@ -20,7 +20,7 @@ const PICTURES: &str = "pictures";
 const MAX_DRAWN: usize = 12;
 /// Long side of a picture, pixels: twice what the page takes, for dense screens.
 const PICTURE_SIDE: u32 = 560;
-/// Of JPEG; text stays sharp.
+/// Quality of the JPEG; text stays sharp.
 const PICTURE_QUALITY: u8 = 85;
 
 /// An evaluation in the report.
@@ -76,8 +76,8 @@ impl EvaluationReport {
         Ok(report)
     }
 
-    /// What `report` of an earlier session shows, unless it is of a step after `steps_done`, whose
-    /// evaluation comes again.
+    /// The evaluation in the `report` of an earlier session, unless it is of a step after
+    /// `steps_done`, whose evaluation comes again.
     pub(super) fn of_earlier(report: &Value, steps_done: u64) -> Option<Self> {
         report["evaluated_step"].as_u64().filter(|step| *step <= steps_done)?;
         let json = KEYS.map(|key| (key.to_string(), report[key].clone())).into_iter().collect();
@@ -85,7 +85,7 @@ impl EvaluationReport {
     }
 
     /// Makes the evaluation one whose pictures are files, and returns whether an older program has
-    /// drawn them into its page alone.
+    /// drawn them only into its page.
     pub(super) fn mark_pictures(&mut self) -> bool {
         std::mem::replace(&mut self.json["pictures"], PICTURES.into()).is_null()
     }
@@ -107,7 +107,7 @@ impl EvaluationReport {
         for entry in std::fs::read_dir(run.join(PICTURES)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("step_") && !name.starts_with(&ours) {
-                // What stays takes room and does no harm.
+                // Files that stay take room and do no harm.
                 let _ = std::fs::remove_file(entry.path());
             }
         }

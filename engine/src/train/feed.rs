@@ -19,7 +19,7 @@ use crate::team::own_cores;
 const SLOTS_AHEAD: usize = 3;
 /// Slots of steps in flight: the device may still be copying from them.
 const SLOTS_IN_FLIGHT: usize = 2;
-/// Decoding threads beside steps on the CPU, which use all cores.
+/// Decoding threads while steps run on the CPU, which use all cores.
 const THREADS_BESIDE_CPU: usize = 1;
 /// Maximum number of decoding threads for a device.
 const MAX_THREADS: usize = 8;
@@ -30,7 +30,7 @@ const RESERVED_CORES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) shape: usize,
-    /// Whether it is the last pass of its step on this rank.
+    /// True if it is the last pass of its step on this rank.
     pub(super) last: bool,
     pub(super) epoch: u64,
     /// Images of the whole step, on all ranks.

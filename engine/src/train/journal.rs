@@ -38,9 +38,9 @@ pub(super) struct Journal {
     metrics: Metrics,
     /// Names of the trained parameters, in order.
     parameters: Vec<String>,
-    /// What the last step has done to them, if it was asked for.
+    /// The effect of the last step on them, if it was asked for.
     last: Vec<ParameterStats>,
-    /// What the first rank writes besides.
+    /// Files that only the first rank writes.
     files: Option<Files>,
     has_gaps: bool,
     /// Why the first gap came, until the user knows.
@@ -140,7 +140,7 @@ impl Journal {
         self.note(written);
     }
 
-    /// Remembers the first fault of writing, to say it with the next line.
+    /// Remembers the first fault of writing, to report it with the next line.
     fn note(&mut self, written: Result<(), EngineError>) {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_gaps, true)

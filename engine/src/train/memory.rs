@@ -15,7 +15,7 @@ use crate::evaluate::DetectionMemory;
 use crate::model::{BuiltProgram, Division, RING, is_transient};
 use crate::runtime::{Backend, Machine, gib};
 
-/// What a device keeps free at least, for code, captured graphs and the group of ranks.
+/// Bytes that a device keeps free at least, for code, captured graphs and the group of ranks.
 const KEPT_FREE: usize = 1 << 30;
 /// The part of a device's memory that it keeps free if that is more.
 const KEPT_PART: usize = 50;
@@ -91,7 +91,7 @@ pub(super) struct Counted<'a> {
     pub(super) evaluations: DetectionMemory,
 }
 
-/// Free bytes where programs run, and how many of them plans leave alone.
+/// Free bytes where programs run, and how many of them plans leave free.
 #[derive(Debug, Clone, Copy)]
 struct Free {
     bytes: usize,
@@ -144,7 +144,7 @@ impl Counted<'_> {
         )))
     }
 
-    /// `None` where the system does not tell.
+    /// The free memory; `None` where the system does not report it.
     fn free(&self) -> Result<Option<Free>, EngineError> {
         let Backend::Device(device) = self.backend else {
             let memory = Machine::here().memory;
@@ -169,8 +169,8 @@ impl Counted<'_> {
         Ok(needed_bytes(&prepare(programs, &target)?, self.evaluations))
     }
 
-    /// What would fit `free` bytes: on the CPU, which runs group by group, smaller groups; then a
-    /// smaller batch, at last of single images.
+    /// Advice that would fit `free` bytes: on the CPU, which runs group by group, smaller groups;
+    /// then a smaller batch, at last of single images.
     fn advice(&self, free: usize) -> Result<Option<String>, EngineError> {
         let train = &self.config.train;
         let (batch, group) = (train.batch_size, train.images_per_group);

@@ -1,4 +1,4 @@
-//! What happens in a run, as it happens, for whoever times it.
+//! Events of a run, as they happen, for an observer that times it.
 
 use std::fmt::Debug;
 
@@ -8,8 +8,8 @@ use crate::evaluate::Evaluation;
 /// Something that happens in a session, on the first rank.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// Programs are planned and captured, and the model has its initial weights. Of the data, sizes
-    /// and class names alone were read.
+    /// Programs are planned and captured, and the model has its initial weights. Only sizes and
+    /// class names of the data were read.
     Prepared {
         /// Images to train on.
         train_images: usize,
@@ -39,7 +39,7 @@ pub enum Event<'a> {
     },
     /// It is known how the run ends: with its targets reached, or not.
     Decided {
-        /// Whether they were reached.
+        /// True if they were reached.
         is_target_reached: bool,
     },
 }

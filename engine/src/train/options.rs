@@ -1,4 +1,4 @@
-//! What a session is given, and how it ends.
+//! The options of a session, and its outcome.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,7 @@ impl Outcome {
     }
 }
 
-/// What a session needs besides its config.
+/// The needs of a session besides its config.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
     /// The run directory.
@@ -51,16 +51,16 @@ pub struct SessionOptions {
     pub backend: Backend,
     /// The ranks of the run.
     pub team: Team,
-    /// Whoever times the run, on every rank or on none; the device then warms up before the data is
-    /// read.
+    /// The observer that times the run, on every rank or on none; the device then warms up before
+    /// the data is read.
     pub observer: Option<Arc<Mutex<dyn Observer>>>,
 }
 
 impl SessionOptions {
-    /// Tells the first rank's observer, if there is one.
+    /// Reports an event to the first rank's observer, if there is one.
     ///
     /// # Errors
-    /// Those of the observer.
+    /// The errors of the observer.
     pub(super) fn observe(&self, event: Event<'_>) -> Result<(), EngineError> {
         match &self.observer {
             Some(observer) if self.team.is_first() => {

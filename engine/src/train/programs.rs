@@ -29,7 +29,7 @@ impl StepPrograms {
 /// All programs of a run.
 #[derive(Debug)]
 pub(super) struct TrainingPrograms {
-    /// Those that update come first, by padded shape.
+    /// The programs; the updating ones come first, by padded shape.
     pub(super) built: Vec<BuiltProgram>,
     /// By padded shape.
     pub(super) shapes: Vec<StepPrograms>,

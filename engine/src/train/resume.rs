@@ -1,4 +1,5 @@
-//! What a resumed run may change: nothing that changes what a step means, unless the user accepts.
+//! Changes that a resumed run may make: none that changes the meaning of a step, unless the user
+//! accepts.
 
 use std::path::PathBuf;
 
@@ -134,9 +135,9 @@ impl Resumed {
         Ok(())
     }
 
-    /// Removes later steps from the log of a run, and tells what it says of the last step done. Its
-    /// evaluation comes again if it is that of the last step of all, `train.steps`, or if it ended
-    /// the run: it met the targets, or the patience `is_exhausted`.
+    /// Removes later steps from the log of a run, and returns what it says of the last step done.
+    /// Its evaluation comes again if it is that of the last step of all, `train.steps`, or if it
+    /// ended the run: it met the targets, or the patience `is_exhausted`.
     ///
     /// # Errors
     /// Files that cannot be written.
@@ -156,7 +157,7 @@ impl Resumed {
     }
 }
 
-/// What the log says of the step that a run resumes after.
+/// The log's record of the step that a run resumes after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Recorded {
     /// It was not evaluated, or that was interrupted.

@@ -25,7 +25,7 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
 }
 
 /// Loads the file that the config starts from, if there is one; `categories` are the classes of the
-/// model. What depends on the classes starts anew if the file's are others.
+/// model. Parameters that depend on the classes are reinitialised if the file's classes are others.
 ///
 /// # Errors
 /// A file that cannot be read, that is of a model which computes something else, or that does not
@@ -103,7 +103,7 @@ fn finetune(
     report.notes.push(mapped.describe());
 }
 
-/// Why the predictors start anew, if they do, or whose classes they are taken to have.
+/// Why the predictors are reinitialised, if they are, or whose classes they are taken to have.
 fn note(
     file: &WeightsFile,
     others: Option<String>,

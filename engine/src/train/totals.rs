@@ -1,4 +1,4 @@
-//! What a session, and all sessions of a run, have done.
+//! The work done by a session, and by all sessions of a run.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::metrics::{StepRecord, duration};
 
-/// What a session has done since it was opened; the earlier steps of a resumed run do not count.
+/// The work of a session since it was opened; the earlier steps of a resumed run do not count.
 #[derive(Debug)]
 pub(super) struct Totals {
     opened: Instant,

@@ -33,14 +33,14 @@ pub struct Trainer {
     loaded: Option<LoadReport>,
     feed: Feed,
     division: Division,
-    /// What the evaluations of the run take.
+    /// Memory that the evaluations of the run take.
     evaluations: DetectionMemory,
-    /// What a checkpoint takes.
+    /// Bytes that a checkpoint takes while it is written.
     checkpoint_bytes: usize,
     loss_weights: LossWeights,
     /// Set when this rank is asked to stop, for the others to know.
     stop: Arc<AtomicBool>,
-    /// Whether this rank asks the others to stop for a reason of its own.
+    /// True if this rank asks the others to stop for a reason of its own.
     asks_to_stop: bool,
     /// The step after which all ranks stop, once they have agreed.
     stop_after: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Trainer {
     last_step: Instant,
 }
 
-/// What is known about a step when it begins.
+/// Facts about a step that are known when it begins.
 #[derive(Debug)]
 struct Begun {
     epoch: u64,
@@ -331,7 +331,7 @@ impl Trainer {
         trained.map(|param| param.name.clone()).collect()
     }
 
-    /// What loading the weights that the config names did with each tensor.
+    /// The report of loading the weights that the config names, by tensor.
     pub fn loaded(&self) -> Option<&LoadReport> {
         self.loaded.as_ref()
     }
@@ -404,7 +404,7 @@ impl Planned {
     }
 }
 
-/// What training minimizes. A weight of 1 leaves the bits as they are.
+/// The loss that training minimizes. A weight of 1 leaves the bits as they are.
 fn weighted_sum(weights: &LossWeights, losses: &[(&'static str, f32)]) -> f32 {
     losses.iter().map(|(name, value)| weight_of(weights, name) * value).sum()
 }

@@ -1,4 +1,4 @@
-//! The tree in which the gradients of a step's groups are added: it depends on their number alone,
+//! The tree in which the gradients of a step's groups are added: it depends only on their number,
 //! so the sum is the same, bit for bit, wherever the groups run.
 //!
 //! Leaf `i` is group `i`. A node of level `l` covers the leaves `k * 2^l .. (k + 1) * 2^l` that
@@ -29,8 +29,8 @@ impl Piece {
     }
 }
 
-/// Adds leaf `leaf` to the pieces of the leaves before it. Returns how many pairs of the last two
-/// pieces are added up on the way, the earlier one first.
+/// Adds leaf `leaf` to the pieces of the leaves before it. Returns how many times the last two
+/// pieces are added up in doing so, the earlier one first.
 pub(super) fn push(pieces: &mut Vec<Piece>, leaf: usize) -> usize {
     pieces.push(Piece::leaf(leaf));
     let mut joined = 0;

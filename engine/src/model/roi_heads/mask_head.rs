@@ -35,8 +35,8 @@ impl MaskHead {
         model.kind.has_masks().then_some(Self { config, plus_one })
     }
 
-    /// What the predictor reads, [M, S, S, C] with S twice the pooled size; `masked` if the
-    /// predictor masks its gradient.
+    /// The predictor's input, [M, S, S, C] with S twice the pooled size; `masked` if the predictor
+    /// masks its gradient.
     fn features(
         &self,
         net: &mut Net<'_>,

@@ -1,6 +1,6 @@
 //! RoI heads. A head is a value: it adds its layers to a program, and returns its losses by name or
-//! keeps its predictions. [`RoiHeads::of`] lists the heads of a model; adding one takes a file
-//! beside this one and a line there.
+//! keeps its predictions. [`RoiHeads::of`] lists the heads of a model; adding one takes a file next
+//! to this one and a line there.
 
 mod box_head;
 mod mask_head;

@@ -19,7 +19,7 @@ const SHAPE: SlotShape =
     SlotShape { pixels: 3 * 32 * 32, objects: 9, parts: 9, coords: 200, runs: 50 };
 
 batch_arrays! {
-    /// What a keypoint head would need.
+    /// Inputs that a keypoint head would need.
     KeypointInputs {
         keypoints: Box [Extent::Images, Extent::Objects, Extent::Fixed(5)] Ones;
         batch_seed: Index [Extent::Fixed(2)] Zeros;

@@ -1,4 +1,4 @@
-//! Weights of losses in the program: nodes for those that are not 1 alone.
+//! Weights of losses in the program: nodes only for those that are not 1.
 
 use configs::Config;
 use device::{Gpu, Target};

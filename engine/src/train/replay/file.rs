@@ -22,7 +22,7 @@ const KEY: &str = "onegraph_replay";
 const SEAL: &str = "onegraph_replay_sha256";
 const VERSION: u32 = 2;
 
-/// What is not a tensor.
+/// The parts of a replay that are not tensors.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {

@@ -32,7 +32,7 @@ pub struct Replay {
     state: StateSet,
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// The losses of the last pass that ran, by name.

@@ -20,7 +20,7 @@ pub(in crate::train) struct CpuSteps {
     shapes: Vec<StepPrograms>,
     loss_names: Vec<&'static str>,
     division: Division,
-    /// Whether steps keep statistics of parameters.
+    /// True if steps keep statistics of parameters.
     has_stats: bool,
     /// The program of the step's last pass, once it has run.
     last: Option<usize>,

@@ -27,9 +27,9 @@ pub(super) struct Measured {
     /// Norm of the gradients without the loss scale.
     pub(super) grad_norm: f32,
     pub(super) applied: bool,
-    /// Whether a rank was asked to stop.
+    /// True if a rank was asked to stop.
     pub(super) stop: bool,
-    /// Of each trained parameter, if they are asked for.
+    /// Statistics of each trained parameter, if they are asked for.
     pub(super) parameters: Vec<ParameterStats>,
 }
 
@@ -98,8 +98,8 @@ pub(super) trait Steps: Debug {
 /// Losses by name.
 pub(super) type Losses = Vec<(&'static str, f32)>;
 
-/// What a step did: `losses` are means over it, `norms` and `stats` (see [`kernels::update`]) are
-/// those of the sum of the gradients, which is `divisor` times their mean.
+/// The measurements of a step: `losses` are means over it, `norms` and `stats` (see
+/// [`kernels::update`]) are of the sum of the gradients, which is `divisor` times their mean.
 pub(super) fn measured(
     losses: Losses,
     control: Control,
