@@ -34,12 +34,12 @@ pub struct StepRecord {
     pub step_seconds: f64,
     /// Seconds of that time spent waiting for data.
     pub data_seconds: f64,
-    /// Of each trained parameter, in order; empty unless `train.log_parameters`.
+    /// Statistics of each trained parameter, in order; empty unless `train.log_parameters`.
     #[serde(skip)]
     pub parameters: Vec<ParameterStats>,
 }
 
-/// What a step has done to one parameter. Gradients are unscaled, and not clipped.
+/// The effect of a step on one parameter. Gradients are unscaled, and not clipped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ParameterStats {
     /// Mean of the weight after the step.
@@ -214,7 +214,7 @@ impl Medians {
         line
     }
 
-    /// What the log line shows, as tags and values of TensorBoard.
+    /// The values of the log line, as tags and values of TensorBoard.
     pub fn scalars(&self) -> Vec<(String, f32)> {
         let mut scalars = vec![
             ("train/loss".to_string(), self.loss as f32),

@@ -58,8 +58,8 @@ impl Predictor {
         Ok(Self::new(model, backend))
     }
 
-    /// The model of a weights file; `config` is a file or preset, by default the `config.toml`
-    /// beside the weights.
+    /// The model of a weights file; `config` is a file or preset, by default the `config.toml` next
+    /// to the weights.
     ///
     /// # Errors
     /// As for [`TrainedModel::from_weights`].

@@ -53,8 +53,8 @@ impl Progress {
         self.say(&timed(time, text, columns));
     }
 
-    /// A bar of `total` steps under `title`; hidden if quiet, not on a terminal, or beside a log
-    /// whose lines it would overwrite.
+    /// A bar of `total` steps under `title`; hidden if quiet, not on a terminal, or together with a
+    /// log whose lines it would overwrite.
     pub fn bar(&self, title: &str, total: u64) -> ProgressBar {
         let is_logged = LevelFilter::current() != LevelFilter::OFF;
         if self.quiet || is_logged || !std::io::stderr().is_terminal() {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::runtime::Machine;
 
-/// The commit that was built, fixed by the build: that of the sources' checkout, or what the build
-/// was told by `ONEGRAPH_COMMIT`; `None` if neither was known.
+/// The commit that was built, fixed by the build: the one of the sources' checkout, or the value of
+/// `ONEGRAPH_COMMIT` in the build; `None` if neither was known.
 pub fn commit() -> Option<&'static str> {
     Some(env!("ONEGRAPH_COMMIT")).filter(|commit| *commit != "unknown")
 }

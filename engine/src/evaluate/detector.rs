@@ -32,8 +32,8 @@ pub struct Stages {
     pub paste: f64,
 }
 
-/// What the model says of a batch, as it left the device: boxes at network size, and for each the
-/// probabilities of its mask, 28x28 in most models.
+/// The model's outputs for a batch, as they left the device: boxes at network size, and for each
+/// the probabilities of its mask, 28x28 in most models.
 #[derive(Debug)]
 pub(super) struct RawDetections {
     outputs: Outputs,
@@ -296,7 +296,7 @@ impl Detector {
     }
 }
 
-/// What the detection passes of a data set take beside the state.
+/// Memory that the detection passes of a data set take in addition to the state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DetectionMemory {
     /// The arena of the largest: they run one at a time.

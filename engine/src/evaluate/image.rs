@@ -1,4 +1,4 @@
-//! What detection runs on.
+//! Images to detect on.
 
 use std::path::Path;
 

@@ -68,7 +68,7 @@ impl KeptInputs {
     /// Frees memory that was not filled.
     pub(super) fn give_up(&self, memory: DevicePtr) {
         if let Some(device) = &self.device {
-            // The fault that kept it from being filled is told instead.
+            // The fault that kept it from being filled is reported instead.
             let _ = device.free(memory);
         }
     }
@@ -83,7 +83,7 @@ impl Drop for KeptInputs {
     fn drop(&mut self) {
         let Some(device) = &self.device else { return };
         for memory in self.batches.values() {
-            // The device may be gone; nobody is left to tell.
+            // The device may be gone; nobody is left to report it to.
             let _ = device.free(*memory);
         }
     }

@@ -110,7 +110,7 @@ impl Evaluator {
         Ok(Self { set, detector, kept: KeptInputs::nothing() })
     }
 
-    /// What [`Self::new`] takes beside the state, on a device; on the CPU what it takes at most.
+    /// Memory that [`Self::new`] takes in addition to the state, on a device; on the CPU, at most.
     ///
     /// # Errors
     /// A config that describes no program.
@@ -288,7 +288,7 @@ impl Evaluator {
         self.detector.warm_up(state)
     }
 
-    /// What the model is evaluated on.
+    /// The set that the model is evaluated on.
     pub fn set(&self) -> &Arc<EvaluationSet> {
         &self.set
     }

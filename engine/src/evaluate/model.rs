@@ -7,14 +7,14 @@ use crate::model::{ImageSize, ModelSpec, Param, Part, SlotShape, detection_progr
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
-/// What a detector needs from a model.
+/// The parts of a model that a detector needs.
 #[derive(Debug)]
 pub struct DetectionModel {
     /// Its parameters.
     pub params: Vec<Param>,
     /// Their values.
     pub state: ModelState,
-    /// What loading the file did with each tensor.
+    /// The report of loading the file, by tensor.
     pub loaded: Option<LoadReport>,
 }
 

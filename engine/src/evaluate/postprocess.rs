@@ -51,7 +51,7 @@ impl ImageDetections {
     }
 }
 
-/// What is left of an image once the model has run on it.
+/// The id and size of an image, kept once the model has run on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source {
     id: u64,

@@ -1,4 +1,4 @@
-//! What a model is evaluated on: images, their ground truth, and the scores of detections on them.
+//! The set that a model is evaluated on: images, their ground truth, and the scores of detections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;

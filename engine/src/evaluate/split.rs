@@ -6,8 +6,8 @@ use crate::progress::Progress;
 use crate::runtime::ModelState;
 use crate::team::{Team, decode, encode};
 
-/// What all ranks have found, as far as this rank knows: the first one everything, the others
-/// nothing. A message of another rank is read when it is needed, which a thread may do.
+/// The detections of all ranks, as far as this rank knows them: the first one has all, the others
+/// none. A message of another rank is read when it is needed, which a thread may do.
 #[derive(Debug)]
 pub enum Gathered {
     /// This process found it all.
@@ -62,7 +62,7 @@ impl Evaluator {
                 Err(fault) => return Err(fault),
             };
         let messages = team.gather("the detections of all ranks", &encode(&mine)?)?;
-        // The first byte of a message tells whether there is anything.
+        // The first byte of a message says whether it holds anything.
         if mine.is_none() || messages.iter().any(|message| message.first() != Some(&1)) {
             return Err(EngineError::Interrupted);
         }

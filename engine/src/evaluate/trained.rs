@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement};
 
-/// What to do about weights of another model.
+/// The remedy for weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
 
 /// Values of keys that only training reads, so that none of them contradicts a `model.kind` of the
@@ -53,12 +53,13 @@ impl TrainedModel {
         let (meta, _) = checkpoint::open(&path)?;
         let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
-        // Unlike the metadata, the weights tell a class without a category from one named N/A.
+        // Unlike the metadata, the weights distinguish a class without a category from one named
+        // N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
         Self::whole(config, &file, Some(stated), backend, progress)
     }
 
-    /// Opens a weights file; `config` is a file or preset, by default the `config.toml` beside the
+    /// Opens a weights file; `config` is a file or preset, by default the `config.toml` next to the
     /// weights.
     ///
     /// # Errors
@@ -132,7 +133,7 @@ impl TrainedModel {
         Ok(Self { config, params, state, categories })
     }
 
-    /// What stands for the names of its classes, if it states none.
+    /// A sentence on the names of its classes, if it states none.
     pub fn unnamed(&self) -> Option<String> {
         let ours = self.config.model.num_classes;
         let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());
@@ -180,7 +181,7 @@ fn checkpoint_of(run: &Path) -> Result<PathBuf, EngineError> {
     if is_checkpoint { Ok(run.to_path_buf()) } else { checkpoint::last(run) }
 }
 
-/// The config beside a weights file.
+/// The config next to a weights file.
 fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
     let config = weights.with_file_name("config.toml");
     if config.is_file() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
 
-/// What was cleared.
+/// The caches that were cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cleared {
     /// All files of the machine, through `/proc/sys/vm/drop_caches`.
@@ -36,7 +36,8 @@ pub fn clear_caches(stores: &[&Path]) -> Cleared {
     if clear_stores(stores) { Cleared::Stores } else { Cleared::Nothing }
 }
 
-/// Whether the files of all these stores are advised away.
+/// Advises the system to drop the files of these stores from its cache; true if every call
+/// succeeded.
 fn clear_stores(stores: &[&Path]) -> bool {
     let is_cleared = |store: &&Path| {
         let Ok(entries) = std::fs::read_dir(store) else { return false };

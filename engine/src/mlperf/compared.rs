@@ -1,4 +1,4 @@
-//! A timed run beside the published one of its global batch, epoch by epoch.
+//! A timed run compared with the published one of its global batch, epoch by epoch.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
-//! What all logs of timed runs have alike.
+//! The format that all logs of timed runs share.
 
-/// What begins an event, anywhere in a line.
+/// The token that begins an event, anywhere in a line.
 pub(super) const TOKEN: &str = ":::MLLOG";
 /// The name of the benchmark in the rules.
 pub(super) const BENCHMARK: &str = "maskrcnn";

@@ -25,7 +25,7 @@ pub enum Status {
     Unfinished,
 }
 
-/// What the log of one run says.
+/// The contents of the log of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunLog {
     /// The file.
@@ -38,7 +38,7 @@ pub struct RunLog {
     pub platform: Option<String>,
     /// The seed, if it is stated.
     pub seed: Option<u64>,
-    /// Whether it says that caches were cleared.
+    /// True if it says that caches were cleared.
     pub clears_caches: bool,
     /// SHA-256 of the file.
     pub digest: String,
@@ -152,13 +152,13 @@ impl fmt::Display for RunLog {
     }
 }
 
-/// What a parser says, without its place: the line was one of its own.
+/// The parser's message without its position, as each line is parsed by itself.
 fn reason(fault: &serde_json::Error) -> String {
     let text = fault.to_string();
     text.split_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_string())
 }
 
-/// What was read so far.
+/// The log as read so far.
 #[derive(Debug, Default)]
 struct Reading {
     is_initializing: bool,

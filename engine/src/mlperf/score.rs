@@ -16,11 +16,11 @@ const RUNS: usize = 5;
 pub struct Score {
     /// The runs, in the order given.
     pub runs: Vec<RunLog>,
-    /// What they come to.
+    /// Their result.
     pub scored: Scored,
 }
 
-/// What runs come to.
+/// The result of several runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scored {
     /// Too many runs missed the targets.
@@ -31,7 +31,7 @@ pub enum Scored {
         minutes: f64,
         /// Mean epochs.
         epochs: f64,
-        /// What the reference's convergence says of them, if it is published.
+        /// The reference's convergence and the verdict by it, or the reason why there is none.
         verdict: Result<(Convergence, Verdict), String>,
     },
 }

@@ -1,5 +1,5 @@
-//! The description of the system, `systems/NAME.json`: what the machine tells of itself. The rest
-//! is the submitter's to fill in, and is kept.
+//! The description of the system, `systems/NAME.json`: the facts that the machine reports. The
+//! submitter fills in the rest, which is kept.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::provenance;
 use crate::run_dir::{io, write_whole};
 use crate::runtime::Machine;
 
-/// Fields that `system_desc_checker` asks for and no file of a machine tells.
+/// Fields that `system_desc_checker` asks for and no file of a machine holds.
 const BY_HAND: [&str; 14] = [
     "accelerator_frequency",
     "accelerator_host_interconnect",
@@ -95,9 +95,9 @@ impl System {
         Self(fields)
     }
 
-    /// Writes the description into the folder `out`. Of a description that is there, every field
-    /// that is filled in is kept, but for those that a run decides. Returns where it is, and the
-    /// fields that are still empty.
+    /// Writes the description into the folder `out`. Keeps every field that an existing description
+    /// has filled in, except those that a run decides. Returns its path, and the fields that are
+    /// still empty.
     ///
     /// # Errors
     /// [`EngineError::Usage`] for a file that is no description; [`EngineError::Io`].

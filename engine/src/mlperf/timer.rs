@@ -16,16 +16,16 @@ use crate::train::{Event, Observer};
 /// Longest initialization; the clock starts then at the latest.
 const INIT: Duration = Duration::from_secs(30 * 60);
 
-/// Who submits what.
+/// The submitter and the system.
 #[derive(Debug, Clone)]
 pub struct Submission {
     /// The submitter.
     pub org: String,
     /// The system's name, as in its description.
     pub system: String,
-    /// Whether it is to be had: `onprem`, `cloud`, `preview` or `research`.
+    /// Its availability: `onprem`, `cloud`, `preview` or `research`.
     pub status: String,
-    /// Whether it keeps the rules of the closed division.
+    /// True if it keeps the rules of the closed division.
     pub is_closed: bool,
 }
 
@@ -200,8 +200,8 @@ fn optimizer(optimizer: Optimizer) -> &'static str {
     }
 }
 
-/// What the warm-up adds to the rate in each step (the reference's factor), or the share of the
-/// full rate that it begins with.
+/// The rate's growth per step of the warm-up (the reference's factor), or the share of the full
+/// rate that it begins with.
 fn warmup_factor(config: &Config) -> f64 {
     let solver = &config.solver;
     match solver.warmup_rule {

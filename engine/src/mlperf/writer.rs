@@ -27,8 +27,8 @@ impl Kind {
     }
 }
 
-/// The time of day of a run: that of its beginning, and what has passed since, whatever is done to
-/// the machine's clock on the way.
+/// The time of day of a run: the time of its beginning, plus the time that has passed since,
+/// whatever is done to the machine's clock meanwhile.
 #[derive(Debug)]
 struct Clock {
     began: Instant,
@@ -77,7 +77,7 @@ impl LogWriter {
     /// Removes the log, and its folders that hold nothing else.
     pub(super) fn discard(&self) -> Result<(), EngineError> {
         std::fs::remove_file(&self.path).map_err(crate::run_dir::io(&self.path))?;
-        // Of the benchmark, the system, and all results.
+        // The folders of the benchmark, of the system, and of all results.
         for folder in self.path.ancestors().skip(1).take(3) {
             if std::fs::remove_dir(folder).is_err() {
                 break;

@@ -20,7 +20,7 @@ pub use slot::{Slot, SlotMemory};
 pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;
 
-/// What runs the programs.
+/// The CPU or device that runs the programs.
 #[derive(Debug, Clone)]
 pub enum Backend {
     /// The CPU reference, in f32.

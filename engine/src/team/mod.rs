@@ -38,12 +38,12 @@ impl Team {
         Ranks { rank: self.group.rank(), count: self.group.ranks() }
     }
 
-    /// Whether this rank writes what the run leaves behind.
+    /// True if this rank writes the run's files.
     pub fn is_first(&self) -> bool {
         self.group.is_first()
     }
 
-    /// Whether the run has one process.
+    /// True if the run has one process.
     pub fn is_alone(&self) -> bool {
         self.group.ranks() == 1
     }
@@ -60,7 +60,7 @@ impl Team {
         &self.group
     }
 
-    /// What CPU steps exchange through.
+    /// The exchange of CPU steps.
     pub fn exchange(&self) -> Arc<dyn Exchange> {
         self.exchange.clone()
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a rank does, and since when.
+/// A rank's current work, and the time of its last advance.
 #[derive(Debug, Clone)]
 pub(super) struct Advance(Arc<Mutex<Doing>>);
 
@@ -41,12 +41,12 @@ impl Advance {
         result
     }
 
-    /// What is under way has advanced.
+    /// The work under way has advanced.
     pub(super) fn go_on(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).since = Instant::now();
     }
 
-    /// What has lasted for `limit` or longer, as a sentence.
+    /// A sentence on work that has not advanced for `limit` or longer.
     fn stalled(&self, limit: Duration) -> Option<String> {
         let doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hangs = !doing.waits && doing.since.elapsed() >= limit;
