@@ -1,4 +1,4 @@
-//! Which keys of two configs differ.
+//! The keys in which two configs differ.
 
 use std::collections::BTreeMap;
 use std::fmt;

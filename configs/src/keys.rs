@@ -169,7 +169,8 @@ fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
     T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
 }
 
-/// The default of a key as TOML; that of a key in `[data.synthetic]` holds once the table is set.
+/// The default of a key as TOML; for a key in `[data.synthetic]`, the default once the table is
+/// set.
 fn default_of(key: &str) -> String {
     static DEFAULTS: LazyLock<(toml::Table, toml::Table)> = LazyLock::new(|| {
         // By way of text: an f32 is then the number that a user would write.

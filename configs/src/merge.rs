@@ -12,7 +12,7 @@ use crate::shape::{Shape, join};
 pub struct Origin {
     /// The file, the preset or `--set`.
     pub file: String,
-    /// Its place among those that were merged, from 1; a later one replaces values.
+    /// Its place among the merged layers, from 1; a later one replaces values.
     pub layer: usize,
 }
 

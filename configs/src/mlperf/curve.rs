@@ -5,7 +5,7 @@
 pub struct Curve {
     /// Images of a step.
     pub global_batch: usize,
-    /// Whose run it is.
+    /// Submitter, round, GPUs and number of the run.
     pub source: &'static str,
     /// Epoch of the first lower rate: from the next one on scores are higher, and closer.
     pub decay_epoch: usize,
@@ -54,7 +54,8 @@ impl Curve {
         CURVES.iter().find(|curve| curve.global_batch == global_batch)
     }
 
-    /// Box and mask AP expected after `epoch`, from 1; beyond the published run those of its end.
+    /// Box and mask AP expected after `epoch`, from 1; beyond the published run, the scores of its
+    /// end.
     pub fn expected(&self, epoch: usize) -> [Option<f64>; 2] {
         let at = |curve: &[f64]| curve.get(epoch.checked_sub(1)?).or(curve.last()).copied();
         [at(self.bbox), at(self.segm)]

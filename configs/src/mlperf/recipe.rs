@@ -63,8 +63,8 @@ const fn published(
 }
 
 impl Recipe {
-    /// The recipe of a global batch, for groups of `images_per_group`; `None`: as published, else
-    /// those of 8 GPUs.
+    /// The recipe of a global batch, for groups of `images_per_group`; `None`: the published
+    /// groups, else the groups of 8 GPUs.
     ///
     /// # Errors
     /// A sentence if there is no image, or groups do not divide the batch.

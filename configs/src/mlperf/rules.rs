@@ -8,7 +8,7 @@ use crate::{Config, ConfigError, Difference, MlperfRule, PostNmsScope, ResizeFil
 pub struct Deviation {
     /// The difference, in words.
     pub what: String,
-    /// The section of `training_rules.adoc` that it falls under, and what that says.
+    /// The section of `training_rules.adoc` that it falls under, with its rule.
     pub clause: &'static str,
     /// True if the closed division allows it.
     pub is_allowed: bool,
@@ -38,8 +38,8 @@ fn clause(key: &str) -> Option<&'static str> {
 }
 
 impl Config {
-    /// Where this config leaves the reference, on a GPU if `is_device`: what every run of onegraph
-    /// does otherwise, then what the config changes.
+    /// Deviations of this config from the reference, on a GPU if `is_device`: first the ones of
+    /// every run of onegraph, then the config's own.
     ///
     /// # Errors
     /// As for [`Config::differences`].

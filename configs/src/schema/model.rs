@@ -59,7 +59,7 @@ impl Model {
     }
 }
 
-/// Which detector.
+/// The kind of detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
@@ -121,7 +121,7 @@ table! {
     }
 }
 
-/// Which body.
+/// The kind of body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackboneKind {

@@ -61,7 +61,7 @@ table! {
 }
 
 table! {
-    /// `[loss_weights]`: what each loss counts in the sum that training minimizes.
+    /// `[loss_weights]`: the weight of each loss in the sum that training minimizes.
     ///
     /// Logs, metrics and TensorBoard show each loss without its weight, and `loss`, the weighted
     /// sum.
