@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// The variable that holds the commit, for the build and for the crate.
 const COMMIT: &str = "ONEGRAPH_COMMIT";
-/// Where the files lie that this crate and those below it are compiled from.
+/// Paths of the files that this crate and the crates below it are compiled from.
 const SOURCES: [&str; 9] = [
     "src",
     "../configs",
@@ -37,8 +37,8 @@ fn main() {
     println!("cargo:rustc-env={COMMIT}={}", commit.unwrap_or("unknown".into()));
 }
 
-/// The files at or under a path that are compiled; not those of tests, nor CUDA sources, which are
-/// compiled into `ptx` ahead of time.
+/// The compiled files at or under a path: no tests, and no CUDA sources, which are compiled into
+/// `ptx` ahead of time.
 fn compiled(path: &Path) -> Vec<PathBuf> {
     if let Ok(entries) = std::fs::read_dir(path) {
         let entries = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -61,8 +61,8 @@ pub fn coco_classes(num_classes: usize) -> Option<Vec<(String, u64)>> {
     (all.len() == num_classes).then_some(all)
 }
 
-/// Why a model of `num_classes` that does not say which they are cannot be taken to have those of
-/// this data ([`classes_of_data`]), which messages call `data`; `None` if it can.
+/// Why a model that does not name its `num_classes` classes cannot be taken to have this data's
+/// ([`classes_of_data`]), which messages call `data`; `None` if it can.
 ///
 /// It can if the number, or COCO's ids, say which output is which category; and 90 classes are
 /// COCO's, whose names the data's must then have, but for upper and lower case.

@@ -158,7 +158,7 @@ impl Metrics {
     }
 }
 
-/// The steps of a window in one: medians of what varies, the last of what is set.
+/// The steps of a window in one: medians of measured values, the last of set ones.
 #[derive(Debug, Clone)]
 pub struct Medians {
     /// The last step.

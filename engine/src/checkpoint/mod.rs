@@ -74,8 +74,8 @@ pub fn folder(steps_done: u64) -> String {
     format!("checkpoints/step_{steps_done:08}")
 }
 
-/// Writes `run/checkpoints/step_XXXXXXXX` and records it in `run/last_checkpoint`; then removes
-/// those that `keep` does not name, oldest first.
+/// Writes `run/checkpoints/step_XXXXXXXX` and records it in `run/last_checkpoint`; then removes the
+/// checkpoints that `keep` does not name, oldest first.
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file; earlier checkpoints are untouched.
@@ -85,7 +85,7 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<Saved
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent);
     let mark = Unfinished::mark(&beside);
-    // Not the run's own folder: one that was removed or moved away stays so.
+    // Does not make the run's own folder: one that was removed or moved away stays so.
     [&parent, &beside].into_iter().try_for_each(|folder| make_one(folder))?;
     let (bytes, weights_sha256) = write_files(&beside, &done, snapshot).inspect_err(|_| {
         // The fault that stopped the writing is more useful than another one here.
@@ -271,7 +271,7 @@ fn remove_unfinished(parent: &Path) {
     }
 }
 
-/// The names and paths of what is in a directory.
+/// The names and paths of a directory's entries.
 fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let named = |entry: fs::DirEntry| (entry.file_name().to_string_lossy().into(), entry.path());

@@ -13,7 +13,7 @@ use crate::runtime::Machine;
 pub(super) fn run() -> Result<(), EngineError> {
     let machine = Machine::here();
     let installed = Installed::find();
-    // Opened briefly: what `--device auto` would do is tried, not guessed.
+    // Opened briefly: the choice of `--device auto` is tried, not guessed.
     let opened = installed.as_ref().map_err(Clone::clone).and_then(|_| {
         let device = kernels::compiled::open(0, super::device::notice)?;
         Ok(device.name())

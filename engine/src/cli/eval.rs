@@ -57,7 +57,7 @@ pub(super) fn run(args: &EvalArgs, stop: &Stop) -> Result<Outcome, EngineError> 
     })
 }
 
-/// This rank's share of the detections; the first rank scores those of all.
+/// This rank's share of the detections; the first rank scores the detections of all.
 fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), EngineError> {
     let progress = rank.progress;
     let (backend, team) = rank.open(&args.device, config)?;

@@ -19,7 +19,7 @@ use crate::weights::{
 pub(super) struct ExportArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Whose names and order of classes the file gets.
+    /// Project whose names and order of classes the file gets.
     #[arg(long, value_name = "PROJECT")]
     format: Format,
     /// File to write; its ending, .safetensors or .pth, decides the form.
@@ -80,7 +80,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), EngineError> {
     super::print(&text)
 }
 
-/// Where the files are to be had that are read, one line each.
+/// The published files that are read, each with its URL.
 fn published() -> String {
     let line = |file: &crate::weights::Published| format!("  {}\n    {}", file.what, file.url);
     let lines: Vec<String> = PUBLISHED.iter().map(line).collect();

@@ -26,14 +26,14 @@ use crate::train::checkpoint_bytes;
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
-    /// The thing to show: `program` (every node with its tensors and FLOPs), `plan` (the memory
+    /// The subject to show: `program` (every node with its tensors and FLOPs), `plan` (the memory
     /// plan and the cost of each part), or the directory of a store.
     #[arg(value_name = "program|plan|STORE")]
     what: What,
     /// Config file, or the name of a preset; not for a store.
     #[arg(default_value = "")]
     config: String,
-    /// Read and decode every image of the store, and name those that are damaged.
+    /// Read and decode every image of the store, and name the damaged ones.
     #[arg(long)]
     verify: bool,
     /// With --verify: compare the store with the image files in this directory, pixel by pixel.
@@ -57,8 +57,8 @@ pub(super) struct InspectArgs {
     /// The detection pass instead of the training step.
     #[arg(long)]
     detection: bool,
-    /// Whose program: the CPU's in f32, or CUDA's in fp16 with its streams and launches. No device
-    /// is needed for either.
+    /// Target of the program: the CPU in f32, or CUDA in fp16 with its streams and launches.
+    /// Neither needs a device.
     #[arg(long, value_enum, default_value = "cpu")]
     device: Kind,
     /// The GPU that CUDA's program is planned for: a100, h100 or h200.

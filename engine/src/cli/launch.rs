@@ -21,7 +21,7 @@ use crate::runtime::Backend;
 use crate::team::{Team, own_cores};
 use crate::train::Outcome;
 
-/// Joins the other ranks. The group is that of one process if no launcher started more.
+/// Joins the other ranks. The group has one process if no launcher started more.
 ///
 /// # Errors
 /// [`EngineError::Usage`] if they do not come, or in too large a time.
@@ -82,7 +82,7 @@ fn lost_sentence(lost: &Lost) -> String {
     EngineError::from(RanksError::Lost(Box::new(lost.clone()))).to_string()
 }
 
-/// Opens the device of this rank, and joins it to those of the others.
+/// Opens the device of this rank, and joins it to the devices of the others.
 ///
 /// # Errors
 /// As for [`DeviceArgs::open`]; ranks on devices of different kinds; NCCL missing or failing.

@@ -83,9 +83,9 @@ mod exit {
     pub(super) const NO_DEVICE: u8 = 7;
     pub(super) const RANK_LOST: u8 = 8;
 
-    /// The code of a rank after another was lost, which ended with `code` if it said so. All ranks
-    /// end with a code that a restart does not mend: a launcher that starts a job again after
-    /// [`RANK_LOST`] would do so for ever.
+    /// The code of a rank after another was lost, which ended with `code` if it reported one. If
+    /// `code` is a failure that a restart does not mend, all ranks end with it: a launcher that
+    /// starts a job again after [`RANK_LOST`] would do so for ever.
     pub(super) fn of_survivor(code: Option<u8>) -> u8 {
         match code {
             Some(own @ (FAILED | BAD_CONFIG | BAD_DATA | DIVERGED)) => own,

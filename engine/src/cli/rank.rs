@@ -52,10 +52,10 @@ impl Rank<'_> {
         self.progress
     }
 
-    /// Opens its device, and joins it to those of the others.
+    /// Opens its device, and joins it to the devices of the others.
     ///
     /// # Errors
-    /// A device that cannot be opened or joined to those of the others; no MPI where CPUs need it.
+    /// A device that cannot be opened or joined to the others; no MPI where CPUs need it.
     pub fn open(
         &self,
         device: &DeviceArgs,

@@ -165,7 +165,7 @@ fn prepared(
     Ok(Store::open(&out)?)
 }
 
-/// Why a sound store is not that of the files; `None` if it is.
+/// Why a sound store does not match the files; `None` if it does.
 fn outdated(store: &Store, images: &Path, key: &str) -> Option<String> {
     let what = match store.changed_source(images) {
         Some(change) => format!("{change} since the store was made"),

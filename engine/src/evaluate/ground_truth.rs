@@ -53,7 +53,7 @@ pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, E
     Ok(ImageDetections { image_id: record.image_id, objects })
 }
 
-/// An object's mask; `None` if it has a box alone.
+/// An object's mask; `None` if it has only a box.
 fn mask(view: &ObjectView<'_>, height: u32, width: u32) -> Option<GtMask> {
     Some(match &view.segmentation {
         Segmentation::Polygons(rings) if rings.is_empty() => return None,

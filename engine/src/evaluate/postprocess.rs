@@ -35,8 +35,8 @@ pub struct ImageDetections {
 }
 
 impl ImageDetections {
-    /// As COCO results; `category_ids[label - 1]` is a class's COCO id. Classes beyond those of the
-    /// data (`model.num_classes` may be larger) have no id and are omitted.
+    /// Converts to COCO results; `category_ids[label - 1]` is a class's COCO id. Classes beyond the
+    /// data's (`model.num_classes` may be larger) have no id and are omitted.
     pub fn to_coco<'a>(&'a self, category_ids: &'a [u64]) -> impl Iterator<Item = Detection> + 'a {
         self.objects.iter().filter_map(|object| {
             let [x1, y1, x2, y2] = object.bbox.map(f64::from);

@@ -34,7 +34,7 @@ impl EvaluationSet {
         Self { data, images, truth: OnceLock::new(), masks }
     }
 
-    /// How many images of which set they are: a score says little without it.
+    /// The number of images and their set, in words: a score says little without it.
     pub fn describe(&self, config: &Config) -> String {
         let (of, all) = (self.images.len(), self.data.images.len());
         let count = match of == all {
@@ -95,7 +95,7 @@ impl EvaluationSet {
         kinds.map(|kind| Ok(analyze(kind)?.1)).collect()
     }
 
-    /// The annotated objects of an image, by position in the data set, and those that an
+    /// The annotated objects of an image, by position in the data set, and the objects that an
     /// evaluation detected on it.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ impl Gathered {
 impl Evaluator {
     /// Detects on every image, with the other ranks.
     ///
-    /// The batches are those of one process, so the detections are, too.
+    /// The batches are the same as in one process, so the detections are, too.
     ///
     /// # Errors
     /// As for [`Evaluator::run`]; [`EngineError::Interrupted`] if any rank was interrupted;

@@ -143,7 +143,7 @@ impl TrainedModel {
             .then(|| format!("the weights name none of their {ours} classes: {named}"))
     }
 
-    /// Names of its classes with their COCO ids, from class 1: those that it states, else COCO's or
+    /// Names of its classes with their COCO ids, from class 1: the stated ones, else COCO's or
     /// numbers.
     pub fn classes(&self) -> Vec<(String, u64)> {
         let by_number = || classes_by_number(self.config.model.num_classes);

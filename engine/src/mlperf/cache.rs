@@ -27,7 +27,7 @@ impl Cleared {
     }
 }
 
-/// Clears the cache of all files, which root may do, else that of the files in `stores`.
+/// Clears the cache of all files, which root may do, or else of the files in `stores`.
 pub fn clear_caches(stores: &[&Path]) -> Cleared {
     rustix::fs::sync();
     if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {

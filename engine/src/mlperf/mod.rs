@@ -1,5 +1,4 @@
-//! Timed runs by MLPerf's rules: their logs, the system that they run on, and what several of them
-//! score.
+//! Timed runs by MLPerf's rules: their logs, the system that they run on, and the score of several.
 
 mod cache;
 mod compared;

@@ -31,7 +31,7 @@ const BY_HAND: [&str; 14] = [
     "hw_notes",
 ];
 
-/// Fields that a run decides: what stood there before is of an earlier one.
+/// Fields that a run decides: earlier values are of an earlier run.
 const OF_THE_RUN: [&str; 7] = [
     "accelerators_per_node",
     "division",

@@ -86,7 +86,7 @@ fn length(config: &Config, steps_per_epoch: u64) -> String {
     format!("{steps} steps ({epochs:.digits$} epochs), {warmup}")
 }
 
-/// A warning if patience or targets cannot end the run early, as nothing is evaluated on the way.
+/// A warning if patience or targets cannot end the run early, as nothing is evaluated before it.
 fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
     let per_epochs = train.eval_every_epochs.saturating_mul(steps_per_epoch);
     let is_on_the_way = |every: u64| (1..train.steps).contains(&every);

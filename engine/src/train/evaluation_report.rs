@@ -114,8 +114,8 @@ impl EvaluationReport {
     }
 }
 
-/// The annotated objects of an image, by position in the data, and those that were detected on it,
-/// as JPEG under their keys in the report.
+/// The annotated objects of an image, by position in the data, and the objects that were detected
+/// on it, as JPEG under their keys in the report.
 fn draw(
     set: &EvaluationSet,
     image: usize,

@@ -35,7 +35,7 @@ pub(super) struct Batch {
     pub(super) epoch: u64,
     /// Images of the whole step, on all ranks.
     pub(super) images_of_step: usize,
-    /// Share of its losses in those of the step, times the number of passes of all ranks.
+    /// Share of its losses in the step's, times the number of passes of all ranks.
     pub(super) weight: f32,
     pub(super) waited_seconds: f64,
     pub(super) slot: Slot,

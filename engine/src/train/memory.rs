@@ -169,8 +169,8 @@ impl Counted<'_> {
         Ok(needed_bytes(&prepare(programs, &target)?, self.evaluations))
     }
 
-    /// Advice that would fit `free` bytes: on the CPU, which runs group by group, smaller groups;
-    /// then a smaller batch, at last of single images.
+    /// Advice on a size that would fit `free` bytes: on the CPU, which runs group by group, smaller
+    /// groups; then a smaller batch, at last of single images.
     fn advice(&self, free: usize) -> Result<Option<String>, EngineError> {
         let train = &self.config.train;
         let (batch, group) = (train.batch_size, train.images_per_group);

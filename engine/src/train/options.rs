@@ -34,7 +34,7 @@ impl Outcome {
     }
 }
 
-/// The needs of a session besides its config.
+/// The inputs of a session besides its config.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
     /// The run directory.

@@ -29,7 +29,7 @@ pub(super) struct Resumed {
     /// Identity of its training data, if it states one.
     data: Option<String>,
     categories: Vec<(String, u64)>,
-    /// Its loss scale was that of another precision.
+    /// Its loss scale was for another precision.
     rescales: bool,
     /// All changes accepted so far, this time's among them.
     pub(super) overrides: Vec<Override>,
@@ -136,8 +136,8 @@ impl Resumed {
     }
 
     /// Removes later steps from the log of a run, and returns what it says of the last step done.
-    /// Its evaluation comes again if it is that of the last step of all, `train.steps`, or if it
-    /// ended the run: it met the targets, or the patience `is_exhausted`.
+    /// The evaluation of that step comes again if the step is the last of all, `train.steps`, or if
+    /// the evaluation ended the run: it met the targets, or the patience `is_exhausted`.
     ///
     /// # Errors
     /// Files that cannot be written.

@@ -65,7 +65,7 @@ pub(super) fn load(
     Ok(Some(report))
 }
 
-/// Why the classes of the file are not those of the model, if they are not, whatever their number.
+/// Why the file's classes differ from the model's, if they do, whatever their number.
 fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) -> Option<String> {
     if let Some(theirs) = file.categories() {
         return (!are_same(theirs, categories))

@@ -61,8 +61,8 @@ impl Totals {
     }
 }
 
-/// Time and speed of all steps and evaluations among the records of `metrics.jsonl`, those of
-/// earlier sessions too. Steps that were lost and made again count once.
+/// Time and speed of all steps and evaluations among the records of `metrics.jsonl`, earlier
+/// sessions' included. Steps that were lost and made again count once.
 pub(super) fn of_records(records: &[Value]) -> Value {
     let sum = |key: &str| -> f64 { records.iter().filter_map(|r| r[key].as_f64()).sum() };
     let images: u64 = records.iter().filter_map(|r| r["images"].as_u64()).sum();

@@ -243,8 +243,8 @@ impl Trainer {
         Ok(begun)
     }
 
-    /// The batches of all ranks of step `step`, counted from 0, once more: `visit` sees those of
-    /// each pass.
+    /// The batches of all ranks of step `step`, counted from 0, once more: `visit` sees the batches
+    /// of each pass.
     ///
     /// # Errors
     /// An image that cannot be read; errors of `visit`.

@@ -1,5 +1,5 @@
-//! Checks if a model of detectron2 may be taken for the config's, which tensors by themselves do
-//! not show.
+//! Checks whether a model of detectron2 may be taken for the config's, which tensors by themselves
+//! do not show.
 
 use configs::{BackboneKind, ChannelOrder, Config};
 
@@ -86,7 +86,7 @@ fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<Str
     found
 }
 
-/// The config's pixels, if those of the file are others.
+/// The config's pixel constants, if the file's are others.
 fn pixels(file: &WeightsFile, config: &Config) -> Option<String> {
     let input = &config.input;
     let ours = [input.mean, input.std].map(|values| values.map(|value| value / input.pixel_scale));

@@ -52,7 +52,7 @@ impl WeightsFile {
         Ok(Self { path, container, dialect, tensors, pixels, categories, notes })
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -62,7 +62,7 @@ impl WeightsFile {
         self.container
     }
 
-    /// Whose names it has.
+    /// The project whose names it has.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
@@ -111,8 +111,8 @@ impl WeightsFile {
         dialect::has_statistics(&self.tensors)
     }
 
-    /// Shapes and values by name; those of Caffe2's names with the statistics that their norms lack
-    /// where the model's add `norm_eps` to the variance.
+    /// Shapes and values by name; tensors under Caffe2's names come with the statistics that their
+    /// norms lack where the model's norms add `norm_eps` to the variance.
     pub fn tensors(&self, norm_eps: f64) -> BTreeMap<String, Values> {
         let mut tensors = self.tensors.clone();
         if self.dialect == Dialect::Detectron {

@@ -9,7 +9,7 @@ use super::names::depends_on_classes;
 use crate::classes::NO_CATEGORY;
 use crate::model::{Param, classes_of};
 
-/// Which classes took rows of the file.
+/// The classes that took rows of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedClasses {
     /// Names of classes with the number of the file's class, from 1.
@@ -42,7 +42,7 @@ impl MappedClasses {
     }
 }
 
-/// Fills the predictors' rows of `ours`, the classes of the model, from those of `theirs`, the
+/// Fills the predictors' rows of `ours`, the classes of the model, from the rows of `theirs`, the
 /// classes of the file, where the names are the same but for case; the background is one of them.
 /// Rows of other classes keep their values. Predictors whose rows have another length are left.
 pub fn map_classes(

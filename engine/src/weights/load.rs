@@ -36,8 +36,8 @@ pub fn load_weights(
 
 /// As [`load_weights`], from tensors (shape and values) under torchvision's names.
 ///
-/// Where no name begins with `backbone.`, those of the body's layers are taken as the backbone's:
-/// so are the weights of classifiers published.
+/// Where no name begins with `backbone.`, names of the body's layers are taken as the backbone's:
+/// weights of classifiers are published so.
 pub fn weights_from_tensors(
     tensors: &BTreeMap<String, Values>,
     extent: Extent,

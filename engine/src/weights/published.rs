@@ -73,7 +73,7 @@ fn promised(path: &Path) -> Option<&str> {
 /// Checks a file against the checksum in its name, if there is one.
 ///
 /// # Errors
-/// In words: both checksums, and what to do.
+/// In words: both checksums, and the remedy.
 pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let Some(promised) = promised(path) else { return Ok(()) };
     let digest = Sha256::digest(bytes);

@@ -12,7 +12,7 @@ const LISTED: usize = 3;
 /// A tensor's name and shape, in torchvision's layout.
 pub type Named = (String, Vec<usize>);
 
-/// A tensor whose shape in the file is not that of the model.
+/// A tensor whose shape in the file differs from the model's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// Its name.

@@ -404,7 +404,7 @@ fn both_published_r50s_fill_the_mlperf_presets() {
         for what in ["weight", "bias", "running_mean", "running_var"] {
             let tensor = from.1.get_mut(&format!("backbone.body.{norm}.{what}")).unwrap();
             let wave = |i: u8| (f32::from(i) * 0.7).sin();
-            // Where the variance is next to nothing, what is added to it shows.
+            // A variance near zero shows the constant that is added to it.
             let power = if what == "running_var" { 8 } else { 1 };
             let values = tensor.as_f32_mut().iter_mut().zip(1u8..);
             values.for_each(|(v, i)| *v = wave(i).powi(power));

@@ -1,4 +1,4 @@
-//! `onegraph mlperf`: runs timed by MLPerf's rules, and what they score.
+//! `onegraph mlperf`: runs timed by MLPerf's rules, and their score.
 
 mod run;
 

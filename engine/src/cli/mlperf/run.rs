@@ -45,7 +45,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
-    /// Number of the first run: to make those that are missing after an interruption.
+    /// Number of the first run: to make the runs that are missing after an interruption.
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=99))]
     first: u16,

@@ -14,7 +14,7 @@ use crate::error::EngineError;
 use crate::metrics::StepRecord;
 use crate::model::{ImageSize, SlotShape, is_transient};
 
-/// A step, complete: what it reads, and what it gave when it ran.
+/// A complete step: its inputs, and its results when it ran.
 #[derive(Debug, Clone)]
 pub struct Replay {
     /// The step, counted from 1 as in the log.

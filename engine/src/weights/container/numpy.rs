@@ -10,7 +10,7 @@ use crate::weights::pickle::{self, Id, Pickle};
 /// Tensors by name.
 ///
 /// # Errors
-/// In words: what is wrong with the pickle or an array.
+/// In words: the fault of the pickle or an array.
 pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     let (pickle, _) = pickle::read(bytes, 0)?;
     state_dict::tensors(&pickle, bytes.len(), |value| array(&pickle, value))

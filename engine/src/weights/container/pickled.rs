@@ -72,7 +72,7 @@ impl Writer {
         }
     }
 
-    /// A counted string: the opcode of a count below 256, if there is one, and that of any.
+    /// A counted string: the opcode for a count below 256, if there is one, and the opcode for any.
     fn counted(&mut self, [short, long]: [Option<u8>; 2], text: &[u8]) {
         match (short, u8::try_from(text.len()), long) {
             (Some(short), Ok(count), _) => self.raw(&[short, count]),

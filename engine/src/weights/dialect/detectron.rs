@@ -29,8 +29,8 @@ pub(super) fn is_name(name: &str) -> bool {
     name == "conv1_w" || name.starts_with("res2_0_branch")
 }
 
-/// Our name: that of torchvision's classifier, without a prefix. `None` for what this model has no
-/// place for.
+/// Our name, as in torchvision's classifier, without a prefix. `None` for a tensor that this model
+/// has no place for.
 fn ours(name: &str) -> Option<String> {
     let norm = NORM.iter().find_map(|(end, value)| Some((name.strip_suffix(end)?, *value)));
     let (module, value, is_norm) = match norm {

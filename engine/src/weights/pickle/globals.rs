@@ -1,7 +1,7 @@
 //! The names that a pickle of weights may refer to.
 
 /// Module and name of everything that weights files of PyTorch, NumPy and Detectron refer to. None
-/// of it is ever called: what is known of each is how it stores its data.
+/// of it is ever called: each is known only by how it stores its data.
 const KNOWN: [(&str, &[&str]); 19] = [
     ("collections", &["OrderedDict", "Counter", "defaultdict"]),
     ("argparse", &["Namespace"]),
