@@ -43,7 +43,7 @@ pub struct Meta {
 pub struct Override {
     /// Steps done before it took effect.
     pub after_step: u64,
-    /// The key that changed, with both values.
+    /// The key that changed, or the training data, with both values.
     pub change: Difference,
 }
 

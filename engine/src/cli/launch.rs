@@ -228,7 +228,8 @@ pub(super) fn ending_together(
     };
     tell(fault);
     if is_of_all(fault) {
-        // By then the first rank has printed the error; each rank ends even without it.
+        // After this the first rank has printed the error; if the barrier fails, each ends all the
+        // same.
         let _ = group.barrier("the word of the first rank");
     }
     let (code, sentence) = (super::code(fault), fault.to_string());

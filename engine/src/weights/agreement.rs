@@ -59,8 +59,8 @@ pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> V
     lines
 }
 
-/// Properties that the config has and the detectron2 model whose tensors the file holds lacks: by
-/// the file's pixel constants if it has them, else by detectron2's defaults.
+/// Properties of the config that the detectron2 model in the file lacks: by the file's pixel
+/// constants if it has them, else by detectron2's defaults.
 fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
     // A backbone by itself may be a converted one of any project's conventions.
     if file.dialect() != Dialect::Detectron2 || file.is_backbone() {
