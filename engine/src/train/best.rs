@@ -30,7 +30,7 @@ struct Kind {
 
 /// `best.json`.
 #[derive(Debug, Serialize, Deserialize)]
-struct Saved {
+struct BestFile {
     /// What the scores are of; absent in files of older programs.
     #[serde(flatten)]
     kind: Option<Kind>,
@@ -102,7 +102,7 @@ impl Best {
             Err(fault) if fault.kind() == ErrorKind::NotFound => return Ok(None),
             text => text.map_err(crate::run_dir::io(&path))?,
         };
-        let saved = serde_json::from_slice::<Saved>(&text).map_err(|fault| {
+        let saved = serde_json::from_slice::<BestFile>(&text).map_err(|fault| {
             EngineError::Usage(format!(
                 "{} does not name the best checkpoints ({fault}): restore it, or remove it to \
                  compare scores from here on",
@@ -153,7 +153,7 @@ impl Best {
         let checkpoint = self.kept.first().map(|first| checkpoint::folder(first.step));
         let (kept, without_improvement) = (self.kept.clone(), self.without_improvement);
         let (kind, last_step) = (Some(self.kind.clone()), self.last_step);
-        let saved = Saved { kind, best, checkpoint, kept, without_improvement, last_step };
+        let saved = BestFile { kind, best, checkpoint, kept, without_improvement, last_step };
         let json = serde_json::to_vec(&saved).map_err(std::io::Error::other);
         run.write(FILE, &json.map_err(crate::run_dir::io(&run.join(FILE)))?)?;
         Ok(())

@@ -40,6 +40,8 @@ pub(super) struct Journal {
     parameters: Vec<String>,
     /// The effect of the last step on them, if it was asked for.
     last: Vec<ParameterStats>,
+    /// Loss scale of the last step.
+    last_scale: Option<f32>,
     /// Files that only the first rank writes.
     files: Option<Files>,
     has_gaps: bool,
@@ -68,8 +70,8 @@ impl Journal {
             Ok(Files { log, events: EventWriter::create(run.path())? })
         };
         let files = run.map(open).transpose()?;
-        let (last, has_gaps, gap) = (Vec::new(), false, None);
-        Ok(Self { progress, metrics, parameters, last, files, has_gaps, gap })
+        let (last, last_scale, has_gaps, gap) = (Vec::new(), None, false, None);
+        Ok(Self { progress, metrics, parameters, last, last_scale, files, has_gaps, gap })
     }
 
     /// Prints and logs one or more lines, with the time; before the first of them, why the journal
@@ -89,9 +91,22 @@ impl Journal {
 
     /// Records a step.
     pub(super) fn step(&mut self, mut record: StepRecord) {
+        self.log_loss_scale(&record);
         self.last = std::mem::take(&mut record.parameters);
         let written = self.metrics.push(record);
         self.note(written);
+    }
+
+    /// Logs a skipped step, and a change of the loss scale.
+    fn log_loss_scale(&mut self, record: &StepRecord) {
+        let (step, loss_scale) = (record.step, record.loss_scale);
+        if !record.applied {
+            tracing::info!(step, loss_scale, "skipped a step: its gradients overflow");
+        }
+        let before = self.last_scale.replace(loss_scale);
+        if before.is_some_and(|before| before != loss_scale) {
+            tracing::info!(step, from = before, to = loss_scale, "changed the loss scale");
+        }
     }
 
     /// Prints the log line of the last steps, and writes their scalars as events.

@@ -47,7 +47,7 @@ impl State {
     }
 }
 
-/// What a report says of a whole session.
+/// The facts of a whole session.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,
@@ -155,20 +155,19 @@ impl Report {
         self.draft(state, steps_done).map_or(Ok(()), Draft::write)
     }
 
-    /// Whether a report is written, or has failed, since it was begun.
+    /// True if a report is written, or has failed, since it was begun.
     pub(super) fn is_ready(&self) -> bool {
         self.writing.as_ref().is_some_and(Background::is_ready)
     }
 
-    /// Waits for the report that is being written, if there is one. What keeps it from being
-    /// written is a warning.
+    /// Waits for the report that is being written, if there is one. A fault is a warning.
     pub(super) fn finish(&mut self, journal: &mut Journal) {
         if let Some(Err(fault)) = self.writing.take().map(Background::join) {
             journal.say(&format!("warning: no report: {fault}"));
         }
     }
 
-    /// What the files of now say; `None` on the other ranks.
+    /// The contents of the files now; `None` on the other ranks.
     fn draft(&self, state: State, steps_done: u64) -> Option<Draft> {
         let run = self.run.clone()?;
         let mut json = json!({
@@ -189,7 +188,7 @@ impl Report {
     }
 }
 
-/// What the files say but for the records of `metrics.jsonl`, which are read when they are written.
+/// The contents of the files, but for the records of `metrics.jsonl`, which are read last.
 #[derive(Debug)]
 struct Draft {
     run: RunDir,

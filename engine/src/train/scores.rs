@@ -18,7 +18,7 @@ const LOGGED_IMAGES: usize = 4;
 /// Images of COCO's val2017.
 const COCO_VAL_IMAGES: f64 = 5000.0;
 
-/// What a host thread makes of an evaluation's detections.
+/// The scores and pictures that a host thread makes of an evaluation's detections.
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) evaluation: Evaluation,

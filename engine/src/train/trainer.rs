@@ -47,7 +47,7 @@ pub struct Trainer {
     /// Steps measured.
     steps_done: u64,
     /// Steps in flight, oldest first.
-    begun: VecDeque<Begun>,
+    begun: VecDeque<StepStart>,
     /// Why no further step could begin: reported after the steps before it.
     failed: Option<EngineError>,
     last_step: Instant,
@@ -55,7 +55,7 @@ pub struct Trainer {
 
 /// Facts about a step that are known when it begins.
 #[derive(Debug)]
-struct Begun {
+struct StepStart {
     epoch: u64,
     images: usize,
     data_seconds: f64,
@@ -223,8 +223,8 @@ impl Trainer {
         &mut self,
         step: u64,
         mut submit: Option<&mut Submit<'_>>,
-    ) -> Result<Begun, EngineError> {
-        let mut begun = Begun { epoch: 0, images: 0, data_seconds: 0.0 };
+    ) -> Result<StepStart, EngineError> {
+        let mut begun = StepStart { epoch: 0, images: 0, data_seconds: 0.0 };
         let passes = self.division.passes as u64;
         for pass in step * passes..(step + 1) * passes {
             let stop = self.asks_to_stop || self.stop.load(Ordering::Relaxed);

@@ -1,39 +1,108 @@
-//! How a run ends: its last checkpoint, and losses that are not finite.
+//! How a run ends: its last checkpoint, scores and report, and losses that are not finite.
 
-use super::Session;
+use std::time::Instant;
+
+use super::{End, Session};
 use crate::checkpoint;
 use crate::error::EngineError;
+use crate::evaluate::Evaluation;
 use crate::metrics::StepRecord;
 use crate::train::divergence::{advice, bad_value};
+use crate::train::observer::Event;
 use crate::train::options::Outcome;
 use crate::train::replay::Replay;
 use crate::train::report::State;
 
 impl Session {
-    /// Saves after the last step. What cannot be written is kept for [`Session::finish`], unless
-    /// nothing is left to do before it.
-    pub(super) fn save_last(&mut self, outcome: Outcome) -> Result<(), EngineError> {
+    /// Saves the last step, evaluates it unless that is done, and reports.
+    pub(super) fn conclude(&mut self, end: End) -> Result<(Outcome, Evaluation), EngineError> {
+        let is_interrupted = matches!(end, End::Interrupted);
+        let is_saved = self
+            .options
+            .team
+            .share("whether there is a checkpoint", || Ok(self.last_checkpoint().is_some()))?;
+        if self.divergence.is_sound() {
+            self.save_last(is_interrupted)?;
+        } else if !is_interrupted || !is_saved {
+            return Err(self.diverged());
+        } else {
+            self.say_unsaved();
+        }
+        let evaluated = match end {
+            End::Steps => self.evaluate_last()?,
+            End::Interrupted => None,
+            End::Verdict(outcome, judgement) => Some((outcome, judgement.evaluation)),
+        };
+        let Some((outcome, evaluation)) = evaluated else {
+            self.options.observe(Event::Decided { is_target_reached: false })?;
+            self.log_outcome(Outcome::Interrupted);
+            self.begin_report(State::Ended(Outcome::Interrupted))?;
+            self.report.finish(&mut self.journal);
+            return Ok((Outcome::Interrupted, Evaluation::none()));
+        };
+        self.log_outcome(outcome);
+        let reported = self.write_report(State::Ended(outcome));
+        if let Some(classes) = self.report.class_table() {
+            self.journal.say(classes);
+        }
+        self.journal.say(&self.report.totals.describe());
+        self.keep_fault(reported)?;
+        Ok((outcome, evaluation))
+    }
+
+    /// Evaluates the last step of all. Returns nothing if a signal interrupted it.
+    fn evaluate_last(&mut self) -> Result<Option<(Outcome, Evaluation)>, EngineError> {
+        self.begin_evaluation(None, Instant::now())?;
+        let Some(judgement) = self.settle()? else { return Ok(None) };
+        if judgement.verdict.outcome().is_none() {
+            self.options.observe(Event::Decided { is_target_reached: false })?;
+        }
+        let outcome = match judgement.verdict.is_target_reached {
+            true => Outcome::TargetReached,
+            false => Outcome::Done,
+        };
+        Ok(Some((outcome, judgement.evaluation)))
+    }
+
+    /// Saves after the last step, and waits for it. A fault of a file is kept for
+    /// [`Session::finish`], unless nothing is left to do before it.
+    fn save_last(&mut self, is_interrupted: bool) -> Result<(), EngineError> {
+        let step = self.trainer.steps_done();
         if !self.options.team.is_first() {
             return Ok(());
         }
-        let step = self.trainer.steps_done();
-        let saved = self.save().map_err(|fault| match fault {
+        self.checkpoints.finish(&mut self.journal)?;
+        if self.checkpoints.has_saved(step) {
+            return Ok(());
+        }
+        let begun = self.begin_save();
+        let saved = begun.and_then(|_| self.checkpoints.join(&mut self.journal));
+        let saved = saved.map_err(|fault| match fault {
             EngineError::Io { .. } => {
                 let last = self.last_checkpoint().unwrap_or("none".into());
                 EngineError::Unsaved { step, last, fault: Box::new(fault) }
             }
             fault => fault,
         });
-        if outcome == Outcome::Interrupted { saved } else { self.keep_fault(saved) }
+        if is_interrupted { saved } else { self.keep_fault(saved) }
     }
 
-    pub(super) fn last_checkpoint(&self) -> Option<String> {
+    fn write_report(&mut self, state: State) -> Result<(), EngineError> {
+        self.report.write(state, self.trainer.steps_done(), &mut self.journal)
+    }
+
+    fn log_outcome(&self, outcome: Outcome) {
+        let (steps_done, of) = (self.trainer.steps_done(), self.config.train.steps);
+        tracing::info!(steps_done, of, "stops: {}", outcome.reason());
+    }
+
+    fn last_checkpoint(&self) -> Option<String> {
         let last = checkpoint::last(self.options.run.path());
         last.ok().map(|path| path.display().to_string())
     }
 
     /// Says why an interrupted run resumes before the step that it has reached.
-    pub(super) fn say_unsaved(&mut self) {
+    fn say_unsaved(&mut self) {
         let (step, last) = (self.trainer.steps_done(), self.last_checkpoint().unwrap_or_default());
         self.journal.say(&format!(
             "warning: the losses are non-finite, so nothing is saved after step {step}; last good \
@@ -42,10 +111,7 @@ impl Session {
     }
 
     /// Keeps the first fault of a file, for [`Session::finish`]; passes on any other.
-    pub(super) fn keep_fault(
-        &mut self,
-        written: Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
+    fn keep_fault(&mut self, written: Result<(), EngineError>) -> Result<(), EngineError> {
         match written {
             Err(fault @ (EngineError::Io { .. } | EngineError::Unsaved { .. })) => {
                 self.unwritten.get_or_insert(fault);

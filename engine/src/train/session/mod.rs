@@ -1,38 +1,39 @@
-//! A run: steps, log lines, evaluations, checkpoints, and the stop at a target.
+//! A run: steps, and what follows each.
 
 mod ending;
-mod follow;
+mod evaluation;
+mod open;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use configs::Config;
+use graph::StateSet;
 use ranks::RanksError;
 
-use super::agreement;
 use super::banner::banner;
 use super::best::Best;
+use super::checkpoints::{Checkpoints, GoodState};
 use super::divergence::Divergence;
 use super::journal::Journal;
 use super::observer::Event;
 use super::options::{Outcome, SessionOptions};
-use super::report::{Facts, Report, State};
-use super::resume::{self, Recorded, Resumed};
-use super::saver::{Saver, due};
+use super::periods::{Periods, due};
+use super::report::{Report, State};
+use super::resume::Recorded;
 use super::trainer::Trainer;
-use crate::dataset::{DataSet, Split};
+use super::verdict::{Judgement, Phase};
+use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::metrics::StepRecord;
-use crate::model::{Division, classes_of};
+use crate::run_dir::RunDir;
 use crate::runtime::ModelState;
 
-use follow::{Evaluated, Evaluating};
-
-/// How a run ends, with the evaluation of its last step if it has one.
-type End = (Outcome, Option<Evaluated>);
-
 /// A training run.
+///
+/// The parts that follow a step stand by name in `after_step`, and are no list of hooks: each needs
+/// the one before it.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
@@ -40,98 +41,32 @@ pub struct Session {
     data: DataSet,
     trainer: Trainer,
     evaluator: Evaluator,
-    best: Best,
-    saver: Saver,
-    /// The evaluation whose verdict the ranks have not shared yet.
-    evaluating: Option<Evaluating>,
-    journal: Journal,
+    periods: Periods,
     divergence: Divergence,
+    checkpoints: Checkpoints,
+    /// The evaluation that overlaps with training.
+    phase: Phase,
+    best: Best,
+    journal: Journal,
     report: Report,
-    /// What the log says of the step that the run resumed after.
+    /// The log's word on the step that the run resumed after.
     recorded: Option<Recorded>,
-    /// Whether the observer knows how the run ends.
-    is_decided: bool,
-    /// Loss scale of the step before.
-    last_scale: Option<f32>,
     /// The first file that should outlive the run and could not be written.
     unwritten: Option<EngineError>,
 }
 
-impl Session {
-    /// Opens the data, builds the trainer, and restores the last checkpoint if asked to.
-    ///
-    /// # Errors
-    /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data change what
-    /// a step means.
-    pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
-        let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
-        // Before any data is drawn or prepared for ranks that cannot share a batch.
-        agreement::check_config(&team, &config)?;
-        let division = division(&config, &options)?;
-        // Before any data is drawn or prepared for a config that is refused.
-        let mut resumed = match options.resume {
-            true => Some(Resumed::open(&config, &options)?),
-            false => None,
-        };
-        let (data, val) = open_data(&config, &options)?;
-        if let Some(resumed) = &mut resumed {
-            resumed.check_data(&data, &resume::identity_of(&data), &options)?;
-        }
-        let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
-        let (identity, val_identity) = read(&options, &data, &evaluator)?;
-        let mut best = Best::new(&config, &val_identity);
-        let (mut overrides, mut recorded) = (Vec::new(), None);
-        if let Some(resumed) = resumed {
-            resumed.restore(&mut trainer, &config, &options)?;
-            recorded = Some(team.share("the evaluations before", || {
-                let steps_done = trainer.steps_done();
-                if let Some(note) = best.resume(&run, steps_done)? {
-                    progress.say(&note);
-                }
-                resumed.forget_later(&run, &config.train, best.is_exhausted())
-            })?);
-            overrides = resumed.overrides;
-        }
-        agreement::check_data(&team, &identity, &val_identity)?;
-        if options.resume {
-            agreement::check_state(&team, trainer.state())?;
-        }
-        let params = trainer.params().to_vec();
-        let config_toml = config.to_toml()?;
-        let own_run = team.is_first().then_some(&run);
-        if let Some(run) = own_run {
-            run.write("config.toml", config_toml.as_bytes())?;
-        }
-        let window = config.train.log_every_steps as usize;
-        let mut journal = Journal::open(own_run, progress, window, trainer.trained())?;
-        let facts = Facts {
-            config: &config,
-            config_toml: &config_toml,
-            device: options.backend.name(),
-            train: (&data, &identity),
-            val: (evaluator.set().data(), &val_identity),
-        };
-        let report = Report::open(own_run, trainer.steps_done(), &facts, &mut journal);
-        let saver = Saver::new(config_toml, &data, identity, overrides, params);
-        Ok(Self {
-            journal,
-            report,
-            divergence: Divergence::new(&config),
-            evaluator,
-            config,
-            options,
-            data,
-            trainer,
-            best,
-            saver,
-            evaluating: None,
-            recorded,
-            is_decided: false,
-            last_scale: None,
-            unwritten: None,
-        })
-    }
+/// How a run ends.
+#[derive(Debug)]
+enum End {
+    /// All steps are done; the last one is to be evaluated.
+    Steps,
+    /// By a signal.
+    Interrupted,
+    /// By the verdict on an evaluation; the state is that of the evaluated step.
+    Verdict(Outcome, Judgement),
+}
 
+impl Session {
     /// Trains to the end, evaluates, and writes `report.json`. A full disk does not keep it from
     /// its scores: [`Session::finish`] tells what could not be written.
     ///
@@ -144,50 +79,16 @@ impl Session {
             self.journal.say(&text);
         }
         self.begin_report(State::Training)?;
-        let ended = self.run_to_the_end();
+        let ended = self.train().and_then(|end| self.conclude(end));
         if ended.is_err() {
             self.wind_up();
         }
         ended
     }
 
-    /// Trains, saves the last step, evaluates it unless that is done, and reports.
-    fn run_to_the_end(&mut self) -> Result<(Outcome, Evaluation), EngineError> {
-        let (mut outcome, mut last) = self.train()?;
-        let is_saved = self
-            .options
-            .team
-            .share("whether there is a checkpoint", || Ok(self.last_checkpoint().is_some()))?;
-        if self.divergence.is_sound() {
-            self.save_last(outcome)?;
-        } else if outcome != Outcome::Interrupted || !is_saved {
-            return Err(self.diverged());
-        } else {
-            self.say_unsaved();
-        }
-        if outcome != Outcome::Interrupted && last.is_none() {
-            self.begin_evaluation(None, Instant::now())?;
-            last = self.settle()?;
-        }
-        let Some(evaluated) = last.filter(|_| outcome != Outcome::Interrupted) else {
-            self.decided(false)?;
-            self.log_outcome(Outcome::Interrupted);
-            self.begin_report(State::Ended(Outcome::Interrupted))?;
-            self.report.finish(&mut self.journal);
-            return Ok((Outcome::Interrupted, Evaluation::none()));
-        };
-        if outcome == Outcome::Done && evaluated.verdict.is_target_reached {
-            outcome = Outcome::TargetReached;
-        }
-        self.decided(outcome == Outcome::TargetReached)?;
-        self.log_outcome(outcome);
-        let reported = self.write_report(State::Ended(outcome));
-        if let Some(classes) = self.report.class_table() {
-            self.journal.say(classes);
-        }
-        self.journal.say(&self.report.totals.describe());
-        self.keep_fault(reported)?;
-        Ok((outcome, evaluated.evaluation))
+    /// The run directory, locked.
+    pub fn run_dir(&self) -> &RunDir {
+        &self.options.run
     }
 
     /// Says and logs a warning.
@@ -204,109 +105,147 @@ impl Session {
         self.unwritten.map_or(Ok(()), Err)
     }
 
-    fn log_outcome(&self, outcome: Outcome) {
-        let (steps_done, of) = (self.trainer.steps_done(), self.config.train.steps);
-        tracing::info!(steps_done, of, "stops: {}", outcome.reason());
-    }
-
     /// The evaluator and the trained state, for pictures of detections.
     pub fn evaluator(&mut self) -> (&mut Evaluator, &mut ModelState) {
         (&mut self.evaluator, self.trainer.state())
     }
 
-    /// Runs steps until the run ends. Returns the evaluation too, if the last step had one.
+    /// Runs steps until the run ends.
     fn train(&mut self) -> Result<End, EngineError> {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
-        let mut ended = (Outcome::Done, None);
-        let resumed_at = self.trainer.steps_done();
-        if resumed_at < total
-            && let Some(end) = self.evaluate_first(resumed_at)?
-        {
-            return Ok(end);
-        }
+        let mut end = self.evaluate_first()?;
         self.trainer.restart_clock();
-        while self.trainer.steps_done() < total {
-            let step = self.step(&bar)?;
-            self.look_after_threads()?;
-            if self.divergence.is_lost() {
-                // An evaluation before may have ended the run.
-                ended = self.settled()?.ok_or_else(|| self.diverged())?;
-                break;
-            }
-            // Finish all steps in flight, so that a checkpoint is of a whole step.
-            if self.stops_here() && self.trainer.in_flight() == 0 {
-                ended = (Outcome::Interrupted, None);
-                break;
-            }
-            if step == total || self.trainer.in_flight() > 0 {
-                continue;
-            }
-            // What is not saved is not scored: its score would name a checkpoint that is not there.
-            let evaluates = self.evaluation_due(step) && self.divergence.is_sound();
-            if (evaluates || self.save_is_due(step))
-                && let Some(end) = bar.suspend(|| self.follow(evaluates))?
-            {
-                ended = end;
-                break;
-            }
+        while end.is_none() && self.trainer.steps_done() < total {
+            self.step(&bar)?;
+            end = self.after_step(&bar)?;
         }
         bar.finish_and_clear();
-        Ok(self.settled()?.unwrap_or(ended))
+        // An evaluation before the last step may have ended the run there.
+        Ok(self.end_by_verdict()?.or(end).unwrap_or(End::Steps))
     }
 
-    /// Evaluates `step`, which the run resumes after, if that is owed or ended the run. Returns how
-    /// the run ends, if it does.
-    fn evaluate_first(&mut self, step: u64) -> Result<Option<End>, EngineError> {
-        match self.recorded.take() {
-            Some(Recorded::Nothing) if self.evaluation_due(step) => self.evaluate_again(),
-            None | Some(Recorded::Nothing | Recorded::Evaluation) => Ok(None),
-            Some(Recorded::Ending) => {
-                self.journal.say(&format!(
-                    "step {step} ended the run and is evaluated again: to train on, give other \
-                     targets (--target) or a longer train.patience"
-                ));
-                let end = self.evaluate_again()?;
-                if end.is_some() { Ok(end) } else { self.settled() }
-            }
-        }
-    }
-
-    /// Runs the next step, records it, and returns its number.
-    fn step(&mut self, bar: &indicatif::ProgressBar) -> Result<u64, EngineError> {
-        let done = self.trainer.steps_done();
+    /// Runs the next step and records it.
+    fn step(&mut self, bar: &indicatif::ProgressBar) -> Result<(), EngineError> {
+        let (done, steps_per_epoch) = (self.trainer.steps_done(), self.trainer.batches_per_epoch());
         self.options.team.set_doing(done + 1, "training");
-        let (epoch, first) = (done / self.batches_per_epoch(), done % self.batches_per_epoch());
-        if first == 0 {
-            self.options.observe(Event::EpochBegins(epoch + 1))?;
+        let epoch = done / steps_per_epoch + 1;
+        if done % steps_per_epoch == 0 {
+            self.options.observe(Event::EpochBegins(epoch))?;
         }
         let was_to_stop = self.trainer.stop_after().is_some();
         let record = self.trainer.step(self.next_stop())?;
         let step = record.step;
         if let Some(lost) = self.options.team.group().lost() {
-            // What the step has summed may be anything.
+            // The step may have summed anything.
             return Err(RanksError::Lost(Box::new(lost)).into());
         }
         if !was_to_stop {
             self.say_who_stops();
         }
         self.divergence.record(&record);
-        self.log_loss_scale(&record);
         self.report.totals.add(&record);
         self.journal.step(record);
-        self.log(step, bar);
-        bar.set_position(step);
-        if step % self.batches_per_epoch() == 0 {
-            self.options.observe(Event::EpochEnds(epoch + 1))?;
+        let train = &self.config.train;
+        if step == train.steps || due(train.log_every_steps, step) {
+            let memory = self.trainer.memory();
+            bar.suspend(|| self.journal.log(train.steps, memory.bytes()));
         }
-        Ok(step)
+        bar.set_position(step);
+        if step % steps_per_epoch == 0 {
+            self.options.observe(Event::EpochEnds(epoch))?;
+        }
+        Ok(())
+    }
+
+    /// The work between two steps: the results of other threads are recorded, a run that is lost
+    /// ends, and on a whole step come a stop, a checkpoint, an evaluation. Returns how the run
+    /// ends, if it does.
+    fn after_step(&mut self, bar: &indicatif::ProgressBar) -> Result<Option<End>, EngineError> {
+        self.look_after_threads()?;
+        if self.divergence.is_lost() {
+            // An evaluation before may have ended the run.
+            return self.end_by_verdict()?.map(Some).ok_or_else(|| self.diverged());
+        }
+        let step = self.trainer.steps_done();
+        // A checkpoint is of a whole step: those in flight are finished first.
+        if self.trainer.in_flight() > 0 {
+            return Ok(None);
+        }
+        if self.stops_here() {
+            return Ok(Some(End::Interrupted));
+        }
+        // A state that is not saved is not scored: its score would name a missing checkpoint.
+        let evaluates = self.periods.evaluates(step) && self.divergence.is_sound();
+        let saves = evaluates || self.periods.saves(step) || self.save_is_overdue();
+        if step == self.config.train.steps || !saves {
+            return Ok(None);
+        }
+        bar.suspend(|| self.save_and_evaluate(evaluates))
+    }
+
+    /// Records what other threads have finished, without waiting for them.
+    fn look_after_threads(&mut self) -> Result<(), EngineError> {
+        if self.checkpoints.is_ready() {
+            self.checkpoints.finish(&mut self.journal)?;
+        }
+        if self.phase.is_ready() {
+            self.record_scores()?;
+        }
+        if self.report.is_ready() {
+            self.report.finish(&mut self.journal);
+        }
+        Ok(())
+    }
+
+    /// Begins a checkpoint, and an evaluation if `evaluates`. Returns how the run ends, if it does.
+    fn save_and_evaluate(&mut self, evaluates: bool) -> Result<Option<End>, EngineError> {
+        let started = Instant::now();
+        if evaluates && let Some(end) = self.end_by_verdict()? {
+            return Ok(Some(end));
+        }
+        let state = match self.options.team.is_first() {
+            true => self.save_on_the_way()?,
+            false => None,
+        };
+        if evaluates { self.evaluate(state, started) } else { Ok(None) }
+    }
+
+    /// Begins to save the state after the last step, and returns it, if it is a good one.
+    fn save_on_the_way(&mut self) -> Result<Option<Arc<StateSet>>, EngineError> {
+        self.record_scores()?;
+        let good = self.begin_save()?;
+        if !self.config.eval.overlap {
+            self.checkpoints.finish(&mut self.journal)?;
+        }
+        self.trainer.restart_clock();
+        Ok(good.map(GoodState::into_state))
+    }
+
+    /// Begins to save the state after the last step, if it is a good one, after the checkpoint
+    /// before it.
+    fn begin_save(&mut self) -> Result<Option<GoodState>, EngineError> {
+        self.checkpoints.finish(&mut self.journal)?;
+        self.options.team.set_doing(self.trainer.steps_done(), "saving");
+        let good = GoodState::of(&mut self.trainer, &self.divergence, &self.phase)?;
+        if let Some(good) = &good {
+            self.checkpoints.begin(good, &self.best)?;
+        }
+        Ok(good)
+    }
+
+    /// True if it is time for a checkpoint by the clock. Not while nothing can be saved: the other
+    /// ranks would run a step ahead up to the end.
+    fn save_is_overdue(&self) -> bool {
+        self.options.team.is_first()
+            && GoodState::exists(&self.divergence, &self.phase)
+            && self.checkpoints.is_overdue()
     }
 
     /// Says that another rank was asked to stop; one that was asked itself has said so.
     fn say_who_stops(&mut self) {
-        let is_asked = self.options.interrupted.load(Ordering::Relaxed) || self.ends_late();
         if let Some(last) = self.trainer.stop_after()
-            && !is_asked
+            && !self.is_asked_to_stop()
         {
             self.journal.say(&format!(
                 "another rank was asked to stop: all stop after step {last} and a checkpoint"
@@ -314,172 +253,48 @@ impl Session {
         }
     }
 
-    /// Whether the run ends after the steps in flight: one process as soon as it is asked to,
+    /// True if a signal or a verdict asks this rank to stop.
+    fn is_asked_to_stop(&self) -> bool {
+        self.options.interrupted.load(Ordering::Relaxed) || self.phase.ends_run()
+    }
+
+    /// True if the run ends after the steps in flight: one process as soon as it is asked to,
     /// several after the step that they have agreed on.
     fn stops_here(&self) -> bool {
         match self.options.team.is_alone() {
-            true => self.options.interrupted.load(Ordering::Relaxed) || self.ends_late(),
+            true => self.is_asked_to_stop(),
             false => {
                 self.trainer.stop_after().is_some_and(|last| self.trainer.steps_done() >= last)
             }
         }
     }
 
-    fn batches_per_epoch(&self) -> u64 {
-        self.trainer.batches_per_epoch()
-    }
-
-    /// Logs a skipped step, and a change of the loss scale.
-    fn log_loss_scale(&mut self, record: &StepRecord) {
-        let (step, loss_scale) = (record.step, record.loss_scale);
-        if !record.applied {
-            tracing::info!(step, loss_scale, "skipped a step: its gradients overflow");
-        }
-        let before = self.last_scale.replace(loss_scale);
-        if before.is_some_and(|before| before != loss_scale) {
-            tracing::info!(step, from = before, to = loss_scale, "changed the loss scale");
-        }
-    }
-
     /// The first step that is followed by something other than a step.
     fn next_stop(&self) -> u64 {
-        let now = self.trainer.steps_done();
-        let train = &self.config.train;
+        let (now, last) = (self.trainer.steps_done(), self.config.train.steps);
         if self.stops_here() || self.save_is_overdue() {
             return now;
         }
-        let epochs = |every: u64| self.batches_per_epoch().saturating_mul(every);
-        let periods = [
-            train.eval_every_steps,
-            epochs(train.eval_every_epochs),
-            train.checkpoint_every_steps,
-            epochs(train.checkpoint_every_epochs),
-        ];
-        let next = |every: &u64| (now / every).saturating_add(1).saturating_mul(*every);
-        let stops = periods.iter().filter(|every| **every > 0).map(next);
-        let agreed = self.trainer.stop_after().unwrap_or(train.steps);
-        stops.min().unwrap_or(train.steps).min(train.steps).min(agreed)
+        let stops = [self.periods.next(now), self.trainer.stop_after()];
+        stops.into_iter().flatten().fold(last, u64::min)
     }
 
-    fn log(&mut self, step: u64, bar: &indicatif::ProgressBar) {
-        let train = &self.config.train;
-        if step == train.steps || due(train.log_every_steps, step) {
-            let memory = self.trainer.memory();
-            bar.suspend(|| self.journal.log(train.steps, memory.bytes()));
+    /// Begins to write the report of a run that goes on, or whose end is told elsewhere.
+    fn begin_report(&mut self, state: State) -> Result<(), EngineError> {
+        self.report.begin(state, self.trainer.steps_done(), &mut self.journal)?;
+        if !self.config.eval.overlap {
+            self.report.finish(&mut self.journal);
         }
+        Ok(())
     }
 
-    fn evaluation_due(&self, step: u64) -> bool {
-        let train = &self.config.train;
-        let per_epochs = self.batches_per_epoch().saturating_mul(train.eval_every_epochs);
-        due(train.eval_every_steps, step) || due(per_epochs, step)
+    /// Lets other threads finish what they have in hand, before the session ends with a fault.
+    /// A second fault is less useful than that one.
+    fn wind_up(&mut self) {
+        let recorded = self.record_scores();
+        if let Err(fault) = recorded.and_then(|()| self.checkpoints.finish(&mut self.journal)) {
+            tracing::info!(%fault, "not recorded");
+        }
+        self.report.finish(&mut self.journal);
     }
-}
-
-/// Opens the training data, and the data that the run is evaluated on.
-///
-/// # Errors
-/// Data that cannot be opened; different classes.
-fn open_data(config: &Config, options: &SessionOptions) -> Result<(DataSet, DataSet), EngineError> {
-    let (team, progress) = (&options.team, &options.progress);
-    team.set_doing(0, "opening its data");
-    // A clock that runs from the first look at the data begins later.
-    let of_split = match options.observer {
-        Some(_) => DataSet::open_index,
-        None => DataSet::open,
-    };
-    let open = |split| {
-        team.first_of_host_first("the data of a host", || of_split(config, split, progress))
-    };
-    let data = open(Split::Train)?;
-    let val = open(if config.eval.train_set { Split::Train } else { Split::Val })?;
-    check_categories(&data, &val)?;
-    Ok((data, val))
-}
-
-/// Plans and captures all programs, and gives the model its first weights.
-///
-/// # Errors
-/// As for [`Trainer::of_rank`] and [`Evaluator::new`].
-fn prepare(
-    config: &Config,
-    options: &SessionOptions,
-    division: Division,
-    data: &DataSet,
-    val: DataSet,
-) -> Result<(Trainer, Evaluator), EngineError> {
-    let (backend, stop) = (&options.backend, &options.interrupted);
-    let mut fresh = config.clone();
-    if options.resume {
-        // The checkpoint has all weights; the file that the run started from may be gone.
-        fresh.model.backbone.weights = None;
-        fresh.model.weights = None;
-    }
-    let sets = (data, Some(&val));
-    let mut trainer = Trainer::with_evaluations(&fresh, sets, backend, division, stop.clone())?;
-    let classes = classes_of(trainer.params());
-    let mut evaluator = Evaluator::new(config, val, classes, backend, trainer.state())?;
-    evaluator.interrupt_by(stop.clone());
-    if config.eval.keep_images {
-        evaluator.keep_images(backend);
-    }
-    if options.observer.is_some() {
-        trainer.warm_up()?;
-        evaluator.warm_up(trainer.state())?;
-    }
-    if !options.resume {
-        agreement::check_state(&options.team, trainer.state())?;
-    }
-    options.observe(Event::Prepared {
-        train_images: data.images.len(),
-        val_images: evaluator.set().images().len(),
-        passes: trainer.passes(),
-        steps_per_epoch: trainer.batches_per_epoch(),
-    })?;
-    Ok((trainer, evaluator))
-}
-
-/// Reads the data itself, for the first time if the run is timed: what it is evaluated against,
-/// and the identities of both data sets, side by side.
-///
-/// # Errors
-/// Damaged data; annotations that are no masks.
-fn read(
-    options: &SessionOptions,
-    data: &DataSet,
-    evaluator: &Evaluator,
-) -> Result<(String, String), EngineError> {
-    let set = evaluator.set();
-    if options.observer.is_some() {
-        let verify = |data: &DataSet| data.store.verify_masks();
-        let (train, val) = rayon::join(|| verify(data), || verify(set.data()));
-        train.and(val)?;
-    }
-    let identities =
-        || rayon::join(|| resume::identity_of(data), || resume::identity_of(set.data()));
-    let (truth, identities) = rayon::join(|| set.truth().map(|_| ()), identities);
-    truth.map(|()| identities)
-}
-
-/// This rank's part of each step.
-///
-/// # Errors
-/// Ranks that cannot share a batch.
-fn division(config: &Config, options: &SessionOptions) -> Result<Division, EngineError> {
-    let (team, target) = (&options.team, options.backend.target(config));
-    let mut division = Division::new(&config.train, &target, team.ranks(), team.exchange())?;
-    division.local_ranks = team.local_ranks();
-    Ok(division)
-}
-
-fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {
-    if train.categories() == val.categories() {
-        return Ok(());
-    }
-    Err(EngineError::Usage(format!(
-        "{} and {} name different classes: set data.val_store, or data.val_images and \
-         data.val_annotations, to data with the categories of the training data",
-        train.store.path().display(),
-        val.store.path().display()
-    )))
 }

@@ -1,0 +1,192 @@
+//! The checkpoints of a run: which states are saved, and what goes into the files.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use configs::Train;
+use graph::StateSet;
+
+use super::background::Background;
+use super::best::Best;
+use super::divergence::Divergence;
+use super::journal::Journal;
+use super::trainer::Trainer;
+use super::verdict::Phase;
+use crate::checkpoint::{self, Keep, Override, Saved, Snapshot};
+use crate::error::EngineError;
+use crate::model::{Param, is_transient};
+use crate::run_dir::RunDir;
+
+/// Digits of a checkpoint's hash in the log: enough to tell runs apart.
+const HASH_DIGITS: usize = 16;
+
+/// A state that may be saved: the losses of its step are finite, and no evaluation before it is
+/// still to be recorded, which may name other checkpoints to keep, or has ended the run.
+#[derive(Debug)]
+pub(super) struct GoodState {
+    step: u64,
+    state: Arc<StateSet>,
+}
+
+impl GoodState {
+    /// True if the state after a step with these losses and this evaluation is one.
+    pub(super) fn exists(losses: &Divergence, evaluation: &Phase) -> bool {
+        losses.is_sound() && evaluation.lets_save()
+    }
+
+    /// A copy of the state after the last step, if it is a good one. Panics while steps are in
+    /// flight.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(super) fn of(
+        trainer: &mut Trainer,
+        losses: &Divergence,
+        evaluation: &Phase,
+    ) -> Result<Option<Self>, EngineError> {
+        let step = trainer.steps_done();
+        if !losses.is_sound() {
+            tracing::info!(step, "saved nothing: the losses are non-finite");
+        }
+        if !Self::exists(losses, evaluation) {
+            return Ok(None);
+        }
+        Ok(Some(Self { step, state: copy_of_state(trainer)? }))
+    }
+
+    /// The state, to go back to.
+    pub(super) fn into_state(self) -> Arc<StateSet> {
+        self.state
+    }
+}
+
+/// The values that live across steps, after the last one.
+///
+/// # Errors
+/// Device errors.
+pub(super) fn copy_of_state(trainer: &mut Trainer) -> Result<Arc<StateSet>, EngineError> {
+    Ok(Arc::new(trainer.state().fetch()?.without(is_transient)))
+}
+
+/// Writes the checkpoints of a run, one at a time, each on a thread of its own.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    run: RunDir,
+    facts: Arc<SessionFacts>,
+    /// The newest checkpoints that are kept, besides those of the best scores.
+    keep_newest: usize,
+    /// `train.checkpoint_every_minutes`; `None` is never.
+    interval: Option<Duration>,
+    /// Step of the last checkpoint that was written.
+    last_step: Option<u64>,
+    /// When the last one was begun.
+    last_time: Instant,
+    /// The checkpoint that is being written, with its step.
+    writing: Option<(u64, Background<Result<Saved, EngineError>>)>,
+}
+
+/// The part of the files that all checkpoints of a session share.
+#[derive(Debug)]
+pub(super) struct SessionFacts {
+    /// The resolved config.
+    pub(super) config_toml: String,
+    pub(super) data_identity: String,
+    pub(super) categories: Vec<(String, u64)>,
+    /// Changes that the user accepted when resuming.
+    pub(super) overrides: Vec<Override>,
+    pub(super) params: Vec<Param>,
+}
+
+impl Checkpoints {
+    /// Will write into `run`.
+    pub(super) fn new(run: &RunDir, train: &Train, facts: SessionFacts) -> Self {
+        let minutes = train.checkpoint_every_minutes;
+        Self {
+            run: run.clone(),
+            facts: Arc::new(facts),
+            keep_newest: train.keep_checkpoints,
+            interval: (minutes > 0).then(|| Duration::from_secs(minutes.saturating_mul(60))),
+            last_step: None,
+            last_time: Instant::now(),
+            writing: None,
+        }
+    }
+
+    /// True if the last checkpoint is older than `train.checkpoint_every_minutes`, and none is
+    /// being written.
+    pub(super) fn is_overdue(&self) -> bool {
+        let is_over = |interval| self.last_time.elapsed() >= interval;
+        self.writing.is_none() && self.interval.is_some_and(is_over)
+    }
+
+    /// True if the checkpoint of `step` is written.
+    pub(super) fn has_saved(&self, step: u64) -> bool {
+        self.last_step == Some(step)
+    }
+
+    /// Begins to write a checkpoint, unless it is there. The one before must be finished.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn begin(&mut self, good: &GoodState, best: &Best) -> Result<(), EngineError> {
+        assert!(self.writing.is_none(), "a checkpoint is being written");
+        let step = good.step;
+        if self.has_saved(step) {
+            return Ok(());
+        }
+        // One that fails is tried again when the next one is due, not after every step.
+        self.last_time = Instant::now();
+        let (run, facts, state) = (self.run.clone(), self.facts.clone(), good.state.clone());
+        let (newest, steps) = (self.keep_newest, best.kept_steps());
+        let save = move || {
+            run.check_lock()?;
+            let snapshot = Snapshot {
+                state: &state,
+                params: &facts.params,
+                steps_done: step,
+                categories: &facts.categories,
+                data: &facts.data_identity,
+                overrides: &facts.overrides,
+                config: &facts.config_toml,
+            };
+            checkpoint::save(run.path(), &snapshot, Keep { newest, steps: &steps })
+        };
+        self.writing = Some((step, Background::start("checkpoint", save)?));
+        Ok(())
+    }
+
+    /// True if a checkpoint is written, or has failed, since it was begun.
+    pub(super) fn is_ready(&self) -> bool {
+        self.writing.as_ref().is_some_and(|(_, thread)| thread.is_ready())
+    }
+
+    /// Waits for the checkpoint that is being written, if there is one, and says that it is saved.
+    ///
+    /// # Errors
+    /// Files that cannot be written; a run directory that another process has taken over.
+    pub(super) fn join(&mut self, journal: &mut Journal) -> Result<(), EngineError> {
+        let Some((step, thread)) = self.writing.take() else { return Ok(()) };
+        let saved = thread.join()?;
+        self.last_step = Some(step);
+        let (folder, hash) = (checkpoint::folder(step), &saved.weights_sha256[..HASH_DIGITS]);
+        journal.say(&format!("step {step}: saved {folder}  weights {hash}"));
+        Ok(())
+    }
+
+    /// Like [`Self::join`], but a file that cannot be written is a warning: the last good
+    /// checkpoint is still there, and the next one may succeed.
+    ///
+    /// # Errors
+    /// A run directory that another process has taken over.
+    pub(super) fn finish(&mut self, journal: &mut Journal) -> Result<(), EngineError> {
+        let step = self.writing.as_ref().map_or(0, |(step, _)| *step);
+        match self.join(journal) {
+            Err(fault @ EngineError::Io { .. }) => {
+                let fault = format!("warning: no checkpoint after step {step}: {fault}");
+                journal.say(&format!("{fault}; training goes on"));
+                Ok(())
+            }
+            joined => joined,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! After which steps a run is evaluated and saved.
+
+use configs::Train;
+
+/// True if something that happens every so many steps happens after `step`; 0 is never.
+pub(super) fn due(every: u64, step: u64) -> bool {
+    every > 0 && step.is_multiple_of(every)
+}
+
+/// Steps between evaluations and between checkpoints, each by steps and by epochs; 0 is never.
+#[derive(Debug)]
+pub(super) struct Periods {
+    evaluation: [u64; 2],
+    checkpoint: [u64; 2],
+}
+
+impl Periods {
+    pub(super) fn new(train: &Train, steps_per_epoch: u64) -> Self {
+        let epochs = |every: u64| steps_per_epoch.saturating_mul(every);
+        Self {
+            evaluation: [train.eval_every_steps, epochs(train.eval_every_epochs)],
+            checkpoint: [train.checkpoint_every_steps, epochs(train.checkpoint_every_epochs)],
+        }
+    }
+
+    /// True if the config asks for an evaluation after `step`.
+    pub(super) fn evaluates(&self, step: u64) -> bool {
+        self.evaluation.iter().any(|every| due(*every, step))
+    }
+
+    /// True if the config asks for a checkpoint after `step`, however old the last one is.
+    pub(super) fn saves(&self, step: u64) -> bool {
+        self.checkpoint.iter().any(|every| due(*every, step))
+    }
+
+    /// The first step after `step` with an evaluation or a checkpoint, if there is one.
+    pub(super) fn next(&self, step: u64) -> Option<u64> {
+        let all = self.evaluation.iter().chain(&self.checkpoint).filter(|every| **every > 0);
+        all.map(|every| (step / every).saturating_add(1).saturating_mul(*every)).min()
+    }
+}

@@ -1,0 +1,203 @@
+//! Evaluations: detection, scores that are made while training goes on, and their verdicts.
+//!
+//! A checkpoint is written only once the evaluation before it is recorded, which may name the
+//! checkpoints to keep. The verdict of an evaluation comes some steps late. If it ends the run, the
+//! state goes back to that of the evaluated step, and the later steps are forgotten.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use graph::StateSet;
+
+use super::{End, Session};
+use crate::error::EngineError;
+use crate::evaluate::Evaluation;
+use crate::progress::counted;
+use crate::runtime::Backend;
+use crate::train::background::Background;
+use crate::train::checkpoints::copy_of_state;
+use crate::train::divergence::Divergence;
+use crate::train::observer::Event;
+use crate::train::options::{Outcome, SessionOptions};
+use crate::train::report::State;
+use crate::train::resume::Recorded;
+use crate::train::scores::{Scores, Wait};
+use crate::train::verdict::{Judgement, Phase, Scoring, Verdict};
+
+impl Session {
+    /// Evaluates the step that the run resumes after, if that is owed or ended the run. Returns how
+    /// the run ends, if it does.
+    pub(super) fn evaluate_first(&mut self) -> Result<Option<End>, EngineError> {
+        let step = self.trainer.steps_done();
+        if step >= self.config.train.steps {
+            return Ok(None);
+        }
+        match self.recorded {
+            Some(Recorded::Nothing) if self.periods.evaluates(step) => self.evaluate_again(),
+            None | Some(Recorded::Nothing | Recorded::Evaluation) => Ok(None),
+            Some(Recorded::Ending) => {
+                self.journal.say(&format!(
+                    "step {step} ended the run and is evaluated again: to train on, give other \
+                     targets (--target) or a longer train.patience"
+                ));
+                let end = self.evaluate_again()?;
+                if end.is_some() { Ok(end) } else { self.end_by_verdict() }
+            }
+        }
+    }
+
+    /// Evaluates the step that the run resumes after, whose checkpoint it came from.
+    fn evaluate_again(&mut self) -> Result<Option<End>, EngineError> {
+        let started = Instant::now();
+        let state = match self.options.team.is_first() {
+            true => Some(copy_of_state(&mut self.trainer)?),
+            false => None,
+        };
+        self.evaluate(state, started)
+    }
+
+    /// Evaluates the last step, after which the run goes on unless the verdict ends it. Returns how
+    /// it ends, if that is known.
+    pub(super) fn evaluate(
+        &mut self,
+        state: Option<Arc<StateSet>>,
+        started: Instant,
+    ) -> Result<Option<End>, EngineError> {
+        if !self.begin_evaluation(state, started)? {
+            return Ok(Some(End::Interrupted));
+        }
+        if self.config.eval.overlap { Ok(None) } else { self.end_by_verdict() }
+    }
+
+    /// Detects after the last step, with all ranks, and begins to score. If the run goes on,
+    /// `state` is that of the step; it has waited since `started`. Returns false if a signal
+    /// interrupted it.
+    pub(super) fn begin_evaluation(
+        &mut self,
+        state: Option<Arc<StateSet>>,
+        started: Instant,
+    ) -> Result<bool, EngineError> {
+        assert!(matches!(self.phase, Phase::Idle), "an evaluation is under way");
+        let step = self.trainer.steps_done();
+        let epoch = step.div_ceil(self.trainer.batches_per_epoch());
+        self.options.observe(Event::DetectionBegins(epoch))?;
+        let SessionOptions { progress, team, .. } = &self.options;
+        team.set_doing(step, "evaluating");
+        tracing::info!(step, "evaluates");
+        let found = self.evaluator.detect_in_ranks(self.trainer.state(), team, progress);
+        let found = uninterrupted(found)?;
+        let is_whole = team.share("whether all have detected", || Ok(found.is_some()))?;
+        let (Some(found), true) = (found, is_whole) else { return Ok(false) };
+        self.options.observe(Event::DetectionEnds(epoch))?;
+        self.phase = Phase::Elsewhere { step };
+        if team.is_first() {
+            let (set, most) = (self.evaluator.set().clone(), self.config.eval.draw_images);
+            let score = move || Scores::new(&set, found, step, started, most);
+            let scores = Background::start("scores", score)?;
+            let waited_seconds = started.elapsed().as_secs_f64();
+            self.phase = Phase::Scoring(Scoring { step, state, started, waited_seconds, scores });
+        }
+        self.trainer.restart_clock();
+        Ok(true)
+    }
+
+    /// Waits for the scores that are being made, if there are any, and records them; after their
+    /// checkpoint, which they name.
+    pub(super) fn record_scores(&mut self) -> Result<(), EngineError> {
+        let Some(scoring) = self.phase.take_scoring() else { return Ok(()) };
+        self.checkpoints.finish(&mut self.journal)?;
+        let Scoring { step, state, started, waited_seconds, scores } = scoring;
+        let scores = scores.join()?;
+        let wait = self.wait(match self.config.eval.overlap && state.is_some() {
+            true => waited_seconds,
+            false => started.elapsed().as_secs_f64(),
+        });
+        scores.record(step, wait, &mut self.journal);
+        let Scores { evaluation, report, .. } = scores;
+        self.report.show(report);
+        if let Err(fault) = self.best.record(step, &evaluation, &self.options.run) {
+            self.journal.say(&format!("warning: {fault}; training goes on"));
+        }
+        let verdict = Verdict::new(&self.config.train, &evaluation, &self.best);
+        let epoch = step.div_ceil(self.trainer.batches_per_epoch());
+        let waited_seconds = wait.seconds;
+        self.options.observe(Event::Scored { epoch, evaluation: &evaluation, waited_seconds })?;
+        if let Some(outcome) = verdict.outcome() {
+            let is_target_reached = outcome == Outcome::TargetReached;
+            self.options.observe(Event::Decided { is_target_reached })?;
+            self.trainer.ask_to_stop();
+        }
+        let goes_on = state.is_some() && verdict.outcome().is_none();
+        self.phase = Phase::Verdict(Judgement { step, state, evaluation, verdict });
+        if goes_on { self.begin_report(State::Training) } else { Ok(()) }
+    }
+
+    fn wait(&self, seconds: f64) -> Wait {
+        let (images, ranks) = (self.evaluator.set().images().len(), self.options.team.ranks());
+        let is_device = matches!(self.options.backend, Backend::Device(_));
+        Wait::new(seconds, images, ranks.count, is_device)
+    }
+
+    /// Waits for the evaluation that is under way, if there is one, and gives all ranks its
+    /// verdict. All ranks call this after the same step.
+    pub(super) fn settle(&mut self) -> Result<Option<Judgement>, EngineError> {
+        self.record_scores()?;
+        let (step, ours) = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => return Ok(None),
+            Phase::Elsewhere { step } => (step, None),
+            Phase::Scoring(_) => unreachable!("the scores are recorded"),
+            Phase::Verdict(judgement) => (judgement.step, Some(judgement)),
+        };
+        let known = ours.as_ref().map(|judgement| judgement.verdict);
+        let verdict = self.options.team.share("the verdict of an evaluation", || {
+            known.ok_or_else(|| unreachable!("the first rank has recorded it"))
+        })?;
+        let theirs = Judgement { step, state: None, evaluation: Evaluation::none(), verdict };
+        Ok(Some(ours.unwrap_or(theirs)))
+    }
+
+    /// Like [`Self::settle`]; returns how the run ends, if the verdict ends it. The state is then
+    /// that of the evaluated step.
+    pub(super) fn end_by_verdict(&mut self) -> Result<Option<End>, EngineError> {
+        let Some(judgement) = self.settle()? else { return Ok(None) };
+        let Some(outcome) = judgement.verdict.outcome() else {
+            self.trainer.restart_clock();
+            return Ok(None);
+        };
+        self.go_back(judgement.step, judgement.state.as_deref())?;
+        Ok(Some(End::Verdict(outcome, judgement)))
+    }
+
+    /// Forgets the steps after `step`, after which the state was `state`.
+    fn go_back(&mut self, step: u64, state: Option<&StateSet>) -> Result<(), EngineError> {
+        while self.trainer.in_flight() > 0 {
+            self.trainer.step(self.trainer.steps_done())?;
+        }
+        let later = self.trainer.steps_done() - step;
+        if later == 0 {
+            return Ok(());
+        }
+        if let Some(state) = state {
+            self.trainer.state().change(|now| {
+                state.iter().for_each(|(name, tensor)| now.insert(name, tensor.clone()));
+                Ok(())
+            })?;
+            self.journal.forget_after(step);
+            let steps = counted(later as usize, "step");
+            self.journal.say(&format!(
+                "step {step} ends the run; {steps} trained while it was scored are dropped"
+            ));
+        }
+        self.trainer.resume_at(step);
+        self.divergence = Divergence::new(&self.config);
+        Ok(())
+    }
+}
+
+/// `None` for what was interrupted.
+fn uninterrupted<T>(result: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
+    match result {
+        Err(EngineError::Interrupted) => Ok(None),
+        result => result.map(Some),
+    }
+}

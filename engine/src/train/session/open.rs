@@ -1,0 +1,209 @@
+//! How a session begins: data, programs, and the last checkpoint of a run that is resumed.
+
+use configs::Config;
+
+use super::Session;
+use crate::dataset::{DataSet, Split};
+use crate::error::EngineError;
+use crate::evaluate::Evaluator;
+use crate::model::{Division, classes_of};
+use crate::train::agreement;
+use crate::train::best::Best;
+use crate::train::checkpoints::{Checkpoints, SessionFacts};
+use crate::train::divergence::Divergence;
+use crate::train::journal::Journal;
+use crate::train::observer::Event;
+use crate::train::options::SessionOptions;
+use crate::train::periods::Periods;
+use crate::train::report::{Facts, Report};
+use crate::train::resume::{self, Resumed};
+use crate::train::trainer::Trainer;
+use crate::train::verdict::Phase;
+
+impl Session {
+    /// Opens the data, builds the trainer, and restores the last checkpoint if asked to.
+    ///
+    /// # Errors
+    /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data change what
+    /// a step means.
+    pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
+        let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
+        // Before any data is drawn or prepared for ranks that cannot share a batch.
+        agreement::check_config(&team, &config)?;
+        let division = division(&config, &options)?;
+        // Before any data is drawn or prepared for a config that is refused.
+        let mut resumed = match options.resume {
+            true => Some(Resumed::open(&config, &options)?),
+            false => None,
+        };
+        let (data, val) = open_data(&config, &options)?;
+        if let Some(resumed) = &mut resumed {
+            resumed.check_data(&data, &resume::identity_of(&data), &options)?;
+        }
+        let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
+        let (identity, val_identity) = read(&options, &data, &evaluator)?;
+        let mut best = Best::new(&config, &val_identity);
+        let (mut overrides, mut recorded) = (Vec::new(), None);
+        if let Some(resumed) = resumed {
+            resumed.restore(&mut trainer, &config, &options)?;
+            recorded = Some(team.share("the evaluations before", || {
+                let steps_done = trainer.steps_done();
+                if let Some(note) = best.resume(&run, steps_done)? {
+                    progress.say(&note);
+                }
+                resumed.forget_later(&run, &config.train, best.is_exhausted())
+            })?);
+            overrides = resumed.overrides;
+        }
+        agreement::check_data(&team, &identity, &val_identity)?;
+        if options.resume {
+            agreement::check_state(&team, trainer.state())?;
+        }
+        let config_toml = config.to_toml()?;
+        let own_run = team.is_first().then_some(&run);
+        if let Some(run) = own_run {
+            run.write("config.toml", config_toml.as_bytes())?;
+        }
+        let window = config.train.log_every_steps as usize;
+        let mut journal = Journal::open(own_run, progress, window, trainer.trained())?;
+        let facts = Facts {
+            config: &config,
+            config_toml: &config_toml,
+            device: options.backend.name(),
+            train: (&data, &identity),
+            val: (evaluator.set().data(), &val_identity),
+        };
+        let report = Report::open(own_run, trainer.steps_done(), &facts, &mut journal);
+        let facts = SessionFacts {
+            config_toml,
+            data_identity: identity,
+            categories: data.categories(),
+            overrides,
+            params: trainer.params().to_vec(),
+        };
+        Ok(Self {
+            periods: Periods::new(&config.train, trainer.batches_per_epoch()),
+            divergence: Divergence::new(&config),
+            phase: Phase::Idle,
+            unwritten: None,
+            checkpoints: Checkpoints::new(&run, &config.train, facts),
+            journal,
+            report,
+            recorded,
+            best,
+            trainer,
+            evaluator,
+            data,
+            options,
+            config,
+        })
+    }
+}
+
+/// Opens the training data, and the data that the run is evaluated on.
+///
+/// # Errors
+/// Data that cannot be opened; different classes.
+fn open_data(config: &Config, options: &SessionOptions) -> Result<(DataSet, DataSet), EngineError> {
+    let (team, progress) = (&options.team, &options.progress);
+    team.set_doing(0, "opening its data");
+    // A clock that runs from the first look at the data begins later.
+    let of_split = match options.observer {
+        Some(_) => DataSet::open_index,
+        None => DataSet::open,
+    };
+    let open = |split| {
+        team.first_of_host_first("the data of a host", || of_split(config, split, progress))
+    };
+    let data = open(Split::Train)?;
+    let val = open(if config.eval.train_set { Split::Train } else { Split::Val })?;
+    check_categories(&data, &val)?;
+    Ok((data, val))
+}
+
+/// Plans and captures all programs, and gives the model its first weights.
+///
+/// # Errors
+/// As for [`Trainer::of_rank`] and [`Evaluator::new`].
+fn prepare(
+    config: &Config,
+    options: &SessionOptions,
+    division: Division,
+    data: &DataSet,
+    val: DataSet,
+) -> Result<(Trainer, Evaluator), EngineError> {
+    let (backend, stop) = (&options.backend, &options.interrupted);
+    let mut fresh = config.clone();
+    if options.resume {
+        // The checkpoint has all weights; the file that the run started from may be gone.
+        fresh.model.backbone.weights = None;
+        fresh.model.weights = None;
+    }
+    let sets = (data, Some(&val));
+    let mut trainer = Trainer::with_evaluations(&fresh, sets, backend, division, stop.clone())?;
+    let classes = classes_of(trainer.params());
+    let mut evaluator = Evaluator::new(config, val, classes, backend, trainer.state())?;
+    evaluator.interrupt_by(stop.clone());
+    if config.eval.keep_images {
+        evaluator.keep_images(backend);
+    }
+    if options.observer.is_some() {
+        trainer.warm_up()?;
+        evaluator.warm_up(trainer.state())?;
+    }
+    if !options.resume {
+        agreement::check_state(&options.team, trainer.state())?;
+    }
+    options.observe(Event::Prepared {
+        train_images: data.images.len(),
+        val_images: evaluator.set().images().len(),
+        passes: trainer.passes(),
+        steps_per_epoch: trainer.batches_per_epoch(),
+    })?;
+    Ok((trainer, evaluator))
+}
+
+/// Reads the data itself, for the first time if the run is timed: what it is evaluated against,
+/// and the identities of both data sets, side by side.
+///
+/// # Errors
+/// Damaged data; annotations that are no masks.
+fn read(
+    options: &SessionOptions,
+    data: &DataSet,
+    evaluator: &Evaluator,
+) -> Result<(String, String), EngineError> {
+    let set = evaluator.set();
+    if options.observer.is_some() {
+        let verify = |data: &DataSet| data.store.verify_masks();
+        let (train, val) = rayon::join(|| verify(data), || verify(set.data()));
+        train.and(val)?;
+    }
+    let identities =
+        || rayon::join(|| resume::identity_of(data), || resume::identity_of(set.data()));
+    let (truth, identities) = rayon::join(|| set.truth().map(|_| ()), identities);
+    truth.map(|()| identities)
+}
+
+/// This rank's part of each step.
+///
+/// # Errors
+/// Ranks that cannot share a batch.
+fn division(config: &Config, options: &SessionOptions) -> Result<Division, EngineError> {
+    let (team, target) = (&options.team, options.backend.target(config));
+    let mut division = Division::new(&config.train, &target, team.ranks(), team.exchange())?;
+    division.local_ranks = team.local_ranks();
+    Ok(division)
+}
+
+fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {
+    if train.categories() == val.categories() {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "{} and {} name different classes: set data.val_store, or data.val_images and \
+         data.val_annotations, to data with the categories of the training data",
+        train.store.path().display(),
+        val.store.path().display()
+    )))
+}
