@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use configs::Config;
+use dali::unfinished::Unfinished;
 use device::Exchange;
 use ranks::{Group, JoinOptions, Launch};
 
@@ -15,9 +16,10 @@ use super::local_ranks;
 use super::signals::Stop;
 use crate::EngineError;
 use crate::progress::Progress;
+use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 use crate::team::Team;
-use crate::train::Outcome;
+use crate::train::{Outcome, Session, SessionOptions};
 
 /// How a command runs as several processes.
 #[derive(Debug, Args)]
@@ -67,6 +69,47 @@ impl Rank<'_> {
         watch(&team, config);
         Ok((backend, team))
     }
+
+    /// The options of a new run that nobody times.
+    pub(super) fn options(
+        &self,
+        run: RunDir,
+        (backend, team): (&Backend, &Team),
+        stop: &Stop,
+    ) -> SessionOptions {
+        SessionOptions {
+            run,
+            resume: false,
+            accept_changes: false,
+            interrupted: stop.flag(),
+            progress: self.progress,
+            backend: backend.clone(),
+            team: team.clone(),
+            observer: None,
+        }
+    }
+}
+
+/// Opens a session, which finishes its step when a signal comes. Whatever ends a new run before its
+/// first step leaves no trace of it.
+///
+/// # Errors
+/// As for [`Session::new`].
+pub(super) fn session(
+    config: Config,
+    options: SessionOptions,
+    stop: &Stop,
+) -> Result<Session, EngineError> {
+    let (run, is_first) = (options.run.clone(), options.team.is_first());
+    let mark = (is_first && !options.resume).then(|| Unfinished::mark(run.path()));
+    let session = Session::new(config, options);
+    if session.is_ok() {
+        drop(mark);
+        stop.finish_first();
+    } else if is_first {
+        run.discard_if_empty();
+    }
+    session
 }
 
 /// How long a rank whose command is refused waits for the others.

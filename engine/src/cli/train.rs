@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::error::ErrorKind;
 use configs::{Config, Origins};
-use dali::unfinished::Unfinished;
 
 use super::device::DeviceArgs;
 use super::rank::{self, Rank, RankArgs};
@@ -187,30 +186,13 @@ fn train(
     let (backend, team) = rank.open(&args.device, &config)?;
     let (run, resume) = directory(args, start, &config, &team)?;
     let options = SessionOptions {
-        run: run.clone(),
         resume,
         accept_changes: args.accept_changes,
-        interrupted: stop.flag(),
-        progress,
-        backend,
-        team: team.clone(),
-        observer: None,
+        ..rank.options(run, (&backend, &team), stop)
     };
     let draw_images = config.eval.draw_images;
-    // Whatever ends a new run before its first step leaves no trace of it.
-    let is_new = !resume && team.is_first();
-    let mark = is_new.then(|| Unfinished::mark(run.path()));
-    let mut session = match Session::new(config, options) {
-        Ok(session) => session,
-        Err(fault) => {
-            if team.is_first() {
-                run.discard_if_empty();
-            }
-            return Err(fault);
-        }
-    };
-    drop(mark);
-    stop.finish_first();
+    let mut session = rank::session(config, options, stop)?;
+    let run = session.run_dir().clone();
     if !resume {
         advice.iter().for_each(|text| session.warn(text));
     }

@@ -19,7 +19,7 @@ use crate::mlperf::{Cleared, RunLog, Score, Submission, System, Timer, clear_cac
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 use crate::team::Team;
-use crate::train::{Event, Observer, Outcome, Session, SessionOptions};
+use crate::train::{Event, Observer, Outcome, SessionOptions};
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -313,26 +313,9 @@ fn timed_run(
         Some(timer) => timer.clone(),
         None => Arc::new(Mutex::new(Nobody)),
     };
-    let options = SessionOptions {
-        run,
-        resume: false,
-        accept_changes: false,
-        interrupted: stop.flag(),
-        progress: rank.progress,
-        backend: backend.clone(),
-        team: team.clone(),
-        observer: Some(observer),
-    };
-    let mut session = match Session::new(config, options) {
-        Ok(session) => session,
-        Err(fault) => {
-            if team.is_first() {
-                RunDir::of_another(&path).discard_if_empty();
-            }
-            return Err(fault);
-        }
-    };
-    stop.finish_first();
+    let options = rank.options(run, (backend, team), stop);
+    let options = SessionOptions { observer: Some(observer), ..options };
+    let mut session = rank::session(config, options, stop)?;
     let (outcome, _) = session.run()?;
     session.finish()?;
     Ok(outcome)
