@@ -46,7 +46,7 @@ pub(super) struct Judgement {
     /// The state after that step, on the first rank, if the run goes on.
     pub(super) state: Option<Arc<StateSet>>,
     /// On the first rank.
-    pub(super) evaluation: Evaluation,
+    pub(super) evaluation: Box<Evaluation>,
     pub(super) verdict: Verdict,
 }
 

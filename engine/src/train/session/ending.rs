@@ -31,7 +31,7 @@ impl Session {
         let evaluated = match end {
             End::Steps => self.evaluate_last()?,
             End::Interrupted => None,
-            End::Verdict(outcome, judgement) => Some((outcome, judgement.evaluation)),
+            End::Verdict(outcome, judgement) => Some((outcome, *judgement.evaluation)),
         };
         let Some((outcome, evaluation)) = evaluated else {
             self.options.observe(Event::Decided { is_target_reached: false })?;
@@ -61,7 +61,7 @@ impl Session {
             true => Outcome::TargetReached,
             false => Outcome::Done,
         };
-        Ok(Some((outcome, judgement.evaluation)))
+        Ok(Some((outcome, *judgement.evaluation)))
     }
 
     /// Saves after the last step, and waits for it. A fault of a file is kept for

@@ -128,6 +128,7 @@ impl Session {
             self.trainer.ask_to_stop();
         }
         let goes_on = state.is_some() && verdict.outcome().is_none();
+        let evaluation = Box::new(evaluation);
         self.phase = Phase::Verdict(Judgement { step, state, evaluation, verdict });
         if goes_on { self.begin_report(State::Training) } else { Ok(()) }
     }
@@ -152,7 +153,8 @@ impl Session {
         let verdict = self.options.team.share("the verdict of an evaluation", || {
             known.ok_or_else(|| unreachable!("the first rank has recorded it"))
         })?;
-        let theirs = Judgement { step, state: None, evaluation: Evaluation::none(), verdict };
+        let evaluation = Box::new(Evaluation::none());
+        let theirs = Judgement { step, state: None, evaluation, verdict };
         Ok(Some(ours.unwrap_or(theirs)))
     }
 
