@@ -88,7 +88,6 @@ pub mod philox;
 pub mod resize;
 pub mod signs;
 pub mod time;
-pub mod update;
 
 pub use device::tensor::{DType, Precision, Role, TensorDesc};
 pub use error::OpError;

@@ -5,8 +5,9 @@ use kernels::cpu::HostTensor;
 use kernels::on_cpu::{run, run_updating};
 use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
 use kernels::ops::grad_norms::GradNorms;
-use kernels::ops::layerwise::{Lars, LayerGroup, LayerRule, Layerwise, Novograd, NovogradForm};
-use kernels::ops::sgd::{Sgd, SgdGroup};
+use kernels::ops::parameter_update::{
+    Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
+};
 
 use crate::convert::{count, flag, floats, host, index, numbered, numbers};
 use crate::support::{Case, Family, Report};
@@ -21,9 +22,9 @@ pub(crate) fn optim() {
     let mut report = Report::new("optim", SGD_TOLERANCE);
     for case in family.cases() {
         match case.name().split('_').next() {
-            Some("sgd") => sgd(&mut report, case),
-            Some("novograd") => layerwise(&mut report, case, novograd_rule(case)),
-            Some("lars") => layerwise(&mut report, case, lars_rule(case)),
+            Some("sgd") => updates(&mut report, case, sgd_rule(case)),
+            Some("novograd") => updates(&mut report, case, novograd_rule(case)),
+            Some("lars") => updates(&mut report, case, lars_rule(case)),
             _ => panic!("{}: an optimizer that we do not have", case.name()),
         }
         report.done_case();
@@ -31,43 +32,11 @@ pub(crate) fn optim() {
     report.finish();
 }
 
-fn sgd(report: &mut Report, case: Case<'_>) {
-    let names = numbered(case, "w0_");
-    let weight_decay = case.float("weight_decay") as f32;
-    let op = Sgd {
-        momentum: case.float("momentum") as f32,
-        nesterov: flag(case, "nesterov"),
-        groups: vec![SgdGroup { weight_decay, lr_factor: 1.0, master: false }; names.len()],
-        stats: false,
-    };
-    let weights: Vec<HostTensor> =
-        names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();
-    let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
-    let mut state: Vec<HostTensor> =
-        weights.iter().cloned().chain(weights.iter().map(zeros)).collect();
-    let rates = numbers(case, "lrs");
-    for (step, &rate) in (1..).zip(&rates) {
-        let mut inputs: Vec<HostTensor> = numbered(case, &format!("g{step}_"))
-            .iter()
-            .map(|name| host(Role::WeightGradient, &case.f32(name)))
-            .collect();
-        // Nothing clipped, nothing skipped, loss scale 1.
-        inputs.push(floats(Role::Scalar, &[Control::LEN], vec![rate as f32, 1.0, 1.0, 1.0, 0.0]));
-        let ran = run_updating(&op, &inputs, &mut state);
-        ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
-        for (w, i) in state.iter().zip(0..names.len()) {
-            let name = format!("w{step}_{i}");
-            report.close(case.name(), &name, w.as_f32(), &case.f32(&name).data);
-        }
-    }
-    let buffers = numbered(case, &format!("buf{}_", rates.len()));
-    assert_eq!(buffers.len(), names.len(), "{}: a buffer for each weight", case.name());
-    for (momentum, name) in state[names.len()..].iter().zip(&buffers) {
-        report.close(case.name(), name, momentum.as_f32(), &case.f32(name).data);
-    }
+fn sgd_rule(case: Case<'_>) -> Rule {
+    Rule::Sgd(Sgd { momentum: case.float("momentum") as f32, nesterov: flag(case, "nesterov") })
 }
 
-fn novograd_rule(case: Case<'_>) -> LayerRule {
+fn novograd_rule(case: Case<'_>) -> Rule {
     let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| case.float(name) as f32);
     let form = match case.name() {
         "novograd_paper" => NovogradForm::Paper,
@@ -78,26 +47,26 @@ fn novograd_rule(case: Case<'_>) -> LayerRule {
             init_zero: flag(case, "init_zero"),
         },
     };
-    LayerRule::Novograd(Novograd { beta1, beta2, eps, form })
+    Rule::Novograd(Novograd { beta1, beta2, eps, form })
 }
 
-fn lars_rule(case: Case<'_>) -> LayerRule {
+fn lars_rule(case: Case<'_>) -> Rule {
     let [momentum, trust] = ["momentum", "trust"].map(|name| case.float(name) as f32);
-    LayerRule::Lars(Lars { momentum, trust })
+    Rule::Lars(Lars { momentum, trust })
 }
 
-/// All tensors adapt; gradients and their norms come as given.
-fn layerwise(report: &mut Report, case: Case<'_>, rule: LayerRule) {
+/// All tensors adapt; gradients and their norms come as given. SGD's momenta are compared too.
+fn updates(report: &mut Report, case: Case<'_>, rule: Rule) {
     let names = numbered(case, "w0_");
     let n = names.len();
     let weight_decay = case.float("weight_decay") as f32;
-    let group = LayerGroup { weight_decay, lr_factor: 1.0, master: false, adapts: true };
-    let op = Layerwise { rule, groups: vec![group; n], stats: false };
+    let group = Group { weight_decay, lr_factor: 1.0, master: false, adapts: true };
+    let op = ParameterUpdate { rule, groups: vec![group; n], stats: false };
     let mut state: Vec<HostTensor> =
         names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();
     let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
     state.extend(state.iter().map(zeros).collect::<Vec<_>>());
-    if let LayerRule::Novograd(_) = rule {
+    if rule.has_averages() {
         state.push(floats(Role::Scalar, &[n], vec![0.0; n]));
         state.push(index(&[1], vec![0]));
     }
@@ -106,14 +75,24 @@ fn layerwise(report: &mut Report, case: Case<'_>, rule: LayerRule) {
             .iter()
             .map(|name| host(Role::WeightGradient, &case.f32(name)))
             .collect();
-        let norms = run(&GradNorms {}, &inputs).unwrap_or_else(|e| panic!("{}: {e}", case.name()));
-        inputs.push(norms[0].clone());
+        if rule.needs_norms() {
+            let norms = run(&GradNorms {}, &inputs);
+            inputs.push(norms.unwrap_or_else(|e| panic!("{}: {e}", case.name()))[0].clone());
+        }
+        // Nothing clipped, nothing skipped, loss scale 1.
         inputs.push(floats(Role::Scalar, &[Control::LEN], vec![rate as f32, 1.0, 1.0, 1.0, 0.0]));
         let ran = run_updating(&op, &inputs, &mut state);
         ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
         for (w, i) in state.iter().zip(0..n) {
             let name = format!("w{step}_{i}");
             report.close(case.name(), &name, w.as_f32(), &case.f32(&name).data);
+        }
+    }
+    if let Rule::Sgd(_) = rule {
+        let buffers = numbered(case, &format!("buf{}_", numbers(case, "lrs").len()));
+        assert_eq!(buffers.len(), n, "{}: a buffer for each weight", case.name());
+        for (momentum, name) in state[n..].iter().zip(&buffers) {
+            report.close(case.name(), name, momentum.as_f32(), &case.f32(name).data);
         }
     }
 }

@@ -7,8 +7,9 @@ use graph::program::Pass;
 use graph::{GraphError, TensorId};
 use kernels::ops::control_step::ControlStep;
 use kernels::ops::grad_norms::GradNorms;
-use kernels::ops::layerwise::{Lars, LayerGroup, LayerRule, Layerwise, Novograd, NovogradForm};
-use kernels::ops::sgd::{Sgd, SgdGroup};
+use kernels::ops::parameter_update::{
+    Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
+};
 use kernels::{Role, TensorDesc};
 
 use super::net::Net;
@@ -67,80 +68,43 @@ pub(super) fn update(
     let updates = [step, loss_scale, growth, skipped];
     let control = net.program.add(Arc::new(control), &[norms, finite], &updates)?[0];
     net.program.keep("control", control);
-    let stats = match config.solver.optimizer {
-        Optimizer::Sgd => sgd(net, trained, grads, control)?,
-        Optimizer::Novograd | Optimizer::Lars => layerwise(net, trained, grads, norms, control)?,
-    };
+    let (op, updates) = parameter_update(net, trained);
+    let norms_read = op.rule.needs_norms().then_some(norms);
+    let inputs: Vec<_> = grads.into_iter().chain(norms_read).chain([control]).collect();
+    let stats = net.program.add(Arc::new(op), &inputs, &updates)?.first().copied();
     stats.iter().for_each(|stats| net.program.keep(PARAMETER_STATS, *stats));
     Ok([control, norms].into_iter().chain(stats).collect())
 }
 
-/// Momentum SGD: one node updates every trained parameter, its momentum, and its master, if any.
-fn sgd(
-    net: &mut Net<'_>,
-    trained: &[Trained],
-    grads: Vec<TensorId>,
-    control: TensorId,
-) -> Result<Option<TensorId>, GraphError> {
-    let (updates, masters) = updated(net, trained);
-    let solver = &net.spec.config.solver;
-    let groups = trained.iter().zip(masters).map(|(t, master)| group(solver, t.kind, master));
-    let op = Sgd {
-        momentum: solver.momentum as f32,
-        nesterov: solver.nesterov,
-        groups: groups.collect(),
-        stats: net.spec.config.train.log_parameters,
-    };
-    let inputs: Vec<_> = grads.into_iter().chain([control]).collect();
-    Ok(net.program.add(Arc::new(op), &inputs, &updates)?.first().copied())
-}
-
-/// NovoGrad or LARS: one node, as [`sgd`].
-fn layerwise(
-    net: &mut Net<'_>,
-    trained: &[Trained],
-    grads: Vec<TensorId>,
-    norms: TensorId,
-    control: TensorId,
-) -> Result<Option<TensorId>, GraphError> {
-    let (mut updates, masters) = updated(net, trained);
-    let config = net.spec.config;
-    let solver = &config.solver;
-    let rule = layer_rule(solver);
-    if let LayerRule::Novograd(_) = rule {
-        let averages = TensorDesc::new(Role::Scalar, &[trained.len()]);
-        updates.push(net.program.state(NOVOGRAD_AVERAGES, averages));
-        updates.push(net.program.state(NOVOGRAD_STEPS, TensorDesc::new(Role::Index, &[1])));
-    }
-    let groups = trained.iter().zip(masters).map(|(t, master)| {
-        let SgdGroup { weight_decay, lr_factor, master } = group(solver, t.kind, master);
-        let adapts = solver.lars.adapts_vectors || t.kind == ParamKind::Weight;
-        LayerGroup { weight_decay, lr_factor, master, adapts }
-    });
-    let op = Layerwise { rule, groups: groups.collect(), stats: config.train.log_parameters };
-    let inputs: Vec<_> = grads.into_iter().chain([norms, control]).collect();
-    Ok(net.program.add(Arc::new(op), &inputs, &updates)?.first().copied())
-}
-
-/// The state that an optimizer updates: weights, momenta, masters; and who has a master.
-fn updated(net: &mut Net<'_>, trained: &[Trained]) -> (Vec<TensorId>, Vec<bool>) {
-    let on_device = !net.spec.target.is_cpu();
-    let has_master =
-        |net: &Net<'_>, t: &Trained| on_device && net.program.desc(t.weight).role == Role::Weight;
+/// The node that updates every trained parameter, and its state: weights, momenta, masters of those
+/// that have one, then what the rule keeps.
+fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate, Vec<TensorId>) {
+    let (config, on_device) = (net.spec.config, !net.spec.target.is_cpu());
+    let rule = rule(&config.solver);
     let beside = |net: &mut Net<'_>, prefix: &str, t: &Trained| {
         let desc = TensorDesc::new(Role::Master, &t.shape);
         net.program.state(&format!("{prefix}{}", t.name), desc)
     };
     let momenta: Vec<_> = trained.iter().map(|t| beside(net, "momentum/", t)).collect();
-    let has: Vec<bool> = trained.iter().map(|t| has_master(net, t)).collect();
-    let with_master = trained.iter().zip(&has).filter(|(_, has)| **has);
+    let of = |t: &Trained| {
+        let master = on_device && net.program.desc(t.weight).role == Role::Weight;
+        group(&config.solver, t.kind, master)
+    };
+    let groups: Vec<Group> = trained.iter().map(of).collect();
+    let with_master = trained.iter().zip(&groups).filter(|(_, group)| group.master);
     let masters: Vec<_> = with_master.map(|(t, _)| beside(net, MASTER, t)).collect();
     let weights = trained.iter().map(|t| t.weight);
-    (weights.chain(momenta).chain(masters).collect(), has)
+    let mut updates: Vec<_> = weights.chain(momenta).chain(masters).collect();
+    if rule.has_averages() {
+        let averages = TensorDesc::new(Role::Scalar, &[trained.len()]);
+        updates.push(net.program.state(NOVOGRAD_AVERAGES, averages));
+        updates.push(net.program.state(NOVOGRAD_STEPS, TensorDesc::new(Role::Index, &[1])));
+    }
+    (ParameterUpdate { rule, groups, stats: config.train.log_parameters }, updates)
 }
 
-/// The update rule for this kind of parameter.
-fn group(solver: &Solver, kind: ParamKind, master: bool) -> SgdGroup {
+/// How a parameter of this kind is updated.
+fn group(solver: &Solver, kind: ParamKind, master: bool) -> Group {
     let decay = solver.weight_decay as f32;
     let or_decay = |own: Option<f64>| own.map_or(decay, |d| d as f32);
     let (weight_decay, lr_factor) = match kind {
@@ -148,29 +112,32 @@ fn group(solver: &Solver, kind: ParamKind, master: bool) -> SgdGroup {
         ParamKind::Norm => (or_decay(solver.norm_weight_decay), 1.0),
         _ => (decay, 1.0),
     };
-    SgdGroup { weight_decay, lr_factor, master }
+    let adapts = solver.lars.adapts_vectors || kind == ParamKind::Weight;
+    Group { weight_decay, lr_factor, master, adapts }
 }
 
-/// The rule of an optimizer other than SGD.
-fn layer_rule(solver: &Solver) -> LayerRule {
-    if solver.optimizer == Optimizer::Lars {
-        let trust = solver.lars.trust_coefficient as f32;
-        return LayerRule::Lars(Lars { momentum: solver.momentum as f32, trust });
+/// The rule of an optimizer.
+fn rule(solver: &Solver) -> Rule {
+    let momentum = solver.momentum as f32;
+    match solver.optimizer {
+        Optimizer::Sgd => Rule::Sgd(Sgd { momentum, nesterov: solver.nesterov }),
+        Optimizer::Lars => {
+            Rule::Lars(Lars { momentum, trust: solver.lars.trust_coefficient as f32 })
+        }
+        Optimizer::Novograd => Rule::Novograd(novograd(&solver.novograd)),
     }
-    let novograd = &solver.novograd;
-    let form = match novograd.form {
+}
+
+fn novograd(config: &configs::Novograd) -> Novograd {
+    let form = match config.form {
         configs::NovogradForm::Paper => NovogradForm::Paper,
         configs::NovogradForm::Apex => NovogradForm::Apex {
-            bias_correction: novograd.bias_correction,
-            reg_inside: novograd.reg_inside,
-            averaging: novograd.averaging,
-            init_zero: novograd.init_zero,
+            bias_correction: config.bias_correction,
+            reg_inside: config.reg_inside,
+            averaging: config.averaging,
+            init_zero: config.init_zero,
         },
     };
-    LayerRule::Novograd(Novograd {
-        beta1: novograd.beta1 as f32,
-        beta2: novograd.beta2 as f32,
-        eps: novograd.eps as f32,
-        form,
-    })
+    let [beta1, beta2, eps] = [config.beta1, config.beta2, config.eps].map(|value| value as f32);
+    Novograd { beta1, beta2, eps, form }
 }

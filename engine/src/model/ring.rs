@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use graph::{GraphError, TensorId};
 use kernels::ops::control_step::Control;
+use kernels::ops::parameter_update::STATS;
 use kernels::ops::publish::Publish;
-use kernels::update::STATS;
 use kernels::{Role, TensorDesc};
 
 use super::net::{Loss, Net};
@@ -40,7 +40,7 @@ pub struct Row {
     pub control: Control,
     /// Norms of the scaled gradients, and of all of them.
     pub norms: Vec<f32>,
-    /// Statistics of the parameters, see [`kernels::update`]; empty unless asked for.
+    /// Statistics of the parameters, see [`kernels::ops::parameter_update`]; empty unless asked for.
     pub stats: Vec<f32>,
 }
 

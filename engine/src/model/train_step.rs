@@ -26,7 +26,7 @@ use super::{BuiltProgram, ModelSpec};
 /// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], without their
 /// weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per trained
 /// parameter, then the total; multiplied by the loss scale); and with `train.log_parameters`
-/// `parameter_stats` (see [`kernels::update`]).
+/// `parameter_stats` (see [`kernels::ops::parameter_update`]).
 ///
 /// # Errors
 /// A config that an op rejects, with the part of the model.

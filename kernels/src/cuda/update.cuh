@@ -5,10 +5,12 @@
 #include "reduce.cuh"
 
 constexpr int CAPACITY = 64;  // parameters of a launch: its struct stays under 4 KiB
+constexpr int IS_HALF = 1;    // flags of a parameter: w is half, else float
+constexpr int ADAPTS = 2;     // its rate follows the norms
 constexpr int ROUNDS = 4;     // vectors of a thread: three streams of loads, all in flight
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 constexpr int SUMS = 3;  // of a block, and statistics of a parameter
-constexpr int STATS_THREADS = 1024;
+constexpr int ROOT_THREADS = 1024;
 
 // Loads and stores of a weight as float.
 DEVICE float4 load4(const float* p) { return *(const float4*)p; }
@@ -85,8 +87,29 @@ DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRI
   }
 }
 
-// The block's elements of parameter `i` of a launch, whose struct has the fields named here.
-template <bool STATS, typename Rule, typename Parameters>
+// The parameters of a launch. Equal to the struct that cuda.rs of parameter_update builds.
+struct Parameters {
+  const float* grad[CAPACITY];
+  void* w[CAPACITY];
+  float* m[CAPACITY];
+  float* p[CAPACITY];      // null: no master
+  uint64_t len[CAPACITY];  // elements
+  float weight_decay[CAPACITY];
+  float lr_factor[CAPACITY];
+  int flags[CAPACITY];
+  int first_block[CAPACITY];  // of each parameter; past the last, the blocks of the launch
+  int blocks;
+  int count;  // parameters
+
+  DEVICE bool is_half(int i) const { return (flags[i] & IS_HALF) != 0; }
+  // The block after the last of parameter `i`.
+  DEVICE int end_block(int i) const { return i + 1 < count ? first_block[i + 1] : blocks; }
+};
+static_assert(sizeof(Parameters) == 56 * CAPACITY + 8, "cuda.rs builds it");
+static_assert(sizeof(Parameters) <= 4096 - 96, "what a launch may carry, with other arguments");
+
+// The block's elements of parameter `i` of a launch.
+template <bool STATS, typename Rule>
 DEVICE Seen update_parameter(const Rule& rule, const Parameters& in, int i, bool apply) {
   const uint64_t first = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS;
   const uint64_t len = in.len[i];
@@ -94,11 +117,11 @@ DEVICE Seen update_parameter(const Rule& rule, const Parameters& in, int i, bool
   float* const wide = (float*)in.w[i];
   const float* const grad = in.grad[i];
   Seen seen;
-  if (in.p[i] && in.is_half[i])
+  if (in.p[i] && in.is_half(i))
     update_block<true, STATS>(rule, grad, in.p[i], in.m[i], narrow, first, len, apply, seen);
   else if (in.p[i])
     update_block<true, STATS>(rule, grad, in.p[i], in.m[i], wide, first, len, apply, seen);
-  else if (in.is_half[i])
+  else if (in.is_half(i))
     update_block<false, STATS>(rule, grad, narrow, in.m[i], (half*)nullptr, first, len, apply,
                                seen);
   else
@@ -117,21 +140,12 @@ DEVICE void write_sums(const Seen& seen, double* scratch, double* RESTRICT sums)
   of[0] = weights, of[1] = squares, of[2] = grads;
 }
 
-// The parameters of a launch, for their statistics. Equal to the struct of kernels/src/update.rs.
-struct Lengths {
-  uint64_t len[CAPACITY];
-  int first_block[CAPACITY];  // past the last parameter, the blocks of the launch
-  int blocks;
-  int count;  // parameters
-};
-static_assert(sizeof(Lengths) == 12 * CAPACITY + 8, "kernels/src/update.rs builds it");
-
 // Statistics of each parameter from the sums of its blocks: mean and L2 norm of the weight, mean of
 // the gradient; zeros of one without elements. A warp for each.
-DEVICE void statistics(const Lengths& in, const double* RESTRICT sums, float* RESTRICT stats) {
+DEVICE void statistics(const Parameters& in, const double* RESTRICT sums, float* RESTRICT stats) {
   const int lane = threadIdx.x % 32;
   for (int i = threadIdx.x / 32; i < in.count; i += blockDim.x / 32) {
-    const int end = i + 1 < in.count ? in.first_block[i + 1] : in.blocks;
+    const int end = in.end_block(i);
     double of[SUMS];
     for (int k = 0; k < SUMS; k++) {
       double sum = 0.0;

@@ -23,7 +23,6 @@ pub mod giou_loss;
 pub mod grad_norms;
 pub mod group_norm;
 pub mod layer;
-pub mod layerwise;
 pub mod level_gradients;
 pub mod linear;
 pub mod mask_bce_loss;
@@ -32,6 +31,7 @@ pub mod mask_targets;
 pub mod match_anchors;
 pub mod max_pool;
 pub mod nms_proposals;
+pub mod parameter_update;
 pub mod preprocess;
 pub mod product;
 pub mod publish;
@@ -45,7 +45,6 @@ pub mod sample_rois;
 pub mod scalar_product;
 pub mod scale_weights;
 pub mod select_columns;
-pub mod sgd;
 pub mod smooth_l1_loss;
 pub mod softmax_cross_entropy;
 pub mod stem;
@@ -81,7 +80,6 @@ pub fn cases() -> Vec<OpCase> {
         giou_loss::cases(),
         grad_norms::cases(),
         group_norm::cases(),
-        layerwise::cases(),
         level_gradients::cases(),
         linear::cases(),
         mask_bce_loss::cases(),
@@ -90,6 +88,7 @@ pub fn cases() -> Vec<OpCase> {
         match_anchors::cases(),
         max_pool::cases(),
         nms_proposals::cases(),
+        parameter_update::cases(),
         preprocess::cases(),
         publish::cases(),
         relu_mask::cases(),
@@ -102,7 +101,6 @@ pub fn cases() -> Vec<OpCase> {
         scalar_product::cases(),
         scale_weights::cases(),
         select_columns::cases(),
-        sgd::cases(),
         smooth_l1_loss::cases(),
         softmax_cross_entropy::cases(),
         stem::cases(),

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use graph::capture::CapturedGraph;
 use graph::{DeviceExecutor, GraphError};
 use kernels::ops::control_step::Control;
-use kernels::update::STATS;
+use kernels::ops::parameter_update::STATS;
 
 use super::feed::Batch;
 use crate::error::EngineError;
@@ -99,7 +99,8 @@ pub(super) trait Steps: Debug {
 pub(super) type Losses = Vec<(&'static str, f32)>;
 
 /// The measurements of a step: `losses` are means over it, `norms` and `stats` (see
-/// [`kernels::update`]) are of the sum of the gradients, which is `divisor` times their mean.
+/// [`kernels::ops::parameter_update`]) are of the sum of the gradients, which is `divisor` times
+/// their mean.
 pub(super) fn measured(
     losses: Losses,
     control: Control,

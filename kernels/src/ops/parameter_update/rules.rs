@@ -1,17 +1,32 @@
-//! What NovoGrad and LARS make of a parameter's norms. `layerwise.cu` computes the same in double,
-//! operation by operation, so the bits are equal.
+//! The rules of optimizers: what each keeps, asks for, and makes of a parameter and its norms.
+//! `parameter_update.cu` computes the same, operation by operation, so the bits are equal.
 
+use super::Group;
+use crate::Cost;
+use crate::isa::{Isa, wide};
 use crate::ops::control_step::Control;
 
-use super::LayerGroup;
-
-/// How the factors of an update follow from norms.
+/// How parameters are updated.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum LayerRule {
+pub enum Rule {
+    /// SGD.
+    Sgd(Sgd),
     /// NovoGrad.
     Novograd(Novograd),
     /// LARS.
     Lars(Lars),
+}
+
+/// Stochastic gradient descent with momentum and weight decay, as `torch.optim.SGD`:
+///
+/// `g = grad + weight_decay * w; m = momentum * m + g;`
+/// `w -= rate * (nesterov ? g + momentum * m : m)`
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sgd {
+    /// Part of the last update that is kept.
+    pub momentum: f32,
+    /// Nesterov's look-ahead.
+    pub nesterov: bool,
 }
 
 /// Layer-wise adaptive rate scaling: <https://arxiv.org/abs/1708.03888>, Algorithm 1.
@@ -59,19 +74,11 @@ pub enum NovogradForm {
     },
 }
 
-/// Factors of one parameter's update, see [`super::Layerwise`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Factors {
-    pub(super) keep: f32,
-    pub(super) of_grad: f32,
-    pub(super) of_weight: f32,
-    pub(super) of_momentum: f32,
-    pub(super) decay: f32,
-}
-
-/// What the rules know of one parameter.
+/// What a rule knows of one parameter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
+    group: Group,
+    control: Control,
     /// Learning rate of the parameter.
     rate: f64,
     weight_decay: f64,
@@ -80,12 +87,32 @@ pub(super) struct Known {
     norm: f64,
 }
 
+/// The update of a parameter's elements.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Step {
+    Sgd { sgd: Sgd, rate: f32, grad_factor: f32, weight_decay: f32 },
+    Factors(Factors),
+}
+
+/// `m = keep * m + (of_grad * grad + of_weight * w); w -= of_momentum * m + decay * w`, by factors
+/// that follow from norms, computed in f64 and rounded once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Factors {
+    keep: f32,
+    of_grad: f32,
+    of_weight: f32,
+    of_momentum: f32,
+    decay: f32,
+}
+
 impl Known {
     /// `norm` is that of the gradient as given.
-    pub(super) fn new(group: LayerGroup, control: Control, norm: f32) -> Self {
+    pub(super) fn new(group: Group, control: Control, norm: f32) -> Self {
         let grad_factor = f64::from(control.grad_factor);
         let factor = f64::from(group.lr_factor);
         Self {
+            group,
+            control,
             rate: f64::from(control.lr) * factor + f64::from(control.warmup_cut) * (factor - 1.0),
             weight_decay: f64::from(group.weight_decay),
             grad_factor,
@@ -94,22 +121,102 @@ impl Known {
     }
 }
 
-impl LayerRule {
-    /// Whether the rule has a state of its own.
-    pub(super) fn has_state(&self) -> bool {
+impl Rule {
+    /// Whether the rule asks for the norms of gradients.
+    pub fn needs_norms(&self) -> bool {
+        !matches!(self, Self::Sgd(_))
+    }
+
+    /// Whether the rule keeps the root of a second moment for each parameter, and counts steps.
+    pub fn has_averages(&self) -> bool {
         matches!(self, Self::Novograd(_))
     }
 
-    /// Whether the rule asks for the norms of weights.
-    pub(super) fn needs_weight_norms(&self) -> bool {
-        matches!(self, Self::Lars(_))
+    /// Work of an element without a master.
+    pub(super) fn cost(&self) -> Cost {
+        match self {
+            Self::Sgd(_) => Cost { flops: 7, bytes: 20 },
+            Self::Novograd(_) => Cost { flops: 8, bytes: 20 },
+            Self::Lars(_) => Cost { flops: 10, bytes: 24 },
+        }
+    }
+
+    /// The update of a parameter, given its weights' norm, and the average and the number of this
+    /// update (1 is the first) of a rule that keeps them.
+    pub(super) fn step(
+        &self,
+        known: &Known,
+        weight_norm: impl FnOnce() -> f64,
+        own: Option<(&mut f32, u32)>,
+    ) -> Step {
+        match (*self, own) {
+            (Self::Sgd(sgd), _) => Step::Sgd {
+                sgd,
+                rate: known.control.rate(known.group.lr_factor),
+                grad_factor: known.control.grad_factor,
+                weight_decay: known.group.weight_decay,
+            },
+            (Self::Lars(lars), _) => Step::Factors(lars.factors(known, weight_norm())),
+            (Self::Novograd(novograd), Some((average, t))) => {
+                let (factors, root) = novograd.factors(known, *average, t);
+                *average = root;
+                Step::Factors(factors)
+            }
+            (Self::Novograd(_), None) => panic!("{self:?} runs only with its averages"),
+        }
+    }
+}
+
+impl Step {
+    /// Updates a chunk of a parameter.
+    pub(super) fn update(&self, isa: Isa, weights: &mut [f32], momenta: &mut [f32], grads: &[f32]) {
+        match *self {
+            Self::Sgd { sgd, rate, grad_factor, weight_decay } => {
+                let rule = (sgd, rate, grad_factor, weight_decay);
+                update_sgd(isa, rule, weights, momenta, grads);
+            }
+            Self::Factors(factors) => update_by_factors(isa, factors, weights, momenta, grads),
+        }
+    }
+}
+
+wide! {
+    /// Updates a chunk, given rate, factor of the gradient and weight decay.
+    fn update_sgd(
+        rule: (Sgd, f32, f32, f32),
+        weights: &mut [f32],
+        momenta: &mut [f32],
+        grads: &[f32],
+    ) {
+        let (Sgd { momentum, nesterov }, rate, grad_factor, weight_decay) = rule;
+        for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
+            let g = grad_factor * grad + weight_decay * *w;
+            *m = momentum * *m + g;
+            *w -= rate * if nesterov { g + momentum * *m } else { *m };
+        }
+    }
+}
+
+wide! {
+    /// Updates a chunk.
+    fn update_by_factors(
+        factors: Factors,
+        weights: &mut [f32],
+        momenta: &mut [f32],
+        grads: &[f32],
+    ) {
+        let Factors { keep, of_grad, of_weight, of_momentum, decay } = factors;
+        for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
+            *m = keep * *m + (of_grad * grad + of_weight * *w);
+            *w -= of_momentum * *m + decay * *w;
+        }
     }
 }
 
 impl Lars {
-    pub(super) fn factors(&self, known: Known, adapts: bool, weight_norm: f64) -> Factors {
+    fn factors(&self, known: &Known, weight_norm: f64) -> Factors {
         let trust = f64::from(self.trust);
-        let local = if adapts && known.norm > 0.0 && weight_norm > 0.0 {
+        let local = if known.group.adapts && known.norm > 0.0 && weight_norm > 0.0 {
             trust * weight_norm / (known.norm + known.weight_decay * weight_norm)
         } else {
             1.0
@@ -127,7 +234,7 @@ impl Lars {
 
 impl Novograd {
     /// The factors of update `t` (1 is the first), and the new root of the second moment.
-    pub(super) fn factors(&self, known: Known, average: f32, t: u32) -> (Factors, f32) {
+    fn factors(&self, known: &Known, average: f32, t: u32) -> (Factors, f32) {
         let (beta1, beta2) = (f64::from(self.beta1), f64::from(self.beta2));
         let eps = f64::from(self.eps);
         let first = t <= 1;

@@ -1,8 +1,8 @@
-//! Cases of `layerwise` for the table of ops.
+//! Cases of `parameter_update` for the table of ops.
 
 use std::sync::Arc;
 
-use super::{Lars, LayerGroup, LayerRule, Layerwise, Novograd, NovogradForm};
+use super::{Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
 use crate::case::{OpCase, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::ops::control_step::Control;
@@ -33,19 +33,37 @@ pub fn cases() -> Vec<OpCase> {
     let many: Vec<Parameter> = kinds.iter().cycle().take(131).copied().collect();
     let weight = |shape: &'static [usize]| (shape, Role::Weight, true);
     let bias = |shape: &'static [usize]| (shape, Role::Master, false);
-    let block = [weight(&[256, 1, 1, 1024]), bias(&[256]), weight(&[256, 3, 3, 256]), bias(&[256])];
+    let block = [
+        weight(&[256, 1, 1, 1024]),
+        bias(&[256]),
+        weight(&[256, 3, 3, 256]),
+        bias(&[256]),
+        weight(&[1024, 1, 1, 256]),
+        bias(&[1024]),
+    ];
     let ask = Ask { apply: true, stats: false, steps: 3 };
+    let with_stats = Ask { stats: true, ..ask };
+    let skipped_with_stats = Ask { apply: false, ..with_stats };
     let (paper, apex) = (novograd(NovogradForm::Paper), novograd(form(0b0101)));
     let mut cases = vec![
-        case("no parameters", lars(), &[], ask),
+        case("sgd, no parameters", sgd(false), &[], ask),
+        case("sgd, each kind", sgd(false), &kinds, ask),
+        case("nesterov, each kind", sgd(true), &kinds, ask),
+        case("sgd, skipped", sgd(false), &kinds, Ask { apply: false, ..ask }),
+        case("sgd, 131 parameters", sgd(false), &many, ask),
+        case("sgd, a bottleneck of res4", sgd(false), &block, ask),
+        case("sgd, each kind, with statistics", sgd(false), &kinds, with_stats),
+        case("sgd, skipped, with statistics", sgd(false), &kinds, skipped_with_stats),
+        case("sgd, 131 parameters, with statistics", sgd(false), &many, with_stats),
+        case("lars, no parameters", lars(), &[], ask),
         case("lars, each kind", lars(), &kinds, ask),
         case("lars, skipped", lars(), &kinds, Ask { apply: false, ..ask }),
-        case("lars, 131 parameters, with statistics", lars(), &many, Ask { stats: true, ..ask }),
+        case("lars, 131 parameters, with statistics", lars(), &many, with_stats),
         case("novograd, each kind", paper, &kinds, ask),
         case("novograd, each kind, first", paper, &kinds, Ask { steps: 0, ..ask }),
-        case("novograd, skipped", apex, &kinds, Ask { apply: false, stats: true, ..ask }),
+        case("novograd, skipped", apex, &kinds, skipped_with_stats),
         case("novograd, 131 parameters", apex, &many, Ask { steps: 100_000, ..ask }),
-        case("novograd, a bottleneck of res4", apex, &block, Ask { stats: true, ..ask }),
+        case("novograd, a bottleneck of res4", apex, &block, with_stats),
         case("lars, a bottleneck of res4", lars(), &block, ask),
     ];
     for flags in 0..16 {
@@ -57,12 +75,16 @@ pub fn cases() -> Vec<OpCase> {
     cases
 }
 
-fn lars() -> LayerRule {
-    LayerRule::Lars(Lars { momentum: 0.9, trust: 0.02 })
+fn sgd(nesterov: bool) -> Rule {
+    Rule::Sgd(Sgd { momentum: 0.9, nesterov })
 }
 
-fn novograd(form: NovogradForm) -> LayerRule {
-    LayerRule::Novograd(Novograd { beta1: 0.95, beta2: 0.5, eps: 1e-8, form })
+fn lars() -> Rule {
+    Rule::Lars(Lars { momentum: 0.9, trust: 0.02 })
+}
+
+fn novograd(form: NovogradForm) -> Rule {
+    Rule::Novograd(Novograd { beta1: 0.95, beta2: 0.5, eps: 1e-8, form })
 }
 
 /// Apex's form with these flags.
@@ -76,20 +98,20 @@ fn form(flags: u32) -> NovogradForm {
     }
 }
 
-fn case(label: &str, rule: LayerRule, parameters: &[Parameter], ask: Ask) -> OpCase {
+fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
     let tensors = |role: Option<Role>, seed: u32, scale: f32| -> Vec<HostTensor> {
         let tensor = |(i, p): (usize, &Parameter)| {
             normal(&TensorDesc::new(role.unwrap_or(p.1), p.0), seed + i as u32, scale)
         };
         parameters.iter().enumerate().map(tensor).collect()
     };
-    let groups = parameters.iter().enumerate().map(|(i, p)| LayerGroup {
+    let groups = parameters.iter().enumerate().map(|(i, p)| Group {
         weight_decay: if i % 2 == 0 { 1e-3 } else { 0.0 },
         lr_factor: if i % 3 == 0 { 2.0 } else { 1.0 },
         master: p.2,
         adapts: i % 4 != 1,
     });
-    let op = Layerwise { rule, groups: groups.collect(), stats: ask.stats };
+    let op = ParameterUpdate { rule, groups: groups.collect(), stats: ask.stats };
     let applied = if ask.apply { 1.0 } else { 0.0 };
     let control =
         Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0, warmup_cut: 0.003 };
@@ -97,7 +119,9 @@ fn case(label: &str, rule: LayerRule, parameters: &[Parameter], ask: Ask) -> OpC
     let square = |v: &f32| f64::from(*v) * f64::from(*v);
     let norm = |t: &HostTensor| t.as_f32().iter().map(square).sum::<f64>().sqrt() as f32;
     let norms: Vec<f32> = inputs.iter().map(norm).chain([1.0]).collect();
-    inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &[norms.len()]), norms));
+    if rule.needs_norms() {
+        inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &[norms.len()]), norms));
+    }
     inputs.push(HostTensor::f32(Control::desc(), control.values().to_vec()));
     let masters = parameters
         .iter()
@@ -107,7 +131,7 @@ fn case(label: &str, rule: LayerRule, parameters: &[Parameter], ask: Ask) -> OpC
     let mut updates = tensors(None, 1000, 1.0);
     updates.append(&mut tensors(Some(Role::Master), 2000, 0.1));
     updates.extend(masters);
-    if let LayerRule::Novograd(_) = rule {
+    if rule.has_averages() {
         let averages = TensorDesc::new(Role::Scalar, &[parameters.len()]);
         updates.push(uniform(&averages, 4000, 0.1, 2.0));
         updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));

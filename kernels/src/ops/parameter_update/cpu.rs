@@ -1,0 +1,99 @@
+//! CPU reference of `parameter_update`.
+
+use rayon::prelude::*;
+
+use super::rules::{Known, Step};
+use super::{NAME, ParameterUpdate, STATS};
+use crate::cpu::{CpuArgs, TensorMut};
+use crate::isa::Isa;
+use crate::ops::control_step::Control;
+
+/// Elements of one task and one sum: large enough to hide the cost of a task, small enough for L2.
+/// Fixed, so that no sum depends on the threads.
+const CHUNK: usize = 1 << 14;
+
+pub(super) fn run(op: &ParameterUpdate, args: &mut CpuArgs<'_>) {
+    let control = args.inputs.last().map(|control| Control::read(control.f32()));
+    let control = control.unwrap_or_else(|| panic!("{NAME} runs only with its control"));
+    if control.is_applied() {
+        update_all(op, control, args);
+    }
+    if op.stats {
+        write_stats(op, args);
+    }
+}
+
+fn update_all(op: &ParameterUpdate, control: Control, args: &mut CpuArgs<'_>) {
+    let n = op.groups.len();
+    let norms = op.rule.needs_norms().then(|| args.inputs[n].f32());
+    let (weights, state) = args.updates.split_at_mut(n);
+    let (momenta, rest) = state.split_at_mut(n);
+    let (masters, own) = rest.split_at_mut(op.masters().count());
+    let mut own = own_state(own);
+    if let Some((_, steps)) = &mut own {
+        **steps = steps.wrapping_add(1);
+    }
+    let mut masters = masters.iter_mut();
+    let parameters = weights.iter_mut().zip(momenta).zip(&args.inputs[..n]).zip(&op.groups);
+    for (i, (((w, m), grad), group)) in parameters.enumerate() {
+        let mut master = group.master.then(|| masters.next()).flatten();
+        let values = match &mut master {
+            Some(p) => p.f32(),
+            None => w.f32(),
+        };
+        let known = Known::new(*group, control, norms.map_or(0.0, |norms| norms[i]));
+        let own = own.as_mut().map(|(averages, steps)| (&mut averages[i], **steps as u32));
+        update(op.rule.step(&known, || norm(values), own), values, m.f32(), grad.f32());
+        if let Some(p) = &mut master {
+            w.f32().copy_from_slice(p.f32());
+        }
+    }
+}
+
+/// Averages and steps, if the rule has them.
+fn own_state<'a>(own: &'a mut [TensorMut<'_>]) -> Option<(&'a mut [f32], &'a mut i32)> {
+    let [averages, steps] = own else { return None };
+    Some((averages.f32(), &mut steps.i32()[0]))
+}
+
+fn norm(values: &[f32]) -> f64 {
+    let square = |&v: &f32| f64::from(v) * f64::from(v);
+    let sums = values.par_chunks(CHUNK).map(|chunk| chunk.iter().map(square).sum());
+    sums.collect::<Vec<f64>>().iter().sum::<f64>().sqrt()
+}
+
+fn update(step: Step, weights: &mut [f32], momenta: &mut [f32], grads: &[f32]) {
+    let isa = Isa::get();
+    let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
+    chunks.zip(grads.par_chunks(CHUNK)).for_each(|((weights, momenta), grads)| {
+        step.update(isa, weights, momenta, grads);
+    });
+}
+
+/// Writes the statistics after the update.
+fn write_stats(op: &ParameterUpdate, args: &mut CpuArgs<'_>) {
+    let n = op.groups.len();
+    let mut place: Vec<usize> = (0..n).collect();
+    op.masters().enumerate().for_each(|(k, i)| place[i] = 2 * n + k);
+    let (updates, inputs) = (&mut args.updates, &args.inputs);
+    let rows = args.outputs[0].f32().chunks_mut(STATS);
+    for ((row, at), grad) in rows.zip(place).zip(inputs) {
+        row.copy_from_slice(&statistics(updates[at].f32(), grad.f32()));
+    }
+}
+
+fn statistics(weights: &[f32], grads: &[f32]) -> [f32; STATS] {
+    let of = |(weights, grads): (&[f32], &[f32])| {
+        let mut sums = [0.0f64; STATS];
+        for (&w, &g) in weights.iter().zip(grads) {
+            let (w, g) = (f64::from(w), f64::from(g));
+            sums = [sums[0] + w, sums[1] + w * w, sums[2] + g];
+        }
+        sums
+    };
+    let chunks = weights.par_chunks(CHUNK).zip(grads.par_chunks(CHUNK));
+    let sums: Vec<[f64; STATS]> = chunks.map(of).collect();
+    let total = |k: usize| sums.iter().map(|sum| sum[k]).sum::<f64>();
+    let len = weights.len().max(1) as f64;
+    [(total(0) / len) as f32, total(1).sqrt() as f32, (total(2) / len) as f32]
+}

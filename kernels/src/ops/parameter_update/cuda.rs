@@ -1,0 +1,231 @@
+//! CUDA launches of `parameter_update`: of up to 64 parameters the norms of weights and the
+//! factors, if the rule makes any, then the update, then statistics.
+//!
+//! All kernels take one struct of parameters, in the arguments: it is under 4 KiB, and the driver
+//! copies it into a captured graph. A table in device memory would have to be uploaded where a plan
+//! places its tensors, and its pointers would be no part of what a launch says that it accesses.
+
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
+
+use super::{Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, STATS, Sgd};
+use crate::{DType, TensorDesc};
+
+/// Parameters of a launch: their struct must stay under 4 KiB.
+const CAPACITY: usize = 64;
+
+/// Elements a block updates.
+const BLOCK_ELEMENTS: usize = 4096;
+
+/// Flags of a parameter: its weight is half, else float; its rate follows the norms.
+const IS_HALF: i32 = 1;
+const ADAPTS: i32 = 2;
+
+/// Sums of a block for statistics.
+const SUMS: usize = STATS;
+
+/// Threads of a block that makes statistics or factors of sums, a warp for each parameter.
+const ROOT_THREADS: u32 = 1024;
+
+/// Factors of a parameter.
+const FACTORS: usize = 5;
+
+/// Bytes of the factors of a launch.
+const FACTOR_BYTES: usize = CAPACITY * FACTORS * size_of::<f32>();
+
+/// The kernel that updates by factors, without and with sums for statistics.
+const BY_NORMS: [&str; 2] = ["update_by_norms", "update_by_norms_sums"];
+
+/// Bytes of scratch: sums of statistics, and of weights, which share their place as nobody needs
+/// both at a time; then the factors. Launches follow one another, and share them.
+pub(super) fn workspace_bytes(op: &ParameterUpdate, grads: &[TensorDesc]) -> usize {
+    let makes_factors = op.rule.needs_norms();
+    match (makes_factors, op.stats) {
+        (false, false) => 0,
+        (false, true) => sums_bytes(grads.iter()),
+        (true, _) => factors_offset(grads.iter()) + FACTOR_BYTES,
+    }
+}
+
+fn sums_bytes<'a>(grads: impl Iterator<Item = &'a TensorDesc>) -> usize {
+    let blocks: Vec<usize> = grads.map(|grad| grad.len().div_ceil(BLOCK_ELEMENTS)).collect();
+    let most = blocks.chunks(CAPACITY).map(|blocks| blocks.iter().sum()).max().unwrap_or(0);
+    most * SUMS * size_of::<f64>()
+}
+
+fn factors_offset<'a>(grads: impl Iterator<Item = &'a TensorDesc>) -> usize {
+    sums_bytes(grads).next_multiple_of(256)
+}
+
+/// One parameter's tensors.
+struct Parameter<'a> {
+    group: Group,
+    grad: Buffer<'a>,
+    w: Buffer<'a>,
+    m: Buffer<'a>,
+    p: Option<Buffer<'a>>,
+}
+
+/// The parameters of the launches that take them together.
+struct Chunk<'a, 'b> {
+    op: &'a ParameterUpdate,
+    args: &'a LaunchArgs<'b>,
+    parameters: Vec<Parameter<'b>>,
+    /// Index of the first among all.
+    first: usize,
+    is_last: bool,
+    blocks: usize,
+}
+
+pub(super) fn launches(op: &ParameterUpdate, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let n = op.groups.len();
+    let mut masters = args.updates[2 * n..].iter().copied();
+    let parameters = op.groups.iter().enumerate().map(|(i, group)| Parameter {
+        group: *group,
+        grad: args.inputs[i],
+        w: args.updates[i],
+        m: args.updates[n + i],
+        p: if group.master { masters.next() } else { None },
+    });
+    let mut rest = parameters.peekable();
+    let mut launches = vec![];
+    for first in (0..n).step_by(CAPACITY) {
+        let parameters: Vec<Parameter<'_>> = rest.by_ref().take(CAPACITY).collect();
+        for wide in parameters.iter().flat_map(|parameter| [parameter.grad, parameter.m]) {
+            assert_eq!(wide.dtype(), DType::F32, "{:?}", wide.desc);
+        }
+        let is_last = rest.peek().is_none();
+        let blocks = parameters.iter().map(Parameter::blocks).sum();
+        let chunk = Chunk { op, args, parameters, first, is_last, blocks };
+        launches.extend(chunk.launches());
+    }
+    launches
+}
+
+impl Parameter<'_> {
+    fn blocks(&self) -> usize {
+        self.grad.len().div_ceil(BLOCK_ELEMENTS)
+    }
+
+    /// What the update reads and writes.
+    fn update(&self) -> [Arg; 4] {
+        let master = self.p.map_or(Arg::Null, |p| p.update());
+        [self.grad.read(), self.w.update(), self.m.update(), master]
+    }
+
+    /// The values that are updated, to read.
+    fn values(&self) -> [Arg; 4] {
+        let [w, p] = match self.p {
+            Some(p) => [Arg::Null, p.read()],
+            None => [self.w.read(), Arg::Null],
+        };
+        [Arg::Null, w, Arg::Null, p]
+    }
+
+    fn flags(&self) -> i32 {
+        let is_half = if self.w.dtype() == DType::F16 { IS_HALF } else { 0 };
+        is_half | if self.group.adapts { ADAPTS } else { 0 }
+    }
+}
+
+impl Chunk<'_, '_> {
+    fn launches(&self) -> Vec<Launch> {
+        let control = self.args.inputs[self.args.inputs.len() - 1].read();
+        let launch = |name, grid: usize, parameters: StructArg| {
+            Launch::new(name, [grid, 1, 1]).arg(control.clone()).arg(parameters.arg())
+        };
+        let root = |name, parameters| launch(name, 1, parameters).block(ROOT_THREADS);
+        let lengths = || self.parameters(|_| [const { Arg::Null }; 4]);
+        let updated = || self.parameters(|p| p.update());
+        let norms = || self.part(self.args.inputs[self.op.groups.len()], 1, Access::Read);
+        let by_norms = |name| launch(name, self.blocks, updated()).arg(self.factors(Access::Read));
+        let name = |names: [&'static str; 2]| names[usize::from(self.op.stats)];
+        let (mut launches, update) = match self.op.rule {
+            Rule::Sgd(Sgd { momentum, nesterov }) => {
+                let rule = updated().field(momentum).field(i32::from(nesterov));
+                (vec![], launch(name(["sgd", "sgd_sums"]), self.blocks, rule))
+            }
+            Rule::Lars(Lars { momentum, trust }) => {
+                let values = self.parameters(|p| p.values());
+                let squares =
+                    launch("update_squares", self.blocks, values).arg(self.sums(1, Access::Write));
+                let made = root("lars_factors", lengths().field([momentum, trust])).arg(norms());
+                let made = made.arg(self.sums(1, Access::Read)).arg(self.factors(Access::Write));
+                (vec![squares, made], by_norms(name(BY_NORMS)))
+            }
+            Rule::Novograd(Novograd { beta1, beta2, eps, form }) => {
+                let own = &self.args.updates[self.args.updates.len() - 2..];
+                let rule = lengths().field([beta1, beta2, eps]).field(flags(form));
+                let rule = rule.field(i32::from(self.is_last));
+                let made = root("novograd_factors", rule).arg(norms());
+                let made = made.arg(self.part(own[0], 1, Access::Update)).arg(own[1].update());
+                (vec![made.arg(self.factors(Access::Write))], by_norms(name(BY_NORMS)))
+            }
+        };
+        if !self.op.stats {
+            launches.push(update);
+            return launches;
+        }
+        launches.push(update.arg(self.sums(SUMS, Access::Write)));
+        let stats = Launch::new("update_stats", [1, 1, 1]).block(ROOT_THREADS);
+        let stats = stats.arg(lengths().arg()).arg(self.sums(SUMS, Access::Read));
+        launches.push(stats.arg(self.part(self.args.outputs[0], STATS, Access::Write)));
+        launches
+    }
+
+    /// The parameters' struct, with these of their gradients, weights, momenta and masters.
+    fn parameters(&self, pointers: impl Fn(&Parameter<'_>) -> [Arg; 4]) -> StructArg {
+        let rows: Vec<[Arg; 4]> = self.parameters.iter().map(pointers).collect();
+        let column = |k: usize| rows.iter().map(|row| row[k].clone()).collect::<Vec<_>>();
+        let structure =
+            (0..4).fold(StructArg::new(), |structure, k| structure.pointers(&column(k), CAPACITY));
+        let first_blocks = self.parameters.iter().scan(0, |next, parameter| {
+            let first = *next as i32;
+            *next += parameter.blocks();
+            Some(first)
+        });
+        structure
+            .field(self.column(0, |p| p.grad.len() as u64))
+            .field(self.column(0.0, |p| p.group.weight_decay))
+            .field(self.column(0.0, |p| p.group.lr_factor))
+            .field(self.column(0, |p| p.flags()))
+            .field(fill::<i32>(first_blocks, self.blocks as i32))
+            .field(self.blocks as i32)
+            .field(self.parameters.len() as i32)
+    }
+
+    fn column<T: Copy>(&self, rest: T, of: impl Fn(&Parameter<'_>) -> T) -> [T; CAPACITY] {
+        fill(self.parameters.iter().map(of), rest)
+    }
+
+    /// The chunk's rows of `width` elements in a tensor of a row for each parameter.
+    fn part(&self, buffer: Buffer<'_>, width: usize, access: Access) -> Arg {
+        let row = width * size_of::<f32>();
+        let ptr = buffer.ptr + (self.first * row) as u64;
+        Arg::Buffer(Touch { ptr, bytes: self.parameters.len() * row, access })
+    }
+
+    fn factors(&self, access: Access) -> Arg {
+        let grads = self.args.inputs[..self.op.groups.len()].iter().map(|grad| grad.desc);
+        self.args.workspace.piece(factors_offset(grads), FACTOR_BYTES, access)
+    }
+
+    /// So many sums of each block.
+    fn sums(&self, of_block: usize, access: Access) -> Arg {
+        self.args.workspace.piece(0, self.blocks * of_block * size_of::<f64>(), access)
+    }
+}
+
+/// The values in order, `rest` past the last.
+fn fill<T: Copy>(mut values: impl Iterator<Item = T>, rest: T) -> [T; CAPACITY] {
+    std::array::from_fn(|_| values.next().unwrap_or(rest))
+}
+
+/// The flags of a form, as the kernel's `Novograd` has them.
+fn flags(form: NovogradForm) -> [i32; 5] {
+    match form {
+        NovogradForm::Paper => [0; 5],
+        NovogradForm::Apex { bias_correction, reg_inside, averaging, init_zero } => {
+            [true, bias_correction, reg_inside, averaging, init_zero].map(i32::from)
+        }
+    }
+}

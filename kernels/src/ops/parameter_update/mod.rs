@@ -1,0 +1,142 @@
+//! The update of all parameters of a model by an optimizer: SGD, NovoGrad or LARS, a [`Rule`].
+//!
+//! Tensors: `grad_i` (f32) for each of n parameters, `norms [n+1]` f32 if the rule needs them (the
+//! first n: the L2 norms of the gradients as given, see `grad_norms`), `control [5]` f32, a
+//! [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i`
+//! (`Role::Master`) of each group with [`Group::master`], in order of the groups; all f32, the
+//! shapes of their gradients; then, for NovoGrad, `averages [n]` (Role::Scalar, the root of each
+//! second moment) and `steps [1]` i32 (updates applied). Out, with [`ParameterUpdate::stats`] only:
+//! `stats [n, 3]` (Role::Scalar), overwritten.
+//!
+//! With `p = w` where there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
+//! the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its small updates
+//! would be lost. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory: three
+//! reads and two writes an element, and a third of a weight with a master; LARS reads all weights
+//! once more, for their norms, whose squares are summed in f64 in a fixed order.
+//!
+//! Statistics are of each parameter the mean and the L2 norm of the weight after the update, of its
+//! master if it has one, and the mean of its gradient as given, so still times the loss scale. They
+//! cost no pass over memory on a device: the update sums what it holds in registers. Sums are in
+//! f64, in an order that depends on shapes alone; a parameter without elements has zeros; of a
+//! skipped step they are those of what it left.
+//!
+//! Edges: momenta of 0 at the start give torch's first step of SGD, which copies g; a gradient of
+//! zeros moves a weight by momentum and decay alone; LARS takes a factor of 1 where a norm is 0, so
+//! that biases which start at 0 leave it.
+
+mod cases;
+mod cpu;
+mod cuda;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use device::{Gpu, Launch, LaunchArgs};
+
+use crate::check;
+use crate::cpu::CpuArgs;
+use crate::ops::control_step::Control;
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+
+pub use cases::cases;
+pub use rules::{Lars, Novograd, NovogradForm, Rule, Sgd};
+
+/// How one parameter is updated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Group {
+    /// Weight decay, as the rule applies it.
+    pub weight_decay: f32,
+    /// What the full learning rate is multiplied with.
+    pub lr_factor: f32,
+    /// Whether an fp32 master is updated, of which the weight is a rounded copy.
+    pub master: bool,
+    /// LARS: whether the rate follows the norms; if not, this is SGD with momentum.
+    pub adapts: bool,
+}
+
+/// An update of all parameters of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParameterUpdate {
+    /// The optimizer.
+    pub rule: Rule,
+    /// One a parameter.
+    pub groups: Vec<Group>,
+    /// Whether statistics of the weights and gradients are an output.
+    pub stats: bool,
+}
+
+/// Statistics of a parameter.
+pub const STATS: usize = 3;
+
+const NAME: &str = "parameter_update";
+
+impl Op for ParameterUpdate {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let n = self.groups.len();
+        let norms = usize::from(self.rule.needs_norms());
+        check::arity(NAME, "inputs", inputs, n + norms + 1)?;
+        let masters = self.masters().count();
+        let own = if self.rule.has_averages() { 2 } else { 0 };
+        check::arity(NAME, "updates", updates, 2 * n + masters + own)?;
+        if self.rule.needs_norms() {
+            check::floats(NAME, "norms", &inputs[n], &[n + 1])?;
+        }
+        check::floats(NAME, "control", &inputs[n + norms], &[Control::LEN])?;
+        for i in 0..n {
+            check::dtype(NAME, "grad_i", &inputs[i], DType::F32)?;
+            check::floats(NAME, "w_i", &updates[i], &inputs[i].shape)?;
+            check::floats(NAME, "m_i", &updates[n + i], &inputs[i].shape)?;
+        }
+        for (i, p) in self.masters().zip(&updates[2 * n..]) {
+            check::floats(NAME, "p_i", p, &inputs[i].shape)?;
+            let (is_master, got) = (p.role == Role::Master, format!("{:?}", p.role));
+            check::parameter(NAME, "role of p_i", is_master, "Master", got)?;
+        }
+        if let [averages, steps] = &updates[2 * n + masters..] {
+            check::floats(NAME, "averages", averages, &[n])?;
+            check::integers(NAME, "steps", steps, &[1])?;
+        }
+        let stats = TensorDesc::new(Role::Scalar, &[n, STATS]);
+        Ok(if self.stats { vec![stats] } else { vec![] })
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
+        let elements: u64 = inputs[..self.groups.len()].iter().map(|g| g.len() as u64).sum();
+        let copied: u64 = self.masters().map(|i| inputs[i].len() as u64).sum();
+        let of_element = self.rule.cost();
+        let bytes = of_element.bytes * elements + 4 * copied;
+        Cost { flops: of_element.flops * elements, bytes }
+    }
+
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        cuda::workspace_bytes(self, &inputs[..self.groups.len()])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        cpu::run(self, args);
+    }
+}
+
+impl ParameterUpdate {
+    /// Indices of the parameters that have a master.
+    fn masters(&self) -> impl Iterator<Item = usize> + '_ {
+        self.groups.iter().enumerate().filter(|(_, group)| group.master).map(|(i, _)| i)
+    }
+}
