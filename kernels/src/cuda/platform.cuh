@@ -1,10 +1,7 @@
-// What every kernel source includes first: CUDA's compiler, or the emulated device's header.
+// The first header of every kernel source: types, and how kernels and their memory are declared.
 //
-// Shared memory is declared through SHARED and DYNAMIC_SHARED, a kernel is followed by EXPORT, and
-// PTX stays behind ptx.cuh: then the same source runs on both devices.
+// PTX stays behind ptx.cuh.
 #pragma once
-
-#ifdef __CUDACC__
 
 #ifdef __CUDACC_RTC__
 typedef signed char int8_t;
@@ -32,11 +29,8 @@ typedef unsigned long long uint64_t;
 #define SHARED_2D(T, name, rows, columns) __shared__ T name[rows][columns]
 // unsigned char name[], as many bytes as the launch says, aligned to 128.
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+// EXPORT(name): a kernel that the source promises. Only the compile tool reads it.
 #define EXPORT(kernel)
-
-#else
-#include "emulated.h"
-#endif
 
 // ARCHITECTURES(compute_80, compute_90a): what a source is compiled for, one PTX file for each.
 // Only the compile tool reads it; a source that names none is for compute_80.

@@ -1,10 +1,7 @@
 // The kernels' only door to PTX: asynchronous copies, ldmatrix, tensor-core products and the clock.
-// Wrappers take pointers. On the emulated device they are warp collectives with the same results,
-// except that the product sums in fp32 in order of k, and that the clock is the host's.
+// Wrappers take pointers.
 #pragma once
 #include "platform.cuh"
-
-#ifdef __CUDACC__
 
 DEVICE unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
@@ -82,26 +79,3 @@ DEVICE uint64_t global_timer() {
   asm volatile("mov.u64 %0, %%globaltimer;\n" : "=l"(ns)::"memory");
   return ns;
 }
-
-#else
-
-typedef unsigned char* SharedAt;
-inline SharedAt shared_at(const void* p) { return (SharedAt)p; }
-#define copy_async_16(...) ::emulated::copy_async_16(__FILE__, __LINE__, __VA_ARGS__)
-#define copy_async_commit() ::emulated::copy_async_commit()
-template <int pending>
-inline void copy_async_wait() {
-  ::emulated::copy_async_wait(pending);
-}
-#define load_matrix_x4(r, row) ::emulated::load_matrix_x4(r, row, false, __FILE__, __LINE__)
-#define load_matrix_x4_transposed(r, row) \
-  (::emulated::load_matrix_x4)(r, row, true, __FILE__, __LINE__)
-#define multiply_16x8x16(d, a, b0, b1) \
-  ::emulated::multiply_16x8x16(d, a, b0, b1, __FILE__, __LINE__)
-#define multiply_16x8x16_if(wanted, d, a, b0, b1) \
-  do {                                            \
-    if (wanted) multiply_16x8x16(d, a, b0, b1);   \
-  } while (0)
-#define global_timer() ::emulated::global_timer()
-
-#endif

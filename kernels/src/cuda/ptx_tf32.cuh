@@ -1,9 +1,6 @@
-// PTX of products in tf32, as ptx.cuh has that of all others. On the emulated device the product
-// sums in fp32 in order of k.
+// PTX of products in tf32, as ptx.cuh has that of all others.
 #pragma once
 #include "platform.cuh"
-
-#ifdef __CUDACC__
 
 // A float rounded to tf32: 10 bits of mantissa, to the nearest, ties away from zero.
 DEVICE unsigned to_tf32(float value) {
@@ -21,11 +18,3 @@ DEVICE void multiply_16x8x8_tf32(float (&d)[4], const unsigned (&a)[4], unsigned
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-
-#else
-
-#define to_tf32(value) ::emulated::to_tf32(value)
-#define multiply_16x8x8_tf32(d, a, b0, b1) \
-  ::emulated::multiply_16x8x8_tf32(d, a, b0, b1, __FILE__, __LINE__)
-
-#endif

@@ -12,41 +12,40 @@
 // They are called only for rows and columns that exist; a row that is not `filled` has no data, and
 // its sums are 0.
 #pragma once
-#include "counted.cuh"
 #include "multiply.cuh"
 
 // Eight values of a row of fp32, or of half widened to it, from column `column` of `columns`; past
 // them zeros. In vectors where rows are multiples of 16 bytes.
 DEVICE void load_columns(float (&v)[CHUNK], const float* row, int column, int columns) {
   if (columns % CHUNK == 0) {
-    *(float4*)&v[0] = load_global(*(const float4*)(row + column));
-    *(float4*)&v[4] = load_global(*(const float4*)(row + column + 4));
+    *(float4*)&v[0] = *(const float4*)(row + column);
+    *(float4*)&v[4] = *(const float4*)(row + column + 4);
   } else {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++)
-      v[e] = column + e < columns ? load_global(row[column + e]) : 0.0f;
+      v[e] = column + e < columns ? row[column + e] : 0.0f;
   }
 }
 DEVICE void load_columns(float (&v)[CHUNK], const half* row, int column, int columns) {
   if (columns % CHUNK == 0) {
-    const uint4 words = load_global(*(const uint4*)(row + column));
+    const uint4 words = *(const uint4*)(row + column);
     const half* halves = (const half*)&words;
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) v[e] = __half2float(halves[e]);
   } else {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++)
-      v[e] = column + e < columns ? __half2float(load_global(row[column + e])) : 0.0f;
+      v[e] = column + e < columns ? __half2float(row[column + e]) : 0.0f;
   }
 }
 DEVICE void store_columns(float* row, const float (&v)[CHUNK], int column, int columns) {
   if (columns % CHUNK == 0) {
-    store_global(*(float4*)(row + column), make_float4(v[0], v[1], v[2], v[3]));
-    store_global(*(float4*)(row + column + 4), make_float4(v[4], v[5], v[6], v[7]));
+    *(float4*)(row + column) = make_float4(v[0], v[1], v[2], v[3]);
+    *(float4*)(row + column + 4) = make_float4(v[4], v[5], v[6], v[7]);
   } else {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++)
-      if (column + e < columns) store_global(row[column + e], v[e]);
+      if (column + e < columns) row[column + e] = v[e];
   }
 }
 DEVICE void store_columns(half* row, const float (&v)[CHUNK], int column, int columns) {
@@ -55,11 +54,11 @@ DEVICE void store_columns(half* row, const float (&v)[CHUNK], int column, int co
     half* halves = (half*)&words;
 #pragma unroll
     for (int e = 0; e < CHUNK; e++) halves[e] = __float2half_rn(v[e]);
-    store_global(*(uint4*)(row + column), words);
+    *(uint4*)(row + column) = words;
   } else {
 #pragma unroll
     for (int e = 0; e < CHUNK; e++)
-      if (column + e < columns) store_global(row[column + e], __float2half_rn(v[e]));
+      if (column + e < columns) row[column + e] = __float2half_rn(v[e]);
   }
 }
 
@@ -74,12 +73,12 @@ DEVICE Halves all_halves(half value) {
 }
 // From column `column` of `columns`, as load_columns.
 DEVICE Halves load_halves(const half* row, int column, int columns) {
-  if (columns % CHUNK == 0) return {load_global(*(const uint4*)(row + column))};
+  if (columns % CHUNK == 0) return {*(const uint4*)(row + column)};
   Halves halves = all_halves(__ushort_as_half(0));
   half* values = (half*)&halves.words;
 #pragma unroll
   for (int e = 0; e < CHUNK; e++)
-    if (column + e < columns) values[e] = load_global(row[column + e]);
+    if (column + e < columns) values[e] = row[column + e];
   return halves;
 }
 
@@ -132,7 +131,7 @@ struct ActivationRows {
       unsigned bits = 0;
 #pragma unroll
       for (int e = 0; e < CHUNK; e++) bits |= (v[e] > 0x1p-25f ? 1u : 0u) << e;
-      store_global(signs[place_of_signs(row, column, columns)], (unsigned char)bits);
+      signs[place_of_signs(row, column, columns)] = (unsigned char)bits;
     }
     store_columns(y + (int64_t)row * columns, v, column, columns);
   }
@@ -148,7 +147,7 @@ struct WeightRows {
   using Row = float;  // the scale
 
   DEVICE Held hold(int) const { return {}; }
-  DEVICE Row fetch(int row, int, bool) const { return scale ? load_global(scale[row]) : 1.0f; }
+  DEVICE Row fetch(int row, int, bool) const { return scale ? scale[row] : 1.0f; }
   DEVICE void operator()(float (&v)[CHUNK], const Held&, Row factor, int row, int column,
                          bool) const {
 #pragma unroll
@@ -223,15 +222,15 @@ DEVICE void store_rows(const Sums<T>& sums, half* stages, const Corner& d, Place
 #pragma unroll
     for (int j = 0; j < Sums<T>::COLUMNS; j++) {
       float* to = slice + lane / 4 * PITCH + j * 8 + lane % 4 * 2;
-      store_shared(*(float2*)to, make_float2(sums.of[i][j][0], sums.of[i][j][1]));
-      store_shared(*(float2*)(to + 8 * PITCH), make_float2(sums.of[i][j][2], sums.of[i][j][3]));
+      *(float2*)to = make_float2(sums.of[i][j][0], sums.of[i][j][1]);
+      *(float2*)(to + 8 * PITCH) = make_float2(sums.of[i][j][2], sums.of[i][j][3]);
     }
     __syncwarp();
     auto store = [&](const Reads& at, int turn) {
       const float* from = slice + (turn * LINES + line) * PITCH + own_column;
       float v[CHUNK];
-      *(float4*)&v[0] = load_shared(*(const float4*)from);
-      *(float4*)&v[4] = load_shared(*(const float4*)(from + 4));
+      *(float4*)&v[0] = *(const float4*)from;
+      *(float4*)&v[4] = *(const float4*)(from + 4);
       finish(v, held, at.other, at.row, column, at.filled);
     };
     if constexpr (FULL) {

@@ -33,7 +33,7 @@ struct GradientRows {
     Row at{all_halves(__ushort_as_half(0x8000)), all_halves(__ushort_as_half(0x3c00))};  // -0 and 1
     if (other && filled) at.other = load_halves(other + first, column, columns);
     if (mask && filled) at.mask = load_halves(mask + first, column, columns);
-    if (signs && filled) at.mask.words.x = load_global(signs[place_of_signs(row, column, columns)]);
+    if (signs && filled) at.mask.words.x = signs[place_of_signs(row, column, columns)];
     return at;
   }
   DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,

@@ -2,7 +2,6 @@
 // each with one k-block, filled by asynchronous copies ahead of the tensor cores. Knows nothing of
 // what the operands mean.
 #pragma once
-#include "counted.cuh"
 #include "tile.cuh"
 
 // What a loader gives for 16 bytes of a stage: `valid` bytes from `from`, then zeros. `from` is
@@ -74,8 +73,8 @@ struct RowSums {
     for (int i = 0; i < Sums<T>::ROWS / 2; i++) {
       const int fragment = i * 2 + half_of_warp();
       const int row = first_row + warp_row<T>() + fragment * 16 + threadIdx.x % 32 / 4;
-      if (row < rows) store_global(to[row], of[i][0]);
-      if (row + 8 < rows) store_global(to[row + 8], of[i][2]);
+      if (row < rows) to[row] = of[i][0];
+      if (row + 8 < rows) to[row + 8] = of[i][2];
     }
   }
 };

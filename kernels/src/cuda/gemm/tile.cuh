@@ -8,13 +8,6 @@
 #pragma once
 #include "ptx.cuh"
 
-#ifndef __CUDACC__
-// The parentheses keep the preprocessor from taking the function's name for ptx.cuh's macro.
-#undef load_matrix_x4_transposed
-#define load_matrix_x4_transposed(r, row) \
-  (::emulated::load_matrix_x4)(r, row, true, __FILE__, __LINE__)
-#endif
-
 constexpr int THREADS = 128;
 constexpr int CHUNK = 8;   // halves in 16 bytes, the unit of every copy
 constexpr int DEPTH = 32;  // values of k in a k-block: two steps of the tensor core's 16

@@ -81,7 +81,7 @@ conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTR
   if (row_sums && row >= 0 && row < rows) {
     float sum = 0.0f;
     for (int split = 0; split < splits; split++) sum += row_sums[(int64_t)split * rows + row];
-    store_global(db[row], sum);
+    db[row] = sum;
   }
   reduce_splits(partials, splits, rows, columns, rows, WeightRows{dw, scale, columns});
 }

@@ -110,7 +110,7 @@ DEVICE void write_outputs(half* to, const float* outputs, const float* bias, int
                           int rows) {
   for (int e = threadIdx.x; e < rows * width; e += THREADS) {
     const int row = e / width, column = e - row * width;
-    store_global(to[e], __float2half_rn(outputs[row * OUTPUTS + first + column] + bias[column]));
+    to[e] = __float2half_rn(outputs[row * OUTPUTS + first + column] + bias[column]);
   }
 }
 
