@@ -23,9 +23,9 @@ pub fn kernels() -> &'static Compiled {
 }
 
 /// A launch of the same kernel in another precision than fp16: the one that was compiled for it, or
-/// the kernel itself where element types do not matter, or are told by its name already.
+/// the kernel itself where element types do not matter, or its name states them already.
 ///
-/// Panics if the kernel is of fp16 alone: an op that has no other is no part of such a program.
+/// Panics if the kernel is of fp16 only: an op that has no other is no part of such a program.
 pub(crate) fn in_precision(precision: Precision, launch: Launch) -> Launch {
     static NAMES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
         let sources = kernels().manifest().sources.iter();

@@ -1,4 +1,4 @@
-//! What a product that makes a gradient does with it on the way out: it adds another gradient, and
+//! The finish of a product that makes a gradient, before the store: it adds another gradient, and
 //! masks the sum by the sign of an activation.
 
 use crate::cpu::TensorRef;

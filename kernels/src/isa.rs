@@ -22,7 +22,7 @@ pub enum Isa {
     /// AVX2 with FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// What the program was compiled for.
+    /// The instructions that the program was compiled for.
     Portable(Portable),
 }
 
@@ -44,9 +44,9 @@ pub struct Portable;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{VARIABLE} is `{wish}`; set it to one of what this processor has: {}", list(.had))]
 pub struct IsaError {
-    /// What the variable holds.
+    /// The variable's value.
     pub wish: String,
-    /// What the processor has.
+    /// The instruction sets of the processor.
     pub had: Vec<Isa>,
 }
 
@@ -55,7 +55,7 @@ fn list(had: &[Isa]) -> String {
 }
 
 impl Isa {
-    /// Those that this processor has, the widest first.
+    /// The instruction sets of this processor, the widest first.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -86,8 +86,8 @@ impl Isa {
             .clone()
     }
 
-    /// That of this thread's [`Isa::within`], else [`Isa::chosen`]; panics where that is an error,
-    /// which commands check at their start.
+    /// The set of this thread's [`Isa::within`], else [`Isa::chosen`]; panics where that is an
+    /// error, which commands check at their start.
     pub(crate) fn get() -> Self {
         WITHIN.get().unwrap_or_else(|| Self::chosen().unwrap_or_else(|e| panic!("{e}")))
     }
@@ -120,7 +120,8 @@ impl Isa {
 
 /// Defines a function that is compiled for each instruction set, and called for the one that its
 /// first argument names. The bits of its results are the same in each: nothing is fused, and no sum
-/// is taken in another order. What it calls is compiled along only if it is always inlined.
+/// is taken in another order. A function that it calls is compiled for each set only if it is
+/// always inlined.
 macro_rules! wide {
     (
         $(#[$meta:meta])*

@@ -18,8 +18,8 @@
 //! | random numbers without a state | [`philox`] |
 //! | arithmetic that several ops share | [`boxes`], [`coco`], [`losses`], [`resize`], [`paste`] |
 //!
-//! An op by itself: what it makes of its inputs, what it costs, how its gradient flows, and a case
-//! that holds the gradient to finite differences.
+//! An op by itself: its output, its cost, its backward rule, and a case that holds the gradient to
+//! finite differences.
 //!
 //! ```
 //! use std::sync::Arc;

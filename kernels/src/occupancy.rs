@@ -4,7 +4,7 @@ use device::{Gpu, Launch};
 
 use crate::compiled::kernels;
 
-/// What a multiprocessor keeps of its shared memory for each block, in bytes.
+/// Bytes of shared memory that a multiprocessor reserves for each block.
 const RESERVED_BYTES: usize = 1024;
 /// Registers, threads and blocks of a multiprocessor, of capability 8.0 and 9.0.
 const REGISTERS: usize = 65_536;
@@ -21,7 +21,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Those of a launch, by what the assembler gave its kernel.
+    /// The slots of a launch, by the resources that the assembler gave its kernel.
     pub fn of(gpu: &Gpu, launch: &Launch) -> Self {
         let kernel = kernels().manifest().kernel(launch.kernel, gpu.capability);
         let on = || kernel.iter().flat_map(|(_, kernel)| kernel.on.values());
@@ -31,7 +31,7 @@ impl Slots {
         Self::new(gpu, threads, registers, shared as usize)
     }
 
-    /// Those for blocks of `threads` threads that take registers and shared memory.
+    /// The slots for blocks of `threads` threads that take these registers and this shared memory.
     fn new(gpu: &Gpu, threads: usize, registers: usize, shared_bytes: usize) -> Self {
         let per_block = registers.next_multiple_of(8).max(8) * threads.next_multiple_of(32);
         let shared = (gpu.shared_bytes + RESERVED_BYTES) / (shared_bytes + RESERVED_BYTES);
@@ -66,7 +66,7 @@ impl Slots {
 mod tests {
     use super::*;
 
-    /// Blocks per multiprocessor, from what the manifest says of the kernels.
+    /// Blocks per multiprocessor, from the manifest's resources of the kernels.
     #[test]
     fn registers_and_shared_memory_bound_the_blocks() {
         let blocks = |gpu: &Gpu, registers, shared| Slots::new(gpu, 128, registers, shared).blocks;

@@ -8,7 +8,7 @@ use device::{
     Buffer, Device, DeviceError, DevicePtr, Gpu, LaunchArgs, Pinned, Stream, Task, Workspace,
 };
 
-/// What can go wrong.
+/// A reason why an op does not run on a device.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The op refuses its tensors.
@@ -123,7 +123,7 @@ impl<'a> OpRun<'a> {
     /// Gives the op's launches to the stream.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub fn launch(&self) -> Result<(), DeviceError> {
         let (device, stream) = (self.memory.device, self.memory.stream);
         self.tasks.iter().try_for_each(|task| task.submit(device, stream))
@@ -132,7 +132,7 @@ impl<'a> OpRun<'a> {
     /// The outputs as the last launch left them. Waits for it.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub fn outputs(&self) -> Result<Vec<HostTensor>, DeviceError> {
         self.outputs.iter().map(|(desc, ptr)| self.memory.download(desc, *ptr)).collect()
     }
@@ -140,7 +140,7 @@ impl<'a> OpRun<'a> {
     /// The updated tensors as the last launch left them. Waits for it.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub fn updates(&self) -> Result<Vec<HostTensor>, DeviceError> {
         self.updates.iter().map(|(desc, ptr)| self.memory.download(desc, *ptr)).collect()
     }

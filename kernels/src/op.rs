@@ -14,8 +14,8 @@ use crate::{Finish, OpError, TensorDesc};
 /// A shared op; programs and backward rules hold ops through it.
 pub type OpRef = Arc<dyn Op>;
 
-/// One operator with its parameters. Tensors come in by position, as each op documents. Who must
-/// know which op it is asks it as [`Any`].
+/// One operator with its parameters. Tensors come in by position, as each op documents. Code that
+/// must know which op it is asks it as [`Any`].
 pub trait Op: Any + Debug + Send + Sync {
     /// Name in snake case, as in error messages, dumps and reports.
     fn name(&self) -> &'static str;
@@ -36,7 +36,7 @@ pub trait Op: Any + Debug + Send + Sync {
         Cost::streaming(inputs, outputs, 0)
     }
 
-    /// What passes ask of an op whatever its shapes.
+    /// Properties of an op that passes ask for, whatever its shapes.
     fn traits(&self) -> Traits {
         Traits::default()
     }
@@ -71,14 +71,14 @@ pub trait Op: Any + Debug + Send + Sync {
     }
 
     /// The CUDA kernels that do the work, to run in this order, under their names in fp16. Every
-    /// element of every output is overwritten. Grids depend on shapes alone, never on values. An op
+    /// element of every output is overwritten. Grids depend on shapes only, never on values. An op
     /// without launches runs only on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
         vec![]
     }
 
-    /// What a node of this op becomes on a GPU: its launches, of the kernels for the GPU's
+    /// The tasks of a node of this op on a GPU: its launches, of the kernels for the GPU's
     /// precision, unless it is another kind of task.
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
         let launches = self.launches(args).into_iter();
@@ -89,13 +89,13 @@ pub trait Op: Any + Debug + Send + Sync {
     fn run_cpu(&self, args: &mut CpuArgs<'_>);
 }
 
-/// What passes ask of an op whatever its shapes.
+/// Properties of an op that passes ask for, whatever its shapes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traits {
     /// The first output holds sums of products that tensor cores make: a matrix product.
     pub on_tensor_cores: bool,
     /// The op sums over ranks, or copies to or from a tensor only for that. On a GPU such ops have
-    /// a stream to themselves, beside the rest of the step.
+    /// a stream to themselves, next to the rest of the step.
     pub communicates: bool,
     /// Position of the input that says how many rows, or images, hold data: those of an output past
     /// it are 0, those of an input are not read.
@@ -104,7 +104,7 @@ pub struct Traits {
     pub finish: Option<Finish>,
 }
 
-/// What a pass puts into an op, in place of a node beside it.
+/// The work that a pass puts into an op, in place of an adjacent node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fusion {
     /// Finishes the gradient so; the tensors of the finish follow the op's own inputs.
@@ -194,9 +194,9 @@ pub enum Sink {
 pub struct BackwardStep {
     /// The op to run.
     pub op: OpRef,
-    /// What it reads, in the order of its inputs.
+    /// The tensors that it reads, in the order of its inputs.
     pub inputs: Vec<Source>,
-    /// What it writes, in the order of its outputs.
+    /// The tensors that it writes, in the order of its outputs.
     pub outputs: Vec<Sink>,
 }
 

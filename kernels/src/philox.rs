@@ -24,7 +24,7 @@ pub fn philox4x32(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     counter
 }
 
-/// What a random number is drawn for; keeps the streams of one image apart.
+/// The purpose that a random number is drawn for; keeps the streams of one image apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Purpose {

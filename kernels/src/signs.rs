@@ -1,4 +1,4 @@
-//! Signs of an activation, a bit for each value: what the gradient of a ReLU needs of it.
+//! Signs of an activation, a bit for each value: all that the gradient of a ReLU needs of it.
 //!
 //! `signs [R/4, C/64, 4, 2] i32` of an activation of `R` rows of `C` channels: bit `b` of word
 //! `[g, c, r, h]` is 1 where the value in row `4 g + r` and channel `64 c + 32 h + b` is positive
@@ -55,7 +55,7 @@ pub(crate) fn write(signs: &mut [i32], activation: &[f32], channels: usize) {
     });
 }
 
-/// Clears what is not positive of these rows, the first of the activation's.
+/// Clears the values of these rows, the first of the activation's, that are not positive there.
 pub(crate) fn mask(dx: &mut [f32], signs: &TensorRef<'_>) {
     if dx.is_empty() {
         return;

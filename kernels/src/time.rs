@@ -1,7 +1,7 @@
 //! How long work takes on a GPU, by a model: plans of products, streams and `bench plan` share it.
 //!
-//! Peaks are the data sheets', L2's is what others measured. What kernels reach of them is a guess,
-//! and so a range ([`Case`]): a measurement outside of it refutes the model. Not verified on
+//! Peaks are the data sheets', L2's is what others measured. The share that kernels reach is a
+//! guess, and so a range ([`Case`]): a measurement outside of it refutes the model. Not verified on
 //! hardware.
 
 use device::{Gpu, Launch};
@@ -9,7 +9,7 @@ use device::{Gpu, Launch};
 use crate::matmul::launch::{DEPTH, Tile, tile_of};
 use crate::occupancy::Slots;
 
-/// What a GPU can do at most.
+/// The highest rates of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
     /// TFLOP/s of fp16 products with fp32 sums on tensor cores, without sparsity.
@@ -61,7 +61,7 @@ impl Peak {
     }
 }
 
-/// Where in its range an estimate lies.
+/// The place of an estimate in its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     /// All goes as well as it might.
@@ -96,8 +96,8 @@ const CYCLES_9: [f64; 3] = [0.97, 1.106, 1.266];
 /// The same for tiles of 64x64, on top: from 0.79 of the large ones' rate, with which plans reckon,
 /// down to 0.43.
 const SMALL: [f64; 3] = [1.0, 1.4, 1.8];
-/// What a tile's start and end take, over what plans reckon with, which is 4.3 k-blocks of a large
-/// tile.
+/// Time of a tile's start and end over the time that plans reckon with, which is 4.3 k-blocks of a
+/// large tile.
 const ENDS: [f64; 3] = [1.2, 1.6, 2.0];
 /// FLOPs of a multiprocessor in a cycle on tensor cores, and without them as kernels reach it.
 const TENSOR_FLOPS: [f64; 2] = [2048.0, 4096.0];
@@ -135,7 +135,7 @@ pub struct Work {
 pub struct Time {
     /// Microseconds.
     pub us: f64,
-    /// What it would take if its blocks filled the GPU.
+    /// The time that it would take if its blocks filled the GPU.
     pub filled_us: f64,
 }
 

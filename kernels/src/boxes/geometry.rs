@@ -29,7 +29,7 @@ pub fn as_boxes_mut(values: &mut [f32]) -> &mut [Box4] {
     bytemuck::cast_slice_mut(values)
 }
 
-/// What inclusive boxes add to a difference of coordinates.
+/// The summand that inclusive boxes add to a difference of coordinates.
 pub(crate) fn one(plus_one: bool) -> f32 {
     f32::from(u8::from(plus_one))
 }

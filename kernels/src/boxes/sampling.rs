@@ -1,4 +1,4 @@
-//! Drawing positives and negatives: those with the smallest keys.
+//! Drawing positives and negatives: the candidates with the smallest keys.
 
 /// How many of `batch` samples may be positive: `batch * fraction`, rounded down.
 pub fn max_positives(batch: usize, fraction: f32) -> usize {
@@ -6,8 +6,8 @@ pub fn max_positives(batch: usize, fraction: f32) -> usize {
 }
 
 /// Draws up to `batch` of `labels`: at most [`max_positives`] with a label of 1 or more, the rest
-/// with label 0. Of each kind those with the smallest (key, index) are taken.
-/// Returns positives and negatives, ascending each.
+/// with label 0; in each kind, the labels with the smallest (key, index).
+/// Returns indices of positives and negatives, ascending each.
 pub fn sample(
     labels: &[i32],
     batch: usize,

@@ -6,7 +6,7 @@ use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
 /// Boxes `[.., 4]` whose corner lies in a square of `extent` pixels and whose sides are 1 to
-/// `max_side`; a function of `seed` alone. Some reach over the square's right and lower border.
+/// `max_side`; a function of `seed` only. Some reach over the square's right and lower border.
 pub(crate) fn boxes(shape: &[usize], seed: u32, extent: f32, max_side: f32) -> HostTensor {
     let desc = TensorDesc::new(Role::Box, shape);
     let mut tensor = uniform(&desc, seed, 0.0, 1.0);

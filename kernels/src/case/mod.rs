@@ -17,7 +17,7 @@ pub use on_device::{CUT_FLOOR, DeviceReport, check_on_device};
 /// An op at given shapes and values.
 #[derive(Debug, Clone)]
 pub struct OpCase {
-    /// What distinguishes the case from others of the same op.
+    /// The difference from other cases of the same op.
     pub label: String,
     /// The op.
     pub op: OpRef,
@@ -62,7 +62,8 @@ impl OpCase {
         self
     }
 
-    /// Sets [`OpCase::device_floor`], for ops that round to fp16 on the way. Say why at the call.
+    /// Sets [`OpCase::device_floor`], for ops that round intermediate values to fp16. Say why at
+    /// the call.
     pub fn device_floor(mut self, floor: f64) -> Self {
         self.device_floor = floor;
         self
@@ -88,13 +89,13 @@ impl fmt::Display for OpCase {
     }
 }
 
-/// Standard normal values times `scale`, a function of `seed` alone.
+/// Standard normal values times `scale`, a function of `seed` only.
 pub fn normal(desc: &TensorDesc, seed: u32, scale: f32) -> HostTensor {
     let values = (0..desc.len()).map(|i| scale * gaussian(seed, i as u32)).collect();
     HostTensor::f32(desc.clone(), values)
 }
 
-/// Values uniform in `low..high`, a function of `seed` alone.
+/// Values uniform in `low..high`, a function of `seed` only.
 pub fn uniform(desc: &TensorDesc, seed: u32, low: f32, high: f32) -> HostTensor {
     let values = (0..desc.len())
         .map(|i| low + (high - low) * unit(philox4x32([seed, 1], [i as u32, 0, 0, 0])[0]))
@@ -102,7 +103,7 @@ pub fn uniform(desc: &TensorDesc, seed: u32, low: f32, high: f32) -> HostTensor 
     HostTensor::f32(desc.clone(), values)
 }
 
-/// Integers uniform in `low..high`, a function of `seed` alone.
+/// Integers uniform in `low..high`, a function of `seed` only.
 pub fn integers(shape: &[usize], seed: u32, low: i32, high: i32) -> HostTensor {
     let desc = TensorDesc::new(Role::Index, shape);
     let span = (high - low) as u32;
@@ -167,7 +168,7 @@ pub enum CaseError {
         op: &'static str,
         /// The device.
         device: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The rule has no gradient for an input that the case checks.

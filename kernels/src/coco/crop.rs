@@ -80,7 +80,7 @@ impl Crop {
     /// Sets in `fill` the pixels below an odd number of marks of their column.
     fn fill_between(&self, marks: &[(usize, usize)], fill: &mut [u8]) {
         for &(column, row) in marks {
-            // A mark at the end of the rectangle switches off what is below it: nothing.
+            // A mark at the end of the rectangle has no pixels below it to switch.
             if row - self.y < self.height {
                 fill[(row - self.y) * self.width + column - self.x] ^= 1;
             }

@@ -1,4 +1,4 @@
-// What control_step decides for a step, for the kernels that act on it.
+// The decisions of control_step for a step, for the kernels that act on them.
 #pragma once
 #include "platform.cuh"
 

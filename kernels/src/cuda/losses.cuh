@@ -1,10 +1,10 @@
-// What the losses share on the device: the weight of a row in its group's mean, and the losses of
-// one element. Mirrors kernels/src/losses, in fp32.
+// Device code that the losses share: the weight of a row in its group's mean, and the losses of one
+// element. Mirrors kernels/src/losses, in fp32.
 //
 // A row of group g weighs 1 / (count_g * groups), where count_g is the number of rows of the group
 // that the mean counts. Each block counts for itself, by integer atomics in shared memory, whose
-// order changes nothing: a launch less than counting first. What that reads (8 bytes a row) comes
-// from L2; launches of at most one block a multiprocessor keep it in proportion to the rows.
+// order changes nothing: a launch less than counting first. The bytes read for it (8 a row) come
+// from L2; launches of at most one block a multiprocessor keep them in proportion to the rows.
 #pragma once
 #include "real.cuh"
 #include "reduce.cuh"

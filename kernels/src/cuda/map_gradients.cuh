@@ -1,4 +1,4 @@
-// What reaches the gradient of a pyramid's maps, added tile by tile in registers: the gradients of
+// Summands of the gradient of a pyramid's maps, added tile by tile in registers: the gradients of
 // RoIs (RoIAlign) and of 3x3 patches. A thread owns four neighbouring pixels of a vector of
 // channels; every sum has the order of the rows, in fp32.
 #pragma once
@@ -9,8 +9,8 @@
 constexpr int BATCH = TILE_BLOCK / 32;  // RoIs whose weights are in shared memory, one a warp
 constexpr int LINES = 2 * TILE;         // rows, then columns of a tile
 
-// Gradients g [M, pooled, pooled, C] of RoIs [M, 4], listed by image and level: of each its row,
-// and what it reaches of the map's rows and columns.
+// Gradients g [M, pooled, pooled, C] of RoIs [M, 4], listed by image and level: each RoI's row, and
+// the map's rows and columns that it reaches.
 struct RoiGradients {
   const real* g;
   const float4* rois;

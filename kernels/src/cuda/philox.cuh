@@ -4,7 +4,7 @@
 #pragma once
 #include "platform.cuh"
 
-// What a number is drawn for; keeps the streams of one image apart.
+// The purpose that a number is drawn for; keeps the streams of one image apart.
 constexpr unsigned PURPOSE_FLIP = 1, PURPOSE_ANCHORS = 2, PURPOSE_ROIS = 3;
 
 // Four random words of key and counter.

@@ -3,7 +3,7 @@
 //
 // A pixel is inside if an odd number of boundary crossings of its column lie at or above it. So
 // each crossing toggles one bit (atomicXor: any order gives the same), and a prefix XOR down the
-// column fills. What lies above the tile toggles its first row, what lies left or right of it is
+// column fills. A crossing above the tile toggles its first row; one to the left or right of it is
 // skipped. Positions are doubles in COCO's order of operations, spelled out so that nothing is
 // contracted.
 #pragma once

@@ -4,7 +4,7 @@
 #include "platform.cuh"
 
 // REALS(fp16, fp32): what `real` is in a source, which is compiled once for each. fp16: half. fp32:
-// float, with REAL_IS_FLOAT defined. tf32: also float, with PRODUCTS_IN_TF32 defined beside it, for
+// float, with REAL_IS_FLOAT defined. tf32: also float, with PRODUCTS_IN_TF32 defined as well, for
 // sources of matrix products. Kernels of the second and third have its name in place of f16, or
 // behind theirs. Only the tools that compile read it; a source without it is compiled for fp16.
 #define REALS(...)

@@ -1,4 +1,4 @@
-// Sums and extremes over a warp and a block, in an order that depends on the block's size alone:
+// Sums and extremes over a warp and a block, in an order that depends only on the block's size:
 // the same bits on every run.
 #pragma once
 #include "platform.cuh"

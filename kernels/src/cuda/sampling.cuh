@@ -37,8 +37,8 @@ DEVICE T block_exclusive_sum(T value, T* scratch, T& total) {
   return before - value + (warp > 0 ? of_warps : T(0));
 }
 
-// How far a class is drawn: keys below `key`, and of those that share the bytes of `key` found so
-// far the smallest `room`. In the end these are equal keys, and the first `room` by index.
+// How far a class is drawn: keys below `key`, and the smallest `room` of the keys that share the
+// bytes of `key` found so far. In the end these are equal keys, and the first `room` by index.
 struct Draw {
   unsigned key;
   int room;

@@ -84,7 +84,7 @@ DEVICE RowWalk row_walk(int vectors, int tile) {
   return {width, column, lane, lanes, lane < lanes && column < vectors};
 }
 
-// Adds what the lanes of a walk hold for a column, in the order of the lanes: thread t gets the sum
+// Adds the values of a walk's lanes for a column, in the order of the lanes: thread t gets the sum
 // of the tile's element t, others 0. `scratch` holds WALK_BLOCK * W floats and is free again when
 // the function returns. All threads of the block come here.
 template <int W>

@@ -15,7 +15,7 @@ pub trait Loss: Debug + Clone + Send + Sync + 'static {
     /// Number of the loss's inputs.
     const NUM_INPUTS: usize;
 
-    /// Checks the loss's inputs; `op` is named in what is wrong.
+    /// Checks the loss's inputs; an error names `op`.
     ///
     /// # Errors
     /// The first input that the loss cannot take.

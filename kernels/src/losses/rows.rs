@@ -42,7 +42,7 @@ impl<'a> RowWeights<'a> {
         weights
     }
 
-    /// What a row of this one's group weighs; 0 for a row of no group.
+    /// The weight of each row in the group of `row`; 0 for a row of no group.
     pub(crate) fn of(&self, row: usize) -> f64 {
         self.group(row).map_or(0.0, |group| self.groups[group])
     }

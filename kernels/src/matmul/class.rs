@@ -1,4 +1,4 @@
-//! What a gather computes: classes of output positions, and the passes that make them.
+//! The outputs of a gather: classes of output positions, and the passes that make them.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ const MIN_PASS_COLUMNS: usize = 512;
 
 /// Output positions that read the same taps.
 pub(super) struct Class {
-    /// Where the positions read.
+    /// Rows and columns that the positions read.
     pub map: RowMap,
     /// Elements per tap: the input's channels, or the whole window if rows are unfolded.
     pub channels: usize,

@@ -1,4 +1,4 @@
-//! What happens to a tile of sums on its way to the output.
+//! The elementwise work on a tile of sums before it is stored.
 
 /// Sums of a piece of a row that is narrower than the tile.
 const PIECE: usize = 8;

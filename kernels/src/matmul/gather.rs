@@ -229,12 +229,12 @@ impl Rows {
         Self { list, windows, unfolded: class.unfold }
     }
 
-    /// Where they read.
+    /// The values that the positions read: the unfolded windows, or `x`.
     fn input<'a>(&'a self, x: &'a [f32]) -> &'a [f32] {
         if self.unfolded { &self.windows } else { x }
     }
 
-    /// Points the table at what they read of a block, in tiles of `MR`.
+    /// Points the table at the values that they read of a block, in tiles of `MR`.
     fn point<'a, const MR: usize>(
         &self,
         class: &Class,

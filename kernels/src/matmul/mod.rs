@@ -7,7 +7,7 @@
 //! Only the weights are packed ([`pack`]). The weight gradient reduces over positions ([`reduce`]).
 //!
 //! **Determinism.** Every output element is a chain of fused multiply-adds in the order of the
-//! reduction, cut into blocks that depend on the shapes alone. Threads share out output elements,
+//! reduction, cut into blocks that depend only on the shapes. Threads share out output elements,
 //! never a sum, so the bits depend neither on their number nor on the size of the tile.
 
 mod axis;

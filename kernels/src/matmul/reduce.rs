@@ -139,7 +139,7 @@ struct Run {
     taps: u64,
 }
 
-/// Some columns of the weights and what they read of the input.
+/// Some columns of the weights and the runs of the input that they read.
 struct Panel<const NR: usize> {
     start: usize,
     width: usize,

@@ -1,5 +1,5 @@
-//! Ops that round to fp16 on the way to their outputs on a GPU: what a comparison with the CPU
-//! reference, which does not, must allow for.
+//! Ops that round intermediate values to fp16 on a GPU: the error that a comparison with the CPU
+//! reference, which does not round, must allow for.
 
 use std::any::Any;
 
@@ -10,7 +10,7 @@ use super::rpn_head::{HIDDEN_ROUNDING, RpnHead};
 use crate::Op;
 use crate::cpu::HostTensor;
 
-/// What rounding adds to the error of an output, in units of its root mean square.
+/// The error that rounding adds to an output, in units of its root mean square.
 pub fn floor(op: &dyn Op) -> f64 {
     if (op as &dyn Any).is::<RpnHead>() { HIDDEN_ROUNDING } else { 0.0 }
 }

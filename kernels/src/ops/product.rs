@@ -3,7 +3,7 @@
 //!
 //! A [`Layer`] says how `x`, `w` and `y` lie in a convolution. An op makes one of the three from the
 //! other two ([`Form`]); its sizes, scratch memory, launches and CPU reference follow here, once for
-//! all. Sums are in f32, in blocks of up to 256 products that depend on the shapes alone:
+//! all. Sums are in f32, in blocks of up to 256 products that depend only on the shapes:
 //! deterministic. Bound by compute.
 
 use std::any::Any;
@@ -27,7 +27,7 @@ use crate::matmul::{
 use crate::{BackwardRule, Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, Sink, Source};
 use crate::{TensorDesc, Traits, check, signs};
 
-/// What an op makes of a layer.
+/// The tensor of a layer that an op makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Makes {
     /// `y` of `x` and `w`.
@@ -38,8 +38,8 @@ pub(crate) enum Makes {
     GradWeight,
 }
 
-/// A product: what it makes, and what it reads and does besides. Its inputs are two operands, then
-/// those that the flags name, in this order.
+/// A product: the tensor that it makes, its other inputs and its epilogue. Its inputs are two
+/// operands, then the tensors that the flags name, in this order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) layer: Layer,
@@ -76,7 +76,7 @@ struct Inputs<'a, T> {
 
 /// An op that is a product.
 pub(crate) trait Product: Any + Clone + Debug + Send + Sync {
-    /// What it makes, reads and does.
+    /// The tensor that it makes, its inputs and its epilogue.
     fn form(&self) -> Form;
 
     /// The convolution of these operands, and the shape of the first output.
@@ -111,7 +111,7 @@ pub struct GradInput {
     pub scale: bool,
     /// The last input of its own is `count [1] i32`.
     pub counted: bool,
-    /// What becomes of the products' sums.
+    /// The finish of the products' sums.
     pub finish: Finish,
 }
 
@@ -157,7 +157,7 @@ impl Form {
         self.layer.names()[self.makes as usize]
     }
 
-    /// What the op makes of the convolution: a transposed one swaps its input and output.
+    /// The tensor of the convolution that the op makes; a transposed one swaps input and output.
     fn pass(&self) -> Makes {
         match (self.makes, self.layer) {
             (Makes::Output, Layer::ConvTranspose2x2) => Makes::GradInput,
@@ -197,7 +197,7 @@ impl Form {
         Inputs { operands: [a, b], scale, bias, residual, count, finish }
     }
 
-    /// Holds what the product reads besides its operands to the shape of its output.
+    /// Holds the inputs other than the operands to the shape of the product's output.
     fn check(&self, inputs: Inputs<'_, TensorDesc>, out: &TensorDesc) -> Result<(), OpError> {
         let (name, [a, b]) = (self.name(), inputs.operands);
         for (operand, desc) in self.operand_names().into_iter().zip([a, b]) {

@@ -49,7 +49,7 @@ struct Taps {
   }
 };
 
-// Of `all` images those that hold data: all without a count.
+// The number of images that hold data; all of them if there is no count.
 DEVICE int filled_images(const int* count, int all) {
   return count ? max(0, min(*count, all)) : all;
 }

@@ -1,7 +1,7 @@
 // Loaders: which 16 bytes of global memory belong where in a stage. They know shapes and padding,
-// and nothing of the product. What lies outside (padding, tails, images past the count) is zeros
-// that are not read. ALIGNED asks for channel counts that are multiples of 8, and for kernels of at
-// most MAX_TAPS rows and columns.
+// and nothing of the product. Values outside (padding, tails, images past the count) are zeros that
+// are not read. ALIGNED requires channel counts that are multiples of 8, and kernels of at most
+// MAX_TAPS rows and columns.
 #pragma once
 #include "gathered.cuh"
 #include "stepped.cuh"
@@ -34,8 +34,8 @@ DEVICE auto forward_operands(const half* x, const half* w, const Conv& conv, Sha
   }
 }
 
-// Those of the input's gradient, for the residue class of `y` and `x`. A row of g has `pitch`
-// values.
+// The operands of the input's gradient, for the residue class of `y` and `x`. A row of g has
+// `pitch` values.
 template <bool ALIGNED, class Left, class Right, class Window>
 DEVICE auto grad_input_operands(const half* g, const half* w, const Conv& conv, int pitch,
                                 const ResidueAxis& y, const ResidueAxis& x, Share share,

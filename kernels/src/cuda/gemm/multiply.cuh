@@ -4,8 +4,8 @@
 #pragma once
 #include "tile.cuh"
 
-// What a loader gives for 16 bytes of a stage: `valid` bytes from `from`, then zeros. `from` is
-// aligned to 16 and, with valid = 0, never read.
+// The source of 16 bytes of a stage, as a loader gives it: `valid` bytes from `from`, then zeros.
+// `from` is aligned to 16 and, with valid = 0, never read.
 struct Chunk {
   const half* from;
   int valid;
@@ -38,14 +38,14 @@ DEVICE int warp_column() {
   return threadIdx.x / 64 * T::WARP_COLUMNS;
 }
 
-// What else becomes of the left operand's fragments: nothing.
+// No sums of the left operand's rows: its fragments go into the product only.
 struct NoRowSums {
   DEVICE void clear() {}
   DEVICE void add(int, const unsigned (&)[4]) {}
 };
 
-// Sums over k of the left operand's rows, as products with ones. Of the two warps that have the
-// same rows each adds up every second 16 of them.
+// Sums over k of the left operand's rows, as products with ones. The two warps that have the same
+// rows take turns: each adds up every second 16 of them.
 template <class T>
 struct RowSums {
   bool wanted[2];  // of fragments with an even, an odd index
@@ -166,8 +166,8 @@ struct Loop {
   }
 
   // As multiply, below. Iteration n multiplies k-block n. Before its last step's products a barrier
-  // tells that k-block n + 1 is there, whose first fragments load then, and that k-block n is read:
-  // its stage is filled from there on to the same place in iteration n + 1.
+  // guarantees that k-block n + 1 is there, whose first fragments load then, and that k-block n is
+  // read: its stage is filled from there on to the same place in iteration n + 1.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
     constexpr int LAST = (T::STAGES - 1) * STAGE_BYTES;
     sums.clear();
@@ -211,7 +211,7 @@ struct Loop {
 };
 
 // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the stages
-// are free. Order of summation: k, alone.
+// are free. Order of summation: k only.
 template <class T, class Left, class Right, class From>
 DEVICE void multiply(Sums<T>& sums, From& from, int k_blocks, half* stages) {
   NoRowSums none;

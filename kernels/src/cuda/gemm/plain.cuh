@@ -4,7 +4,7 @@
 // SIDE x SIDE values of D. Operands are functions of their line and k, gathered value by value into
 // shared memory, DEPTH values of k at a time; those are summed by fused multiply-adds in order of
 // k, or with PRODUCTS_IN_TF32 on tensor cores, which round the factors; and then added to the sums
-// before. So the error of a sum grows with the number of k-blocks alone.
+// before. So the error of a sum grows only with the number of k-blocks.
 #pragma once
 #include "conv.cuh"
 #include "ptx_tf32.cuh"
@@ -63,7 +63,7 @@ DEVICE void multiply_k_block(PlainSums& sums, const float* a, const float* b) {
 #endif
 }
 
-// What a block has in shared memory: both operands, and later its values of D.
+// Shared memory of a block, in floats: both operands, and later its values of D.
 constexpr int PLAIN_FLOATS = 2 * SIDE * PITCH;
 static_assert(PLAIN_FLOATS >= SIDE * SIDE, "D fits");
 

@@ -6,14 +6,14 @@
 #include "conv.cuh"
 #include "multiply.cuh"
 
-// What a k-block asks for, in bits: its tap's column (from bit 0) and row (from bit 15), whether it
-// is its tap's last and only part of it are channels, and whether it lies past the end. A chunk
-// keeps the bits of all that it has no data for.
+// The demands of a k-block, in bits: its tap's column (from bit 0) and row (from bit 15), TAIL if
+// it is its tap's last and only part of it are channels, and PAST if it lies past the end. A chunk
+// keeps the bits of all demands that it has no data for.
 constexpr int MAX_TAPS = 14;  // of a kernel's row or column
 constexpr int ROW_BITS = 15;
 constexpr unsigned TAIL = 1u << 30, PAST = 1u << 31;
 
-// Taps, from that at position `first`, which lie outside of `extent` positions.
+// Taps, from the one at position `first`, that lie outside of `extent` positions.
 DEVICE unsigned taps_outside(int first, int extent) {
   const int low = min(max(-first, 0), MAX_TAPS), high = min(max(extent - first, 0), MAX_TAPS);
   return ((1u << low) - 1) | (((1u << MAX_TAPS) - 1) & ~((1u << high) - 1));
@@ -42,7 +42,7 @@ struct TapWalk {
   }
   // First channel of a tap's last k-block.
   DEVICE int last() const { return (channels - 1) / DEPTH * DEPTH; }
-  // Whether chunk or line `c` of a k-block is not there in a tap's last.
+  // TAIL if chunk or line `c` of a k-block is missing in the last one of a tap.
   DEVICE unsigned tail_of(int c) const { return last() + c >= channels ? TAIL : 0; }
   DEVICE void ask() {
     asks = tap | (c > channels - DEPTH ? TAIL : 0) | (blocks <= 0 ? PAST : 0);
@@ -181,7 +181,7 @@ struct PositionOperands {
   int height, width;
   int h, w;        // of the corner in x
   int h_now;       // the same, or FAR
-  int h_end, w_end;  // where h and w begin anew: behind the last output row and column
+  int h_end, w_end;  // where h and w start over: behind the last output row and column
   // A k-block is some images, rows and columns of positions, each with at most one carry.
   int h_step, w_step, x_step;
   int line_carry, image_carry;            // elements that a carry adds to x_step

@@ -1,4 +1,4 @@
-//! What a plan would cost: a model of waves of blocks, and of partial sums.
+//! The cost of a plan: a model of waves of blocks, and of partial sums.
 //!
 //! It compares plans of one product, so only the ratios of its numbers matter. They follow from
 //! counts of machine instructions and from published bandwidths. Not verified on hardware.

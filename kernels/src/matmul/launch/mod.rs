@@ -64,7 +64,7 @@ fn check_reals(buffers: &[Buffer<'_>]) {
     }
 }
 
-/// What a pass does to its sums, and the number of images in use; absent parts are `None`.
+/// The work of a pass on its sums, and the number of images in use; absent parts are `None`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extras<'a> {
     /// Factor per output channel, f32.
@@ -75,16 +75,16 @@ pub(crate) struct Extras<'a> {
     pub residual: Option<Buffer<'a>>,
     /// Height and width of the residual, if each position reads its nearest.
     pub nearest: Option<[usize; 2]>,
-    /// Where it is not positive the result is 0: an activation, or its signs; not beside a
+    /// An activation, or its signs: the result is 0 where it is not positive. Not together with a
     /// scale or a smaller residual.
     pub mask: Option<Buffer<'a>>,
     /// Negative results become 0.
     pub relu: bool,
-    /// Where a forward pass puts the signs of its result; not beside a mask or a smaller residual.
+    /// Signs of a forward pass's result, written; not together with a mask or a smaller residual.
     pub signs: Option<Buffer<'a>>,
     /// Images in use, `[1] i32`.
     pub count: Option<Buffer<'a>>,
-    /// Where the gradient of the weights puts the sum of `g`, f32.
+    /// The sum of `g`, f32, written by the gradient of the weights.
     pub bias_grad: Option<Buffer<'a>>,
 }
 

@@ -1,6 +1,6 @@
 //! Gradients whose rows are no whole chunks: a copy with rows that are, which kernels read in
-//! chunks. Cost: the gradient is read and written once more, which is little beside a product that
-//! is gathered value by value: it has few columns.
+//! chunks. Cost: the gradient is read and written once more, which is little compared with a
+//! product that is gathered value by value: it has few columns.
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, Precision};
 
@@ -26,8 +26,8 @@ pub(super) fn workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
     if is_padded(gpu, s) { copy_bytes(s).next_multiple_of(256) } else { 0 }
 }
 
-/// What the products read in place of `g`, and the launch that copies it, to `offset` of the
-/// workspace.
+/// The padded copy that the products read in place of `g`, and the launch that makes it, at
+/// `offset` of the workspace.
 pub(super) fn gradient(
     args: &LaunchArgs<'_>,
     s: &ConvShape,

@@ -35,7 +35,7 @@ pub(super) struct Variant {
     pub block_cycles: f64,
 }
 
-/// What the conditions of a variant look at.
+/// The properties of a product that the conditions of a variant look at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem {
     /// Rows and columns of the output.
@@ -123,7 +123,7 @@ pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
 pub(super) const GRAD_WEIGHT_BIAS_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_weight_bias_f16_padded_small", ..SMALL }];
 
-/// What a model of time has to know of a kernel's tile.
+/// The properties of a kernel's tile that a model of time needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tile {
     rows: usize,

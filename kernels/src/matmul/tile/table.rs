@@ -7,7 +7,7 @@ use crate::matmul::rows::low_bits;
 /// Longest run of a row: one packed panel of the right matrix then takes half of a 32 KiB L1.
 pub(in crate::matmul) const MAX_RUN: usize = 256;
 
-/// What a tap outside the map reads.
+/// The values that a tap outside the map reads.
 static ZEROS: [f32; MAX_RUN] = [0.0; MAX_RUN];
 
 /// The taps that a block of the reduction covers.

@@ -1,4 +1,4 @@
-//! Cases of `all_reduce` for the table of ops: one rank, whose sum is what it brings.
+//! Cases of `all_reduce` for the table of ops: one rank, whose sum is its own input.
 
 use std::sync::Arc;
 

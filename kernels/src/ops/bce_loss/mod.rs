@@ -31,7 +31,7 @@ pub struct BceLoss {
 }
 
 op_inputs! {
-    /// What [`BceLoss`] reads.
+    /// The inputs of [`BceLoss`].
     pub struct BceLossInputs {
         /// `[M]` or `[M, 1]`.
         logits,
@@ -46,7 +46,7 @@ op_inputs! {
 
 const NAME: &str = "bce_loss";
 
-/// Checks what the loss and its gradient read.
+/// Checks the inputs of the loss and its gradient.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
     let inputs = BceLossInputs::of(inputs);
     let logits = inputs.logits;

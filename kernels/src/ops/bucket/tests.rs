@@ -1,4 +1,4 @@
-//! Buckets by hand, and that what was filled is emptied.
+//! Buckets by hand, and that a filled bucket is emptied.
 
 use super::{EmptyBucket, FillBucket};
 use crate::cpu::HostTensor;

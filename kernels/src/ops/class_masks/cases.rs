@@ -49,7 +49,7 @@ fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
     OpCase::new(label, Arc::new(ClassMasks { relu: false }), inputs).grad(&[0, 1, 2])
 }
 
-/// The gradient alone: masked where x is not positive, with the gradient of a bias of x.
+/// The gradient only: masked where x is not positive, with the gradient of a bias of x.
 fn gradient(case: &OpCase, relu: bool, bias_grad: bool) -> OpCase {
     let [x, w, _, labels, count] = &case.inputs[..] else { unreachable!("five inputs") };
     let g = normal(&TensorDesc::new(Role::Gradient, &x.desc.shape[..3]), 5, 1.0);

@@ -80,7 +80,7 @@ DEVICE void class_masks(const real* x, const real* w, const float* b, const int*
 CLASS_MASKS(class_masks_f16x8, WIDE)
 CLASS_MASKS(class_masks_f16, 1)
 
-// Gradient of the input of one row, and what the row adds to those of its class.
+// Gradient of the input of one row, and the row's summands of the gradients of its class.
 template <int W>
 DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const int* labels,
                              const int* count, real* dx, float* partials, int pixels, int channels,

@@ -32,7 +32,7 @@ pub struct ClassMasks {
 }
 
 op_inputs! {
-    /// What [`ClassMasks`] reads.
+    /// The inputs of [`ClassMasks`].
     pub struct ClassMasksInputs {
         /// `[M, H, W, C]`.
         x,
@@ -48,7 +48,7 @@ op_inputs! {
 }
 
 op_inputs! {
-    /// What [`ClassMasksGrad`] reads.
+    /// The inputs of [`ClassMasksGrad`].
     pub struct ClassMasksGradInputs {
         /// `[M, H, W]`.
         g,
@@ -65,7 +65,7 @@ op_inputs! {
 
 const NAME: &str = "class_masks";
 
-/// Checks what the op and its gradient read.
+/// Checks the inputs of the op and its gradient.
 fn check_inputs(
     dims: &mut Dims,
     op: &'static str,

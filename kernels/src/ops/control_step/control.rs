@@ -1,4 +1,4 @@
-//! What `control_step` decides, as it crosses from one kernel to the next and to the host.
+//! The decisions of `control_step`, as they go from one kernel to the next and to the host.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -11,14 +11,13 @@ use crate::{Role, TensorDesc};
 pub struct Control {
     /// Learning rate of this step.
     pub lr: f32,
-    /// What gradients are multiplied with: the clip factor over the loss scale and the number of
-    /// micro-steps.
+    /// The factor of gradients: the clip factor over the loss scale and the number of micro-steps.
     pub grad_factor: f32,
     /// 1 to apply the update, 0 to skip it.
     pub applied: f32,
     /// Loss scale that the gradients were computed with.
     pub loss_scale: f32,
-    /// What a shared warm-up takes off the rate of every parameter, `lr` included; else 0.
+    /// The amount that a shared warm-up takes off every parameter's rate, `lr` included; else 0.
     pub warmup_cut: f32,
 }
 

@@ -32,7 +32,7 @@ struct Schedule {
 };
 static_assert(sizeof(Schedule) == 48 + 8 * MAX_MILESTONES + 8, "cuda.rs builds it");
 
-// What stays the same from step to step. Equal to the struct that cuda.rs builds.
+// Settings that stay the same from step to step. Equal to the struct that cuda.rs builds.
 struct Rules {
   float clip_norm;  // 0: no clipping
   unsigned growth_interval;
@@ -67,7 +67,7 @@ DEVICE double learning_rate(const Schedule& s, uint64_t step) {
   return s.base * warmup(s, step) * decay(s, step);
 }
 
-// What the warm-up takes off the full rate.
+// The amount that the warm-up takes off the full rate.
 DEVICE double warmup_cut(const Schedule& s, uint64_t step) {
   if (step >= s.warmup_steps) return 0.0;
   return s.base * decay(s, step) - learning_rate(s, step);

@@ -1,4 +1,4 @@
-//! What a step does, decided on the device: learning rate, clipping, loss scale, and whether the
+//! Decisions of a step, made on the device: learning rate, clipping, loss scale, and whether the
 //! update happens at all.
 //!
 //! Tensors: `norms [n+1]` f32 (last: the norm of all gradients, still times the loss scale),
@@ -45,13 +45,13 @@ pub struct ControlStep {
     pub clip_norm: f32,
     /// Clean steps before the loss scale doubles.
     pub growth_interval: u32,
-    /// Whether the loss scale changes.
+    /// The loss scale changes.
     pub dynamic: bool,
-    /// Whether the warm-up lowers all rates by the same amount.
+    /// The warm-up lowers all rates by the same amount.
     pub shared_warmup: bool,
     /// The schedule's step at the first update.
     pub first_step: u64,
-    /// Whether the schedule goes on at a skipped step.
+    /// The schedule goes on at a skipped step.
     pub count_skipped: bool,
     /// Micro-steps whose gradients were added up: the update takes their mean.
     pub micro_steps: u32,
@@ -59,7 +59,7 @@ pub struct ControlStep {
 
 const NAME: &str = "control_step";
 
-/// Milestones of a schedule at most: what the CUDA kernel's argument holds.
+/// Maximum number of milestones of a schedule: the capacity of the CUDA kernel's argument.
 pub const MAX_MILESTONES: usize = 16;
 
 impl Op for ControlStep {
@@ -125,7 +125,7 @@ impl Op for ControlStep {
 }
 
 impl ControlStep {
-    /// What the step does whose gradients have this norm, still times the loss scale.
+    /// The decisions for a step whose gradients have this norm, still times the loss scale.
     fn decide(&self, step: i32, scaled_norm: f32, finite: bool, loss_scale: f32) -> Control {
         let divisor = loss_scale * self.micro_steps as f32;
         let step = self.first_step + u64::try_from(step).unwrap_or(0);
@@ -139,7 +139,7 @@ impl ControlStep {
         }
     }
 
-    /// What clipping multiplies gradients with that were divided by `divisor`.
+    /// The factor by which clipping multiplies gradients that were divided by `divisor`.
     fn clip_factor(&self, scaled_norm: f32, divisor: f32) -> f32 {
         if self.clip_norm == 0.0 {
             return 1.0;

@@ -16,7 +16,7 @@ pub enum LrSchedule {
         warmup_factor: f64,
         /// First steps with a lower rate.
         milestones: Vec<u64>,
-        /// What each milestone multiplies the rate with.
+        /// The factor of the rate at each milestone.
         gamma: f64,
     },
     /// After the warm-up, half a cosine from `base` at `warmup_steps` to `min` at `total_steps`,
@@ -36,7 +36,7 @@ pub enum LrSchedule {
 }
 
 impl LrSchedule {
-    /// What the warm-up takes off the full rate of step `step`.
+    /// The amount that the warm-up takes off the full rate of step `step`.
     pub(super) fn warmup_cut(&self, step: u64) -> f64 {
         let (Self::Multistep { base, warmup_steps, .. } | Self::Cosine { base, warmup_steps, .. }) =
             self;

@@ -39,7 +39,7 @@ fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> C
     Control::read(run_updating(op, &[norms, int(finite)], state).expect("fits")[0].as_f32())
 }
 
-/// In the order of memory.
+/// A control of fields in the order of memory.
 fn control([lr, grad_factor, applied, loss_scale]: [f32; 4]) -> Control {
     Control { lr, grad_factor, applied, loss_scale, warmup_cut: 0.0 }
 }
@@ -86,7 +86,7 @@ fn a_fixed_scale() {
     assert_eq!(read(&state), (5, 1.0, 5, 1));
 }
 
-/// An unscaled norm of 4 against 2 halves; one of 1 is left alone.
+/// An unscaled norm of 4 against 2 halves; one of 1 is left as it is.
 #[test]
 fn clipping_by_hand() {
     let (op, mut state) = (op(2.0, false), state(4.0));

@@ -46,7 +46,7 @@
 
 REALS(fp32, tf32)
 
-// What becomes of the sums of a row: those of ActivationRows and of GradientRows for floats.
+// The epilogue of a row: the work of both ActivationRows and GradientRows, for floats.
 struct PlainRows {
   real* y;
   const float *scale, *bias;          // of a column, or null

@@ -47,7 +47,7 @@ pub struct Conv2d {
 }
 
 op_inputs! {
-    /// What [`Conv2d`] reads; the optional ones by its flags.
+    /// The inputs of [`Conv2d`]; the optional ones by its flags.
     pub struct Conv2dInputs {
         /// `[N, H, W, C]`.
         x,

@@ -1,5 +1,5 @@
-//! A case drawn by hand, the epilogue, counts, and what is refused. That the sums are right for
-//! many shapes is tested where they are made, in `matmul`.
+//! A case drawn by hand, the epilogue, counts, and what is refused. Sums of many shapes are tested
+//! where they are made, in `matmul`.
 
 use super::*;
 use crate::cpu::HostTensor;

@@ -31,7 +31,7 @@ pub struct ConvTranspose2x2 {
 }
 
 op_inputs! {
-    /// What [`ConvTranspose2x2`] reads.
+    /// The inputs of [`ConvTranspose2x2`].
     pub struct ConvTranspose2x2Inputs {
         /// `[N, H, W, C]`.
         x,

@@ -28,7 +28,7 @@ pub(super) fn launches(op: &DecodeProposals, args: &LaunchArgs<'_>) -> Vec<Launc
                 .arg(idx.read())
                 .arg(anchors.read())
                 .arg(network_sizes.read())
-                // A launch writes the rows of its levels alone.
+                // A launch writes only the rows of its levels.
                 .arg(args.outputs[0].write())
                 .arg(args.outputs[1].write())
                 .arg(levels)

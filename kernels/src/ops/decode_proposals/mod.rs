@@ -41,7 +41,7 @@ pub struct DecodeProposals {
 
 const NAME: &str = "decode_proposals";
 
-/// What [`DecodeProposals`] reads.
+/// The inputs of [`DecodeProposals`].
 #[derive(Debug, Clone)]
 pub struct DecodeProposalsInputs<T> {
     /// Selected anchors, `[N, M]` i32.
@@ -114,7 +114,7 @@ impl Op for DecodeProposals {
     }
 
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // Of the maps only the selected anchors are read: 5 values, an index and the anchor.
+        // Only the selected anchors of the maps are read: 5 values, an index and the anchor.
         let rows = outputs[1].len() as u64;
         Cost { flops: 40 * rows, bytes: (5 + 1 + 4 + 5) * 4 * rows }
     }

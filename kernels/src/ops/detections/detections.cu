@@ -32,7 +32,7 @@
 constexpr int THREADS = 256;
 constexpr int SORT_CAPACITY = 2048;  // keys sorted in shared memory (16 KB)
 
-// What a detection must be, and the extents.
+// The requirements of a detection, and the extents.
 struct Setting {
   float score_threshold, nms_threshold, min_size;
   int plus_one;

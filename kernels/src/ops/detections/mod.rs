@@ -45,7 +45,7 @@ pub struct Detections {
 }
 
 op_inputs! {
-    /// What [`Detections`] reads.
+    /// The inputs of [`Detections`].
     pub struct DetectionsInputs {
         /// `[M, K+1]`.
         class_logits,

@@ -31,7 +31,7 @@ pub struct EncodeBoxes {
 }
 
 op_inputs! {
-    /// What [`EncodeBoxes`] reads.
+    /// The inputs of [`EncodeBoxes`].
     pub struct EncodeBoxesInputs {
         /// `[M, 4]` f32.
         boxes,

@@ -22,7 +22,7 @@ pub use cases::cases;
 pub struct GatherAnchors;
 
 op_inputs! {
-    /// What [`GatherAnchors`] reads.
+    /// The inputs of [`GatherAnchors`].
     pub struct GatherAnchorsInputs {
         /// `[A_total, 4]` f32.
         anchors,

@@ -1,6 +1,6 @@
-//! 3x3 neighbourhoods of the feature cells of chosen anchors: what the sparse RPN head reads.
+//! 3x3 neighbourhoods of the feature cells of chosen anchors: the input of the sparse RPN head.
 //!
-//! A 3x3 convolution (padding 1) at the cells of sampled anchors alone is a product of these rows
+//! A 3x3 convolution (padding 1) at the cells of sampled anchors only is a product of these rows
 //! with its weights `[K, 3, 3, C]`, so the head's backward pass need not be dense.
 //! Tensors: `feature_l [N, h_l, w_l, C]` f32 for each level, `idx [N, B]` i32 (anchors of an image
 //! in the order level, y, x, anchor of the cell; -1 = none) (all in) -> `patches [N*B, 9*C]`

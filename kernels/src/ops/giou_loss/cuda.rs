@@ -5,7 +5,7 @@ use device::{Arg, BLOCK, Launch, LaunchArgs};
 use super::{GiouLoss, GiouLossInputs};
 use crate::losses::launch::{LossRows, ROW_THREADS, assert_real, blocks, loss_gradient};
 
-/// What both kernels take first.
+/// Adds the arguments that both kernels take first.
 fn read(launch: Launch, args: &LaunchArgs<'_>, weights: [f32; 4], ipg: usize) -> Launch {
     let inputs = GiouLossInputs::of(&args.inputs);
     assert_real(inputs.deltas.desc);

@@ -65,7 +65,7 @@ struct Giou {
   float slope[4];  // by the corners of the predicted box
 };
 
-// What `a` gets of the derivative of max(a, b).
+// The derivative of max(a, b) by `a`; both share it where they are equal.
 DEVICE double share_of_max(double a, double b) { return a > b ? 1.0 : a < b ? 0.0 : 0.5; }
 
 DEVICE Giou giou_loss(const float (&pred)[4], float4 matched) {

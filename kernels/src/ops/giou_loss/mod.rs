@@ -34,7 +34,7 @@ pub struct GiouLoss {
 }
 
 op_inputs! {
-    /// What [`GiouLoss`] reads.
+    /// The inputs of [`GiouLoss`].
     pub struct GiouLossInputs {
         /// `[M, 4]`.
         deltas,
@@ -53,7 +53,7 @@ op_inputs! {
 
 const NAME: &str = "giou_loss";
 
-/// Checks what the loss and its gradient read.
+/// Checks the inputs of the loss and its gradient.
 fn check_inputs(
     op: &'static str,
     weights: [f32; 4],

@@ -36,7 +36,7 @@ const SUMS: &str = "group_norm_grad_sums";
 const INPUT: &str = "group_norm_grad_input";
 const PARAMS: &str = "group_norm_grad_params";
 
-/// Checks what the first two steps share.
+/// Checks the inputs that the first two steps share.
 fn check_common(
     dims: &mut Dims,
     op: &'static str,

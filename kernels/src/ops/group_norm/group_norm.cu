@@ -36,7 +36,7 @@ struct Map {
 };
 static_assert(sizeof(Map) == 20, "as cuda.rs lays it out");
 
-// Where a block of a pass over a map works.
+// The part of a map that a block of a pass works on.
 struct Part {
   RowWalk walk;
   int image, begin, end, channel;

@@ -33,7 +33,7 @@ pub use grad::{GroupNormGradInput, GroupNormGradParams, GroupNormGradSums};
 pub struct GroupNorm {
     /// Number of groups; it divides C.
     pub groups: usize,
-    /// Added to the variance.
+    /// Summand of the variance.
     pub eps: f32,
     /// Negative results become 0.
     pub relu: bool,
@@ -42,7 +42,7 @@ pub struct GroupNorm {
 }
 
 op_inputs! {
-    /// What [`GroupNorm`] reads.
+    /// The inputs of [`GroupNorm`].
     pub struct GroupNormInputs {
         /// `[N, H, W, C]`.
         x,

@@ -12,7 +12,7 @@
 // memory where tiles are empty, else by latency.
 // Numerics: fp32 in the order first, second, patches, each in the order of its rows; rounded once;
 // deterministic.
-// Edges: maps past the levels of the RoIs get patches alone.
+// Edges: maps past the levels of the RoIs get only patches.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 

@@ -27,7 +27,7 @@ pub struct Linear {
 }
 
 op_inputs! {
-    /// What [`Linear`] reads.
+    /// The inputs of [`Linear`].
     pub struct LinearInputs {
         /// `[M, ..]`.
         x,

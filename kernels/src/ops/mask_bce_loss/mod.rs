@@ -33,7 +33,7 @@ pub struct MaskBceLoss {
 }
 
 op_inputs! {
-    /// What [`MaskBceLoss`] reads.
+    /// The inputs of [`MaskBceLoss`].
     pub struct MaskBceLossInputs {
         /// `[M, S, S]`.
         mask_logits,
@@ -52,7 +52,7 @@ op_inputs! {
 
 const NAME: &str = "mask_bce_loss";
 
-/// Checks what the loss and its gradient read.
+/// Checks the inputs of the loss and its gradient.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
     let inputs = MaskBceLossInputs::of(inputs);
     check::floats_ranked(op, "mask_logits", inputs.mask_logits, "[M, S, S]")?;

@@ -59,7 +59,7 @@ DEVICE Tap tap_of(const Axis& axis, int bin, int sample) {
           outside ? 0.0f : fraction * axis.weight};
 }
 
-// First and last source pixel that bins `from` to `to` read; too wide is no fault.
+// First and last source pixel that bins `from` to `to` read; the range may be too wide.
 DEVICE int2 source_range(const Axis& axis, int from, int to) {
   const Tap a = tap_of(axis, from, 0), b = tap_of(axis, to, axis.grid - 1);
   // Positions ascend, unless the RoI is not finite.

@@ -50,7 +50,7 @@ pub struct MaskTargets {
 }
 
 op_inputs! {
-    /// What [`MaskTargets`] reads.
+    /// The inputs of [`MaskTargets`].
     pub struct MaskTargetsInputs {
         /// `[M, 4]` f32.
         mask_rois,

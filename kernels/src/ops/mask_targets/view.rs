@@ -1,8 +1,8 @@
-//! How an image came to network size: what a mask target is read through.
+//! The way of an image to network size, through which mask targets are read.
 
 use crate::resize::nearest_source;
 
-/// How an image came to network size.
+/// The way of an image to network size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View {
     /// Height and width of the source.

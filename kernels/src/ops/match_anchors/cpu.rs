@@ -11,7 +11,7 @@ use crate::cpu::CpuArgs;
 /// Anchors of a tile: their columns, one row of overlaps and the results fit in L1 and L2.
 const TILE: usize = 2048;
 
-/// What one image is matched with.
+/// The inputs of the matching of one image.
 struct Image<'a> {
     anchors: &'a [Box4],
     gts: &'a [Box4],

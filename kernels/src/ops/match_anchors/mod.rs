@@ -44,7 +44,7 @@ pub struct MatchAnchors {
 }
 
 op_inputs! {
-    /// What [`MatchAnchors`] reads.
+    /// The inputs of [`MatchAnchors`].
     pub struct MatchAnchorsInputs {
         /// `[A_total, 4]` f32.
         anchors,

@@ -46,7 +46,7 @@ impl MaxPool {
     fn check(&self, op: &'static str) -> Result<(), OpError> {
         check::parameter(op, "kernel", self.kernel > 0, "at least 1", self.kernel)?;
         check::parameter(op, "stride", self.stride > 0, "at least 1", self.stride)?;
-        // With more, a window could lie in the padding alone and would have no maximum.
+        // With more, a window could lie entirely in the padding and would have no maximum.
         check::parameter(op, "pad", 2 * self.pad <= self.kernel, "at most kernel / 2", self.pad)
     }
 

@@ -27,7 +27,7 @@ use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
-/// Over what `post_top_n` counts.
+/// The lists that `post_top_n` counts over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProposalScope {
     /// Over an image: its best survivors of all levels, by (score, row).
@@ -53,12 +53,12 @@ pub struct NmsProposals {
     pub level_top_n: Option<usize>,
     /// Boxes are inclusive.
     pub plus_one: bool,
-    /// What `post_top_n` counts over.
+    /// The lists that `post_top_n` counts over.
     pub scope: ProposalScope,
 }
 
 op_inputs! {
-    /// What [`NmsProposals`] reads.
+    /// The inputs of [`NmsProposals`].
     pub struct NmsProposalsInputs {
         /// `[N, M, 4]` f32.
         boxes,

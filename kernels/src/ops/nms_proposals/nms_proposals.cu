@@ -200,7 +200,7 @@ DEVICE Words load_words(const uint64_t* RESTRICT words, int chunk, int word) {
 }
 
 // Walks the groups, each in chunks of 64 rows: a warp decides which rows of the chunk stay, then
-// each warp takes what they suppress in one of the chunks behind. A block takes every
+// each warp removes the rows that they suppress in one of the later chunks. A block takes every
 // LEVEL_SLOTS-th group of an image; grid: LEVEL_SLOTS, N. Dynamic shared memory: a bit a row.
 KERNEL(WALK_THREADS)
 nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshold, int plus_one) {
@@ -220,7 +220,7 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
     for (int c = threadIdx.x; c < chunks; c += WALK_THREADS) removed[c] = 0;
     __syncthreads();
     int total = 0;
-    // What a warp needs of a chunk is loaded before it is known which rows stay, and the rivals
+    // A warp's words of a chunk are loaded before it is known which rows stay, and the rivals
     // within a chunk one step ahead: the steps follow one another, so their latencies add up.
     Words rivals;
     if (warp == 0) rivals = load_words(words, start / NMS_CHUNK, 0);
@@ -317,7 +317,7 @@ nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
     return true;
   };
   const Boundary best = group.boundary(keep, rank, histogram, sums, ties);
-  // Of equal ranks those with the lowest image and row.
+  // Among rows of equal rank, the lowest image and row win.
   unsigned last = 0xffffffffu;
   if (best.need < ties) {
     const auto place = [rows, best](uint64_t key, int image, unsigned& v) {

@@ -39,7 +39,7 @@ pub struct Preprocess {
     pub mean: [f32; 3],
     /// Divided by after that.
     pub std: [f32; 3],
-    /// What a byte is multiplied with first: 1/255 or 1.
+    /// The first factor of a byte: 1/255 or 1.
     pub pixel_scale: f32,
     /// Blue first.
     pub bgr: bool,
@@ -48,7 +48,7 @@ pub struct Preprocess {
 }
 
 op_inputs! {
-    /// What [`Preprocess`] reads.
+    /// The inputs of [`Preprocess`].
     pub struct PreprocessInputs {
         /// `[N, B]`.
         pixels,

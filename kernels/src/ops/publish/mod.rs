@@ -36,7 +36,7 @@ pub struct Publish;
 
 const NAME: &str = "publish";
 
-/// Inputs at most: what the CUDA kernel's argument holds.
+/// Maximum number of inputs: the capacity of the CUDA kernel's argument.
 pub const MAX_INPUTS: usize = 64;
 
 impl Op for Publish {

@@ -7,8 +7,8 @@ use crate::case::{OpCase, integers, normal, uniform};
 use crate::cpu::{HostData, HostTensor};
 use crate::{Role, TensorDesc};
 
-/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins, boxes
-/// that are none, more RoIs and channels than a block takes at once, and a training shape of the
+/// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins,
+/// invalid boxes, more RoIs and channels than a block takes at once, and a training shape of the
 /// box head at a narrow width.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();

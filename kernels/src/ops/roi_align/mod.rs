@@ -68,7 +68,7 @@ op_inputs! {
     }
 }
 
-/// What [`RoiAlign`] reads.
+/// The inputs of [`RoiAlign`].
 #[derive(Debug, Clone)]
 pub struct RoiAlignInputs<T> {
     /// A level each, `[N, h_l, w_l, C]`.

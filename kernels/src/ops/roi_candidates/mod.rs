@@ -1,4 +1,4 @@
-//! What the RoI heads may be trained on: proposals and ground truth, labelled.
+//! Candidates that the RoI heads may be trained on: labelled proposals and ground truth.
 //!
 //! Matches torchvision's `add_gt_proposals` and `assign_targets_to_proposals` (no low-quality
 //! matches): class of the best ground truth from `fg_iou`, background below `bg_iou`.
@@ -37,7 +37,7 @@ pub struct RoiCandidates {
 }
 
 op_inputs! {
-    /// What [`RoiCandidates`] reads.
+    /// The inputs of [`RoiCandidates`].
     pub struct RoiCandidatesInputs {
         /// `[N, P, 4]` f32.
         proposals,

@@ -1,4 +1,4 @@
-// Labels what the RoI heads may be trained on; torchvision's add_gt_proposals and
+// Labels candidates that the RoI heads may be trained on; torchvision's add_gt_proposals and
 // assign_targets_to_proposals.
 //
 //   proposals   [N, max_proposals, 4]  float  in   boxes of each image

@@ -24,7 +24,7 @@ pub use cases::cases;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RpnHead;
 
-/// What [`RpnHead`] reads.
+/// The inputs of [`RpnHead`].
 #[derive(Debug, Clone)]
 pub struct RpnHeadInputs<T> {
     /// `[K, 3, 3, C]` and `[K]`.
@@ -62,7 +62,7 @@ impl<'a, T> RpnHeadInputs<&'a T> {
 const NAME: &str = "rpn_head";
 /// Inputs before the maps.
 pub const FIRST_MAP: usize = 6;
-/// What a hidden map in fp16 adds to the error of an output, in units of its root mean square: 2^-11
+/// The error that a hidden map in fp16 adds to an output, in units of its root mean square: 2^-11
 /// of each of its values, which shows where their products cancel.
 pub(super) const HIDDEN_ROUNDING: f64 = 1e-3;
 /// Levels, anchors of a cell, and what channels are a multiple of; as in `rpn_head.cu`.

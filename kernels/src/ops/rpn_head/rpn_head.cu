@@ -56,7 +56,7 @@ DEVICE unsigned relu_pair(float a, float b) {
   return low | (unsigned)__half_as_ushort(__float2half_rn(b < 0.0f ? 0.0f : b)) << 16;
 }
 
-// Adds to `outputs` [T::ROWS, OUTPUTS] what the columns of the tile at `first_column` give. All
+// Adds the products of the tile's columns at `first_column` to `outputs` [T::ROWS, OUTPUTS]. All
 // threads of the block come, and are done with `outputs` at the end.
 template <class T>
 DEVICE void predict(const Sums<T>& sums, const float* bias, const Predictors& predictors,

@@ -66,7 +66,7 @@ struct Rule {
 };
 static_assert(sizeof(Rule) == 24, "as the launch lays it out");
 
-// Takes the draws over byte `digit`, from what the launch before stored, and stores them in turn.
+// Takes the draws of the launch before over byte `digit`, and stores them in turn.
 DEVICE void advance(Draw (&draws)[CLASSES], const Scratch& in, const Rule& rule, int digit,
                     int* scratch) {
   if (digit == 0) {

@@ -41,7 +41,7 @@ pub struct SampleRois {
 }
 
 op_inputs! {
-    /// What [`SampleRois`] reads.
+    /// The inputs of [`SampleRois`].
     pub struct SampleRoisInputs {
         /// `[N, C, 4]` f32.
         candidates,

@@ -33,7 +33,7 @@ pub struct SmoothL1Loss {
 }
 
 op_inputs! {
-    /// What [`SmoothL1Loss`] reads.
+    /// The inputs of [`SmoothL1Loss`].
     pub struct SmoothL1LossInputs {
         /// `[M, 4]`.
         pred,
@@ -50,7 +50,7 @@ op_inputs! {
 
 const NAME: &str = "smooth_l1_loss";
 
-/// Checks what the loss and its gradient read.
+/// Checks the inputs of the loss and its gradient.
 fn check_inputs(
     op: &'static str,
     beta: f32,

@@ -31,7 +31,7 @@ pub struct SoftmaxCrossEntropy {
 }
 
 op_inputs! {
-    /// What [`SoftmaxCrossEntropy`] reads.
+    /// The inputs of [`SoftmaxCrossEntropy`].
     pub struct SoftmaxCrossEntropyInputs {
         /// `[M, K+1]`.
         logits,
@@ -46,7 +46,7 @@ op_inputs! {
 
 const NAME: &str = "softmax_cross_entropy";
 
-/// Checks what the loss and its gradient read.
+/// Checks the inputs of the loss and its gradient.
 fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
     let inputs = SoftmaxCrossEntropyInputs::of(inputs);
     check::floats_ranked(op, "logits", inputs.logits, "[M, K+1]")?;

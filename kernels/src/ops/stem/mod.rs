@@ -25,7 +25,7 @@ pub use cases::cases;
 pub struct Stem;
 
 op_inputs! {
-    /// What [`Stem`] reads.
+    /// The inputs of [`Stem`].
     pub struct StemInputs {
         /// `[N, H, W, 4]`.
         x,

@@ -10,7 +10,7 @@ use crate::{Role, TensorDesc};
 /// weights, and more terms than one CUDA launch adds.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [&[usize]; 6] = [&[0], &[1], &[5, 7, 11], &[16383], &[16385], &[2, 25, 42, 256]];
-    // Of eight elements and seven.
+    // A full vector of eight elements, and seven more.
     let tail: &[usize] = &[15];
     shapes
         .iter()

@@ -1,4 +1,4 @@
-//! Sum of tensors of one shape: joins gradients that reach a tensor on several ways.
+//! Sum of tensors of one shape: adds the gradients of a tensor that has several readers.
 //!
 //! Tensors: `x_0 .. x_{n-1}` (n >= 1, f32, any shape, in) -> `y` (same shape and role as `x_0`,
 //! overwritten). Terms are added in the order of the inputs, so the result is deterministic.

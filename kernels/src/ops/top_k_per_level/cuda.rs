@@ -14,7 +14,7 @@ const SPAN: usize = 8192;
 /// Bins of the histograms of one image and level.
 const BINS: usize = 3 * 2048;
 
-/// What the launches of some levels need of each of them.
+/// The values of a level that the launches need.
 struct Level {
     len: usize,
     kept: usize,
@@ -67,7 +67,7 @@ impl Plan {
         if self.blocks > 0 { self.problems() * BINS } else { 0 }
     }
 
-    /// `Scratch` of `top_k_per_level.cu`; what a kernel does not touch is null.
+    /// `Scratch` of `top_k_per_level.cu`; a piece that a kernel does not touch is null.
     fn scratch(&self, workspace: Workspace, accesses: [Option<Access>; 3]) -> Arg {
         let pieces = [
             (0, 4 * self.num_bins()),
@@ -123,7 +123,7 @@ fn group(plan: &Plan, args: &LaunchArgs<'_>, levels: &Arg, half: bool) -> Vec<La
             .arg(level_of.write())
             .len(plan.num_bins()),
     ];
-    // Two digits tell all halves apart.
+    // Two digits distinguish all halves.
     let passes = if half { 2 } else { 3 };
     let histogram = name("top_k_histogram_f16", "top_k_histogram_f32");
     let count = name("top_k_count_f16", "top_k_count_f32");

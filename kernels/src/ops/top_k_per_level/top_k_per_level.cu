@@ -15,8 +15,8 @@
 // Numerics: exact.
 // Edges: NaN ranks with minus infinity; ties, however many, go to the lower index.
 //
-// A level that fits the sort goes straight to it. Of a larger one, histograms of 11-bit digits find
-// the k-th rank (two passes for half, whose ranks differ in their upper 19 bits alone, three for
+// A level that fits the sort goes straight to it. In a larger one, histograms of 11-bit digits find
+// the k-th rank (two passes for half, whose ranks differ only in their upper 19 bits, three for
 // float), then its k keys are gathered in order and sorted. A launch writes the slots of its
 // levels.
 #include "select.cuh"

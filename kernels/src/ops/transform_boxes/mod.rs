@@ -32,7 +32,7 @@ pub struct TransformBoxes {
 }
 
 op_inputs! {
-    /// What [`TransformBoxes`] reads.
+    /// The inputs of [`TransformBoxes`].
     pub struct TransformBoxesInputs {
         /// `[N, G, 4]` f32, in source pixels.
         boxes,

@@ -18,7 +18,7 @@ pub struct UpsampleGrad {
     pub height: usize,
     /// Width of the map that was upsampled.
     pub width: usize,
-    /// What becomes of the sums.
+    /// The finish of the sums.
     pub finish: Finish,
 }
 

@@ -1,4 +1,4 @@
-//! What ranks sum for their logs: each loss times a weight, and a request to stop.
+//! Values that ranks sum for their logs: each loss times a weight, and a request to stop.
 //!
 //! Tensors: `loss_i [1]` for each of n losses, `weight [1]`, `stop [1]` (f32, in) -> `y [n+1]`
 //! (Role::Loss, overwritten): `weight * loss_i` in order, then `stop`. With the weights of all
@@ -25,7 +25,7 @@ pub struct WeightedLosses;
 
 const NAME: &str = "weighted_losses";
 
-/// Losses at most: what the CUDA kernel's argument holds.
+/// Maximum number of losses: the capacity of the CUDA kernel's argument.
 pub const MAX_LOSSES: usize = 64;
 
 impl Op for WeightedLosses {
