@@ -1,8 +1,8 @@
-//! Which instructions of the PTX that a training step launches the kit's ops and steps execute; or,
-//! as single instructions are changed one at a time, which changes they do not notice. All runs on
-//! the test driver.
+//! Lists the instructions in the PTX of a training step that the kit's ops and steps execute; or
+//! changes single instructions, one at a time, and lists the changes that they do not notice. All
+//! runs on the test driver.
 //!
-//! Stands beside `onegraph` and `gpu-kit` and runs them. `--driver` is a folder with the driver's
+//! Stands next to `onegraph` and `gpu-kit` and runs them. `--driver` is a folder with the driver's
 //! libraries under NVIDIA's names; behind `--` stand a step's arguments of `inspect plan`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ struct Args {
     /// Gets a line for each mutant.
     #[arg(long, required_unless_present = "coverage")]
     out: Option<PathBuf>,
-    /// What an earlier run wrote: its survivors, instead of drawn mutants.
+    /// The file of an earlier run: its survivors, instead of drawn mutants.
     #[arg(long)]
     again: Option<PathBuf>,
     /// The step: arguments of `onegraph inspect plan`.
@@ -66,7 +66,7 @@ struct Mutant {
     new: String,
 }
 
-/// What the stages launch.
+/// The kernels that the stages launch.
 #[derive(Debug, Default)]
 struct Plan {
     /// By stage and kernel: numbers of items.
@@ -125,7 +125,7 @@ fn failure(fault: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A program beside this one.
+/// A program in the folder of this one.
 fn beside(name: &str) -> Command {
     let path = std::env::current_exe().map(|program| program.with_file_name(name));
     Command::new(path.unwrap_or_default())
@@ -259,7 +259,7 @@ fn draw(args: &Args, plan: &Plan) -> Vec<Mutant> {
     mutants
 }
 
-/// The survivors that an earlier run told.
+/// The survivors that an earlier run reported.
 fn survivors(told: &str) -> Vec<Mutant> {
     let of_line = |line: &str| {
         // The old text may hold tabs.
@@ -272,7 +272,7 @@ fn survivors(told: &str) -> Vec<Mutant> {
     told.lines().filter_map(of_line).collect()
 }
 
-/// What a line may become: nothing, another constant, operands in another order.
+/// The lines that may replace a line: nothing, another constant, operands in another order.
 fn changes(line: &str) -> Vec<String> {
     let line = line.trim();
     let Some(body) = line.trim_matches(['{', '}']).trim().strip_suffix(';') else { return vec![] };

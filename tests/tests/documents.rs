@@ -18,7 +18,7 @@ use documents::check::{Checkout, started};
 use documents::page::shown;
 use files::{File, root, tracked};
 
-/// What a user reads that holds commands; ARCHITECTURE.md and CHANGELOG.md have none.
+/// The user's documents that hold commands; ARCHITECTURE.md and CHANGELOG.md have none.
 fn pages() -> Vec<File> {
     let is_page =
         |path: &str| matches!(path, "README.md" | "CONTRIBUTING.md") || path.starts_with("docs/");
@@ -97,8 +97,8 @@ fn a_planted_mistake_is_caught_in_every_page() {
     }
 }
 
-/// Those whose subcommand reads nothing but the checkout, unless they name a run or a folder of the
-/// user's; what trains, draws data or measures takes minutes.
+/// Commands run whose subcommand reads nothing but the checkout, unless they name a run or a folder
+/// of the user's; commands that train, draw data or measure take minutes.
 #[test]
 fn commands_that_need_only_the_checkout_run() {
     const RUN: [&str; 5] = ["config", "doctor", "inspect", "plan", "history"];

@@ -1,4 +1,4 @@
-//! Annotations with boxes alone: they train Faster R-CNN, and no mask is made up for them.
+//! Annotations with boxes only: they train Faster R-CNN, and no mask is made up for them.
 
 mod common;
 

@@ -122,7 +122,7 @@ fn images_without_objects_are_left_out_of_a_store_as_of_files() {
     place.good("prep --synthetic shapes --count 6 --size 64 --out set");
     let mut file = place.json("set/annotations.json");
     let objects = file["annotations"].as_array_mut().expect("a list");
-    // Image 2 has none; image 4 has crowds alone, which count.
+    // Image 2 has none; image 4 has only crowds, which count.
     objects.retain(|object| object["image_id"] != 2);
     objects.iter_mut().filter(|o| o["image_id"] == 4).for_each(|o| o["iscrowd"] = 1.into());
     place.write("a.json", file.to_string());
@@ -214,7 +214,7 @@ fn coco_images_train_in_padded_shapes_of_both_orientations() {
     assert_eq!((set.shapes.len(), portrait), (4, 2), "{:?}", set.shapes);
 }
 
-/// An annotation file that was edited is prepared anew.
+/// An annotation file that was edited is prepared again.
 #[test]
 fn an_edited_annotation_file_is_another_data_set() {
     let place = Place::new();
@@ -233,7 +233,7 @@ fn an_edited_annotation_file_is_another_data_set() {
     assert_eq!(place.names("runs/data").len(), 2);
 }
 
-/// What is odd about the data is told by each run, not only by that which makes the store.
+/// Odd data is reported by each run, not only by the one that makes the store.
 #[test]
 fn odd_data_is_told_each_time() {
     let place = Place::new();
@@ -259,7 +259,7 @@ fn odd_data_is_told_each_time() {
     }
 }
 
-/// A drawn set that lost its store, or that was never ours, is drawn again or left alone.
+/// A drawn set that lost its store is drawn again; one that was never ours is left as it is.
 #[test]
 fn a_drawn_set_without_its_store_is_drawn_again() {
     let place = Place::new();

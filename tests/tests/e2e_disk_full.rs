@@ -11,7 +11,7 @@ const TRAIN: &str = "train micro --set train.steps=8 --set train.checkpoint_ever
                      --set train.eval_every_steps=4 --set eval.draw_images=0 \
                      --set train.run_dir=disk";
 
-/// Runs a shell script beside a folder `disk` of `kib` KiB, in which `$ONEGRAPH` is the command;
+/// Runs a shell script next to a folder `disk` of `kib` KiB; `$ONEGRAPH` is the command in it.
 /// `None` where the system forbids that. The folder is copied to `left` at the end.
 fn with_disk(place: &Place, kib: usize, script: &str) -> Option<Said> {
     let unshare = || {

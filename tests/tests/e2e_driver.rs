@@ -24,7 +24,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| ((a - b) / b).abs()).fold(0.0, f64::max)
 }
 
-/// The commands of a first hour, in each precision, beside the CPU's f32.
+/// The commands of a first hour, in each precision, compared with the CPU's f32.
 #[test]
 fn a_model_is_trained_evaluated_and_shown() {
     let gpus = Gpus::new("H100");
@@ -155,7 +155,7 @@ fn bench_measures_a_step() {
     }
 }
 
-/// Every op, forward and backward, twice with the same bits, beside the CPU: small tensors on a
+/// Every op, forward and backward, twice with the same bits, against the CPU: small tensors on a
 /// whole GPU, all of them on one multiprocessor, for which products are cut into the largest tiles.
 #[test]
 fn ops_are_right_and_repeat() {

@@ -1,4 +1,4 @@
-//! What befalls a run of several processes on GPUs that are none: a rank that dies, hangs or cannot
+//! Faults of a run of several processes on the driver for tests: a rank that dies, hangs or cannot
 //! go on, requests to stop, and faults of NCCL's.
 
 #![cfg(feature = "mpi")]
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Exit code where a GPU failed.
 const NO_DEVICE: i32 = 7;
 
-/// That of a process which has aborted, as a shell tells it.
+/// Exit code of a process that has aborted, as a shell reports it.
 const ABORTED: i32 = 134;
 
 const ENDLESS: &str = "--device cuda --set train.images_per_group=1 --set train.log_every_steps=1 \
@@ -79,8 +79,8 @@ fn non_finite_losses_are_told_by_one_rank() {
     assert!(error.starts_with("rank 0: error: step "), "{error}");
 }
 
-/// Faults of NCCL: what is planted, more of the config, what is said, and the exit codes: that of
-/// the rank that told first.
+/// Faults of NCCL: the planted fault, more of the config, the message, and the exit codes of the
+/// rank that may report first.
 const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     ("1/sum:5=die,abort:hang", "", "rank 0: error: rank 1 on host ", &[ABORTED]),
     ("sum:9=error", "", "error: summing over the ranks: ", &[NO_DEVICE, RANK_LOST]),

@@ -1,4 +1,4 @@
-//! Ranks on GPUs that are none: sums inside of captured graphs, by the NCCL of tests.
+//! Ranks on the driver for tests: sums inside of captured graphs, by the NCCL for tests.
 
 #![cfg(feature = "mpi")]
 
@@ -24,7 +24,7 @@ fn train(gpus: &Gpus, more: &str, plant: &str) -> Command {
     command
 }
 
-/// What is wrong besides modules and a stream, which a rank keeps until its process ends.
+/// Findings except leaks: a rank keeps modules and a stream until its process ends.
 fn findings(gpus: &Gpus) -> Vec<String> {
     let all = gpus.findings();
     all.lines().filter(|line| !line.starts_with("leak: ")).map(String::from).collect()
@@ -82,7 +82,7 @@ fn a_sum_that_fails_ends_all_ranks() {
     let since = Instant::now();
     let said = said(&mut train(&gpus, "--set train.steps=400 --ranks 2", "0/sum:9=error"));
     assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
-    // Whichever rank tells first: the other may see its connection close before its reason.
+    // Either rank may report first: the other may see its connection close before its reason.
     assert!([NO_DEVICE, RANK_LOST].contains(&said.code), "{}: {}", said.code, said.err);
     assert!(said.err.contains("error: summing over the ranks: "), "{}", said.err);
     assert!(!said.err.contains("panicked"), "{}", said.err);

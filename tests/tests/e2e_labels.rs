@@ -1,4 +1,4 @@
-//! Which category a class means: stored with the weights, told, and COCO's id for a head of 91
+//! The category of a class: stored with the weights, reported, and COCO's id for a head of 91
 //! outputs.
 
 mod common;
@@ -180,7 +180,7 @@ fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
     assert!(said.err.contains("0 initialised") && !said.err.contains("anew"), "{}", said.err);
 }
 
-/// The file alone is enough to know the classes.
+/// The file is enough to know the classes.
 #[test]
 fn a_weights_file_states_its_classes() {
     let place = trained_on_sparse_ids(400);

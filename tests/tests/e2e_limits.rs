@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{BAD_CONFIG, Place, micro};
 
-/// What planning may take, even of the largest model, on a busy machine.
+/// The time that planning may take, even of the largest model, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(place: &Place, arguments: &[&str]) -> (Output, Duration) {

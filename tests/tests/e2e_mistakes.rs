@@ -249,7 +249,7 @@ fn data_of_other_classes() {
     place.bad(&eval, BAD_CONFIG, &["renamed.store", "other classes"]);
 }
 
-/// A model may know more classes than its data names; that, and what does nothing, is told.
+/// A model may know more classes than its data names; a run reports that, and keys that do nothing.
 #[test]
 fn more_classes_than_the_data_has() {
     let place = Place::new();

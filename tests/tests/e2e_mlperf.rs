@@ -277,7 +277,8 @@ fn a_run_that_cannot_be_timed_is_refused() {
 }
 
 /// docs/timed-run.md from its first line to its verdict on two hosts of two ranks each, with drawn
-/// data and a small model: one rank is killed on the way, and its run goes on from its checkpoint.
+/// data and a small model: one rank is killed during training, and its run goes on from its
+/// checkpoint.
 #[cfg(feature = "mpi")]
 #[test]
 fn the_timed_run_is_rehearsed_on_two_hosts() {

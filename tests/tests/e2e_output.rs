@@ -1,4 +1,4 @@
-//! What commands leave for people and programs: run directory, report, metrics, predictions.
+//! Output of commands for people and programs: run directory, report, metrics, predictions.
 
 mod common;
 
@@ -177,7 +177,8 @@ fn predictions_score_as_the_evaluation_did_and_are_drawn() {
     let predicted = place.json("p/predictions.json");
     let results = predicted.as_array().expect("a list");
     assert!(!results.is_empty(), "nothing found");
-    // What the evaluation wrote, from other batches: boxes and masks together here, apart there.
+    // The evaluation wrote the same, from other batches: boxes and masks are together here, apart
+    // there.
     let key = |r: &Value| (r["image_id"].to_string(), r["score"].to_string());
     for (file, field) in [("bbox.json", "bbox"), ("segm.json", "segmentation")] {
         let written = place.json(&format!("runs/micro/inference/{file}"));
@@ -267,7 +268,7 @@ fn outputs_follow_links_and_leave_pipes_and_devices_as_they_are() {
     }
     place.bad("inspect plan micro --svg out", FAILED, &["out: it is a directory"]);
     assert!(place.names(".").iter().all(|name| !name.ends_with(".partial")), "left behind");
-    // What another program wrote is not replaced.
+    // A file of another program is not replaced.
     place.write("theirs/predictions.json", r#"[{"image_id": 1, "category_id": 2}]"#);
     let predict = format!("predict --run runs/micro --out theirs {val}");
     place.bad(&predict, BAD_CONFIG, &["theirs/predictions.json was not written by onegraph"]);

@@ -45,7 +45,7 @@ fn join(children: [Child; 2]) {
     }
 }
 
-/// What a folder holds beside the names given.
+/// The names in the folder other than the given ones.
 fn others(place: &Place, known: &[&str]) -> Vec<String> {
     place.names(".").into_iter().filter(|name| !known.contains(&name.as_str())).collect()
 }

@@ -10,7 +10,7 @@ use engine::predictor::Predictor;
 use engine::runtime::Backend;
 use serde_json::Value;
 
-/// The example of the library, as a module: its `main` is for `cargo run --example` alone.
+/// The example of the library, as a module: its `main` is only for `cargo run --example`.
 #[allow(dead_code)]
 #[path = "../../engine/examples/predict.rs"]
 mod example;

@@ -1,5 +1,5 @@
-//! What befalls a run of several processes: a rank that dies, hangs or cannot go on, and requests
-//! to stop. `ONEGRAPH_RANK_FAULTS` repeats each fault so many times and prints how long the others
+//! Faults of a run of several processes: a rank that dies, hangs or cannot go on, and requests to
+//! stop. `ONEGRAPH_RANK_FAULTS` repeats each fault so many times and prints how long the others
 //! took to end.
 
 #![cfg(feature = "mpi")]
@@ -151,7 +151,7 @@ fn a_rank_lost_while_another_draws_is_named() {
     }
 }
 
-/// Whichever rank is asked, all save at one step and leave; one line tells of it.
+/// Whichever rank is asked, all save at one step and leave; one line reports it.
 #[test]
 fn all_ranks_save_and_leave_when_one_is_asked_to() {
     for asked in [Some(0), Some(1), None] {
@@ -201,7 +201,7 @@ fn a_run_that_lost_a_rank_goes_on_with_another_number_of_ranks() {
     }
 }
 
-/// Non-finite losses are told once, with a step that runs again.
+/// Non-finite losses are reported once, with a step that runs again.
 #[test]
 fn non_finite_losses_are_told_by_one_rank() {
     repeat("non-finite losses", |place| {

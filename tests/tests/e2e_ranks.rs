@@ -98,8 +98,8 @@ fn evaluated_by_ranks_as_by_one(place: &Place) {
     assert!(only_error(&said).contains("differs from rank 0 in model.detections.per_image"));
 }
 
-/// The figures of a bench are those of all ranks, told and written by one; what makes no sense
-/// over ranks is refused in one line.
+/// The figures of a bench are those of all ranks, printed and written by one; an option that makes
+/// no sense over ranks is refused in one line.
 #[test]
 fn a_step_of_two_ranks_is_measured_together() {
     let place = Place::new();
@@ -139,7 +139,7 @@ fn a_step_of_two_ranks_is_measured_together() {
     }
 }
 
-/// The first rank alone scores; when its verdict ends the run, the others stop after the same step,
+/// Only the first rank scores; when its verdict ends the run, the others stop after the same step,
 /// and the run is that of one process and of one that waits for its scores.
 #[test]
 fn a_late_verdict_ends_all_ranks_after_the_same_step() {
@@ -191,7 +191,7 @@ fn two_ranks_write_the_log_of_a_timed_run() {
     assert!(state("one") == state("two"));
 }
 
-/// What one rank of two is started with.
+/// The command of one rank of two.
 struct Part<'a> {
     /// Before the command: a shell and what it does first.
     before: &'a [&'a str],
@@ -224,7 +224,7 @@ fn only_error(said: &Said) -> &str {
     error
 }
 
-/// What keeps all ranks from training is told once, before any data is drawn.
+/// A reason why no rank can train is reported once, before any data is drawn.
 #[test]
 fn ranks_that_cannot_train_together_are_refused_in_one_line() {
     let place = Place::new();
@@ -368,7 +368,7 @@ fn strangers_are_refused_and_a_rank_that_never_comes_is_named() {
     assert!(ended.said.contains(words), "{}", ended.said);
 }
 
-/// `--ranks N` becomes mpirun; runs beside each other do not meet.
+/// `--ranks N` becomes mpirun; runs at the same time do not meet.
 #[test]
 fn ranks_2_starts_two_processes_beside_another_run() {
     let place = Place::new();

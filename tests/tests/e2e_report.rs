@@ -1,4 +1,4 @@
-//! What a run says about itself: its report, its page, its events, and the keys of its config.
+//! Records of a run: its report, its page, its events, and the keys of its config.
 
 mod common;
 
@@ -129,8 +129,8 @@ fn a_run_that_diverges_leaves_a_report_with_its_last_evaluation() {
     assert_eq!(page.matches("data:image/jpeg").count(), 2);
 }
 
-/// `tests/fixtures/run_0.3.0` is a run of four steps that version 0.3.0 wrote, whose page alone had
-/// pictures.
+/// `tests/fixtures/run_0.3.0` is a run of four steps that version 0.3.0 wrote, of which only the
+/// page had pictures.
 fn run_of_version_0_3_0() -> Place {
     let place = Place::new();
     let run = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/run_0.3.0");

@@ -1,5 +1,5 @@
-//! What a run keeps, what it refuses when it is resumed, and what it says when its losses become
-//! non-finite.
+//! Resumed runs: the state that is kept, the changes that are refused, and the message when losses
+//! become non-finite.
 
 mod common;
 

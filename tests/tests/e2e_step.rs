@@ -42,7 +42,7 @@ struct Step {
 /// A loss and its name.
 type Loss = (&'static str, f64);
 
-/// What a step computes: its losses, and the gradient of each trained parameter.
+/// Results of a step: its losses, and the gradient of each trained parameter.
 #[derive(Debug, Clone)]
 struct Outcome {
     losses: Vec<Loss>,
@@ -253,7 +253,7 @@ impl Step {
     }
 }
 
-/// Every trained tensor, along its gradient and in its steepest weight alone.
+/// Every trained tensor, along its gradient and in its steepest weight only.
 #[test]
 fn gradients_are_the_slopes_of_the_losses() {
     // Below this a slope is lost in the rounding of the losses over a step of 1e-2.

@@ -187,7 +187,7 @@ fn a_run_begins_with_the_weights_that_its_config_names() {
     let (model, said_of_all) = begin("weights", "all.safetensors", "again");
     assert!(model == weights, "so small a rate changes nothing");
     assert!(said_of_all.contains(" parameters loaded, 0 initialised"), "{said_of_all}");
-    // The backbone alone, named as torchvision's classifiers are.
+    // The backbone only, named as torchvision's classifiers are.
     let file = safetensors::SafeTensors::deserialize(&weights).expect("weights");
     let views = file.tensors();
     let body: Vec<_> = views

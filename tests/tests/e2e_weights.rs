@@ -1,4 +1,4 @@
-//! Weights that do not fit are refused by every command, and what fits is told.
+//! Weights that do not fit are refused by every command, and the tensors that fit are reported.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn what_changed_since_training_is_told() {
     }
 }
 
-/// A score of some images, or of those that were trained on, is told as one.
+/// A score of some images, or of the training images, is reported as one.
 #[test]
 fn what_is_scored_is_told() {
     let place = Place::new();

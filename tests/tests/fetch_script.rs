@@ -15,7 +15,7 @@ use common::{Place, Said, said};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-/// What the server gives: files by name, and how many bytes of a file it sends before it hangs up,
+/// The server's answers: files by name, and how many bytes of a file it sends before it hangs up,
 /// how often.
 #[derive(Default)]
 struct Served {
@@ -31,7 +31,7 @@ fn serve(served: Arc<Mutex<Served>>) -> String {
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A client that leaves is no fault of the server.
+            // A client may leave.
             let _ = answer(stream, &served);
         }
     });
@@ -111,7 +111,7 @@ fn sum(place: &Place, name: &str, bytes: &[u8]) -> String {
     format!("{}  {name}\n", &sum[..32])
 }
 
-/// The sums of the zips in a file; that of the weights beside them, as their host publishes it.
+/// The sums of the zips in a file; the sum of the weights next to them, as their host publishes it.
 fn sums(place: &Place, files: &mut BTreeMap<String, Vec<u8>>) {
     let zips = files.iter().filter(|(name, _)| name.ends_with(".zip"));
     let lines: String = zips.map(|(name, bytes)| sum(place, name, bytes)).collect();
@@ -187,7 +187,7 @@ fn a_wrong_file_is_removed_and_named() {
     assert_eq!(absent.code, 1);
     assert!(absent.err.contains("val2017.zip: not fetched whole"), "{}", absent.err);
 
-    // Weights that were damaged on the way, and a page in place of their sum.
+    // Weights that were damaged in transit, and a page in place of their sum.
     let refused = |name: &str, bytes: &[u8]| {
         served.lock().expect("unpoisoned").files.insert(name.into(), bytes.to_vec());
         let said = fetch(&place, &mirror);

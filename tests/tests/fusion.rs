@@ -86,7 +86,7 @@ fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
 const BEFORE: usize = 5_960_000_000;
 
 /// Fusions take little memory: the scaled weights are there at the step's fullest moment, and the
-/// signs of activations a sixteenth of these. All together move more work beside the main line,
+/// signs of activations a sixteenth of these. All together move more work off the main stream,
 /// where it holds on to its inputs.
 #[test]
 fn fusions_take_little_memory() {

@@ -2,7 +2,7 @@
 //! with an error; nothing panics, hangs, or takes memory without bound.
 //!
 //! A second for each target by default; `ONEGRAPH_FUZZ_SECONDS` gives another time, and
-//! `ONEGRAPH_FUZZ_SEED` other inputs. What once failed is kept in `tests/fuzz` and tried first.
+//! `ONEGRAPH_FUZZ_SEED` other inputs. Inputs that once failed are in `tests/fuzz` and tried first.
 
 mod common;
 mod fuzz {
@@ -210,7 +210,7 @@ fn read_all(folder: &Folder) -> Result<(), dali::DaliError> {
         let _ = store.file_name(idx);
         store.image(idx).objects.for_each(|obj| drop(store.object(obj)));
     }
-    // What a slot would hold.
+    // The size of a slot.
     assert!(store.header().capacities.coords < 1 << 20);
     if store.header().capacities.pixels < 1 << 20 { store.verify_all() } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
 //! `kill -9` at random moments of every phase: drawing, preparing, training, saving, evaluating.
-//! What is started again ends with the same bits.
+//! A command that is started again ends with the same bits.
 //!
 //! The suite kills a few times; `ONEGRAPH_KILLS=100 cargo test --release -p tests --test kills --
 //! --nocapture` kills more often, and prints a line for each.

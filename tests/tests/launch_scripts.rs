@@ -1,4 +1,4 @@
-//! The scripts that start many processes, with programs that tell their arguments and variables in
+//! The scripts that start many processes, with programs that print their arguments and variables in
 //! place of onegraph, srun and scontrol.
 
 mod common;
@@ -143,7 +143,7 @@ fn mpirun_starts_ranks_with_their_arguments_and_asks_them_to_leave() {
     assert_eq!(code, Some(INTERRUPTED));
 }
 
-/// What a host file of Kubeflow's says, with this host's name.
+/// The host file is one of Kubeflow's, with this host's name.
 #[test]
 fn mpirun_takes_ranks_from_a_host_file() {
     if is_missing("mpirun") {

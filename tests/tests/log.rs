@@ -1,4 +1,4 @@
-//! `ONEGRAPH_LOG`: what a run tells of its decisions, and that it tells nothing unless asked.
+//! `ONEGRAPH_LOG`: a run prints its decisions if asked, and nothing otherwise.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Pictures: those that `onegraph inspect --svg` draws, and those of the documents, which are drawn
 //! here and compared with `docs/pictures`.
 //!
-//! `ONEGRAPH_PICTURES=write` writes `docs/pictures` anew instead of comparing.
+//! `ONEGRAPH_PICTURES=write` overwrites `docs/pictures` instead of comparing.
 
 mod common;
 mod pictures {
@@ -27,7 +27,7 @@ const PROGRAMS: [(&str, &str); 2] = [
 ];
 /// Smallest letters that a person reads in a browser, pixels.
 const LEGIBLE: f64 = 11.0;
-/// What two decimals of a pixel leave of an edge.
+/// The error of an edge that is written with two decimals, pixels.
 const ROUNDING: f64 = 0.011;
 
 /// Position, size and class of a rectangle.

@@ -1,5 +1,5 @@
 //! The rules of the house, as tests: who may import whom, how a source file looks, where `unsafe`
-//! may stand, and that the documents tell the truth.
+//! may stand, and that the documents are true.
 //!
 //! Each rule is a function from files to a list of faults, one sentence each with the file and the
 //! mend, and is itself tested on small inputs that break it.

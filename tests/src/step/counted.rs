@@ -14,15 +14,15 @@ use super::program::{Changes, OnDevice, SQUARE, build, images, inputs};
 /// A node that multiplies matrices, and what its launches did in a step.
 #[derive(Debug)]
 pub struct CountedNode<T> {
-    /// As reports name it.
+    /// The name in reports.
     pub name: String,
-    /// What the op says, with the count of its images at capacity.
+    /// The op's own cost, with the count of its images at capacity.
     pub cost: Cost,
     /// Bytes of its outputs on the device.
     pub output_bytes: u64,
     /// Images that held data, if the op counts them.
     pub images: Option<u64>,
-    /// In the order of the op's list.
+    /// Its launches, in the order of the op's list.
     pub launches: Vec<(Launch, T)>,
 }
 

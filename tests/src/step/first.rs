@@ -17,7 +17,7 @@ pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20"], IN_FP16);
 }
 
-/// The first step in fp32, where the order of sums alone is another.
+/// The first step in fp32, where only the order of sums differs.
 pub fn a_step_in_fp32_is_that_of_the_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=fp32"], IN_FP32);
 }
@@ -82,8 +82,8 @@ pub fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
     }
 }
 
-/// What a first step may be off by: its losses, the norm of all gradients, the norm of one, and its
-/// distance.
+/// Bounds of a first step's errors: of its losses, the norm of all gradients, the norm of one, and
+/// its distance.
 #[derive(Clone, Copy)]
 struct Bounds {
     loss: f64,
@@ -181,7 +181,7 @@ fn first_step(open: &Open, set: &[&str], bounds: Bounds) {
     println!("gradients of {} parameters, worst distance {worst:?}", cpu.trained.len());
 }
 
-/// What follows the used part of an input is of some earlier step: it changes no bit of a result.
+/// Values behind the used part of an input, left by an earlier step, change no bit of a result.
 pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     let place = folder();
     let store = images(place.path());

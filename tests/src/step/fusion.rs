@@ -43,7 +43,7 @@ fn stepped(store: &Store, config: &Config, open: &Open, seed: u64) -> OnDevice {
     device
 }
 
-/// What the first step keeps, losses and gradients too, in the order of the names.
+/// The kept tensors of the first step, losses and gradients too, in the order of the names.
 fn first_step(store: &Store, config: &Config, open: &Open, seed: u64) -> Vec<(String, HostTensor)> {
     kept(&stepped(store, config, open, seed))
 }
@@ -56,7 +56,7 @@ fn kept(device: &OnDevice) -> Vec<(String, HostTensor)> {
     names.into_iter().map(|name| (name.clone(), device.read(0, &name))).collect()
 }
 
-/// Each fusion alone, and all together, give the losses and gradients of the plain form but for
+/// Each fusion by itself, and all together, give the losses and gradients of the plain form but for
 /// rounding, and the same bits in two orders of work.
 pub fn fusions_change_rounding_alone(open: &Open) {
     let place = folder();

@@ -18,7 +18,7 @@ use graph::substitute::substitute;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::cpu::HostTensor;
 
-/// What the tests multiply the gradients with: fp16 then holds small ones.
+/// The factor of gradients in the tests: fp16 then holds small ones.
 const LOSS_SCALE: f32 = 1024.0;
 
 /// Eight drawn images in a folder of their own.

@@ -43,7 +43,7 @@ impl Run {
     }
 }
 
-/// Of names and bytes: two builds that print the same made the same state.
+/// A hash of names and bytes: two builds that print the same made the same state.
 fn sha256(state: &[(String, Vec<u8>)]) -> String {
     let mut hash = Sha256::new();
     for (name, bytes) in state {
@@ -162,8 +162,8 @@ pub fn two_micro_steps_of_two_are_one_step_of_four(open: &Open) {
     micro_steps_are_one_step(&["train.images_per_group=2"], 3, open);
 }
 
-/// Of six images the last batch has two: one micro-step is full and the other empty. Of seven it
-/// has three, and a group is half full.
+/// The last batch of six images has two: one micro-step is full and the other empty. The last of
+/// seven has three, and a group is half full.
 pub fn a_partial_batch_weighs_as_without_micro_steps(open: &Open) {
     for (images, group) in [(6, 1), (6, 2), (7, 2)] {
         let images = format!("data.synthetic.train_images={images}");

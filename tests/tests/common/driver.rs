@@ -1,4 +1,5 @@
-//! The driver of tests in place of NVIDIA's: the commands, unmodified, on GPUs that are none.
+//! The driver for tests in place of NVIDIA's: the commands, unmodified, on GPUs that it stands in
+//! for.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -67,13 +68,13 @@ impl Gpus {
         said.out
     }
 
-    /// What the driver has found wrong: leaks, misuse, faults.
+    /// The faults that the driver has found: leaks, misuse, errors.
     pub(crate) fn findings(&self) -> String {
         fs::read_to_string(self.place.join("findings")).unwrap_or_default()
     }
 }
 
-/// A library that cargo puts beside the tests.
+/// A library that cargo puts next to the tests.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this program's path");
     let path = test.parent().unwrap_or(Path::new(".")).join(name);

@@ -32,7 +32,7 @@ pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// What a command that ended has said.
+/// Exit code and output of a command that ended.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-/// Whether `two-hosts.sh` runs here.
+/// True if `two-hosts.sh` runs here.
 pub(crate) fn has_namespaces() -> bool {
     let trial = "[ $(id -u) = 0 ] || exec unshare --user --map-root-user --net --uts true; \
                  exec unshare --net --uts ip link add name one type veth peer name two";

@@ -1,4 +1,4 @@
-//! A run of several processes under a real mpirun, and what befalls it.
+//! A run of several processes under a real mpirun, and its faults.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,18 +39,18 @@ pub(crate) struct Running<'a> {
 /// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// That of mpirun.
+    /// Exit code of mpirun.
     pub(crate) code: i32,
-    /// By rank; those that left none are missing.
+    /// Exit codes by rank; ranks that left none are missing.
     pub(crate) codes: BTreeMap<usize, i32>,
-    /// What all have said since it began.
+    /// Output of all ranks since it began.
     pub(crate) said: String,
     /// From the fault to the end of the last rank.
     pub(crate) seconds: f64,
 }
 
 impl<'a> Running<'a> {
-    /// Starts the command with `arguments` as this many ranks. The place is that of this run alone.
+    /// Starts the command with `arguments` as this many ranks. No other run uses the place.
     pub(crate) fn start(place: &'a Place, ranks: usize, arguments: &str) -> Self {
         let command = place.command(arguments);
         let mut all = mpirun();
@@ -143,7 +143,7 @@ impl<'a> Running<'a> {
         Ended { code, codes, said: std::mem::take(&mut self.said), seconds }
     }
 
-    /// Waits for the end of a run that nothing befalls.
+    /// Waits for the end of a run without a fault.
     pub(crate) fn end(self) -> Ended {
         self.end_within(PATIENCE)
     }
@@ -156,7 +156,7 @@ impl<'a> Running<'a> {
 }
 
 impl Ended {
-    /// The lines that tell of a fault.
+    /// The lines that report a fault.
     pub(crate) fn errors(&self) -> Vec<&str> {
         self.said.lines().filter(|line| line.contains("error: ")).collect()
     }

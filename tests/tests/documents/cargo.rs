@@ -44,7 +44,7 @@ struct OfTests {
     test_threads: Option<usize>,
 }
 
-/// What clap says of words that do not parse.
+/// The value that clap parses from words, or its message if they do not parse.
 pub(super) fn parsed<T: Parser>(words: &[String]) -> Result<T, String> {
     let words = std::iter::once("program".to_string()).chain(words.iter().cloned());
     T::try_parse_from(words)
@@ -55,7 +55,7 @@ impl Checkout {
     /// Checks the arguments of `cargo`.
     ///
     /// # Errors
-    /// What the workspace does not have.
+    /// A package, target or feature that the workspace does not have.
     pub(super) fn cargo(&self, words: &[String]) -> Result<(), String> {
         let cargo: Cargo = parsed(words)?;
         let all = &self.metadata.packages;
@@ -137,7 +137,7 @@ fn in_checkout(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// What the paths of a target's sources begin with: its file with the folder of that name, or the
+/// The start of the paths of a target's sources: its file with the folder of that name, or the
 /// folder of its `main.rs`.
 fn place_of(target: &Target) -> String {
     let path = in_checkout(target.src_path.as_std_path());

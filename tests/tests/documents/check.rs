@@ -1,4 +1,4 @@
-//! Whether a command is one that the programs, scripts and files of the checkout take.
+//! Checks that a command is one that the programs, scripts and files of the checkout take.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ const MODULES: [&str; 3] =
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
 /// Options in prose that are no program's of this checkout.
 const OTHERS_OPTIONS: [&str; 5] = ["--bind-to", "--build-arg", "--fatbin", "--release", "--signal"];
-/// What stands for a value that must parse.
+/// Placeholders of values that must parse.
 const STANDS_FOR: [(&str, &str); 10] = [
     ("$b", "50"),
     ("BATCH", "96"),
@@ -42,7 +42,7 @@ pub(crate) struct Checkout {
     pub(super) metadata: Metadata,
     /// All but documents and this test.
     pub(super) sources: Vec<File>,
-    /// Of `onegraph`, `bench` and `gpu-kit`.
+    /// Options of `onegraph`, `bench` and `gpu-kit`.
     options: BTreeSet<String>,
     /// With the user's own config.
     folder: tempfile::TempDir,
@@ -72,7 +72,7 @@ impl Checkout {
         self.folder.path().join(OWN_CONFIG)
     }
 
-    /// Whether a command is one whose options are checked.
+    /// True if a command is one whose options are checked.
     pub(crate) fn knows(&self, words: &[String]) -> bool {
         let mut words = words.iter().map(String::as_str).skip_while(|word| is_assignment(word));
         let (program, rest) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
@@ -85,7 +85,7 @@ impl Checkout {
     /// Checks a command; in prose the name of a command may stand without its arguments.
     ///
     /// # Errors
-    /// What does not exist, or does not parse.
+    /// A path, program or option that does not exist, or words that do not parse.
     pub(crate) fn check(&self, words: &[String], is_fenced: bool) -> Result<(), String> {
         words.iter().try_for_each(|word| self.path(word))?;
         let begin = words.iter().position(|word| !is_assignment(word)).unwrap_or(words.len());
@@ -204,14 +204,14 @@ impl Checkout {
         }
     }
 
-    /// Whether a field of the sources below `folder` is an option's.
+    /// True if a field of the sources below `folder` is an option's.
     pub(super) fn takes(&self, folder: &str, option: &str) -> bool {
         let field = format!(" {}: ", option.trim_start_matches('-').replace('-', "_"));
         let mut files = self.sources.iter().filter(|file| file.path.starts_with(folder));
         files.any(|file| file.text.contains(&field))
     }
 
-    /// What follows the options of `mpirun`, or of our script of that name.
+    /// The words after the options of `mpirun`, or of our script of that name.
     fn after_options<'a>(&self, mut words: &'a [String]) -> Result<&'a [String], String> {
         while let [option, rest @ ..] = words {
             words = match (option.as_str(), rest) {

@@ -23,7 +23,7 @@ const ROW: f64 = 40.0;
 const COPIED: &str = "#e4eefa";
 const MULTIPLIED: &str = "#2f6db3";
 
-/// What becomes of a k-block: its stage, the column in which its group of copies ends, and that in
+/// The way of a k-block: its stage, the column in which its group of copies ends, and the column in
 /// which it is multiplied. Column 0 is before the loop.
 #[derive(Debug, PartialEq)]
 struct Use {

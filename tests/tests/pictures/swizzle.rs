@@ -3,7 +3,7 @@
 
 use engine::picture::{Area, Canvas, GROUND, PALE, Style};
 
-/// What is drawn is computed by these, so they must be what the kernels compute.
+/// The formulas of the picture, which must be the kernels'.
 const SOURCE: &str = include_str!("../../../kernels/src/cuda/gemm/tile.cuh");
 const FORMULAS: [&str; 4] = [
     "constexpr int CHUNK = 8;",

@@ -15,7 +15,7 @@ type Module = Vec<String>;
 #[derive(Default)]
 struct Crate {
     code: BTreeMap<Module, String>,
-    /// What a module hands on under a name: the path as it stands there.
+    /// Paths that a module exports again under a name, as they stand there.
     handed_on: BTreeMap<(Module, String), Vec<String>>,
 }
 

@@ -11,11 +11,11 @@ const KERNELS: &str = "kernels/src/";
 const GLOSSARY: &str = "docs/glossary.md";
 /// First cells of the heads of its tables.
 const HEADS: [&str; 2] = ["letter", "noun"];
-/// What follows the tables, in this order.
+/// The lines after the tables, in this order.
 const LINES: [&str; 4] = ["Launch: ", "Cost: ", "Numerics: ", "Edges: "];
 /// Lines of the file that the sentence, or one of [`LINES`], may take.
 const MAX_LINES: usize = 2;
-/// What a kernel does with a tensor.
+/// The uses of a tensor by a kernel.
 const USES: [&str; 4] = ["in", "out", "state", "scratch"];
 
 /// True for CUDA and C++ sources and headers.

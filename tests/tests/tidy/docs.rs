@@ -1,4 +1,4 @@
-//! The documents tell the truth: paths and tests that they name exist.
+//! The documents are true: paths and tests that they name exist.
 
 use std::collections::BTreeSet;
 

@@ -56,7 +56,7 @@ fn listed_by_git(root: &Path) -> Option<Vec<String>> {
 }
 
 fn walked(root: &Path) -> Vec<String> {
-    /// What `.gitignore` names, and git's own folder.
+    /// Folders that `.gitignore` names, and git's own.
     const SKIPPED: [&str; 3] = ["target", "runs", ".git"];
     let mut paths = Vec::new();
     let mut folders = vec![String::new()];

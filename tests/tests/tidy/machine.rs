@@ -20,7 +20,7 @@ pub(crate) fn faults(file: &File) -> Vec<String> {
     file.text.lines().enumerate().filter_map(fault).collect()
 }
 
-/// Whether `/folder/` stands on the line as the beginning of a path.
+/// True if `/folder/` stands on the line as the beginning of a path.
 fn holds(line: &str, folder: &str) -> bool {
     let needle = format!("/{folder}/");
     let begins = |at: usize| {

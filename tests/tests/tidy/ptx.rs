@@ -1,4 +1,4 @@
-//! The compiled kernels are those of the sources: no compiler and no GPU is needed to tell.
+//! The compiled kernels are those of the sources: the check needs no compiler and no GPU.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ fn source_faults(
         faults
             .push(format!("{path}: it, or a header of it, changed since it was compiled; {MEND}"));
     }
-    // Which of them a source leaves out where `real` is float, the launches would tell.
+    // The launches would show which of them a source leaves out where `real` is float.
     let promised = if source.real == Precision::Fp16 { exported(text) } else { vec![] };
     for kernel in promised {
         if !source.kernels.iter().any(|compiled| compiled.name == kernel) {

@@ -74,7 +74,7 @@ pub(crate) struct Edge {
     pub(crate) table: &'static str,
 }
 
-/// What cargo knows of the workspace.
+/// The workspace as cargo knows it.
 pub(crate) struct Workspace {
     pub(crate) packages: Vec<String>,
     pub(crate) edges: Vec<Edge>,

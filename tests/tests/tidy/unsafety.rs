@@ -195,7 +195,7 @@ fn argument_fault(file: &File, code: &str, line: usize) -> Option<String> {
     Some(format!("{path}:{line}: `unsafe` without its argument; say why it holds: `{wanted} ...`"))
 }
 
-/// Whether `unsafe` on this line is part of a function pointer's type and does nothing.
+/// True if `unsafe` on this line is part of a function pointer's type and does nothing.
 fn names_a_type(line: &str) -> bool {
     let Some((_, rest)) = line.split_once("unsafe") else { return false };
     let rest = rest.trim_start();

@@ -1,4 +1,4 @@
-//! What is declared is used: dependencies by their package, fields of the config by a reader.
+//! Declarations are used: dependencies by their package, fields of the config by a reader.
 
 use super::files::File;
 use super::rust::{code_only, is_word};
@@ -60,7 +60,7 @@ fn dependencies(manifest: &str) -> Vec<&str> {
     names
 }
 
-/// Whether a path begins with the crate, or it is imported as a whole.
+/// True if a path begins with the crate, or it is imported as a whole.
 fn names_crate(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + name.len()..]);
@@ -108,7 +108,7 @@ fn public_fields(source: &str) -> impl Iterator<Item = &str> {
     names.filter(|name| name.chars().all(is_word))
 }
 
-/// Whether the code has `.field`, as a value and not as a call.
+/// True if the code has `.field`, as a value and not as a call.
 fn reads_field(code: &str, field: &str) -> bool {
     code.match_indices(field).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + field.len()..]);
