@@ -47,15 +47,15 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        // What is left in a temporary folder is no fault.
+        // Links may stay in a temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// What the parent writes to the child's input.
+/// The order that the parent writes to the child's input.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
-    /// Of the library.
+    /// Folder of the library.
     folder: String,
     name: String,
     source: String,

@@ -251,7 +251,7 @@ pub(crate) fn cubin(scratch: &Path, ptx: &str, gpu: Sm) -> PathBuf {
     scratch.join(ptx).with_extension(format!("{}.cubin", gpu.name()))
 }
 
-/// The macros that tell a source what `real` is: platform.cuh.
+/// The macros that define `real` for a source: platform.cuh.
 fn macros(real: Precision) -> &'static [&'static str] {
     match real {
         Precision::Fp16 => &[],

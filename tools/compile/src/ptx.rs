@@ -35,8 +35,8 @@ pub fn entries(ptx: &str) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// A PTX text whose kernels are named after what `real` was: [`kernel_name`]. What the
-/// compiler derived from their names, such as shared variables, keeps its own.
+/// A PTX text whose kernels are named after what `real` was: [`kernel_name`]. Names that the
+/// compiler derived from theirs, such as those of shared variables, stay.
 ///
 /// # Errors
 /// As for [`entries`].

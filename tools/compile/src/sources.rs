@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Fault;
 
-/// Where headers are searched if they are not beside the including file.
+/// Where headers are searched if they are not next to the including file.
 pub const HEADERS: &str = "kernels/src/cuda";
 
 /// SHA-256 in hexadecimal.
@@ -20,7 +20,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Hash of a source with every header that it includes, directly or indirectly; `None` if the
 /// source does not exist. `read` returns the text of a file by its path from the checkout's root. A
-/// header found neither beside the file nor in [`HEADERS`] is the compiler's own.
+/// header found neither next to the file nor in [`HEADERS`] is the compiler's own.
 pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let mut texts = BTreeMap::from([(path.to_string(), read(path)?)]);
     let mut todo = vec![path.to_string()];
@@ -45,7 +45,7 @@ pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
     Some(sha256(framed.as_bytes()))
 }
 
-/// Names in `EXPORT(name)`: the kernels that a source promises. Those that a macro writes are not
+/// Names in `EXPORT(name)`: the kernels that a source promises. Kernels that a macro writes are not
 /// included.
 pub fn exported(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
@@ -73,8 +73,8 @@ pub fn architectures(text: &str) -> Result<Vec<Architecture>, NoArchitecture> {
     }
 }
 
-/// What `real` is in a source, which is compiled once for each: the names in `REALS(fp16, fp32)`,
-/// by default fp16.
+/// The types of `real` in a source, which is compiled once for each: the names in
+/// `REALS(fp16, fp32)`, by default fp16.
 ///
 /// # Errors
 /// A name that is not a precision.

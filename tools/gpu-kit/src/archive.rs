@@ -25,7 +25,7 @@ pub(super) const REPORT: &str = "report.json";
 const LOG: &str = "log.txt";
 /// Name of a file while it is being written.
 const UNFINISHED: &str = "unfinished.tmp";
-/// Of one stage, in the log.
+/// Bytes of one stage in the log.
 const STAGE_LOG_BYTES: usize = 512 << 10;
 /// Polling interval for growing files.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,9 +33,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// A file that a stage writes into the scratch folder, and where it is kept.
 #[derive(Debug, Clone)]
 pub(super) struct Product {
-    /// In the scratch folder.
+    /// Path in the scratch folder.
     pub(super) file: String,
-    /// In the archive.
+    /// Name in the archive.
     pub(super) kept: &'static str,
     /// Under this key of one JSON object, or this heading of one text, that several stages share;
     /// None: a file of its own.
@@ -228,7 +228,7 @@ impl StageLog {
         Self { room, end: VecDeque::new(), end_bytes: 0, most_end_bytes, left_out: 0 }
     }
 
-    /// Whether the line belongs to the beginning; else it is kept for the end.
+    /// Takes the line if it belongs to the beginning; else it is kept for the end.
     fn takes(&mut self, line: &str) -> bool {
         let bytes = line.len() + 1;
         if self.end.is_empty() && bytes <= self.room {

@@ -1,6 +1,6 @@
 //! The four calls: the stages of each, their order and time limits.
 //!
-//! Each is for a machine that is available for minutes: under seven, useful alone, the most
+//! Each is for a machine that is available for minutes: under seven, useful by itself, the most
 //! informative first. Call A asks whether it runs and how fast, B where the time of a step goes, C
 //! what a change would buy, D what several ranks would cost.
 
@@ -122,7 +122,7 @@ fn ranks(tools: &Tools) -> Vec<Stage> {
     ]
 }
 
-/// Whether `--only` selects a stage: by its name, otherwise by a part of it.
+/// True if `--only` selects a stage: by its name, otherwise by a part of it.
 pub(super) fn wanted(stage: &str, only: &[String], names: &[String]) -> bool {
     let named = |part: &String| match names.contains(part) {
         true => part == stage,

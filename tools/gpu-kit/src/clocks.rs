@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 const TOOL: &str = "nvidia-smi";
-/// What is sampled, and its name in the report.
+/// The sampled values, and their names in the report.
 const SAMPLED: [(&str, &str); 5] = [
     ("clocks.sm", "sm_mhz"),
     ("clocks.mem", "memory_mhz"),

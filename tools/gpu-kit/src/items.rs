@@ -17,7 +17,7 @@ use super::runner::Runner;
 const NAMED: usize = 3;
 /// Maximum number of failures in the report.
 const LISTED: usize = 100;
-/// Of a name and of a reason, in the row.
+/// Characters of a name and of a reason in the row.
 const NAME_CHARS: usize = 60;
 const REASON_CHARS: usize = 160;
 /// The budget of a group: two processes that hang, or four that crash.
@@ -28,9 +28,9 @@ const COST_OF_A_FAULT: usize = 1;
 /// The limits of such a stage.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemLimits {
-    /// Per item.
+    /// Time per item.
     pub(super) each: Duration,
-    /// From the start of a process to its first item.
+    /// Time from the start of a process to its first item.
     pub(super) start: Duration,
     /// Number of restarts.
     pub(super) restarts: usize,
@@ -47,10 +47,10 @@ pub(super) struct Tally {
     restarts: usize,
     /// The groups of the items that processes ended in, and their cost.
     deaths: Vec<(String, usize)>,
-    /// Ops run, and the largest error with its item, where items tell them.
+    /// Ops run, and the largest error with its item, where items report them.
     ops: u64,
     worst: (f64, String),
-    /// What single items want the row to say.
+    /// Figures of single items for the row.
     figures: Vec<String>,
     /// Kernels that take other registers and bytes of local memory than planned.
     others: Vec<Value>,

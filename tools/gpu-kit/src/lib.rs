@@ -41,7 +41,7 @@ pub type Opened = Result<Arc<dyn Device>, DeviceError>;
 pub struct InGroup {
     /// The device.
     pub device: Arc<dyn Device>,
-    /// What sums over the group, with its version.
+    /// The library that sums over the group, with its version.
     pub through: String,
     /// Leaves the group.
     pub leave: Leave,

@@ -1,4 +1,4 @@
-//! What a stage runs: a program and its arguments, and where programs are found.
+//! The program of a stage and its arguments, and where programs are found.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Placeholder in the arguments for the seconds that the program may take.
 pub(super) const SECONDS: &str = "{seconds}";
 
-/// What a stage runs.
+/// The program of a stage.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     /// The stage's name.
@@ -70,7 +70,7 @@ impl Program {
         Self { path: tool.to_path_buf(), args, ..self }
     }
 
-    /// Whether the program, a Python interpreter, finds a module.
+    /// True if the program, a Python interpreter, finds a module.
     pub(super) fn has_module(&self, module: &str) -> bool {
         let find = format!(
             "import importlib.util, sys; sys.exit(importlib.util.find_spec('{module}') is None)"

@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub(super) stage: String,
     pub(super) outcome: Outcome,
     pub(super) seconds: f64,
-    /// What it measured, or why it failed or was skipped.
+    /// The measured value, or why the stage failed or was skipped.
     pub(super) figure: String,
     /// All figures, if the stage wrote any.
     pub(super) details: Value,

@@ -13,7 +13,7 @@ use super::reading::Reading;
 use super::report::{Outcome, Row};
 use super::runner::Runner;
 
-/// Of a stage's words in the report.
+/// Bytes of a stage's words in the report.
 const TEXT_BYTES: usize = 16 << 10;
 
 /// A future row of the table.
@@ -179,7 +179,7 @@ impl Stage {
         }
     }
 
-    /// What the end of its process means.
+    /// The row that the end of its process means.
     fn read(&self, ended: &Ended, scratch: &Path) -> Row {
         let details = self.details.as_ref().and_then(|file| json(&scratch.join(file)));
         let details = match self.reading {

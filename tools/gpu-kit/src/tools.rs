@@ -51,13 +51,13 @@ const NCU_SECTIONS: [&str; 8] = [
     "LaunchStats",
     "Occupancy",
 ];
-/// What baselines leave in the scratch folder.
+/// Files of baselines in the scratch folder.
 const CEILINGS: &str = "ceilings.json";
 const SHAPES: &str = "shapes.json";
-/// What `bench` leaves there, without and with sums over ranks.
+/// Files of `bench` there, without and with sums over ranks.
 const PLAIN: &str = "bench-12x800x1344.json";
 const ALL_REDUCE: &str = "bench-all-reduce.json";
-/// What `bench nodes` leaves there.
+/// Files of `bench nodes` there.
 const NODES: &str = "nodes.json";
 const TIMELINE: &str = "timeline.svg";
 
@@ -193,7 +193,7 @@ impl Tools {
         Self::of_steps(&name, program, &file, most).reading(Reading::Bench)
     }
 
-    /// The same with the sums over ranks, beside the stage `bench 12x800x1344` if that was run.
+    /// The same with the sums over ranks, next to the stage `bench 12x800x1344` if that was run.
     pub(super) fn bench_all_reduce(&self, steps: u64, most: u64) -> Stage {
         let program = self.steps(12, "800x1344", steps, most);
         let program = program.args(["--all-reduce", "--json", ALL_REDUCE]).file("--against", PLAIN);
@@ -238,7 +238,7 @@ impl Tools {
     /// A baseline script, with `small` arguments if everything is small. Each writes its JSON after
     /// every figure, and gets the number of seconds that it may take.
     fn peer(&self, name: &str, script: &str, args: &[&str], small: &[&str]) -> Stage {
-        /// What a script needs to load its libraries and to end.
+        /// Seconds that a script needs to load its libraries and to end.
         const START: u64 = 20;
         let path = self.peers.join(script);
         let json = format!("{}.json", name.replace(' ', "-"));
@@ -309,7 +309,7 @@ impl Tools {
             .details(SHAPES)
     }
 
-    /// The detection program alone, and with the host work after it.
+    /// The detection program by itself, and with the host work after it.
     pub(super) fn infer(&self) -> Stage {
         let program = self.sized(&["infer"], 12, "800x1344").args(["--batch", "1,8"]);
         let program = program.args(["--seconds", SECONDS, "--json", "infer.json"]).seconds(15, 35);

@@ -130,7 +130,7 @@ fn weights(onegraph: &Path, folder: &Path, run: &str, steps: u64) -> Result<Vec<
         "data.synthetic.dir=data".into(),
     ];
     command.args(set.iter().flat_map(|value| ["--set", value]));
-    // What it says belongs in the log of the stage.
+    // Its output belongs in the log of the stage.
     let status = command.status().map_err(|e| format!("{}: {e}", onegraph.display()))?;
     if !status.success() {
         return Err(format!("the {run} run ended with {status}"));

@@ -1,4 +1,4 @@
-//! What the stages do that are no command of their own.
+//! The work of stages that are no command of their own.
 
 mod checks;
 mod group;
@@ -64,7 +64,7 @@ enum What {
     Hang,
 }
 
-/// Does the work of one stage. What is wrong is the last line, after `error: `.
+/// Does the work of one stage. A fault is the last line, after `error: `.
 pub(super) fn run(kit: &Kit, args: &WorkArgs) -> ExitCode {
     use rustix::process::{Signal, set_parent_process_death_signal};
     // A runner that is killed leaves no work behind that would keep the device. But a tool may
