@@ -31,7 +31,7 @@ pub(crate) struct Allocation {
     /// `None` for memory that the host writes.
     written: Option<Written>,
     owned: bool,
-    /// Of a module, which any of its kernels may read.
+    /// It is a variable of a module, which any of its kernels may read.
     is_variable: bool,
 }
 
@@ -52,7 +52,7 @@ impl Allocation {
         self.bytes
     }
 
-    /// Whether it is a variable of a module.
+    /// True if it is a variable of a module.
     pub(crate) fn is_variable(&self) -> bool {
         self.is_variable
     }
@@ -67,7 +67,7 @@ impl Allocation {
         (address & !DEVICE) as *mut u8
     }
 
-    /// Whether all bytes were written.
+    /// True if all bytes were written.
     pub(crate) fn is_complete(&self) -> bool {
         self.written.as_ref().is_none_or(|written| written.missing.load(Ordering::Relaxed) == 0)
     }
@@ -87,7 +87,7 @@ impl Allocation {
         }
     }
 
-    /// Whether all these bytes were written.
+    /// True if all these bytes were written.
     pub(crate) fn is_written(&self, offset: usize, bytes: usize) -> bool {
         let Some(written) = &self.written else { return true };
         let is_set =

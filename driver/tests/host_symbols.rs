@@ -31,7 +31,7 @@ const LAZY: c_int = 1;
 
 #[test]
 fn the_library_has_all_functions() {
-    // Cargo puts it beside the tests.
+    // Cargo puts it next to the tests.
     let path = env::current_exe().expect("this test").with_file_name("libdriver.so");
     let name = CString::new(path.as_os_str().as_bytes()).expect("no zero");
     // SAFETY: a path; the library's initialisers ask nothing of the process.

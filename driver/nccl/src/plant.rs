@@ -32,7 +32,7 @@ pub(crate) enum Fault {
 
 #[derive(Debug)]
 struct Plant {
-    /// The only rank that it befalls.
+    /// The only rank that it affects.
     rank: Option<c_int>,
     place: String,
     /// The one pass of this place, from 1, at which it occurs; without it, each pass.

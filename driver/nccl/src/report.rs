@@ -22,7 +22,7 @@ pub(crate) struct Failure {
     pub(crate) is_misuse: bool,
 }
 
-/// A failure that may befall a faultless program.
+/// A failure that may occur in a program without a mistake.
 pub(crate) fn failure(code: c_int, text: impl Into<String>) -> Failure {
     Failure { code, text: text.into(), is_misuse: false }
 }

@@ -139,7 +139,7 @@ fn leave(context: &mut Context, handle: Handle) -> Option<Capture> {
     context.captures.remove(&handle)
 }
 
-/// Whether a stream is captured, as `CUstreamCaptureStatus`.
+/// The `CUstreamCaptureStatus` of a stream.
 pub(super) fn status(context: &mut Context, stream: Handle) -> Outcome<i32> {
     let capture = context.stream(stream)?.capture;
     let capture = capture.and_then(|capture| context.captures.get(&capture));

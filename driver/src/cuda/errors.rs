@@ -7,7 +7,7 @@ use std::ffi::CStr;
 pub(super) struct Failure {
     /// The number that the call returns.
     pub(super) code: i32,
-    /// What a correct program would not have done.
+    /// The mistake, which a correct program would not have made.
     pub(super) misuse: Option<String>,
 }
 
@@ -15,7 +15,7 @@ pub(super) struct Failure {
 pub(super) type Outcome<T = ()> = Result<T, Failure>;
 
 impl From<i32> for Failure {
-    /// A failure that is no fault of the caller.
+    /// A failure that the caller did not cause.
     fn from(code: i32) -> Self {
         Self { code, misuse: None }
     }
@@ -105,7 +105,7 @@ pub(super) fn texts(code: i32) -> Option<(&'static CStr, &'static CStr)> {
     found.map(|(_, name, text)| (*name, *text))
 }
 
-/// Whether a context never recovers from this error.
+/// True if a context never recovers from this error.
 pub(super) fn is_sticky(code: i32) -> bool {
     matches!(code, 214 | 220 | 700 | 702 | 710 | 714..=719)
 }

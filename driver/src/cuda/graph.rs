@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// Whether all nodes have ended.
+    /// True if all nodes have ended.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0
     }

@@ -97,7 +97,7 @@ impl Model {
     }
 }
 
-/// Those of the environment, and those that tests of this process added. They stay.
+/// The GPUs of the environment, and those that tests of this process added. They stay.
 static GPUS: LazyLock<RwLock<Vec<&'static Gpu>>> = LazyLock::new(|| {
     let installed = env::var("DRIVER_GPUS").unwrap_or_else(|_| "A100".into());
     let visible = env::var("CUDA_VISIBLE_DEVICES").ok();

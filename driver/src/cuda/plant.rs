@@ -3,7 +3,7 @@
 //! A list with commas. `cuMemAlloc_v2:3=2` lets the third call of that function return error 2.
 //! `hang:NAME:2` lets the second execution of kernel NAME never end. `lost:12` loses the device
 //! after 12 executed kernels: by error 719, which a fault of the hardware (an Xid) shows as in most
-//! cases. A program cannot tell it from a kernel's crash, and must end either way.
+//! cases. A program cannot distinguish it from a kernel's crash, and must end either way.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -21,7 +21,7 @@ pub(super) struct Plants {
     counts: Mutex<BTreeMap<String, u64>>,
 }
 
-/// What happens to an execution of a kernel.
+/// The fate of an execution of a kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It runs.

@@ -1,4 +1,4 @@
-//! What the environment chooses for all GPUs, or a test of the same process for its own.
+//! Settings that the environment chooses for all GPUs, or a test of the same process for its own.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -35,7 +35,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Those of `DRIVER_SEED` and its siblings.
+    /// The settings of `DRIVER_SEED` and its siblings.
     ///
     /// Panics with the variable's name if one is not understood.
     pub(super) fn of_environment() -> Self {

@@ -47,7 +47,7 @@ pub(super) struct Context {
     pub(super) memory: Arc<Memory>,
     /// The error of all later calls.
     pub(super) failed: Option<i32>,
-    /// What happened, unless it was planted.
+    /// The cause, unless it was planted.
     pub(super) why: Option<String>,
     pub(super) streams: BTreeMap<Handle, Stream>,
     pub(super) events: BTreeMap<Handle, Event>,
@@ -79,7 +79,7 @@ pub(super) struct Pinned {
 pub(super) struct Stream {
     pub(super) priority: i32,
     pub(super) queue: VecDeque<Item>,
-    /// Whether the first of the queue is being executed.
+    /// The first of the queue is being executed.
     pub(super) is_busy: bool,
     /// The execution of the graph that is first in the queue.
     pub(super) run: Option<Run>,
@@ -101,7 +101,7 @@ pub(super) struct Item {
     pub(super) step: Step,
 }
 
-/// What an entry does.
+/// The action of an entry.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Do(Arc<Work>),
@@ -321,7 +321,7 @@ impl Context {
         }
     }
 
-    /// Whether what was enqueued until `last` has ended: on one stream, or on all.
+    /// True if all work that was enqueued until `last` has ended: on one stream, or on all.
     pub(super) fn is_done(&self, stream: Option<Handle>, last: u64) -> bool {
         let mut streams =
             self.streams.iter().filter(|(handle, _)| stream.is_none_or(|one| one == **handle));
@@ -372,7 +372,7 @@ impl Context {
         }
     }
 
-    /// What was not given up, one sentence for each kind.
+    /// Objects that were not given up, one sentence for each kind.
     pub(super) fn leaks(&self) -> Vec<String> {
         let streams = self.streams.values().filter(|stream| !stream.is_destroyed).count();
         let allocated = self.allocations.values().sum();

@@ -1,4 +1,4 @@
-//! What streams hold, and how it is executed.
+//! The work that streams hold, and its execution.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -56,7 +56,7 @@ pub(super) struct External {
     pub(super) release: unsafe extern "C" fn(*mut c_void),
     /// The address of the data.
     pub(super) data: usize,
-    /// What it may touch, if the program declares it.
+    /// The bytes that it may touch, if the program declares them.
     pub(super) declared: Option<Vec<Declared>>,
 }
 
@@ -102,7 +102,7 @@ impl Mark {
         self.is_done.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the stream was here.
+    /// True if the stream was here.
     pub(super) fn is_done(&self) -> bool {
         self.is_done.load(Ordering::SeqCst)
     }
@@ -114,7 +114,7 @@ impl Mark {
 }
 
 impl Work {
-    /// What it may touch; `None` if that is not known.
+    /// The bytes that it may touch; `None` if they are not known.
     pub(super) fn touches(&self) -> Option<Vec<Declared>> {
         let one =
             |first: u64, bytes: usize, writes| Declared { first, bytes: bytes as u64, writes };

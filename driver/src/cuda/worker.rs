@@ -23,7 +23,7 @@ const YIELDS: usize = 16;
 /// Lets them for at most so many microseconds.
 const MAX_YIELD: usize = 100;
 
-/// What may begin: the first of a stream, or a node of the graph there.
+/// Work that may begin: the first of a stream, or a node of the graph there.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     stream: Handle,

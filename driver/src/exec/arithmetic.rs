@@ -65,7 +65,7 @@ fn mask_of<A: Copy>(a: &[A; 32], b: &[A; 32], f: impl Fn(A, A) -> bool) -> u32 {
     mask
 }
 
-/// Runs an instruction of registers alone. False if it is none.
+/// Runs an instruction that needs only registers. False if it needs more.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn arithmetic(warp: &mut Warp, program: &Program, op: &Op, mask: u32) -> bool {
     let p = program;

@@ -57,7 +57,7 @@ pub(super) struct Block<'a> {
     instructions: u64,
     /// Executions by instruction, if they are asked for.
     pub(super) counters: Vec<u64>,
-    /// What warps asked for, if that is to be counted.
+    /// Requests of warps, if they are to be counted.
     pub(super) counts: Option<Counts>,
 }
 
@@ -333,7 +333,7 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// What reaches memory, or other lanes.
+    /// Runs an instruction that reaches memory, or other lanes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn other(&mut self, warp: &mut Warp, op: &Op, mask: u32) -> Result<(), Trouble> {
         let p = self.program;
@@ -426,7 +426,7 @@ fn products(program: &Program, warps: usize) -> Vec<Products> {
     (0..count).map(|_| Products::new(program.words)).collect()
 }
 
-/// What is `.aligned` is met by the whole warp.
+/// An `.aligned` instruction is met by the whole warp.
 pub(super) fn all_here(warp: &Warp, mask: u32, wanted: u32) -> Result<(), Trouble> {
     if mask == wanted {
         return Ok(());

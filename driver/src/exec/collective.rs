@@ -1,4 +1,4 @@
-//! What the lanes of a warp do together.
+//! Instructions that the lanes of a warp execute together.
 
 use super::warp::{Warp, lanes};
 use super::{LAUNCH_FAILED, Trouble, trouble};

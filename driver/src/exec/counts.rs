@@ -1,4 +1,4 @@
-//! What warps ask of memory and tensor cores, launch by launch.
+//! Requests of warps to memory and tensor cores, launch by launch.
 //!
 //! A request is one instruction of a warp in which a lane takes part. It is counted as NVIDIA's
 //! programming guide says; not verified on hardware.
@@ -19,7 +19,7 @@ const BANKS: usize = 32;
 const WORD: u64 = 4;
 const SECTOR: u64 = 32;
 
-/// What a warp's instruction does, in the order of a launch's counts.
+/// The operation of a warp's instruction, in the order of a launch's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Mma,
@@ -37,7 +37,7 @@ pub(super) enum Operation {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Requests {
     pub(crate) count: u64,
-    /// That lanes asked for.
+    /// Bytes that lanes asked for.
     pub(crate) bytes: u64,
     /// Passes over the banks, or sectors.
     pub(crate) units: u64,

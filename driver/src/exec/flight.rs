@@ -56,7 +56,7 @@ impl Products {
     }
 }
 
-/// Rows of a factor in shared memory, as a descriptor tells.
+/// Rows of a factor in shared memory, as a descriptor states.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source {
     pub(super) start: usize,
@@ -125,7 +125,7 @@ pub(super) struct State {
     /// Bytes that are expected and not there, or there and not expected.
     pub(super) bytes: i64,
     pub(super) phase: u64,
-    /// Who initialised it, after how many barriers of any kind.
+    /// The warp that initialised it, after how many barriers of any kind.
     pub(super) maker: u32,
     pub(super) made: u64,
     /// The asynchronous proxy sees it.

@@ -74,7 +74,7 @@ fn bits(value: i32, is_brain: bool) -> u16 {
 /// Where element (row, k) of 64 x 16 is kept, and the bits of its descriptor but for the address.
 fn layout(width: usize, transposed: bool, row: usize, k: usize) -> (usize, u64) {
     let code = [(16, 0), (32, 3), (64, 2), (128, 1)].iter().find(|of| of.0 == width).unwrap().1;
-    // Elements of a line, 8 lines of a group, and how far groups and lines beside are.
+    // Elements of a line, 8 lines of a group, and how far adjacent groups and lines are.
     let (line, along) = if transposed { (k, row) } else { (row, k) };
     let (each, group) = (width / 2, 8 * width);
     let lines = if transposed { 16 } else { 64 };

@@ -41,7 +41,7 @@ const ILLEGAL_ADDRESS: i32 = 700;
 const LAUNCH_TIMEOUT: i32 = 702;
 const ILLEGAL_INSTRUCTION: i32 = 715;
 const MISALIGNED_ADDRESS: i32 = 716;
-/// What CUDA would not notice, and this device refuses.
+/// The error for mistakes that CUDA would not notice, and this device refuses.
 const LAUNCH_FAILED: i32 = 719;
 
 /// One launch of a kernel.
@@ -73,7 +73,7 @@ pub(crate) struct Declared {
 pub(crate) struct Fault {
     /// The driver's error number, such as 700 for an illegal address.
     pub(crate) code: i32,
-    /// What happened: kernel, PTX line, block, lanes.
+    /// The fault in words: kernel, PTX line, block, lanes.
     pub(crate) sentence: String,
 }
 
@@ -106,12 +106,12 @@ pub(crate) struct Options {
     pub(crate) watch_shared: bool,
     /// Global bytes are watched for races between blocks.
     pub(crate) watch_global: bool,
-    /// What warps ask of memory and tensor cores is counted.
+    /// Requests of warps to memory and tensor cores are counted.
     pub(crate) count: bool,
 }
 
-/// Runs all blocks; their and their warps' order is drawn from `seed`. What warps asked for, if
-/// that is to be counted.
+/// Runs all blocks; their and their warps' order is drawn from `seed`. Returns the requests of
+/// warps, if they are to be counted.
 ///
 /// # Errors
 /// The first fault, with its place.

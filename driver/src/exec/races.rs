@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{LAUNCH_FAILED, Trouble, trouble};
 
 const PAGE: u64 = 4096;
-/// Of more blocks than one.
+/// In place of a block: more than one.
 const SEVERAL: u32 = u32::MAX;
 
 /// Blocks, counted from 1, that touched a byte.

@@ -3,19 +3,19 @@
 use super::{LAUNCH_FAILED, Trouble, trouble};
 use crate::ptx::program::Program;
 
-/// Who touched a byte last: the number of barriers until then, and a warp. Tags of after the last
-/// barrier are the greatest.
+/// The last access to a byte: the number of barriers until then, and a warp. Tags from after the
+/// last barrier are the greatest.
 type Tag = u16;
 
 /// Bits of a tag's warp.
 const WARP_BITS: u32 = 7;
 /// In place of a warp: more than one.
 const SEVERAL: Tag = 32;
-/// Added to the warp: by atomics alone.
+/// Added to the warp: by atomics only.
 const ATOMIC: Tag = 64;
 /// A copy still brings the byte.
 const IN_FLIGHT: Tag = Tag::MAX;
-/// Of no access.
+/// In place of a tag: no access.
 const NEVER: Tag = 0;
 /// Barriers are counted up to here.
 const MAX_EPOCH: Tag = (1 << (16 - WARP_BITS)) - 2;
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Whether the asynchronous proxy sees these bytes as they are.
+    /// True if the asynchronous proxy sees these bytes as they are.
     pub(super) fn is_fenced(&self, at: usize, bytes: usize) -> bool {
         self.unfenced.get(at..at + bytes).is_none_or(|tags| tags.iter().all(|tag| *tag == 0))
     }

@@ -60,7 +60,7 @@ impl Bench {
     }
 }
 
-/// What a body makes of words, one of each lane.
+/// The results of a body from words, one of each lane.
 fn made(words: &[u32; 32], body: &str) -> Vec<u32> {
     let body =
         format!("ld.global.u32 %r8, [%d0]; mov.b32 %f8, %r8;\n{body}\nst.global.u32 [%d1], %r9;");
@@ -226,7 +226,7 @@ const PLANTED: &[(&str, i32, &str)] = &[
     ),
     ("red.shared.add.u32 [near], 1;", 719, "nobody wrote"),
     ("red.global.add.u32 [%d1], 1;", 719, "nobody wrote"),
-    // What blocks of one launch do to each other.
+    // Races between blocks of one launch.
     ("ld.param.u64 %d3, [out]; st.global.u32 [%d3], %r0;", 719, "another block"),
     ("ld.global.nc.u32 %r9, [%d0]; st.global.u32 [%d0], %r9;", 719, "ld.global.nc"),
     ("st.global.u32 [%d1], %r0; ld.global.nc.u32 %r9, [%d1];", 719, "ld.global.nc"),

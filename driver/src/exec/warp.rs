@@ -60,7 +60,7 @@ pub(super) struct Warp {
     pub(super) round: Option<u32>,
 }
 
-/// Of no call.
+/// In place of a call: none.
 pub(super) const NO_CALL: u32 = u32::MAX;
 
 impl Warp {

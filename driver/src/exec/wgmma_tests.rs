@@ -274,7 +274,7 @@ fn check(shape: Shape, seed: u64) {
     }
 }
 
-/// Every edge of a tile, filters that fill none, each part of the epilogue, and one k-block alone.
+/// Every edge of a tile, filters that fill none, each part of the epilogue, and a single k-block.
 #[test]
 fn a_convolution_on_wgmma_is_exact() {
     let plain = Shape {

@@ -2,7 +2,7 @@
 
 use super::parse::{Class, DYNAMIC, Function, Instruction, Operand, Parsed, Space, VARIABLE};
 
-/// What a kernel runs, with registers and local memory of all its functions apart.
+/// The code of a kernel, with registers and local memory of all its functions apart.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub(super) body: Vec<Instruction>,
@@ -24,7 +24,7 @@ pub(super) struct Called {
     pub(super) parameters: Vec<(i64, usize)>,
 }
 
-/// Whether the first operand is written.
+/// True if the first operand is written.
 pub(super) fn defines(opcode: &str) -> bool {
     let base = opcode.split('.').next().unwrap_or_default();
     match base {

@@ -94,12 +94,12 @@ pub(crate) enum Hopper {
 }
 
 impl Hopper {
-    /// Whether warps of a block go on in an order that barriers of the whole block do not tell.
+    /// True if warps of a block go on in an order that barriers of the whole block do not define.
     pub(crate) fn is_partial(&self) -> bool {
         matches!(self, Self::Barrier(..) | Self::Mbarrier(..) | Self::Bulk(_))
     }
 
-    /// Whether it reads or writes shared memory behind the back of the warp.
+    /// True if it reads or writes shared memory asynchronously to the warp.
     pub(crate) fn is_async(&self) -> bool {
         matches!(self, Self::Product(_) | Self::Bulk(_))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::lex::{Number, Token, Word, lex};
 
-/// What a register holds.
+/// The values of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Predicate,
@@ -47,7 +47,7 @@ pub(super) struct Instruction {
     pub(super) operands: Vec<Operand>,
     /// Line of the PTX.
     pub(super) line: u32,
-    /// Line of the CUDA source, if `.loc` tells it; 0 if not.
+    /// Line of the CUDA source, if `.loc` names it; 0 if not.
     pub(super) source_line: u32,
 }
 

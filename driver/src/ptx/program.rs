@@ -169,7 +169,7 @@ pub(crate) enum Where {
     Shared,
     Local,
     Parameter,
-    /// The address tells.
+    /// The address decides.
     Generic,
 }
 
@@ -242,13 +242,13 @@ pub(crate) enum Op {
     Int32(Int, Reg, Reg, Reg),
     Int64(Int, Reg, Reg, Reg),
     Shift32(Shift, Reg, Reg, Reg),
-    /// Of 64 bits by a register of 32.
+    /// A shift of 64 bits by a register of 32.
     Shift64(Shift, Reg, Reg, Reg),
     /// 32 by 32 to 64 bits.
     Wide(bool, Reg, Reg, Reg),
     Mad32(Reg, Reg, Reg, Reg),
     Mad64(Reg, Reg, Reg, Reg),
-    /// Reads and writes the carry flag as said.
+    /// The flags: it reads the carry flag, it writes the carry flag.
     Carry(Carry, bool, bool, [Reg; 4]),
     Float32(Float, Reg, Reg, Reg),
     Float64(Float, Reg, Reg, Reg),
@@ -256,7 +256,7 @@ pub(crate) enum Op {
     Fma64([Reg; 4]),
     Unary32(Unary, Reg, Reg),
     Unary64(Unary, Reg, Reg),
-    /// Of 64 bits into a register of 32.
+    /// A count of 64 bits into a register of 32.
     Count64(Unary, Reg, Reg),
     FloatUnary32(FloatUnary, Reg, Reg),
     FloatUnary64(FloatUnary, Reg, Reg),
@@ -325,7 +325,7 @@ pub(crate) struct Step {
     pub(crate) source_line: u32,
 }
 
-/// What a kernel runs.
+/// The code of a kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,

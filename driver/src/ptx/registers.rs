@@ -118,7 +118,7 @@ fn spans(flow: &Flow) -> (Vec<Span>, impl Iterator<Item = usize>) {
                     uses[block][word] |= bit;
                 }
             });
-            // What a guard may leave as it is stays live.
+            // A register that a guard may leave as it is stays live.
             visit(instruction, |register, written| {
                 let (word, bit) = (register as usize / 64, 1 << (register % 64));
                 if !written {

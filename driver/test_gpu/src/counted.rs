@@ -1,11 +1,11 @@
-//! What warps asked of shared memory, global memory and tensor cores, launch by launch.
+//! Requests of warps to shared memory, global memory and tensor cores, launch by launch.
 //!
 //! The rules by which passes over the banks and sectors are counted are in
 //! `driver/src/exec/counts.rs`.
 
 use device::Launch;
 
-/// What a warp's instruction does, in the order of the driver's.
+/// The operation of a warp's instruction, in the order of the driver's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// A product of 16x16 and 16x8 values: 4096 FLOPs.

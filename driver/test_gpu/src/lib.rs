@@ -35,7 +35,7 @@ pub struct TestGpu {
     number: usize,
 }
 
-/// What a GPU holds that was not given up.
+/// Objects of a GPU that were not given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alive {
     /// Captured graphs.
@@ -89,7 +89,7 @@ impl TestGpu {
         self.try_open().unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// What is alive on it now.
+    /// Its objects that are alive now.
     pub fn alive(self) -> Alive {
         library::alive(self.number)
     }

@@ -89,7 +89,7 @@ pub(crate) fn add(words: &str) -> usize {
     usize::try_from(number).unwrap_or_else(|_| panic!("no GPU of {words:?}"))
 }
 
-/// What a GPU holds.
+/// Objects that a GPU holds.
 pub(crate) fn alive(gpu: usize) -> Alive {
     // SAFETY: the function takes any number.
     let RawAlive { graphs, streams, events } = unsafe { (functions().alive)(gpu as c_int) };

@@ -236,7 +236,7 @@ fn threads_share_a_device() {
     });
 }
 
-/// What a launch does beyond the bytes that it declares is a fault, inside of allocations too.
+/// An access beyond the bytes that a launch declares is a fault, inside of allocations too.
 #[test]
 fn a_launch_touches_no_more_than_it_declares() {
     let fault = |change: fn(&mut Touch, usize)| {

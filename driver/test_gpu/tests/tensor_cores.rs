@@ -1,4 +1,4 @@
-//! Sums as tensor cores make them: aligned and cut off, where fp32 rounds. What it costs is the
+//! Sums as tensor cores make them: aligned and cut off, where fp32 rounds. Their error is the
 //! measurement behind [`CUT_PER_PRODUCT`].
 
 use device::Device;

@@ -6,7 +6,7 @@ use crate::cuda::{alloc, close, cuTensorMapEncodeTiled, open};
 use crate::kernels::kernels;
 use crate::{Plant, Program};
 
-/// A product of ones, 64 x 8 x 16, whose sums are stored. What is named is put in its place.
+/// A product of ones, 64 x 8 x 16, whose sums are stored. Each named piece is put in its place.
 macro_rules! product {
     ($fence:literal, $begin:literal, $right:literal, $meanwhile:literal, $wait:literal) => {
         concat!(

@@ -10,7 +10,7 @@ use crate::{Plant, Program};
 /// The device ran work too late for a program that did not wait: no error number says so.
 pub(crate) const STALE: i32 = -1;
 
-/// Whether a program reads what it expects.
+/// The exit code of a program: 0 if it reads what it expects, else [`STALE`].
 pub(crate) fn fresh(is_fresh: bool) -> i32 {
     if is_fresh { 0 } else { STALE }
 }

@@ -216,7 +216,7 @@ kernels! {
             st.global.u32 [%mine], %r1;",
         "0xffff", "-1",
         719, "thread 16: is not in the mask that it names" }
-    // A register has some value: the driver does not tell whether an instruction gave it.
+    // A register has some value: the driver does not show whether an instruction gave it.
     { "missed: a register that nobody set", &[], (1, 32),
         "<here>
             add.s32 %r20, %r20, %thread;

@@ -37,7 +37,7 @@ api! {
         event.put(handle)
     }
 
-    /// Gives an event up. What waits for it still does.
+    /// Gives an event up. Streams that wait for it still do.
     fn cuEventDestroy_v2(event: Handle) {
         let mut state = lock();
         let context = state.context()?;
@@ -50,7 +50,7 @@ api! {
         capture::record(lock().healthy()?, event, stream)
     }
 
-    /// Whether an event was reached.
+    /// Succeeds if an event was reached.
     fn cuEventQuery(event: Handle) {
         let mut state = lock();
         let mark = capture::mark(state.healthy()?, event)?;

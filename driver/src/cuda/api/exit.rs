@@ -1,4 +1,4 @@
-//! What is left at the end of the process.
+//! The end of the process, and work that is left then.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;

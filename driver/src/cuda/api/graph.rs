@@ -26,7 +26,7 @@ api! {
         exec.put(handle)
     }
 
-    /// Gives a graph up. What was instantiated does not need it.
+    /// Gives a graph up. Its instances do not need it.
     fn cuGraphDestroy(graph: Handle) {
         let mut state = lock();
         let context = state.context()?;

@@ -1,4 +1,5 @@
-//! What the library of sums for tests calls, and whatever declares the bytes of its operations.
+//! Functions for the library of sums for tests, and for programs that declare the bytes of their
+//! operations.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use crate::cuda::work::{External, Handle, Work};
 use crate::exec::Declared;
 
 thread_local! {
-    /// What this thread's next operation may touch.
+    /// Bytes that this thread's next operation may touch.
     static DECLARED: Cell<Option<Vec<Declared>>> = const { Cell::new(None) };
 }
 
@@ -34,8 +35,8 @@ pub(super) fn check_declared(context: &Context, declared: Option<&[Declared]>) -
     }
 }
 
-/// Declares all bytes that this thread's next launch or sum may touch. What it touches beyond them
-/// is a fault, and so are two operations of a graph that race by what they declare.
+/// Declares all bytes that this thread's next launch or sum may touch. An access beyond them is a
+/// fault, and so are two operations of a graph that race by what they declare.
 ///
 /// # Safety
 /// `list` leads to `count` entries.

@@ -1,4 +1,5 @@
-//! What tests call that load this library into their own process: a GPU for each, and what it saw.
+//! Functions for tests that load this library into their own process: a GPU for each, and what it
+//! saw.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -23,7 +24,7 @@ pub(crate) unsafe extern "C" fn driverAddGpu(words: *const c_char) -> c_int {
     words.to_str().map_or(-1, |words| models::add(words) as c_int)
 }
 
-/// What a GPU holds that was not given up.
+/// Objects of a GPU that were not given up.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Alive {
@@ -32,7 +33,7 @@ pub(crate) struct Alive {
     events: u64,
 }
 
-/// What a GPU holds that was not given up.
+/// Objects of a GPU that were not given up.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]

@@ -37,7 +37,7 @@ thread_local! {
     static LAST: RefCell<Option<(i32, Option<String>)>> = const { RefCell::new(None) };
 }
 
-/// What happened, if this was the last error of this thread and the driver knows.
+/// The cause, if this was the last error of this thread and the driver knows.
 fn why(code: i32) -> Option<String> {
     let last = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
     last.filter(|(of, _)| *of == code).and_then(|(_, why)| why)
@@ -62,7 +62,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Whether the place is at a multiple of so many bytes.
+    /// True if the place is at a multiple of so many bytes.
     fn is_aligned_to(&self, bytes: usize) -> bool {
         self.0.addr().is_multiple_of(bytes)
     }

@@ -66,7 +66,7 @@ fn check_header(text: &str, model: &Model) -> Outcome {
     let number = target.map(|name| name.trim_end_matches(|c: char| !c.is_ascii_digit()));
     let number = number.and_then(|text| text.parse::<i32>().ok()).ok_or(INVALID_PTX)?;
     let own = model.capability.0 * 10 + model.capability.1;
-    // Code with a letter is for that GPU alone.
+    // Code with a letter is only for that GPU.
     let is_exact = target.is_some_and(|name| !name.ends_with(|c: char| c.is_ascii_digit()));
     let fits = if is_exact { number == own } else { number <= own };
     if fits { Ok(()) } else { Err(NO_BINARY_FOR_GPU.into()) }

@@ -73,7 +73,7 @@ api! {
         state.finish(Some(stream)).1
     }
 
-    /// Whether a stream is empty.
+    /// Succeeds if a stream is empty.
     fn cuStreamQuery(stream: Handle) {
         let mut state = lock();
         state.healthy()?.stream(stream)?;
@@ -109,7 +109,7 @@ api! {
         graph.put(handle)
     }
 
-    /// Whether a stream is captured.
+    /// Gives the capture status of a stream.
     fn cuStreamIsCapturing(stream: Handle, status: Out<c_int>) {
         let mut state = lock();
         status.put(capture::status(state.healthy()?, stream)?)

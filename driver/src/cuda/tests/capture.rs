@@ -115,7 +115,7 @@ processes! {
             assert_eq!(call(event), 907, "after the end, too");
         }
         assert_eq!(call!(cuStreamWaitEvent(captured, event, 0)), 907);
-        // Recorded anew, it is.
+        // Recorded again, it is.
         ok(call!(cuEventRecord(event, captured)));
         ok(call!(cuEventSynchronize(event)));
         ok(call!(cuEventDestroy_v2(event)));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// All that a failed context still answers, after the query of a stream has told.
+/// All that a failed context still answers, after the query of a stream has failed.
 fn failed(code: i32, stream: Handle, context: Handle) {
     let until = std::time::Instant::now() + Duration::from_secs(10);
     let mut query = 600;
@@ -26,7 +26,7 @@ processes! {
         let exec = end(stream);
         ok(launch(store, &[8, 1], stream));
         failed(700, stream, context);
-        // What is given up goes, by the same error.
+        // Objects can be given up, by the same error.
         assert_eq!(call!(cuGraphExecDestroy(exec)), 700);
         released.wait();
         assert_eq!(call!(cuEventDestroy_v2(event)), 700);

@@ -242,7 +242,7 @@ struct Operation {
     released: Arc<Gate>,
 }
 
-// SAFETY: the driver calls it with the data of `operation` alone.
+// SAFETY: the driver calls it only with the data of `operation`.
 unsafe extern "C" fn run(data: *mut c_void) -> i32 {
     // SAFETY: `operation` gives one that is alive until it is released.
     (unsafe { &*data.cast::<Operation>() }.run)()

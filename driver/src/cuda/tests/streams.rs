@@ -35,7 +35,7 @@ fn rounds(ordered: bool) -> Vec<u32> {
     seen
 }
 
-/// Whether an event was reached.
+/// True if an event was reached.
 fn is_done(event: Handle) -> bool {
     match call!(cuEventQuery(event)) {
         0 => true,

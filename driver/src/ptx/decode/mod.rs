@@ -183,7 +183,7 @@ impl Decoder<'_> {
         Ok(Address { base, is_double, offset })
     }
 
-    /// The members of a vector, or the operand alone.
+    /// The members of a vector, or the operand itself.
     fn members(operand: &Operand) -> &[Operand] {
         match operand {
             Operand::Vector(list) => list,
