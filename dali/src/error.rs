@@ -153,7 +153,7 @@ pub enum DaliError {
         /// The path that exists.
         path: PathBuf,
     },
-    /// The path to overwrite holds something else, so it is left alone.
+    /// The path to overwrite holds something else, so it is left as it is.
     #[error("{} holds something that onegraph did not write ({stranger}), so it leaves it alone; \
         move it away, or name another folder", path.display())]
     NotOurs {

@@ -68,7 +68,7 @@ impl Lock {
         self.replaced.as_ref()
     }
 
-    /// Whether the lock is still this process's; one whose file somebody removed is taken again.
+    /// Checks that the lock is still this process's; a lock whose file was removed is taken again.
     ///
     /// # Errors
     /// [`DaliError::Locked`] naming the new owner.
@@ -141,7 +141,7 @@ fn read_owner(file: &File, path: &Path) -> Result<Option<Owner>, DaliError> {
     }
 }
 
-/// Whether `path` still names the open file.
+/// True if `path` still names the open file.
 fn is_at(file: &File, path: &Path) -> bool {
     let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let at_path = std::fs::metadata(path).map(id).ok();

@@ -1,4 +1,4 @@
-//! Who holds a lock: host, process and since when.
+//! The holder of a lock: host, process and since when.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Name of the host; that of the container if it runs in one.
@@ -17,7 +17,7 @@ pub struct Owner {
     pub pid: u32,
     /// When it took the lock, seconds since 1970.
     pub(crate) since: i64,
-    /// Whether it may be gone, which only a person can find out.
+    /// It may be gone, which only a person can find out.
     #[serde(skip)]
     pub(crate) may_be_gone: bool,
 }
@@ -32,7 +32,7 @@ impl Owner {
         Owner { host, kernel, pid, since, may_be_gone: false }
     }
 
-    /// Whether it runs on another machine, as far as this one can know.
+    /// True if it runs on another machine, as far as this one can know.
     pub(crate) fn is_far_from(&self, other: &Owner) -> bool {
         self.kernel != other.kernel && self.host != other.host
     }

@@ -30,7 +30,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Waits for the lock of `out`, then sweeps what dead makers of `out` left beside it. Reports
+    /// Waits for the lock of `out`, then sweeps what dead makers of `out` left next to it. Reports
     /// [`Stage::Waiting`] and [`Stage::TakenOver`].
     pub(crate) fn take(
         out: &Path,
@@ -51,7 +51,7 @@ impl Claim {
         Ok(Claim { out: out.to_path_buf(), lock, manifest })
     }
 
-    /// Creates an empty directory beside `out`, on the same file system.
+    /// Creates an empty directory next to `out`, on the same file system.
     pub(crate) fn begin(self) -> Result<TemporaryDir, DaliError> {
         let parent = parent_of(&self.out);
         let undisturbed = Undisturbed::begin();
@@ -189,7 +189,7 @@ fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
     Ok(())
 }
 
-/// Whether `name` is that of `out`, `word`, and the random letters.
+/// True if `name` is made of the name of `out`, `word`, and the random letters.
 fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
     let start = beside(Path::new(out.file_name().unwrap_or_default()), word);
     let rest = name.as_encoded_bytes().strip_prefix(start.as_os_str().as_encoded_bytes());
@@ -198,7 +198,7 @@ fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
     })
 }
 
-/// `.OUT.onegraph-<word>` beside `OUT`: a name that nobody else gives to a file.
+/// `.OUT.onegraph-<word>` next to `OUT`: a name that nobody else gives to a file.
 fn beside(out: &Path, word: &str) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(out.file_name().unwrap_or_default());

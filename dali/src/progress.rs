@@ -9,7 +9,7 @@ use crate::owner::Owner;
 pub enum Stage {
     /// Waiting for another process that is writing the same directory; reported again and again.
     Waiting {
-        /// That process.
+        /// The other process.
         owner: Owner,
         /// The file of its lock.
         lock: PathBuf,
