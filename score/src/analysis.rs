@@ -1,4 +1,4 @@
-//! What lies behind the twelve numbers: scores by class, precision over recall, which classes are
+//! The causes of the twelve numbers: scores by class, precision over recall, which classes are
 //! confused, which kinds of errors cost most, and the images with the worst detections.
 
 use std::path::Path;
@@ -52,12 +52,12 @@ pub struct ClassScores {
 pub struct ErrorKind {
     /// TIDE's short name: `Cls`, `Loc`, `Both`, `Dupe`, `Bkg`, `Miss`.
     pub kind: String,
-    /// What goes wrong.
+    /// The mistake, in words.
     pub meaning: String,
     /// Number of such errors.
     pub count: u64,
-    /// What AP at IoU 0.50, the mean over classes, would gain without them. A missed object is
-    /// mended by not counting it, so a class of which nothing is found gains nothing by that.
+    /// The gain of AP at IoU 0.50, the mean over classes, without them. A missed object is mended
+    /// by not counting it, so a class of which nothing is found gains nothing by that.
     pub ap_lost: f64,
 }
 
@@ -102,7 +102,7 @@ pub fn analyze(
 ) -> Result<(Summary, Analysis), ScoreError> {
     let results = Results::from_detections(detections, gt, iou_type)?;
     let (summary, curves, eval) = scored(gt, results)?;
-    // Those that a person would see; the others are noise to them.
+    // Only detections that a person would see; the others are noise to them.
     let seen: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (_, _, seen) = scored(gt, Results::from_detections(&seen, gt, iou_type)?)?;

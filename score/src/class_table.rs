@@ -21,8 +21,8 @@ pub fn class_table(classes: &[ClassScores]) -> String {
     table(&classes.iter().collect::<Vec<_>>(), columns)
 }
 
-/// As [`class_table`]; of more than 20 classes the 10 of the highest AP, and beside them the 10 of
-/// the lowest.
+/// As [`class_table`]; of more than 20 classes, only the 10 of the highest AP, and next to them the
+/// 10 of the lowest.
 #[must_use]
 pub fn short_class_table(classes: &[ClassScores]) -> String {
     if classes.len() <= 2 * ENDS {

@@ -39,7 +39,7 @@ pub struct Results {
     pub(super) iou_type: IouType,
     /// Number of detections dropped because the annotations lack their category, by category.
     pub(super) left_out: BTreeMap<u64, usize>,
-    /// What looks wrong about a file, in sentences.
+    /// Doubts about a file, in sentences.
     pub(super) doubts: Vec<String>,
 }
 
@@ -237,7 +237,7 @@ fn check_sides(bbox: [f64; 4]) -> Result<[f64; 4], String> {
     Err(format!("has a box of {w} x {h} pixels; a box is [x, y, width, height]"))
 }
 
-/// What looks wrong about a file that can be scored.
+/// Doubts about a file that can be scored.
 fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
     let mut seen = HashSet::with_capacity(raw.len());
     let (mut outside, mut copies) = (0, 0);

@@ -46,7 +46,7 @@ pub enum ScoreError {
         height: u32,
         /// Columns of the mask.
         width: u32,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// The scorer rejected data that passed all our checks.

@@ -45,7 +45,7 @@ pub struct GtAnnotation {
     /// Area in pixels, which makes an object small, medium or large; that of the mask (else the
     /// box) if `None`.
     pub area: Option<f64>,
-    /// Whether it marks a crowd: detections on it count neither for nor against.
+    /// It marks a crowd: detections on it count neither for nor against.
     pub iscrowd: bool,
     /// Its shape; needed to score masks.
     pub mask: Option<GtMask>,

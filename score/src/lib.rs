@@ -30,7 +30,7 @@ pub use results_file::{
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{STAT_NAMES, Summary, Undefined};
 
-/// What overlap is measured on.
+/// The shapes whose overlap is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IouType {
     /// Boxes.

@@ -11,9 +11,9 @@ use super::{Detection, Rle};
 /// The geometry that a results file contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fields {
-    /// `bbox` alone: COCO's file for box scores.
+    /// `bbox` only: COCO's file for box scores.
     Bbox,
-    /// `segmentation` alone: COCO's file for mask scores.
+    /// `segmentation` only: COCO's file for mask scores.
     Segm,
     /// `bbox`, and `segmentation` if there is one.
     Both,

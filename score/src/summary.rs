@@ -27,7 +27,7 @@ const SLICES: [(&str, &str, usize); 12] = [
 /// The result of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// What was compared: boxes or masks.
+    /// The compared shapes: boxes or masks.
     pub iou_type: IouType,
     /// The twelve numbers, 0 to 1, in the order of [`STAT_NAMES`]; -1 where undefined.
     pub stats: [f64; 12],

@@ -32,7 +32,7 @@ impl Folder {
         path
     }
 
-    /// What scoring these two texts says is wrong, without the folder's name.
+    /// The error of scoring these two texts, without the folder's name.
     fn error(&self, gt: &str, detections: &str) -> String {
         let (gt, dt) = (self.file("gt.json", gt), self.file("dt.json", detections));
         let error = evaluate_files(&gt, &dt, None).expect_err("a mistake").to_string();
@@ -189,7 +189,7 @@ fn results_files_read_back() {
          \"score\":0.1,\"segmentation\":{\"size\":[20,30],\"counts\":\"0hb0\"}},\n\
          {\"image_id\":9,\"category_id\":3,\"bbox\":[0.0,0.0,0.0,0.0],\"score\":0.5}]\n"
     );
-    // Nothing is left beside the file, and a bad detection leaves the old file alone.
+    // No other file is left next to it, and a bad detection leaves the old file as it was.
     assert_eq!(std::fs::read_dir(folder.0.path()).expect("the folder").count(), 1);
     let nan = write_results_json(&path, &[detection(5, [0.0; 4], f64::NAN)]).expect_err("NaN");
     assert!(nan.to_string().ends_with("out.json: detection 0 has the score NaN"), "{nan}");
@@ -207,7 +207,7 @@ fn sizes_of_a_file_with_both_are_the_boxes() {
     let folder = Folder::new();
     let gt_file = folder.file("gt.json", GT);
     let gt = GroundTruth::from_file(&gt_file).expect("sound");
-    // A false alarm whose mask is small and whose box is medium, beside the two small objects.
+    // A false alarm whose mask is small and whose box is medium, next to the two small objects.
     let mut detections = vec![detection(5, [0.0, 0.0, 30.0, 40.0], 0.9)];
     detections.extend([
         detection(5, [2.0, 2.0, 10.0, 10.0], 0.5),
