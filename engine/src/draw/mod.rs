@@ -84,7 +84,7 @@ pub fn png(picture: &RgbImage) -> Result<Vec<u8>, EngineError> {
     Ok(bytes.into_inner())
 }
 
-/// What a tag shows.
+/// The text of a tag.
 #[derive(Debug, Clone, Copy)]
 enum Tags {
     /// Class and score.

@@ -21,7 +21,7 @@ const KINDS: [&str; 2] = ["bbox", "segm"];
 const SHOWN_ELSEWHERE: [&str; 7] =
     ["bbox", "segm", "analysis", "pictures", "best", "commands", "state"];
 
-/// What a page shows.
+/// The contents of a page.
 #[derive(Debug)]
 pub(crate) struct Page<'a> {
     /// The run directory, whose name is the page's title.

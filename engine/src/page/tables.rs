@@ -67,7 +67,7 @@ pub(super) fn classes(analysis: &Analysis, on: &str) -> String {
     html
 }
 
-/// What each class is taken for: missed objects and detections of nothing first, then the classes
+/// The confusion of each class: missed objects and detections of nothing first, then the classes
 /// with the most mistakes, then all others in one column.
 pub(super) fn confusion(analysis: &Analysis) -> String {
     let nothing = analysis.classes.len();

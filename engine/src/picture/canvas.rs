@@ -43,13 +43,13 @@ pub struct Style {
 }
 
 impl Style {
-    /// Of a picture.
+    /// The title of a picture.
     pub const TITLE: Self = Self { is_bold: true, ..Self::words(16.0, INK) };
-    /// Of a part of it.
+    /// The heading of a part of it.
     pub const HEADING: Self = Self { is_bold: true, ..Self::words(13.0, INK) };
-    /// What is said in a picture.
+    /// The words in a picture.
     pub const PLAIN: Self = Self::words(12.0, INK);
-    /// What is said beside that.
+    /// Notes to these words.
     pub const SMALL: Self = Self::words(11.0, PALE);
 
     const fn words(size: f64, fill: &'static str) -> Self {
@@ -163,7 +163,7 @@ impl Canvas {
             writeln!(self.body, "<path d=\"{path}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>");
     }
 
-    /// What `draw` draws, with a text that a browser shows on hovering.
+    /// The drawing of `draw`, with a text that a browser shows on hovering.
     pub fn titled(&mut self, hover: &str, draw: impl FnOnce(&mut Self)) {
         let _ = writeln!(self.body, "<g><title>{}</title>", escape(hover));
         draw(self);

@@ -13,7 +13,7 @@ pub use ticks::{labels, round_up, ticks, to_ticks};
 
 use graph::program::Pass;
 
-/// What each pass is painted in: strong, and light enough for words on it.
+/// The colours of each pass: strong, and light enough for words on it.
 fn colours(pass: Pass) -> (&'static str, &'static str) {
     match pass {
         Pass::Forward => ("#2f6db3", "#e4eefa"),

@@ -33,7 +33,7 @@ struct Group {
     row: usize,
     nodes: usize,
     flops: u64,
-    /// What others read of it.
+    /// Its tensors that other groups read.
     handed: BTreeSet<TensorId>,
     /// Bytes of the forward pass that a backward group reads.
     kept_bytes: usize,
@@ -105,7 +105,7 @@ fn groups(program: &Program, target: &Target) -> (Vec<Group>, BTreeSet<(usize, u
     (groups, edges)
 }
 
-/// The group of a node, a new one where it is the first: backward beside forward, all else below.
+/// The group of a node, a new one where it is the first: backward next to forward, all else below.
 fn group_of(groups: &mut Vec<Group>, node: &Node) -> usize {
     let part = short(&node.part);
     let known = groups.iter().position(|group| group.pass == node.pass && group.part == part);
@@ -185,10 +185,10 @@ fn spoken_flops(flops: u64) -> String {
     }
 }
 
-/// What leaves one group, towards others on its side of the picture.
+/// The lines from one group to others on its side of the picture.
 struct Bundle {
     from: usize,
-    /// Those that are not the neighbour.
+    /// Groups other than the neighbour.
     to: Vec<usize>,
     lane: usize,
 }
