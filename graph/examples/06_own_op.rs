@@ -30,12 +30,12 @@ impl Op for Relu {
         Ok(vec![TensorDesc::new(Role::Activation, &i[0].shape)])
     }
 
-    // What a run costs at these shapes, for reports and rooflines.
+    // The cost of a run at these shapes, for reports and rooflines.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, outputs[0].len() as u64)
     }
 
-    // Data, not code that runs: grad x = grad y where y > 0. That op exists.
+    // Data, not code that runs: grad x = grad y where y > 0. The op of that rule exists.
     fn backward(&self, _: &[TensorDesc], _: &[TensorDesc]) -> BackwardRule {
         let read = [Source::GradOutput(0), Source::Output(0)];
         BackwardRule::default().step(ReluMask, &read, &[Sink::GradInput(0)])
@@ -74,7 +74,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         writeln!(out, "{case}: gradient off by {gradient:.0e}; {ops} ops agree on the device")?;
     }
 
-    // What the contract refuses, it refuses by name.
+    // The contract refuses tensors by name.
     let labels = TensorDesc::new(Role::Index, &[4]);
     let refused = Relu.infer(&[labels], &[]).expect_err("integers");
     writeln!(out, "{refused}")?;
