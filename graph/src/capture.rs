@@ -8,9 +8,6 @@
 //! Any device task can be captured this way, without a [`Program`](crate::Program):
 //!
 //! ```
-//! //! use graph::capture::{HostWork, LaunchList, Work, capture};
-//! use device::{Access, Arg, Device, Launch, Touch};
-//!
 //! use graph::capture::{HostWork, LaunchList, Work, capture};
 //! use device::{Access, Arg, Device, Launch, Touch};
 //!

@@ -133,7 +133,8 @@ fn sums_of_different_lengths_are_a_fault_on_every_rank() {
                     let stream = device.stream().expect("a stream");
                     let sum = AllReduce { to, from, len: 4 + rank, dtype: device::DType::F32 };
                     device.all_reduce(stream, &sum).expect("it is given");
-                    // What NCCL finds is known to whoever asks, as the host does between steps.
+                    // NCCL's fault is known to a caller that asks, as the host does between
+                    // steps.
                     std::iter::repeat_with(|| device.idle()).find_map(Result::err)
                 })
             })

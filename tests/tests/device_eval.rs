@@ -28,7 +28,7 @@ use common::Place;
 
 /// Scores from here on are compared; below, a detection may fall to the other side of a threshold.
 const SURE: f32 = 0.3;
-/// Of the scores of a detection in fp16 and in f32.
+/// Bound of the difference between a detection's scores in fp16 and in f32.
 const SCORE_BOUND: f32 = 0.02;
 const MIN_IOU: f32 = 0.9;
 
@@ -64,8 +64,8 @@ fn mask_iou(a: &Found, b: &Found) -> f32 {
     if any == 0 { 1.0 } else { both as f32 / any as f32 }
 }
 
-/// That each sure detection of `wanted` has one of its own in `got`; returns how many there are,
-/// the largest difference of scores, and the mean IoU of masks.
+/// Checks that each sure detection of `wanted` has one of its own in `got`; returns how many there
+/// are, the largest difference of scores, and the mean IoU of masks.
 fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, f32) {
     assert_eq!(wanted.len(), got.len());
     let (mut count, mut worst, mut masks) = (0, 0.0f32, 0.0);
@@ -143,7 +143,7 @@ const LONG: [&str; 6] = [
     "input.max_size=96",
 ];
 
-/// What a device computes is looked at on the host, whose state is the same.
+/// A device's values are examined on the host, whose state is the same.
 #[test]
 fn values_that_are_not_finite_are_found_for_a_device() {
     let place = Place::new();
@@ -319,7 +319,7 @@ fn planning_anew_leaves_nothing_on_the_device() {
     assert_eq!(gpu.alive(), Alive { streams: before.streams + 1, ..before });
 }
 
-/// What a session leaves in its directory: its journal without the clock, and its checkpoints.
+/// The files of a session: its journal without the clock, and its checkpoints.
 fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
     let config = config(place, set);
     let run = RunDir::create(place.path(), "run").expect("a directory");

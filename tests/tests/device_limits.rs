@@ -26,7 +26,7 @@ const MAX_SHARED_BYTES: usize = 163 << 10;
 /// Registers of a multiprocessor, allocated to warps by 256 out of four equal parts.
 const REGISTERS: u32 = 65_536;
 const REGISTER_UNIT: u32 = 256;
-/// What dynamic shared memory is aligned to behind the static: `DYNAMIC_SHARED` of platform.cuh.
+/// Alignment of dynamic shared memory behind the static: `DYNAMIC_SHARED` of platform.cuh.
 const SHARED_ALIGNMENT: usize = 128;
 /// Widest load or store, which vector paths take for granted at the start of a tensor.
 const VECTOR_BYTES: usize = 16;
@@ -75,7 +75,7 @@ impl Memory {
     }
 }
 
-/// What a GPU would refuse of a launch, or do wrong; empty if nothing.
+/// Faults of a launch that a GPU would refuse, or execute wrongly; empty if there are none.
 fn faults(launch: &Launch, memory: &Memory) -> Vec<String> {
     let a100 = Gpu::a100().capability;
     let Some((_, kernel)) = kernels().manifest().kernel(launch.kernel, a100) else {
@@ -269,7 +269,7 @@ fn gradients_of_a_level_are_written_once() {
         let count = |op: &str| program.nodes().iter().filter(|n| n.op.name() == op).count();
         assert_eq!((count("roi_align"), count("level_gradients")), (heads, 1), "{name}");
         assert_eq!(count("roi_align_grad") + count("gather_patches_grad"), 0, "{name}");
-        // Of the maps P5 alone has another reader: P6 is pooled from it.
+        // P5 is the only map with another reader: P6 is pooled from it.
         let joined = program.nodes().iter().find(|n| n.op.name() == "level_gradients");
         let maps = &joined.expect("one").outputs;
         let sums = program.nodes().iter().filter(|n| n.op.name() == "sum");

@@ -309,7 +309,7 @@ fn a_fault_on_the_device_is_an_error_of_the_next_step() {
     assert_eq!(told(trainer.step(100)).expect_err("it stays so"), failed);
 }
 
-/// What is said to be needed is what is taken, and a step takes nothing more.
+/// The bytes that are allocated are the bytes that were announced; a step allocates no more.
 #[test]
 fn the_memory_that_is_needed_is_the_memory_that_is_taken() {
     for set in [&[][..], &["train.batch_size=4", "train.images_per_group=2", "train.micro_steps=2"]]

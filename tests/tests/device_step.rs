@@ -49,7 +49,7 @@ fn a_step_by_mlperfs_rules_is_that_of_f32() {
     step::a_step_by_mlperfs_rules_is_that_of_f32(&on_driver);
 }
 
-/// What follows the used part of an input is of some earlier step: it changes no bit of a result.
+/// Values behind the used part of an input, left by an earlier step, change no bit of a result.
 #[test]
 fn what_lies_behind_the_counts_changes_nothing() {
     step::what_lies_behind_the_counts_changes_nothing(&on_driver);

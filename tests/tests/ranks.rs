@@ -27,7 +27,7 @@ struct Run {
 /// Name and bytes.
 type Tensor = (String, Vec<u8>);
 
-/// What a rank has after its last step.
+/// The state of a rank after its last step.
 struct After {
     records: Vec<StepRecord>,
     state: Vec<Tensor>,

@@ -40,7 +40,7 @@ struct Conv {
 }
 
 impl Conv {
-    /// That of a launch, if it has one.
+    /// The convolution of a launch, if it has one.
     fn of(launch: &Launch) -> Option<Self> {
         let bytes = launch.args.iter().find_map(|arg| match arg {
             Arg::Struct { bytes, .. } if bytes.len() == 44 => Some(bytes),
@@ -130,7 +130,7 @@ struct Product {
 }
 
 impl Product {
-    /// Those of a launch, with `images` images in use.
+    /// The products of a launch, with `images` images in use.
     fn of(launch: &Launch, conv: &Conv, images: u64) -> Vec<Self> {
         let aligned = !launch.kernel.ends_with("unaligned");
         let blocks = |taps: u64, channels: u64| match aligned {
@@ -191,12 +191,12 @@ impl Product {
         rows * columns * self.k_blocks * (tile / 16) * (tile / 8) * (DEPTH / 16)
     }
 
-    /// Those with ones that sum the rows of the left operand, in the first tile of each row.
+    /// Products with ones that sum the rows of the left operand, in the first tile of each row.
     fn row_sum_mma(&self, tile: u64) -> u64 {
         self.tiles(tile)[0] * self.k_blocks * (tile / 16) * (DEPTH / 16)
     }
 
-    /// Those that make an RPN's outputs from whole tiles: columns of 16 as k, two tiles of outputs.
+    /// Products that make an RPN's outputs from whole tiles: columns of 16 as k, two output tiles.
     fn rpn_mma(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
         rows * columns * (tile / 16) * (tile / 16) * 2
@@ -357,8 +357,8 @@ fn check_node(node: &CountedNode) -> Totals {
     totals
 }
 
-/// Of every product of a step: tensor-core products and bytes are those of its tiles, never fewer
-/// than the FLOPs of its cost and the bytes of its output.
+/// Every product of a step has the tensor-core products and bytes of its tiles, never fewer than
+/// the FLOPs of its cost and the bytes of its output.
 #[test]
 fn products_of_a_step_do_what_their_costs_say() {
     // More positives than the images have: products of the mask head stop at a count.

@@ -1,5 +1,5 @@
-//! What the matrix products ask of shared and global memory: bank conflicts and sectors, counted by
-//! the driver for tests and held to a record.
+//! Requests of the matrix products to shared and global memory: bank conflicts and sectors, counted
+//! by the driver for tests and held to a record.
 //!
 //! The rules are those of `driver/src/exec/counts.rs`: 32 banks of 4 bytes, a request of
 //! 16 bytes a lane served in quarters of a warp, of 8 bytes in halves; 32-byte sectors. A ratio of

@@ -19,7 +19,7 @@ struct Score {
     ap: f64,
 }
 
-/// What a score is of: scores of different kinds are not compared.
+/// The subject of a score: scores of different subjects are not compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Kind {
     /// Never `auto`.
@@ -31,7 +31,7 @@ struct Kind {
 /// `best.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct BestFile {
-    /// What the scores are of; absent in files of older programs.
+    /// The subject of the scores; absent in files of older programs.
     #[serde(flatten)]
     kind: Option<Kind>,
     /// The best score.
@@ -145,7 +145,7 @@ impl Best {
             (self.best, self.without_improvement) = (Some(score), 0);
         }
         self.kept.retain(|kept| kept.step != step);
-        // Of equal scores the earlier one stays first.
+        // The earlier one of equal scores stays first.
         let place = self.kept.partition_point(|kept| kept.ap >= ap);
         self.kept.insert(place, score);
         self.kept.truncate(self.keep);
@@ -159,7 +159,7 @@ impl Best {
         Ok(())
     }
 
-    /// Whether `train.patience` evaluations in a row have not improved on the best score.
+    /// True if `train.patience` evaluations in a row have not improved on the best score.
     pub(super) fn is_exhausted(&self) -> bool {
         self.patience > 0 && self.without_improvement >= self.patience
     }

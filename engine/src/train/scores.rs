@@ -114,7 +114,7 @@ fn classes_json(summary: &Summary) -> Value {
     classes.map(|(name, ap)| (name.clone(), defined(*ap))).collect()
 }
 
-/// Whether the config sets targets and all are met.
+/// True if the config sets targets and all are met.
 pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
     let (bbox, segm) = (evaluation.bbox.as_ref(), evaluation.segm.as_ref());
     are_met(train, bbox.map(Summary::ap), segm.map(Summary::ap))

@@ -157,8 +157,8 @@ impl Check<'_> {
     }
 }
 
-/// What truncation in tensor cores, or factors in tf32, may add to the floor of an op of
-/// `flops` operations.
+/// The error that truncation in tensor cores, or factors in tf32, may add to the floor of an op
+/// of `flops` operations.
 pub(super) fn device_floor(
     op: &dyn Op,
     precision: Precision,

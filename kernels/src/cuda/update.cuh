@@ -32,7 +32,7 @@ DEVICE float load1(const half* p) { return __half2float(*p); }
 DEVICE void store1(float* p, float v) { *p = v; }
 DEVICE void store1(half* p, float v) { *p = __float2half_rn(v); }
 
-// What a thread has seen of a parameter, if anyone asks: weights after the update, and gradients.
+// A thread's sums over a parameter, for statistics: weights after the update, and gradients.
 struct Seen {
   double weights = 0.0, squares = 0.0, grads = 0.0;
   DEVICE void add(float w, float g) {

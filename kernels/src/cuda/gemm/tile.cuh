@@ -22,8 +22,8 @@ struct Tile {
 using LargeTile = Tile<128, 128, 4>;
 using SmallTile = Tile<64, 64, 4>;
 
-// What all layouts share: an operand's part of a stage is LINES lines of CHUNKS chunks, of which a
-// thread fills PER_THREAD.
+// The part of a stage that an operand takes, in any layout: LINES lines of CHUNKS chunks, of which
+// a thread fills PER_THREAD.
 template <int LINES, int CHUNKS_>
 struct Operand {
   static constexpr int CHUNKS = CHUNKS_, PER_THREAD = LINES * CHUNKS / THREADS;

@@ -14,7 +14,7 @@ type Parameter = (&'static [usize], Role, bool);
 const KINDS: [(Role, bool); 4] =
     [(Role::Master, false), (Role::Weight, true), (Role::Weight, false), (Role::Master, true)];
 
-/// What a case does besides.
+/// Options of a case.
 #[derive(Clone, Copy)]
 struct Ask {
     apply: bool,

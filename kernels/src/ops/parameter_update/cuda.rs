@@ -106,7 +106,7 @@ impl Parameter<'_> {
         self.grad.len().div_ceil(BLOCK_ELEMENTS)
     }
 
-    /// What the update reads and writes.
+    /// The tensors that the update reads and writes.
     fn update(&self) -> [Arg; 4] {
         let master = self.p.map_or(Arg::Null, |p| p.update());
         [self.grad.read(), self.w.update(), self.m.update(), master]

@@ -46,11 +46,11 @@ pub use rules::{Lars, Novograd, NovogradForm, Rule, Sgd};
 pub struct Group {
     /// Weight decay, as the rule applies it.
     pub weight_decay: f32,
-    /// What the full learning rate is multiplied with.
+    /// The factor of the full learning rate.
     pub lr_factor: f32,
-    /// Whether an fp32 master is updated, of which the weight is a rounded copy.
+    /// An fp32 master is updated, of which the weight is a rounded copy.
     pub master: bool,
-    /// LARS: whether the rate follows the norms; if not, this is SGD with momentum.
+    /// LARS: the rate follows the norms; if not, this is SGD with momentum.
     pub adapts: bool,
 }
 
@@ -59,9 +59,9 @@ pub struct Group {
 pub struct ParameterUpdate {
     /// The optimizer.
     pub rule: Rule,
-    /// One a parameter.
+    /// One group per parameter.
     pub groups: Vec<Group>,
-    /// Whether statistics of the weights and gradients are an output.
+    /// Statistics of the weights and gradients are an output.
     pub stats: bool,
 }
 

@@ -60,7 +60,7 @@ struct Factors {
 };
 static_assert(sizeof(Factors) == FACTORS * sizeof(float), "a row of factors");
 
-// What a rule that follows norms knows of one parameter.
+// The values of one parameter that a rule by norms needs.
 struct Known {
   double rate, weight_decay, grad_factor;
   double norm;  // of the gradient, unscaled and clipped

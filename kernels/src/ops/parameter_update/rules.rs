@@ -48,7 +48,7 @@ pub struct Novograd {
     pub beta1: f32,
     /// Part of the second moment, of the gradient's squared norm, that is kept.
     pub beta2: f32,
-    /// Added to the root of the second moment.
+    /// Summand of the root of the second moment.
     pub eps: f32,
     /// As in the paper or as in apex.
     pub form: NovogradForm,
@@ -74,7 +74,7 @@ pub enum NovogradForm {
     },
 }
 
-/// What a rule knows of one parameter.
+/// The values of one parameter that a rule needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     group: Group,
@@ -122,12 +122,12 @@ impl Known {
 }
 
 impl Rule {
-    /// Whether the rule asks for the norms of gradients.
+    /// True if the rule needs the norms of gradients.
     pub fn needs_norms(&self) -> bool {
         !matches!(self, Self::Sgd(_))
     }
 
-    /// Whether the rule keeps the root of a second moment for each parameter, and counts steps.
+    /// True if the rule keeps the root of a second moment for each parameter, and counts steps.
     pub fn has_averages(&self) -> bool {
         matches!(self, Self::Novograd(_))
     }
