@@ -27,6 +27,14 @@ pub enum DaliError {
         /// The fault, and how to fix it.
         fault: String,
     },
+    /// A folder or file of annotations that is of none of the formats, or broken.
+    #[error("{}: {fault}", path.display())]
+    Annotations {
+        /// The folder or file.
+        path: PathBuf,
+        /// Where in it, what is wrong and how to fix it.
+        fault: String,
+    },
     /// One entry of the annotation file is broken.
     #[error("{}: {entry}: {fault}", path.display())]
     CocoEntry {

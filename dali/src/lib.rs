@@ -9,6 +9,7 @@ pub mod coco;
 pub mod decode;
 pub mod error;
 pub mod file;
+pub mod formats;
 pub mod loader;
 mod lock;
 pub mod order;

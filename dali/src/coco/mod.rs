@@ -5,4 +5,5 @@ mod types;
 
 pub use read::read;
 pub(crate) use read::{bytes_of, parse};
+pub(crate) use types::name_in_url;
 pub use types::{Annotation, Category, Dataset, Image, RunCounts, Segmentation};

@@ -125,10 +125,6 @@ fn entry_fault(
     if message.starts_with("invalid type: string") && message.ends_with("expected u64") {
         message += "; an id must be a whole number: renumber the ids of the file";
     }
-    let is_lvis = raw.get().contains("\"coco_url\"");
-    if is_lvis && message == "missing field `file_name`" {
-        message += ", as in LVIS; add it: the folder and the name at the end of `coco_url`";
-    }
     DaliError::CocoEntry {
         path: path.to_path_buf(),
         entry: format!("{section}[{idx}]{}", id.unwrap_or_default()),

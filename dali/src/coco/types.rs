@@ -18,6 +18,7 @@ pub struct Dataset {
 
 /// One entry of `images`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "ImageFields")]
 pub struct Image {
     /// Image id.
     pub id: u64,
@@ -27,6 +28,33 @@ pub struct Image {
     pub height: u32,
     /// Columns of pixels.
     pub width: u32,
+}
+
+#[derive(Deserialize)]
+struct ImageFields {
+    id: u64,
+    file_name: Option<String>,
+    coco_url: Option<String>,
+    height: u32,
+    width: u32,
+}
+
+impl TryFrom<ImageFields> for Image {
+    type Error = &'static str;
+    fn try_from(fields: ImageFields) -> Result<Image, &'static str> {
+        let ImageFields { id, file_name, coco_url, height, width } = fields;
+        // LVIS has the address alone.
+        let file_name = file_name.or_else(|| name_in_url(&coco_url?));
+        let file_name = file_name.ok_or("missing field `file_name`")?;
+        Ok(Image { id, file_name, height, width })
+    }
+}
+
+/// The file of an LVIS image: folder and name at the end of its `coco_url`.
+pub(crate) fn name_in_url(url: &str) -> Option<String> {
+    let (start, name) = url.rsplit_once('/')?;
+    let (_, folder) = start.rsplit_once('/')?;
+    Some(format!("{folder}/{name}"))
 }
 
 /// One entry of `annotations`.

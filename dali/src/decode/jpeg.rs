@@ -75,6 +75,24 @@ fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
     Ok(())
 }
 
+/// Height and width from a JPEG, perhaps cut after its frame header.
+pub(super) fn size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut at = 2;
+    loop {
+        let (marker, after) = next_marker(bytes, at)?;
+        at = after;
+        match marker {
+            0x01 | 0xD0..=0xD8 => continue,
+            0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
+                let (height, width) = (be16(bytes, at + 3)?, be16(bytes, at + 5)?);
+                return Some((height.into(), width.into()));
+            }
+            START_OF_SCAN | END_OF_IMAGE => return None,
+            _ => at += usize::from(be16(bytes, at)?).max(2),
+        }
+    }
+}
+
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
     match decode_with(bytes, out, true) {
         // Stray bytes between headers are common in files from old cameras and harmless: of

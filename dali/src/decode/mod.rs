@@ -97,11 +97,29 @@ pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, Decode
         ImageFormat::Png => png::probe(bytes)?,
     };
     info.exif_orientation = info.exif_orientation.filter(|turn| (2..=8).contains(turn));
-    let ImageInfo { height, width, .. } = info;
-    if (1..=max_pixels as u64).contains(&(u64::from(height) * u64::from(width))) {
-        Ok(info)
-    } else {
-        Err(DecodeFault::Pixels { height, width, max: max_pixels })
+    within(info.height, info.width, max_pixels)?;
+    Ok(info)
+}
+
+/// Height and width from the first bytes of an image file, perhaps not all of it.
+///
+/// # Errors
+/// [`DecodeFault`] if they are of another format, hold no size, or one of more than `max_pixels`.
+pub(crate) fn size_within(bytes: &[u8], max_pixels: usize) -> Result<[u32; 2], DecodeFault> {
+    let (height, width) = match format_of(bytes)? {
+        ImageFormat::Jpeg => {
+            jpeg::size(bytes).ok_or_else(|| DecodeFault::Truncated(bytes.len()))?
+        }
+        ImageFormat::Png => png::size(bytes)?,
+    };
+    within(height, width, max_pixels)?;
+    Ok([height, width])
+}
+
+fn within(height: u32, width: u32, max: usize) -> Result<(), DecodeFault> {
+    match (1..=max as u64).contains(&(u64::from(height) * u64::from(width))) {
+        true => Ok(()),
+        false => Err(DecodeFault::Pixels { height, width, max }),
     }
 }
 

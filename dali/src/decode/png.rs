@@ -17,13 +17,13 @@ const MAX_CHUNK_BYTES: usize = 64 << 20;
 const MAX_BYTES_PER_PIXEL: usize = 8;
 
 pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
-    let (width, height) = sides(bytes)?;
+    let (height, width) = size(bytes)?;
     let exif_orientation = exif_chunk(bytes).and_then(exif::orientation);
     Ok(ImageInfo { format: ImageFormat::Png, height, width, exif_orientation })
 }
 
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
-    let (width, height) = sides(bytes)?;
+    let (height, width) = size(bytes)?;
     let pixels = usize::try_from(u64::from(width) * u64::from(height)).unwrap_or(usize::MAX);
     let need = pixels.saturating_mul(3);
     if need != out.len() {
@@ -59,9 +59,9 @@ fn exif_chunk(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Width and height in the header, which comes first in every PNG. The decoder takes memory as soon
+/// Height and width in the header, which comes first in every PNG. The decoder takes memory as soon
 /// as it has read them, so they are read before it.
-fn sides(bytes: &[u8]) -> Result<(u32, u32), DecodeFault> {
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeFault> {
     let Some((b"IHDR", rest)) = bytes.get(12..).and_then(|bytes| bytes.split_first_chunk()) else {
         return Err(DecodeFault::Corrupt("no header in the PNG".to_string()));
     };
@@ -71,5 +71,6 @@ fn sides(bytes: &[u8]) -> Result<(u32, u32), DecodeFault> {
         Ok(u32::from_be_bytes(*side))
     };
     let mut rest = rest;
-    Ok((side(&mut rest)?, side(&mut rest)?))
+    let width = side(&mut rest)?;
+    Ok((side(&mut rest)?, width))
 }

@@ -38,11 +38,22 @@ pub(super) fn group(dataset: Dataset) -> Groups {
     let mut dropped: BTreeMap<DropReason, Noted> = BTreeMap::new();
     let mut drop = |reason, id| dropped.entry(reason).or_default().note(id);
     let mut seen = HashSet::with_capacity(annotations.len());
-    for annotation in annotations {
+    let mut of_image = HashSet::with_capacity(annotations.len());
+    let mut next = annotations.iter().map(|annotation| annotation.id).max();
+    for mut annotation in annotations {
         let id = annotation.id;
-        if !seen.insert(id) {
+        if !of_image.insert((annotation.image_id, id)) {
             drop(DropReason::RepeatedId, id);
             continue;
+        }
+        // Some tools begin at 1 in each image: the objects of later images get ids of their own.
+        if !seen.insert(id) {
+            next = next.and_then(|last| last.checked_add(1));
+            let Some(next) = next else {
+                drop(DropReason::RepeatedId, id);
+                continue;
+            };
+            annotation.id = next;
         }
         let task = task_of.get(&annotation.image_id);
         match (task, label_of.get(&annotation.category_id)) {

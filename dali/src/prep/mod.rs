@@ -20,7 +20,7 @@ pub use options::{Masks, PrepOptions};
 pub use report::{DropReason, Finding, Noted, PrepReport, ShapeSpan};
 pub use source::source_key;
 
-use crate::coco;
+use crate::coco::{self, Dataset};
 use crate::error::DaliError;
 use crate::place::{self, Claim};
 use crate::progress::{Progress, Stage};
@@ -42,17 +42,39 @@ pub fn run(
     options: &PrepOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PrepReport, DaliError> {
-    let start = Instant::now();
     options.check()?;
     // Read once: the key is that of the very bytes that are stored.
     let annotations = coco::bytes_of(&options.annotations)?;
     let source = source::key_of_bytes(options, &annotations);
+    store(options, source, || coco::parse(&options.annotations, &annotations), progress)
+}
+
+/// [`run`] of a data set that was read before; `options.annotations` names it in errors.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_dataset(
+    options: &PrepOptions,
+    dataset: Dataset,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<PrepReport, DaliError> {
+    options.check()?;
+    let source = source::key_of_dataset(options, &dataset);
+    store(options, source, || Ok(dataset), progress)
+}
+
+fn store(
+    options: &PrepOptions,
+    source: String,
+    read: impl FnOnce() -> Result<Dataset, DaliError>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<PrepReport, DaliError> {
+    let start = Instant::now();
     check_out(options, &source)?;
     let claim = Claim::take(&options.out, store::manifest, progress)?;
     check_out(options, &source)?;
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
-    let dataset = coco::parse(&options.annotations, &annotations)?;
-    drop(annotations);
+    let dataset = read()?;
     if dataset.categories.is_empty() {
         let fault = "has no category: `categories` is empty, so there is nothing to learn".into();
         return Err(DaliError::Coco { path: options.annotations.clone(), fault });

@@ -1,5 +1,6 @@
 //! The sources of a store as a key: two stores of one key hold the same data.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::options::PrepOptions;
+use crate::coco::Dataset;
 use crate::error::DaliError;
 
 /// Bytes that are read at a time.
@@ -27,6 +29,21 @@ pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
 /// The key of options whose annotation file holds these bytes.
 pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
     key_of(options, &hex::encode(Sha256::digest(annotations)))
+}
+
+/// The key of options with a data set of another format: every value in it counts.
+pub(super) fn key_of_dataset(options: &PrepOptions, dataset: &Dataset) -> String {
+    struct Sum(Sha256);
+    impl fmt::Write for Sum {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.update(text);
+            Ok(())
+        }
+    }
+    let mut sum = Sum(Sha256::new());
+    // Writing into a sum does not fail.
+    let _ = fmt::write(&mut sum, format_args!("{dataset:?}"));
+    key_of(options, &hex::encode(sum.0.finalize()))
 }
 
 fn key_of(options: &PrepOptions, content: &str) -> String {

@@ -7,15 +7,15 @@ use dali::prep::{self, EmptyImages, PrepOptions, PrepReport};
 use dali::store::Segmentation;
 use dali::{PixelEncoding, Store};
 
-/// The folder of `coco-open`; where it is absent, prints that and returns `None`.
-fn data() -> Option<PathBuf> {
+/// A folder of recorded data; where it is absent, prints that and returns `None`.
+pub(crate) fn data(name: &str) -> Option<PathBuf> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
     let root = std::env::var_os("ONEGRAPH_DATA").map_or_else(|| default.into(), PathBuf::from);
-    let coco = root.join("coco-open");
-    if coco.is_dir() {
-        return Some(coco);
+    let folder = root.join(name);
+    if folder.is_dir() {
+        return Some(folder);
     }
-    let why = format!("SKIPPED: no {}; set ONEGRAPH_DATA", coco.display());
+    let why = format!("SKIPPED: no {}; set ONEGRAPH_DATA", folder.display());
     // Not eprintln!, which the test harness swallows when a test passes.
     let mut stderr = std::io::stderr();
     writeln!(stderr, "{why}").unwrap();
@@ -37,7 +37,7 @@ fn prep(
 
 #[test]
 fn train_counts_and_pixels() {
-    let Some(coco) = data() else { return };
+    let Some(coco) = data("coco-open") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (report, store) = prep(&coco, "train", &dir.path().join("jpeg"), |_| ());
     let counts = (report.num_images, report.num_annotations, report.num_crowd);
@@ -67,7 +67,7 @@ fn train_counts_and_pixels() {
 
 #[test]
 fn val_counts_and_empty_images() {
-    let Some(coco) = data() else { return };
+    let Some(coco) = data("coco-open") else { return };
     let dir = tempfile::tempdir().unwrap();
     let (report, _) = prep(&coco, "val", &dir.path().join("keep"), |_| ());
     let counts = (report.num_images, report.num_annotations, report.num_crowd);

@@ -4,6 +4,8 @@
 mod bombs;
 mod coco_open;
 mod fixture;
+mod formats;
+mod formats_mistakes;
 mod loader;
 mod places;
 mod prep_annotations;

@@ -228,7 +228,7 @@ fn faults_of_the_file_name_the_entry() {
         json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
             "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
     });
-    assert_says(&message, &["missing field `file_name`, as in LVIS; add it"]);
+    assert_says(&message, &["images/train2017/000000391895.jpg"]);
     let message = broken(&|json| json["annotations"][0]["iscrowd"] = json!(2));
     assert_says(&message, &["annotations[0] (id 100)", "iscrowd"]);
     let message = broken(&|json| json["annotations"][0]["segmentation"] = json!({"size": [1, 2]}));

@@ -1,9 +1,11 @@
-//! `onegraph prep`: builds a store from COCO files or drawn shapes.
+//! `onegraph prep`: builds a store from annotated images or drawn shapes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use dali::DaliError;
+use dali::formats::{FORMATS, Request, Source};
 use dali::prep::{EmptyImages, Masks, PrepOptions, PrepReport};
 use dali::store::PixelEncoding;
 use dali::synthetic::SyntheticOptions;
@@ -13,6 +15,16 @@ use crate::progress::Progress;
 
 #[derive(Debug, Args)]
 pub(super) struct PrepArgs {
+    /// Folder of annotated images, in a format of docs/formats.md.
+    #[arg(value_name = "FOLDER", conflicts_with_all = ["images", "annotations", "synthetic"])]
+    folder: Option<PathBuf>,
+    /// The folder's format.
+    #[arg(long, value_name = "FORMAT", default_value = AUTO, requires = "folder",
+        value_parser = PossibleValuesParser::new(formats()))]
+    from: String,
+    /// The part of the folder to store: train, val, test, or all.
+    #[arg(long, value_name = "SPLIT", requires = "folder")]
+    split: Option<String>,
     /// Directory of the annotated images.
     #[arg(long, value_name = "DIR", requires = "annotations", conflicts_with = "synthetic")]
     images: Option<PathBuf>,
@@ -54,6 +66,13 @@ pub(super) struct PrepArgs {
     size: u32,
 }
 
+/// The format is recognised.
+const AUTO: &str = "auto";
+
+fn formats() -> impl Iterator<Item = &'static str> {
+    [AUTO].into_iter().chain(FORMATS.iter().map(|format| format.name))
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Pixels {
     /// The original files.
@@ -88,12 +107,40 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         let title = format!("drawing {} images", args.count);
         return report(progress.during(&title, |p| dali::synthetic::generate(&options, p)));
     }
+    if let Some(folder) = &args.folder {
+        return from_folder(args, folder, &progress);
+    }
     let (Some(images), Some(annotations)) = (&args.images, &args.annotations) else {
         return Err(EngineError::Usage(
-            "give --images and --annotations, or --synthetic shapes".into(),
+            "give a folder, or --images and --annotations, or --synthetic shapes".into(),
         ));
     };
-    let options = PrepOptions {
+    let options = options(args, images, annotations);
+    report(progress.during("reading COCO files", |p| dali::prep::run(&options, p)))
+}
+
+fn from_folder(args: &PrepArgs, folder: &Path, progress: &Progress) -> Result<(), EngineError> {
+    let mut request = Request::new(folder);
+    request.format = (args.from != AUTO).then(|| args.from.clone());
+    request.split.clone_from(&args.split);
+    request.masks = masks(args);
+    request.max_image_pixels = args.max_image_pixels;
+    progress.say(&format!("reading {}", folder.display()));
+    let Source { images, annotations, dataset, notes } = dali::formats::read(&request)?;
+    let options = options(args, &images, &annotations);
+    notes.iter().for_each(|note| progress.say(note));
+    report(progress.during("storing images", |p| match dataset {
+        Some(dataset) => dali::prep::run_dataset(&options, dataset, p),
+        None => dali::prep::run(&options, p),
+    }))
+}
+
+fn masks(args: &PrepArgs) -> Masks {
+    if args.boxes { Masks::Optional } else { Masks::Required }
+}
+
+fn options(args: &PrepArgs, images: &Path, annotations: &Path) -> PrepOptions {
+    PrepOptions {
         pixels: match args.pixels {
             Pixels::Jpeg => PixelEncoding::Jpeg,
             Pixels::Raw => PixelEncoding::Raw,
@@ -102,13 +149,12 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
             Empty::Keep => EmptyImages::Keep,
             Empty::Drop => EmptyImages::Drop,
         },
-        masks: if args.boxes { Masks::Optional } else { Masks::Required },
+        masks: masks(args),
         overwrite: args.overwrite,
         skip_bad_images: args.skip_bad_images,
         max_image_pixels: args.max_image_pixels,
         ..PrepOptions::new(images, annotations, &args.out)
-    };
-    report(progress.during("reading COCO files", |p| dali::prep::run(&options, p)))
+    }
 }
 
 fn report(result: Result<PrepReport, DaliError>) -> Result<(), EngineError> {

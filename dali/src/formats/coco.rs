@@ -1,0 +1,124 @@
+//! COCO and LVIS: finds the annotation file and the folder of its images; [`crate::prep`] reads it.
+
+use serde::Deserialize;
+
+use super::folder::{Folder, name_of, stem_and_extension};
+use super::{Request, Source, fault, split};
+use crate::error::DaliError;
+
+/// JSON files that are looked into.
+const MAX_LOOKED_INTO: usize = 64;
+
+/// The annotation files, in the order of their paths.
+fn files_of(folder: &Folder) -> Vec<&str> {
+    let is = |file: &&str| {
+        let start = folder.start_of(file);
+        let has = |key: &&str| start.contains(key);
+        ["\"images\"", "\"annotations\"", "\"categories\""].iter().any(has)
+            && !start.contains("\"shapes\"")
+    };
+    folder.with("", "json").take(MAX_LOOKED_INTO).filter(is).collect()
+}
+
+/// The first annotation file, and whether it is one of LVIS, whose entries may come late.
+fn first_of(folder: &Folder) -> Option<(&str, bool)> {
+    let file = *files_of(folder).first()?;
+    let is_named = name_of(file).to_ascii_lowercase().starts_with("lvis");
+    Some((file, is_named || folder.start_of(file).contains("\"neg_category_ids\"")))
+}
+
+pub(super) fn recognise(folder: &Folder) -> Option<String> {
+    let (file, _) = first_of(folder).filter(|(_, is_lvis)| !is_lvis)?;
+    Some(format!("{file} has COCO's sections"))
+}
+
+pub(super) fn recognise_lvis(folder: &Folder) -> Option<String> {
+    let (file, _) = first_of(folder).filter(|(_, is_lvis)| *is_lvis)?;
+    Some(format!("{file} is of LVIS"))
+}
+
+pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
+    let mut files = files_of(folder);
+    // Captions and key points lie beside the instances of COCO.
+    let is_instances = |file: &&str| name_of(file).starts_with("instances");
+    if files.iter().any(is_instances) {
+        files.retain(is_instances);
+    }
+    let file = match files[..] {
+        [] => {
+            return Err(fault(&folder.root, "holds no JSON file with `images` and `annotations`"));
+        }
+        [one] if request.split.is_none() => one,
+        _ => one_of(folder, &files, request.split.as_deref())?,
+    };
+    let images = images_of(folder, file)?;
+    let annotations = folder.path(file);
+    Ok(Source { images: folder.path(&images), annotations, dataset: None, notes: vec![] })
+}
+
+/// The file of the split that is asked for.
+fn one_of<'a>(
+    folder: &Folder,
+    files: &[&'a str],
+    wanted: Option<&str>,
+) -> Result<&'a str, DaliError> {
+    let split = |file: &&str| split::of_name(name_of(file)).or_else(|| split::of_name(file));
+    let mut there: Vec<&str> = files.iter().filter_map(split).collect();
+    there.sort_unstable();
+    there.dedup();
+    if wanted == Some(split::ALL) {
+        let text = "has one file for each split, which are stored one by one; choose with --split";
+        return Err(fault(&folder.root, text));
+    }
+    let chosen = split::chosen(&folder.root, &there, wanted)?;
+    let fit: Vec<&str> = files
+        .iter()
+        .copied()
+        .filter(|file| split(file).is_some_and(|s| chosen.contains(&s)))
+        .collect();
+    match fit[..] {
+        [one] => Ok(one),
+        _ => {
+            let text = format!("may mean {}; give --images and --annotations", files.join(" or "));
+            Err(fault(&folder.root, text))
+        }
+    }
+}
+
+/// The folder in which the first image of a file is.
+fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
+    let path = folder.path(file);
+    let bytes = folder.bytes(file)?;
+    let Some(name) = first_image(&bytes) else {
+        return Err(fault(&path, "names no image: its images have no `file_name`"));
+    };
+    let (stem, _) = stem_and_extension(name_of(file));
+    let own = file.strip_suffix(name_of(file)).unwrap_or_default();
+    let suffix = stem.strip_prefix("instances_").unwrap_or(stem);
+    let split = split::of_name(stem).unwrap_or(suffix);
+    let bases = [
+        String::new(),
+        "images/".to_string(),
+        own.to_string(),
+        format!("{suffix}/"),
+        format!("images/{suffix}/"),
+        format!("{split}/"),
+        format!("images/{split}/"),
+        "data/".to_string(),
+    ];
+    bases.iter().find(|base| folder.has(&format!("{base}{name}"))).cloned().ok_or_else(|| {
+        fault(&path, format!("its first image, {name:?}, is in no folder beside it; give --images"))
+    })
+}
+
+/// The first `file_name`, or what stands for it in LVIS.
+fn first_image(bytes: &[u8]) -> Option<String> {
+    let value_of = |key: &[u8]| {
+        let at = bytes.windows(key.len()).position(|window| window == key)? + key.len();
+        let rest = bytes[at..].trim_ascii_start().strip_prefix(b":")?;
+        let mut values = serde_json::Deserializer::from_slice(rest);
+        String::deserialize(&mut values).ok()
+    };
+    let of_url = || crate::coco::name_in_url(&value_of(b"\"coco_url\"")?);
+    value_of(b"\"file_name\"").or_else(of_url)
+}

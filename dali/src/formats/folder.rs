@@ -1,0 +1,198 @@
+//! The contents of a folder: every file, sorted, and the sizes of images from their headers.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::fault;
+use crate::decode;
+use crate::error::DaliError;
+
+/// Folders in folders; deeper ones are no data set.
+const MAX_DEPTH: usize = 16;
+/// Files of the largest folder: ten times Open Images.
+const MAX_FILES: usize = 100_000_000;
+/// How images are named.
+const IMAGES: [&str; 7] = ["jpg", "jpeg", "png", "bmp", "tif", "tiff", "webp"];
+/// Bytes at the start of an image that usually hold its size.
+const HEADER_BYTES: u64 = 1 << 16;
+/// Bytes at the start of an annotation file by which its kind is recognised.
+const SNIFFED_BYTES: u64 = 1 << 14;
+
+/// The files of a folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) root: PathBuf,
+    /// Paths from the root with `/`, sorted by bytes: the same on any machine.
+    pub(super) files: Vec<String>,
+}
+
+impl Folder {
+    /// Lists the files under `root`; hidden ones and those of `__MACOSX` are skipped.
+    pub(super) fn list(root: &Path) -> Result<Folder, DaliError> {
+        if !root.is_dir() {
+            return Err(fault(root, "is no folder; name the folder of images and annotations"));
+        }
+        let mut folder = Folder { root: root.to_path_buf(), files: Vec::new() };
+        folder.walk("", 0, &mut HashSet::new())?;
+        folder.files.sort_unstable();
+        Ok(folder)
+    }
+
+    fn walk(
+        &mut self,
+        prefix: &str,
+        depth: usize,
+        seen: &mut HashSet<(u64, u64)>,
+    ) -> Result<(), DaliError> {
+        let dir = self.root.join(prefix);
+        let meta = fs::metadata(&dir).map_err(DaliError::io("read", &dir))?;
+        // A link may lead back.
+        if !seen.insert((meta.dev(), meta.ino())) {
+            return Ok(());
+        }
+        if depth > MAX_DEPTH {
+            return Err(fault(&dir, format!("is more than {MAX_DEPTH} folders deep; move it up")));
+        }
+        for entry in fs::read_dir(&dir).map_err(DaliError::io("read", &dir))? {
+            let entry = entry.map_err(DaliError::io("read", &dir))?;
+            let Ok(name) = entry.file_name().into_string() else {
+                return Err(fault(&entry.path(), "has a name that is not UTF-8; rename it"));
+            };
+            if name.starts_with('.') || name == "__MACOSX" {
+                continue;
+            }
+            let path = format!("{prefix}{name}");
+            // A link that leads nowhere is no file.
+            let Ok(meta) = fs::metadata(entry.path()) else { continue };
+            if meta.is_dir() {
+                self.walk(&format!("{path}/"), depth + 1, seen)?;
+            } else if meta.is_file() {
+                self.files.push(path);
+            }
+            if self.files.len() > MAX_FILES {
+                return Err(fault(&self.root, format!("holds more than {MAX_FILES} files")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        self.root.join(file)
+    }
+
+    pub(super) fn has(&self, file: &str) -> bool {
+        self.files.binary_search_by(|known| known.as_str().cmp(file)).is_ok()
+    }
+
+    /// The files under `prefix` (with its `/`, or empty) that end in `.EXTENSION`, in any case.
+    pub(super) fn with<'a>(
+        &'a self,
+        prefix: &'a str,
+        extension: &'a str,
+    ) -> impl Iterator<Item = &'a str> {
+        let fits = move |file: &&str| {
+            file.starts_with(prefix) && stem_and_extension(file).1.eq_ignore_ascii_case(extension)
+        };
+        self.files.iter().map(String::as_str).filter(fits)
+    }
+
+    /// The image files under `prefix`.
+    pub(super) fn images<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        let fits = move |file: &&str| file.starts_with(prefix) && is_image(file);
+        self.files.iter().map(String::as_str).filter(fits)
+    }
+
+    /// The first bytes of a file as text; empty if it cannot be read.
+    pub(super) fn start_of(&self, file: &str) -> String {
+        let bytes = start(&self.path(file), SNIFFED_BYTES).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The bytes of a file.
+    pub(super) fn bytes(&self, file: &str) -> Result<Vec<u8>, DaliError> {
+        let path = self.path(file);
+        crate::file::read(&path).map_err(DaliError::io("read", &path))
+    }
+
+    /// A file of text, without the byte-order mark that some editors prepend.
+    pub(super) fn text(&self, file: &str) -> Result<String, DaliError> {
+        let text = String::from_utf8(self.bytes(file)?)
+            .map_err(|_| fault(&self.path(file), "is not UTF-8 text; save it as UTF-8"))?;
+        Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
+    }
+
+    /// Height and width of an image; `None` if its header cannot be read, which is left to `prep`
+    /// to report or to skip.
+    pub(super) fn size_of(&self, image: &str, max_pixels: usize) -> Option<[u32; 2]> {
+        let path = self.path(image);
+        let size = |bytes: &[u8]| decode::size_within(bytes, max_pixels).ok();
+        // A camera may put much before the size.
+        size(&start(&path, HEADER_BYTES)?).or_else(|| size(&crate::file::read(&path).ok()?))
+    }
+}
+
+/// Images by the name without folder, to find one that an annotation file names otherwise.
+pub(super) struct ByName<'a> {
+    folder: &'a Folder,
+    names: HashMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> ByName<'a> {
+    pub(super) fn of(folder: &'a Folder) -> ByName<'a> {
+        let mut names: HashMap<&str, Vec<&str>> = HashMap::new();
+        for image in folder.images("") {
+            names.entry(name_of(image)).or_default().push(image);
+        }
+        ByName { folder, names }
+    }
+
+    /// The image that `name` means: at that path from one of `bases` (each with its `/`), or the
+    /// one file of that name.
+    ///
+    /// # Errors
+    /// No such file, or several, in words.
+    pub(super) fn find(&self, bases: &[&str], name: &str) -> Result<String, String> {
+        let name = name.replace('\\', "/");
+        let name = name.trim_start_matches("./");
+        let at =
+            bases.iter().map(|base| format!("{base}{name}")).find(|path| self.folder.has(path));
+        if let Some(path) = at {
+            return Ok(path);
+        }
+        match self.names.get(name_of(name)).map(Vec::as_slice) {
+            Some([one]) => Ok((*one).to_string()),
+            Some([one, two, ..]) => Err(format!(
+                "the image {name:?} may be {one} or {two}; write its path from the folder"
+            )),
+            _ => Err(format!("the image {name:?} is missing; put it into the folder")),
+        }
+    }
+}
+
+fn start(path: &Path, bytes: u64) -> Option<Vec<u8>> {
+    crate::file::regular(path).ok()?;
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(bytes).read_to_end(&mut start).ok()?;
+    Some(start)
+}
+
+pub(super) fn is_image(file: &str) -> bool {
+    let (_, extension) = stem_and_extension(file);
+    IMAGES.iter().any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+/// The last part of a path.
+pub(super) fn name_of(file: &str) -> &str {
+    file.rsplit_once('/').map_or(file, |(_, name)| name)
+}
+
+/// A path without its extension, and the extension, empty if it has none.
+pub(super) fn stem_and_extension(file: &str) -> (&str, &str) {
+    match file.rsplit_once('.') {
+        Some((stem, extension)) if !extension.contains('/') => (stem, extension),
+        _ => (file, ""),
+    }
+}

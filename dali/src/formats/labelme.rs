@@ -1,0 +1,156 @@
+//! LabelMe: a JSON file of shapes beside each image.
+//!
+//! Polygons, rectangles, circles and masks are kept; shapes of one label and group are one object.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rayon::prelude::*;
+use serde::Deserialize;
+
+use super::assemble::{Picture, assemble};
+use super::folder::{ByName, Folder, name_of, stem_and_extension};
+use super::part::{self, Part, Parts};
+use super::pixels::{self, Values};
+use super::{Request, Source, fault};
+use crate::error::DaliError;
+
+/// Labels that LabelMe uses for what is no object.
+const NO_OBJECTS: [&str; 2] = ["__ignore__", "_background_"];
+/// Files that are looked into, to recognise the format.
+const MAX_LOOKED_INTO: usize = 8;
+
+/// The pixels in `imageData` are left alone: the image is read from its own file.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    shapes: Vec<Shape>,
+    image_path: String,
+    image_height: Option<u32>,
+    image_width: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Shape {
+    label: String,
+    points: Vec<[f64; 2]>,
+    #[serde(default)]
+    group_id: Option<serde_json::Value>,
+    #[serde(default = "polygon")]
+    shape_type: String,
+    #[serde(default)]
+    mask: Option<String>,
+}
+
+fn polygon() -> String {
+    "polygon".into()
+}
+
+fn is_labelme(folder: &Folder, file: &str) -> bool {
+    let start = folder.start_of(file);
+    start.contains("\"shapes\"") || start.contains("\"imagePath\"")
+}
+
+pub(super) fn recognise(folder: &Folder) -> Option<String> {
+    let mut files = folder.with("", "json").take(MAX_LOOKED_INTO);
+    let file = files.find(|file| is_labelme(folder, file))?;
+    Some(format!("{file} has `shapes`"))
+}
+
+pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
+    let files: Vec<&str> = folder.with("", "json").collect();
+    let images = ByName::of(folder);
+    let read: Vec<Result<(Picture, usize), DaliError>> =
+        files.par_iter().map(|file| picture(folder, &images, request, file)).collect();
+    let read = read.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    if read.is_empty() {
+        return Err(fault(&folder.root, "holds no JSON file; LabelMe writes one for each image"));
+    }
+    let num_skipped: usize = read.iter().map(|(_, skipped)| skipped).sum();
+    let mut source =
+        assemble(folder, None, read.into_iter().map(|(picture, _)| picture).collect())?;
+    if num_skipped > 0 {
+        let text = "shapes are no areas (lines, points) or are to be ignored, and are left out";
+        source.notes.push(format!("{num_skipped} {text}"));
+    }
+    Ok(source)
+}
+
+/// The objects of a file, and how many of its shapes are none.
+fn picture(
+    folder: &Folder,
+    images: &ByName<'_>,
+    request: &Request,
+    file: &str,
+) -> Result<(Picture, usize), DaliError> {
+    let path = folder.path(file);
+    let content: File = serde_json::from_str(&folder.text(file)?)
+        .map_err(|error| fault(&path, format!("is not a file of LabelMe: {error}")))?;
+    let own = file.strip_suffix(name_of(file)).unwrap_or_default();
+    let (stem, _) = stem_and_extension(file);
+    let named = images.find(&[own], &content.image_path);
+    // A renamed pair keeps the old name inside.
+    let image = named.or_else(|text| {
+        let beside = folder.images(own).find(|image| stem_and_extension(image).0 == stem);
+        beside.map(str::to_string).ok_or(text)
+    });
+    let image = image.map_err(|text| fault(&path, text))?;
+    let (height, width) = (content.image_height, content.image_width);
+    let written = height.zip(width).map(|(height, width)| [height, width]);
+    let size = written.or_else(|| folder.size_of(&image, request.max_image_pixels));
+    let size = size.unwrap_or([1, 1]);
+    if u64::from(size[0]) * u64::from(size[1]) > request.max_image_pixels as u64 {
+        let text = format!("claims an image of {}x{} pixels; mend its size", size[1], size[0]);
+        return Err(fault(&path, text));
+    }
+    let (mut parts, mut num_skipped) = (Parts::default(), 0);
+    for (at, shape) in content.shapes.iter().enumerate() {
+        let named = |text| fault(&path, format!("shapes[{at}] ({:?}) {text}", shape.label));
+        match part(shape, size).map_err(named)? {
+            Some(part) => {
+                let group = shape.group_id.as_ref().filter(|group| !group.is_null());
+                parts.push(&shape.label, group.map(ToString::to_string), part);
+            }
+            None => num_skipped += 1,
+        }
+    }
+    let objects = parts.objects(size).map_err(|text| fault(&path, text))?;
+    Ok((Picture { file_name: image, size, objects }, num_skipped))
+}
+
+/// The area of a shape; `None` if it has none.
+fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
+    if NO_OBJECTS.contains(&shape.label.as_str()) {
+        return Ok(None);
+    }
+    let two = || match shape.points[..] {
+        [a, b] => Ok([a, b]),
+        _ => Err(format!("has {} points; a {} has 2", shape.points.len(), shape.shape_type)),
+    };
+    match shape.shape_type.as_str() {
+        "polygon" | "oriented_rectangle" => part::ring(&shape.points).map(Some),
+        "rectangle" => part::rectangle(two()?, 0.0).map(Some),
+        "circle" => {
+            let [[cx, cy], [x, y]] = two()?;
+            let radius = (x - cx).hypot(y - cy);
+            part::ellipse([cx, cy], [radius, radius], 0.0, size).map(Some)
+        }
+        "mask" => mask(shape, two()?, size).map(Some),
+        "line" | "linestrip" | "point" | "points" => Ok(None),
+        other => Err(format!("is a {other:?}, which is not known; draw a polygon")),
+    }
+}
+
+/// A mask in its box, whose corners are inclusive.
+fn mask(shape: &Shape, [[x1, y1], _]: [[f64; 2]; 2], size: [u32; 2]) -> Result<Part, String> {
+    let text = shape.mask.as_ref().ok_or("is a mask without `mask`; draw it again")?;
+    let bytes = STANDARD.decode(text).map_err(|error| format!("has a broken `mask`: {error}"))?;
+    let max = size[0] as usize * size[1] as usize;
+    let (values, block) = pixels::png("its `mask`".as_ref(), &bytes, Values::Ink, max)
+        .map_err(|error| format!("has a broken mask: {error}"))?;
+    let whole = |value: f64, limit: u32| {
+        (0.0..f64::from(limit)).contains(&value).then_some(value.round() as u32)
+    };
+    let corner = whole(x1, size[1]).zip(whole(y1, size[0]));
+    let (left, top) = corner.ok_or("has a mask outside the image; draw it again")?;
+    Ok(part::block(&values, block, [left, top], size))
+}

@@ -1,0 +1,158 @@
+//! Folders of masks: a PNG for each object, or one for each image with a value for each object.
+//!
+//! `masks/<image>/<category>_<number>.png` has ink where the object is. `ids/<image>.png` (or
+//! `masks/<image>.png`) holds `class * 1000 + k` if `classes.json` names the classes, a class alone
+//! being a crowd; else each value is an object of one category.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use hotcoco::mask;
+use rayon::prelude::*;
+
+use super::assemble::{Object, Picture, assemble};
+use super::folder::{Folder, name_of, stem_and_extension};
+use super::pixels::{self, Values};
+use super::{Request, Source, fault};
+use crate::error::DaliError;
+
+/// Where masks are looked for.
+const PLACES: [&str; 2] = ["masks/", "ids/"];
+/// Names of the classes.
+const CLASSES: &str = "classes.json";
+/// The category of objects that have none.
+const OBJECT: &str = "object";
+/// Objects of a class in a file of values.
+const PER_CLASS: u32 = 1000;
+
+type Classes = BTreeMap<u32, String>;
+
+pub(super) fn recognise(folder: &Folder) -> Option<String> {
+    let first = PLACES.iter().find_map(|place| folder.with(place, "png").next())?;
+    folder.images("images/").next()?;
+    Some(format!("{first} is a mask"))
+}
+
+pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
+    let images: Vec<&str> = folder.images("images/").collect();
+    let stems: HashSet<&str> = images.iter().map(|image| stem_of(image)).collect();
+    let classes = classes(folder)?;
+    let mut masks: HashMap<&str, Vec<&str>> = HashMap::new();
+    for place in PLACES {
+        for file in folder.with(place, "png") {
+            let (stem, _) = stem_and_extension(&file[place.len()..]);
+            let of_object = || stem.rsplit_once('/').map_or(stem, |(image, _)| image);
+            let image = if stems.contains(stem) { stem } else { of_object() };
+            masks.entry(image).or_default().push(file);
+        }
+    }
+    let stray = masks.iter().filter(|(image, _)| !stems.contains(*image));
+    if let Some(file) = stray.map(|(_, files)| files[0]).min() {
+        let text = "belongs to no image; put it at masks/<image>/<category>_<number>.png or \
+                    masks/<image>.png, for images/<image>.jpg";
+        return Err(fault(&folder.path(file), text));
+    }
+    let pictures: Vec<Result<Picture, DaliError>> = images
+        .par_iter()
+        .map(|image| {
+            let files = masks.get(stem_of(image)).map_or(&[][..], Vec::as_slice);
+            picture(folder, request, image, files, classes.as_ref())
+        })
+        .collect();
+    let pictures = pictures.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    assemble(folder, classes.map(|classes| classes.into_values().collect()), pictures)
+}
+
+fn stem_of(image: &str) -> &str {
+    stem_and_extension(image.strip_prefix("images/").unwrap_or(image)).0
+}
+
+/// Names by class, if there is a file of them.
+fn classes(folder: &Folder) -> Result<Option<Classes>, DaliError> {
+    if !folder.has(CLASSES) {
+        return Ok(None);
+    }
+    let path = folder.path(CLASSES);
+    let classes: Classes = serde_json::from_str(&folder.text(CLASSES)?).map_err(|error| {
+        fault(
+            &path,
+            format!("is no map from class numbers to names, as {{\"1\": \"ant\"}}: {error}"),
+        )
+    })?;
+    match classes.first_key_value() {
+        Some((0, _)) => Err(fault(&path, "names the class 0, which is the background; remove it")),
+        Some(_) => Ok(Some(classes)),
+        None => Err(fault(&path, "names no class; name them, or remove it")),
+    }
+}
+
+fn picture(
+    folder: &Folder,
+    request: &Request,
+    image: &str,
+    files: &[&str],
+    classes: Option<&Classes>,
+) -> Result<Picture, DaliError> {
+    let Some(size) = folder.size_of(image, request.max_image_pixels) else {
+        return Ok(Picture { file_name: image.to_string(), size: [1, 1], objects: Vec::new() });
+    };
+    let mut objects = Vec::new();
+    let mut files = files.to_vec();
+    files.sort_by_key(|file| (number(stem_and_extension(file).0), *file));
+    for file in files {
+        let path = folder.path(file);
+        let (stem, _) = stem_and_extension(file);
+        let is_of_image =
+            PLACES.iter().any(|place| stem.strip_prefix(place) == Some(stem_of(image)));
+        let kind = if is_of_image { Values::Indices } else { Values::Ink };
+        let bytes = folder.bytes(file)?;
+        let (values, own) = pixels::png(&path, &bytes, kind, request.max_image_pixels)?;
+        if own != size {
+            let ([h, w], [height, width]) = (own, size);
+            let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
+            return Err(fault(&path, text));
+        }
+        let masks = pixels::by_value(&values, size);
+        if is_of_image {
+            if masks.len() == 1 && masks.contains_key(&255) && classes.is_none() {
+                let text = "has ink alone, which does not part objects; write a value for each \
+                            object, or a file for each";
+                return Err(fault(&path, text));
+            }
+            for (value, pixels) in masks {
+                let (name, is_crowd) = named(value, classes).map_err(|text| fault(&path, text))?;
+                objects.push(Object { crowd: is_crowd, ..Object::covering(name, pixels) });
+            }
+        } else {
+            let name = category(name_of(stem)).map_err(|text| fault(&path, text))?;
+            let pixels = masks.into_values().next().filter(|pixels| mask::area(pixels) > 0);
+            let pixels = pixels.ok_or_else(|| fault(&path, "is all black; remove it"))?;
+            objects.push(Object::covering(name, pixels));
+        }
+    }
+    Ok(Picture { file_name: image.to_string(), size, objects })
+}
+
+/// The category of a value, and whether it is a crowd.
+fn named(value: u32, classes: Option<&Classes>) -> Result<(&str, bool), String> {
+    let Some(classes) = classes else { return Ok((OBJECT, false)) };
+    let class = if value < PER_CLASS { value } else { value / PER_CLASS };
+    let name = classes.get(&class).ok_or_else(|| {
+        format!("has the value {value}, of class {class}, which {CLASSES} does not name; add it")
+    })?;
+    Ok((name, value < PER_CLASS))
+}
+
+/// The number of an object in the path of its mask: the order in which objects were drawn.
+fn number(stem: &str) -> Option<u64> {
+    stem.rsplit_once('_')?.1.parse().ok()
+}
+
+/// The category in a file's name, before the number of the object.
+fn category(name: &str) -> Result<&str, String> {
+    let numbered = name.rsplit_once('_').filter(|(_, number)| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    let category = numbered.map(|(category, _)| category).filter(|category| !category.is_empty());
+    category
+        .ok_or_else(|| "has no category in its name; name it <category>_<number>.png".to_string())
+}

@@ -1,0 +1,154 @@
+//! Parts of objects: tools that draw one shape at a time join those of an object by a group.
+
+use std::collections::HashMap;
+
+use hotcoco::mask;
+use hotcoco::types::Rle;
+
+use super::assemble::Object;
+use super::pixels;
+
+/// Vertices may lie this far outside the image, as for COCO: masks are drawn along every edge.
+const MAX_OUTSIDE: f64 = 65_536.0;
+
+/// One shape.
+pub(super) enum Part {
+    /// x, y pairs.
+    Ring(Vec<f64>),
+    /// Pixels, and the box as it was drawn.
+    Pixels(Rle, [f64; 4]),
+}
+
+/// Shapes in file order, joined to objects.
+#[derive(Default)]
+pub(super) struct Parts {
+    objects: Vec<(String, Vec<Part>)>,
+    /// Where the object of a label and group is.
+    groups: HashMap<(String, String), usize>,
+}
+
+impl Parts {
+    /// Adds a shape; those of one label and group are one object.
+    pub(super) fn push(&mut self, label: &str, group: Option<String>, part: Part) {
+        let next = self.objects.len();
+        let at = match group {
+            Some(group) => *self.groups.entry((label.to_string(), group)).or_insert(next),
+            None => next,
+        };
+        if at == next {
+            self.objects.push((label.to_string(), Vec::new()));
+        }
+        self.objects[at].1.push(part);
+    }
+
+    /// The objects, of an image of this size.
+    ///
+    /// # Errors
+    /// A ring that cannot be drawn, in words.
+    pub(super) fn objects(self, size: [u32; 2]) -> Result<Vec<Object>, String> {
+        self.objects.into_iter().map(|(label, parts)| object(&label, parts, size)).collect()
+    }
+}
+
+fn object(label: &str, mut parts: Vec<Part>, [height, width]: [u32; 2]) -> Result<Object, String> {
+    if parts.iter().all(|part| matches!(part, Part::Ring(_))) {
+        let rings = parts.into_iter().filter_map(|part| match part {
+            Part::Ring(ring) => Some(ring),
+            Part::Pixels(..) => None,
+        });
+        return Ok(Object::outlined(label, rings.collect()));
+    }
+    if let [Part::Pixels(..)] = parts[..]
+        && let Some(Part::Pixels(pixels, bbox)) = parts.pop()
+    {
+        let bbox = Some(bbox);
+        return Ok(Object { bbox, ..Object::covering(label, pixels) });
+    }
+    let mut masks = Vec::with_capacity(parts.len());
+    for part in parts {
+        masks.push(match part {
+            Part::Pixels(pixels, _) => pixels,
+            Part::Ring(ring) => mask::fr_polys(&[ring], height, width)
+                .map_err(|error| format!("a polygon of {label:?} cannot be drawn: {error}"))?,
+        });
+    }
+    let union = pixels::union(&masks);
+    let union = union.ok_or(format!("the parts of {label:?} are of several sizes"))?;
+    Ok(Object::covering(label, union))
+}
+
+/// The ring of x, y pairs, if it encloses anything and each value can be drawn.
+///
+/// # Errors
+/// The fault, in words.
+pub(super) fn ring(points: &[[f64; 2]]) -> Result<Part, String> {
+    if points.len() < 3 {
+        return Err(format!("has {} points; a polygon has 3 or more", points.len()));
+    }
+    bounded(points)?;
+    Ok(Part::Ring(points.concat()))
+}
+
+/// The rectangle between two corners, turned about its centre by this angle in degrees.
+///
+/// # Errors
+/// As for [`ring`].
+pub(super) fn rectangle([a, b]: [[f64; 2]; 2], degrees: f64) -> Result<Part, String> {
+    let (low, high) = ([a[0].min(b[0]), a[1].min(b[1])], [a[0].max(b[0]), a[1].max(b[1])]);
+    let centre = [(low[0] + high[0]) / 2.0, (low[1] + high[1]) / 2.0];
+    let (sin, cos) = degrees.to_radians().sin_cos();
+    let turn = |[x, y]: [f64; 2]| {
+        let (dx, dy) = (x - centre[0], y - centre[1]);
+        match degrees == 0.0 {
+            true => [x, y],
+            false => [centre[0] + dx * cos - dy * sin, centre[1] + dx * sin + dy * cos],
+        }
+    };
+    ring(&[low, [high[0], low[1]], high, [low[0], high[1]]].map(turn))
+}
+
+/// The ellipse about `centre` with these half axes, turned by this angle in degrees.
+///
+/// # Errors
+/// As for [`ring`].
+pub(super) fn ellipse(
+    [cx, cy]: [f64; 2],
+    [rx, ry]: [f64; 2],
+    degrees: f64,
+    size: [u32; 2],
+) -> Result<Part, String> {
+    bounded(&[[cx, cy], [rx, ry]])?;
+    let (sin, cos) = degrees.to_radians().sin_cos();
+    let (w, h) = ((rx * cos).hypot(ry * sin), (rx * sin).hypot(ry * cos));
+    let bbox = [cx - w, cy - h, 2.0 * w, 2.0 * h];
+    let pixels = pixels::drawn(size, bbox, |x, y| {
+        let (dx, dy) = (x - cx, y - cy);
+        let (along, across) = ((dx * cos + dy * sin) / rx, (dy * cos - dx * sin) / ry);
+        along * along + across * across <= 1.0
+    });
+    Ok(Part::Pixels(pixels, bbox))
+}
+
+/// The pixels of a block of values, `[height, width]` in row order, that are not 0; the block's
+/// corner is at this column and row of an image of this size.
+pub(super) fn block(
+    values: &[u32],
+    [height, width]: [u32; 2],
+    [left, top]: [u32; 2],
+    size: [u32; 2],
+) -> Part {
+    let bbox = [left, top, width, height].map(f64::from);
+    let pixels = pixels::drawn(size, bbox, |x, y| {
+        values[((y as u32 - top) * width + (x as u32 - left)) as usize] != 0
+    });
+    let bbox = mask::to_bbox(&pixels);
+    Part::Pixels(pixels, bbox)
+}
+
+fn bounded(points: &[[f64; 2]]) -> Result<(), String> {
+    match points.iter().flatten().find(|value| !(-MAX_OUTSIDE..=2.0 * MAX_OUTSIDE).contains(*value))
+    {
+        Some(value) => Err(format!("has the coordinate {value}, far outside any image; mend it")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,184 @@
+//! Masks made of pixels: runs in COCO's column order, from functions, unions and PNG files.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::Path;
+
+use hotcoco::mask;
+use hotcoco::types::Rle;
+use png::{BitDepth, ColorType, Decoder, Limits, Transformations};
+
+use super::fault;
+use crate::error::DaliError;
+
+/// Memory for everything in a PNG but its pixels.
+const MAX_CHUNK_BYTES: usize = 64 << 20;
+
+/// Runs of one mask under way.
+#[derive(Default)]
+struct Runs {
+    counts: Vec<u32>,
+    /// The place after the last run of ones.
+    end: u32,
+}
+
+impl Runs {
+    /// Adds the pixel at this place, behind all others.
+    fn push(&mut self, place: u32) {
+        match self.counts.last_mut() {
+            Some(ones) if self.end == place => *ones += 1,
+            _ => self.counts.extend([place - self.end, 1]),
+        }
+        self.end = place + 1;
+    }
+
+    fn finish(mut self, [height, width]: [u32; 2]) -> Rle {
+        let all = height * width;
+        if self.end < all || self.counts.is_empty() {
+            self.counts.push(all - self.end);
+        }
+        Rle { h: height, w: width, counts: self.counts }
+    }
+}
+
+/// The pixels whose centre (x, y) is `inside`; none of them is beyond the box x, y, width, height.
+pub(super) fn drawn(
+    [height, width]: [u32; 2],
+    [x, y, w, h]: [f64; 4],
+    inside: impl Fn(f64, f64) -> bool,
+) -> Rle {
+    let mut runs = Runs::default();
+    // A cast of floats ends at the limits of the integer.
+    for x in x as u32..width.min((x + w).ceil() as u32) {
+        for y in y as u32..height.min((y + h).ceil() as u32) {
+            if inside(f64::from(x) + 0.5, f64::from(y) + 0.5) {
+                runs.push(x * height + y);
+            }
+        }
+    }
+    runs.finish([height, width])
+}
+
+/// The masks of the values but 0 in an image of row order, by value.
+pub(super) fn by_value(values: &[u32], [height, width]: [u32; 2]) -> BTreeMap<u32, Rle> {
+    let mut masks: BTreeMap<u32, Runs> = BTreeMap::new();
+    for x in 0..width {
+        for y in 0..height {
+            let value = values[y as usize * width as usize + x as usize];
+            if value != 0 {
+                masks.entry(value).or_default().push(x * height + y);
+            }
+        }
+    }
+    masks.into_iter().map(|(value, runs)| (value, runs.finish([height, width]))).collect()
+}
+
+/// The pixels of any of these; `None` if they do not fit together.
+pub(super) fn union(masks: &[Rle]) -> Option<Rle> {
+    mask::merge(masks, false).ok()
+}
+
+/// The meaning of the values of a PNG.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Values {
+    /// Palette indices or grey values as they are; of colours, the index in VOC's palette.
+    Indices,
+    /// 1 for any pixel that is not black and opaque.
+    Ink,
+}
+
+/// A mask file: a value for each pixel in row order, and its height and width.
+///
+/// # Errors
+/// [`DaliError::Annotations`] if it is no PNG, does not decode, or has more than `max_pixels`.
+pub(super) fn png(
+    path: &Path,
+    bytes: &[u8],
+    values: Values,
+    max_pixels: usize,
+) -> Result<(Vec<u32>, [u32; 2]), DaliError> {
+    let broken = |text: String| fault(path, format!("{text}; write the mask as a PNG again"));
+    let size = crate::decode::size_within(bytes, max_pixels)
+        .map_err(|error| fault(path, error.to_string()))?;
+    let num_pixels = size[0] as usize * size[1] as usize;
+    let limits = Limits { bytes: num_pixels.saturating_mul(8).saturating_add(MAX_CHUNK_BYTES) };
+    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
+    decoder.set_transformations(Transformations::IDENTITY);
+    let mut reader = decoder.read_info().map_err(|error| broken(error.to_string()))?;
+    let bytes = reader.output_buffer_size().unwrap_or(usize::MAX);
+    if bytes > num_pixels.saturating_mul(8) {
+        return Err(broken("claims two sizes".into()));
+    }
+    let mut buffer = vec![0; bytes];
+    let info = reader.next_frame(&mut buffer).map_err(|error| broken(error.to_string()))?;
+    if [info.height, info.width] != size {
+        return Err(broken("claims two sizes".into()));
+    }
+    let ink = values == Values::Ink;
+    let channels = info.color_type.samples();
+    let has_alpha = matches!(info.color_type, ColorType::Rgba | ColorType::GrayscaleAlpha);
+    let mut out = Vec::with_capacity(num_pixels);
+    for row in buffer.chunks_exact(info.line_size.max(1)).take(size[0] as usize) {
+        for x in 0..size[1] as usize {
+            let sample = |channel: usize| sample(row, x * channels + channel, info.bit_depth);
+            let colours = channels - usize::from(has_alpha);
+            out.push(match (ink, colours) {
+                (true, _) => {
+                    let opaque = !has_alpha || sample(channels - 1) > 0;
+                    u32::from(opaque && (0..colours).any(|channel| sample(channel) > 0))
+                }
+                (false, 1) => sample(0),
+                (false, _) => voc_index([sample(0), sample(1), sample(2)]),
+            });
+        }
+    }
+    match out.len() == num_pixels {
+        true => Ok((out, size)),
+        false => Err(broken("ends before its last row".into())),
+    }
+}
+
+/// One value of a row, of 1 to 16 bits.
+fn sample(row: &[u8], at: usize, depth: BitDepth) -> u32 {
+    let byte = |at: usize| u32::from(row.get(at).copied().unwrap_or(0));
+    match depth {
+        BitDepth::Sixteen => byte(2 * at) << 8 | byte(2 * at + 1),
+        BitDepth::Eight => byte(at),
+        narrow => {
+            let bits = narrow as usize;
+            let shift = 8 - bits - at * bits % 8;
+            byte(at * bits / 8) >> shift & ((1 << bits) - 1)
+        }
+    }
+}
+
+/// The index of a colour in VOC's palette, whose bits are spread over the three channels from the
+/// highest down; white (255) is void.
+fn voc_index(rgb: [u32; 3]) -> u32 {
+    let bit = |value: u32, bit: u32| value >> bit & 1;
+    (0..8).map(|i| bit(rgb[i % 3], 7 - i as u32 / 3) << i).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{by_value, drawn, voc_index};
+
+    #[test]
+    fn colours_of_voc_are_its_indices() {
+        let colours = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [64, 0, 0]];
+        assert_eq!(colours.map(voc_index), [0, 1, 2, 3, 4, 8]);
+        assert_eq!(voc_index([224, 224, 192]), 255);
+    }
+
+    #[test]
+    fn runs_go_down_the_columns() {
+        let all = [-1.0, -1.0, 9.0, 9.0];
+        assert_eq!(drawn([2, 3], all, |x, _| x > 1.0 && x < 2.0).counts, [2, 2, 2]);
+        assert_eq!(drawn([2, 2], all, |_, _| true).counts, [0, 4]);
+        assert_eq!(drawn([2, 2], [1.0, 0.0, 1.0, 1.0], |_, _| true).counts, [2, 1, 1]);
+        assert_eq!(drawn([2, 2], all, |_, _| false).counts, [4]);
+        let masks = by_value(&[7, 0, 9, 7, 9, 9], [2, 3]);
+        assert_eq!(masks[&7].counts, [0, 2, 4]);
+        assert_eq!(masks[&9].counts, [3, 3]);
+    }
+}

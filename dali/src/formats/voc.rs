@@ -1,0 +1,217 @@
+//! Pascal VOC: an XML file for each image, and the pixels of its objects in `SegmentationObject`.
+//!
+//! The mask of the k-th `<object>` is the pixels of value k; its box is that of the XML file, whose
+//! integers count from 1 and include the last pixel. Tools that write fractions count from 0.
+
+use std::collections::{BTreeMap, HashSet};
+
+use hotcoco::types::Rle;
+use rayon::prelude::*;
+use roxmltree::Node;
+
+use super::assemble::{Object, Picture, assemble};
+use super::folder::{Folder, name_of, stem_and_extension};
+use super::pixels::{self, Values};
+use super::xml::{self, child};
+use super::{Request, Source, fault, split};
+use crate::coco::{RunCounts, Segmentation};
+use crate::error::DaliError;
+use crate::prep::Masks;
+
+/// Between objects, and what is not to be judged.
+const VOID: u32 = 255;
+/// Lists of images that are splits; the others are of single classes.
+const SPLITS: [&str; 4] = ["train", "val", "test", "trainval"];
+
+pub(super) fn recognise(folder: &Folder) -> Option<String> {
+    let is_voc = |file: &&str| {
+        let start = folder.start_of(file);
+        start.contains("<annotation>") || start.contains("<annotation ")
+    };
+    let file = folder.with("Annotations/", "xml").next().filter(is_voc)?;
+    Some(format!("{file} is an <annotation>"))
+}
+
+/// One object of an XML file.
+struct Listed {
+    name: String,
+    /// x1, y1, x2, y2 as written.
+    corners: [f64; 4],
+    is_difficult: bool,
+}
+
+/// An image, as its XML file describes it.
+struct Entry<'a> {
+    image: &'a str,
+    stem: &'a str,
+    objects: Vec<Listed>,
+}
+
+pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
+    let chosen = chosen(folder, request)?;
+    let images: Vec<&str> = folder.images("JPEGImages/").collect();
+    if images.is_empty() {
+        let text = "has no image in JPEGImages; put the images of Annotations there";
+        return Err(fault(&folder.root, text));
+    }
+    let entries: Vec<Result<Entry<'_>, DaliError>> =
+        images.par_iter().map(|image| entry(folder, image)).collect();
+    // Categories come from all splits, so that each has the same.
+    let entries = entries.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    let names: HashSet<&str> =
+        entries.iter().flat_map(|e| e.objects.iter().map(|o| o.name.as_str())).collect();
+    let mut names: Vec<String> = names.into_iter().map(str::to_string).collect();
+    names.sort_unstable();
+    stray(folder, &images)?;
+    let has_masks = folder.with("SegmentationObject/", "png").next().is_some();
+    let keeps = |entry: &&Entry<'_>| {
+        request.masks == Masks::Optional
+            || !has_masks
+            || entry.objects.is_empty()
+            || folder.has(&mask_file(entry.stem))
+    };
+    let of_split: Vec<&Entry<'_>> =
+        entries.iter().filter(|e| chosen.as_ref().is_none_or(|c| c.contains(e.stem))).collect();
+    let kept: Vec<&Entry<'_>> = of_split.iter().copied().filter(keeps).collect();
+    let num_left_out = of_split.len() - kept.len();
+    let pictures: Vec<Result<Picture, DaliError>> =
+        kept.into_par_iter().map(|entry| picture(folder, request, entry)).collect();
+    let pictures = pictures.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    let mut source = assemble(folder, Some(names), pictures)?;
+    if num_left_out > 0 {
+        let text = "images are left out, as their objects have no masks; --boxes keeps them";
+        source.notes.push(format!("{num_left_out} {text}"));
+    }
+    Ok(source)
+}
+
+/// The images of the split that is asked for; `None` for all.
+fn chosen(folder: &Folder, request: &Request) -> Result<Option<HashSet<String>>, DaliError> {
+    let mut lists: BTreeMap<&str, &str> = BTreeMap::new();
+    for place in ["ImageSets/Main/", "ImageSets/Segmentation/"] {
+        for list in folder.with(place, "txt") {
+            let (stem, _) = stem_and_extension(name_of(list));
+            if SPLITS.contains(&stem) {
+                lists.insert(stem, list);
+            }
+        }
+    }
+    let there: Vec<&str> = lists.keys().copied().collect();
+    let chosen = split::chosen(&folder.root, &there, request.split.as_deref())?;
+    if request.split.is_none() || chosen.len() > 1 {
+        return Ok(None);
+    }
+    let mut stems = HashSet::new();
+    for name in chosen {
+        let text = folder.text(lists[name])?;
+        stems.extend(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_string));
+    }
+    Ok(Some(stems))
+}
+
+/// Refuses XML files without an image: their objects would be lost silently.
+fn stray(folder: &Folder, images: &[&str]) -> Result<(), DaliError> {
+    let stems: HashSet<&str> = images.iter().map(|image| stem_of(image)).collect();
+    match folder.with("Annotations/", "xml").find(|file| !stems.contains(stem_of(file))) {
+        Some(file) => {
+            let text = "has no image of its name in JPEGImages; add the image, or remove the file";
+            Err(fault(&folder.path(file), text))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The path in its folder, without extension.
+fn stem_of(file: &str) -> &str {
+    let (stem, _) = stem_and_extension(file);
+    stem.split_once('/').map_or(stem, |(_, stem)| stem)
+}
+
+fn mask_file(stem: &str) -> String {
+    format!("SegmentationObject/{stem}.png")
+}
+
+fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
+    let stem = stem_of(image);
+    let file = format!("Annotations/{stem}.xml");
+    if !folder.has(&file) {
+        return Ok(Entry { image, stem, objects: Vec::new() });
+    }
+    let path = folder.path(&file);
+    let text = folder.text(&file)?;
+    let document = xml::parse(&path, &text)?;
+    let root = document.root_element();
+    if !root.has_tag_name("annotation") {
+        return Err(xml::fault_at(&path, &document, root, "is no <annotation> of VOC"));
+    }
+    let objects = root.children().filter(|node| node.has_tag_name("object"));
+    let objects = objects.map(listed);
+    let objects = objects.collect::<Result<_, (Node<'_, '_>, String)>>();
+    let objects = objects.map_err(|(node, text)| xml::fault_at(&path, &document, node, &text))?;
+    Ok(Entry { image, stem, objects })
+}
+
+/// An object, or where it is broken and how.
+fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)> {
+    let lacks = |name: &str| (object, format!("has no <{name}>; add it"));
+    let name =
+        child(object, "name").filter(|name| !name.is_empty()).ok_or_else(|| lacks("name"))?;
+    let bounds = object.children().find(|node| node.has_tag_name("bndbox"));
+    let bounds = bounds.ok_or_else(|| lacks("bndbox"))?;
+    let mut corners = [0.0; 4];
+    for (corner, key) in corners.iter_mut().zip(["xmin", "ymin", "xmax", "ymax"]) {
+        let text = child(bounds, key).unwrap_or_default();
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        *corner = number.ok_or_else(|| (bounds, format!("has {key} {text:?}; write a number")))?;
+    }
+    if corners[2] < corners[0] || corners[3] < corners[1] {
+        return Err((
+            bounds,
+            format!("has the corners {corners:?}; the second is before the first"),
+        ));
+    }
+    let is_difficult = child(object, "difficult") == Some("1");
+    Ok(Listed { name: name.to_string(), corners, is_difficult })
+}
+
+fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Picture, DaliError> {
+    let size = folder.size_of(entry.image, request.max_image_pixels);
+    let file = mask_file(entry.stem);
+    let mut masks = BTreeMap::new();
+    if let Some(size) = size.filter(|_| folder.has(&file)) {
+        let path = folder.path(&file);
+        let max = request.max_image_pixels;
+        let (values, own) = pixels::png(&path, &folder.bytes(&file)?, Values::Indices, max)?;
+        if own != size {
+            let ([h, w], [height, width]) = (own, size);
+            let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
+            return Err(fault(&path, text));
+        }
+        masks = pixels::by_value(&values, size);
+        masks.remove(&VOID);
+        let last = masks.last_key_value().map_or(0, |(value, _)| *value);
+        if last as usize > entry.objects.len() {
+            let text = format!(
+                "has an object {last} but its XML file lists {}; value k is the k-th <object>",
+                entry.objects.len()
+            );
+            return Err(fault(&path, text));
+        }
+    }
+    let is_whole = entry.objects.iter().flat_map(|o| o.corners).all(|value| value.fract() == 0.0);
+    // The corner of the first pixel, where pixels are counted from 1.
+    let first = if is_whole { 1.0 } else { 0.0 };
+    let object = |(listed, value): (&Listed, u32)| {
+        let [x1, y1, x2, y2] = listed.corners;
+        let mut object = Object::boxed(&listed.name, [x1 - first, y1 - first, x2, y2]);
+        object.crowd = listed.is_difficult;
+        object.segmentation = masks.remove(&value).map(runs);
+        object
+    };
+    let objects = entry.objects.iter().zip(1..).map(object).collect();
+    Ok(Picture { file_name: entry.image.to_string(), size: size.unwrap_or([1, 1]), objects })
+}
+
+fn runs(pixels: Rle) -> Segmentation {
+    Segmentation::Runs { size: [pixels.h, pixels.w], counts: RunCounts::List(pixels.counts) }
+}

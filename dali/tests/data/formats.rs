@@ -1,0 +1,157 @@
+//! Six real images in eleven annotation formats: each reader gives the recorded objects.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use dali::Store;
+use dali::formats::{self, Request, Source};
+use dali::prep::{self, PrepOptions};
+use dali::store::Segmentation;
+use hotcoco::mask;
+use hotcoco::types::Rle;
+use serde_json::Value;
+
+/// Vertices are stored in f32, so a vertex on a tie of the rasterization may fall on the other
+/// side: pixels by which a polygon's mask may differ (7 measured). Masks of pixels are exact.
+const POLYGON_PIXELS: usize = 8;
+/// Boxes are recorded to 0.0001 pixels.
+const BOX_PIXELS: f64 = 1e-3;
+
+/// A format's folder, what it is taken for, and the splits that make up all of it.
+const FOLDERS: [(&str, &str, &[Option<&str>]); 11] = [
+    ("coco_polygons", "coco", &[None]),
+    ("coco_rle", "coco", &[None]),
+    ("coco_datumaro", "coco", &[Some("train"), Some("val")]),
+    ("yolo_seg", "yolo", &[Some("train"), Some("val")]),
+    ("labelme", "labelme", &[None]),
+    ("cvat", "cvat", &[None]),
+    ("cvat_datumaro", "cvat", &[Some("all")]),
+    ("voc", "voc", &[Some("all")]),
+    ("voc_datumaro", "voc", &[Some("all")]),
+    ("instance_masks", "masks", &[None]),
+    ("instance_ids", "masks", &[None]),
+];
+
+/// One object as it is stored.
+struct Stored {
+    category: String,
+    crowd: bool,
+    bbox: [f64; 4],
+    mask: Rle,
+    is_polygon: bool,
+}
+
+#[test]
+fn every_format_gives_the_recorded_objects() {
+    let Some(root) = crate::coco_open::data("formats") else { return };
+    let text = std::fs::read_to_string(root.join("expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&text).unwrap();
+    let mut faults = String::new();
+    for (folder, format, splits) in FOLDERS {
+        let mut images = BTreeMap::new();
+        for split in splits {
+            images.append(&mut stored(&root.join(folder), format, *split));
+        }
+        let objects = expected["formats"][folder]["objects"].as_object().unwrap();
+        for (image, objects) in objects {
+            let Some(stored) = images.remove(image) else {
+                let _ = writeln!(faults, "{folder}: {image} is missing");
+                continue;
+            };
+            if let Err(fault) = compare(&stored, objects) {
+                let _ = writeln!(faults, "{folder}: {image}: {fault}");
+            }
+        }
+        assert!(images.is_empty(), "{folder}: more images than recorded");
+    }
+    assert!(faults.is_empty(), "{faults}");
+}
+
+/// The objects of a folder's images, by file name.
+fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, Vec<Stored>> {
+    let mut request = Request::new(folder);
+    request.split = split.map(str::to_string);
+    let Source { images, annotations, dataset, notes } = formats::read(&request).unwrap();
+    let taken = format!("taking {} for {format}: ", folder.display());
+    assert!(notes[0].starts_with(&taken), "{notes:?}");
+    let place = tempfile::tempdir().unwrap();
+    let out: PathBuf = place.path().join("store");
+    let options = PrepOptions::new(images, annotations, &out);
+    match dataset {
+        Some(dataset) => prep::run_dataset(&options, dataset, &mut |_| ()).unwrap(),
+        None => prep::run(&options, &mut |_| ()).unwrap(),
+    };
+    let store = Store::open(&out).unwrap();
+    let image = |idx: usize| {
+        let record = store.image(idx);
+        let (height, width) = (record.height, record.width);
+        let name = store.file_name(idx).rsplit('/').next().unwrap().to_string();
+        let objects = record.objects.map(|obj| {
+            let object = store.object(obj);
+            let (mask, is_polygon) = match object.segmentation {
+                Segmentation::Polygons(rings) => {
+                    let wide = |ring: &[f32]| ring.iter().map(|&value| f64::from(value)).collect();
+                    let rings: Vec<Vec<f64>> = rings.into_iter().map(wide).collect();
+                    (mask::fr_polys(&rings, height, width).unwrap(), true)
+                }
+                Segmentation::Runs(runs) => {
+                    (Rle { h: height, w: width, counts: runs.to_vec() }, false)
+                }
+            };
+            let category = &store.header().categories[object.label as usize - 1];
+            let bbox = object.bbox_xywh.map(f64::from);
+            Stored { category: category.name.clone(), crowd: object.crowd, bbox, mask, is_polygon }
+        });
+        (name, objects.collect())
+    };
+    (0..store.len()).map(image).collect()
+}
+
+/// The differences from the recorded objects of an image.
+fn compare(stored: &[Stored], recorded: &Value) -> Result<(), String> {
+    // VOC records the objects of the XML files apart from their pixels.
+    let listed = recorded["xml_objects"].as_array();
+    let recorded = recorded.as_array().or(recorded["segmentation"].as_array()).unwrap();
+    if stored.len() != recorded.len() {
+        return Err(format!("{} objects, not {}", stored.len(), recorded.len()));
+    }
+    for (at, (ours, theirs)) in stored.iter().zip(recorded).enumerate() {
+        let xml = listed.zip(theirs["object_value"].as_u64().map(|value| value as usize - 1));
+        let is_difficult = xml.is_some_and(|(listed, at)| listed[at]["difficult"] == 1);
+        let crowd = theirs["iscrowd"] == 1 || is_difficult;
+        if (ours.category.as_str(), ours.crowd) != (theirs["category"].as_str().unwrap(), crowd) {
+            return Err(format!("object {at} is {:?}, not {}", ours.category, theirs["category"]));
+        }
+        let (height, width) = (ours.mask.h, ours.mask.w);
+        let bbox = match xml {
+            Some((listed, at)) => of_xml(listed, at),
+            None => numbers(&theirs["bbox_xywh"]),
+        };
+        if ours.bbox.iter().zip(&bbox).any(|(a, b)| (a - b).abs() > BOX_PIXELS) {
+            return Err(format!("object {at} has the box {:?}, not {bbox:?}", ours.bbox));
+        }
+        let rle = mask::rle_from_string(theirs["rle"].as_str().unwrap(), height, width).unwrap();
+        let (ours_pixels, theirs_pixels) = (mask::decode(&ours.mask), mask::decode(&rle));
+        let differ = ours_pixels.iter().zip(&theirs_pixels).filter(|(a, b)| a != b).count();
+        let tolerance = theirs["area_tolerance"].as_u64().unwrap_or(0) as usize;
+        let allowed = if ours.is_polygon { POLYGON_PIXELS } else { tolerance };
+        if differ > allowed {
+            return Err(format!("object {at} ({}) differs by {differ} pixels", ours.category));
+        }
+    }
+    Ok(())
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+/// x, y, width, height of a box as VOC writes it: in a file of whole numbers, they count from 1.
+fn of_xml(listed: &[Value], at: usize) -> Vec<f64> {
+    let corners = |object: &Value| numbers(&object["xmin_ymin_xmax_ymax"]);
+    let is_whole = listed.iter().flat_map(corners).all(|value| value.fract() == 0.0);
+    let (corners, first) = (corners(&listed[at]), if is_whole { 1.0 } else { 0.0 });
+    let (x, y) = (corners[0] - first, corners[1] - first);
+    vec![x, y, corners[2] - x, corners[3] - y]
+}

@@ -1,0 +1,437 @@
+//! Mistakes in folders of each format: one sentence each, with the file and what is wrong.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dali::formats::{self, Request, Source};
+use dali::prep::{self, PrepOptions};
+use image::{DynamicImage, GrayImage, ImageBuffer, Luma};
+use jpeg_encoder::ColorType;
+
+use crate::fixture::{gradient, jpeg, png};
+
+/// In a file, text and what replaces it (the whole file if the text is empty), and parts of the
+/// sentence that says so.
+type Mistake<'a> = (&'a str, &'a str, &'a str, &'a [&'a str]);
+
+/// Instead of the new text: the file is removed.
+const GONE: &str = "\0gone";
+
+/// A second file for an image of LabelMe.
+const AGAIN: &str = r#"{"shapes": [], "imagePath": "a.jpg"}"#;
+
+struct Sound {
+    format: &'static str,
+    split: Option<&'static str>,
+    write: fn(&Path),
+}
+
+fn put(root: &Path, file: &str, bytes: impl AsRef<[u8]>) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+fn picture(root: &Path, file: &str) {
+    put(root, file, jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb));
+}
+
+/// The sentence that reading or storing a folder ends with; `None` if it is stored.
+fn refusal(root: &Path, sound: &Sound) -> Option<String> {
+    let mut request = Request::new(root.join("set"));
+    request.format = Some(sound.format.to_string());
+    request.split = sound.split.map(str::to_string);
+    let made = formats::read(&request).and_then(|source| {
+        let Source { images, annotations, dataset, .. } = source;
+        let options = PrepOptions::new(images, annotations, root.join("store"));
+        match dataset {
+            Some(dataset) => prep::run_dataset(&options, dataset, &mut |_| ()),
+            None => prep::run(&options, &mut |_| ()),
+        }
+    });
+    made.err().map(|error| error.to_string())
+}
+
+/// The folder as it is, found without being told, is stored; each mistake is named.
+fn check(sound: &Sound, mistakes: &[Mistake<'_>]) {
+    assert!(mistakes.len() >= 20, "{}: {} mistakes", sound.format, mistakes.len());
+    let place = tempfile::tempdir().unwrap();
+    (sound.write)(&place.path().join("set"));
+    assert_eq!(refusal(place.path(), sound), None, "{}", sound.format);
+    let mut request = Request::new(place.path().join("set"));
+    request.split = sound.split.map(str::to_string);
+    let taken = formats::read(&request).unwrap().notes[0].clone();
+    assert!(taken.contains(&format!(" for {}: ", sound.format)), "{taken}");
+    for (file, from, to, says) in mistakes {
+        let place = tempfile::tempdir().unwrap();
+        let set = place.path().join("set");
+        (sound.write)(&set);
+        let path = set.join(file);
+        if *to == GONE {
+            fs::remove_file(&path).unwrap();
+        } else if from.is_empty() {
+            put(&set, file, to);
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains(from), "{file} does not hold {from}");
+            fs::write(&path, text.replace(from, to)).unwrap();
+        }
+        let mistake = format!("{}: {file}: {from:?} -> {to:?}", sound.format);
+        let sentence = refusal(place.path(), sound).unwrap_or_else(|| panic!("{mistake}: stored"));
+        assert!(!sentence.contains('\n'), "{mistake}: {sentence}");
+        for part in *says {
+            assert!(sentence.contains(part), "{mistake}: `{part}` is not in: {sentence}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_in_yolo_are_sentences() {
+    let write = |set: &Path| {
+        put(set, "data.yaml", "path: .\ntrain: images/train\nval: images/val\nnames: [ant, bee]\n");
+        picture(set, "images/train/a.jpg");
+        picture(set, "images/val/b.jpg");
+        put(set, "labels/train/a.txt", "0 0.1 0.1 0.5 0.1 0.5 0.5\n1 .2 .2 .8 .2 .8 .9 .2 .9\n");
+        put(set, "labels/val/b.txt", "1 0.1 0.1 0.5 0.1 0.5 0.5\n");
+    };
+    let a = "labels/train/a.txt";
+    let sound = Sound { format: "yolo", split: Some("train"), write };
+    check(
+        &sound,
+        &[
+            ("data.yaml", "", GONE, &["has no data.yaml"]),
+            ("data.yaml", "", "", &["data.yaml: is not a data.yaml of YOLO"]),
+            ("data.yaml", "", "\t\0[", &["data.yaml: is not a data.yaml of YOLO"]),
+            ("data.yaml", "[ant, bee]", "[]", &["`names` is empty"]),
+            ("data.yaml", "[ant, bee]", "7", &["`names` must be a list of names"]),
+            ("data.yaml", "[ant, bee]", "{0: ant, 2: bee}", &["`names` has 2 where 1 is next"]),
+            ("data.yaml", "[ant, bee]", "[ant, ant]", &["names the class \"ant\" twice"]),
+            ("data.yaml", "names:", "nc: 3\nnames:", &["`nc` is 3 but `names` has 2"]),
+            ("data.yaml", "train: images/train\n", "", &["has no split train; --split takes val"]),
+            ("data.yaml", "images/train", "elsewhere", &["`train` leads to no image: elsewhere"]),
+            ("data.yaml", "images/train", "{a: b}", &["a split must be a folder"]),
+            (a, "", GONE, &["no image has a label file", "labels/train/a.txt"]),
+            (a, "", "0 0.1 0.1 0.5 0.1\n0.5", &["a.txt: line 2: the class is"]),
+            (a, "0 0.1", "2 0.1", &["a.txt: line 1: class 2 is not in data.yaml, whose last is 1"]),
+            (a, "0 0.1", "ant 0.1", &["line 1: the class is \"ant\""]),
+            (a, "0 0.1", "-1 0.1", &["line 1: the class is \"-1\""]),
+            (a, "1 .2", "1 x", &["line 2: \"x\" is no number"]),
+            (a, ".8 .9", ".8 180", &["line 2: 180 is no fraction"]),
+            (a, ".8 .9", ".8 NaN", &["line 2: NaN is no fraction"]),
+            (a, " 0.5 0.5\n", " 0.5\n", &["line 1: has 5 numbers after the class"]),
+            (a, "", "0\n", &["line 1: has 0 numbers after the class"]),
+            ("images/train/a.jpg", "", "x", &["a.jpg): is neither JPEG nor PNG"]),
+        ],
+    );
+}
+
+/// A grey PNG of 20x10 with a value in its upper left corner of 4x4 and another beside it.
+fn values(first: u8, second: u8) -> Vec<u8> {
+    png(DynamicImage::ImageLuma8(GrayImage::from_fn(20, 10, |x, y| {
+        Luma([if y > 3 || x > 7 {
+            0
+        } else if x < 4 {
+            first
+        } else {
+            second
+        }])
+    })))
+}
+
+#[test]
+fn mistakes_in_labelme_are_sentences() {
+    let write = |set: &Path| {
+        picture(set, "a.jpg");
+        let mask = STANDARD.encode(values(1, 1));
+        let text = format!(
+            r#"{{"version": "6.3.1", "shapes": [
+            {{"label": "ant", "points": [[1, 1], [5, 1], [5, 5]], "group_id": 1}},
+            {{"label": "bee", "points": [[6, 6], [2, 2]], "shape_type": "rectangle"}},
+            {{"label": "cat", "points": [[9, 4], [9, 7]], "shape_type": "circle"}},
+            {{"label": "dog", "points": [[0, 0], [20, 10]], "shape_type": "mask", "mask": "{mask}"}}
+            ], "imagePath": "a.jpg", "imageData": null, "imageHeight": 10, "imageWidth": 20}}"#
+        );
+        put(set, "a.json", text);
+    };
+    let a = "a.json";
+    let sound = Sound { format: "labelme", split: None, write };
+    check(
+        &sound,
+        &[
+            (a, "", GONE, &["holds no JSON file"]),
+            (a, "", "", &["a.json: is not a file of LabelMe", "line 1"]),
+            (a, "", "[]", &["is not a file of LabelMe"]),
+            (a, "", "\u{0}", &["is not a file of LabelMe"]),
+            (a, "\"shapes\"", "\"shape\"", &["missing field `shapes`"]),
+            (a, "\"imagePath\"", "\"path\"", &["missing field `imagePath`"]),
+            (a, "\"label\": \"ant\"", "\"name\": \"ant\"", &["missing field `label`", "line 2"]),
+            (a, "\"label\": \"ant\"", "\"label\": 7", &["invalid type: integer", "line 2"]),
+            (a, "[1, 1], ", "[1], ", &["line 2"]),
+            (a, "[1, 1], ", "", &["shapes[0] (\"ant\") has 2 points; a polygon has 3 or more"]),
+            (a, "[1, 1], ", "[1, 1e9], ", &["shapes[0] (\"ant\") has the coordinate 1000000000"]),
+            (a, "[6, 6], ", "", &["shapes[1] (\"bee\") has 1 points; a rectangle has 2"]),
+            (a, "\"circle\"", "\"blob\"", &["shapes[2] (\"cat\") is a \"blob\""]),
+            (
+                a,
+                ", \"mask\": \"iVBOR",
+                ", \"m\": \"iVBOR",
+                &["shapes[3] (\"dog\") is a mask without"],
+            ),
+            (a, "\"iVBOR", "\"?VBOR", &["shapes[3] (\"dog\") has a broken `mask`"]),
+            (a, "\"iVBOR", "\"AAAAiVBOR", &["shapes[3] (\"dog\") has a broken mask"]),
+            (a, "[0, 0], ", "[30, 0], ", &["shapes[3] (\"dog\") has a mask outside the image"]),
+            ("b.json", "", AGAIN, &["a.jpg: is annotated in two places"]),
+            (a, "\"imageHeight\": 10", "\"imageHeight\": 1000000000", &["claims an image of"]),
+            (a, "\"imageHeight\": 10", "\"imageHeight\": 11", &["say 20x11 but", "is 20x10"]),
+            (a, "\"imageHeight\": 10", "\"imageHeight\": -1", &["invalid value: integer `-1`"]),
+            ("a.jpg", "", GONE, &["a.json: the image \"a.jpg\" is missing"]),
+        ],
+    );
+}
+
+#[test]
+fn mistakes_in_cvat_are_sentences() {
+    let write = |set: &Path| {
+        picture(set, "images/a.jpg");
+        let text = r#"<annotations><meta><task><labels>
+            <label><name>ant</name></label><label><name>bee</name></label></labels></task></meta>
+            <image id="0" name="a.jpg" width="20" height="10">
+            <polygon label="ant" points="1,1;5,1;5,5"/>
+            <box label="bee" xtl="2" ytl="2" xbr="6" ybr="6"/>
+            <mask label="bee" rle="1, 2, 1" left="3" top="4" width="2" height="2"/>
+            <ellipse label="ant" cx="9" cy="5" rx="3" ry="2" rotation="30"/>
+            <points label="ant" points="1,1"/>
+            </image></annotations>"#;
+        put(set, "annotations.xml", text);
+    };
+    let a = "annotations.xml";
+    let sound = Sound { format: "cvat", split: None, write };
+    check(
+        &sound,
+        &[
+            (a, "", GONE, &["holds no XML file with <annotations>"]),
+            (a, "</image>", "", &["annotations.xml: is not XML", "export it again"]),
+            (a, "<annotations>", "<!DOCTYPE x [<!ENTITY e \"e\">]><annotations>", &["is not XML"]),
+            (a, " name=\"a.jpg\"", "", &["line 3: <image> has no `name`"]),
+            (a, "a.jpg", "b.jpg", &["line 3: <image> the image \"b.jpg\" is missing"]),
+            (a, " width=\"20\" h", " h", &["line 3: <image> has no `width`"]),
+            (a, "width=\"20\"", "width=\"wide\"", &["<image> has width=\"wide\"; write a number"]),
+            (a, "width=\"20\"", "width=\"0\"", &["<image> has the width 0; write pixels"]),
+            (a, "width=\"20\"", "width=\"1e9\"", &["<image> is larger than --max-image-pixels"]),
+            (a, "width=\"20\"", "width=\"21\"", &["say 21x10 but", "is 20x10"]),
+            (a, "<polygon label=\"ant\"", "<polygon", &["line 4: <polygon> has no `label`"]),
+            (a, "\"ant\" points=\"1,1;5", "\"cat\" points=\"1,1;5", &["\"cat\", which no list"]),
+            (a, "1,1;5,1;5,5", "1,1;5,1", &["line 4: <polygon> has 2 points"]),
+            (a, "1,1;5,1;5,5", "1,1;5 1;5,5", &["line 4: <polygon> has the point \"5 1\""]),
+            (a, "1,1;5,1;5,5", "1,1;5,inf;5,5", &["line 4: <polygon> has the coordinate inf"]),
+            (a, " xbr=\"6\"", "", &["line 5: <box> has no `xbr`"]),
+            (a, "\"1, 2, 1\"", "\"1, x, 1\"", &["line 6: <mask> has the run \" x\""]),
+            (a, "\"1, 2, 1\"", "\"1, 2\"", &["line 6: <mask> has runs of fewer than 2x2 pixels"]),
+            (a, "\"1, 2, 1\"", "\"1, 9, 1\"", &["line 6: <mask> has runs of more than 2x2 pixels"]),
+            (a, "left=\"3\"", "left=\"19\"", &["line 6: <mask> has a mask that extends past"]),
+            (a, "left=\"3\"", "left=\"-3\"", &["line 6: <mask> has left=\"-3\""]),
+            (a, "rx=\"3\"", "rx=\"1e9\"", &["line 7: <ellipse> has the coordinate 1000000000"]),
+            (a, "<name>bee", "<name>ant", &["which no list of classes names"]),
+        ],
+    );
+}
+
+#[test]
+fn mistakes_in_voc_are_sentences() {
+    let write = |set: &Path| {
+        picture(set, "JPEGImages/a.jpg");
+        let object = |name: &str| {
+            format!(
+                "<object><name>{name}</name><difficult>0</difficult>\n<bndbox><xmin>1</xmin>\
+                 <ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox></object>\n"
+            )
+        };
+        let text = format!("<annotation>\n{}{}</annotation>", object("ant"), object("bee"));
+        put(set, "Annotations/a.xml", text);
+        put(set, "SegmentationObject/a.png", values(1, 2));
+        put(set, "ImageSets/Main/train.txt", "a\n");
+    };
+    let a = "Annotations/a.xml";
+    let mask = "SegmentationObject/a.png";
+    let wide = String::from_utf8_lossy(b"not a mask").into_owned();
+    let sound = Sound { format: "voc", split: Some("train"), write };
+    check(
+        &sound,
+        &[
+            (a, "", "", &["a.xml: is not XML"]),
+            (a, "</annotation>", "", &["a.xml: is not XML"]),
+            (a, "<annotation>", "<!DOCTYPE x []><annotation>", &["a.xml: is not XML"]),
+            (
+                a,
+                "annotation>",
+                "annotations>",
+                &["line 1: <annotations> is no <annotation> of VOC"],
+            ),
+            (a, "<name>ant</name>", "", &["line 2: <object> has no <name>"]),
+            (a, "<name>ant</name>", "<name></name>", &["line 2: <object> has no <name>"]),
+            (a, "bndbox>", "box>", &["line 2: <object> has no <bndbox>"]),
+            (a, "<xmin>1</xmin>", "", &["line 3: <bndbox> has xmin \"\"; write a number"]),
+            (a, "<ymin>1<", "<ymin>one<", &["line 3: <bndbox> has ymin \"one\""]),
+            (a, "<xmax>4<", "<xmax>inf<", &["line 3: <bndbox> has xmax \"inf\""]),
+            (a, "<ymax>4<", "<ymax>NaN<", &["line 3: <bndbox> has ymax \"NaN\""]),
+            (a, "<xmin>1<", "<xmin>9<", &["line 3: <bndbox> has the corners", "before the first"]),
+            (a, "<object><name>bee", "<x><name>bee", &["a.xml: is not XML"]),
+            ("Annotations/b.xml", "", "<annotation/>", &["b.xml: has no image of its name"]),
+            (mask, "", &wide, &["a.png: is neither JPEG nor PNG"]),
+            (mask, "", "\u{89}PNG", &["a.png: is neither JPEG nor PNG"]),
+            (mask, "", "", &["a.png: is neither JPEG nor PNG"]),
+            (mask, "", GONE, &["nothing left to store"]),
+            ("JPEGImages/a.jpg", "", GONE, &["has no image in JPEGImages"]),
+            ("JPEGImages/a.jpg", "", "x", &["a.jpg): is neither JPEG nor PNG"]),
+            ("ImageSets/Main/train.txt", "", GONE, &["has no splits; leave --split train out"]),
+        ],
+    );
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    write(&set);
+    put(&set, mask, values(1, 3));
+    let sentence = refusal(place.path(), &sound).unwrap();
+    assert!(sentence.contains("has an object 3 but its XML file lists 2"), "{sentence}");
+}
+
+#[test]
+fn mistakes_in_masks_are_sentences() {
+    let write = |set: &Path| {
+        picture(set, "images/a.jpg");
+        picture(set, "images/b.jpg");
+        put(set, "masks/a/ant_0.png", values(255, 0));
+        put(set, "masks/a/big bee_01.png", values(0, 255));
+        put(set, "masks/b.png", values(1, 2));
+    };
+    let ids = |class: u16| {
+        let pixels =
+            ImageBuffer::<Luma<u16>, _>::from_fn(20, 10, |x, _| Luma([(x / 10) as u16 * class]));
+        png(DynamicImage::ImageLuma16(pixels))
+    };
+    let sound = Sound { format: "masks", split: None, write };
+    let narrow = png(DynamicImage::new_luma8(19, 10));
+    let whole = values(1, 2);
+    let broken = &whole[..whole.len() / 2];
+    let planted: [(&str, &[u8], &[&str]); 20] = [
+        ("masks/a/ant.png", &values(9, 0), &["ant.png: has no category in its name"]),
+        ("masks/a/_3.png", &values(9, 0), &["_3.png: has no category in its name"]),
+        ("masks/a/ant_x.png", &values(9, 0), &["ant_x.png: has no category in its name"]),
+        ("masks/a/ant_.png", &values(9, 0), &["ant_.png: has no category in its name"]),
+        ("masks/a/ant_1.png", &values(0, 0), &["ant_1.png: is all black; remove it"]),
+        ("masks/a/ant_1.png", &narrow, &["ant_1.png: is 19x10 but its image 20x10"]),
+        ("masks/a/ant_1.png", b"", &["ant_1.png: is neither JPEG nor PNG"]),
+        ("masks/a/ant_1.png", broken, &["ant_1.png: ", "write the mask as a PNG again"]),
+        ("masks/c/ant_1.png", &values(9, 0), &["ant_1.png: belongs to no image"]),
+        ("masks/ant_1.png", &values(9, 0), &["ant_1.png: belongs to no image"]),
+        ("masks/a/b/ant_1.png", &values(9, 0), &["ant_1.png: belongs to no image"]),
+        ("masks/b.png", &values(255, 255), &["b.png: has ink alone"]),
+        ("masks/b.png", &narrow, &["b.png: is 19x10 but its image 20x10"]),
+        ("masks/b.png", b"GIF89a", &["b.png: is GIF"]),
+        ("masks/b.png", &jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb), &["b.png: "]),
+        ("classes.json", b"", &["classes.json: is no map from class numbers"]),
+        ("classes.json", b"{}", &["classes.json: names no class"]),
+        ("classes.json", br#"{"0": "ant"}"#, &["classes.json: names the class 0"]),
+        ("classes.json", br#"{"ant": 1}"#, &["classes.json: is no map from class numbers"]),
+        ("classes.json", br#"{"7": "ant"}"#, &["b.png: has the value 1, of class 1"]),
+    ];
+    let place = tempfile::tempdir().unwrap();
+    write(&place.path().join("set"));
+    assert_eq!(refusal(place.path(), &sound), None);
+    for (file, bytes, says) in planted {
+        let place = tempfile::tempdir().unwrap();
+        let set = place.path().join("set");
+        write(&set);
+        put(&set, file, bytes);
+        let sentence = refusal(place.path(), &sound).unwrap_or_else(|| panic!("{file}: stored"));
+        for part in says {
+            assert!(sentence.contains(part), "{file}: `{part}` is not in: {sentence}");
+        }
+    }
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    write(&set);
+    put(&set, "classes.json", r#"{"1": "ant", "2": "bee"}"#);
+    put(&set, "masks/b.png", ids(3001));
+    let sentence = refusal(place.path(), &sound).unwrap();
+    assert!(sentence.contains("has the value 3001, of class 3"), "{sentence}");
+}
+
+#[test]
+fn mistakes_in_folders_of_coco_are_sentences() {
+    let write = |set: &Path| {
+        picture(set, "images/a.jpg");
+        let text = r#"{"images": [{"id": 7, "file_name": "a.jpg", "width": 20, "height": 10}],
+            "annotations": [{"id": 1, "image_id": 7, "category_id": 3,
+            "segmentation": [[2, 1, 6, 1, 6, 5, 2, 5]]}],
+            "categories": [{"id": 3, "name": "ant"}]}"#;
+        put(set, "annotations/instances_train.json", text);
+    };
+    let a = "annotations/instances_train.json";
+    let b = "annotations/instances_val.json";
+    let sound = Sound { format: "coco", split: None, write };
+    check(
+        &sound,
+        &[
+            (a, "", GONE, &["holds no JSON file with `images`"]),
+            (a, "", "{}", &["holds no JSON file with `images`"]),
+            (a, "a.jpg", "b.jpg", &["its first image, \"b.jpg\", is in no folder beside it"]),
+            (a, "a.jpg", "../a.jpg", &["its first image, \"../a.jpg\", is in no folder"]),
+            (a, "\"file_name\"", "\"name\"", &["names no image"]),
+            (a, "[{\"id\": 7,", "[{", &["images[0]", "missing field `id`"]),
+            (a, "\"id\": 7", "\"id\": \"7\"", &["images[0] (id \"7\")", "renumber the ids"]),
+            (a, "\"image_id\": 7", "\"image_id\": \"a\"", &["annotations[0]", "renumber the ids"]),
+            (a, "\"categories\"", "\"classes\"", &["has no `categories`"]),
+            (a, "\"annotations\"", "\"objects\"", &["has no `annotations`"]),
+            (a, "{\"id\": 3, \"name\": \"ant\"}", "", &["has no category"]),
+            (a, "\"name\": \"ant\"", "\"name\": 1", &["categories[0] (id 3)"]),
+            (a, "\"category_id\": 3", "\"category_id\": 4", &["category id not in the file"]),
+            (a, "\"image_id\": 7", "\"image_id\": 8", &["image id not in the file"]),
+            (a, "[[2, 1, 6, 1, 6, 5, 2, 5]]", "7", &["annotations[0] (id 1)", "segmentation"]),
+            (a, "[[2, 1, 6, 1, 6, 5, 2, 5]]", "[]", &["has a segmentation", "prep --boxes"]),
+            (a, "\"width\": 20", "\"width\": 0", &["both sides must be at least 1"]),
+            (a, "\"width\": 20", "\"width\": 21", &["say 21x10 but", "is 20x10"]),
+            (a, "]}", "]", &["is not COCO JSON"]),
+            (b, "", "{\"images\": []}", &["has the splits train, val; choose one with --split"]),
+            ("images/a.jpg", "", "x", &["is neither JPEG nor PNG"]),
+        ],
+    );
+}
+
+#[test]
+fn lvis_takes_files_from_addresses() {
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    picture(&set, "train2017/a.jpg");
+    let text = r#"{"images": [{"id": 7, "coco_url": "http://images.cocodataset.org/train2017/a.jpg",
+        "width": 20, "height": 10, "neg_category_ids": [4], "not_exhaustive_category_ids": []}],
+        "annotations": [{"id": 1, "image_id": 7, "category_id": 3, "area": 8.0,
+        "bbox": [2, 1, 4, 4], "segmentation": [[2, 1, 6, 1, 6, 5, 2, 5]]}],
+        "categories": [{"id": 3, "name": "ant", "synset": "ant.n.01", "frequency": "r"}]}"#;
+    put(&set, "lvis_v1_train.json", text);
+    let source = formats::read(&Request::new(&set)).unwrap();
+    assert!(source.notes[0].contains(" for lvis: lvis_v1_train.json"), "{:?}", source.notes);
+    let out = place.path().join("store");
+    let options = PrepOptions::new(source.images, source.annotations, &out);
+    prep::run(&options, &mut |_| ()).unwrap();
+    let store = dali::Store::open(&out).unwrap();
+    assert_eq!((store.file_name(0), store.header().categories[0].coco_id), ("train2017/a.jpg", 3));
+}
+
+#[test]
+fn folders_of_no_format_or_of_two_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    let read = || formats::read(&Request::new(&set)).unwrap_err().to_string();
+    assert!(read().contains("set: is no folder"), "{}", read());
+    picture(&set, "images/a.jpg");
+    assert!(read().contains("set: holds no annotations that are known: coco ("), "{}", read());
+    put(&set, "masks/a/ant_1.png", values(9, 0));
+    put(&set, "data.yaml", "names: [ant]");
+    assert!(read().contains("may be yolo (data.yaml names classes) or masks ("), "{}", read());
+    let mut request = Request::new(&set);
+    request.format = Some("png".into());
+    let sentence = formats::read(&request).unwrap_err().to_string();
+    assert!(sentence.contains("--from = png"), "{sentence}");
+}
