@@ -107,9 +107,7 @@ pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, Decode
 /// [`DecodeFault`] if they are of another format, hold no size, or one of more than `max_pixels`.
 pub(crate) fn size_within(bytes: &[u8], max_pixels: usize) -> Result<[u32; 2], DecodeFault> {
     let (height, width) = match format_of(bytes)? {
-        ImageFormat::Jpeg => {
-            jpeg::size(bytes).ok_or_else(|| DecodeFault::Truncated(bytes.len()))?
-        }
+        ImageFormat::Jpeg => jpeg::size(bytes).ok_or(DecodeFault::Truncated(bytes.len()))?,
         ImageFormat::Png => png::size(bytes)?,
     };
     within(height, width, max_pixels)?;
