@@ -13,6 +13,7 @@ mod fuzz {
 }
 
 use configs::Config;
+use dali::formats::{self, Request};
 use dali::prep::{self, PrepOptions};
 use dali::store::{FileInfo, Header};
 use dali::{Store, decode};
@@ -73,6 +74,84 @@ fn broken_annotations() {
             outcome(made)
         },
     );
+}
+
+/// A folder of one format in which one file is broken: read, and what is read is stored.
+fn folders(target: &'static str, format: &str, file: &str) {
+    let folder = Folder::new();
+    let seeds = seeds::folder(format).into_iter().filter(|(name, _)| *name == file);
+    let seeds = seeds.map(|(_, bytes)| bytes).collect();
+    for (name, bytes) in seeds::folder(format) {
+        folder.write(&format!("set/{name}"), &bytes);
+    }
+    let fix: fn(&mut [u8]) =
+        if file.ends_with(".png") { seeds::fix_png } else { |_: &mut [u8]| () };
+    let stored = || {
+        let mut request = Request::new(folder.join("set"));
+        request.format = Some(format.to_string());
+        request.max_image_pixels = 1 << 20;
+        let made = formats::read(&request).and_then(|source| {
+            let mut options =
+                PrepOptions::new(source.images, source.annotations, folder.join("store"));
+            options.max_image_pixels = 1 << 20;
+            match source.dataset {
+                Some(dataset) => prep::run_dataset(&options, dataset, &mut |_| ()),
+                None => prep::run(&options, &mut |_| ()),
+            }
+        });
+        folder.remove("store");
+        outcome(made)
+    };
+    assert_eq!(stored(), "", "the seed is sound");
+    fuzz(target, seeds, fix, |bytes| {
+        folder.write(&format!("set/{file}"), bytes);
+        stored()
+    });
+}
+
+#[test]
+fn broken_yolo_yaml() {
+    folders("yolo_yaml", "yolo", "data.yaml");
+}
+
+#[test]
+fn broken_yolo_labels() {
+    folders("yolo_labels", "yolo", "labels/a.txt");
+}
+
+#[test]
+fn broken_labelme() {
+    folders("labelme", "labelme", "a.json");
+}
+
+#[test]
+fn broken_cvat() {
+    folders("cvat", "cvat", "annotations.xml");
+}
+
+#[test]
+fn broken_voc() {
+    folders("voc", "voc", "Annotations/a.xml");
+}
+
+#[test]
+fn broken_voc_masks() {
+    folders("voc_masks", "voc", "SegmentationObject/a.png");
+}
+
+#[test]
+fn broken_masks() {
+    folders("masks", "masks", "masks/a.png");
+}
+
+#[test]
+fn broken_classes() {
+    folders("classes", "masks", "classes.json");
+}
+
+#[test]
+fn broken_coco_folder() {
+    folders("coco_folder", "coco", "annotations.json");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
 
-use image::{DynamicImage, ImageFormat};
+use base64::Engine;
+use image::{DynamicImage, GrayImage, ImageFormat, Luma};
 use jpeg_encoder::{ColorType, Encoder};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
@@ -53,6 +54,72 @@ pub(crate) fn fix_png(bytes: &mut [u8]) {
         let Some(own) = bytes.get_mut(end..end + 4) else { return };
         own.copy_from_slice(&crc);
         at = end + 4;
+    }
+}
+
+/// A folder of an image of 20x10 and its annotations in a format, by file.
+pub(crate) fn folder(format: &str) -> Vec<(&'static str, Vec<u8>)> {
+    let text = |text: &str| text.as_bytes().to_vec();
+    let mask = |name: &'static str| {
+        let pixels = GrayImage::from_fn(20, 10, |x, _| Luma([(x / 5) as u8 % 3]));
+        let mut bytes = Cursor::new(Vec::new());
+        let picture = DynamicImage::ImageLuma8(pixels);
+        picture.write_to(&mut bytes, ImageFormat::Png).expect("a sound picture");
+        (name, bytes.into_inner())
+    };
+    let image = |name: &'static str| (name, jpegs().remove(0));
+    match format {
+        "yolo" => vec![
+            image("images/a.jpg"),
+            ("data.yaml", text("path: .\ntrain: images\nnc: 2\nnames: {0: ant, 1: 'b'}\n")),
+            ("labels/a.txt", text("0 0.1 0.1 0.5 0.1 0.5 0.5\n1 0.5 0.5 0.2 0.2\n")),
+        ],
+        "labelme" => {
+            let png = base64::engine::general_purpose::STANDARD.encode(mask("").1);
+            let shapes = json!([
+                {"label": "ant", "points": [[1, 1], [5, 1], [5, 5]], "group_id": 1},
+                {"label": "ant", "points": [[6, 6], [2, 2]], "shape_type": "rectangle",
+                 "group_id": 1},
+                {"label": "bee", "points": [[9, 4], [9, 7]], "shape_type": "circle"},
+                {"label": "bee", "points": [[0, 0], [20, 10]], "shape_type": "mask", "mask": png},
+            ]);
+            let file = json!({"version": "6.3.1", "shapes": shapes, "imagePath": "a.jpg",
+                "imageData": null, "imageHeight": 10, "imageWidth": 20});
+            vec![image("a.jpg"), ("a.json", file.to_string().into_bytes())]
+        }
+        "cvat" => vec![
+            image("images/a.jpg"),
+            (
+                "annotations.xml",
+                text(
+                    r#"<annotations><meta><label><name>ant</name></label></meta>
+                    <image id="0" name="a.jpg" width="20" height="10">
+                    <polygon label="ant" points="1,1;5,1;5,5" group_id="1"/>
+                    <box label="ant" xtl="2" ytl="2" xbr="6" ybr="6" rotation="9"/>
+                    <mask label="ant" rle="1, 2, 1" left="3" top="4" width="2" height="2"/>
+                    <ellipse label="ant" cx="9" cy="5" rx="3" ry="2"/></image></annotations>"#,
+                ),
+            ),
+        ],
+        "voc" => vec![
+            image("JPEGImages/a.jpg"),
+            mask("SegmentationObject/a.png"),
+            (
+                "Annotations/a.xml",
+                text(
+                    "<annotation><object><name>ant</name><bndbox><xmin>1</xmin><ymin>1</ymin>\
+                     <xmax>4</xmax><ymax>4</ymax></bndbox></object><object><name>b</name><bndbox>\
+                     <xmin>.5</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object>\
+                     </annotation>",
+                ),
+            ),
+        ],
+        "masks" => vec![
+            image("images/a.jpg"),
+            mask("masks/a.png"),
+            ("classes.json", text(r#"{"1": "ant", "2": "bee"}"#)),
+        ],
+        _ => vec![image("a.jpg"), ("annotations.json", annotations())],
     }
 }
 
