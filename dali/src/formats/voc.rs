@@ -98,7 +98,7 @@ fn chosen(folder: &Folder, request: &Request) -> Result<Option<HashSet<String>>,
     }
     let there: Vec<&str> = lists.keys().copied().collect();
     let chosen = split::chosen(&folder.root, &there, request.split.as_deref())?;
-    if request.split.is_none() || chosen.len() > 1 {
+    if request.split.as_deref().is_none_or(|wanted| wanted == split::ALL) {
         return Ok(None);
     }
     let mut stems = HashSet::new();

@@ -22,6 +22,7 @@ const GONE: &str = "\0gone";
 /// A second file for an image of LabelMe.
 const AGAIN: &str = r#"{"shapes": [], "imagePath": "a.jpg"}"#;
 
+#[derive(Clone, Copy)]
 struct Sound {
     format: &'static str,
     split: Option<&'static str>,
@@ -288,6 +289,11 @@ fn mistakes_in_voc_are_sentences() {
             ("ImageSets/Main/train.txt", "", GONE, &["has no splits; leave --split train out"]),
         ],
     );
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    write(&set);
+    fs::remove_file(set.join("ImageSets/Main/train.txt")).unwrap();
+    assert_eq!(refusal(place.path(), &Sound { split: Some("all"), ..sound }), None);
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
     write(&set);
