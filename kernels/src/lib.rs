@@ -92,6 +92,5 @@ pub mod time;
 pub use device::tensor::{DType, Precision, Role, TensorDesc};
 pub use error::OpError;
 pub use finish::Finish;
-pub use op::{
-    BackwardRule, BackwardStep, Cost, Fusion, Op, OpRef, Sink, Source, Traits, workspace_bytes,
-};
+pub use op::workspace_bytes;
+pub use op::{BackwardRule, BackwardStep, Cost, Fusion, Op, OpRef, Sink, Source, Traits};

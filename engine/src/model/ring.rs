@@ -40,7 +40,8 @@ pub struct Row {
     pub control: Control,
     /// Norms of the scaled gradients, and of all of them.
     pub norms: Vec<f32>,
-    /// Statistics of the parameters, see [`kernels::ops::parameter_update`]; empty unless asked for.
+    /// Statistics of the parameters, see [`kernels::ops::parameter_update`]; empty unless asked
+    /// for.
     pub stats: Vec<f32>,
 }
 

@@ -7,8 +7,8 @@ use crate::cpu::HostTensor;
 use crate::{Op, Precision};
 
 /// Compares a device's outputs, then its `num_updates` updates, with those of the reference on the
-/// same inputs, as [`super::check_on_device`] does; `rounding` is added to the tolerance, in units of
-/// an output's root mean square. Returns the largest error as a share of the tolerance.
+/// same inputs, as [`super::check_on_device`] does; `rounding` is added to the tolerance, in units
+/// of an output's root mean square. Returns the largest error as a share of the tolerance.
 ///
 /// # Errors
 /// A sentence that names the first tensor with an element outside its tolerance.

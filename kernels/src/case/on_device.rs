@@ -29,9 +29,9 @@ pub const CUT_FLOOR: f64 = 2e-8;
 /// mean square.
 const FP32_FLOOR: f64 = 5e-6;
 /// Tolerance of a sum of products in tf32, in units of the output's root mean square. Each factor
-/// is off by up to 2^-11 of itself, at random: sums by 3e-4 of their root mean square, and the worst
-/// of 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square counts
-/// too.
+/// is off by up to 2^-11 of itself, at random: sums by 3e-4 of their root mean square, and the
+/// worst of 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square
+/// counts too.
 const TF32_FLOOR: f64 = 6e-3;
 /// Half of the smallest positive fp16.
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;

@@ -1,9 +1,9 @@
 //! The nine products as ops: convolution, linear layer and transposed convolution, with the
 //! gradients of their input and weights.
 //!
-//! A [`Layer`] says how `x`, `w` and `y` lie in a convolution. An op makes one of the three from the
-//! other two ([`Form`]); its sizes, scratch memory, launches and CPU reference follow here, once for
-//! all. Sums are in f32, in blocks of up to 256 products that depend only on the shapes:
+//! A [`Layer`] says how `x`, `w` and `y` lie in a convolution. An op makes one of the three from
+//! the other two ([`Form`]); its sizes, scratch memory, launches and CPU reference follow here,
+//! once for all. Sums are in f32, in blocks of up to 256 products that depend only on the shapes:
 //! deterministic. Bound by compute.
 
 use std::any::Any;
@@ -95,8 +95,8 @@ pub(crate) trait Product: Any + Clone + Debug + Send + Sync {
     }
 }
 
-/// The gradient of a layer's input: `dx [x..]` of `g [y..]`, `w`, `scale [K]` and `count [1] i32` as
-/// flagged, `other` and `mask` of a [`Finish`]; overwritten.
+/// The gradient of a layer's input: `dx [x..]` of `g [y..]`, `w`, `scale [K]` and `count [1] i32`
+/// as flagged, `other` and `mask` of a [`Finish`]; overwritten.
 ///
 /// Matches the gradient of the layer with weights `w * scale`, then the finish. With `counted`,
 /// images from `count` on get 0. A strided convolution's is split by residue of the position, so

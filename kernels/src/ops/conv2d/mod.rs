@@ -9,8 +9,9 @@
 //! stride + 1`, and its [`signs`] if the flag is set. With `counted`, images from `count` on get 0.
 //!
 //! CPU reference and launches are in `ops/product.rs`. Gradients: all inputs but `scale`, which is
-//! frozen. At y = 0 the ReLU passes none. Edges: N = 0 and maps that shrink to one window are fine; a window larger than the padded
-//! map and kernels of more than 64 taps are refused.
+//! frozen. At y = 0 the ReLU passes none. Edges: N = 0 and maps that shrink to one
+//! window are fine; a window larger than the padded map and kernels of more than 64 taps are
+//! refused.
 
 mod cases;
 mod finish_cases;

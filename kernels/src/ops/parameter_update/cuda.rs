@@ -21,7 +21,7 @@ const IS_HALF: i32 = 1;
 const ADAPTS: i32 = 2;
 
 /// Sums of a block for statistics.
-const SUMS: usize = STATS;
+const SUMS: usize = 3;
 
 /// Threads of a block that makes statistics or factors of sums, a warp for each parameter.
 const ROOT_THREADS: u32 = 1024;

@@ -10,9 +10,9 @@
 //!
 //! With `p = w` where there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
 //! the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its small updates
-//! would be lost. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory: three
-//! reads and two writes an element, and a third of a weight with a master; LARS reads all weights
-//! once more, for their norms, whose squares are summed in f64 in a fixed order.
+//! would be lost. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory:
+//! three reads and two writes an element, and a third of a weight with a master; LARS reads all
+//! weights once more, for their norms, whose squares are summed in f64 in a fixed order.
 //!
 //! Statistics are of each parameter the mean and the L2 norm of the weight after the update, of its
 //! master if it has one, and the mean of its gradient as given, so still times the loss scale. They
