@@ -51,11 +51,11 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     copy(&place, 1, "in/street.jpg");
     copy(&place, 2, "in/sub/deep/street.jpg");
     place.write("in/broken.jpg", "no picture");
-    place.write("in/sub/clip.png", b"RIFF\x1a\0\0\0WEBPVP8L");
+    place.write("in/sub/clip.png", b"GIF89a\x01\0\x01\0");
     place.write("in/notes.txt", "");
     let said = place.run("predict --run runs/micro --out in/out --min-score 0 in");
     assert_eq!(said.code, 0, "{}", said.err);
-    let unsupported = "in/sub/clip.png is WebP; onegraph reads JPEG and PNG: convert it";
+    let unsupported = "in/sub/clip.png is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP";
     for told in ["skipped: in/broken.jpg is neither JPEG nor PNG", unsupported] {
         assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
     }

@@ -44,6 +44,11 @@ fn broken_pngs() {
     fuzz("png", seeds::pngs(), seeds::fix_png, |bytes| outcome(decoded(bytes)));
 }
 
+#[test]
+fn broken_bmps_tiffs_and_webps() {
+    fuzz("other_images", seeds::other_images(), |_| (), |bytes| outcome(decoded(bytes)));
+}
+
 fn decoded(bytes: &[u8]) -> Result<Vec<u8>, decode::DecodeFault> {
     let info = decode::probe_within(bytes, 1 << 20)?;
     let mut rgb = vec![0; info.height as usize * info.width as usize * 3];

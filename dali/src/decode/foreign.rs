@@ -1,4 +1,5 @@
-//! Names of the image formats that are not read, so that an error can say what a file is.
+//! Names of image formats, those that are not read among them, so that an error can say what a file
+//! is.
 
 /// A format's name, the offset of its magic number in the file, and that number's bytes.
 const FORMATS: [(&str, usize, &[u8]); 17] = [

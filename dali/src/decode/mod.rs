@@ -1,4 +1,5 @@
-//! Image files to RGB: JPEG through zune-jpeg, PNG through `image`; grey becomes RGB.
+//! Image files to RGB: JPEG through zune-jpeg, PNG, BMP, TIFF and WebP through `image`; grey
+//! becomes RGB.
 //!
 //! Pixels come out as stored in the file. An EXIF rotation is reported but not applied, because
 //! COCO annotations refer to the stored orientation.
@@ -6,6 +7,7 @@
 mod exif;
 mod foreign;
 mod jpeg;
+mod other;
 mod png;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +19,12 @@ pub enum ImageFormat {
     Jpeg,
     /// PNG of any depth and colour type.
     Png,
+    /// BMP.
+    Bmp,
+    /// TIFF of 8 bits a channel.
+    Tiff,
+    /// WebP, without animation.
+    WebP,
 }
 
 /// The header of an image file.
@@ -36,11 +44,14 @@ pub struct ImageInfo {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeFault {
     /// A common format that is not read.
-    #[error("is {0}; onegraph reads JPEG and PNG: convert it")]
+    #[error("is {0}; onegraph reads JPEG, PNG, BMP, TIFF and WebP: convert it")]
     Unsupported(&'static str),
     /// The first bytes match no known format.
-    #[error("is neither JPEG nor PNG")]
+    #[error("is neither JPEG nor PNG, BMP, TIFF or WebP")]
     UnknownFormat,
+    /// Colours that are not read.
+    #[error("{0}; onegraph reads RGB and grey of 8 bits: convert it")]
+    Colours(&'static str),
     /// The file ends before the picture does.
     #[error("is truncated ({0} bytes, no end of the picture)")]
     Truncated(usize),
@@ -95,6 +106,7 @@ pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, Decode
     let mut info = match format_of(bytes)? {
         ImageFormat::Jpeg => jpeg::probe(bytes)?,
         ImageFormat::Png => png::probe(bytes)?,
+        format => guarded(|| other::probe(format, bytes))?,
     };
     info.exif_orientation = info.exif_orientation.filter(|turn| (2..=8).contains(turn));
     within(info.height, info.width, max_pixels)?;
@@ -109,6 +121,7 @@ pub(crate) fn size_within(bytes: &[u8], max_pixels: usize) -> Result<[u32; 2], D
     let (height, width) = match format_of(bytes)? {
         ImageFormat::Jpeg => jpeg::size(bytes).ok_or(DecodeFault::Truncated(bytes.len()))?,
         ImageFormat::Png => png::size(bytes)?,
+        format => guarded(|| other::probe(format, bytes)).map(|info| (info.height, info.width))?,
     };
     within(height, width, max_pixels)?;
     Ok([height, width])
@@ -127,11 +140,15 @@ fn within(height: u32, width: u32, max: usize) -> Result<(), DecodeFault> {
 /// [`DecodeFault`] if the file does not decode or `out` has another size.
 pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
     let format = format_of(bytes)?;
-    let decode = || match format {
+    guarded(|| match format {
         ImageFormat::Jpeg => jpeg::decode_rgb_into(bytes, out),
         ImageFormat::Png => png::decode_rgb_into(bytes, out),
-    };
-    // One hostile file must not end a command that reads many.
+        format => other::decode_rgb_into(format, bytes, out),
+    })
+}
+
+/// One hostile file must not end a command that reads many.
+fn guarded<T>(decode: impl FnOnce() -> Result<T, DecodeFault>) -> Result<T, DecodeFault> {
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     decoded.unwrap_or_else(|_| Err(DecodeFault::Corrupt("the decoder panics on it".to_string())))
 }
@@ -142,6 +159,12 @@ fn format_of(bytes: &[u8]) -> Result<ImageFormat, DecodeFault> {
     } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         Ok(ImageFormat::Png)
     } else {
-        Err(foreign::name(bytes).map_or(DecodeFault::UnknownFormat, DecodeFault::Unsupported))
+        match foreign::name(bytes) {
+            Some("BMP") => Ok(ImageFormat::Bmp),
+            Some("TIFF") => Ok(ImageFormat::Tiff),
+            Some("WebP") => Ok(ImageFormat::WebP),
+            Some(name) => Err(DecodeFault::Unsupported(name)),
+            None => Err(DecodeFault::UnknownFormat),
+        }
     }
 }

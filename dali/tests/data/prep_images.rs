@@ -2,7 +2,7 @@
 
 use dali::prep::EmptyImages;
 use dali::{PixelEncoding, Store};
-use image::{DynamicImage, GrayImage, Luma, RgbImage, RgbaImage};
+use image::{DynamicImage, GrayImage, ImageFormat, Luma, RgbImage, RgbaImage};
 use jpeg_encoder::{ColorType, Encoder};
 
 use crate::fixture::{Fixture, annotation, assert_says, gradient, jpeg, png};
@@ -105,6 +105,31 @@ fn png_of_any_kind_is_stored_raw_and_exact() {
 }
 
 #[test]
+fn bmp_tiff_and_webp_are_stored_and_other_colours_are_named() {
+    let encoded = |picture: DynamicImage, format| {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    };
+    let values = gradient(20, 10);
+    let rgb8 = || DynamicImage::ImageRgb8(RgbImage::from_raw(20, 10, values.clone()).unwrap());
+    for format in [ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::WebP] {
+        for picture in [rgb8(), rgb8().into_rgba8().into()] {
+            let whole = encoded(picture, format);
+            let fixture = with_file(&whole);
+            fixture.prep().unwrap();
+            assert_eq!(rgb(&fixture.store(), 0), values, "{format:?}");
+            let message = with_file(&whole[..whole.len() / 2]).prep_error();
+            assert_says(&message, &["image 7", "a.jpg", "does not decode"]);
+        }
+    }
+    let grey = encoded(rgb8().into_luma8().into(), ImageFormat::Tiff);
+    with_file(&grey).prep().unwrap();
+    let deep = encoded(rgb8().into_rgb16().into(), ImageFormat::Tiff);
+    assert_says(&with_file(&deep).prep_error(), &["holds 16 bits or more a channel", "convert it"]);
+}
+
+#[test]
 fn a_jpeg_cut_anywhere_is_truncated() {
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     for len in [3, 20, whole.len() / 2, whole.len() - 30, whole.len() - 2, whole.len() - 1] {
@@ -116,7 +141,10 @@ fn a_jpeg_cut_anywhere_is_truncated() {
 #[test]
 fn corrupt_files_are_named_and_never_panic() {
     let message = with_file(b"GIF89a and so on").prep_error();
-    assert_says(&message, &["image 7", "is GIF; onegraph reads JPEG and PNG: convert it"]);
+    assert_says(
+        &message,
+        &["image 7", "is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP: convert it"],
+    );
     assert_says(&with_file(b"").prep_error(), &["neither JPEG nor PNG"]);
     let picture = RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap();
     let whole = png(DynamicImage::ImageRgb8(picture));

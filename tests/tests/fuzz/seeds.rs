@@ -43,6 +43,18 @@ pub(crate) fn pngs() -> Vec<Vec<u8>> {
     pictures.map(encode).into()
 }
 
+/// 6x5 in BMP, TIFF and WebP: colour and alpha.
+pub(crate) fn other_images() -> Vec<Vec<u8>> {
+    let encode = |format| {
+        [DynamicImage::new_rgb8(6, 5), DynamicImage::new_rgba8(6, 5)].map(|picture| {
+            let mut bytes = Cursor::new(Vec::new());
+            picture.write_to(&mut bytes, format).expect("a sound picture");
+            bytes.into_inner()
+        })
+    };
+    [ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::WebP].into_iter().flat_map(encode).collect()
+}
+
 /// Makes the checksum of every chunk true, so that its contents are reached.
 pub(crate) fn fix_png(bytes: &mut [u8]) {
     let mut at = 8;
