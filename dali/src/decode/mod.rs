@@ -1,8 +1,8 @@
 //! Image files to RGB: JPEG through zune-jpeg, PNG, BMP, TIFF and WebP through `image`; grey
 //! becomes RGB.
 //!
-//! Pixels come out as stored in the file. An EXIF rotation is reported but not applied, because
-//! COCO annotations refer to the stored orientation.
+//! Pixels come out as stored in the file. An EXIF rotation is reported, and applied only where
+//! `prep` is asked to: COCO annotations refer to the stored orientation.
 
 mod exif;
 mod foreign;
@@ -11,6 +11,9 @@ mod other;
 mod png;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use image::metadata::Orientation;
+use image::{DynamicImage, RgbImage};
 
 /// File format, detected from the first bytes and never from the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +154,22 @@ pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> 
 fn guarded<T>(decode: impl FnOnce() -> Result<T, DecodeFault>) -> Result<T, DecodeFault> {
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     decoded.unwrap_or_else(|_| Err(DecodeFault::Corrupt("the decoder panics on it".to_string())))
+}
+
+/// The height and width of a picture as EXIF orientation `turn` wants it shown.
+pub(crate) fn turned_size([height, width]: [u32; 2], turn: Option<u16>) -> [u32; 2] {
+    if turn.is_some_and(|turn| turn >= 5) { [width, height] } else { [height, width] }
+}
+
+/// RGB pixels `[H, W, 3]` turned as EXIF orientation `turn` (2 to 8) wants them shown.
+pub(crate) fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
+    let orientation = u8::try_from(turn).ok().and_then(Orientation::from_exif);
+    let Some(picture) = RgbImage::from_raw(width, height, rgb) else {
+        unreachable!("three bytes a pixel were decoded");
+    };
+    let mut picture = DynamicImage::ImageRgb8(picture);
+    picture.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
+    picture.into_rgb8().into_raw()
 }
 
 fn format_of(bytes: &[u8]) -> Result<ImageFormat, DecodeFault> {

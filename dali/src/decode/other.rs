@@ -12,7 +12,7 @@ use super::{DecodeFault, ImageFormat, ImageInfo, exif};
 
 /// Memory for everything but the pixels.
 const MAX_REST_BYTES: usize = 64 << 20;
-/// Of 8 bits and alpha.
+/// It has 8 bits and alpha.
 const MAX_BYTES_PER_PIXEL: usize = 4;
 
 pub(super) fn probe(format: ImageFormat, bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {

@@ -6,9 +6,10 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::fault;
+use super::{Request, fault};
 use crate::decode;
 use crate::error::DaliError;
+use crate::prep::Exif;
 
 /// Folders in folders; deeper ones are no data set.
 const MAX_DEPTH: usize = 16;
@@ -126,8 +127,13 @@ impl Folder {
 
     /// Height and width of an image; `None` if its header cannot be read, which is left to `prep`
     /// to report or to skip.
-    pub(super) fn size_of(&self, image: &str, max_pixels: usize) -> Option<[u32; 2]> {
+    pub(super) fn size_of(&self, image: &str, request: &Request) -> Option<[u32; 2]> {
         let path = self.path(image);
+        let max_pixels = request.max_image_pixels;
+        if request.exif == Exif::Apply {
+            let info = decode::probe_within(&crate::file::read(&path).ok()?, max_pixels).ok()?;
+            return Some(decode::turned_size([info.height, info.width], info.exif_orientation));
+        }
         let size = |bytes: &[u8]| decode::size_within(bytes, max_pixels).ok();
         // A camera may put much before the size.
         size(&start(&path, HEADER_BYTES)?).or_else(|| size(&crate::file::read(&path).ok()?))

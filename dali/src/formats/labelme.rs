@@ -96,7 +96,7 @@ fn picture(
     let image = image.map_err(|text| fault(&path, text))?;
     let (height, width) = (content.image_height, content.image_width);
     let written = height.zip(width).map(|(height, width)| [height, width]);
-    let size = written.or_else(|| folder.size_of(&image, request.max_image_pixels));
+    let size = written.or_else(|| folder.size_of(&image, request));
     let size = size.unwrap_or([1, 1]);
     if u64::from(size[0]) * u64::from(size[1]) > request.max_image_pixels as u64 {
         let text = format!("claims an image of {}x{} pixels; mend its size", size[1], size[0]);

@@ -92,7 +92,7 @@ fn picture(
     files: &[&str],
     classes: Option<&Classes>,
 ) -> Result<Picture, DaliError> {
-    let Some(size) = folder.size_of(image, request.max_image_pixels) else {
+    let Some(size) = folder.size_of(image, request) else {
         return Ok(Picture { file_name: image.to_string(), size: [1, 1], objects: Vec::new() });
     };
     let mut objects = Vec::new();

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use crate::coco::Dataset;
 use crate::decode;
 use crate::error::DaliError;
-use crate::prep::Masks;
+use crate::prep::{Exif, Masks};
 use folder::Folder;
 
 /// One format.
@@ -94,6 +94,8 @@ pub struct Request {
     pub split: Option<String>,
     /// True if an object needs a mask: an image whose objects have none is then left out.
     pub masks: Masks,
+    /// How sizes follow the EXIF data of images.
+    pub exif: Exif,
     /// Largest image and mask that is read, in pixels.
     pub max_image_pixels: usize,
 }
@@ -106,6 +108,7 @@ impl Request {
             format: None,
             split: None,
             masks: Masks::default(),
+            exif: Exif::default(),
             max_image_pixels: decode::MAX_PIXELS,
         }
     }

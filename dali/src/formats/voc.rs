@@ -175,7 +175,7 @@ fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)
 }
 
 fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Picture, DaliError> {
-    let size = folder.size_of(entry.image, request.max_image_pixels);
+    let size = folder.size_of(entry.image, request);
     let file = mask_file(entry.stem);
     let mut masks = BTreeMap::new();
     if let Some(size) = size.filter(|_| folder.has(&file)) {

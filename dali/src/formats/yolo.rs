@@ -189,7 +189,7 @@ fn picture(
     image: String,
 ) -> Result<Picture, DaliError> {
     let labels = label_file(&image);
-    let size = folder.size_of(&image, request.max_image_pixels);
+    let size = folder.size_of(&image, request);
     let mut objects = Vec::new();
     if folder.has(&labels) {
         let text = folder.text(&labels)?;

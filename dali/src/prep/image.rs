@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::annotation;
 use super::group::ImageTask;
-use super::options::PrepOptions;
+use super::options::{Exif, PrepOptions};
 use super::report::{DropReason, Finding};
 use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
 use crate::error::DaliError;
@@ -38,21 +38,27 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
     let broken =
         |fault: DecodeFault| DaliError::Image { image_id: image.id, path: path.clone(), fault };
     let info = decode::probe_within(&bytes, options.max_image_pixels).map_err(broken)?;
-    if (info.height, info.width) != (image.height, image.width) {
+    let turn = info.exif_orientation.filter(|_| options.exif == Exif::Apply);
+    let [height, width] = decode::turned_size([info.height, info.width], turn);
+    if (height, width) != (image.height, image.width) {
         return Err(DaliError::ImageSize {
             image_id: image.id,
             path: path.clone(),
             json_width: image.width,
             json_height: image.height,
-            file_width: info.width,
-            file_height: info.height,
+            file_width: width,
+            file_height: height,
             hint: rotation_hint(&info, task),
         });
     }
     // Decoded even if the JPEG itself is stored, so that training never meets a broken picture.
     let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
     decode::decode_rgb_into(&bytes, &mut rgb).map_err(broken)?;
-    let keeps_file = options.pixels == PixelEncoding::Jpeg && info.format == ImageFormat::Jpeg;
+    if let Some(turn) = turn {
+        rgb = decode::turned(rgb, [info.height, info.width], turn);
+    }
+    let is_jpeg = info.format == ImageFormat::Jpeg && turn.is_none();
+    let keeps_file = options.pixels == PixelEncoding::Jpeg && is_jpeg;
     let (encoding, pixels) =
         if keeps_file { (PixelEncoding::Jpeg, bytes) } else { (PixelEncoding::Raw, rgb) };
     let mut prepared = Prepared {
@@ -62,7 +68,7 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
         objects: Vec::with_capacity(task.annotations.len()),
         dropped: Vec::new(),
         findings: Vec::new(),
-        exif_rotated: info.exif_orientation.is_some(),
+        exif_rotated: info.exif_orientation.is_some() && turn.is_none(),
     };
     for (label, annotation) in &task.annotations {
         let size = [image.height, image.width];
@@ -103,7 +109,7 @@ fn rotation_hint(info: &ImageInfo, task: &ImageTask) -> String {
         Some(turn) if (info.width, info.height) == (task.image.height, task.image.width) => {
             format!(
                 " (the file carries EXIF orientation {turn} and the annotations seem to be made \
-                 for the rotated picture: rotate the pixels and remove the tag)"
+                 for the rotated picture: pass --exif apply)"
             )
         }
         _ => String::new(),

@@ -16,7 +16,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 pub use choices::EmptyImages;
-pub use options::{Masks, PrepOptions};
+pub use options::{Exif, Masks, PrepOptions};
 pub use report::{DropReason, Finding, Noted, PrepReport, ShapeSpan};
 pub use source::source_key;
 

@@ -17,6 +17,16 @@ pub enum Masks {
     Optional,
 }
 
+/// How an EXIF rotation is treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exif {
+    /// Pixels stay as their file stores them, which COCO annotations refer to; it is reported.
+    #[default]
+    Ignore,
+    /// Pixels are turned once and stored raw: for annotations of the picture as it is shown.
+    Apply,
+}
+
 /// Options of [`super::run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepOptions {
@@ -32,6 +42,8 @@ pub struct PrepOptions {
     pub empty: EmptyImages,
     /// How objects without a mask are treated; default required.
     pub masks: Masks,
+    /// How an EXIF rotation is treated; default ignored.
+    pub exif: Exif,
     /// Replace a store at `out`; default no.
     pub overwrite: bool,
     /// Drop unreadable images instead of failing; default no.
@@ -58,6 +70,7 @@ impl PrepOptions {
             pixels: PixelEncoding::Jpeg,
             empty: EmptyImages::Keep,
             masks: Masks::default(),
+            exif: Exif::default(),
             overwrite: false,
             skip_bad_images: false,
             max_image_pixels: decode::MAX_PIXELS,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::options::PrepOptions;
+use super::options::{Exif, PrepOptions};
 use crate::coco::Dataset;
 use crate::error::DaliError;
 
@@ -48,9 +48,12 @@ pub(super) fn key_of_dataset(options: &PrepOptions, dataset: &Dataset) -> String
 
 fn key_of(options: &PrepOptions, content: &str) -> String {
     let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let PrepOptions { images, annotations, empty, pixels, skip_bad_images, masks, .. } = options;
+    let PrepOptions { images, annotations, empty, pixels, skip_bad_images, masks, exif, .. } =
+        options;
+    // Stores made before there was a choice keep their key.
+    let turn = if *exif == Exif::Apply { " turned" } else { "" };
     let key = format!(
-        "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}",
+        "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}{turn}",
         full(images),
         full(annotations),
     );

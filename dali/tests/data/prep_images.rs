@@ -1,6 +1,6 @@
 //! Prep on each kind of image file, good and bad.
 
-use dali::prep::EmptyImages;
+use dali::prep::{EmptyImages, Exif};
 use dali::{PixelEncoding, Store};
 use image::{DynamicImage, GrayImage, ImageFormat, Luma, RgbImage, RgbaImage};
 use jpeg_encoder::{ColorType, Encoder};
@@ -196,7 +196,7 @@ fn entries_that_share_a_file_are_reported() {
 }
 
 #[test]
-fn exif_rotation_is_reported_and_not_applied() {
+fn exif_rotation_is_reported_and_applied_only_if_asked() {
     let [little, big] = QUARTER_TURNS;
     let files = [
         jpeg_with_exif(little),
@@ -212,7 +212,20 @@ fn exif_rotation_is_reported_and_not_applied() {
         std::fs::remove_dir_all(fixture.store_path()).unwrap();
         fixture.json["images"][0]["width"] = 10.into();
         fixture.json["images"][0]["height"] = 20.into();
-        assert_says(&fixture.prep_error(), &["10x20", "20x10", "EXIF orientation 6"]);
+        assert_says(
+            &fixture.prep_error(),
+            &["10x20", "20x10", "EXIF orientation 6", "--exif apply"],
+        );
+        let mut stored = vec![0; 600];
+        dali::decode::decode_rgb_into(&file, &mut stored).unwrap();
+        let report = fixture.prep_with(|options| options.exif = Exif::Apply).unwrap();
+        assert_eq!(report.exif_rotated.count, 0);
+        let turned = rgb(&fixture.store(), 0);
+        // Orientation 6: the first row shown is the first column stored, from the bottom up.
+        let shown = |x: usize, y: usize| stored[3 * ((9 - x) * 20 + y)..][..3].to_vec();
+        let mut expected = Vec::new();
+        (0..200).for_each(|at| expected.extend(shown(at % 10, at / 10)));
+        assert_eq!(turned, expected);
     }
 }
 

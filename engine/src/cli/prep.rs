@@ -6,7 +6,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use dali::DaliError;
 use dali::formats::{FORMATS, Request, Source};
-use dali::prep::{EmptyImages, Masks, PrepOptions, PrepReport};
+use dali::prep::{EmptyImages, Exif, Masks, PrepOptions, PrepReport};
 use dali::store::PixelEncoding;
 use dali::synthetic::SyntheticOptions;
 
@@ -43,6 +43,9 @@ pub(super) struct PrepArgs {
     /// Keep objects that have a box but no mask, for faster_rcnn.
     #[arg(long)]
     boxes: bool,
+    /// Treatment of the rotation in EXIF data of images.
+    #[arg(long, value_enum, default_value_t = Rotation::Ignore)]
+    exif: Rotation,
     /// Replace an existing store.
     #[arg(long)]
     overwrite: bool,
@@ -88,6 +91,14 @@ enum Empty {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
+enum Rotation {
+    /// Pixels stay as stored, which COCO's own annotations refer to.
+    Ignore,
+    /// Pixels are turned, for annotations of the picture as it is shown.
+    Apply,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
     /// Squares, triangles, circles and crosses on noise.
     Shapes,
@@ -124,6 +135,7 @@ fn from_folder(args: &PrepArgs, folder: &Path, progress: &Progress) -> Result<()
     request.format = (args.from != AUTO).then(|| args.from.clone());
     request.split.clone_from(&args.split);
     request.masks = masks(args);
+    request.exif = exif(args);
     request.max_image_pixels = args.max_image_pixels;
     progress.say(&format!("reading {}", folder.display()));
     let Source { images, annotations, dataset, notes } = dali::formats::read(&request)?;
@@ -139,6 +151,13 @@ fn masks(args: &PrepArgs) -> Masks {
     if args.boxes { Masks::Optional } else { Masks::Required }
 }
 
+fn exif(args: &PrepArgs) -> Exif {
+    match args.exif {
+        Rotation::Ignore => Exif::Ignore,
+        Rotation::Apply => Exif::Apply,
+    }
+}
+
 fn options(args: &PrepArgs, images: &Path, annotations: &Path) -> PrepOptions {
     PrepOptions {
         pixels: match args.pixels {
@@ -150,6 +169,7 @@ fn options(args: &PrepArgs, images: &Path, annotations: &Path) -> PrepOptions {
             Empty::Drop => EmptyImages::Drop,
         },
         masks: masks(args),
+        exif: exif(args),
         overwrite: args.overwrite,
         skip_bad_images: args.skip_bad_images,
         max_image_pixels: args.max_image_pixels,
