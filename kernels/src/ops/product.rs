@@ -2,7 +2,7 @@
 //! gradients of their input and weights.
 //!
 //! A [`Layer`] says how `x`, `w` and `y` lie in a convolution. An op makes one of the three from
-//! the other two ([`Form`]); its sizes, scratch memory, launches and CPU reference follow here,
+//! the other two (`Form`); its sizes, scratch memory, launches and CPU reference follow here,
 //! once for all. Sums are in f32, in blocks of up to 256 products that depend only on the shapes:
 //! deterministic. Bound by compute.
 

@@ -6,7 +6,8 @@
 //! Tensors: `x [N,H,W,C]`, `w [K,R,S,C]`, then those that the flags name, in this order: `scale
 //! [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position, as by
 //! `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad - R) /
-//! stride + 1`, and its [`signs`] if the flag is set. With `counted`, images from `count` on get 0.
+//! stride + 1`, and its [`signs`](crate::signs) if the flag is set. With `counted`, images from
+//! `count` on get 0.
 //!
 //! CPU reference and launches are in `ops/product.rs`. Gradients: all inputs but `scale`, which is
 //! frozen. At y = 0 the ReLU passes none. Edges: N = 0 and maps that shrink to one
@@ -43,7 +44,7 @@ pub struct Conv2d {
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
-    /// There is an output of y's [`signs`].
+    /// There is an output of y's [`signs`](crate::signs).
     pub signs: bool,
 }
 
