@@ -10,3 +10,5 @@ mod memory;
 mod ptx;
 mod random;
 mod tensor_map;
+
+pub use exec::counts::{Operation, Requests};

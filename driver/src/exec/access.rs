@@ -420,7 +420,7 @@ impl Block<'_> {
         let rows = self.reach_rows(warp, &addresses, registers.len(), Touch::Read)?;
         if let Some(counts) = &mut self.counts {
             let mask = u32::MAX >> (32 - 8 * registers.len());
-            counts::add(counts, Operation::LoadMatrix, &addresses, mask, 16);
+            counts::add(counts, Operation::Ldmatrix, &addresses, mask, 16);
         }
         for (m, reg) in registers.iter().enumerate() {
             let mut matrix = [[0u16; 8]; 8];

@@ -21,30 +21,46 @@ const SECTOR: u64 = 32;
 
 /// The operation of a warp's instruction, in the order of a launch's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
+pub enum Operation {
+    /// A product of 16x16 and 16x8 values: 4096 FLOPs.
     Mma,
-    LoadMatrix,
+    /// Up to four 8x8 matrices of half from shared memory.
+    Ldmatrix,
+    /// 16 bytes a lane by an asynchronous copy: its writes to shared memory.
     CopyToShared,
+    /// The same copy's reads of global memory; padding is not read.
     CopyFromGlobal,
+    /// A load from shared memory.
     LoadShared,
+    /// A store to shared memory.
     StoreShared,
+    /// A load from global memory.
     LoadGlobal,
+    /// A store to global memory.
     StoreGlobal,
 }
 
 /// Sums over the requests of one operation.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Requests {
-    pub(crate) count: u64,
+pub struct Requests {
+    /// Number of requests.
+    pub count: u64,
     /// Bytes that lanes asked for.
-    pub(crate) bytes: u64,
-    /// Passes over the banks, or sectors.
-    pub(crate) units: u64,
+    pub bytes: u64,
+    /// Passes over the banks of shared memory, or 32-byte sectors of global memory.
+    pub units: u64,
     /// Units that would do: a pass for each part, sectors as full as can be.
-    pub(crate) least: u64,
+    pub least: u64,
     /// Units of the worst request.
-    pub(crate) worst: u64,
+    pub worst: u64,
+}
+
+impl Requests {
+    /// Units over the least: 1 is perfect, 2 a two-way bank conflict in every request.
+    pub fn ratio(&self) -> f64 {
+        self.units as f64 / self.least.max(1) as f64
+    }
 }
 
 /// The requests of a launch, by operation.

@@ -7,7 +7,7 @@ mod arithmetic;
 mod block;
 mod bulk;
 mod collective;
-mod counts;
+pub(crate) mod counts;
 pub(crate) mod coverage;
 mod flight;
 mod float;

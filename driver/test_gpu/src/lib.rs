@@ -22,7 +22,8 @@ use std::time::Duration;
 use device::cuda::{CudaDevice, NcclOptions, nccl_id};
 use device::{DeviceError, Ranks};
 
-pub use counted::{Counted, Operation, Requests};
+pub use counted::Counted;
+pub use driver::{Operation, Requests};
 
 /// Upper bound on the error of a sum on tensor cores, per product, in units of the root mean square
 /// of the sums: tensor cores truncate where fp32 rounds. The model of an A100 shows 7.0e-9 to

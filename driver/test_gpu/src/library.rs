@@ -8,13 +8,12 @@ use std::slice;
 use std::sync::OnceLock;
 
 use device::cuda::nccl_variables;
-// Built for their dynamic libraries.
-use driver as _;
+// Built for its dynamic library.
 use driver_nccl as _;
 use libloading::Library;
 
-use crate::Alive;
-use crate::counted::{Counted, Requests};
+use crate::counted::Counted;
+use crate::{Alive, Requests};
 
 /// The driver's functions for tests of its process.
 struct Functions {
