@@ -10,11 +10,12 @@ use kernels::ops::decide_flips::DecideFlips;
 use kernels::paste::paste_mask;
 use score::encode_mask;
 use serde_json::Value;
+use tests::SAMPLES;
 
 use crate::convert::index;
 use crate::model_setup::{Build, Fixture, Loaded, number, numbers, pairs, row, stated, usizes};
 use crate::model_train::{gradient, rpn_outputs, tolerance};
-use crate::samples::{KeyedStep, Rois, SAMPLES, write_anchors};
+use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir, need};
 
 /// README of the golden data; where a ReLU's input is within rounding of 0, a value may be off by

@@ -2,9 +2,10 @@
 
 use engine::model::Param;
 use engine::weights::to_torchvision;
+use tests::SAMPLES;
 
 use crate::model_setup::{GoldenModel, Loaded};
-use crate::samples::{KeyedStep, Rois, SAMPLES, write_anchors};
+use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report};
 
 /// README of the golden data: every norm agrees to this share of it.

@@ -7,21 +7,6 @@ use kernels::boxes::sample;
 
 use crate::model_setup::{Loaded, row};
 
-/// The samplers' choices, by name: inputs of a step that is given its samples.
-pub(crate) const SAMPLES: [&str; 11] = [
-    "rpn_sample_idx",
-    "rois",
-    "roi_image_idx",
-    "roi_labels",
-    "roi_matched",
-    "num_rois",
-    "mask_rois",
-    "mask_roi_image_idx",
-    "mask_roi_labels",
-    "mask_roi_matched",
-    "num_mask_rois",
-];
-
 /// A step whose samples are those with the smallest keys of the golden data.
 pub(crate) struct KeyedStep {
     /// The step up to what it samples from.

@@ -12,24 +12,11 @@ use engine::model::{ImageSize, ModelSpec, Param, SlotShape, training_layout, tra
 use engine::weights::initial_state;
 use graph::substitute::substitute;
 use graph::{CpuExecutor, StateSet};
+use tests::SAMPLES;
 
 use common::Place;
 
 const SIDE: usize = 64;
-/// The outputs of both samplers.
-const SAMPLES: [&str; 11] = [
-    "rpn_sample_idx",
-    "rois",
-    "roi_image_idx",
-    "roi_labels",
-    "roi_matched",
-    "num_rois",
-    "mask_rois",
-    "mask_roi_image_idx",
-    "mask_roi_labels",
-    "mask_roi_matched",
-    "num_mask_rois",
-];
 
 /// A training step of `micro`, with the state that it starts from.
 struct Step {
