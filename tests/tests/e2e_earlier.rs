@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::Place;
+use common::{DIVERGED, Place};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
 
@@ -69,14 +69,46 @@ fn earlier_runs_resume_to_the_same_bits() {
         let found = place.bytes(&format!("runs/sgd/inference/{file}"));
         assert_eq!(hex::encode(Sha256::digest(found)), expected, "{file}");
     }
-    // The scores of steps 3 and 6, which the earlier binary recorded, are still in the log and on
-    // the page.
+    // The scores of steps 3 and 6, which the earlier binary recorded, are still in the log.
     let scored = |record: &serde_json::Value| record.get("bbox").map(|_| record["step"].as_u64());
     let steps: Vec<_> = place.metrics("runs/sgd").iter().filter_map(scored).collect();
     assert_eq!(steps, [Some(3), Some(6), Some(9)]);
-    let evaluations = place.json("runs/sgd/report.json");
-    assert!(evaluations.to_string().contains("\"step\":3"), "{evaluations}");
-    assert!(place.text("runs/sgd/report.html").contains("step 9"));
+}
+
+/// The pictures of a run that 7031707 wrote were on its page only.
+#[test]
+fn an_earlier_report_goes_on() {
+    let place = Place::new();
+    copy(&earlier(), place.path());
+    let [before, page] = ["report.json", "report.html"].map(|name| format!("runs/sgd/{name}"));
+    let (before, page) = (place.json(&before), place.text(&page));
+    place.good("train --resume runs/sgd --set train.steps=12 --set eval.draw_images=1");
+    let report = place.json("runs/sgd/report.json");
+    assert_eq!((&report["started"], &report["evaluated_step"]), (&before["started"], &12.into()));
+    assert_eq!(report["commands"][0], before["commands"][0]);
+    assert_eq!(place.text("runs/sgd/report_older.html"), page);
+    let pictures = ["step_00000012_01_annotated.jpg", "step_00000012_01_detected.jpg"];
+    assert_eq!(place.names("runs/sgd/pictures"), pictures, "those of step 9 are gone");
+}
+
+/// No evaluation comes before the losses become non-finite.
+#[test]
+fn the_page_shows_the_last_evaluation_of_an_earlier_report() {
+    let place = Place::new();
+    copy(&earlier(), place.path());
+    let before = place.json("runs/sgd/report.json");
+    let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 --set train.steps=900 \
+                --set solver.warmup_steps=0 --set train.eval_every_steps=0 --override";
+    place.bad(&format!("train --resume runs/sgd {wild}"), DIVERGED, &["learning_rate"]);
+    let report = place.json("runs/sgd/report.json");
+    for key in ["evaluated_step", "bbox", "segm", "analysis", "best", "started"] {
+        assert_eq!(report[key], before[key], "{key}");
+    }
+    let page = place.text("runs/sgd/report.html");
+    let parts = ["the losses became non-finite", "Boxes (bbox), after step 6</h2>", "<polyline"];
+    for part in parts.into_iter().chain(["Masks (segm), after step 6</h2>", "triangle"]) {
+        assert!(page.contains(part), "{part}");
+    }
 }
 
 #[test]

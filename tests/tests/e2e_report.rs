@@ -129,63 +129,6 @@ fn a_run_that_diverges_leaves_a_report_with_its_last_evaluation() {
     assert_eq!(page.matches("data:image/jpeg").count(), 2);
 }
 
-/// `tests/fixtures/run_0.3.0` is a run of four steps that version 0.3.0 wrote, of which only the
-/// page had pictures.
-fn run_of_version_0_3_0() -> Place {
-    let place = Place::new();
-    let run = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/run_0.3.0");
-    for name in ["config.toml", "metrics.jsonl", "report.json", "best.json", "last_checkpoint"] {
-        place.write(&format!("runs/earlier/{name}"), std::fs::read(run.join(name)).expect(name));
-    }
-    let checkpoint = "checkpoints/step_00000004";
-    for file in ["checkpoint.json", "config.toml", "model.safetensors", "state.safetensors"] {
-        let name = format!("{checkpoint}/{file}");
-        place.write(&format!("runs/earlier/{name}"), std::fs::read(run.join(&name)).expect(file));
-    }
-    place.write("runs/earlier/report.html", "the page of then");
-    place
-}
-
-#[test]
-fn a_run_of_version_0_3_0_goes_on_as_it_did_there() {
-    let place = run_of_version_0_3_0();
-    let before = place.json("runs/earlier/report.json");
-    place.good("train --resume runs/earlier --set train.steps=8");
-    let log = place.text("runs/earlier/log.txt");
-    // The hashes are those of version 0.3.0.
-    for (step, hash) in [(6, "cb976be77c15a104"), (8, "b11edbc74a9433af")] {
-        let line = format!("saved checkpoints/step_{step:08}  weights {hash}");
-        assert!(log.contains(&line), "{line}\n{log}");
-    }
-    let steps: Vec<_> = place.metrics("runs/earlier").iter().map(|r| r["step"].as_u64()).collect();
-    assert_eq!(steps, [1, 2, 2, 3, 4, 4, 5, 6, 6, 7, 8, 8].map(Some), "steps and evaluations");
-    let report = place.json("runs/earlier/report.json");
-    assert_eq!((&report["started"], &report["evaluated_step"]), (&before["started"], &8.into()));
-    assert_eq!(report["commands"][0], before["commands"][0]);
-    assert_eq!(place.text("runs/earlier/report_older.html"), "the page of then");
-    let pictures = ["step_00000008_01_annotated.jpg", "step_00000008_01_detected.jpg"];
-    assert_eq!(place.names("runs/earlier/pictures"), pictures, "those of step 6 are gone");
-}
-
-/// No evaluation comes before the losses become non-finite.
-#[test]
-fn the_page_shows_the_last_evaluation_that_version_0_3_0_reported() {
-    let place = run_of_version_0_3_0();
-    let before = place.json("runs/earlier/report.json");
-    let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 --set train.steps=900 \
-                --set solver.warmup_steps=0 --set train.eval_every_steps=0 --override";
-    place.bad(&format!("train --resume runs/earlier {wild}"), DIVERGED, &["learning_rate"]);
-    let report = place.json("runs/earlier/report.json");
-    for key in ["evaluated_step", "bbox", "segm", "analysis", "best", "started"] {
-        assert_eq!(report[key], before[key], "{key}");
-    }
-    let page = place.text("runs/earlier/report.html");
-    let parts = ["the losses became non-finite", "Boxes (bbox), after step 4</h2>", "<polyline"];
-    for part in parts.into_iter().chain(["Masks (segm), after step 4</h2>", "triangle"]) {
-        assert!(page.contains(part), "{part}");
-    }
-}
-
 /// A run that is still training when it is killed.
 #[test]
 fn a_run_has_a_report_from_its_first_evaluation_on() {
