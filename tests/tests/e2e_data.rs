@@ -234,6 +234,49 @@ fn an_edited_annotation_file_is_another_data_set() {
 }
 
 /// Odd data is reported by each run, not only by the one that makes the store.
+/// A folder is stored, and trained on, by the layout of its format; an option that needs a folder is
+/// not ignored without one.
+#[test]
+fn a_folder_is_stored_by_its_format() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 2 --size 64 --out drawn");
+    std::fs::remove_dir_all(place.join("drawn/store")).expect("a store");
+    let taken = |arguments: &str| {
+        let said = place.run(&format!("prep {arguments}"));
+        assert_eq!(said.code, 0, "{}", said.err);
+        let line = said.err.lines().find(|line| line.starts_with("taking ")).map(str::to_string);
+        line.unwrap_or_else(|| panic!("{}", said.err))
+    };
+    let coco = taken("drawn --split all --out coco.store");
+    assert!(coco.starts_with("taking drawn for coco: annotations.json"), "{coco}");
+    place.good("prep --images drawn/images --annotations drawn/annotations.json --out plain.store");
+    for file in ["objects.bin", "pixels.bin", "coords.bin", "runs.bin"] {
+        let [ours, plain] = ["coco", "plain"].map(|s| place.bytes(&format!("{s}.store/{file}")));
+        assert!(ours == plain, "{file}");
+    }
+
+    let image = place.bytes("drawn/images/000000000001.jpg");
+    place.write("yolo/images/one.jpg", image);
+    place.write("yolo/labels/one.txt", "0 0.1 0.1 0.9 0.1 0.5 0.9\n");
+    place.write("yolo/data.yaml", "names: [tent]\ntrain: images\n");
+    let yolo = taken("yolo --out yolo.store");
+    assert!(yolo.starts_with("taking yolo for yolo: data.yaml"), "{yolo}");
+    let data = "--set data.synthetic=none --set data.train_store=yolo.store \
+                --set data.val_store=yolo.store --set train.batch_size=1 \
+                --set train.images_per_group=1 --set train.steps=1 --set solver.warmup_steps=0";
+    assert!(place.run(&common::micro(data)).err.contains("1 class"));
+
+    for option in ["--from yolo", "--split train"] {
+        let images = "--images drawn/images --annotations drawn/annotations.json";
+        let said = place.run(&format!("prep {images} {option} --out refused.store"));
+        assert_eq!(said.code, 2, "{option}: {}", said.err);
+    }
+    assert!(!place.join("refused.store").exists());
+    place.write("drawn/more.json", place.bytes("drawn/annotations.json"));
+    let words = ["several files", "--split train, val or test"];
+    place.bad("prep drawn --split all --out two.store", BAD_DATA, &words);
+}
+
 #[test]
 fn odd_data_is_told_each_time() {
     let place = Place::new();

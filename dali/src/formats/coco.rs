@@ -48,7 +48,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         [] => {
             return Err(fault(&folder.root, "holds no JSON file with `images` and `annotations`"));
         }
-        [one] if request.split.is_none() => one,
+        [one] if request.split.as_deref().is_none_or(|split| split == split::ALL) => one,
         _ => one_of(folder, &files, request.split.as_deref())?,
     };
     let images = images_of(folder, file)?;
@@ -67,7 +67,8 @@ fn one_of<'a>(
     there.sort_unstable();
     there.dedup();
     if wanted == Some(split::ALL) {
-        let text = "has one file for each split, which are stored one by one; choose with --split";
+        let text =
+            "has several files, and a store holds one; choose it with --split train, val or test";
         return Err(fault(&folder.root, text));
     }
     let chosen = split::chosen(&folder.root, &there, wanted)?;

@@ -20,10 +20,12 @@ pub(super) struct PrepArgs {
     folder: Option<PathBuf>,
     /// The folder's format.
     #[arg(long, value_name = "FORMAT", default_value = AUTO, requires = "folder",
+        conflicts_with_all = ["images", "synthetic"],
         value_parser = PossibleValuesParser::new(formats()))]
     from: String,
     /// The part of the folder to store: train, val, test, or all.
-    #[arg(long, value_name = "SPLIT", requires = "folder")]
+    #[arg(long, value_name = "SPLIT", requires = "folder",
+        conflicts_with_all = ["images", "synthetic"])]
     split: Option<String>,
     /// Directory of the annotated images.
     #[arg(long, value_name = "DIR", requires = "annotations", conflicts_with = "synthetic")]
