@@ -233,9 +233,8 @@ fn an_edited_annotation_file_is_another_data_set() {
     assert_eq!(place.names("runs/data").len(), 2);
 }
 
-/// Odd data is reported by each run, not only by the one that makes the store.
-/// A folder is stored, and trained on, by the layout of its format; an option that needs a folder is
-/// not ignored without one.
+/// A folder is stored, and trained on, by the layout of its format; an option that needs a folder
+/// is not ignored without one.
 #[test]
 fn a_folder_is_stored_by_its_format() {
     let place = Place::new();
@@ -277,6 +276,7 @@ fn a_folder_is_stored_by_its_format() {
     place.bad("prep drawn --split all --out two.store", BAD_DATA, &words);
 }
 
+/// Odd data is reported by each run, not only by the one that makes the store.
 #[test]
 fn odd_data_is_told_each_time() {
     let place = Place::new();

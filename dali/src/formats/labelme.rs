@@ -131,7 +131,7 @@ fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
         "rectangle" => part::rectangle(two()?, 0.0).map(Some),
         "circle" => {
             let [[cx, cy], [x, y]] = two()?;
-            let radius = (x - cx).hypot(y - cy);
+            let radius = part::length(x - cx, y - cy);
             part::ellipse([cx, cy], [radius, radius], 0.0, size).map(Some)
         }
         "mask" => mask(shape, two()?, size).map(Some),

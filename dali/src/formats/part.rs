@@ -107,6 +107,11 @@ pub(super) fn rectangle([a, b]: [[f64; 2]; 2], degrees: f64) -> Result<Part, Str
     ring(&[low, [high[0], low[1]], high, [low[0], high[1]]].map(turn))
 }
 
+/// The length of a vector, whose components are bounded.
+pub(super) fn length(x: f64, y: f64) -> f64 {
+    (x * x + y * y).sqrt()
+}
+
 /// The ellipse about `centre` with these half axes, turned by this angle in degrees.
 ///
 /// # Errors
@@ -119,7 +124,7 @@ pub(super) fn ellipse(
 ) -> Result<Part, String> {
     bounded(&[[cx, cy], [rx, ry]])?;
     let (sin, cos) = degrees.to_radians().sin_cos();
-    let (w, h) = ((rx * cos).hypot(ry * sin), (rx * sin).hypot(ry * cos));
+    let (w, h) = (length(rx * cos, ry * sin), length(rx * sin, ry * cos));
     let bbox = [cx - w, cy - h, 2.0 * w, 2.0 * h];
     let pixels = pixels::drawn(size, bbox, |x, y| {
         let (dx, dy) = (x - cx, y - cy);
