@@ -13,7 +13,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["lrf", "min_lr", "eta_min"], "solver.min_learning_rate"),
     (&["warmup", "warmup_iters", "warmup_epochs"], "solver.warmup_steps"),
     (&["scheduler", "lr_scheduler", "lr_policy", "cos_lr"], "solver.schedule"),
-    (&["adam", "adamw"], "onegraph has no Adam: solver.optimizer is sgd, novograd or lars"),
+    (&["adam", "adamw"], "solver.optimizer"),
     (&["wd"], "solver.weight_decay"),
     (&["clip", "grad_clip", "clip_grad", "max_grad_norm"], "solver.clip_norm"),
     (

@@ -121,6 +121,11 @@ fn golden_optim() {
 }
 
 #[test]
+fn golden_tv_optim_adamw() {
+    solver::tv_adamw();
+}
+
+#[test]
 fn golden_lr_schedules() {
     solver::lr_schedules();
 }

@@ -1,4 +1,4 @@
-//! Golden families `optim` and `lr_schedules`.
+//! Golden families `optim`, `tv_optim` (AdamW) and `lr_schedules`.
 
 use kernels::Role;
 use kernels::cpu::HostTensor;
@@ -6,7 +6,7 @@ use kernels::on_cpu::{run, run_updating};
 use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::parameter_update::{
-    Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
+    Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
 };
 
 use crate::convert::{count, flag, floats, host, index, numbered, numbers};
@@ -94,6 +94,69 @@ fn updates(report: &mut Report, case: Case<'_>, rule: Rule) {
         for (momentum, name) in state[n..].iter().zip(&buffers) {
             report.close(case.name(), name, momentum.as_f32(), &case.f32(name).data);
         }
+    }
+}
+
+/// Worst of torch's own versions in f32: 5.2e-7 (tv_README).
+const ADAMW_TOLERANCE: f64 = 1e-6;
+
+/// AdamW of torch.optim: groups with their own rates, schedules, and steps skipped for gradients
+/// that are not finite, which the rule does not count.
+pub(crate) fn tv_adamw() {
+    let Some(family) = Family::open("tv_optim") else { return };
+    let mut report = Report::new("tv_optim", ADAMW_TOLERANCE);
+    for case in family.cases().filter(|case| case.name().starts_with("adamw_")) {
+        let groups = case.attributes()["groups"].as_array().expect("a list");
+        (0..groups.len()).for_each(|group| adamw_group(&mut report, case, group));
+        report.done_case();
+    }
+    report.finish();
+}
+
+/// One group of parameters, which our op takes as a rule of its own: ours share betas and eps.
+fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
+    let attributes = case.attributes();
+    let own = &attributes["groups"][group];
+    let number = |name: &str| own[name].as_f64().expect("a number");
+    let tensors = own["tensors"].as_array().expect("a list").iter();
+    let tensors: Vec<u64> = tensors.map(|i| i.as_u64().expect("an index")).collect();
+    let [beta1, beta2, eps, weight_decay] = ["beta1", "beta2", "eps", "weight_decay"].map(number);
+    let (eps, weight_decay) = (eps as f32, weight_decay as f32);
+    let n = tensors.len();
+    let op = ParameterUpdate {
+        rule: Rule::Adamw(Adamw { beta1, beta2, eps }),
+        groups: vec![Group { weight_decay, lr_factor: 1.0, master: false, adapts: true }; n],
+        stats: false,
+    };
+    let read = |prefix: &str, role: Role| -> Vec<HostTensor> {
+        tensors.iter().map(|i| host(role, &case.f32(&format!("{prefix}_{i}")))).collect()
+    };
+    let mut state = read("w0", Role::Master);
+    let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
+    let moments: Vec<_> = state.iter().chain(&state).map(zeros).collect();
+    state.extend(moments);
+    state.push(index(&[1], vec![0]));
+    let rates = attributes["lrs"].as_array().expect("a list");
+    for (step, rate) in (1..).zip(rates) {
+        let mut inputs = read(&format!("g{step}"), Role::WeightGradient);
+        let rate = rate[group].as_f64().expect("a number") as f32;
+        let skipped = attributes["skipped"][step - 1] == 1;
+        let applied = if skipped { 0.0 } else { 1.0 };
+        inputs.push(floats(Role::Scalar, &[Control::LEN], vec![rate, 1.0, applied, 1.0, 0.0]));
+        let ran = run_updating(&op, &inputs, &mut state);
+        ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+        compare(report, case, &format!("w{step}"), &tensors, &state[..n]);
+    }
+    if rates.len() == 10 {
+        compare(report, case, "m10", &tensors, &state[n..2 * n]);
+        compare(report, case, "v10", &tensors, &state[2 * n..3 * n]);
+    }
+}
+
+fn compare(report: &mut Report, case: Case<'_>, what: &str, tensors: &[u64], got: &[HostTensor]) {
+    for (i, got) in tensors.iter().zip(got) {
+        let name = format!("{what}_{i}");
+        report.close(case.name(), &name, got.as_f32(), &case.f32(&name).data);
     }
 }
 

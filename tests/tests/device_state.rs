@@ -106,11 +106,11 @@ fn a_checkpoint_goes_from_device_to_device() {
     }
 }
 
-/// NovoGrad and LARS learn on both, and what they keep from step to step is in a checkpoint: one
-/// that is taken up again makes the bits of the run that went on.
+/// NovoGrad, LARS and AdamW learn on both, and what they keep from step to step is in a checkpoint:
+/// one that is taken up again makes the bits of the run that went on.
 #[test]
 fn other_optimizers_learn_and_resume_to_the_bit() {
-    for (name, rate) in [("novograd", "0.02"), ("lars", "1.0")] {
+    for (name, rate) in [("novograd", "0.02"), ("lars", "1.0"), ("adamw", "0.001")] {
         let optimizer = format!("solver.optimizer={name}");
         let rate = format!("solver.learning_rate={rate}");
         let trust = "solver.lars.trust_coefficient=0.02";
@@ -131,6 +131,8 @@ fn other_optimizers_learn_and_resume_to_the_bit() {
             let state = |name: &str| went_on.iter().any(|(state, _)| state == name);
             let is_novograd = name == "novograd";
             assert_eq!(state("novograd/averages") && state("novograd/steps"), is_novograd);
+            let has_second = went_on.iter().any(|(state, _)| state.starts_with("second_moment/"));
+            assert_eq!(has_second && state("adamw/steps"), name == "adamw");
             // The ring is of a process, not of a run.
             let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
             for (a, b) in went_on.iter().filter(of_run).zip(resumed.iter().filter(of_run)) {
@@ -150,7 +152,7 @@ fn other_optimizers_learn_and_resume_to_the_bit() {
 /// Statistics of parameters change no bit of a run, and are those of its weights and gradients.
 #[test]
 fn statistics_of_parameters_change_no_bit() {
-    for optimizer in ["sgd", "novograd"] {
+    for optimizer in ["sgd", "novograd", "adamw"] {
         let optimizer = format!("solver.optimizer={optimizer}");
         let log = |asked: bool| format!("train.log_parameters={asked}");
         let more = ["solver.initial_loss_scale=1024", "train.batch_size=4", "train.micro_steps=2"];

@@ -21,7 +21,7 @@ pub use model::{
     Anchors, Backbone, BackboneKind, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, NormKind,
     StrideRule,
 };
-pub use optimizers::{Lars, LossWeights, Novograd, NovogradForm};
+pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
 pub use table::{MlperfRule, ResumeRule};

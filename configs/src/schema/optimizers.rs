@@ -1,4 +1,4 @@
-//! `[solver.novograd]`, `[solver.lars]` and `[loss_weights]`.
+//! `[solver.novograd]`, `[solver.lars]`, `[solver.adamw]` and `[loss_weights]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,23 @@ table! {
         /// too; false updates them by SGD with momentum. Default true, as in the paper.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub adapts_vectors: bool = true,
+    }
+}
+
+table! {
+    /// `[solver.adamw]`: read with `solver.optimizer = "adamw"`, which has no use for
+    /// `solver.momentum`.
+    pub struct Adamw {
+        /// Part of the first moment that a step keeps, below 1. Default 0.9, as in torch.
+        #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
+        pub beta1: f64 = 0.9,
+        /// Part of the second moment, of the gradient's square, that a step keeps, below 1.
+        /// Default 0.999, as in torch.
+        #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
+        pub beta2: f64 = 0.999,
+        /// Added to the root of the second moment. Default 1e-8, as in torch.
+        #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
+        pub eps: f64 = 1e-8,
     }
 }
 

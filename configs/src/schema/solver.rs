@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::optimizers::{Lars, Novograd};
+use super::optimizers::{Adamw, Lars, Novograd};
 
 table! {
     /// `[solver]`: how weights are updated.
     pub struct Solver {
-        /// `"sgd"` (default), `"novograd"` or `"lars"`.
+        /// `"sgd"` (default), `"adamw"`, `"novograd"` or `"lars"`.
         #[key(resume = State, mlperf = Hyperparameter)]
         pub optimizer: Optimizer = Optimizer::Sgd,
         /// Learning rate after warm-up, for the whole global batch. Default 0.02.
@@ -20,7 +20,8 @@ table! {
         /// SGD: Nesterov momentum. Default false.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub nesterov: bool = false,
-        /// Weight decay (L2, added to the gradient). Default 1e-4.
+        /// Weight decay. SGD, NovoGrad and LARS add it to the gradient (L2); AdamW shrinks the
+        /// weight by it, times the rate. Default 1e-4.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub weight_decay: f64 = 1e-4,
         /// Learning rate of biases relative to that of weights. Default 1; the MLPerf reference has
@@ -81,6 +82,8 @@ table! {
         pub novograd: Novograd,
         /// Trust of LARS.
         pub lars: Lars,
+        /// Moments of AdamW.
+        pub adamw: Adamw,
     }
 }
 
@@ -94,6 +97,8 @@ pub enum Optimizer {
     Novograd,
     /// Layer-wise adaptive rate scaling of SGD with momentum.
     Lars,
+    /// Adam with decoupled weight decay.
+    Adamw,
 }
 
 /// Learning rate after warm-up.

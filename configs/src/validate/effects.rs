@@ -26,12 +26,17 @@ const IDLE: &[Idle] = &[
     Idle {
         keys: &["solver.momentum"],
         switch: "solver.optimizer",
-        applies: |c| c.solver.optimizer == Optimizer::Novograd,
+        applies: |c| matches!(c.solver.optimizer, Optimizer::Novograd | Optimizer::Adamw),
     },
     Idle {
         keys: &["solver.novograd."],
         switch: "solver.optimizer",
         applies: |c| c.solver.optimizer != Optimizer::Novograd,
+    },
+    Idle {
+        keys: &["solver.adamw."],
+        switch: "solver.optimizer",
+        applies: |c| c.solver.optimizer != Optimizer::Adamw,
     },
     Idle {
         keys: &["solver.lars."],

@@ -5,15 +5,20 @@ use crate::{Config, Optimizer};
 
 pub(super) fn check(config: &Config, check: &mut Check) {
     let solver = &config.solver;
-    let (novograd, lars) = (&solver.novograd, &solver.lars);
-    let betas =
-        [("solver.novograd.beta1", novograd.beta1), ("solver.novograd.beta2", novograd.beta2)];
+    let (novograd, lars, adamw) = (&solver.novograd, &solver.lars, &solver.adamw);
+    let betas = [
+        ("solver.novograd.beta1", novograd.beta1),
+        ("solver.novograd.beta2", novograd.beta2),
+        ("solver.adamw.beta1", adamw.beta1),
+        ("solver.adamw.beta2", adamw.beta2),
+    ];
     for (key, beta) in betas {
         check.require((0.0..1.0).contains(&beta), key, || {
             format!("is {beta}; it must be at least 0 and below 1")
         });
     }
     check.not_negative("solver.novograd.eps", novograd.eps);
+    check.positive("solver.adamw.eps", adamw.eps);
     check.positive("solver.lars.trust_coefficient", lars.trust_coefficient);
     let is_sgd = solver.optimizer == Optimizer::Sgd;
     check.require(is_sgd || !solver.nesterov, "solver.nesterov", || {
@@ -63,6 +68,8 @@ mod tests {
         }
         for (set, words) in [
             (vec!["solver.optimizer=lars", "solver.nesterov=true"], "solver.nesterov"),
+            (vec!["solver.adamw.beta2=1"], "solver.adamw.beta2"),
+            (vec!["solver.adamw.eps=0"], "solver.adamw.eps"),
             (vec!["solver.novograd.beta1=1"], "solver.novograd.beta1"),
             (vec!["solver.novograd.beta2=1.5"], "solver.novograd.beta2"),
             (vec!["solver.lars.trust_coefficient=0"], "solver.lars.trust_coefficient"),

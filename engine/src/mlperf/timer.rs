@@ -197,6 +197,7 @@ fn optimizer(optimizer: Optimizer) -> &'static str {
         Optimizer::Sgd => "sgd_with_momentum",
         Optimizer::Novograd => "novograd",
         Optimizer::Lars => "lars",
+        Optimizer::Adamw => "adamw",
     }
 }
 

@@ -8,14 +8,14 @@ use graph::{GraphError, TensorId};
 use kernels::ops::control_step::ControlStep;
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::parameter_update::{
-    Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
+    Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
 };
 use kernels::{Role, TensorDesc};
 
 use super::net::Net;
 use super::params::ParamKind;
 use super::schedule::schedule;
-use super::state_names::{MASTER, NOVOGRAD_AVERAGES, NOVOGRAD_STEPS};
+use super::state_names::{ADAMW_STEPS, MASTER, NOVOGRAD_AVERAGES, NOVOGRAD_STEPS, SECOND_MOMENT};
 
 /// The kept statistics of all trained parameters, in order.
 pub(crate) const PARAMETER_STATS: &str = "parameter_stats";
@@ -100,6 +100,10 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
         updates.push(net.program.state(NOVOGRAD_AVERAGES, averages));
         updates.push(net.program.state(NOVOGRAD_STEPS, TensorDesc::new(Role::Index, &[1])));
     }
+    if rule.has_second_moments() {
+        updates.extend(trained.iter().map(|t| beside(net, SECOND_MOMENT, t)));
+        updates.push(net.program.state(ADAMW_STEPS, TensorDesc::new(Role::Index, &[1])));
+    }
     (ParameterUpdate { rule, groups, stats: config.train.log_parameters }, updates)
 }
 
@@ -125,6 +129,10 @@ fn rule(solver: &Solver) -> Rule {
             Rule::Lars(Lars { momentum, trust: solver.lars.trust_coefficient as f32 })
         }
         Optimizer::Novograd => Rule::Novograd(novograd(&solver.novograd)),
+        Optimizer::Adamw => {
+            let configs::Adamw { beta1, beta2, eps } = solver.adamw;
+            Rule::Adamw(Adamw { beta1, beta2, eps: eps as f32 })
+        }
     }
 }
 

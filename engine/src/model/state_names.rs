@@ -9,6 +9,10 @@ pub(crate) const RING_STEP: &str = "ring_step";
 
 /// Roots of NovoGrad's second moments, one of each trained parameter.
 pub(super) const NOVOGRAD_AVERAGES: &str = "novograd/averages";
+/// Prefix of AdamW's second moment of a parameter.
+pub(super) const SECOND_MOMENT: &str = "second_moment/";
+/// Updates that AdamW has applied.
+pub(super) const ADAMW_STEPS: &str = "adamw/steps";
 /// Updates that NovoGrad has applied.
 pub(super) const NOVOGRAD_STEPS: &str = "novograd/steps";
 

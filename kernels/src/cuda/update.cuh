@@ -41,27 +41,30 @@ struct Seen {
 };
 
 // Elements first .. first + BLOCK_ELEMENTS of a parameter. The update is computed on `p`: the
-// master, and copied to `copy`, or the weight itself. A rule that does not apply only sums.
+// master, and copied to `copy`, or the weight itself. A rule that does not apply only sums. `v` is
+// the second moment of a rule that has one.
 template <bool MASTER, bool STATS, typename Rule, typename P, typename W>
 DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRICT p,
-                         float* RESTRICT m, W* RESTRICT copy, uint64_t first, uint64_t len,
-                         bool apply, Seen& seen) {
+                         float* RESTRICT m, float* RESTRICT v, W* RESTRICT copy, uint64_t first,
+                         uint64_t len, bool apply, Seen& seen) {
   first += threadIdx.x * VECTOR;
   if ((!STATS || apply) && first + (ROUNDS - 1) * THREADS * VECTOR + VECTOR <= len) {
-    float4 ps[ROUNDS], ms[ROUNDS], gs[ROUNDS];
+    float4 ps[ROUNDS], ms[ROUNDS], vs[ROUNDS], gs[ROUNDS];
 #pragma unroll
     for (int i = 0; i < ROUNDS; i++) {
       const uint64_t at = first + i * THREADS * VECTOR;
       gs[i] = load4(grad + at), ms[i] = load4(m + at), ps[i] = load4(p + at);
+      if (Rule::HAS_SECOND_MOMENT) vs[i] = load4(v + at);
     }
 #pragma unroll
     for (int i = 0; i < ROUNDS; i++) {
       const uint64_t at = first + i * THREADS * VECTOR;
-      ps[i].x = rule.update(ps[i].x, ms[i].x, gs[i].x);
-      ps[i].y = rule.update(ps[i].y, ms[i].y, gs[i].y);
-      ps[i].z = rule.update(ps[i].z, ms[i].z, gs[i].z);
-      ps[i].w = rule.update(ps[i].w, ms[i].w, gs[i].w);
+      ps[i].x = rule.update(ps[i].x, ms[i].x, vs[i].x, gs[i].x);
+      ps[i].y = rule.update(ps[i].y, ms[i].y, vs[i].y, gs[i].y);
+      ps[i].z = rule.update(ps[i].z, ms[i].z, vs[i].z, gs[i].z);
+      ps[i].w = rule.update(ps[i].w, ms[i].w, vs[i].w, gs[i].w);
       store4(m + at, ms[i]);
+      if (Rule::HAS_SECOND_MOMENT) store4(v + at, vs[i]);
       store4(p + at, ps[i]);
       if (MASTER) store4(copy + at, ps[i]);
       if (!STATS) continue;
@@ -77,9 +80,10 @@ DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRI
         seen.add(load1(p + at), grad[at]);
         continue;
       }
-      float momentum = m[at];
-      const float value = rule.update(load1(p + at), momentum, grad[at]);
+      float momentum = m[at], second = Rule::HAS_SECOND_MOMENT ? v[at] : 0.0f;
+      const float value = rule.update(load1(p + at), momentum, second, grad[at]);
       m[at] = momentum;
+      if (Rule::HAS_SECOND_MOMENT) v[at] = second;
       store1(p + at, value);
       if (MASTER) store1(copy + at, value);
       if (STATS) seen.add(value, grad[at]);
@@ -93,7 +97,7 @@ struct Parameters {
   void* w[CAPACITY];
   float* m[CAPACITY];
   float* p[CAPACITY];      // null: no master
-  uint64_t len[CAPACITY];  // elements
+  uint32_t len[CAPACITY];  // elements
   float weight_decay[CAPACITY];
   float lr_factor[CAPACITY];
   int flags[CAPACITY];
@@ -105,12 +109,12 @@ struct Parameters {
   // The block after the last of parameter `i`.
   DEVICE int end_block(int i) const { return i + 1 < count ? first_block[i + 1] : blocks; }
 };
-static_assert(sizeof(Parameters) == 56 * CAPACITY + 8, "cuda.rs builds it");
-static_assert(sizeof(Parameters) <= 4096 - 96, "what a launch may carry, with other arguments");
+static_assert(sizeof(Parameters) == 52 * CAPACITY + 8, "cuda.rs builds it");
 
-// The block's elements of parameter `i` of a launch.
+// The block's elements of parameter `i` of a launch; `v` is its second moment, if the rule has one.
 template <bool STATS, typename Rule>
-DEVICE Seen update_parameter(const Rule& rule, const Parameters& in, int i, bool apply) {
+DEVICE Seen update_parameter(const Rule& rule, const Parameters& in, int i, bool apply,
+                             float* v = nullptr) {
   const uint64_t first = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS;
   const uint64_t len = in.len[i];
   half* const narrow = (half*)in.w[i];
@@ -118,15 +122,15 @@ DEVICE Seen update_parameter(const Rule& rule, const Parameters& in, int i, bool
   const float* const grad = in.grad[i];
   Seen seen;
   if (in.p[i] && in.is_half(i))
-    update_block<true, STATS>(rule, grad, in.p[i], in.m[i], narrow, first, len, apply, seen);
+    update_block<true, STATS>(rule, grad, in.p[i], in.m[i], v, narrow, first, len, apply, seen);
   else if (in.p[i])
-    update_block<true, STATS>(rule, grad, in.p[i], in.m[i], wide, first, len, apply, seen);
+    update_block<true, STATS>(rule, grad, in.p[i], in.m[i], v, wide, first, len, apply, seen);
   else if (in.is_half(i))
-    update_block<false, STATS>(rule, grad, narrow, in.m[i], (half*)nullptr, first, len, apply,
-                               seen);
+    update_block<false, STATS>(rule, grad, narrow, in.m[i], v, (half*)nullptr, first, len,
+                               apply, seen);
   else
-    update_block<false, STATS>(rule, grad, wide, in.m[i], (float*)nullptr, first, len, apply,
-                               seen);
+    update_block<false, STATS>(rule, grad, wide, in.m[i], v, (float*)nullptr, first, len,
+                               apply, seen);
   return seen;
 }
 

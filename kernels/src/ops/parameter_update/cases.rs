@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
+use super::{Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
 use crate::case::{OpCase, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::ops::control_step::Control;
@@ -65,6 +65,12 @@ pub fn cases() -> Vec<OpCase> {
         case("novograd, 131 parameters", apex, &many, Ask { steps: 100_000, ..ask }),
         case("novograd, a bottleneck of res4", apex, &block, with_stats),
         case("lars, a bottleneck of res4", lars(), &block, ask),
+        case("adamw, each kind", adamw(), &kinds, ask),
+        case("adamw, each kind, first", adamw(), &kinds, Ask { steps: 0, ..ask }),
+        case("adamw, skipped", adamw(), &kinds, Ask { apply: false, ..ask }),
+        case("adamw, skipped, with statistics", adamw(), &kinds, skipped_with_stats),
+        case("adamw, 131 parameters", adamw(), &many, Ask { steps: 100_000, ..with_stats }),
+        case("adamw, a bottleneck of res4", adamw(), &block, ask),
     ];
     for flags in 0..16 {
         let label = |when: &str| format!("apex's novograd, flags {flags:04b}, {when}");
@@ -81,6 +87,10 @@ fn sgd(nesterov: bool) -> Rule {
 
 fn lars() -> Rule {
     Rule::Lars(Lars { momentum: 0.9, trust: 0.02 })
+}
+
+fn adamw() -> Rule {
+    Rule::Adamw(Adamw { beta1: 0.9, beta2: 0.999, eps: 1e-8 })
 }
 
 fn novograd(form: NovogradForm) -> Rule {
@@ -134,6 +144,14 @@ fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
     if rule.has_averages() {
         let averages = TensorDesc::new(Role::Scalar, &[parameters.len()]);
         updates.push(uniform(&averages, 4000, 0.1, 2.0));
+    }
+    if rule.has_second_moments() {
+        let second = |(i, p): (usize, &Parameter)| {
+            uniform(&TensorDesc::new(Role::Master, p.0), 5000 + i as u32, 0.001, 0.1)
+        };
+        updates.extend(parameters.iter().enumerate().map(second));
+    }
+    if rule.counts_updates() {
         updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
     }
     OpCase::new(label, Arc::new(op), inputs).updating(updates)

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::rules::{Known, Step};
-use super::{NAME, ParameterUpdate, STATS};
+use super::{NAME, ParameterUpdate, Rule, STATS};
 use crate::cpu::{CpuArgs, TensorMut};
 use crate::isa::Isa;
 use crate::ops::control_step::Control;
@@ -29,10 +29,7 @@ fn update_all(op: &ParameterUpdate, control: Control, args: &mut CpuArgs<'_>) {
     let (weights, state) = args.updates.split_at_mut(n);
     let (momenta, rest) = state.split_at_mut(n);
     let (masters, own) = rest.split_at_mut(op.masters().count());
-    let mut own = own_state(own);
-    if let Some((_, steps)) = &mut own {
-        **steps = steps.wrapping_add(1);
-    }
+    let own = Own::new(&op.rule, own);
     let mut masters = masters.iter_mut();
     let parameters = weights.iter_mut().zip(momenta).zip(&args.inputs[..n]).zip(&op.groups);
     for (i, (((w, m), grad), group)) in parameters.enumerate() {
@@ -42,18 +39,38 @@ fn update_all(op: &ParameterUpdate, control: Control, args: &mut CpuArgs<'_>) {
             None => w.f32(),
         };
         let known = Known::new(*group, control, norms.map_or(0.0, |norms| norms[i]));
-        let own = own.as_mut().map(|(averages, steps)| (&mut averages[i], **steps as u32));
-        update(op.rule.step(&known, || norm(values), own), values, m.f32(), grad.f32());
+        let average = own.averages.get_mut(i);
+        let step = op.rule.step(&known, || norm(values), average, own.t);
+        let second = own.seconds.get_mut(i).map_or(&mut [][..], |second| second.f32());
+        update(step, values, [m.f32(), second], grad.f32());
         if let Some(p) = &mut master {
             w.f32().copy_from_slice(p.f32());
         }
     }
 }
 
-/// Averages and steps, if the rule has them.
-fn own_state<'a>(own: &'a mut [TensorMut<'_>]) -> Option<(&'a mut [f32], &'a mut i32)> {
-    let [averages, steps] = own else { return None };
-    Some((averages.f32(), &mut steps.i32()[0]))
+/// The state that a rule alone has: empty where it has none.
+struct Own<'a, 'b> {
+    averages: &'a mut [f32],
+    seconds: &'a mut [TensorMut<'b>],
+    /// The number of this update, 1 being the first.
+    t: u32,
+}
+
+impl<'a, 'b> Own<'a, 'b> {
+    /// Counts the update, too.
+    fn new(rule: &Rule, own: &'a mut [TensorMut<'b>]) -> Self {
+        let Some((steps, moments)) = own.split_last_mut() else {
+            return Self { averages: &mut [], seconds: &mut [], t: 0 };
+        };
+        let steps = &mut steps.i32()[0];
+        *steps = steps.wrapping_add(1);
+        let t = *steps as u32;
+        match rule.has_averages() {
+            true => Self { averages: moments[0].f32(), seconds: &mut [], t },
+            false => Self { averages: &mut [], seconds: moments, t },
+        }
+    }
 }
 
 fn norm(values: &[f32]) -> f64 {
@@ -62,11 +79,16 @@ fn norm(values: &[f32]) -> f64 {
     sums.collect::<Vec<f64>>().iter().sum::<f64>().sqrt()
 }
 
-fn update(step: Step, weights: &mut [f32], momenta: &mut [f32], grads: &[f32]) {
+/// `second` is empty for a rule without.
+fn update(step: Step, weights: &mut [f32], [momenta, second]: [&mut [f32]; 2], grads: &[f32]) {
     let isa = Isa::get();
-    let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
-    chunks.zip(grads.par_chunks(CHUNK)).for_each(|((weights, momenta), grads)| {
-        step.update(isa, weights, momenta, grads);
+    let none = (0..if second.is_empty() { grads.len().div_ceil(CHUNK) } else { 0 })
+        .into_par_iter()
+        .map(|_| &mut [][..]);
+    let second: Vec<_> = second.par_chunks_mut(CHUNK).chain(none).collect();
+    let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK)).zip(second);
+    chunks.zip(grads.par_chunks(CHUNK)).for_each(|(((weights, momenta), second), grads)| {
+        step.update(isa, weights, [momenta, second], grads);
     });
 }
 

@@ -7,7 +7,7 @@
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
-use super::{Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, STATS, Sgd};
+use super::{Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, STATS, Sgd};
 use crate::{DType, TensorDesc};
 
 /// Parameters of a launch: their struct must stay under 4 KiB.
@@ -38,7 +38,7 @@ const BY_NORMS: [&str; 2] = ["update_by_norms", "update_by_norms_sums"];
 /// Bytes of scratch: sums of statistics, and of weights, which share their place as nobody needs
 /// both at a time; then the factors. Launches follow one another, and share them.
 pub(super) fn workspace_bytes(op: &ParameterUpdate, grads: &[TensorDesc]) -> usize {
-    let makes_factors = op.rule.needs_norms();
+    let makes_factors = !matches!(op.rule, Rule::Sgd(_));
     match (makes_factors, op.stats) {
         (false, false) => 0,
         (false, true) => sums_bytes(grads.iter()),
@@ -63,6 +63,8 @@ struct Parameter<'a> {
     w: Buffer<'a>,
     m: Buffer<'a>,
     p: Option<Buffer<'a>>,
+    /// The second moment of AdamW.
+    v: Option<Buffer<'a>>,
 }
 
 /// The parameters of the launches that take them together.
@@ -78,13 +80,16 @@ struct Chunk<'a, 'b> {
 
 pub(super) fn launches(op: &ParameterUpdate, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let n = op.groups.len();
-    let mut masters = args.updates[2 * n..].iter().copied();
+    let (masters, own) = args.updates[2 * n..].split_at(op.masters().count());
+    let mut masters = masters.iter().copied();
+    let seconds = if op.rule.has_second_moments() { own } else { &[] };
     let parameters = op.groups.iter().enumerate().map(|(i, group)| Parameter {
         group: *group,
         grad: args.inputs[i],
         w: args.updates[i],
         m: args.updates[n + i],
         p: if group.master { masters.next() } else { None },
+        v: seconds.get(i).copied(),
     });
     let mut rest = parameters.peekable();
     let mut launches = vec![];
@@ -160,6 +165,18 @@ impl Chunk<'_, '_> {
                 let made = made.arg(self.part(own[0], 1, Access::Update)).arg(own[1].update());
                 (vec![made.arg(self.factors(Access::Write))], by_norms(name(BY_NORMS)))
             }
+            Rule::Adamw(rule) => {
+                let Adamw { beta1, beta2, .. } = rule;
+                let steps = self.args.updates[self.args.updates.len() - 1];
+                let of_t = lengths().field([beta1, beta2]).field(i32::from(self.is_last)).field(0);
+                let made = root("adamw_factors", of_t).arg(steps.update());
+                let seconds = self.parameters.iter().map(|p| p.v.map_or(Arg::Null, |v| v.update()));
+                let seconds: Vec<Arg> = seconds.collect();
+                let parameters = updated().pointers(&seconds, CAPACITY).field(rule.read());
+                let update = launch(name(["adamw", "adamw_sums"]), self.blocks, parameters);
+                let made = made.arg(self.factors(Access::Write));
+                (vec![made], update.arg(self.factors(Access::Read)))
+            }
         };
         if !self.op.stats {
             launches.push(update);
@@ -184,7 +201,7 @@ impl Chunk<'_, '_> {
             Some(first)
         });
         structure
-            .field(self.column(0, |p| p.grad.len() as u64))
+            .field(self.column(0, |p| p.grad.len() as u32))
             .field(self.column(0.0, |p| p.group.weight_decay))
             .field(self.column(0.0, |p| p.group.lr_factor))
             .field(self.column(0, |p| p.flags()))

@@ -1,18 +1,21 @@
-//! The update of all parameters of a model by an optimizer: SGD, NovoGrad or LARS, a [`Rule`].
+//! The update of all parameters of a model by an optimizer, a [`Rule`]: SGD, NovoGrad, LARS or
+//! AdamW.
 //!
 //! Tensors: `grad_i` (f32) for each of n parameters, `norms [n+1]` f32 if the rule needs them (the
 //! first n: the L2 norms of the gradients as given, see `grad_norms`), `control [5]` f32, a
 //! [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i`
 //! (`Role::Master`) of each group with [`Group::master`], in order of the groups; all f32, the
 //! shapes of their gradients; then, for NovoGrad, `averages [n]` (Role::Scalar, the root of each
-//! second moment) and `steps [1]` i32 (updates applied). Out, with [`ParameterUpdate::stats`] only:
+//! second moment), or for AdamW a second moment `v_i` (f32) of each parameter; then, for both,
+//! `steps [1]` i32 (updates applied). Out, with [`ParameterUpdate::stats`] only:
 //! `stats [n, 3]` (Role::Scalar), overwritten.
 //!
 //! With `p = w` where there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
 //! the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its small updates
 //! would be lost. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory:
 //! three reads and two writes an element, and a third of a weight with a master; LARS reads all
-//! weights once more, for their norms, whose squares are summed in f64 in a fixed order.
+//! weights once more, for their norms, whose squares are summed in f64 in a fixed order; AdamW
+//! reads and writes its second moments too.
 //!
 //! Statistics are of each parameter the mean and the L2 norm of the weight after the update, of its
 //! master if it has one, and the mean of its gradient as given, so still times the loss scale. They
@@ -39,7 +42,7 @@ use crate::ops::control_step::Control;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
-pub use rules::{Lars, Novograd, NovogradForm, Rule, Sgd};
+pub use rules::{Adamw, Lars, Novograd, NovogradForm, Rule, Sgd};
 
 /// How one parameter is updated.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,7 +87,9 @@ impl Op for ParameterUpdate {
         let norms = usize::from(self.rule.needs_norms());
         check::arity(NAME, "inputs", inputs, n + norms + 1)?;
         let masters = self.masters().count();
-        let own = if self.rule.has_averages() { 2 } else { 0 };
+        let moments = usize::from(self.rule.has_averages());
+        let seconds = if self.rule.has_second_moments() { n } else { 0 };
+        let own = moments + seconds + usize::from(self.rule.counts_updates());
         check::arity(NAME, "updates", updates, 2 * n + masters + own)?;
         if self.rule.needs_norms() {
             check::floats(NAME, "norms", &inputs[n], &[n + 1])?;
@@ -100,9 +105,14 @@ impl Op for ParameterUpdate {
             let (is_master, got) = (p.role == Role::Master, format!("{:?}", p.role));
             check::parameter(NAME, "role of p_i", is_master, "Master", got)?;
         }
-        if let [averages, steps] = &updates[2 * n + masters..] {
-            check::floats(NAME, "averages", averages, &[n])?;
+        if let Some((steps, own)) = updates[2 * n + masters..].split_last() {
             check::integers(NAME, "steps", steps, &[1])?;
+            for (i, tensor) in own.iter().enumerate() {
+                match self.rule.has_averages() {
+                    true => check::floats(NAME, "averages", tensor, &[n])?,
+                    false => check::floats(NAME, "v_i", tensor, &inputs[i].shape)?,
+                }
+            }
         }
         let stats = TensorDesc::new(Role::Scalar, &[n, STATS]);
         Ok(if self.stats { vec![stats] } else { vec![] })

@@ -1,5 +1,5 @@
-// Updates of all parameters of a model: SGD as torch.optim.SGD, NovoGrad as in its paper and as
-// apex's FusedNovoGrad, and LARS.
+// Updates of all parameters of a model: SGD and AdamW as torch.optim, NovoGrad as in its paper and
+// as apex's FusedNovoGrad, and LARS.
 //
 // update_squares, of LARS:
 //   control  [1]       Control     in       apply or skip
@@ -7,19 +7,20 @@
 //   p        [len]     float       in       its master, or null
 //   sums     [blocks]  double      out      sum of squares of each block
 //
-// lars_factors and novograd_factors:
+// lars_factors, novograd_factors and adamw_factors:
 //   control  [1]       Control     in       learning rate, factor of the gradients, apply or skip
-//   norms    [n]       float       in       of the gradients as given
+//   norms    [n]       float       in       LARS, NovoGrad: of the gradients as given
 //   sums     [blocks]  double      in       LARS: sums of squares of the weights
 //   average  [n]       float       state    NovoGrad: root of the second moment
-//   steps    [1]       int         state    NovoGrad: updates applied
+//   steps    [1]       int         state    NovoGrad, AdamW: updates applied
 //   factors  [n, 5]    float       out      of each parameter
 //
-// sgd and update_by_norms, or with _sums and then update_stats where statistics are asked for:
+// sgd, update_by_norms and adamw; for statistics with _sums, and then update_stats:
 //   control  [1]          Control     in       rate, factor of the gradients, apply or skip
 //   grad     [len]        float       in       of each of up to 64 parameters
 //   w        [len]        half/float  state    weight; with a master its copy, rounded
 //   m        [len]        float       state    momentum
+//   v        [len]        float       state    second moment, of adamw
 //   p        [len]        float       state    master, or null: then w is what is updated
 //   factors  [n, 5]       float       in       of each parameter, but for sgd
 //   sums     [blocks, 3]  double      scratch  of a block: weights, their squares, gradients
@@ -28,7 +29,7 @@
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter;
 // factors and statistics are one block, a warp per parameter.
 // Cost: 22 bytes per element with a master and w in half, 0.97 GB for the 44 million of Mask R-CNN
-// R50-FPN, and 4 more of LARS; memory-bound.
+// R50-FPN; 4 bytes more of LARS, 8 more of AdamW; memory-bound.
 // Numerics: factors in double, rounded once; then fp32, elementwise, the CPU's operations in its
 // order, so the bits are equal.
 // Edges: a skipped step changes nothing, and its gradients may be non-finite; a gradient of zeros,
@@ -42,9 +43,10 @@ constexpr int FACTORS = 5;
 // returns the new value of w. Equal to the structs that cuda.rs builds.
 
 struct SgdRow {
+  static constexpr bool HAS_SECOND_MOMENT = false;
   float rate, grad_factor, weight_decay, momentum;
   int nesterov;
-  DEVICE float update(float w, float& m, float grad) const {
+  DEVICE float update(float w, float& m, float&, float grad) const {
     const float g = grad_factor * grad + weight_decay * w;
     m = momentum * m + g;
     return w - rate * (nesterov ? g + momentum * m : m);
@@ -52,13 +54,36 @@ struct SgdRow {
 };
 
 struct Factors {
+  static constexpr bool HAS_SECOND_MOMENT = false;
   float keep, of_grad, of_weight, of_momentum, decay;
-  DEVICE float update(float w, float& m, float grad) const {
+  DEVICE float update(float w, float& m, float&, float grad) const {
     m = keep * m + (of_grad * grad + of_weight * w);
     return w - (of_momentum * m + decay * w);
   }
 };
 static_assert(sizeof(Factors) == FACTORS * sizeof(float), "a row of factors");
+
+struct AdamwRule {
+  float take1, beta2, take2, eps;
+};
+
+// The factors of one parameter in one update.
+struct AdamwFactors {
+  float grad_factor, keep, step, root, unused;
+};
+static_assert(sizeof(AdamwFactors) == FACTORS * sizeof(float), "a row of factors");
+
+struct AdamwRow {
+  static constexpr bool HAS_SECOND_MOMENT = true;
+  AdamwRule rule;
+  AdamwFactors factors;
+  DEVICE float update(float w, float& m, float& v, float grad) const {
+    const float g = factors.grad_factor * grad;
+    m += rule.take1 * (g - m);
+    v = rule.beta2 * v + rule.take2 * (g * g);
+    return factors.keep * w - factors.step * (m / (sqrtf(v) / factors.root + rule.eps));
+  }
+};
 
 // The values of one parameter that a rule by norms needs.
 struct Known {
@@ -148,6 +173,20 @@ struct NovogradParameters : Parameters {
 };
 static_assert(sizeof(NovogradParameters) == sizeof(Parameters) + 40, "cuda.rs builds it");
 
+struct AdamwTimeParameters : Parameters {
+  double beta1, beta2;
+  int is_last;  // of the step: it counts
+  int unused;
+};
+static_assert(sizeof(AdamwTimeParameters) == sizeof(Parameters) + 24, "cuda.rs builds it");
+struct AdamwParameters : Parameters {
+  float* v[CAPACITY];
+  AdamwRule rule;
+};
+static_assert(sizeof(AdamwParameters) == sizeof(Parameters) + 8 * CAPACITY + 16,
+              "cuda.rs builds it");
+static_assert(sizeof(AdamwParameters) <= 4096 - 96, "a launch carries it, with other arguments");
+
 template <typename T>
 DEVICE double squares(const T* RESTRICT weight, uint64_t first, uint64_t len) {
   double sum = 0.0;
@@ -213,6 +252,44 @@ novograd_factors(const Control* RESTRICT control, const NovogradParameters in,
   if (threadIdx.x == 0 && in.is_last) *steps = (int)t;
 }
 EXPORT(novograd_factors)
+
+KERNEL(ROOT_THREADS)
+adamw_factors(const Control* RESTRICT control, const AdamwTimeParameters in, int* RESTRICT steps,
+              AdamwFactors* RESTRICT factors) {
+  if (control->applied == 0.0f) return;
+  const unsigned t = (unsigned)*steps + 1;
+  const double c1 = 1.0 - power(in.beta1, t);
+  const float root = (float)sqrt(1.0 - power(in.beta2, t));
+  for (int i = threadIdx.x; i < in.count; i += blockDim.x) {
+    const Known known(*control, in, i, 0.0f);
+    factors[i] = AdamwFactors{control->grad_factor, (float)(1.0 - known.rate * known.weight_decay),
+                              (float)(known.rate / c1), root, 0.0f};
+  }
+  __syncthreads();
+  if (threadIdx.x == 0 && in.is_last) *steps = (int)t;
+}
+EXPORT(adamw_factors)
+
+KERNEL(THREADS)
+adamw(const Control* RESTRICT control, const AdamwParameters in,
+      const AdamwFactors* RESTRICT factors) {
+  if (control->applied == 0.0f) return;
+  const int i = tensor_of(in.first_block, blockIdx.x);
+  update_parameter<false>(AdamwRow{in.rule, factors[i]}, in, i, true, in.v[i]);
+}
+EXPORT(adamw)
+
+KERNEL(THREADS)
+adamw_sums(const Control* RESTRICT control, const AdamwParameters in,
+           const AdamwFactors* RESTRICT factors, double* RESTRICT sums) {
+  SHARED(double, scratch, 32);
+  const int i = tensor_of(in.first_block, blockIdx.x);
+  const bool apply = control->applied != 0.0f;
+  AdamwRow row{in.rule};
+  if (apply) row.factors = factors[i];
+  write_sums(update_parameter<true>(row, in, i, apply, in.v[i]), scratch, sums);
+}
+EXPORT(adamw_sums)
 
 KERNEL(THREADS)
 sgd(const Control* RESTRICT control, const SgdParameters in) {

@@ -15,6 +15,8 @@ pub enum Rule {
     Novograd(Novograd),
     /// LARS.
     Lars(Lars),
+    /// AdamW.
+    Adamw(Adamw),
 }
 
 /// Stochastic gradient descent with momentum and weight decay, as `torch.optim.SGD`:
@@ -74,6 +76,22 @@ pub enum NovogradForm {
     },
 }
 
+/// Adam with decoupled weight decay, as `torch.optim.AdamW`: <https://arxiv.org/abs/1711.05101>,
+/// Algorithm 2. Update `t`, the first being 1, is:
+///
+/// `m += (1 - beta1) * (g - m); v = beta2 * v + (1 - beta2) * g * g;`
+/// `w = (1 - rate * weight_decay) * w - rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)`
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adamw {
+    /// Part of the first moment that is kept. In f64, as torch has it: `1 - beta` in f32 has few
+    /// digits left.
+    pub beta1: f64,
+    /// Part of the second moment, of each element's square, that is kept.
+    pub beta2: f64,
+    /// Summand of the root of the second moment.
+    pub eps: f32,
+}
+
 /// The values of one parameter that a rule needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
@@ -92,6 +110,17 @@ pub(super) struct Known {
 pub(super) enum Step {
     Sgd { sgd: Sgd, rate: f32, grad_factor: f32, weight_decay: f32 },
     Factors(Factors),
+    Adamw(AdamwStep),
+}
+
+/// An update by AdamW: its factors, computed in f64 and rounded once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct AdamwStep {
+    rule: [f32; 4],
+    grad_factor: f32,
+    keep: f32,
+    step: f32,
+    root: f32,
 }
 
 /// `m = keep * m + (of_grad * grad + of_weight * w); w -= of_momentum * m + decay * w`, by factors
@@ -124,12 +153,22 @@ impl Known {
 impl Rule {
     /// True if the rule needs the norms of gradients.
     pub fn needs_norms(&self) -> bool {
-        !matches!(self, Self::Sgd(_))
+        matches!(self, Self::Novograd(_) | Self::Lars(_))
     }
 
-    /// True if the rule keeps the root of a second moment for each parameter, and counts steps.
+    /// True if the rule keeps the root of a second moment for each parameter.
     pub fn has_averages(&self) -> bool {
         matches!(self, Self::Novograd(_))
+    }
+
+    /// True if the rule keeps a second moment for each element.
+    pub fn has_second_moments(&self) -> bool {
+        matches!(self, Self::Adamw(_))
+    }
+
+    /// True if the rule counts the updates that it applied.
+    pub fn counts_updates(&self) -> bool {
+        self.has_averages() || self.has_second_moments()
     }
 
     /// Work of an element without a master.
@@ -138,18 +177,20 @@ impl Rule {
             Self::Sgd(_) => Cost { flops: 7, bytes: 20 },
             Self::Novograd(_) => Cost { flops: 8, bytes: 20 },
             Self::Lars(_) => Cost { flops: 10, bytes: 24 },
+            Self::Adamw(_) => Cost { flops: 14, bytes: 28 },
         }
     }
 
-    /// The update of a parameter, given its weights' norm, and the average and the number of this
-    /// update (1 is the first) of a rule that keeps them.
+    /// The update of a parameter, given its weights' norm, its average if the rule keeps one, and
+    /// the number of this update, 1 being the first.
     pub(super) fn step(
         &self,
         known: &Known,
         weight_norm: impl FnOnce() -> f64,
-        own: Option<(&mut f32, u32)>,
+        average: Option<&mut f32>,
+        t: u32,
     ) -> Step {
-        match (*self, own) {
+        match (*self, average) {
             (Self::Sgd(sgd), _) => Step::Sgd {
                 sgd,
                 rate: known.control.rate(known.group.lr_factor),
@@ -157,7 +198,8 @@ impl Rule {
                 weight_decay: known.group.weight_decay,
             },
             (Self::Lars(lars), _) => Step::Factors(lars.factors(known, weight_norm())),
-            (Self::Novograd(novograd), Some((average, t))) => {
+            (Self::Adamw(adamw), _) => Step::Adamw(adamw.step(known, t)),
+            (Self::Novograd(novograd), Some(average)) => {
                 let (factors, root) = novograd.factors(known, *average, t);
                 *average = root;
                 Step::Factors(factors)
@@ -169,13 +211,20 @@ impl Rule {
 
 impl Step {
     /// Updates a chunk of a parameter.
-    pub(super) fn update(&self, isa: Isa, weights: &mut [f32], momenta: &mut [f32], grads: &[f32]) {
+    pub(super) fn update(
+        &self,
+        isa: Isa,
+        weights: &mut [f32],
+        [momenta, seconds]: [&mut [f32]; 2],
+        grads: &[f32],
+    ) {
         match *self {
             Self::Sgd { sgd, rate, grad_factor, weight_decay } => {
                 let rule = (sgd, rate, grad_factor, weight_decay);
                 update_sgd(isa, rule, weights, momenta, grads);
             }
             Self::Factors(factors) => update_by_factors(isa, factors, weights, momenta, grads),
+            Self::Adamw(step) => update_by_adamw(isa, step, weights, momenta, seconds, grads),
         }
     }
 }
@@ -209,6 +258,43 @@ wide! {
         for ((w, m), grad) in weights.iter_mut().zip(momenta).zip(grads) {
             *m = keep * *m + (of_grad * grad + of_weight * *w);
             *w -= of_momentum * *m + decay * *w;
+        }
+    }
+}
+
+wide! {
+    /// Updates a chunk.
+    fn update_by_adamw(
+        step: AdamwStep,
+        weights: &mut [f32],
+        momenta: &mut [f32],
+        seconds: &mut [f32],
+        grads: &[f32],
+    ) {
+        let AdamwStep { rule: [take1, beta2, take2, eps], grad_factor, keep, step, root } = step;
+        for (((w, m), v), grad) in weights.iter_mut().zip(momenta).zip(seconds).zip(grads) {
+            let g = grad_factor * grad;
+            *m += take1 * (g - *m);
+            *v = beta2 * *v + take2 * (g * g);
+            *w = keep * *w - step * (*m / (v.sqrt() / root + eps));
+        }
+    }
+}
+
+impl Adamw {
+    /// The numbers of the rule that an element's update reads, as the kernel does.
+    pub(super) fn read(&self) -> [f32; 4] {
+        let rest = |beta: f64| (1.0 - beta) as f32;
+        [rest(self.beta1), self.beta2 as f32, rest(self.beta2), self.eps]
+    }
+
+    fn step(&self, known: &Known, t: u32) -> AdamwStep {
+        AdamwStep {
+            rule: self.read(),
+            grad_factor: known.control.grad_factor,
+            keep: (1.0 - known.rate * known.weight_decay) as f32,
+            step: (known.rate / (1.0 - power(self.beta1, t))) as f32,
+            root: (1.0 - power(self.beta2, t)).sqrt() as f32,
         }
     }
 }
