@@ -91,7 +91,7 @@ fn a_module_that_does_not_load_is_named() {
     let named = |line: &&String| line.contains("did not load") && line.contains("planted");
     assert!(lines.iter().any(|line| named(&line)), "{lines:?}");
     let fault = ended.expect_err("its kernel is launched").to_string();
-    assert!(fault.contains("compiling the PTX of kernels/src/ops/relu_mask"), "{fault}");
+    assert!(fault.contains("compiling the PTX of kernels/src/ops/products/relu_mask"), "{fault}");
     // A module of which nothing is launched is not loaded.
     let (lines, ended) = log_of("max_pool_f16");
     ended.expect("a captured step");

@@ -245,7 +245,7 @@ fn a_module_that_does_not_load_is_named_and_the_others_are_tried() {
         .iter()
         .map(|item| item["name"].as_str().expect("a name"))
         .collect();
-    let module = "kernels/src/ops/top_k_per_level/top_k_per_level.cu";
+    let module = "kernels/src/ops/boxes/top_k_per_level/top_k_per_level.cu";
     assert_eq!(failures, [module], "{details}");
     assert!(details["passed"].as_u64() > Some(40) && details["not_run"] == 0, "{details}");
 }

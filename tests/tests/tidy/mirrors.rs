@@ -57,10 +57,10 @@ fn sources_of<'a>(file: &File, files: &'a [File]) -> Vec<&'a File> {
         let path = format!("{HEADERS}{header}");
         return files.iter().filter(|other| other.path == path).collect();
     }
-    let folder = file.path.strip_prefix(OPS).and_then(|rest| rest.split_once('/'));
-    match folder {
-        Some((op, _)) if !APART.contains(&file.name()) => {
-            let prefix = format!("{OPS}{op}/");
+    let inside: Vec<&str> = file.path.strip_prefix(OPS).unwrap_or("").splitn(3, '/').collect();
+    match inside[..] {
+        [room, op, _] if !APART.contains(&file.name()) => {
+            let prefix = format!("{OPS}{room}/{op}/");
             let is_source =
                 |other: &&File| other.path.starts_with(&prefix) && other.path.ends_with(".cu");
             files.iter().filter(is_source).collect()
@@ -191,9 +191,9 @@ mod tests {
     fn a_constant_that_differs_is_a_fault() {
         let with = |rust: &str, cuda: &str| {
             faults(&[
-                File::new("kernels/src/ops/a/cuda.rs", rust),
-                File::new("kernels/src/ops/a/cpu.rs", "const BLOCK: usize = 1;"),
-                File::new("kernels/src/ops/a/a.cu", &format!("#include \"h.cuh\"\n{cuda}")),
+                File::new("kernels/src/ops/sums/a/cuda.rs", rust),
+                File::new("kernels/src/ops/sums/a/cpu.rs", "const BLOCK: usize = 1;"),
+                File::new("kernels/src/ops/sums/a/a.cu", &format!("#include \"h.cuh\"\n{cuda}")),
                 File::new("kernels/src/cuda/h.cuh", "constexpr int WARPS = 8, LANES = 32;"),
             ])
         };
@@ -207,7 +207,7 @@ mod tests {
         ] {
             let found = with(rust, cuda);
             assert_eq!(found.len(), 1, "{rust}: {found:?}");
-            assert!(found[0].starts_with("kernels/src/ops/a/cuda.rs: `"), "{}", found[0]);
+            assert!(found[0].starts_with("kernels/src/ops/sums/a/cuda.rs: `"), "{}", found[0]);
         }
         assert_eq!(faults(&[]).len(), 1, "nothing to check is a fault");
     }

@@ -1,4 +1,4 @@
-//! One op, one folder: each folder of `kernels/src/ops` is complete and registered.
+//! One op, one folder: each folder in a room of `kernels/src/ops` is complete and registered.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const SHARED_KERNELS: [(&str, &str); 3] = [
     ("conv_transpose2x2", "the gradient of the input of a 2x2 convolution of stride 2"),
 ];
 
-/// Ops whose CPU reference and launches are in `ops/product.rs`, once for all.
+/// Ops whose CPU reference and launches are in `products/product.rs`, once for all.
 const PRODUCTS: [&str; 3] = ["conv2d", "linear", "conv_transpose2x2"];
 
 /// Parts of an op's folder: the file, the function that it holds, and the words for it.
@@ -26,27 +26,39 @@ const PARTS: [(&str, &str, &str); 2] =
 
 /// Folders without contract, CPU reference or cases, and ops that the table of ops leaves out.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
-    let mut folders: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
-    let mut registry = "";
+    let mut folders: BTreeMap<(&str, &str), BTreeMap<&str, &str>> = BTreeMap::new();
+    let mut registries: BTreeMap<&str, &str> = BTreeMap::new();
     for file in files {
-        let Some(rest) = file.path.strip_prefix(OPS) else { continue };
+        let Some((room, rest)) = file.path.strip_prefix(OPS).and_then(|r| r.split_once('/')) else {
+            continue;
+        };
         match rest.split_once('/') {
             Some((op, name)) => {
-                folders.entry(op).or_default().insert(name, &file.text);
+                folders.entry((room, op)).or_default().insert(name, &file.text);
             }
-            None if rest == "mod.rs" => registry = &file.text,
+            None if rest == "mod.rs" => {
+                registries.insert(room, &file.text);
+            }
             None => {}
         }
     }
     if folders.is_empty() {
         return vec![format!("{OPS}: holds no op; this check proves nothing")];
     }
-    folders.iter().flat_map(|(op, files)| folder_faults(op, files, registry)).collect()
+    let of = |((room, op), files): (&(&str, &str), &_)| {
+        folder_faults(room, op, files, registries.get(room).unwrap_or(&""))
+    };
+    folders.iter().flat_map(of).collect()
 }
 
-fn folder_faults(op: &str, files: &BTreeMap<&str, &str>, registry: &str) -> Vec<String> {
+fn folder_faults(
+    room: &str,
+    op: &str,
+    files: &BTreeMap<&str, &str>,
+    registry: &str,
+) -> Vec<String> {
     let Some(contract) = files.get("mod.rs") else {
-        return vec![format!("{OPS}{op}: has no mod.rs; write the op's contract there")];
+        return vec![format!("{OPS}{room}/{op}: has no mod.rs; write the op's contract there")];
     };
     let mut faults = Vec::new();
     for (file, function, words) in PARTS {
@@ -57,41 +69,42 @@ fn folder_faults(op: &str, files: &BTreeMap<&str, &str>, registry: &str) -> Vec<
         match function_length(contract, function) {
             Some(lines) if lines <= MAX_LINES_IN_MOD => {}
             Some(lines) => faults.push(format!(
-                "{OPS}{op}/mod.rs: `{function}` has {lines} lines; move the {words} to {file} \
+                "{OPS}{room}/{op}/mod.rs: `{function}` has {lines} lines; move the {words} to {file} \
                  (up to {MAX_LINES_IN_MOD} lines may stay)"
             )),
-            None => faults.push(format!("{OPS}{op}: has no {words}; write them in {file}")),
+            None => faults.push(format!("{OPS}{room}/{op}: has no {words}; write them in {file}")),
         }
     }
-    faults.extend(cuda_faults(op, files));
-    for wanted in [format!("pub mod {op};"), format!("{op}::cases(),")] {
-        if !registry.lines().any(|line| line.trim() == wanted) {
-            faults.push(format!("{OPS}mod.rs: `{op}` is not registered; add `{wanted}`"));
+    faults.extend(cuda_faults(room, op, files));
+    for wanted in [format!("pub mod {op};"), format!("{op}::cases()")] {
+        let names = registry.split(|c: char| c.is_whitespace() || "[],".contains(c));
+        if !registry.lines().any(|line| line == wanted) && !names.into_iter().any(|n| n == wanted) {
+            faults.push(format!("{OPS}{room}/mod.rs: `{op}` is not registered; add `{wanted}`"));
         }
     }
     faults
 }
 
 /// An op without launches or CUDA source, and a source without its head or of another's name.
-fn cuda_faults(op: &str, files: &BTreeMap<&str, &str>) -> Vec<String> {
+fn cuda_faults(room: &str, op: &str, files: &BTreeMap<&str, &str>) -> Vec<String> {
     let mut faults = Vec::new();
     if !files.contains_key("cuda.rs") && !PRODUCTS.contains(&op) {
-        faults.push(format!("{OPS}{op}: has no CUDA launch; write it in cuda.rs"));
+        faults.push(format!("{OPS}{room}/{op}: has no CUDA launch; write it in cuda.rs"));
     }
     let sources: Vec<_> = files.iter().filter(|(name, _)| name.ends_with(".cu")).collect();
     let shares = SHARED_KERNELS.iter().any(|(name, _)| *name == op);
     if sources.is_empty() != shares {
         faults.push(match shares {
-            true => format!("{OPS}{op}: has kernels of its own; take it off SHARED_KERNELS"),
-            false => format!("{OPS}{op}: has no CUDA source; write it in {op}.cu"),
+            true => format!("{OPS}{room}/{op}: has kernels of its own; take it off SHARED_KERNELS"),
+            false => format!("{OPS}{room}/{op}: has no CUDA source; write it in {op}.cu"),
         });
     }
     for (name, text) in sources {
         if !name.starts_with(op) {
-            faults.push(format!("{OPS}{op}/{name}: is not named after its op"));
+            faults.push(format!("{OPS}{room}/{op}/{name}: is not named after its op"));
         }
         if !text.starts_with("// ") {
-            faults.push(format!("{OPS}{op}/{name}: has no head that says what it computes"));
+            faults.push(format!("{OPS}{room}/{op}/{name}: has no head that says what it computes"));
         }
     }
     faults
@@ -105,8 +118,8 @@ mod tests {
     const REGISTRY: &str = "pub mod add;\nfn cases() {\n    [\n        add::cases(),\n    ]\n}\n";
 
     fn op(files: &[(&str, &str)], registry: &str) -> Vec<String> {
-        let mut list = vec![File::new("kernels/src/ops/mod.rs", registry)];
-        let path = |name| format!("kernels/src/ops/add/{name}");
+        let mut list = vec![File::new("kernels/src/ops/sums/mod.rs", registry)];
+        let path = |name| format!("kernels/src/ops/sums/add/{name}");
         list.extend(files.iter().map(|(name, text)| File::new(&path(name), text)));
         faults(&list)
     }
@@ -155,7 +168,7 @@ mod tests {
         let long = run_cpu(MAX_LINES_IN_MOD - 1);
         missing(&[("mod.rs", &long), ("cases.rs", "")], REGISTRY, "has 31 lines");
         let whole = [("mod.rs", ""), ("cpu.rs", ""), ("cases.rs", "")];
-        missing(&whole, "pub mod add;\n", "add `add::cases(),`");
+        missing(&whole, "pub mod add;\n", "add `add::cases()`");
         missing(&whole, "        add::cases(),\n", "add `pub mod add;`");
         assert_eq!(faults(&[]).len(), 1, "nothing to check is a fault");
     }

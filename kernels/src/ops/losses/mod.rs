@@ -1,0 +1,25 @@
+//! Losses, their gradients, and the choice of the columns that they read.
+
+pub mod bce_loss;
+pub mod giou_loss;
+pub mod mask_bce_loss;
+pub mod mask_probabilities;
+pub mod select_columns;
+pub mod smooth_l1_loss;
+pub mod softmax_cross_entropy;
+
+use crate::case::OpCase;
+
+/// The cases of these ops.
+pub(super) fn cases() -> Vec<OpCase> {
+    [
+        bce_loss::cases(),
+        giou_loss::cases(),
+        mask_bce_loss::cases(),
+        mask_probabilities::cases(),
+        select_columns::cases(),
+        smooth_l1_loss::cases(),
+        softmax_cross_entropy::cases(),
+    ]
+    .concat()
+}

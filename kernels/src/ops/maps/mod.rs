@@ -1,0 +1,27 @@
+//! Passes over feature maps: input, pooling, normalisation, pyramids, sums.
+
+pub mod fill;
+pub mod gather_patches;
+pub mod group_norm;
+pub mod level_gradients;
+pub mod max_pool;
+pub mod preprocess;
+pub mod roi_align;
+pub mod sum;
+
+use crate::case::OpCase;
+
+/// The cases of these ops.
+pub(super) fn cases() -> Vec<OpCase> {
+    [
+        fill::cases(),
+        gather_patches::cases(),
+        group_norm::cases(),
+        level_gradients::cases(),
+        max_pool::cases(),
+        preprocess::cases(),
+        roi_align::cases(),
+        sum::cases(),
+    ]
+    .concat()
+}

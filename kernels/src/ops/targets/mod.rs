@@ -1,0 +1,23 @@
+//! Matching and sampling, and the targets that follow from them.
+
+pub mod gather_anchors;
+pub mod mask_targets;
+pub mod match_anchors;
+pub mod roi_candidates;
+pub mod sample_anchors;
+pub mod sample_rois;
+
+use crate::case::OpCase;
+
+/// The cases of these ops.
+pub(super) fn cases() -> Vec<OpCase> {
+    [
+        gather_anchors::cases(),
+        mask_targets::cases(),
+        match_anchors::cases(),
+        roi_candidates::cases(),
+        sample_anchors::cases(),
+        sample_rois::cases(),
+    ]
+    .concat()
+}
