@@ -4,8 +4,6 @@ use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-
 #[allow(dead_code, unreachable_pub)] // unpacking is the library's part
 #[path = "device/src/archive.rs"]
 mod archive;
@@ -13,6 +11,9 @@ mod archive;
 /// The folder of compiled kernels, and that of their PTX.
 const FOLDER: &str = "../ptx";
 const PTX: &str = "compute_80";
+
+/// From here on a level gains little, and takes seconds in a build script, which is not optimized.
+const ZSTD_LEVEL: i32 = 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={FOLDER}");
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         files.push(archive::Packed { name, made_from: "-".into(), bytes: fs::read(path)? });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    let packed = compress_to_vec(archive::pack(&files).as_slice(), CompressionLevel::Fastest);
+    let packed = zstd::bulk::compress(&archive::pack(&files), ZSTD_LEVEL)?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("ptx.zst"), packed)?;
     Ok(())
 }

@@ -3,8 +3,6 @@
 //! A line a file (`name hash length`), an empty line, then the files' bytes in this order. A build
 //! script includes this source as it is.
 
-use std::io::Read;
-
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
@@ -24,19 +22,12 @@ pub fn pack(files: &[Packed]) -> Vec<u8> {
     head.into_bytes().into_iter().chain([b'\n']).chain(bytes).collect()
 }
 
-/// The files of a compressed archive.
-///
-/// # Errors
-/// The fault of bytes that are not such an archive.
-pub fn unpack(compressed: &[u8]) -> Result<Vec<Packed>, String> {
-    let mut all = Vec::new();
-    let mut decoder =
-        ruzstd::decoding::StreamingDecoder::new(compressed).map_err(|e| e.to_string())?;
-    decoder.read_to_end(&mut all).map_err(|e| e.to_string())?;
-    let end = all.windows(2).position(|pair| pair == b"\n\n").ok_or("it has no list of files")?;
-    let head = std::str::from_utf8(&all[..end]).map_err(|e| e.to_string())?;
+/// The files of an archive that is no longer compressed; none if it is not whole.
+pub fn unpack(all: &[u8]) -> Option<Vec<Packed>> {
+    let end = all.windows(2).position(|pair| pair == b"\n\n")?;
+    let head = std::str::from_utf8(&all[..end]).ok()?;
     let mut rest = &all[end + 2..];
-    let mut file = |line: &str| {
+    let file = |line: &str| {
         let (name, others) = line.split_once(' ')?;
         let (made_from, len) = others.split_once(' ')?;
         let (bytes, after) = rest.split_at_checked(len.parse().ok()?)?;
@@ -44,6 +35,6 @@ pub fn unpack(compressed: &[u8]) -> Result<Vec<Packed>, String> {
         let (name, made_from) = (name.into(), made_from.into());
         Some(Packed { name, made_from, bytes: bytes.to_vec() })
     };
-    let files: Option<Vec<_>> = head.lines().map(&mut file).collect();
-    files.filter(|_| rest.is_empty()).ok_or_else(|| "its list of files does not fit them".into())
+    let files: Option<Vec<_>> = head.lines().map(file).collect();
+    files.filter(|_| rest.is_empty())
 }

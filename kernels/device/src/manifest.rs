@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use ruzstd::decoding::StreamingDecoder;
 use serde::{Deserialize, Serialize};
 
 use crate::Precision;
@@ -186,7 +188,7 @@ impl Compiled {
     pub fn ptx(&self, source: &Source) -> &str {
         let texts = self.texts.get_or_init(|| {
             let text = |file: Packed| Some((file.name, String::from_utf8(file.bytes).ok()?));
-            unpack(self.ptx).unwrap_or_default().into_iter().filter_map(text).collect()
+            files(self.ptx).into_iter().filter_map(text).collect()
         });
         let found = texts.get(&source.ptx);
         found.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx))
@@ -197,8 +199,7 @@ impl Compiled {
     pub fn machine_code(&self, source: &Source, gpu: Capability) -> Option<&[u8]> {
         let machine = self.machine.iter().find(|machine| machine.serves(gpu))?;
         let codes = machine.codes.get_or_init(|| {
-            let files = unpack(machine.packed).unwrap_or_default().into_iter();
-            files.map(|file| (file.name.clone(), file)).collect()
+            files(machine.packed).into_iter().map(|file| (file.name.clone(), file)).collect()
         });
         let code = codes.get(&source.ptx).filter(|code| code.made_from == source.ptx_sha256)?;
         Some(&code.bytes)
@@ -210,6 +211,13 @@ impl Machine {
     fn serves(&self, gpu: Capability) -> bool {
         self.runs_on.runs_on(gpu) && self.runs_on.capability.major == gpu.major
     }
+}
+
+/// The files of a compressed archive; none if it is broken.
+fn files(compressed: &[u8]) -> Vec<Packed> {
+    let mut all = Vec::new();
+    let read = StreamingDecoder::new(compressed).map(|mut archive| archive.read_to_end(&mut all));
+    read.is_ok_and(|read| read.is_ok()).then(|| unpack(&all)).flatten().unwrap_or_default()
 }
 
 fn error(path: &str, reason: &dyn std::fmt::Display) -> ManifestError {
